@@ -9,7 +9,7 @@ const LOCAL: Ipv4Addr = Ipv4Addr::new(192, 168, 0, 2);
 const MOST: usize = 300;
 
 /// Runs one input.
-pub fn run(bytes: &[u8]) {
+pub(crate) fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut sockets = host(input.byte());
     let listener = sockets.socket(2, 1 | 0o4000, 0).expect("a socket");

@@ -317,7 +317,7 @@ fn neighbour(from: Ipv4Addr) -> Vec<u8> {
 }
 
 /// Datagrams, calls of the program, and time.
-pub fn run(bytes: &[u8]) {
+pub(crate) fn run(bytes: &[u8]) {
     play(bytes).end();
 }
 

@@ -13,7 +13,7 @@ const REMOTE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
 const MOST: usize = 200;
 
 /// Runs one input.
-pub fn run(bytes: &[u8]) {
+pub(crate) fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let mut sockets = host(input.byte());
     let listener = sockets.socket(libc_inet(), 1 | 0o4000, 0).expect("a socket");

@@ -37,29 +37,29 @@ pub fn target(name: &str) -> Option<Target> {
 pub(crate) struct Input<'a>(&'a [u8]);
 
 impl<'a> Input<'a> {
-    pub fn new(bytes: &'a [u8]) -> Input<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Input<'a> {
         Input(bytes)
     }
 
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.0.is_empty()
     }
 
-    pub fn bytes(&mut self, most: usize) -> &'a [u8] {
+    pub(crate) fn bytes(&mut self, most: usize) -> &'a [u8] {
         let (now, later) = self.0.split_at(most.min(self.0.len()));
         self.0 = later;
         now
     }
 
-    pub fn byte(&mut self) -> u8 {
+    pub(crate) fn byte(&mut self) -> u8 {
         self.bytes(1).first().copied().unwrap_or(0)
     }
 
-    pub fn word(&mut self) -> u32 {
+    pub(crate) fn word(&mut self) -> u32 {
         u32::from_le_bytes([self.byte(), self.byte(), self.byte(), self.byte()])
     }
 
-    pub fn long(&mut self) -> u64 {
+    pub(crate) fn long(&mut self) -> u64 {
         u64::from(self.word()) | u64::from(self.word()) << 32
     }
 }

@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::Relaxed;
 const MOST: usize = 4096;
 
 /// Words of a small set's region change while both sides use their ends.
-pub fn run(bytes: &[u8]) {
+pub(crate) fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let size = |byte: u8| (1u32 << (byte % 8)) & !1;
     let sizes = QueueSizes { send: size(input.byte()), receive: size(input.byte()), completion: size(input.byte()) };

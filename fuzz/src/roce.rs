@@ -149,7 +149,7 @@ fn frame(input: &mut Input<'_>, key: Key) -> Vec<u8> {
 }
 
 /// Frames, elements and time as the input says.
-pub fn run(bytes: &[u8]) {
+pub(crate) fn run(bytes: &[u8]) {
     let mut input = Input::new(bytes);
     let first = input.byte();
     let kind = [QpKind::Rc, QpKind::Rc, QpKind::Uc, QpKind::Ud][usize::from(first % 4)];

@@ -10,14 +10,14 @@ const COMMON: [(&str, &str); 2] = [
 ];
 
 /// A question of the management socket: what was understood says the same when it is written again.
-pub fn management(bytes: &[u8]) {
+pub(crate) fn management(bytes: &[u8]) {
     let Ok(question) = serde_json::from_slice::<Question>(bytes) else { return };
     let again = serde_json::to_vec(&question).expect("what was read can be written");
     assert_eq!(serde_json::from_slice::<Question>(&again).expect("and read"), question);
 }
 
 /// The daemon's configuration file. A refusal is a sentence.
-pub fn configuration(bytes: &[u8]) {
+pub(crate) fn configuration(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     if let Err(sentence) = daemon::config::parse(text, "fuzz.toml") {
         assert!(!sentence.is_empty());
@@ -25,7 +25,7 @@ pub fn configuration(bytes: &[u8]) {
 }
 
 /// An object of an XDP module: parsed, checked, compiled, and run on a frame.
-pub fn xdp(bytes: &[u8]) {
+pub(crate) fn xdp(bytes: &[u8]) {
     let limits = xdp::Limits { instructions: 10_000, map_bytes: 1 << 20, replicas: 1, seed: 7 };
     let program = match xdp::Object::parse(bytes).and_then(|object| xdp::Program::load(object, &limits)) {
         Ok(program) => program,
@@ -42,7 +42,7 @@ pub fn xdp(bytes: &[u8]) {
 }
 
 /// A P4 source. What is accepted runs on a frame.
-pub fn p4(bytes: &[u8]) {
+pub(crate) fn p4(bytes: &[u8]) {
     let Ok(text) = std::str::from_utf8(bytes) else { return };
     let read = |path: &Path| COMMON.iter().find(|(name, _)| path.ends_with(name)).map(|(_, text)| text.to_string());
     match rmt::load_text("fuzz.p4", text.to_string(), &[], &read) {

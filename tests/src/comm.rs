@@ -4,17 +4,17 @@ use crate::report::Outcome;
 use std::process::Command;
 
 /// The ZeroNIC hosts of a laboratory: the receiver's and the sender's.
-pub const HOSTS: [(&str, &str); 2] = [("zero-server", "10.78.0.12"), ("zero-client", "10.78.0.13")];
+pub(crate) const HOSTS: [(&str, &str); 2] = [("zero-server", "10.78.0.12"), ("zero-client", "10.78.0.13")];
 
 /// A file goes from one program's memory to the other's, through loss, reordering, duplication and damage.
-pub fn file(bench: &Bench) -> Outcome {
+pub(crate) fn file(bench: &Bench) -> Outcome {
     let [(_, address), (there, _)] = HOSTS;
     received(bench, |port| bench.client(&app("comm_file"), &["send", there, address, port, &bench.files.path(LARGE)]))?;
     Ok("SHA-256 equal".into())
 }
 
 /// The same from an ordinary program of another host, and to one: neither knows of ZeroNIC.
-pub fn peers(bench: &Bench) -> Outcome {
+pub(crate) fn peers(bench: &Bench) -> Outcome {
     let [(_, address), (there, _)] = HOSTS;
     let file = bench.files.path(LARGE);
     received(bench, |port| bench.client("sh", &["-c", &format!("nc -N {address} {port} < {file}")]))?;

@@ -17,7 +17,7 @@ pub(crate) struct Host<'a> {
 }
 
 impl<'a> Host<'a> {
-    pub fn of(bench: &'a Bench<'a>) -> Result<Host<'a>, String> {
+    pub(crate) fn of(bench: &'a Bench<'a>) -> Result<Host<'a>, String> {
         let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon here")?;
         let name = if bench.lab.server.is_accelerated() { "server" } else { "client" };
         Ok(Host { bench, daemon, name })
@@ -41,7 +41,7 @@ impl<'a> Host<'a> {
         Ok(answer["name"].as_str().unwrap_or_default().into())
     }
 
-    pub fn compile(&self, module: &str) -> Result<String, String> {
+    pub(crate) fn compile(&self, module: &str) -> Result<String, String> {
         let root = Path::new(env!("CARGO_MANIFEST_DIR"));
         let sources = [root.join("../xdp"), root.join("xdp")].map(|folder| folder.join(format!("{module}.c")));
         let source = sources.iter().find(|source| source.exists()).ok_or(format!("there is no {module}.c"))?;
@@ -59,18 +59,18 @@ impl<'a> Host<'a> {
     }
 
     /// Loads an object without starting a program for it, and says how it is called; `native:NAME` for one of Rust.
-    pub fn load_object(&self, object: &str) -> Outcome {
+    pub(crate) fn load_object(&self, object: &str) -> Outcome {
         self.daemon.load_module(self.name, object)
     }
 
     /// As [`Host::unload`], without starting a program for it.
-    pub fn take_out(&self, module: &str) -> Result<(), String> {
+    pub(crate) fn take_out(&self, module: &str) -> Result<(), String> {
         let unload = json!({ "ask": "xdp", "verb": "unload", "host": self.name, "module": module });
         self.daemon.ask_with(&unload, &[]).map(drop)
     }
 
     /// A counter that the host keeps for a kind of module, as `opentoe stats` shows it.
-    pub fn counter(&self, module: &str, name: &str) -> Result<u64, String> {
+    pub(crate) fn counter(&self, module: &str, name: &str) -> Result<u64, String> {
         let stats = self.daemon.ask("stats")?;
         let found = |host: &&Value| host["name"] == self.name || host["host"] == self.name;
         let host = stats["hosts"].as_array().and_then(|hosts| hosts.iter().find(found)).ok_or("no such host")?;
@@ -96,13 +96,13 @@ impl<'a> Host<'a> {
     }
 
     /// How many frames a VLAN module changed; at least one.
-    pub fn tagged(&self, module: &str, what: &str) -> Result<u64, String> {
+    pub(crate) fn tagged(&self, module: &str, what: &str) -> Result<u64, String> {
         let config = self.json(&["map", "get", module, "config", "0"])?;
         let count = config["value"][what].as_u64().filter(|count| *count > 0);
         count.ok_or(format!("{module} changed no frame: {config}"))
     }
 
-    pub fn set(&self, module: &str, map: &str, key: &str, value: &str) -> Result<(), String> {
+    pub(crate) fn set(&self, module: &str, map: &str, key: &str, value: &str) -> Result<(), String> {
         self.toe(&["map", "set", module, map, key, value]).map(drop)
     }
 }
@@ -140,7 +140,7 @@ pub(crate) fn null(bench: &Bench) -> Outcome {
 pub(crate) struct VlanPeer<'a>(&'a Host<'a>);
 
 impl<'a> VlanPeer<'a> {
-    pub fn start(host: &'a Host<'a>) -> Result<VlanPeer<'a>, String> {
+    pub(crate) fn start(host: &'a Host<'a>) -> Result<VlanPeer<'a>, String> {
         let (object, peer) = (host.compile("peer_vlan")?, VlanPeer(host));
         peer.tc(&["qdisc", "add", "dev", DEVICE, "clsact"])?;
         for way in ["egress", "ingress"] {
@@ -150,7 +150,7 @@ impl<'a> VlanPeer<'a> {
         Ok(peer)
     }
 
-    pub fn stop(self) -> Result<(), String> {
+    pub(crate) fn stop(self) -> Result<(), String> {
         self.tc(&["qdisc", "delete", "dev", DEVICE, "clsact"])
     }
 

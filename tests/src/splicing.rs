@@ -14,7 +14,7 @@ pub(crate) struct Proxied<'a> {
 }
 
 impl<'a> Proxied<'a> {
-    pub fn start(bench: &Bench<'a>) -> Result<Proxied<'a>, String> {
+    pub(crate) fn start(bench: &Bench<'a>) -> Result<Proxied<'a>, String> {
         Proxied::start_with(bench, &[])
     }
 
@@ -42,7 +42,7 @@ impl<'a> Proxied<'a> {
     }
 
     /// Connections that the proxy joined, as it says itself.
-    pub fn spliced(&self) -> u64 {
+    pub(crate) fn spliced(&self) -> u64 {
         let last = self.proxy.stdout().lines().last().map(String::from).unwrap_or_default();
         number_after(&last, "spliced").map_or(0, |number| number as u64)
     }

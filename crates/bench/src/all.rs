@@ -41,7 +41,7 @@ struct Line {
 }
 
 /// Measures all parts, writing each as soon as it is there; what fails is said and does not end the rest.
-pub fn run(tools: &Tools, arguments: &Arguments) -> Result<(), String> {
+pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<(), String> {
     let directory = &arguments.directory;
     std::fs::create_dir_all(directory).map_err(|e| format!("cannot make {}: {e}", directory.display()))?;
     let parts = chosen(&arguments.only)?;
@@ -71,7 +71,7 @@ pub fn run(tools: &Tools, arguments: &Arguments) -> Result<(), String> {
 }
 
 /// Shows the goals and writes the page of what is in a directory.
-pub fn report(directory: &Path) -> Result<(), String> {
+pub(crate) fn report(directory: &Path) -> Result<(), String> {
     let reports = read(directory)?;
     if reports.is_empty() {
         return Err(format!("there is no report of opentoe bench in {}: write some with --json", directory.display()));

@@ -55,13 +55,13 @@ fn seconds(text: &str) -> Result<f64, String> {
 }
 
 /// A list with commas between.
-pub fn list<T>(text: &str, read: impl Fn(&str) -> Result<T, String>) -> Result<Vec<T>, String> {
+pub(crate) fn list<T>(text: &str, read: impl Fn(&str) -> Result<T, String>) -> Result<Vec<T>, String> {
     let words: Vec<&str> = text.split(',').map(str::trim).filter(|word| !word.is_empty()).collect();
     if words.is_empty() { Err("a list is empty".into()) } else { words.into_iter().map(read).collect() }
 }
 
 /// A stack by its name.
-pub fn stack(text: &str) -> Result<Stack, String> {
+pub(crate) fn stack(text: &str) -> Result<Stack, String> {
     [Stack::Opentoe, Stack::Linux]
         .into_iter()
         .find(|stack| stack.name() == text)
@@ -70,24 +70,24 @@ pub fn stack(text: &str) -> Result<Stack, String> {
 
 /// What the command line takes as a list whose words `read` takes: a wrong one is refused before anything is looked
 /// for.
-pub fn listed<T>(
+pub(crate) fn listed<T>(
     read: impl Fn(&str) -> Result<T, String> + Clone + Send + Sync + 'static,
 ) -> impl Fn(&str) -> Result<String, String> + Clone + Send + Sync + 'static {
     move |text| list(text, &read).map(|_| text.to_string())
 }
 
 /// The same of numbers from 1 to `most`.
-pub fn numbered(most: usize) -> impl Fn(&str) -> Result<String, String> + Clone + Send + Sync + 'static {
+pub(crate) fn numbered(most: usize) -> impl Fn(&str) -> Result<String, String> + Clone + Send + Sync + 'static {
     listed(move |word| count(word, most))
 }
 
 /// A number from 1 to `most`.
-pub fn count(text: &str, most: usize) -> Result<usize, String> {
+pub(crate) fn count(text: &str, most: usize) -> Result<usize, String> {
     within(text, 1..=most)
 }
 
 /// A number of a range.
-pub fn within(text: &str, range: RangeInclusive<usize>) -> Result<usize, String> {
+pub(crate) fn within(text: &str, range: RangeInclusive<usize>) -> Result<usize, String> {
     let number = text.parse().ok().filter(|number| range.contains(number));
     number.ok_or_else(|| format!("`{text}` must be a number from {} to {}", range.start(), range.end()))
 }

@@ -6,13 +6,13 @@ use std::process::Command;
 
 /// What goes in front of a program so that it is counted; `file` is written when the program ends. A program under
 /// valgrind can set its limit of descriptors only to what it is: 4,096 is what servers here ask for.
-pub fn words(file: &Path) -> Vec<String> {
+pub(crate) fn words(file: &Path) -> Vec<String> {
     let out = format!("--callgrind-out-file={}", file.display());
     ["prlimit", "--nofile=4096:8192", "valgrind", "--quiet", "--tool=callgrind", &out].map(String::from).to_vec()
 }
 
 /// An error that says what to do where there is no valgrind.
-pub fn is_there() -> Result<(), String> {
+pub(crate) fn is_there() -> Result<(), String> {
     let found = Command::new("valgrind").arg("--version").output().is_ok_and(|output| output.status.success());
     let sentence = "instructions were not counted, because valgrind is missing: apt-get install valgrind";
     if found { Ok(()) } else { Err(sentence.into()) }
@@ -20,7 +20,7 @@ pub fn is_there() -> Result<(), String> {
 
 /// Calls from one function to another.
 #[derive(Debug, Clone, PartialEq)]
-pub struct Call {
+pub(crate) struct Call {
     /// File of the caller's code: a program or a library.
     pub from: String,
     /// File of the called function's code.
@@ -34,7 +34,7 @@ pub struct Call {
 }
 
 /// Reads all calls.
-pub fn calls(file: &Path) -> Result<Vec<Call>, String> {
+pub(crate) fn calls(file: &Path) -> Result<Vec<Call>, String> {
     let text = std::fs::read_to_string(file).map_err(|e| format!("cannot read {}: {e}", file.display()))?;
     let calls = parse(&text);
     if calls.is_empty() { Err(format!("callgrind wrote no calls to {}", file.display())) } else { Ok(calls) }

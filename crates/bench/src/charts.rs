@@ -21,7 +21,7 @@ const TAS: &[(f64, f64)] = &[(1.0, 47.0), (16.0, 448.0), (128.0, 1000.0), (1024.
 const FEW: usize = 3;
 
 /// The curves in a report of echo, stream, block or volume.
-pub fn of(report: &Report) -> Vec<(&'static str, Chart)> {
+pub(crate) fn of(report: &Report) -> Vec<(&'static str, Chart)> {
     let drawn = match report.case.as_str() {
         "echo" if varies(report, "rate") => vec![("load-latency", load_latency(report))],
         "echo" if varies(report, "conns") => vec![("connections", connections(report))],

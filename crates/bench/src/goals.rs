@@ -6,7 +6,7 @@ use crate::report::{Report, Run, middle};
 use std::collections::BTreeMap;
 
 /// Words behind `opentoe bench`, and the name of their report.
-pub struct Part {
+pub(crate) struct Part {
     /// Its file is this with `.json`.
     pub name: &'static str,
     /// The words.
@@ -24,7 +24,7 @@ const fn curve(name: &'static str, words: &'static str) -> Part {
 }
 
 /// All parts; goals first, then what is only drawn.
-pub const PARTS: &[Part] = &[
+pub(crate) const PARTS: &[Part] = &[
     part("echo-1", "echo --conns 1 --linux cubic,polling,one-core"),
     part("echo-128", "echo --conns 128 --engine flextoe,laminar --linux cubic,bbr"),
     part("echo-many", "echo --conns 1024,32000"),
@@ -53,7 +53,7 @@ pub const PARTS: &[Part] = &[
 
 /// What is good.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub enum Bound {
+pub(crate) enum Bound {
     /// This or more.
     AtLeast(f64),
     /// This or less.
@@ -61,7 +61,7 @@ pub enum Bound {
 }
 
 /// A row of the table.
-pub struct Goal {
+pub(crate) struct Goal {
     /// What is measured.
     pub what: &'static str,
     /// The goal in words.
@@ -74,7 +74,7 @@ pub struct Goal {
 }
 
 /// What came of a goal.
-pub struct Row {
+pub(crate) struct Row {
     /// The goal.
     pub goal: &'static Goal,
     /// What was measured, in words; none where it was not.
@@ -88,7 +88,7 @@ const TAP: &str = "flextoe tap";
 const CUBIC: &str = "linux cubic";
 
 /// All goals, with what was measured of them.
-pub fn rows(reports: &BTreeMap<String, Report>) -> Vec<Row> {
+pub(crate) fn rows(reports: &BTreeMap<String, Report>) -> Vec<Row> {
     let row = |goal: &'static Goal| {
         let found = reports.get(goal.part).and_then(goal.figure);
         let met = found.as_ref().is_some_and(|(value, _)| match goal.bound {
@@ -165,7 +165,7 @@ macro_rules! goal {
 use Bound::{AtLeast, AtMost};
 
 /// The goals.
-pub const GOALS: &[Goal] = &[
+pub(crate) const GOALS: &[Goal] = &[
     goal!(
         "64 B echo, 128 connections",
         ">= 7x Linux",
@@ -331,7 +331,7 @@ pub const GOALS: &[Goal] = &[
 ];
 
 /// One word for a row.
-pub fn verdict(row: &Row) -> &'static str {
+pub(crate) fn verdict(row: &Row) -> &'static str {
     match (row.met, &row.measured) {
         (true, _) => "met",
         (false, Some(_)) => "not met",

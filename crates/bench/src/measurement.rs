@@ -106,7 +106,7 @@ impl Case {
 }
 
 /// Measures; the table is for people.
-pub fn measure(case: &Case, tools: &Tools) -> Result<(Report, String), String> {
+pub(crate) fn measure(case: &Case, tools: &Tools) -> Result<(Report, String), String> {
     let report = match case {
         Case::Echo(arguments) => echo::run(tools, arguments),
         Case::Stream(arguments) => stream::run(tools, arguments),
@@ -131,7 +131,7 @@ pub fn measure(case: &Case, tools: &Tools) -> Result<(Report, String), String> {
 }
 
 /// A report's table.
-pub fn shown(report: &Report) -> String {
+pub(crate) fn shown(report: &Report) -> String {
     match report.case.as_str() {
         "idle" => idle::show(report),
         "instructions" => instructions::show(report),
@@ -145,7 +145,7 @@ pub fn shown(report: &Report) -> String {
 }
 
 /// What can be drawn of a report, with a name for each plot.
-pub fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
+pub(crate) fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
     match report.case.as_str() {
         "incast" => incast::plots(report),
         "fairness" => fairness::plots(report),

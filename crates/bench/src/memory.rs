@@ -5,7 +5,7 @@ use std::os::unix::fs::MetadataExt;
 
 /// Bytes in memory, by sort.
 #[derive(Debug, Clone, Copy, Default, PartialEq)]
-pub struct Memory {
+pub(crate) struct Memory {
     /// Regions that programs share with the daemon: payload buffers and rings.
     pub regions: f64,
     /// Private memory of the processes.
@@ -22,7 +22,7 @@ const OBJECTS: [&str; 4] = ["TCP", "sock_inode_cache", "filp", "eventpoll_epi"];
 
 impl Memory {
     /// What these processes hold now.
-    pub fn of(processes: &[u32]) -> Memory {
+    pub(crate) fn of(processes: &[u32]) -> Memory {
         let mut regions = BTreeMap::new();
         let mut sum = Memory { kernel: kernel(), ..Memory::default() };
         for pid in processes {
@@ -36,12 +36,12 @@ impl Memory {
     }
 
     /// All of it.
-    pub fn total(self) -> f64 {
+    pub(crate) fn total(self) -> f64 {
         self.regions + self.private + self.page_tables + self.kernel
     }
 
     /// A share of it.
-    pub fn shared_by(self, count: f64) -> Memory {
+    pub(crate) fn shared_by(self, count: f64) -> Memory {
         let share = |bytes: f64| bytes / count;
         Memory {
             regions: share(self.regions),

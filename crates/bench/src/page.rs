@@ -20,7 +20,7 @@ svg { max-width: 100%; height: auto; display: block; margin: 1rem 0; }
 ";
 
 /// The page: goals, curves, and the figures of each report.
-pub fn page(reports: &BTreeMap<String, Report>, rows: &[Row]) -> Result<String, String> {
+pub(crate) fn page(reports: &BTreeMap<String, Report>, rows: &[Row]) -> Result<String, String> {
     let mut html = format!(
         "<!DOCTYPE html>\n<html lang=\"en\"><head><meta charset=\"utf-8\"><title>OpenTOE measured</title>\n\
          <meta name=\"viewport\" content=\"width=device-width\"><style>{STYLE}</style></head><body>\n\

@@ -7,7 +7,7 @@ use std::path::Path;
 use std::sync::OnceLock;
 
 /// One line of a chart.
-pub struct Line {
+pub(crate) struct Line {
     /// In the legend.
     pub name: String,
     /// Places on both axes.
@@ -19,7 +19,7 @@ pub struct Line {
 }
 
 /// A chart.
-pub struct Chart {
+pub(crate) struct Chart {
     /// Above it.
     pub title: String,
     /// Under the horizontal axis.
@@ -55,7 +55,7 @@ const FONTS: [&str; 4] = [
 
 impl Chart {
     /// Writes `DIRECTORY/NAME.svg` and `.png`.
-    pub fn write(&self, directory: &Path, name: &str) -> Result<(), String> {
+    pub(crate) fn write(&self, directory: &Path, name: &str) -> Result<(), String> {
         font()?;
         let [svg, png] = ["svg", "png"].map(|kind| directory.join(format!("{name}.{kind}")));
         std::fs::create_dir_all(directory).map_err(|e| format!("cannot make {}: {e}", directory.display()))?;
@@ -65,7 +65,7 @@ impl Chart {
     }
 
     /// As a picture to be put into a page.
-    pub fn svg(&self) -> Result<String, String> {
+    pub(crate) fn svg(&self) -> Result<String, String> {
         font()?;
         let mut text = String::new();
         self.draw(SVGBackend::with_string(&mut text, SIZE).into_drawing_area())

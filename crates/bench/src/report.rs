@@ -249,7 +249,7 @@ pub struct Ratio {
 }
 
 /// The median of what is a number: of an even count, the mean of the two in the middle.
-pub fn middle(values: Vec<f64>) -> Option<f64> {
+pub(crate) fn middle(values: Vec<f64>) -> Option<f64> {
     let mut values: Vec<f64> = values.into_iter().filter(|value| value.is_finite()).collect();
     values.sort_by(f64::total_cmp);
     let upper = *values.get(values.len() / 2)?;
@@ -257,7 +257,7 @@ pub fn middle(values: Vec<f64>) -> Option<f64> {
 }
 
 /// A point in words: `degree 4, connections 16`.
-pub fn label(point: &Value) -> String {
+pub(crate) fn label(point: &Value) -> String {
     let words = point.as_object().into_iter().flatten().map(|(key, value)| match value {
         Value::String(text) => format!("{key} {text}"),
         value => format!("{key} {value}"),
@@ -266,7 +266,7 @@ pub fn label(point: &Value) -> String {
 }
 
 /// Lines with aligned columns: the first to the left, the others to the right.
-pub fn table(rows: &[Vec<String>]) -> String {
+pub(crate) fn table(rows: &[Vec<String>]) -> String {
     let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
     let width = |at: usize| rows.iter().filter_map(|row| row.get(at)).map(|cell| cell.chars().count()).max();
     let widths: Vec<usize> = (0..columns).map(|at| width(at).unwrap_or(0)).collect();

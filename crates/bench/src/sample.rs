@@ -4,7 +4,7 @@ use serde::{Deserialize, Deserializer, Serialize};
 
 /// What a client prints at its end (`apps/load.h`).
 #[derive(Debug, Clone, Deserialize)]
-pub struct Printed {
+pub(crate) struct Printed {
     /// Seconds measured.
     pub seconds: f64,
     /// Requests answered in them.
@@ -48,7 +48,7 @@ fn number<'de, D: Deserializer<'de>>(from: D) -> Result<f64, D::Error> {
 }
 
 /// What all clients of a run printed, together.
-pub struct Sample {
+pub(crate) struct Sample {
     /// Seconds measured.
     pub seconds: f64,
     /// Requests answered.
@@ -64,7 +64,7 @@ pub struct Sample {
 
 impl Sample {
     /// Adds up what clients printed.
-    pub fn of(printed: &[String]) -> Result<Sample, String> {
+    pub(crate) fn of(printed: &[String]) -> Result<Sample, String> {
         // Up to an hour, with three digits.
         let latencies = Histogram::new_with_bounds(1, 3_600_000_000_000, 3).map_err(|e| format!("histogram: {e:?}"))?;
         let mut sum = Sample { seconds: 0.0, ops: 0, cpu_s: 0.0, errors: 0, per_connection: Vec::new(), latencies };
@@ -84,12 +84,12 @@ impl Sample {
     }
 
     /// Requests a second.
-    pub fn rate(&self) -> f64 {
+    pub(crate) fn rate(&self) -> f64 {
         self.ops as f64 / self.seconds
     }
 
     /// The latencies.
-    pub fn latency(&self) -> Latency {
+    pub(crate) fn latency(&self) -> Latency {
         let at = |percent| self.latencies.value_at_percentile(percent) as f64 / 1e3;
         Latency {
             p50: at(50.0),
@@ -102,14 +102,14 @@ impl Sample {
 }
 
 /// Jain's fairness index: 1 where all are equal, 1/n where one has everything (Jain, Chiu and Hawe, 1984).
-pub fn jain(shares: &[u64]) -> f64 {
+pub(crate) fn jain(shares: &[u64]) -> f64 {
     let sum: f64 = shares.iter().map(|share| *share as f64).sum();
     let squares: f64 = shares.iter().map(|share| (*share as f64).powi(2)).sum();
     if squares == 0.0 { 0.0 } else { sum * sum / (shares.len() as f64 * squares) }
 }
 
 /// The value below which this share of the values lies.
-pub fn quantile(values: &[u64], share: f64) -> u64 {
+pub(crate) fn quantile(values: &[u64], share: f64) -> u64 {
     let mut sorted = values.to_vec();
     sorted.sort_unstable();
     let at = (share * sorted.len() as f64) as usize;
@@ -118,7 +118,7 @@ pub fn quantile(values: &[u64], share: f64) -> u64 {
 
 /// Bytes on the wire of a message, in Ethernet frames of 1,500-byte packets: TCP with timestamps carries 1,448 bytes
 /// behind 66 bytes of headers.
-pub fn wire_bytes(message: u64) -> u64 {
+pub(crate) fn wire_bytes(message: u64) -> u64 {
     message + message.div_ceil(1448) * 66
 }
 

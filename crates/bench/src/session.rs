@@ -10,7 +10,7 @@ const INSIDE: &str = "TOE_BENCH_SESSION";
 
 /// Runs this program again in a session of its own and waits for it; `None` where it is in one already. What goes
 /// wrong there, it says itself.
-pub fn enter() -> Option<Result<(), String>> {
+pub(crate) fn enter() -> Option<Result<(), String>> {
     if std::env::var_os(INSIDE).is_some() {
         favour(std::process::id());
         more_descriptors();
@@ -20,7 +20,7 @@ pub fn enter() -> Option<Result<(), String>> {
 }
 
 /// Puts the session of a process ahead: the measurement's own, or a daemon's, which makes one for itself.
-pub fn favour(process: u32) {
+pub(crate) fn favour(process: u32) {
     // Without such groups there is no such file.
     let _ = std::fs::write(format!("/proc/{process}/autogroup"), "-20");
 }

@@ -155,7 +155,7 @@ impl Way {
 }
 
 /// The engine of this name.
-pub fn engine(text: &str) -> Result<&'static str, String> {
+pub(crate) fn engine(text: &str) -> Result<&'static str, String> {
     EngineKind::of_name(text).map(EngineKind::name).ok_or_else(|| {
         let names: Vec<&str> = EngineKind::ALL.iter().map(|kind| kind.name()).collect();
         format!("there is no engine `{text}`; there are {}", names.join(" and "))

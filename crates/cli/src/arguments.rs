@@ -1,7 +1,7 @@
 //! The command line.
 mod p4;
 
-pub use p4::*;
+pub(crate) use p4::*;
 
 use crate::top::Sort;
 use clap::{Args, Parser, Subcommand};
@@ -23,13 +23,13 @@ use std::path::PathBuf;
   opentoe run -- redis-server --protected-mode no
   opentoe ls                                 what is running there"
 )]
-pub struct Arguments {
+pub(crate) struct Arguments {
     #[command(subcommand)]
     pub verb: Verb,
 }
 
 #[derive(Subcommand)]
-pub enum Verb {
+pub(crate) enum Verb {
     /// Run a program on OpenTOE
     #[command(
         after_help = "Where a daemon is running, the program attaches to it. Otherwise one is started: a host on an
@@ -163,26 +163,26 @@ Examples:
 }
 
 #[derive(Args)]
-pub struct SocketArguments {
+pub(crate) struct SocketArguments {
     /// The daemon's attach socket; otherwise $TOE_SOCKET, or the usual places
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
 }
 
 #[derive(Args)]
-pub struct CompletionsArguments {
+pub(crate) struct CompletionsArguments {
     /// Which one
     pub shell: clap_complete::Shell,
 }
 
 #[derive(Args)]
-pub struct ManualArguments {
+pub(crate) struct ManualArguments {
     /// Where they go
     pub directory: PathBuf,
 }
 
 #[derive(Args)]
-pub struct RunArguments {
+pub(crate) struct RunArguments {
     /// Host to attach to; otherwise the daemon's first
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,
@@ -215,7 +215,7 @@ pub struct RunArguments {
 }
 
 #[derive(Args)]
-pub struct DemoArguments {
+pub(crate) struct DemoArguments {
     /// Only this program: memcached, redis or nginx (may be repeated)
     #[arg(long, value_name = "PROGRAM")]
     pub only: Vec<String>,
@@ -231,7 +231,7 @@ pub struct DemoArguments {
 }
 
 #[derive(Args)]
-pub struct LsArguments {
+pub(crate) struct LsArguments {
     #[command(flatten)]
     pub daemon: SocketArguments,
     /// All connections, however many, and those in TIME-WAIT
@@ -243,7 +243,7 @@ pub struct LsArguments {
 }
 
 #[derive(Args)]
-pub struct StatsArguments {
+pub(crate) struct StatsArguments {
     #[command(flatten)]
     pub daemon: SocketArguments,
     /// Only this host
@@ -267,7 +267,7 @@ pub struct StatsArguments {
 }
 
 #[derive(Args)]
-pub struct TraceArguments {
+pub(crate) struct TraceArguments {
     #[command(flatten)]
     pub daemon: SocketArguments,
     /// Which tracepoints
@@ -294,7 +294,7 @@ pub struct TraceArguments {
 }
 
 #[derive(Args)]
-pub struct WhyArguments {
+pub(crate) struct WhyArguments {
     #[command(flatten)]
     pub daemon: SocketArguments,
     /// Process
@@ -312,7 +312,7 @@ pub struct WhyArguments {
 }
 
 #[derive(Args)]
-pub struct TopArguments {
+pub(crate) struct TopArguments {
     #[command(flatten)]
     pub daemon: SocketArguments,
     /// Only this host
@@ -341,7 +341,7 @@ fn interval(word: &str) -> Result<f64, String> {
 }
 
 #[derive(Args)]
-pub struct PcapArguments {
+pub(crate) struct PcapArguments {
     #[command(flatten)]
     pub daemon: SocketArguments,
     /// Which frames, in tcpdump's language; all where it is not said
@@ -379,7 +379,7 @@ fn direction(word: &str) -> Result<Direction, String> {
 }
 
 #[derive(Args)]
-pub struct XdpArguments {
+pub(crate) struct XdpArguments {
     #[command(flatten)]
     pub daemon: GlobalSocket,
     /// On this host; it may be left out where only one is meant
@@ -393,14 +393,14 @@ pub struct XdpArguments {
 }
 
 #[derive(Args)]
-pub struct GlobalSocket {
+pub(crate) struct GlobalSocket {
     /// The daemon's attach socket; otherwise $TOE_SOCKET, or the usual places
     #[arg(long, value_name = "PATH", global = true)]
     pub socket: Option<PathBuf>,
 }
 
 #[derive(Subcommand)]
-pub enum XdpVerb {
+pub(crate) enum XdpVerb {
     /// Load a module
     #[command(after_help = "Two modules of a host cannot have one name: load the second one with --name.
 
@@ -445,7 +445,7 @@ Examples:
 }
 
 #[derive(Clone, Subcommand)]
-pub enum MapVerb {
+pub(crate) enum MapVerb {
     /// List a module's maps
     Ls {
         /// The module's name
@@ -490,14 +490,14 @@ pub enum MapVerb {
 }
 
 #[derive(Args)]
-pub struct SimArguments {
+pub(crate) struct SimArguments {
     /// What opentoe-sim is told
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
     pub arguments: Vec<OsString>,
 }
 
 #[derive(Args)]
-pub struct DoctorArguments {
+pub(crate) struct DoctorArguments {
     #[command(flatten)]
     pub daemon: SocketArguments,
     /// Say of this program, beforehand, what will run on OpenTOE and what will not
@@ -512,7 +512,7 @@ pub struct DoctorArguments {
 }
 
 #[derive(Args)]
-pub struct PrivateArguments {
+pub(crate) struct PrivateArguments {
     /// Directory with the socket; removed at the end
     #[arg(long)]
     pub directory: PathBuf,
@@ -531,7 +531,7 @@ pub struct PrivateArguments {
 }
 
 #[derive(Args)]
-pub struct MemloadArguments {
+pub(crate) struct MemloadArguments {
     /// Where memcached listens
     pub server: SocketAddr,
     #[arg(long, default_value_t = 64)]
@@ -541,7 +541,7 @@ pub struct MemloadArguments {
 }
 
 /// The network of a private daemon: its first address is the kernel's, the second the host's.
-pub fn parse_network(text: &str) -> Result<(Ipv4Addr, u8), String> {
+pub(crate) fn parse_network(text: &str) -> Result<(Ipv4Addr, u8), String> {
     let wrong = || format!("`{text}` is no network: write it as 10.77.0.0/24");
     let (address, bits) = text.split_once('/').ok_or_else(wrong)?;
     let address: Ipv4Addr = address.parse().map_err(|_| wrong())?;

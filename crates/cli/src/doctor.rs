@@ -27,7 +27,7 @@ enum State {
 }
 
 /// Prints the report; fails where something is missing without which nothing works.
-pub fn doctor(arguments: &DoctorArguments) -> Result<(), String> {
+pub(crate) fn doctor(arguments: &DoctorArguments) -> Result<(), String> {
     if let Some(program) = &arguments.program {
         return of_program(program, arguments.json);
     }
@@ -82,7 +82,7 @@ fn verbs(arguments: &DoctorArguments) -> Finding {
 }
 
 /// Programs that the demo uses: name, Debian package, purpose.
-pub const PROGRAMS: &[(&str, &str, &str)] = &[
+pub(crate) const PROGRAMS: &[(&str, &str, &str)] = &[
     ("memcached", "memcached", "opentoe demo"),
     ("redis-server", "redis-server", "opentoe demo"),
     ("redis-benchmark", "redis-tools", "opentoe demo"),

@@ -2,7 +2,7 @@
 use std::path::{Path, PathBuf};
 
 /// The library: the one asked for, or the one that was built or installed together with this program.
-pub fn find(asked: Option<&Path>) -> Result<PathBuf, String> {
+pub(crate) fn find(asked: Option<&Path>) -> Result<PathBuf, String> {
     let given = asked.map(PathBuf::from).or_else(|| std::env::var_os("TOE_LIB").map(PathBuf::from));
     if let Some(path) = given {
         return path.canonicalize().map_err(|e| format!("no library at {}: {e}", path.display()));
@@ -21,11 +21,11 @@ pub fn find(asked: Option<&Path>) -> Result<PathBuf, String> {
 }
 
 /// The folder that has `libibverbs.so.1` and `librdmacm.so.1`, where they were built or installed with libtoe.so.
-pub fn verbs(library: &Path) -> Option<PathBuf> {
+pub(crate) fn verbs(library: &Path) -> Option<PathBuf> {
     let folder = library.parent()?.join("rdma");
     folder.join(VERBS).is_file().then_some(folder)
 }
 
 /// The file of that folder that is preloaded: a program that carries a renamed copy of the system's library finds ours
 /// only so.
-pub const VERBS: &str = "libibverbs.so.1";
+pub(crate) const VERBS: &str = "libibverbs.so.1";

@@ -7,7 +7,7 @@ use daemon::protocol::Question;
 use std::path::{Path, PathBuf};
 
 /// Where somebody explicitly said that the daemon is: on the command line or in the environment.
-pub fn named(argument: Option<&Path>) -> Option<PathBuf> {
+pub(crate) fn named(argument: Option<&Path>) -> Option<PathBuf> {
     let from_environment = || std::env::var_os(SOCKET_VARIABLE).filter(|value| !value.is_empty()).map(PathBuf::from);
     argument.map(PathBuf::from).or_else(from_environment)
 }
@@ -17,7 +17,7 @@ pub fn named(argument: Option<&Path>) -> Option<PathBuf> {
 ///
 /// # Errors
 /// Several of those run, and none is named.
-pub fn daemon(argument: Option<&Path>) -> Result<PathBuf, String> {
+pub(crate) fn daemon(argument: Option<&Path>) -> Result<PathBuf, String> {
     if let Some(socket) = named(argument).or_else(running) {
         return Ok(socket);
     }
@@ -39,7 +39,7 @@ fn choice(found: &[PathBuf]) -> String {
 }
 
 /// The first daemon that runs in the usual places: the user's own, then the system's.
-pub fn running() -> Option<PathBuf> {
+pub(crate) fn running() -> Option<PathBuf> {
     let own = std::env::var_os("XDG_RUNTIME_DIR").map(|directory| PathBuf::from(directory).join("toe/toed.sock"));
     let places = own.into_iter().chain([PathBuf::from("/run/toe/toed.sock")]);
     places.into_iter().find(|socket| client::is_running(socket))

@@ -1,7 +1,7 @@
 //! `opentoe ls`: what there is.
 use crate::arguments::LsArguments;
 use crate::locate;
-pub use crate::table::list;
+pub(crate) use crate::table::list;
 use crate::table::{Table, bold, cell, red, say, say_json};
 use crate::units;
 use crate::volumes;
@@ -15,7 +15,7 @@ const COMMAND: usize = 42;
 const PIDS: usize = 28;
 
 /// Lists hosts, attached programs, connections and listeners.
-pub fn ls(arguments: &LsArguments) -> Result<(), String> {
+pub(crate) fn ls(arguments: &LsArguments) -> Result<(), String> {
     let socket = locate::daemon(arguments.daemon.socket.as_deref())?;
     let mut answer = client::ask(&socket, &Question::Ls)?;
     if arguments.all || arguments.json {
@@ -148,7 +148,7 @@ fn programs(host: &Value) -> Table {
 }
 
 /// A program that can have no more connections says so.
-pub fn full(context: &Value) -> Option<String> {
+pub(crate) fn full(context: &Value) -> Option<String> {
     let (used, slots) = (context["slots_used"].as_u64()?, context["slots"].as_u64()?);
     (used >= slots).then(|| {
         format!(

@@ -16,7 +16,7 @@ use std::process::exit;
 /// Exit status where the program was not looked at.
 const NOT_READ: i32 = 2;
 
-pub fn p4(arguments: &P4Arguments) -> Result<(), String> {
+pub(crate) fn p4(arguments: &P4Arguments) -> Result<(), String> {
     match &arguments.verb {
         P4Verb::Check(arguments) => check(arguments),
         P4Verb::Load(arguments) => load(arguments),

@@ -15,7 +15,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 /// Captures until the count is reached or somebody ends it.
-pub fn pcap(arguments: &PcapArguments) -> Result<(), String> {
+pub(crate) fn pcap(arguments: &PcapArguments) -> Result<(), String> {
     let to_output = arguments.write.as_deref() == Some(Path::new("-"));
     if to_output && io::stdout().is_terminal() {
         wrong_usage("standard output is a terminal: pipe it into a program, or write to a file with -w FILE");

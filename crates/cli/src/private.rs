@@ -17,7 +17,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
 /// A private daemon that is ready.
-pub struct Private {
+pub(crate) struct Private {
     /// Its attach socket.
     pub socket: PathBuf,
     /// What the user should know about it.
@@ -25,7 +25,7 @@ pub struct Private {
 }
 
 /// A daemon that needs no configuration; what is left out has a default.
-pub struct Embedded<'a> {
+pub(crate) struct Embedded<'a> {
     /// Name of its host.
     pub host: Option<&'a str>,
     /// The host's engine.
@@ -37,7 +37,7 @@ pub struct Embedded<'a> {
 }
 
 /// A private daemon with the user's configuration.
-pub fn from_file(file: &Path) -> Result<Private, String> {
+pub(crate) fn from_file(file: &Path) -> Result<Private, String> {
     let config = config::read(file)?;
     let directory = directory()?;
     let socket = start(&directory, file, false)?;
@@ -47,7 +47,7 @@ pub fn from_file(file: &Path) -> Result<Private, String> {
 }
 
 /// A daemon with one host on an embedded fabric, joined to the kernel by a TAP device where that is allowed.
-pub fn embedded(plan: &Embedded<'_>) -> Result<Private, String> {
+pub(crate) fn embedded(plan: &Embedded<'_>) -> Result<Private, String> {
     let host = plan.host.unwrap_or("toe");
     let engine = plan.engine.unwrap_or(EngineKind::default().name());
     if EngineKind::of_name(engine).is_none() {
@@ -114,7 +114,7 @@ fn private_daemon(directory: &Path, config: &Path, owner: &str, socket: &Path) -
 }
 
 /// What the daemon's process does; the hidden command behind [`start`].
-pub fn serve(arguments: &PrivateArguments) -> Result<(), String> {
+pub(crate) fn serve(arguments: &PrivateArguments) -> Result<(), String> {
     let PrivateArguments { directory, config, owner, socket, shared, begin } = arguments;
     if *begin {
         let mut proper = private_daemon(directory, config, &owner.to_string(), socket)?;
@@ -141,7 +141,7 @@ pub fn serve(arguments: &PrivateArguments) -> Result<(), String> {
 
 /// Sockets of daemons that `opentoe run` started, that run, and whose directories this user may list: a user's own, for
 /// root everybody's. In the order of the processes that they were started for.
-pub fn running() -> Vec<PathBuf> {
+pub(crate) fn running() -> Vec<PathBuf> {
     let users = fs::read_dir("/run/user").into_iter().flatten().flatten().map(|entry| entry.path());
     let mut bases: Vec<PathBuf> = users.chain(runtime_directory()).chain([std::env::temp_dir()]).collect();
     bases.sort();
@@ -191,7 +191,7 @@ fn directory() -> Result<PathBuf, String> {
 }
 
 /// Why no TAP device can be made; `None` where one can.
-pub fn tap_obstacle() -> Option<&'static str> {
+pub(crate) fn tap_obstacle() -> Option<&'static str> {
     /// Bit of CAP_NET_ADMIN in the masks of /proc/PID/status.
     const CAP_NET_ADMIN: u32 = 12;
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();

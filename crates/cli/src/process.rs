@@ -11,7 +11,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
 /// Lists them. Fails with the reason where the process has no context.
-pub fn why(socket: &Path, pid: i32, as_json: bool) -> Result<(), String> {
+pub(crate) fn why(socket: &Path, pid: i32, as_json: bool) -> Result<(), String> {
     let place = PathBuf::from(format!("/proc/{pid}"));
     if !place.exists() {
         return Err(format!("there is no process {pid}"));

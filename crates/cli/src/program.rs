@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 
 /// How much of the program's TCP runs on OpenTOE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Kind {
+pub(crate) enum Kind {
     /// As it should.
     Fine,
     /// With an exception.
@@ -19,7 +19,7 @@ pub enum Kind {
 
 /// Something that the file says.
 #[derive(Debug)]
-pub struct Remark {
+pub(crate) struct Remark {
     pub what: &'static str,
     pub kind: Kind,
     /// What was found, why that matters, and what to do.
@@ -36,7 +36,7 @@ const DEPTH: usize = 4;
 const MOST: u64 = 64 << 20;
 
 /// Looks at a program's file. Fails with a sentence where it cannot be read.
-pub fn look(path: &Path) -> Result<Vec<Remark>, String> {
+pub(crate) fn look(path: &Path) -> Result<Vec<Remark>, String> {
     let mut remarks = Vec::new();
     let mut path = path.to_path_buf();
     for _ in 0..DEPTH {
@@ -61,7 +61,7 @@ pub fn look(path: &Path) -> Result<Vec<Remark>, String> {
 }
 
 /// The full path of a program, also in the directories that ordinary users lack.
-pub fn program_path(name: &str) -> Option<std::path::PathBuf> {
+pub(crate) fn program_path(name: &str) -> Option<std::path::PathBuf> {
     let path = std::env::var_os("PATH").unwrap_or_default();
     let all = std::env::split_paths(&path).chain(["/usr/local/sbin", "/usr/sbin", "/sbin", "/usr/bin"].map(Into::into));
     all.map(|directory| directory.join(name)).find(|path| path.is_file())

@@ -14,7 +14,7 @@ use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// Runs the program; returns only where it could not be started.
-pub fn run(arguments: &RunArguments) -> Result<(), String> {
+pub(crate) fn run(arguments: &RunArguments) -> Result<(), String> {
     let library = library::find(arguments.lib.as_deref())?;
     let program = find_program(&arguments.command[0])?;
     let (socket, host) = match running_daemon(arguments)? {
@@ -125,7 +125,7 @@ fn own_daemon(arguments: &RunArguments) -> Result<(PathBuf, String), String> {
 }
 
 /// Looks for the program as the shell does, before anything is started for it.
-pub fn find_program(name: &OsString) -> Result<PathBuf, String> {
+pub(crate) fn find_program(name: &OsString) -> Result<PathBuf, String> {
     let missing = || format!("cannot run {}: no such program", name.to_string_lossy());
     if Path::new(name).components().count() > 1 {
         return Path::new(name).exists().then(|| name.into()).ok_or_else(missing);

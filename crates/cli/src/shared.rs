@@ -17,7 +17,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// Joins the user's daemon, or starts it. A program that asks for another host or engine gets one with that.
-pub fn join_or_start(arguments: &RunArguments) -> Result<Private, String> {
+pub(crate) fn join_or_start(arguments: &RunArguments) -> Result<Private, String> {
     // Of two that begin at the same time, one starts the daemon and the other joins it.
     let _turn = Turn::take();
     if let Some(joined) = private::running().into_iter().find_map(|socket| join(&socket, arguments)) {
@@ -58,7 +58,7 @@ fn join(socket: &Path, arguments: &RunArguments) -> Option<Private> {
 }
 
 /// The programs for which a daemon runs, by its answer: names and process numbers, without this process.
-pub fn programs_of(hello: &Value) -> Vec<String> {
+pub(crate) fn programs_of(hello: &Value) -> Vec<String> {
     let owners = hello["owners"].as_array().map(Vec::as_slice).unwrap_or_default();
     owners.iter().filter_map(Value::as_i64).filter_map(called).collect()
 }

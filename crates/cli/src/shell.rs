@@ -3,7 +3,7 @@ use crate::arguments::{Arguments, CompletionsArguments, ManualArguments};
 use clap::CommandFactory;
 
 /// `opentoe completions SHELL`.
-pub fn completions(arguments: &CompletionsArguments) -> Result<(), String> {
+pub(crate) fn completions(arguments: &CompletionsArguments) -> Result<(), String> {
     let mut script = Vec::new();
     clap_complete::generate(arguments.shell, &mut Arguments::command(), "opentoe", &mut script);
     console::print(&String::from_utf8_lossy(&script));
@@ -11,7 +11,7 @@ pub fn completions(arguments: &CompletionsArguments) -> Result<(), String> {
 }
 
 /// A page for the command and one for each of its verbs: opentoe.1, opentoe-run.1, ...
-pub fn manual(arguments: &ManualArguments) -> Result<(), String> {
+pub(crate) fn manual(arguments: &ManualArguments) -> Result<(), String> {
     let directory = &arguments.directory;
     clap_mangen::generate_to(Arguments::command(), directory)
         .map_err(|error| format!("cannot write manual pages to {}: {error}", directory.display()))

@@ -7,7 +7,7 @@ use std::process::Command;
 const NAME: &str = "opentoe-sim";
 
 /// Becomes `opentoe-sim` with the arguments given; returns only where that is not possible, with a sentence.
-pub fn sim(arguments: &SimArguments) -> Result<(), String> {
+pub(crate) fn sim(arguments: &SimArguments) -> Result<(), String> {
     let program = find();
     let error = Command::new(&program).args(&arguments.arguments).exec();
     Err(format!("cannot run {}: {error}; build it with cargo build --release -p sim", program.display()))

@@ -9,7 +9,7 @@ use daemon::protocol::Question;
 use serde_json::Value;
 
 /// Shows counters of hosts, ports, engine modules and drops, or of one connection.
-pub fn stats(arguments: &StatsArguments) -> Result<(), String> {
+pub(crate) fn stats(arguments: &StatsArguments) -> Result<(), String> {
     if arguments.trace || !arguments.enable.is_empty() || !arguments.disable.is_empty() {
         return tracepoints(arguments);
     }

@@ -2,29 +2,29 @@
 use std::io::IsTerminal;
 
 /// Rows under a heading; numbers are right-aligned.
-pub struct Table {
+pub(crate) struct Table {
     heading: Vec<String>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
     /// An empty table.
-    pub fn new(heading: &[&str]) -> Table {
+    pub(crate) fn new(heading: &[&str]) -> Table {
         Table { heading: heading.iter().map(|word| word.to_string()).collect(), rows: Vec::new() }
     }
 
     /// Adds a row with one cell for each column.
-    pub fn row<T: ToString>(&mut self, cells: impl IntoIterator<Item = T>) {
+    pub(crate) fn row<T: ToString>(&mut self, cells: impl IntoIterator<Item = T>) {
         self.rows.push(cells.into_iter().map(|cell| cell.to_string()).collect());
     }
 
     /// It has no rows.
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.rows.is_empty()
     }
 
     /// Writes it to standard output.
-    pub fn print(&self) {
+    pub(crate) fn print(&self) {
         let columns = self.columns();
         say(&bold(&line(&columns, &self.heading)));
         let mut lines = self.rows.iter().map(|row| line(&columns, row) + "\n");
@@ -38,7 +38,7 @@ impl Table {
 
     /// Characters of its widest line.
     #[cfg(test)]
-    pub fn widest(&self) -> usize {
+    pub(crate) fn widest(&self) -> usize {
         let columns = self.columns();
         self.rows.iter().chain([&self.heading]).map(|row| visible(&line(&columns, row))).max().unwrap_or(0)
     }
@@ -71,36 +71,36 @@ fn visible(text: &str) -> usize {
     plain + parts.map(|part| part.split_once('m').map_or(0, |(_, rest)| rest.chars().count())).sum::<usize>()
 }
 
-pub use console::say;
+pub(crate) use console::say;
 
 /// Says what is wrong with the command line, and ends.
-pub fn wrong_usage(sentence: &str) -> ! {
+pub(crate) fn wrong_usage(sentence: &str) -> ! {
     eprintln!("opentoe: {sentence}");
     std::process::exit(2)
 }
 
 /// Writes a value as JSON.
-pub fn say_json(value: &serde_json::Value) {
+pub(crate) fn say_json(value: &serde_json::Value) {
     say(&serde_json::to_string_pretty(value).unwrap_or_default());
 }
 
 /// In bold, on a terminal.
-pub fn bold(text: &str) -> String {
+pub(crate) fn bold(text: &str) -> String {
     paint(text, "1")
 }
 
 /// In green, on a terminal.
-pub fn green(text: &str) -> String {
+pub(crate) fn green(text: &str) -> String {
     paint(text, "32")
 }
 
 /// In yellow, on a terminal.
-pub fn yellow(text: &str) -> String {
+pub(crate) fn yellow(text: &str) -> String {
     paint(text, "33")
 }
 
 /// In red, on a terminal.
-pub fn red(text: &str) -> String {
+pub(crate) fn red(text: &str) -> String {
     paint(text, "31")
 }
 
@@ -110,7 +110,7 @@ fn paint(text: &str, code: &str) -> String {
 }
 
 /// A number with thousands separated.
-pub fn thousands(number: u64) -> String {
+pub(crate) fn thousands(number: u64) -> String {
     let digits = number.to_string();
     let mut text = String::new();
     for (at, digit) in digits.chars().enumerate() {
@@ -123,12 +123,12 @@ pub fn thousands(number: u64) -> String {
 }
 
 /// A list in an answer; empty where there is none.
-pub fn list<'a>(value: &'a serde_json::Value, key: &str) -> &'a [serde_json::Value] {
+pub(crate) fn list<'a>(value: &'a serde_json::Value, key: &str) -> &'a [serde_json::Value] {
     value[key].as_array().map(Vec::as_slice).unwrap_or_default()
 }
 
 /// A value of the daemon's answer as a cell.
-pub fn cell(value: &serde_json::Value) -> String {
+pub(crate) fn cell(value: &serde_json::Value) -> String {
     match value {
         serde_json::Value::Null => "-".into(),
         serde_json::Value::String(text) => text.clone(),

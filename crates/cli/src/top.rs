@@ -18,7 +18,7 @@ use ratatui::crossterm::event::{self, Event, KeyEventKind};
 use ratatui::layout::Rect;
 use sample::Sample;
 use signal_hook::consts::{SIGINT, SIGTERM};
-pub use state::Sort;
+pub(crate) use state::Sort;
 use state::{Next, State};
 use std::io::{self, IsTerminal};
 use std::path::PathBuf;
@@ -35,7 +35,7 @@ const COLUMNS: u16 = 120;
 const LINES: (usize, usize) = (40, 2000);
 
 /// Shows it until somebody has seen enough.
-pub fn top(arguments: &TopArguments) -> Result<(), String> {
+pub(crate) fn top(arguments: &TopArguments) -> Result<(), String> {
     let socket = locate::daemon(arguments.daemon.socket.as_deref())?;
     let watch = Watch { socket, interval: Duration::from_secs_f64(arguments.interval) };
     let state = State {

@@ -17,7 +17,7 @@ use std::time::Duration;
 use trace::{Kind, Point, PointSet};
 
 /// Streams tracepoints until the count or the time is reached or somebody ends it, or lists all there are.
-pub fn trace(arguments: &TraceArguments) -> Result<(), String> {
+pub(crate) fn trace(arguments: &TraceArguments) -> Result<(), String> {
     // The names are known here: a wrong one needs no daemon to be refused.
     let points = PointSet::named(&arguments.patterns)?;
     if arguments.list {
@@ -148,7 +148,7 @@ fn list(points: PointSet, as_json: bool) {
 }
 
 /// What tracepoints counted.
-pub fn figures(answer: &Value) {
+pub(crate) fn figures(answer: &Value) {
     for host in crate::ls::list(answer, "hosts") {
         let mut table = Table::new(&["tracepoint", "on", "count", "p50", "p99", "max", "unit"]);
         for point in crate::ls::list(host, "points") {

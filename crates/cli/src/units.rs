@@ -1,7 +1,7 @@
 //! Numbers for people, short enough for a column.
 
 /// At most four characters: `0`, `7.5`, `999`, `1.2k`, `850M`.
-pub fn short(value: f64) -> String {
+pub(crate) fn short(value: f64) -> String {
     if !value.is_finite() || value < 0.05 {
         return "0".into();
     }
@@ -20,12 +20,12 @@ pub fn short(value: f64) -> String {
 }
 
 /// A whole number, as [`short`].
-pub fn count(value: u64) -> String {
+pub(crate) fn count(value: u64) -> String {
     short(value as f64)
 }
 
 /// A time in microseconds, at most five characters: `35us`, `1.2ms`, `12s`; nothing measured is `-`.
-pub fn time(micros: u64) -> String {
+pub(crate) fn time(micros: u64) -> String {
     match micros {
         0 => "-".into(),
         1..1000 => format!("{micros}us"),
@@ -37,12 +37,12 @@ pub fn time(micros: u64) -> String {
 }
 
 /// A share of 1: `53%`.
-pub fn percent(share: f64) -> String {
+pub(crate) fn percent(share: f64) -> String {
     format!("{:.0}%", (share * 100.0).clamp(0.0, 999.0))
 }
 
 /// How long something runs: `0:00:03`, `2d 01:02:03`.
-pub fn duration(seconds: u64) -> String {
+pub(crate) fn duration(seconds: u64) -> String {
     let (days, hours, minutes) = (seconds / 86_400, seconds / 3600 % 24, seconds / 60 % 60);
     match days {
         0 => format!("{hours}:{minutes:02}:{:02}", seconds % 60),

@@ -8,7 +8,7 @@ const NAME: usize = 10;
 const PATH: usize = 16;
 
 /// Lists them, where there are some.
-pub fn ls(answer: &Value) {
+pub(crate) fn ls(answer: &Value) {
     for table in [served(list(answer, "volumes")), used(list(answer, "blocks"))] {
         if !table.is_empty() {
             say("");
@@ -58,7 +58,7 @@ fn used(blocks: &[Value]) -> Table {
 }
 
 /// Counters of each volume and of each use, with its paths.
-pub fn stats(answer: &Value) {
+pub(crate) fn stats(answer: &Value) {
     for volume in list(answer, "volumes") {
         say(&bold(&format!("volume {} of host {}", cell(&volume["name"]), cell(&volume["host"]))));
         counters(volume, &["requests"]).print();
@@ -102,7 +102,7 @@ fn paths(block: &Value) -> Table {
 }
 
 /// What is wrong with volumes: how many sentences were said.
-pub fn why(answer: &Value) -> usize {
+pub(crate) fn why(answer: &Value) -> usize {
     let troubles = list(answer, "storage");
     for trouble in troubles {
         let [volume, host, sentence] = ["volume", "host", "sentence"].map(|key| cell(&trouble[key]));

@@ -11,7 +11,7 @@ use serde_json::Value;
 use std::path::Path;
 
 /// Explains drops, a descriptor, or a connection.
-pub fn why(arguments: &WhyArguments) -> Result<(), String> {
+pub(crate) fn why(arguments: &WhyArguments) -> Result<(), String> {
     let socket = locate::daemon(arguments.daemon.socket.as_deref())?;
     let (answer, explain): (Value, fn(&Value)) = match (arguments.pid, arguments.fd, arguments.flow) {
         (Some(pid), Some(fd), _) => (client::ask(&socket, &Question::Descriptor { pid, fd })?, descriptor),

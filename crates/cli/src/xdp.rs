@@ -10,7 +10,7 @@ use serde_json::Value;
 use std::path::Path;
 
 /// Loads, lists, unloads; looks into maps and changes them.
-pub fn xdp(arguments: &XdpArguments) -> Result<(), String> {
+pub(crate) fn xdp(arguments: &XdpArguments) -> Result<(), String> {
     let socket = locate::daemon(arguments.daemon.socket.as_deref())?;
     let host = arguments.host.clone();
     let ask = |question| client::ask(&socket, &Question::Xdp(question));

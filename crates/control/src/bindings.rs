@@ -52,48 +52,48 @@ pub(crate) struct Bindings {
 }
 
 impl Bindings {
-    pub fn iter(&self) -> impl Iterator<Item = (u32, &Binding)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Binding)> {
         self.all.iter().map(|(id, binding)| (*id, binding))
     }
 
-    pub fn get(&self, id: u32) -> Option<&Binding> {
+    pub(crate) fn get(&self, id: u32) -> Option<&Binding> {
         self.all.get(&id)
     }
 
-    pub fn get_mut(&mut self, id: u32) -> Option<&mut Binding> {
+    pub(crate) fn get_mut(&mut self, id: u32) -> Option<&mut Binding> {
         self.all.get_mut(&id)
     }
 
     /// The listener of a binding.
-    pub fn listener(&mut self, id: u32) -> Option<&mut Listener> {
+    pub(crate) fn listener(&mut self, id: u32) -> Option<&mut Listener> {
         self.all.get_mut(&id)?.listener.as_mut()
     }
 
     /// Adds a binding; its number is never used for another.
-    pub fn add(&mut self, binding: Binding) -> u32 {
+    pub(crate) fn add(&mut self, binding: Binding) -> u32 {
         self.last += 1;
         self.add_at(self.last, binding);
         self.last
     }
 
     /// Adds a binding under the number that it had.
-    pub fn add_at(&mut self, id: u32, binding: Binding) {
+    pub(crate) fn add_at(&mut self, id: u32, binding: Binding) {
         self.by_port.entry(binding.local.port).or_default().push(id);
         self.ports.insert(binding.local.port);
         self.all.insert(id, binding);
     }
 
     /// The last number that was given.
-    pub fn last(&self) -> u32 {
+    pub(crate) fn last(&self) -> u32 {
         self.last
     }
 
     /// Numbers up to this one were given by another host.
-    pub fn go_on_after(&mut self, last: u32) {
+    pub(crate) fn go_on_after(&mut self, last: u32) {
         self.last = last;
     }
 
-    pub fn remove(&mut self, id: u32) -> Option<Binding> {
+    pub(crate) fn remove(&mut self, id: u32) -> Option<Binding> {
         let binding = self.all.remove(&id)?;
         if let Some(ids) = self.by_port.get_mut(&binding.local.port) {
             ids.retain(|other| *other != id);
@@ -106,7 +106,7 @@ impl Bindings {
     }
 
     /// The listener of this number at an address.
-    pub fn numbered(&self, number: u64, local: Endpoint) -> Option<u32> {
+    pub(crate) fn numbered(&self, number: u64, local: Endpoint) -> Option<u32> {
         let is = |binding: &Binding| binding.number == number && binding.local == local && binding.listener.is_some();
         self.on_port(local.port).find(|(_, binding)| is(binding)).map(|(id, _)| id)
     }
@@ -122,22 +122,22 @@ impl Bindings {
     }
 
     /// A port has a binding that somebody holds who still runs.
-    pub fn is_held(&self, port: u16, runs: impl Fn(Holder) -> bool) -> bool {
+    pub(crate) fn is_held(&self, port: u16, runs: impl Fn(Holder) -> bool) -> bool {
         self.held_on_port(port, runs).next().is_some()
     }
 
     /// A port has a binding.
-    pub fn has_port(&self, port: u16) -> bool {
+    pub(crate) fn has_port(&self, port: u16) -> bool {
         self.ports.contains(port)
     }
 
     /// Ports that have bindings.
-    pub fn ports(&self) -> &PortSet {
+    pub(crate) fn ports(&self) -> &PortSet {
         &self.ports
     }
 
     /// A new binding would collide with one that is there: the rules of Linux's `SO_REUSEADDR` and `SO_REUSEPORT`.
-    pub fn conflicts(&self, new: &Binding, runs: impl Fn(Holder) -> bool) -> bool {
+    pub(crate) fn conflicts(&self, new: &Binding, runs: impl Fn(Holder) -> bool) -> bool {
         self.held_on_port(new.local.port, runs).any(|(_, other)| {
             let shared_port = new.reuse_port && other.reuse_port && new.uid == other.uid;
             let shared_address = new.reuse_address && other.reuse_address && other.listener.is_none();
@@ -147,12 +147,12 @@ impl Bindings {
 
     /// When a SYN to a port was last answered with a cookie, by whichever listener: of those that share it, another one may
     /// be asked when the cookie comes back, as some come and go.
-    pub fn cookie_sent(&self, port: u16) -> Option<Nanos> {
+    pub(crate) fn cookie_sent(&self, port: u16) -> Option<Nanos> {
         self.on_port(port).filter_map(|(_, binding)| binding.listener.as_ref()?.cookie_sent).max()
     }
 
     /// Another binding of an overlapping address listens, and does not share its port with this one.
-    pub fn listener_conflicts(&self, id: u32, runs: impl Fn(Holder) -> bool) -> bool {
+    pub(crate) fn listener_conflicts(&self, id: u32, runs: impl Fn(Holder) -> bool) -> bool {
         let Some(mine) = self.all.get(&id) else { return true };
         self.held_on_port(mine.local.port, runs).any(|(other_id, other)| {
             let shared = mine.reuse_port && other.reuse_port && mine.uid == other.uid;
@@ -163,7 +163,7 @@ impl Bindings {
     /// The listener for a connection to `local`: an exact address before the unspecified one; among those that share
     /// the port, the one that `spread` falls on. Only those that have a holder who still runs, and one that is kept for
     /// a child to come only where no process has another one: its parent may have ended before it forked.
-    pub fn listener_for(&self, local: Endpoint, spread: u64, runs: impl Fn(Holder) -> bool) -> Option<u32> {
+    pub(crate) fn listener_for(&self, local: Endpoint, spread: u64, runs: impl Fn(Holder) -> bool) -> Option<u32> {
         for ip in [local.ip, local.ip.any()] {
             let listens =
                 |(id, binding): (u32, &Binding)| (binding.listener.is_some() && binding.local.ip == ip).then_some(id);

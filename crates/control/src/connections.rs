@@ -38,7 +38,7 @@ pub(crate) struct Connections {
 }
 
 impl Connections {
-    pub fn new(ephemeral: RangeInclusive<u16>, addresses: Vec<IpAddress>) -> Connections {
+    pub(crate) fn new(ephemeral: RangeInclusive<u16>, addresses: Vec<IpAddress>) -> Connections {
         Connections {
             stages: TupleMap::default(),
             counts: BTreeMap::new(),
@@ -51,12 +51,12 @@ impl Connections {
         }
     }
 
-    pub fn get(&self, tuple: &FourTuple) -> Option<Stage> {
+    pub(crate) fn get(&self, tuple: &FourTuple) -> Option<Stage> {
         self.stages.get(tuple).copied()
     }
 
     /// Adds a connection, or moves it to another stage.
-    pub fn set(&mut self, tuple: FourTuple, stage: Stage) {
+    pub(crate) fn set(&mut self, tuple: FourTuple, stage: Stage) {
         let (port, remote) = (tuple.local_port, tuple.remote());
         let new = self.stages.insert(tuple, stage).is_none();
         if new {
@@ -71,7 +71,7 @@ impl Connections {
     }
 
     /// A connection in TIME-WAIT whose port may be used again at some time. `since_of` tells when one of the waiting came.
-    pub fn offer_port(&mut self, tuple: &FourTuple, since: Nanos, since_of: impl Fn(u32) -> Option<Nanos>) {
+    pub(crate) fn offer_port(&mut self, tuple: &FourTuple, since: Nanos, since_of: impl Fn(u32) -> Option<Nanos>) {
         let Some(peer) = self.peers.get_mut(&tuple.remote()) else { return };
         peer.wait(since, tuple.local_port, |local_port| match self.stages.get(&FourTuple { local_port, ..*tuple }) {
             Some(Stage::Wait(key)) => since_of(*key),
@@ -79,7 +79,7 @@ impl Connections {
         });
     }
 
-    pub fn remove(&mut self, tuple: &FourTuple) {
+    pub(crate) fn remove(&mut self, tuple: &FourTuple) {
         if self.stages.remove(tuple).is_none() {
             return;
         }
@@ -100,36 +100,36 @@ impl Connections {
     }
 
     /// A spliced connection is over. Its four-tuple may be another one's already.
-    pub fn remove_splice(&mut self, tuple: &FourTuple) {
+    pub(crate) fn remove_splice(&mut self, tuple: &FourTuple) {
         if matches!(self.get(tuple), Some(Stage::Splice(..))) {
             self.remove(tuple);
         }
     }
 
     /// Local ports that connections use.
-    pub fn ports(&self) -> &PortSet {
+    pub(crate) fn ports(&self) -> &PortSet {
         &self.ports
     }
 
     /// Local ports of the connections to a remote end, of the ephemeral range.
-    pub fn towards(&self, remote: Endpoint) -> Option<&PeerPorts> {
+    pub(crate) fn towards(&self, remote: Endpoint) -> Option<&PeerPorts> {
         self.peers.get(&remote)
     }
 
     /// The connection to a remote end that came into TIME-WAIT first is looked at no more.
-    pub fn pop_wait(&mut self, remote: Endpoint) {
+    pub(crate) fn pop_wait(&mut self, remote: Endpoint) {
         if let Some(peer) = self.peers.get_mut(&remote) {
             peer.pop_wait();
         }
     }
 
     /// A connection uses the local port.
-    pub fn uses_port(&self, port: u16) -> bool {
+    pub(crate) fn uses_port(&self, port: u16) -> bool {
         self.ports.contains(port)
     }
 
     /// The host is connected with itself: some of its frames are for itself.
-    pub fn to_self(&self) -> bool {
+    pub(crate) fn to_self(&self) -> bool {
         self.own > 0
     }
 
@@ -138,12 +138,12 @@ impl Connections {
     }
 
     /// Some connections are over loopback.
-    pub fn loopback(&self) -> bool {
+    pub(crate) fn loopback(&self) -> bool {
         self.loopback > 0
     }
 
     /// Connections in any stage.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.stages.len()
     }
 }

@@ -72,7 +72,7 @@ pub(crate) struct Context {
 }
 
 impl Context {
-    pub fn new(application: Application, end: ControlEnd, cached_buffers: u32) -> Context {
+    pub(crate) fn new(application: Application, end: ControlEnd, cached_buffers: u32) -> Context {
         let slots = Slots::new(end.geometry(), cached_buffers);
         // One for each slot, and some for sockets without one.
         let most_labels = end.geometry().slots.saturating_add(1024);
@@ -93,13 +93,13 @@ impl Context {
         }
     }
 
-    pub fn alive(&self) -> bool {
+    pub(crate) fn alive(&self) -> bool {
         self.life == Life::Alive
     }
 
     /// Leaves a reply. One that finds the ring full waits here; requests are not taken meanwhile, and the other
     /// replies are at most a few for each slot, so what waits is bounded.
-    pub fn reply(&mut self, reply: Reply) {
+    pub(crate) fn reply(&mut self, reply: Reply) {
         if self.alive() {
             self.backlog.push_back(reply);
             self.push_replies();
@@ -107,18 +107,18 @@ impl Context {
     }
 
     /// Replies wait for room in the ring.
-    pub fn is_backlogged(&self) -> bool {
+    pub(crate) fn is_backlogged(&self) -> bool {
         !self.backlog.is_empty()
     }
 
     /// It left requests that can be taken, or made room for replies that wait.
-    pub fn has_work(&self) -> bool {
+    pub(crate) fn has_work(&self) -> bool {
         let ready = if self.is_backlogged() { self.end.replies.is_drained() } else { !self.end.requests.is_empty() };
         self.alive() && ready
     }
 
     /// Moves waiting replies into the ring.
-    pub fn push_replies(&mut self) {
+    pub(crate) fn push_replies(&mut self) {
         while let Some(reply) = self.backlog.front() {
             if self.end.replies.push(reply.to_words()).is_err() {
                 break;
@@ -129,12 +129,12 @@ impl Context {
     }
 
     /// Wakes the application if it was told something and sleeps; returns whether it did.
-    pub fn ring(&mut self) -> bool {
+    pub(crate) fn ring(&mut self) -> bool {
         std::mem::take(&mut self.to_ring) && self.end.app_bell.ring()
     }
 
     /// Replies that wait for room, as they will be left.
-    pub fn waiting_replies(&self) -> Vec<[u64; 8]> {
+    pub(crate) fn waiting_replies(&self) -> Vec<[u64; 8]> {
         self.backlog.iter().map(|reply| reply.to_words()).collect()
     }
 }
@@ -162,19 +162,19 @@ impl DerefMut for Contexts {
 }
 
 impl Contexts {
-    pub fn new(most: u32) -> Contexts {
+    pub(crate) fn new(most: u32) -> Contexts {
         Contexts { all: Slab::new(most), turns: Turns::default(), told: Vec::new() }
     }
 
     /// Adds an application that attaches; `None` where there is no room.
-    pub fn add(&mut self, context: Context) -> Option<ContextId> {
+    pub(crate) fn add(&mut self, context: Context) -> Option<ContextId> {
         let key = self.all.insert(context)?;
         self.turns.add(key);
         Some(ContextId(key))
     }
 
     /// Adds an application under the number that it had; `None` where there is no room.
-    pub fn add_at(&mut self, id: ContextId, context: Context) -> Option<()> {
+    pub(crate) fn add_at(&mut self, id: ContextId, context: Context) -> Option<()> {
         self.all.insert_at(id.0, context)?;
         self.turns.add(id.0);
         // Its replies may wait for room.
@@ -183,22 +183,22 @@ impl Contexts {
     }
 
     /// Programs of a user that are attached.
-    pub fn of_user(&self, uid: u32) -> usize {
+    pub(crate) fn of_user(&self, uid: u32) -> usize {
         let is_of_user = |(_, context): &(u32, &Context)| context.application.uid == uid && context.alive();
         self.iter().filter(is_of_user).count()
     }
 
     /// Whose turn it is to have requests taken. They are given back after the round ([`Contexts::set_turns`]).
-    pub fn take_turns(&mut self) -> Turns {
+    pub(crate) fn take_turns(&mut self) -> Turns {
         std::mem::take(&mut self.turns)
     }
 
-    pub fn set_turns(&mut self, turns: Turns) {
+    pub(crate) fn set_turns(&mut self, turns: Turns) {
         self.turns = turns;
     }
 
     /// Before the requests of an application are taken: replies that wait go into its ring. False where it is gone.
-    pub fn begin_turn(&mut self, id: ContextId) -> bool {
+    pub(crate) fn begin_turn(&mut self, id: ContextId) -> bool {
         let Some(context) = self.all.get_mut(id.0) else { return false };
         if context.is_backlogged() {
             context.push_replies();
@@ -208,7 +208,7 @@ impl Contexts {
     }
 
     /// A holder can still act: a process that has ended cannot.
-    pub fn runs(&self, holder: Holder) -> bool {
+    pub(crate) fn runs(&self, holder: Holder) -> bool {
         match holder {
             Holder::Context(id) => self.get(id.0).is_some_and(|context| context.alive()),
             Holder::Hold(_) | Holder::Listener(_) => true,
@@ -216,12 +216,12 @@ impl Contexts {
     }
 
     /// An application has a share of a binding.
-    pub fn has_binding(&self, id: ContextId, binding: u32) -> bool {
+    pub(crate) fn has_binding(&self, id: ContextId, binding: u32) -> bool {
         self.get(id.0).is_some_and(|context| context.bindings.contains(&binding))
     }
 
     /// Its slots are used up, or as many as an application may have.
-    pub fn is_full(&self, out: &Outbox<'_>, id: ContextId) -> bool {
+    pub(crate) fn is_full(&self, out: &Outbox<'_>, id: ContextId) -> bool {
         let limit = out.config.limits.connections_per_application;
         let full = |context: &Context| context.slots.is_full() || (limit > 0 && context.slots.used() >= limit);
         self.get(id.0).is_none_or(full)
@@ -229,14 +229,14 @@ impl Contexts {
 
     /// Nothing more is asked by a context or told to it. First the engine empties its ring: what the process wrote
     /// before its end is sent.
-    pub fn end(&mut self, out: &mut Outbox<'_>, id: ContextId) {
+    pub(crate) fn end(&mut self, out: &mut Outbox<'_>, id: ContextId) {
         let Some(context) = self.get_mut(id.0).filter(|context| context.alive()) else { return };
         context.life = Life::Draining;
         out.commands.push(Command::Drain(id));
     }
 
     /// The daemon says that the process of a context is gone.
-    pub fn release(&mut self, out: &mut Outbox<'_>, id: ContextId) {
+    pub(crate) fn release(&mut self, out: &mut Outbox<'_>, id: ContextId) {
         if let Some(context) = self.get_mut(id.0) {
             context.released = true;
         }
@@ -245,7 +245,7 @@ impl Contexts {
     }
 
     /// Gives a slot back; a context that is gone and has no slot in use any more is forgotten.
-    pub fn free_slot(&mut self, out: &mut Outbox<'_>, id: ContextId, slot: Slot) {
+    pub(crate) fn free_slot(&mut self, out: &mut Outbox<'_>, id: ContextId, slot: Slot) {
         if let Some(context) = self.get_mut(id.0) {
             context.slots.free(slot, &context.end);
         }
@@ -253,7 +253,7 @@ impl Contexts {
     }
 
     /// Forgets a context whose process is gone once no flow needs its name or its rings.
-    pub fn retire(&mut self, out: &mut Outbox<'_>, id: ContextId) {
+    pub(crate) fn retire(&mut self, out: &mut Outbox<'_>, id: ContextId) {
         let Some(context) = self.get(id.0) else { return };
         if context.life == Life::Gone && context.released && context.slots.used() == 0 {
             self.all.remove(id.0);
@@ -262,7 +262,7 @@ impl Contexts {
     }
 
     /// Tells an application something.
-    pub fn reply(&mut self, id: ContextId, reply: Reply) {
+    pub(crate) fn reply(&mut self, id: ContextId, reply: Reply) {
         if let Some(context) = self.all.get_mut(id.0) {
             context.reply(reply);
             if self.told.last() != Some(&id) {
@@ -272,12 +272,12 @@ impl Contexts {
     }
 
     /// Some were told something, and their bells are not rung yet.
-    pub fn owe_bells(&self) -> bool {
+    pub(crate) fn owe_bells(&self) -> bool {
         !self.told.is_empty()
     }
 
     /// Rings the bells of those who were told something and sleep.
-    pub fn ring(&mut self, tracer: &Tracer) {
+    pub(crate) fn ring(&mut self, tracer: &Tracer) {
         for id in self.told.drain(..) {
             let Some(context) = self.all.get_mut(id.0) else { continue };
             context.push_replies();
@@ -332,28 +332,28 @@ impl Slots {
     }
 
     /// As another daemon goes on with them.
-    pub fn state(&self) -> SlotsState {
+    pub(crate) fn state(&self) -> SlotsState {
         let (generations, flows, free) = (self.generations.clone(), self.flows.clone(), self.free.concat());
         SlotsState { generations, flows, free, used: self.used }
     }
 
     /// Goes on with another daemon's.
-    pub fn go_on(&mut self, state: SlotsState) {
+    pub(crate) fn go_on(&mut self, state: SlotsState) {
         let SlotsState { generations, flows, free, used } = state;
         (self.generations, self.flows, self.used) = (generations, flows, used);
         free.into_iter().for_each(|index| self.put_back(index));
     }
 
-    pub fn used(&self) -> u32 {
+    pub(crate) fn used(&self) -> u32 {
         self.used
     }
 
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.used >= self.geometry.slots
     }
 
     /// How often the buffers of the next slot are halved.
-    pub fn next_halvings(&self) -> u32 {
+    pub(crate) fn next_halvings(&self) -> u32 {
         let free = self.free.iter().position(|free| !free.is_empty());
         free.map_or_else(|| self.geometry.halvings(self.generations.len() as u32), |halvings| halvings as u32)
     }
@@ -363,7 +363,7 @@ impl Slots {
     }
 
     /// Takes a free slot.
-    pub fn take(&mut self) -> Option<Slot> {
+    pub(crate) fn take(&mut self) -> Option<Slot> {
         if self.is_full() {
             return None;
         }
@@ -378,19 +378,19 @@ impl Slots {
     }
 
     /// Says which flow a slot names.
-    pub fn assign(&mut self, slot: Slot, flow: FlowId) {
+    pub(crate) fn assign(&mut self, slot: Slot, flow: FlowId) {
         self.flows[slot.index as usize] = Some(flow);
     }
 
     /// The flow that a slot names, if the slot is in this use of it.
-    pub fn flow(&self, slot: Slot) -> Option<FlowId> {
+    pub(crate) fn flow(&self, slot: Slot) -> Option<FlowId> {
         let generation = *self.generations.get(slot.index as usize)?;
         self.flows[slot.index as usize].filter(|_| generation == slot.generation)
     }
 
     /// The slot's buffers, mapped now or before, for a connection that begins there: in its small rings, where there are any, or
     /// with both streams `grown`.
-    pub fn begin(&mut self, index: u32, grown: bool, end: &ControlEnd) -> std::io::Result<Buffers> {
+    pub(crate) fn begin(&mut self, index: u32, grown: bool, end: &ControlEnd) -> std::io::Result<Buffers> {
         let fits = |(rx, tx): &&Buffers| !self.geometry.has_small() || (!grown && rx.is_small() && tx.is_small());
         let kept = self.buffers.get(index as usize).and_then(Option::as_ref).filter(fits).cloned();
         end.begin(index, grown);
@@ -401,7 +401,7 @@ impl Slots {
     }
 
     /// The slot's buffers, mapped now, as far as its streams have grown.
-    pub fn buffers(&mut self, index: u32, end: &ControlEnd) -> std::io::Result<Buffers> {
+    pub(crate) fn buffers(&mut self, index: u32, end: &ControlEnd) -> std::io::Result<Buffers> {
         let (rx, tx) = end.map_buffers(index)?;
         let buffers = (Arc::new(rx), Arc::new(tx));
         if self.buffers.len() <= index as usize {
@@ -412,13 +412,13 @@ impl Slots {
     }
 
     /// Somebody besides this table still refers to the slot's buffers: the engine, or frames on their way.
-    pub fn is_referred_to(&self, slot: Slot) -> bool {
+    pub(crate) fn is_referred_to(&self, slot: Slot) -> bool {
         let shared = |(rx, tx): &Buffers| Arc::strong_count(rx) > 1 || Arc::strong_count(tx) > 1;
         self.buffers.get(slot.index as usize).and_then(Option::as_ref).is_some_and(shared)
     }
 
     /// Gives a slot back. Beyond the number that is kept, its buffers are unmapped and their memory returned.
-    pub fn free(&mut self, slot: Slot, end: &ControlEnd) {
+    pub(crate) fn free(&mut self, slot: Slot, end: &ControlEnd) {
         let index = slot.index as usize;
         self.flows[index] = None;
         self.generations[index] = self.generations[index].wrapping_add(1);

@@ -73,16 +73,16 @@ pub(crate) struct Names {
 }
 
 impl Names {
-    pub fn iter(&self) -> impl Iterator<Item = &Name> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Name> {
         std::iter::once(&self.home).chain(self.others.iter().flat_map(|others| others.iter()))
     }
 
-    pub fn iter_mut(&mut self) -> impl Iterator<Item = &mut Name> {
+    pub(crate) fn iter_mut(&mut self) -> impl Iterator<Item = &mut Name> {
         std::iter::once(&mut self.home).chain(self.others.iter_mut().flat_map(|others| others.iter_mut()))
     }
 
     /// Adds a name; returns its place.
-    pub fn push(&mut self, name: Name) -> usize {
+    pub(crate) fn push(&mut self, name: Name) -> usize {
         let others = self.others.get_or_insert_default();
         others.push(name);
         others.len()
@@ -151,35 +151,35 @@ pub(crate) enum After {
 
 impl Flow {
     /// Somebody had read as far who gave up a share.
-    pub fn note_read(&mut self, rx_head: u32) {
+    pub(crate) fn note_read(&mut self, rx_head: u32) {
         let further = self.read.is_none_or(|read| rx_head.wrapping_sub(read) as i32 > 0);
         self.read = if further { Some(rx_head) } else { self.read };
     }
 
     /// Whether of so many received bytes one is left that nobody took, as far as those say who gave up their shares, the last
     /// one with this position. Not that one alone: it may have asked before another one read, and be heard after it.
-    pub fn has_unread(&self, rx_bytes: u32, last: u32) -> bool {
+    pub(crate) fn has_unread(&self, rx_bytes: u32, last: u32) -> bool {
         [Some(last), self.read].into_iter().flatten().all(|read| rx_bytes.wrapping_sub(read) as i32 > 0)
     }
 
     /// RFC 9293's state. One whose flow left the engine is over, but for a splice's, which goes on.
-    pub fn state(&self) -> State {
+    pub(crate) fn state(&self) -> State {
         let over = self.place == Place::Gone && !matches!(self.spliced, Spliced::In(_));
         if over { State::Closed } else { self.closing.state() }
     }
 
     /// The name that notices go to.
-    pub fn name(&self) -> Name {
+    pub(crate) fn name(&self) -> Name {
         self.names[self.current]
     }
 
     /// The name that `context` has open.
-    pub fn name_in(&self, context: ContextId) -> Option<usize> {
+    pub(crate) fn name_in(&self, context: ContextId) -> Option<usize> {
         self.names.iter().position(|name| name.context == context && name.open)
     }
 
     /// The flow is known to an application as `slot` of `context`, or was.
-    pub fn is_called(&self, context: ContextId, slot: Slot) -> bool {
+    pub(crate) fn is_called(&self, context: ContextId, slot: Slot) -> bool {
         self.names.iter().any(|name| name.context == context && name.slot == slot)
     }
 }

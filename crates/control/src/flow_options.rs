@@ -24,7 +24,7 @@ pub(crate) struct FlowOptions {
 
 impl FlowOptions {
     /// What a flow has of which nothing was asked.
-    pub fn of(timers: &TimerConfig) -> FlowOptions {
+    pub(crate) fn of(timers: &TimerConfig) -> FlowOptions {
         let second = 1000 * MILLISECOND;
         FlowOptions {
             // Meets RFC 9293: MUST-25.

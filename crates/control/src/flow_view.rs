@@ -96,7 +96,7 @@ pub(crate) struct Tables<'a> {
 
 impl Tables<'_> {
     /// At most `most` connections from place `from` on; 0 is the first place.
-    pub fn flow_page(&self, from: u64, most: usize) -> FlowPage {
+    pub(crate) fn flow_page(&self, from: u64, most: usize) -> FlowPage {
         let mut rows = self.rows(from);
         let views = rows.by_ref().take(most).filter_map(|(_, row)| self.row_view(&row));
         let flows = views.collect();
@@ -104,7 +104,7 @@ impl Tables<'_> {
     }
 
     /// Adds up at most `most` connections from place `from` on; returns where to go on.
-    pub fn add_up(&self, totals: &mut FlowTotals, from: u64, most: usize) -> Option<u64> {
+    pub(crate) fn add_up(&self, totals: &mut FlowTotals, from: u64, most: usize) -> Option<u64> {
         let mut rows = self.rows(from);
         for (_, row) in rows.by_ref().take(most) {
             let (state, figures) = match row {
@@ -170,7 +170,7 @@ impl Tables<'_> {
     }
 
     /// A connection that an engine runs, by its number there.
-    pub fn flow_view(&self, id: FlowId) -> Option<FlowView> {
+    pub(crate) fn flow_view(&self, id: FlowId) -> Option<FlowView> {
         let flow = self.flows.get(id.0)?;
         let figures = flow.stats.read();
         let name = flow.name();

@@ -56,41 +56,41 @@ pub(crate) struct Claim {
 }
 
 impl Forks {
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.holds.len()
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (u64, &Hold)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u64, &Hold)> {
         self.holds.iter().map(|(token, hold)| (*token, hold))
     }
 
     /// The number of the last claim.
-    pub fn claims(&self) -> u32 {
+    pub(crate) fn claims(&self) -> u32 {
         self.claims
     }
 
     /// Goes on after another host's last claim.
-    pub fn go_on_after(&mut self, claims: u32) {
+    pub(crate) fn go_on_after(&mut self, claims: u32) {
         self.claims = claims;
     }
 
     /// A token is that of a process of this user that forked lately.
-    pub fn has(&self, token: u64, uid: u32) -> bool {
+    pub(crate) fn has(&self, token: u64, uid: u32) -> bool {
         self.holds.get(&token).is_some_and(|hold| hold.uid == uid && hold.held_for == HeldFor::Child)
     }
 
     /// Something that was passed is held under this token.
-    pub fn is_passed(&self, token: u64) -> bool {
+    pub(crate) fn is_passed(&self, token: u64) -> bool {
         self.holds.get(&token).is_some_and(|hold| hold.held_for == HeldFor::Receiver)
     }
 
     /// Who passed what this token stands for, unless it is gone.
-    pub fn sender(&self, token: u64) -> Option<ContextId> {
+    pub(crate) fn sender(&self, token: u64) -> Option<ContextId> {
         self.holds.get(&token).filter(|hold| hold.held_for == HeldFor::Receiver)?.parent
     }
 
     /// Holds shares for whoever shows the token, for a while.
-    pub fn hold(&mut self, out: &mut Outbox<'_>, token: u64, hold: Hold) {
+    pub(crate) fn hold(&mut self, out: &mut Outbox<'_>, token: u64, hold: Hold) {
         let timers = &out.config.timers;
         let time = match hold.held_for {
             HeldFor::Child => timers.fork_hold_ms,
@@ -101,7 +101,7 @@ impl Forks {
     }
 
     /// A process is gone. What it left for others stays held.
-    pub fn orphan(&mut self, parent: ContextId) {
+    pub(crate) fn orphan(&mut self, parent: ContextId) {
         for hold in self.holds.values_mut().filter(|hold| hold.parent == Some(parent)) {
             hold.parent = None;
         }
@@ -113,13 +113,13 @@ impl Forks {
     }
 
     /// Holds shares no more.
-    pub fn take(&mut self, out: &mut Outbox<'_>, token: u64) -> Option<Hold> {
+    pub(crate) fn take(&mut self, out: &mut Outbox<'_>, token: u64) -> Option<Hold> {
         out.timers.cancel(Timer::Hold(token));
         self.holds.remove(&token)
     }
 
     /// A process is about to fork.
-    pub fn fork(
+    pub(crate) fn fork(
         &mut self,
         out: &mut Outbox<'_>,
         contexts: &mut Contexts,
@@ -143,7 +143,7 @@ impl Forks {
     }
 
     /// A process is about to pass one thing that it has to another process.
-    pub fn pass(
+    pub(crate) fn pass(
         &mut self,
         out: &mut Outbox<'_>,
         contexts: &Contexts,
@@ -172,7 +172,7 @@ impl Forks {
     /// A process got what another one passed. The token is its right to it. A connection is for processes of the
     /// sender's user only, as its buffers are in the sender's region, with those of all its other connections. Answers
     /// the name of the connection's buffers, or the number of the local address.
-    pub fn adopt(
+    pub(crate) fn adopt(
         &mut self,
         out: &mut Outbox<'_>,
         contexts: &mut Contexts,
@@ -199,7 +199,7 @@ impl Forks {
     }
 
     /// A child has attached, or a receiver has come: what was held for it is its own.
-    pub fn inherit(
+    pub(crate) fn inherit(
         &mut self,
         out: &mut Outbox<'_>,
         contexts: &mut Contexts,
@@ -230,7 +230,7 @@ impl Forks {
     }
 
     /// A child takes over the notices of a connection that it inherited.
-    pub fn claim(
+    pub(crate) fn claim(
         &mut self,
         out: &mut Outbox<'_>,
         contexts: &mut Contexts,

@@ -12,23 +12,23 @@ pub(crate) struct Holders {
 }
 
 impl Holders {
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.one.is_none()
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.one.is_some() as usize + self.others.as_ref().map_or(0, |others| others.len())
     }
 
-    pub fn contains(&self, holder: &Holder) -> bool {
+    pub(crate) fn contains(&self, holder: &Holder) -> bool {
         self.iter().any(|found| found == holder)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = &Holder> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = &Holder> {
         self.one.iter().chain(self.others.iter().flat_map(|others| others.iter()))
     }
 
-    pub fn insert(&mut self, holder: Holder) {
+    pub(crate) fn insert(&mut self, holder: Holder) {
         match self.one {
             None => self.one = Some(holder),
             Some(one) if one == holder => {}
@@ -39,7 +39,7 @@ impl Holders {
     }
 
     /// Takes a holder out; returns whether it was one.
-    pub fn remove(&mut self, holder: &Holder) -> bool {
+    pub(crate) fn remove(&mut self, holder: &Holder) -> bool {
         if self.one.as_ref() == Some(holder) {
             self.one = self.others.as_mut().and_then(|others| others.pop_first());
             return true;

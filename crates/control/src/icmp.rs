@@ -25,7 +25,7 @@ pub(crate) struct Quoted {
 impl Flows {
     /// Path MTU discovery (RFC 1191): full segments become smaller, never larger, and so are those of later connections
     /// to the same destination. Returns whether the message is believed.
-    pub fn lower_mss(&mut self, out: &mut Outbox<'_>, id: FlowId, mtu: u16, quote: &Quoted) -> bool {
+    pub(crate) fn lower_mss(&mut self, out: &mut Outbox<'_>, id: FlowId, mtu: u16, quote: &Quoted) -> bool {
         let Some(flow) = self.get_mut(id.0).filter(|flow| flow.place == Place::Engine) else { return false };
         let figures = flow.stats.read();
         let in_flight = quote.seq.within(Seq(figures.snd_una), figures.snd_nxt.wrapping_sub(figures.snd_una).max(1));

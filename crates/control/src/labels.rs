@@ -24,18 +24,18 @@ pub(crate) struct Labels {
 }
 
 impl Labels {
-    pub fn new(most: u32) -> Labels {
+    pub(crate) fn new(most: u32) -> Labels {
         Labels { connections: Vec::new(), others: BTreeMap::new(), most }
     }
 
-    pub fn get(&self, fd: u32) -> Option<Label> {
+    pub(crate) fn get(&self, fd: u32) -> Option<Label> {
         let slot = self.connections.get(fd as usize).copied().filter(|slot| *slot != NOTHING);
         let connection = |slot| Label { reason: Unaccelerated::No, slot: Some(slot), binding: 0 };
         slot.map(connection).or_else(|| self.others.get(&fd).copied())
     }
 
     /// Instead of what was said of the descriptor before; false at the limit.
-    pub fn set(&mut self, fd: u32, label: Label) -> bool {
+    pub(crate) fn set(&mut self, fd: u32, label: Label) -> bool {
         match label {
             Label { reason: Unaccelerated::No, slot: Some(slot), binding: 0 } if fd < self.most && slot != NOTHING => {
                 if self.connections.len() <= fd as usize {
@@ -57,7 +57,7 @@ impl Labels {
         true
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (u32, Label)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, Label)> {
         let numbers = 0..self.connections.len() as u32;
         let connections = numbers.filter_map(|fd| Some((fd, self.get(fd)?)));
         let beyond = self.others.range(self.connections.len() as u32..);

@@ -9,13 +9,19 @@ use engine::{ContextId, FlowId};
 
 impl Bindings {
     /// The listener for a connection. A process that has ended listens no more, although what it left is still looked at.
-    pub fn listener_of(&self, contexts: &Contexts, local: Endpoint, spread: u64) -> Option<u32> {
+    pub(crate) fn listener_of(&self, contexts: &Contexts, local: Endpoint, spread: u64) -> Option<u32> {
         self.listener_for(local, spread, |holder| contexts.runs(holder))
     }
 
     /// An application reserves a local address. `in_use` says that a connection has the port.
     // Meets RFC 9293: MUST-43.
-    pub fn bind(&mut self, contexts: &mut Contexts, id: ContextId, binding: Binding, in_use: bool) -> Result<u32, i32> {
+    pub(crate) fn bind(
+        &mut self,
+        contexts: &mut Contexts,
+        id: ContextId,
+        binding: Binding,
+        in_use: bool,
+    ) -> Result<u32, i32> {
         let runs = |holder| contexts.runs(holder);
         // Connections that outlive their listener keep its port, unless the new one says otherwise.
         let in_use = !binding.reuse_address && !self.is_held(binding.local.port, runs) && in_use;
@@ -31,7 +37,13 @@ impl Bindings {
 
     /// An application listens on its binding.
     // Meets RFC 9293: MUST-41, MUST-42.
-    pub fn listen(&mut self, out: &Outbox<'_>, contexts: &Contexts, binding: u32, backlog: u32) -> Result<(), i32> {
+    pub(crate) fn listen(
+        &mut self,
+        out: &Outbox<'_>,
+        contexts: &Contexts,
+        binding: u32,
+        backlog: u32,
+    ) -> Result<(), i32> {
         if self.listener_conflicts(binding, |holder| contexts.runs(holder)) {
             return Err(libc::EADDRINUSE);
         }
@@ -42,20 +54,26 @@ impl Bindings {
     }
 
     /// So many connections of the listener wait for a context that no other one may.
-    pub fn is_overrun(&self, binding: u32) -> bool {
+    pub(crate) fn is_overrun(&self, binding: u32) -> bool {
         let listener = self.get(binding).and_then(|binding| binding.listener.as_ref());
         listener.is_some_and(|listener| listener.ready.len() as u32 >= listener.backlog)
     }
 
     /// Connections of a listener wait for a context that takes them.
-    pub fn has_waiting(&self, binding: u32) -> bool {
+    pub(crate) fn has_waiting(&self, binding: u32) -> bool {
         let listener = self.get(binding).and_then(|binding| binding.listener.as_ref());
         listener.is_some_and(|listener| !listener.ready.is_empty() || !listener.parked.is_empty())
     }
 
     /// The context that gets the next connection of a listener: of those with credits and room, the least loaded;
     /// among equals, the next one after the last. Only those whose next buffers are not halved more often than that.
-    pub fn choose(&self, out: &Outbox<'_>, contexts: &Contexts, binding: u32, halvings: u32) -> Option<ContextId> {
+    pub(crate) fn choose(
+        &self,
+        out: &Outbox<'_>,
+        contexts: &Contexts,
+        binding: u32,
+        halvings: u32,
+    ) -> Option<ContextId> {
         let listener = self.get(binding)?.listener.as_ref()?;
         if listener.ready.is_empty() && listener.parked.is_empty() {
             return None;
@@ -64,7 +82,7 @@ impl Bindings {
     }
 
     /// The same among some contexts, for a connection that need not go anywhere; and whether it is a passive one.
-    pub fn choose_among(
+    pub(crate) fn choose_among(
         &self,
         out: &Outbox<'_>,
         contexts: &Contexts,
@@ -90,7 +108,7 @@ impl Bindings {
     }
 
     /// A context has got a connection of a listener.
-    pub fn take_credit(&mut self, contexts: &mut Contexts, binding: u32, context: ContextId) {
+    pub(crate) fn take_credit(&mut self, contexts: &mut Contexts, binding: u32, context: ContextId) {
         if let Some(served) = contexts.get_mut(context.0).map(|context| &mut context.served) {
             *served = binding;
         }
@@ -103,7 +121,7 @@ impl Bindings {
     }
 
     /// A context gives up its share of a binding: connections that it was to accept wait for another one.
-    pub fn leave(&mut self, contexts: &mut Contexts, flows: &mut Flows, id: ContextId, binding: u32) {
+    pub(crate) fn leave(&mut self, contexts: &mut Contexts, flows: &mut Flows, id: ContextId, binding: u32) {
         let Some(context) = contexts.get_mut(id.0) else { return };
         context.bindings.remove(&binding);
         let accepted: Vec<FlowId> = context.flows.iter().copied().collect();
@@ -118,14 +136,14 @@ impl Bindings {
     }
 
     /// A context has a share of a binding from now on.
-    pub fn join(&mut self, contexts: &mut Contexts, id: ContextId, binding: u32) {
+    pub(crate) fn join(&mut self, contexts: &mut Contexts, id: ContextId, binding: u32) {
         let (Some(found), Some(context)) = (self.get_mut(binding), contexts.get_mut(id.0)) else { return };
         found.holders.insert(Holder::Context(id));
         context.bindings.insert(binding);
     }
 
     /// Gives up a share of a binding; the last one frees the address. Gives back the listener that ended so.
-    pub fn give_up(&mut self, id: u32, holder: Holder) -> Option<Listener> {
+    pub(crate) fn give_up(&mut self, id: u32, holder: Holder) -> Option<Listener> {
         let binding = self.get_mut(id)?;
         binding.holders.remove(&holder);
         if !binding.holders.is_empty() {

@@ -30,12 +30,12 @@ pub(crate) struct Join {
 
 impl Logs {
     /// The engine keeps logs from now on, or does not.
-    pub fn set_kept(&mut self, kept: bool) {
+    pub(crate) fn set_kept(&mut self, kept: bool) {
         self.kept = kept;
     }
 
     /// An application registers its log.
-    pub fn open(
+    pub(crate) fn open(
         &self,
         out: &mut Outbox<'_>,
         contexts: &mut Contexts,
@@ -75,7 +75,13 @@ impl Logs {
     }
 
     /// What comes on a connection is to be records of the application's log.
-    pub fn join(&mut self, out: &mut Outbox<'_>, contexts: &Contexts, flows: &Flows, join: Join) -> Result<(), i32> {
+    pub(crate) fn join(
+        &mut self,
+        out: &mut Outbox<'_>,
+        contexts: &Contexts,
+        flows: &Flows,
+        join: Join,
+    ) -> Result<(), i32> {
         let Join { context, tag, flow: id, rx_head, mark } = join;
         if contexts.get(context.0).is_none_or(|context| !context.has_log) {
             return Err(libc::EBADF);
@@ -97,7 +103,13 @@ impl Logs {
     }
 
     /// The engine has answered the oldest question.
-    pub fn joined(&mut self, contexts: &mut Contexts, flows: &mut Flows, id: FlowId, result: Result<(), LogRefusal>) {
+    pub(crate) fn joined(
+        &mut self,
+        contexts: &mut Contexts,
+        flows: &mut Flows,
+        id: FlowId,
+        result: Result<(), LogRefusal>,
+    ) {
         let Some((flow_id, context, tag)) = self.joins.pop_front() else { return };
         debug_assert_eq!(flow_id, id, "answers come in order");
         if let Some(flow) = flows.get_mut(id.0).filter(|_| result.is_ok()) {

@@ -40,7 +40,7 @@ pub(crate) struct Offer {
 
 impl Offer {
     /// When its turn is over.
-    pub fn due(&self) -> Nanos {
+    pub(crate) fn due(&self) -> Nanos {
         self.since + (TURN << self.turns.min(MOST_DOUBLED))
     }
 }
@@ -55,17 +55,17 @@ pub(crate) struct Overdue {
 }
 
 impl Taker {
-    pub fn with_credits(credits: u32) -> Taker {
+    pub(crate) fn with_credits(credits: u32) -> Taker {
         Taker { credits, ..Taker::default() }
     }
 
     /// It accepts: nothing that it missed counts any more.
-    pub fn has_accepted(&mut self) {
+    pub(crate) fn has_accepted(&mut self) {
         (self.accepts, self.missed, self.passive_until) = (true, 0, 0);
     }
 
     /// It let a connection wait for its turn.
-    pub fn has_missed(&mut self, now: Nanos) {
+    pub(crate) fn has_missed(&mut self, now: Nanos) {
         self.passive_until = now + (PASSIVE << self.missed.min(MOST_PASSIVE_DOUBLED));
         self.missed = self.missed.saturating_add(1);
         self.credits += 1;

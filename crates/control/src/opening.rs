@@ -33,7 +33,7 @@ pub(crate) struct Opening {
 
 impl Opening {
     /// RFC 9293's state. One whose handshake is done waits for a place in the engine.
-    pub fn state(&self) -> State {
+    pub(crate) fn state(&self) -> State {
         if self.open.is_some() { State::Established } else { self.handshake.state() }
     }
 }

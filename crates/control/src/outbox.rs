@@ -41,24 +41,24 @@ pub(crate) struct KeptFrames {
 
 impl Outbox<'_> {
     /// The tuple of a connection to `remote` that is bound to no address.
-    pub fn tuple(&self, local_port: u16, remote: Endpoint) -> FourTuple {
+    pub(crate) fn tuple(&self, local_port: u16, remote: Endpoint) -> FourTuple {
         FourTuple { local_ip: self.net.source(remote.ip), remote_ip: remote.ip, local_port, remote_port: remote.port }
     }
 
     /// The tuple of a connection from a bound address, or from a port of any address.
-    pub fn tuple_of(&self, local: Endpoint, remote: Endpoint) -> FourTuple {
+    pub(crate) fn tuple_of(&self, local: Endpoint, remote: Endpoint) -> FourTuple {
         let tuple = self.tuple(local.port, remote);
         if local.ip == local.ip.any() { tuple } else { FourTuple { local_ip: local.ip, ..tuple } }
     }
 
     /// Sends a segment without payload.
-    pub fn send_tcp(&mut self, tuple: &FourTuple, header: Header) {
+    pub(crate) fn send_tcp(&mut self, tuple: &FourTuple, header: Header) {
         self.net.send(self.now, packet::segment(tuple, &header), self.drops);
     }
 
     /// Answers a segment of a handshake, where ARP does not know the next hop to the station that it came from: what
     /// waited for ARP would leave after what the engine sends on the connection, and tell an older window.
-    pub fn answer(&mut self, tuple: &FourTuple, header: Header, station: Option<Mac>) {
+    pub(crate) fn answer(&mut self, tuple: &FourTuple, header: Header, station: Option<Mac>) {
         match station.filter(|_| !self.net.knows(tuple.remote_ip)) {
             Some(mac) => self.net.send_to(mac, packet::segment(tuple, &header)),
             None => self.send_tcp(tuple, header),
@@ -68,7 +68,7 @@ impl Outbox<'_> {
     /// Resets a connection: with `ack`, its peer's data is acknowledged up to there; with timestamps where the connection
     /// has them (RFC 7323 section 3.2).
     // Meets RFC 7323: 3.2-e.
-    pub fn reset(&mut self, tuple: &FourTuple, seq: Seq, ack: Option<Seq>, timestamps: Option<Timestamps>) {
+    pub(crate) fn reset(&mut self, tuple: &FourTuple, seq: Seq, ack: Option<Seq>, timestamps: Option<Timestamps>) {
         let flags = if ack.is_some() { Flags::RST | Flags::ACK } else { Flags::RST };
         let header = Header {
             src_port: tuple.local_port,
@@ -94,7 +94,7 @@ pub(crate) struct Queues {
 }
 
 impl Queues {
-    pub fn new(config: HostConfig, secret: [u8; 16]) -> Queues {
+    pub(crate) fn new(config: HostConfig, secret: [u8; 16]) -> Queues {
         Queues {
             commands: Vec::new(),
             timers: Timers::default(),
@@ -105,7 +105,7 @@ impl Queues {
         }
     }
 
-    pub fn outbox<'a>(&'a mut self, context: NetContext<'a>) -> Outbox<'a> {
+    pub(crate) fn outbox<'a>(&'a mut self, context: NetContext<'a>) -> Outbox<'a> {
         let NetContext { now, net, drops } = context;
         let Queues { commands, timers, frames, random, config, tracer } = self;
         Outbox { now, net, drops, commands, timers, frames, random, config, tracer }

@@ -13,25 +13,25 @@ pub(crate) struct PortSet {
 }
 
 impl PortSet {
-    pub fn insert(&mut self, port: u16) {
+    pub(crate) fn insert(&mut self, port: u16) {
         if self.words.is_empty() {
             self.words = vec![0; 1 << 10];
         }
         self.words[usize::from(port >> 6)] |= 1 << (port & 63);
     }
 
-    pub fn remove(&mut self, port: u16) {
+    pub(crate) fn remove(&mut self, port: u16) {
         if let Some(word) = self.words.get_mut(usize::from(port >> 6)) {
             *word &= !(1 << (port & 63));
         }
     }
 
-    pub fn contains(&self, port: u16) -> bool {
+    pub(crate) fn contains(&self, port: u16) -> bool {
         self.word(port >> 6) >> (port & 63) & 1 == 1
     }
 
     /// The ports from `64 * at` on: the least bit is the first one.
-    pub fn word(&self, at: u16) -> u64 {
+    pub(crate) fn word(&self, at: u16) -> u64 {
         self.words.get(usize::from(at)).copied().unwrap_or(0)
     }
 
@@ -52,7 +52,7 @@ pub(crate) struct PeerPorts {
 
 impl PeerPorts {
     /// Adds one that is not there.
-    pub fn insert(&mut self, port: u16) {
+    pub(crate) fn insert(&mut self, port: u16) {
         self.count += 1;
         if self.many.is_none() && self.few.len() == FEW {
             let mut all = PortSet::default();
@@ -66,7 +66,7 @@ impl PeerPorts {
     }
 
     /// Takes one out that is there; true where it was the last.
-    pub fn remove(&mut self, port: u16) -> bool {
+    pub(crate) fn remove(&mut self, port: u16) -> bool {
         self.count -= 1;
         match &mut self.many {
             Some(all) => {
@@ -84,7 +84,7 @@ impl PeerPorts {
 
     /// A connection that came into TIME-WAIT. What is over goes out now and then: `since` tells when a port's connection
     /// came there, if it is there. One may be told of twice, so that the list is halved at least, whenever it is looked at.
-    pub fn wait(&mut self, now: Nanos, port: u16, since: impl Fn(u16) -> Option<Nanos>) {
+    pub(crate) fn wait(&mut self, now: Nanos, port: u16, since: impl Fn(u16) -> Option<Nanos>) {
         if self.waits.len() > 4 * self.count + FEW {
             self.waits.retain(|(then, port)| since(*port) == Some(*then));
         }
@@ -92,12 +92,12 @@ impl PeerPorts {
     }
 
     /// The first in TIME-WAIT is looked at no more.
-    pub fn pop_wait(&mut self) {
+    pub(crate) fn pop_wait(&mut self) {
         self.waits.pop_front();
     }
 
     /// Those that are taken, as [`PortSet::word`]; of a few, none: they are looked at one by one.
-    pub fn word(&self, at: u16) -> u64 {
+    pub(crate) fn word(&self, at: u16) -> u64 {
         self.many.as_ref().map_or(0, |all| all.word(at))
     }
 }

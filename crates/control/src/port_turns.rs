@@ -12,12 +12,12 @@ pub(crate) struct PortTurns(Box<[u32; COUNTERS]>);
 
 impl PortTurns {
     /// They begin somewhere: one host's successor not where that one did, among ports that were just used.
-    pub fn new(random: u64) -> PortTurns {
+    pub(crate) fn new(random: u64) -> PortTurns {
         PortTurns(Box::new([random as u32; COUNTERS]))
     }
 
     /// The next one, as a distance from the begin of the range, for the peer that `place` belongs to.
-    pub fn next(&mut self, place: u64, random: u64) -> u64 {
+    pub(crate) fn next(&mut self, place: u64, random: u64) -> u64 {
         let turn = &mut self.0[place as usize % COUNTERS];
         *turn = turn.wrapping_add((1 + random % LARGEST_STEP) as u32);
         (place >> 32) + u64::from(*turn)

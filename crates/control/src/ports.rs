@@ -57,12 +57,12 @@ pub(crate) struct InUse<'a> {
 }
 
 impl Ports {
-    pub fn new(ephemeral: RangeInclusive<u16>, random: u64) -> Ports {
+    pub(crate) fn new(ephemeral: RangeInclusive<u16>, random: u64) -> Ports {
         Ports { turns: PortTurns::new(random), ephemeral }
     }
 
     /// Begins elsewhere: the host goes on where another one was.
-    pub fn begin_anew(&mut self, random: u64) {
+    pub(crate) fn begin_anew(&mut self, random: u64) {
         self.turns = PortTurns::new(random);
     }
 
@@ -80,7 +80,7 @@ impl Ports {
     }
 
     /// A port of the ephemeral range that nothing uses.
-    pub fn free_port(&self, random: &mut Random, in_use: &InUse<'_>) -> Option<u16> {
+    pub(crate) fn free_port(&self, random: &mut Random, in_use: &InUse<'_>) -> Option<u16> {
         let InUse { bindings, connections, .. } = in_use;
         for _ in 0..TRIES {
             let port = self.ephemeral_at(random.next());
@@ -94,7 +94,12 @@ impl Ports {
     }
 
     /// A port for a connection to `remote`: only the whole tuple must be free, or safe to use again.
-    pub fn port_towards(&mut self, out: &mut Outbox<'_>, in_use: &mut InUse<'_>, remote: Endpoint) -> Option<u16> {
+    pub(crate) fn port_towards(
+        &mut self,
+        out: &mut Outbox<'_>,
+        in_use: &mut InUse<'_>,
+        remote: Endpoint,
+    ) -> Option<u16> {
         for _ in 0..TRIES {
             let port = self.next_port(out.random, remote);
             if in_use.fits(out, port, remote) {

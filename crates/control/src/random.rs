@@ -28,22 +28,22 @@ enum Purpose {
 }
 
 impl Random {
-    pub fn new(key: [u8; 16]) -> Random {
+    pub(crate) fn new(key: [u8; 16]) -> Random {
         Random { key, count: 0 }
     }
 
     /// What another host needs to make the same numbers.
-    pub fn state(&self) -> ([u8; 16], u64) {
+    pub(crate) fn state(&self) -> ([u8; 16], u64) {
         (self.key, self.count)
     }
 
     /// Goes on with another host's numbers.
-    pub fn go_on(&mut self, (key, count): ([u8; 16], u64)) {
+    pub(crate) fn go_on(&mut self, (key, count): ([u8; 16], u64)) {
         (self.key, self.count) = (key, count);
     }
 
     /// The hardware address of the host's link to itself: a local one, which only the host can tell.
-    pub fn loopback_mac(&self) -> Mac {
+    pub(crate) fn loopback_mac(&self) -> Mac {
         let [a, b, c, d, e, f, ..] = self.prf(Purpose::Loopback, ()).to_be_bytes();
         /// Not given by a manufacturer, and not of a group (IEEE 802 section 8.2).
         const LOCAL: u8 = 0b10;
@@ -60,34 +60,34 @@ impl Random {
     /// Initial sequence number: `M + F(tuple, secret)` with a clock of 4 microseconds (RFC 6528 section 3).
     // Meets RFC 9293: MUST-8, SHLD-1, MUST-9.
     // Meets RFC 6528: 3-a, 3-b.
-    pub fn isn(&self, tuple: &FourTuple, now: Nanos) -> Seq {
+    pub(crate) fn isn(&self, tuple: &FourTuple, now: Nanos) -> Seq {
         Seq((now / 4000) as u32) + self.prf(Purpose::Isn, tuple) as u32
     }
 
     /// What to add to the millisecond clock in the timestamps of a connection. The same for the same tuple, so that
     /// timestamps grow from one incarnation to the next (RFC 6191).
     // Meets RFC 7323: 5.4-b.
-    pub fn timestamp_offset(&self, tuple: &FourTuple) -> u32 {
+    pub(crate) fn timestamp_offset(&self, tuple: &FourTuple) -> u32 {
         self.prf(Purpose::TimestampOffset, tuple) as u32
     }
 
     /// Where connections to a peer begin among the ports (RFC 6056 section 3.3.4).
-    pub fn port_place(&self, remote: Endpoint) -> u64 {
+    pub(crate) fn port_place(&self, remote: Endpoint) -> u64 {
         self.prf(Purpose::Port, (remote.ip, remote.port))
     }
 
     /// Stands for a cookie that came back.
-    pub fn redeemed(&self, tuple: &FourTuple, iss: Seq, irs: Seq) -> u64 {
+    pub(crate) fn redeemed(&self, tuple: &FourTuple, iss: Seq, irs: Seq) -> u64 {
         self.prf(Purpose::Redeemed, (tuple, iss.0, irs.0))
     }
 
     /// Spreads connections over listeners that share a port.
-    pub fn spread(&self, tuple: &FourTuple) -> u64 {
+    pub(crate) fn spread(&self, tuple: &FourTuple) -> u64 {
         self.prf(Purpose::Spread, tuple)
     }
 
     /// A fresh number.
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.count += 1;
         self.prf(Purpose::Next, self.count)
     }

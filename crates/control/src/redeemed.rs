@@ -12,12 +12,12 @@ pub(crate) struct Redeemed {
 const PLACES: usize = 1 << 16;
 
 impl Redeemed {
-    pub fn insert(&mut self, mark: u64) {
+    pub(crate) fn insert(&mut self, mark: u64) {
         self.marks.resize(PLACES, 0);
         self.marks[mark as usize % PLACES] = mark;
     }
 
-    pub fn contains(&self, mark: u64) -> bool {
+    pub(crate) fn contains(&self, mark: u64) -> bool {
         self.marks.get(mark as usize % PLACES) == Some(&mark)
     }
 }

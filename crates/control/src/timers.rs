@@ -43,14 +43,14 @@ impl Timers {
         }
     }
 
-    pub fn set(&mut self, timer: Timer, at: Nanos) {
+    pub(crate) fn set(&mut self, timer: Timer, at: Nanos) {
         if let Some((calendar, key)) = self.calendar(timer) {
             return calendar.set(key, at);
         }
         self.others.set(timer, at);
     }
 
-    pub fn cancel(&mut self, timer: Timer) {
+    pub(crate) fn cancel(&mut self, timer: Timer) {
         if let Some((calendar, key)) = self.calendar(timer) {
             return calendar.cancel(key);
         }
@@ -58,7 +58,7 @@ impl Timers {
     }
 
     /// Takes the next one that is due.
-    pub fn pop(&mut self, now: Nanos) -> Option<Timer> {
+    pub(crate) fn pop(&mut self, now: Nanos) -> Option<Timer> {
         for calendar in [&mut self.flows, &mut self.openings, &mut self.waits] {
             calendar.advance(now);
         }
@@ -77,11 +77,11 @@ impl Timers {
     }
 
     /// Some flows whose timers are due soon, in no order: a hint.
-    pub fn flows_soon(&self, most: usize) -> impl Iterator<Item = u32> {
+    pub(crate) fn flows_soon(&self, most: usize) -> impl Iterator<Item = u32> {
         self.flows.soon(most)
     }
 
-    pub fn next(&self) -> Option<Nanos> {
+    pub(crate) fn next(&self) -> Option<Nanos> {
         let others = self.others.first().map_or(Nanos::MAX, |(at, _)| at);
         let calendars = [&self.flows, &self.openings, &self.waits];
         let next = calendars.iter().filter_map(|calendar| calendar.first()).fold(others, |next, (at, _)| next.min(at));
@@ -89,7 +89,7 @@ impl Timers {
     }
 
     /// Timers that are set.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.others.len() + self.flows.len() + self.openings.len() + self.waits.len()
     }
 }

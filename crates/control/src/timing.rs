@@ -84,7 +84,7 @@ pub(crate) struct Tick {
 
 impl Pace {
     /// Clocks of a flow that starts with everything before `snd_una` acknowledged.
-    pub fn new(now: Nanos, policy: Controller, rtt: RttEstimator, enforced: Decision, snd_una: Seq) -> Pace {
+    pub(crate) fn new(now: Nanos, policy: Controller, rtt: RttEstimator, enforced: Decision, snd_una: Seq) -> Pace {
         Pace {
             policy,
             rtt,
@@ -104,7 +104,14 @@ impl Pace {
 
     /// The engine has something to time. Returns when to look first.
     // Meets RFC 6298: 5.1.
-    pub fn start(&mut self, now: Nanos, figures: &FlowFigures, ack_delay: Nanos, interval: Nanos, mss: u32) -> Nanos {
+    pub(crate) fn start(
+        &mut self,
+        now: Nanos,
+        figures: &FlowFigures,
+        ack_delay: Nanos,
+        interval: Nanos,
+        mss: u32,
+    ) -> Nanos {
         let patience = self.patience(figures, ack_delay, interval, mss);
         if !self.tracked {
             self.tracked = true;
@@ -133,7 +140,7 @@ impl Pace {
     }
 
     /// Looks at the counters. `interval` is the least time until the next look.
-    pub fn tick(
+    pub(crate) fn tick(
         &mut self,
         now: Nanos,
         figures: &FlowFigures,

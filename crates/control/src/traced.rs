@@ -18,7 +18,7 @@ pub(crate) struct Reader<'a> {
 impl Reader<'_> {
     /// Reads off the commands what the control plane decided.
     #[inline]
-    pub fn commands(&self, commands: &[Command<Stream>]) {
+    pub(crate) fn commands(&self, commands: &[Command<Stream>]) {
         if self.tracer.is_active() {
             commands.iter().for_each(|command| self.command(command));
         }

@@ -15,7 +15,7 @@ impl<V> Default for TupleMap<V> {
 }
 
 impl<V> TupleMap<V> {
-    pub fn get(&self, tuple: &FourTuple) -> Option<&V> {
+    pub(crate) fn get(&self, tuple: &FourTuple) -> Option<&V> {
         match tuple.as_v4() {
             Some(tuple) => self.v4.get(&tuple),
             None => self.others.get(tuple),
@@ -23,21 +23,21 @@ impl<V> TupleMap<V> {
     }
 
     /// Returns what was there before.
-    pub fn insert(&mut self, tuple: FourTuple, value: V) -> Option<V> {
+    pub(crate) fn insert(&mut self, tuple: FourTuple, value: V) -> Option<V> {
         match tuple.as_v4() {
             Some(tuple) => self.v4.insert(tuple, value),
             None => self.others.insert(tuple, value),
         }
     }
 
-    pub fn remove(&mut self, tuple: &FourTuple) -> Option<V> {
+    pub(crate) fn remove(&mut self, tuple: &FourTuple) -> Option<V> {
         match tuple.as_v4() {
             Some(tuple) => self.v4.remove(&tuple),
             None => self.others.remove(tuple),
         }
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.v4.len() + self.others.len()
     }
 }

@@ -99,7 +99,7 @@ fn label_view(context: &Context, fd: u32, label: Label) -> LabelView {
 
 impl Contexts {
     /// All of them.
-    pub fn views(&self) -> Vec<ContextView> {
+    pub(crate) fn views(&self) -> Vec<ContextView> {
         let view = |(id, context): (u32, &Context)| ContextView {
             context: id,
             pid: context.application.pid,
@@ -114,7 +114,7 @@ impl Contexts {
     }
 
     /// What an application said of a descriptor; none where it said nothing.
-    pub fn label_view(&self, pid: u32, fd: u32) -> Option<LabelView> {
+    pub(crate) fn label_view(&self, pid: u32, fd: u32) -> Option<LabelView> {
         let mut contexts = self.iter().map(|(_, context)| context);
         let own = |context: &&Context| context.alive() && context.application.pid == pid;
         contexts.by_ref().filter(own).find_map(|context| Some(label_view(context, fd, context.labels.get(fd)?)))
@@ -122,7 +122,7 @@ impl Contexts {
 
     /// All that an application said of its descriptors, also of those that it has closed; none where it is not
     /// attached.
-    pub fn label_views(&self, pid: u32) -> Option<Vec<LabelView>> {
+    pub(crate) fn label_views(&self, pid: u32) -> Option<Vec<LabelView>> {
         let mut contexts = self.iter().map(|(_, context)| context);
         let context = contexts.find(|context| context.alive() && context.application.pid == pid)?;
         Some(context.labels.iter().map(|(fd, label)| label_view(context, fd, label)).collect())
@@ -131,7 +131,7 @@ impl Contexts {
 
 impl Bindings {
     /// All of them.
-    pub fn views(&self) -> Vec<BindingView> {
+    pub(crate) fn views(&self) -> Vec<BindingView> {
         let view = |(id, binding): (u32, &Binding)| {
             let listener = binding.listener.as_ref();
             BindingView {

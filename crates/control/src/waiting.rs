@@ -8,7 +8,7 @@ use engine::{ContextId, FlowId, Nanos};
 
 impl Bindings {
     /// Forgets connections that were accepted meanwhile.
-    pub fn settle(&mut self, flows: &Flows, binding: u32) {
+    pub(crate) fn settle(&mut self, flows: &Flows, binding: u32) {
         let Some(listener) = self.listener(binding) else { return };
         for (context, taker) in &mut listener.armed {
             let waits = |offer: &Offer| waits(flows, offer.flow, *context, binding);
@@ -20,7 +20,7 @@ impl Bindings {
     }
 
     /// A connection waits in a process from now on.
-    pub fn offered(&mut self, binding: u32, at: ContextId, flow: FlowId, turns: u8, now: Nanos) {
+    pub(crate) fn offered(&mut self, binding: u32, at: ContextId, flow: FlowId, turns: u8, now: Nanos) {
         let taker = self.listener(binding).and_then(|listener| listener.armed.get_mut(&at));
         if let Some(taker) = taker {
             taker.offers.push_back(Offer { flow, since: now, turns });
@@ -29,7 +29,7 @@ impl Bindings {
 
     /// Connections that are to go on: their turn is over, or they wait where none was accepted in time lately. For a
     /// process that found none (`empty`), also those that wait where none was ever accepted. At most `most`.
-    pub fn overdue(&self, binding: u32, now: Nanos, empty: Option<ContextId>, most: usize) -> Vec<Overdue> {
+    pub(crate) fn overdue(&self, binding: u32, now: Nanos, empty: Option<ContextId>, most: usize) -> Vec<Overdue> {
         let Some(listener) = self.get(binding).and_then(|binding| binding.listener.as_ref()) else { return Vec::new() };
         let of_taker = |(at, taker): (&ContextId, &Taker)| {
             let (at, passive) = (*at, taker.passive_until > now || (empty.is_some() && !taker.accepts));
@@ -42,7 +42,7 @@ impl Bindings {
     }
 
     /// A connection goes from a process that let it wait. Says how many did so by now.
-    pub fn missed(&mut self, binding: u32, at: ContextId, flow: FlowId, now: Nanos) -> u8 {
+    pub(crate) fn missed(&mut self, binding: u32, at: ContextId, flow: FlowId, now: Nanos) -> u8 {
         let Some(taker) = self.listener(binding).and_then(|listener| listener.armed.get_mut(&at)) else { return 0 };
         taker.has_missed(now);
         let place = taker.offers.iter().position(|offer| offer.flow == flow);
@@ -50,20 +50,20 @@ impl Bindings {
     }
 
     /// A connection was accepted in the last moment.
-    pub fn accepted(&mut self, binding: u32, at: ContextId, flow: FlowId) {
+    pub(crate) fn accepted(&mut self, binding: u32, at: ContextId, flow: FlowId) {
         let Some(taker) = self.listener(binding).and_then(|listener| listener.armed.get_mut(&at)) else { return };
         taker.has_accepted();
         taker.offers.retain(|offer| offer.flow != flow);
     }
 
     /// Nothing waits in a process that tries to accept.
-    pub fn is_empty_at(&self, binding: u32, at: ContextId) -> bool {
+    pub(crate) fn is_empty_at(&self, binding: u32, at: ContextId) -> bool {
         let taker = self.get(binding).and_then(|binding| binding.listener.as_ref()?.armed.get(&at));
         taker.is_some_and(|taker| taker.offers.is_empty())
     }
 
     /// After a takeover: connections that wait begin their turns anew.
-    pub fn offer_again(&mut self, flows: &Flows, now: Nanos) {
+    pub(crate) fn offer_again(&mut self, flows: &Flows, now: Nanos) {
         for (id, flow) in flows.iter() {
             let waiting = flow.unaccepted.filter(|_| flow.holders.contains(&Holder::Context(flow.names[0].context)));
             if let Some(binding) = waiting {
@@ -83,7 +83,7 @@ fn waits(flows: &Flows, flow: FlowId, at: ContextId, binding: u32) -> bool {
 
 impl Listener {
     /// When the next turn of a connection is over that somebody else might take.
-    pub fn next_turn(&self) -> Option<Nanos> {
+    pub(crate) fn next_turn(&self) -> Option<Nanos> {
         if self.armed.len() < 2 {
             return None;
         }
@@ -93,7 +93,7 @@ impl Listener {
 
     /// Where in the order of those that take connections a process comes: first all that are not passive, then those
     /// whose time is over first.
-    pub fn order_of(&self, context: ContextId, now: Nanos) -> Nanos {
+    pub(crate) fn order_of(&self, context: ContextId, now: Nanos) -> Nanos {
         self.armed.get(&context).map_or(Nanos::MAX, |taker| taker.passive_until).saturating_sub(now)
     }
 }

@@ -22,7 +22,7 @@ pub(crate) struct Waits {
 }
 
 impl Waits {
-    pub fn new(config: &HostConfig) -> Waits {
+    pub(crate) fn new(config: &HostConfig) -> Waits {
         let nanos = |ms: u32| Nanos::from(ms) * 1_000_000;
         Waits {
             all: Slab::new(config.limits.max_time_wait.max(1)),
@@ -33,25 +33,25 @@ impl Waits {
         }
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.all.len()
     }
 
-    pub fn get(&self, key: u32) -> Option<&Wait> {
+    pub(crate) fn get(&self, key: u32) -> Option<&Wait> {
         self.all.get(key)
     }
 
-    pub fn iter(&self) -> impl Iterator<Item = (u32, &Wait)> {
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Wait)> {
         self.all.iter()
     }
 
     /// Those whose keys are not below `first`.
-    pub fn iter_from(&self, first: u32) -> impl Iterator<Item = (u32, &Wait)> {
+    pub(crate) fn iter_from(&self, first: u32) -> impl Iterator<Item = (u32, &Wait)> {
         self.all.iter_from(first)
     }
 
     /// Adds a closed connection. Where there are too many, the oldest is forgotten.
-    pub fn start(&mut self, out: &mut Outbox<'_>, connections: &mut Connections, wait: Wait) {
+    pub(crate) fn start(&mut self, out: &mut Outbox<'_>, connections: &mut Connections, wait: Wait) {
         while let Some((since, key)) = self.order.front().copied() {
             let over = self.all.get(key).is_none_or(|wait| wait.since != since);
             if !over && !self.all.is_full() {
@@ -72,7 +72,7 @@ impl Waits {
 
     /// A segment of a waiting connection. Returns the sequence number above which a new connection begins, where the
     /// segment is its SYN.
-    pub fn on_segment(
+    pub(crate) fn on_segment(
         &mut self,
         out: &mut Outbox<'_>,
         connections: &mut Connections,
@@ -129,7 +129,7 @@ impl Waits {
     }
 
     /// Forgets a waiting connection.
-    pub fn end(&mut self, out: &mut Outbox<'_>, connections: &mut Connections, key: u32) {
+    pub(crate) fn end(&mut self, out: &mut Outbox<'_>, connections: &mut Connections, key: u32) {
         out.timers.cancel(Timer::Wait(key));
         if let Some(wait) = self.all.remove(key) {
             connections.remove(&wait.tuple);

@@ -19,7 +19,7 @@ pub(crate) struct Batch {
 impl Batch {
     /// Adds a work.
     #[inline(always)]
-    pub fn add(&mut self, flow: u32, job: Job) -> &mut Work {
+    pub(crate) fn add(&mut self, flow: u32, job: Job) -> &mut Work {
         if self.len >= self.places.len() {
             self.grow();
         }
@@ -37,14 +37,14 @@ impl Batch {
 
     /// Adds a received frame.
     #[inline(always)]
-    pub fn receive(&mut self, frame: Box<Frame>) {
+    pub(crate) fn receive(&mut self, frame: Box<Frame>) {
         let old = self.add(u32::MAX, Job::Receive).frame.replace(frame);
         debug_assert!(old.is_none());
     }
 
     /// Adds the next `most` received frames.
     #[inline]
-    pub fn receive_most(&mut self, frames: &mut impl ExactSizeIterator<Item = Box<Frame>>, most: usize) {
+    pub(crate) fn receive_most(&mut self, frames: &mut impl ExactSizeIterator<Item = Box<Frame>>, most: usize) {
         let count = frames.len().min(most);
         while self.places.len() < self.len + count {
             self.grow();
@@ -57,19 +57,19 @@ impl Batch {
     }
 
     /// Adds a work that was made elsewhere.
-    pub fn push(&mut self, work: Work) {
+    pub(crate) fn push(&mut self, work: Work) {
         let place = self.add(u32::MAX, Job::Void);
         *place = work;
     }
 
     /// Empties the list. What the works carried has left them.
     #[inline]
-    pub fn clear(&mut self) {
+    pub(crate) fn clear(&mut self) {
         self.len = 0;
     }
 
     /// Takes all works out.
-    pub fn drain(&mut self) -> impl Iterator<Item = Work> {
+    pub(crate) fn drain(&mut self) -> impl Iterator<Item = Work> {
         let len = std::mem::take(&mut self.len);
         self.places.drain(..len)
     }

@@ -83,13 +83,13 @@ pub(crate) struct ContextQueue {
 }
 
 impl ContextQueue {
-    pub fn new(flows: u32, contexts: u32) -> ContextQueue {
+    pub(crate) fn new(flows: u32, contexts: u32) -> ContextQueue {
         let contexts = (0..contexts).map(|_| None).collect();
         let (turns, leavers, listed) = (Turns::default(), Leavers::default(), Vec::new());
         ContextQueue { contexts, turns, leavers, names: Slots::new(flows), listed, fresh: 1 }
     }
 
-    pub fn attach(&mut self, context: u32, end: EngineEnd) {
+    pub(crate) fn attach(&mut self, context: u32, end: EngineEnd) {
         if let Some(place) = self.contexts.get_mut(context as usize) {
             let (flows, pending, parting) = (Vec::new(), Vec::new(), VecDeque::new());
             match place {
@@ -100,7 +100,7 @@ impl ContextQueue {
         }
     }
 
-    pub fn detach(&mut self, context: u32) {
+    pub(crate) fn detach(&mut self, context: u32) {
         if let Some(place) = self.contexts.get_mut(context as usize) {
             let last = place.take().map_or(0, |old| old.first + old.pending.len() as u64);
             self.fresh = self.fresh.max(last);
@@ -111,21 +111,21 @@ impl ContextQueue {
     }
 
     /// The process of a context is gone.
-    pub fn drain(&mut self, context: u32) {
+    pub(crate) fn drain(&mut self, context: u32) {
         if let Some(place) = self.contexts.get(context as usize).and_then(Option::as_ref) {
             self.leavers.add(context, &place.end);
         }
     }
 
     /// Contexts whose processes are gone, and all that they left has been taken now.
-    pub fn drained(&mut self) -> Vec<u32> {
+    pub(crate) fn drained(&mut self) -> Vec<u32> {
         let taken_from = |context: &&Context| !context.corrupt;
         let contexts = &self.contexts;
         self.leavers.gone(|id| contexts[id as usize].as_ref().filter(taken_from).map(|context| &context.end))
     }
 
     /// Gives a flow of a flow group a name, in place of an earlier one.
-    pub fn name(&mut self, (flow, group): (u32, u8), context: u32, slot: Slot) {
+    pub(crate) fn name(&mut self, (flow, group): (u32, u8), context: u32, slot: Slot) {
         let grown = self.names.get(flow).is_some_and(|name| name.grown);
         let notice = self.forget(flow);
         if let Some(at) = self.contexts.get_mut(context as usize).and_then(Option::as_mut) {
@@ -142,14 +142,14 @@ impl ContextQueue {
     }
 
     /// A flow's received stream has outgrown its small ring.
-    pub fn grown(&mut self, flow: u32) {
+    pub(crate) fn grown(&mut self, flow: u32) {
         if let Some(name) = self.names.get_mut(flow) {
             name.grown = true;
         }
     }
 
     /// Takes a flow's name away; returns a notice that was not given.
-    pub fn forget(&mut self, flow: u32) -> Option<Positions> {
+    pub(crate) fn forget(&mut self, flow: u32) -> Option<Positions> {
         let name = self.names.remove(flow)?;
         let at = self.contexts.get_mut(name.context as usize).and_then(Option::as_mut)?;
         if let Some(entry) = at.flows.get_mut(name.slot.index as usize) {
@@ -163,7 +163,7 @@ impl ContextQueue {
     }
 
     /// A flow is gone. A notice of it that found no room is still given: it says how the flow ended.
-    pub fn part(&mut self, flow: u32) {
+    pub(crate) fn part(&mut self, flow: u32) {
         let Some(Name { context, slot, grown, .. }) = self.names.get(flow) else { return };
         let (context, slot, grown) = (*context, *slot, *grown);
         let Some(Positions { rx_tail, tx_tail, fin }) = self.forget(flow) else { return };
@@ -177,7 +177,7 @@ impl ContextQueue {
     }
 
     /// Takes descriptors of all contexts in turn, at most as many as make a batch.
-    pub fn poll(
+    pub(crate) fn poll(
         &mut self,
         works: &mut Batch,
         scheduler: &mut Scheduler,
@@ -209,13 +209,13 @@ impl ContextQueue {
 
     /// Asks for a flow's name ahead of its use.
     #[inline(always)]
-    pub fn prefetch(&self, flow: u32) {
+    pub(crate) fn prefetch(&self, flow: u32) {
         self.names.prefetch(flow);
     }
 
     /// Notes a notice; [`ContextQueue::deliver`] gives it.
     #[inline(always)]
-    pub fn notify(&mut self, flow: u32, positions: Positions) {
+    pub(crate) fn notify(&mut self, flow: u32, positions: Positions) {
         let Some(name) = self.names.get_mut(flow) else { return };
         let Some(context) = self.contexts.get_mut(name.context as usize).and_then(Option::as_mut) else { return };
         let Positions { rx_tail, tx_tail, fin } = positions;
@@ -233,7 +233,7 @@ impl ContextQueue {
     }
 
     /// Gives applications their notices, as far as their rings have room, and rings each one's bell once.
-    pub fn deliver(&mut self, tracer: &Tracer) {
+    pub(crate) fn deliver(&mut self, tracer: &Tracer) {
         let mut at = 0;
         while at < self.listed.len() {
             let id = self.listed[at];
@@ -247,7 +247,7 @@ impl ContextQueue {
     }
 
     /// There are descriptors to take, or notices that have room now.
-    pub fn has_work(&self) -> bool {
+    pub(crate) fn has_work(&self) -> bool {
         let ready = |context: &Context| {
             !context.corrupt && (!context.end.bumps.is_empty() || (context.listed && context.end.notices.is_drained()))
         };
@@ -255,7 +255,7 @@ impl ContextQueue {
     }
 
     /// Notices that are not given yet.
-    pub fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.attached().map(|context| context.pending.len() + context.parting.len()).sum()
     }
 
@@ -264,7 +264,7 @@ impl ContextQueue {
     }
 
     /// When to look again for room for notices, if any wait.
-    pub fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
+    pub(crate) fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
         (!self.listed.is_empty()).then_some(now + RETRY)
     }
 }

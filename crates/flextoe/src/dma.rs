@@ -14,11 +14,11 @@ pub(crate) struct Dma {
 }
 
 impl Dma {
-    pub fn new(flows: u32) -> Dma {
+    pub(crate) fn new(flows: u32) -> Dma {
         Dma { flows: Slots::new(flows) }
     }
 
-    pub fn control(&mut self, control: &Control) {
+    pub(crate) fn control(&mut self, control: &Control) {
         match control {
             Control::Install(params) => {
                 let buffers = Buffers { rx: Arc::clone(&params.rx), tx: Arc::clone(&params.tx) };
@@ -38,7 +38,7 @@ impl Dma {
 
     /// A flow's rings from now on, where a stream outgrows its small one: the received stream as the protocol module has found,
     /// the other one where its application has.
-    pub fn grown(&self, work: &Work) -> Option<Buffers> {
+    pub(crate) fn grown(&self, work: &Work) -> Option<Buffers> {
         let buffers = || self.flows.get(work.flow);
         match (&work.aside, work.job) {
             (None, Job::Order(Order::Look)) => {
@@ -54,12 +54,12 @@ impl Dma {
         }
     }
 
-    pub fn process(&self, batch: &mut [Work]) {
+    pub(crate) fn process(&self, batch: &mut [Work]) {
         batch.iter_mut().for_each(|work| self.one(work));
     }
 
     #[inline(always)]
-    pub fn one(&self, work: &mut Work) {
+    pub(crate) fn one(&self, work: &mut Work) {
         match work.job {
             Job::Receive => {
                 if let (Some(frame), Some(buffers)) = (&work.frame, self.flows.get(work.flow)) {
@@ -87,7 +87,7 @@ impl Dma {
 
     /// Places the payload of a received segment, which starts at byte `payload_at` of the frame.
     #[inline(always)]
-    pub fn received(frame: &Frame, payload_at: u32, part: Place, buffer: &Mirror) {
+    pub(crate) fn received(frame: &Frame, payload_at: u32, part: Place, buffer: &Mirror) {
         if part.len > 0 {
             place(frame, payload_at as usize, part, buffer);
         }
@@ -95,7 +95,7 @@ impl Dma {
 
     /// Attaches the payload of a segment to send.
     #[inline(always)]
-    pub fn sent(frame: &mut Frame, segment: &Segment, buffer: &Arc<Mirror>) {
+    pub(crate) fn sent(frame: &mut Frame, segment: &Segment, buffer: &Arc<Mirror>) {
         let len = segment.fields.payload_len;
         if len > 0 {
             frame.attach(buffer.span(segment.pos, len));

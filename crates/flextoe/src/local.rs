@@ -33,7 +33,7 @@ pub(crate) struct Local {
 }
 
 impl Local {
-    pub fn new(limits: &Limits, mapping: &Mapping) -> Local {
+    pub(crate) fn new(limits: &Limits, mapping: &Mapping) -> Local {
         Local {
             ingress: Chain::new(Stage::Ingress, 0),
             flow: (0..mapping.flow_groups).map(|group| Chain::new(Stage::Flow, group.into())).collect(),
@@ -48,12 +48,12 @@ impl Local {
     }
 
     /// From now on these modules of operators run.
-    pub fn change(&mut self, modules: &[LoadedModule]) {
+    pub(crate) fn change(&mut self, modules: &[LoadedModule]) {
         self.ingress.change(modules);
         self.flow.iter_mut().for_each(|chain| chain.change(modules));
     }
 
-    pub fn control(&mut self, control: &Control, group: usize, now: Nanos) {
+    pub(crate) fn control(&mut self, control: &Control, group: usize, now: Nanos) {
         match control {
             Control::Install(_) => self.flows += 1,
             Control::Forget(_) => self.flows = self.flows.saturating_sub(1),
@@ -67,7 +67,7 @@ impl Local {
 
     /// Received frames. While nobody looks at a module alone, each goes through all modules at once, up to the first one that
     /// is not plain; that one and those behind it become works.
-    pub fn arrive(
+    pub(crate) fn arrive(
         &mut self,
         frames: &mut Take<&mut Drain<'_, Box<Frame>>>,
         batch: &mut Batch,
@@ -130,7 +130,7 @@ impl Local {
     }
 
     /// The modules that only received segments pass: pre-processing and those of operators for flows.
-    pub fn receive(&mut self, batch: &mut Batch, now: Nanos, service: &Service, burst: &mut Burst<'_, Stream>) {
+    pub(crate) fn receive(&mut self, batch: &mut Batch, now: Nanos, service: &Service, burst: &mut Burst<'_, Stream>) {
         let start = self.counts[0].begin(ModuleName::Preprocess, &service.tracer);
         if self.flows >= MANY {
             self.preprocess.look_ahead(batch, |flow| self.prefetch_states(flow, service));
@@ -143,7 +143,13 @@ impl Local {
     }
 
     /// Acknowledgements that no data took along, and delayed ones that are due; returns how many went out.
-    pub fn flush(&mut self, worked: bool, now: Nanos, service: &mut Service, burst: &mut Burst<'_, Stream>) -> usize {
+    pub(crate) fn flush(
+        &mut self,
+        worked: bool,
+        now: Nanos,
+        service: &mut Service,
+        burst: &mut Burst<'_, Stream>,
+    ) -> usize {
         let before = burst.tx.len();
         let mut flushes = std::mem::take(&mut self.flushes);
         for group in 0..self.protocols.len() {
@@ -159,7 +165,7 @@ impl Local {
     }
 
     /// Runs a batch to completion.
-    pub fn run(&mut self, batch: &mut Batch, now: Nanos, service: &mut Service, burst: &mut Burst<'_, Stream>) {
+    pub(crate) fn run(&mut self, batch: &mut Batch, now: Nanos, service: &mut Service, burst: &mut Burst<'_, Stream>) {
         if batch.is_empty() {
             return;
         }
@@ -372,7 +378,7 @@ impl Local {
         }
     }
 
-    pub fn counts(&self) -> &[Arc<Count>] {
+    pub(crate) fn counts(&self) -> &[Arc<Count>] {
         &self.counts
     }
 }

@@ -34,14 +34,14 @@ pub(crate) struct Table {
 
 impl Table {
     /// A table for `flows` flows, at most half full.
-    pub fn new(flows: u32) -> Table {
+    pub(crate) fn new(flows: u32) -> Table {
         let places = (flows.max(8) as usize * 2).next_power_of_two();
         Table { entries: vec![Entry { hash: 0, flow: 0 }; places], mask: places - 1 }
     }
 
     /// The first flow with this hash of which `known` knows something, and that.
     #[inline(always)]
-    pub fn find<T>(&self, hash: u32, known: impl Fn(u32) -> Option<T>) -> Option<(u32, T)> {
+    pub(crate) fn find<T>(&self, hash: u32, known: impl Fn(u32) -> Option<T>) -> Option<(u32, T)> {
         let mut at = hash as usize & self.mask;
         loop {
             let entry = self.entries[at];
@@ -59,12 +59,12 @@ impl Table {
 
     /// Asks for the place where a hash is looked for.
     #[inline(always)]
-    pub fn prefetch(&self, hash: u32) {
+    pub(crate) fn prefetch(&self, hash: u32) {
         shm::prefetch(&self.entries[hash as usize & self.mask]);
     }
 
     /// Adds a flow. The caller sees to it that there are never more than it asked for in [`Table::new`].
-    pub fn insert(&mut self, hash: u32, flow: u32) {
+    pub(crate) fn insert(&mut self, hash: u32, flow: u32) {
         let mut at = hash as usize & self.mask;
         while self.entries[at].flow != 0 {
             at = (at + 1) & self.mask;
@@ -73,7 +73,7 @@ impl Table {
     }
 
     /// Removes a flow and closes the gap: entries after it move up as far as their own place allows.
-    pub fn remove(&mut self, hash: u32, flow: u32) {
+    pub(crate) fn remove(&mut self, hash: u32, flow: u32) {
         let mut gap = hash as usize & self.mask;
         while self.entries[gap].flow != flow + 1 {
             if self.entries[gap].flow == 0 {

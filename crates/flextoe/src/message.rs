@@ -51,7 +51,7 @@ pub(crate) struct Work {
 
 impl Work {
     #[inline]
-    pub fn new(flow: u32, job: Job) -> Work {
+    pub(crate) fn new(flow: u32, job: Job) -> Work {
         Work {
             ticket: 0,
             flow,
@@ -78,7 +78,7 @@ impl Work {
     /// Becomes as new, for a work whose frames have left and that has nothing aside. What its modules always write
     /// before anybody reads it stays, and so does what the protocol module decided ([`Work::begin`]).
     #[inline]
-    pub fn renew(&mut self, flow: u32, job: Job) {
+    pub(crate) fn renew(&mut self, flow: u32, job: Job) {
         debug_assert!(self.frame.is_none() && self.out.is_none() && self.aside.is_none(), "it has left");
         self.flow = flow;
         self.job = job;
@@ -89,31 +89,31 @@ impl Work {
     /// Forgets what the protocol module decided of the work in whose place this one is: before anybody but
     /// [`crate::local::Local`]'s straight way looks.
     #[inline]
-    pub fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         (self.send, self.place.len, self.tally) = (None, 0, Tally::default());
         (self.notice, self.report) = (None, None);
     }
 
     /// Gets the next number.
-    pub fn number(&mut self, next: &mut u64) {
+    pub(crate) fn number(&mut self, next: &mut u64) {
         self.ticket = *next;
         *next += 1;
     }
 
     /// Takes away the turn that came with a descriptor, where it has one.
-    pub fn give_up_turn(&mut self) -> bool {
+    pub(crate) fn give_up_turn(&mut self) -> bool {
         if let Job::Bump { turn, .. } = &mut self.job { std::mem::take(turn) } else { false }
     }
 
     /// Payload bytes that it sends.
     #[inline]
-    pub fn sent(&self) -> u32 {
+    pub(crate) fn sent(&self) -> u32 {
         self.send.as_ref().map_or(0, |segment| segment.fields.payload_len)
     }
 
     /// It is a turn of the flow scheduler's.
     #[inline]
-    pub fn is_turn(&self) -> bool {
+    pub(crate) fn is_turn(&self) -> bool {
         matches!(self.job, Job::Transmit { .. } | Job::Bump { turn: true, .. })
     }
 }
@@ -245,7 +245,7 @@ pub(crate) struct Received {
 impl Received {
     /// Writes it into the work, for modules elsewhere.
     #[inline(always)]
-    pub fn note(self, work: &mut Work) {
+    pub(crate) fn note(self, work: &mut Work) {
         (work.place, work.tally) = (self.place, self.tally);
         (work.notice, work.report) = (Some(self.notice), self.report);
     }
@@ -262,7 +262,7 @@ pub(crate) struct Sent {
 impl Sent {
     /// As [`Received::note`].
     #[inline(always)]
-    pub fn note(self, work: &mut Work) {
+    pub(crate) fn note(self, work: &mut Work) {
         if self.segment.is_some() {
             work.tally.marks.add(Marks::SENT);
         }
@@ -300,25 +300,25 @@ pub(crate) struct Marks(u8);
 
 impl Marks {
     /// A segment sent, with payload or FIN.
-    pub const SENT: Marks = Marks(1);
+    pub(crate) const SENT: Marks = Marks(1);
     /// Not for the first time.
-    pub const RETRANSMITTED: Marks = Marks(2);
+    pub(crate) const RETRANSMITTED: Marks = Marks(2);
     /// An acknowledgement that echoed congestion.
-    pub const ECN_ECHOED: Marks = Marks(4);
-    pub const FAST_RETRANSMIT: Marks = Marks(8);
-    pub const DUPLICATE_ACK: Marks = Marks(16);
-    pub const OUT_OF_ORDER: Marks = Marks(32);
+    pub(crate) const ECN_ECHOED: Marks = Marks(4);
+    pub(crate) const FAST_RETRANSMIT: Marks = Marks(8);
+    pub(crate) const DUPLICATE_ACK: Marks = Marks(16);
+    pub(crate) const OUT_OF_ORDER: Marks = Marks(32);
     /// The peer's window changed, but not to nothing.
-    pub const WINDOW_CHANGED: Marks = Marks(64);
+    pub(crate) const WINDOW_CHANGED: Marks = Marks(64);
     /// The peer closed its window.
-    pub const WINDOW_CLOSED: Marks = Marks(128);
+    pub(crate) const WINDOW_CLOSED: Marks = Marks(128);
     /// Those that a flow's counters have, but for the first.
-    pub const RARE: Marks = Marks(0b11_1110);
+    pub(crate) const RARE: Marks = Marks(0b11_1110);
 
-    pub fn add(&mut self, other: Marks) {
+    pub(crate) fn add(&mut self, other: Marks) {
         self.0 |= other.0;
     }
-    pub fn has(self, other: Marks) -> bool {
+    pub(crate) fn has(self, other: Marks) -> bool {
         self.0 & other.0 != 0
     }
 }
@@ -345,23 +345,23 @@ pub(crate) struct Report {
 pub(crate) struct Events(u8);
 
 impl Events {
-    pub const ACTIVE: Events = Events(1);
-    pub const PEER_FIN: Events = Events(2);
-    pub const FIN_ACKED: Events = Events(4);
-    pub const RESET: Events = Events(8);
-    pub const ORPHAN_DATA: Events = Events(16);
+    pub(crate) const ACTIVE: Events = Events(1);
+    pub(crate) const PEER_FIN: Events = Events(2);
+    pub(crate) const FIN_ACKED: Events = Events(4);
+    pub(crate) const RESET: Events = Events(8);
+    pub(crate) const ORPHAN_DATA: Events = Events(16);
     /// With [`Events::PEER_FIN`]: the application had ended its own stream before.
-    pub const ENDED_BEFORE: Events = Events(32);
+    pub(crate) const ENDED_BEFORE: Events = Events(32);
     /// The application has ended its own stream.
-    pub const LOCAL_FIN: Events = Events(64);
+    pub(crate) const LOCAL_FIN: Events = Events(64);
 
-    pub fn add(&mut self, other: Events) {
+    pub(crate) fn add(&mut self, other: Events) {
         self.0 |= other.0;
     }
-    pub fn has(self, other: Events) -> bool {
+    pub(crate) fn has(self, other: Events) -> bool {
         self.0 & other.0 != 0
     }
-    pub fn is_empty(self) -> bool {
+    pub(crate) fn is_empty(self) -> bool {
         self.0 == 0
     }
 }

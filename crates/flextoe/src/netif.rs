@@ -9,11 +9,11 @@ pub(crate) struct Reorder<T> {
 }
 
 impl<T> Reorder<T> {
-    pub fn new() -> Reorder<T> {
+    pub(crate) fn new() -> Reorder<T> {
         Reorder { next: 0, waiting: VecDeque::new() }
     }
 
-    pub fn put(&mut self, ticket: u64, thing: T) {
+    pub(crate) fn put(&mut self, ticket: u64, thing: T) {
         debug_assert!(ticket >= self.next);
         let at = (ticket - self.next) as usize;
         if self.waiting.len() <= at {
@@ -23,7 +23,7 @@ impl<T> Reorder<T> {
     }
 
     /// The next one in order, where it is there.
-    pub fn take(&mut self) -> Option<T> {
+    pub(crate) fn take(&mut self) -> Option<T> {
         let thing = self.waiting.front_mut()?.take()?;
         self.waiting.pop_front();
         self.next += 1;

@@ -32,11 +32,11 @@ pub(crate) struct Postprocess {
 }
 
 impl Postprocess {
-    pub fn new(flows: u32, replicated: bool) -> Postprocess {
+    pub(crate) fn new(flows: u32, replicated: bool) -> Postprocess {
         Postprocess { flows: Slots::new(flows), replicated }
     }
 
-    pub fn control(&mut self, control: &Control) {
+    pub(crate) fn control(&mut self, control: &Control) {
         match control {
             Control::Install(params) => {
                 if let Some(state) = PostState::new(params) {
@@ -60,7 +60,7 @@ impl Postprocess {
         }
     }
 
-    pub fn process(&self, batch: &mut [Work], now: Nanos, pool: &mut FramePool) {
+    pub(crate) fn process(&self, batch: &mut [Work], now: Nanos, pool: &mut FramePool) {
         match self.replicated {
             true => batch.iter_mut().for_each(|work| self.one::<true>(work, now, pool)),
             false => batch.iter_mut().for_each(|work| self.one::<false>(work, now, pool)),
@@ -69,7 +69,7 @@ impl Postprocess {
 
     /// One work; `SHARED` where there are other replicas.
     #[inline(always)]
-    pub fn one<const SHARED: bool>(&self, work: &mut Work, now: Nanos, pool: &mut FramePool) {
+    pub(crate) fn one<const SHARED: bool>(&self, work: &mut Work, now: Nanos, pool: &mut FramePool) {
         let wants = matches!(work.job, Job::Receive) || work.send.is_some() || !work.drops.is_empty();
         if !wants {
             return;
@@ -82,13 +82,13 @@ impl Postprocess {
 
     /// Asks for a flow's state ahead of its use.
     #[inline(always)]
-    pub fn prefetch(&self, flow: u32) {
+    pub(crate) fn prefetch(&self, flow: u32) {
         self.flows.prefetch(flow);
     }
 
     /// The same of what that leads to.
     #[inline(always)]
-    pub fn prefetch_more(&self, flow: u32) {
+    pub(crate) fn prefetch_more(&self, flow: u32) {
         if let Some(state) = self.flows.get(flow) {
             shm::prefetch(&*state.stats);
             shm::prefetch(&*state.buffers.rx);
@@ -98,7 +98,7 @@ impl Postprocess {
 
     /// The same of the place in its receive buffer where stream position `pos` goes.
     #[inline(always)]
-    pub fn prefetch_place(&self, flow: u32, pos: u32) {
+    pub(crate) fn prefetch_place(&self, flow: u32, pos: u32) {
         if let Some(state) = self.flows.get(flow) {
             state.buffers.rx.prefetch(pos);
         }
@@ -107,7 +107,7 @@ impl Postprocess {
     /// A plain received segment of a flow: it is only counted. Returns where its payload goes. With one replica of this
     /// module.
     #[inline(always)]
-    pub fn received(&self, flow: u32, tally: &Tally, now: Nanos) -> Option<&Mirror> {
+    pub(crate) fn received(&self, flow: u32, tally: &Tally, now: Nanos) -> Option<&Mirror> {
         let state = self.flows.get(flow)?;
         Counters::<false> { stats: &state.stats }.received(tally, now);
         Some(&state.buffers.rx)
@@ -115,7 +115,7 @@ impl Postprocess {
 
     /// A plain segment of a flow to send, and the flow's buffers. With one replica of this module.
     #[inline(always)]
-    pub fn sent(&self, flow: u32, segment: &Segment, pool: &mut FramePool) -> Option<(Box<Frame>, &Buffers)> {
+    pub(crate) fn sent(&self, flow: u32, segment: &Segment, pool: &mut FramePool) -> Option<(Box<Frame>, &Buffers)> {
         let state = self.flows.get(flow)?;
         Counters::<false> { stats: &state.stats }.sent(segment.fields.payload_len);
         Some((state.prepare(segment, SackBlocks::default, pool), &state.buffers))

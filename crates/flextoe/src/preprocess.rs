@@ -38,11 +38,11 @@ pub(crate) struct Preprocess {
 }
 
 impl Preprocess {
-    pub fn new(flows: u32, groups: u8) -> Preprocess {
+    pub(crate) fn new(flows: u32, groups: u8) -> Preprocess {
         Preprocess { flows: Slots::new(flows), table: Table::new(flows), groups: groups.max(1) as u32 }
     }
 
-    pub fn control(&mut self, control: &Control) {
+    pub(crate) fn control(&mut self, control: &Control) {
         match control {
             Control::Install(params) => self.install(params),
             Control::Forget(flow) => {
@@ -64,7 +64,7 @@ impl Preprocess {
         }
     }
 
-    pub fn process(&self, batch: &mut [Work]) {
+    pub(crate) fn process(&self, batch: &mut [Work]) {
         for work in batch {
             // All others are of a flow from the beginning, and know its flow group.
             if let Job::Receive = work.job {
@@ -75,7 +75,7 @@ impl Preprocess {
 
     /// Asks for what this module is about to look up, and tells `found` of each flow that it is going to find: first the
     /// places of the table, then what they lead to.
-    pub fn look_ahead(&self, batch: &[Work], found: impl Fn(u32)) {
+    pub(crate) fn look_ahead(&self, batch: &[Work], found: impl Fn(u32)) {
         for works in batch.chunks(BATCH) {
             let mut hashes = [None; BATCH];
             for (work, hash) in works.iter().zip(&mut hashes) {
@@ -107,7 +107,7 @@ impl Preprocess {
 
     /// The flow and the header summary of a plain segment of an installed flow.
     #[inline(always)]
-    pub fn plain(&self, frame: &Frame) -> Option<(u32, Summary)> {
+    pub(crate) fn plain(&self, frame: &Frame) -> Option<(u32, Summary)> {
         let plain = plain(frame)?;
         let (flow, _) = self.identify(&plain.parties(), plain.station())?;
         Some((flow, summary(&plain)))

@@ -70,23 +70,23 @@ pub(crate) struct Scheduler {
 }
 
 impl Scheduler {
-    pub fn new(flows: u32, threads: bool) -> Scheduler {
+    pub(crate) fn new(flows: u32, threads: bool) -> Scheduler {
         Scheduler { entries: Slots::new(flows), ready: VecDeque::new(), wheel: Wheel::new(), threads }
     }
 
-    pub fn install(&mut self, flow: u32, group: u8, rate: u64) {
+    pub(crate) fn install(&mut self, flow: u32, group: u8, rate: u64) {
         let (interval, quantum) = pace(rate);
         let entry = Entry { segments: 0, in_flight: 0, group, place: Place::Idle, interval, quantum, next: 0, last: 0 };
         self.entries.insert(flow, entry);
     }
 
     /// A flow that stands in the wheel or among the ready ones is skipped there when its turn comes.
-    pub fn remove(&mut self, flow: u32) {
+    pub(crate) fn remove(&mut self, flow: u32) {
         self.entries.remove(flow);
     }
 
     /// Sets a flow's rate, bytes a second; 0 for none.
-    pub fn set_rate(&mut self, flow: u32, rate: u64, now: Nanos) {
+    pub(crate) fn set_rate(&mut self, flow: u32, rate: u64, now: Nanos) {
         if let Some(entry) = self.entries.get_mut(flow) {
             let before = entry.interval;
             (entry.interval, entry.quantum) = pace(rate);
@@ -100,7 +100,7 @@ impl Scheduler {
 
     /// What a work said of its flow; `turn` where it was one that this module had given.
     #[inline]
-    pub fn report(&mut self, flow: u32, report: Report, turn: bool, now: Nanos) {
+    pub(crate) fn report(&mut self, flow: u32, report: Report, turn: bool, now: Nanos) {
         let Some(entry) = self.entries.get_mut(flow) else { return };
         if turn {
             entry.end_turn(report.sent, now);
@@ -112,7 +112,7 @@ impl Scheduler {
     }
 
     /// A turn is over, after which there is nothing to send, as was reported before.
-    pub fn turn_over(&mut self, flow: u32, sent: u32, now: Nanos) {
+    pub(crate) fn turn_over(&mut self, flow: u32, sent: u32, now: Nanos) {
         if let Some(entry) = self.entries.get_mut(flow) {
             entry.end_turn(sent, now);
         }
@@ -120,7 +120,7 @@ impl Scheduler {
 
     /// Asks for a flow's entry ahead of its use.
     #[inline(always)]
-    pub fn prefetch(&self, flow: u32) {
+    pub(crate) fn prefetch(&self, flow: u32) {
         self.entries.prefetch(flow);
     }
 
@@ -137,14 +137,14 @@ impl Scheduler {
 
     /// No flow waits for a turn.
     #[inline]
-    pub fn nobody_waits(&self) -> bool {
+    pub(crate) fn nobody_waits(&self) -> bool {
         self.ready.is_empty()
     }
 
     /// Whether a flow whose application has just said something has a turn at once: where nobody waits for one, and it
     /// has no rate. The usual case of a request or a response: what would otherwise be two works is one.
     #[inline]
-    pub fn turn_at_once(&mut self, flow: u32) -> bool {
+    pub(crate) fn turn_at_once(&mut self, flow: u32) -> bool {
         debug_assert!(self.nobody_waits(), "others come first");
         let Some(entry) = self.entries.get_mut(flow) else { return false };
         let alone = entry.place == Place::Idle && entry.interval == 0 && entry.in_flight == 0;
@@ -155,7 +155,7 @@ impl Scheduler {
     }
 
     /// Gives turns: at most `most` works.
-    pub fn pick(&mut self, now: Nanos, most: usize, works: &mut Batch, tracer: &Tracer) {
+    pub(crate) fn pick(&mut self, now: Nanos, most: usize, works: &mut Batch, tracer: &Tracer) {
         self.turn_wheel(now);
         if self.waiting() > 0 {
             tracer.value(Point::SchedulerWaiting, NO_FLOW, self.waiting() as u64);
@@ -213,15 +213,15 @@ impl Scheduler {
     }
 
     /// Flows that wait for their turn or their time.
-    pub fn waiting(&self) -> usize {
+    pub(crate) fn waiting(&self) -> usize {
         self.ready.len() + self.wheel.count
     }
 
-    pub fn has_work(&self, now: Nanos) -> bool {
+    pub(crate) fn has_work(&self, now: Nanos) -> bool {
         !self.ready.is_empty() || self.wheel.next_deadline().is_some_and(|due| due <= now)
     }
 
-    pub fn next_deadline(&self) -> Option<Nanos> {
+    pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         self.wheel.next_deadline()
     }
 }

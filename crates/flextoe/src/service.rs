@@ -24,7 +24,7 @@ pub(crate) struct Service {
 
 impl Service {
     /// With `threads`, modules are on threads of their own, so that works are on their way for a while.
-    pub fn new(limits: &Limits, groups: u8, threads: bool) -> Service {
+    pub(crate) fn new(limits: &Limits, groups: u8, threads: bool) -> Service {
         Service {
             contexts: ContextQueue::new(limits.flows, limits.contexts),
             scheduler: Scheduler::new(limits.flows, threads),
@@ -35,21 +35,21 @@ impl Service {
     }
 
     /// Figures of context queue and flow scheduler.
-    pub fn list(&self, into: &mut Vec<(String, &'static str, u64)>) {
+    pub(crate) fn list(&self, into: &mut Vec<(String, &'static str, u64)>) {
         self.counts.iter().for_each(|count| count.list(into));
         for (count, waiting) in self.counts.iter().zip([self.contexts.waiting(), self.scheduler.waiting()]) {
             into.push((count.name().into(), "waiting", waiting as u64));
         }
     }
 
-    pub fn flush_is_due(&self, group: usize, now: Nanos) -> bool {
+    pub(crate) fn flush_is_due(&self, group: usize, now: Nanos) -> bool {
         self.flush_due[group] <= now
     }
 
     /// A work leaves the pipeline: its frames go to the port, the rest to those whom it concerns. Payload is in its
     /// place by now, so that neither application nor peer hears of bytes that are not there (thesis section 4.3.1.3).
     #[inline(always)]
-    pub fn leave(&mut self, work: &mut Work, now: Nanos, burst: &mut Burst<'_, Stream>) {
+    pub(crate) fn leave(&mut self, work: &mut Work, now: Nanos, burst: &mut Burst<'_, Stream>) {
         if let Some(frame) = work.frame.take() {
             match work.exception {
                 Some(exception) => burst.exceptions.push((exception, frame)),
@@ -126,17 +126,17 @@ const TIMED: u64 = 64;
 const TRACED: u64 = 8;
 
 impl Count {
-    pub fn new(name: String) -> Arc<Count> {
+    pub(crate) fn new(name: String) -> Arc<Count> {
         let zero = || AtomicU64::new(0);
         Arc::new(Count { name, works: zero(), batches: zero(), timed: zero(), time: zero() })
     }
 
-    pub fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
     /// Counts a batch. The module itself is the only writer.
-    pub fn batch(&self, works: usize) {
+    pub(crate) fn batch(&self, works: usize) {
         if works == 0 {
             return;
         }
@@ -146,20 +146,20 @@ impl Count {
 
     /// The next batch is one that is timed.
     #[inline]
-    pub fn is_due(&self, module: ModuleName, tracer: &Tracer) -> bool {
+    pub(crate) fn is_due(&self, module: ModuleName, tracer: &Tracer) -> bool {
         let batches = self.batches.load(Relaxed);
         batches % TIMED == 0 || (batches % TRACED == 0 && tracer.is_on(module.points().1))
     }
 
     /// A module is about to process a batch: the time, where it is to be taken; otherwise 0.
     #[inline]
-    pub fn begin(&self, module: ModuleName, tracer: &Tracer) -> u64 {
+    pub(crate) fn begin(&self, module: ModuleName, tracer: &Tracer) -> u64 {
         if self.is_due(module, tracer) { tracer.ticks().max(1) } else { 0 }
     }
 
     /// The module has processed so many works, and that is all that there is to say.
     #[inline]
-    pub fn took(&self, module: ModuleName, works: usize, tracer: &Tracer) {
+    pub(crate) fn took(&self, module: ModuleName, works: usize, tracer: &Tracer) {
         self.batch(works);
         if works > 0 {
             tracer.value(module.points().0, NO_FLOW, works as u64);
@@ -168,7 +168,7 @@ impl Count {
 
     /// The module has processed it.
     #[inline]
-    pub fn end(&self, module: ModuleName, works: &[Work], start: u64, tracer: &Tracer) {
+    pub(crate) fn end(&self, module: ModuleName, works: &[Work], start: u64, tracer: &Tracer) {
         self.took(module, works.len(), tracer);
         if start != 0 {
             let took = tracer.ticks().saturating_sub(start);
@@ -186,7 +186,7 @@ impl Count {
         (time * works / timed.max(1)) as u64
     }
 
-    pub fn list(&self, into: &mut Vec<(String, &'static str, u64)>) {
+    pub(crate) fn list(&self, into: &mut Vec<(String, &'static str, u64)>) {
         into.push((self.name.clone(), "works", self.works.load(Relaxed)));
         into.push((self.name.clone(), "batches", self.batches.load(Relaxed)));
         if self.timed.load(Relaxed) > 0 {

@@ -10,12 +10,12 @@ pub(crate) struct Slots<T> {
 const LARGE: usize = 2 << 20;
 
 impl<T> Slots<T> {
-    pub fn new(most: u32) -> Slots<T> {
+    pub(crate) fn new(most: u32) -> Slots<T> {
         Slots { places: Vec::with_capacity(most as usize), most }
     }
 
     /// Puts a flow's state; refuses a number beyond the limit and one that is taken.
-    pub fn insert(&mut self, flow: u32, state: T) -> bool {
+    pub(crate) fn insert(&mut self, flow: u32, state: T) -> bool {
         if flow >= self.most || self.get(flow).is_some() {
             return false;
         }
@@ -31,25 +31,25 @@ impl<T> Slots<T> {
         true
     }
 
-    pub fn remove(&mut self, flow: u32) -> Option<T> {
+    pub(crate) fn remove(&mut self, flow: u32) -> Option<T> {
         self.places.get_mut(flow as usize).and_then(Option::take)
     }
 
     /// Asks for a flow's state ahead of its use.
     #[inline(always)]
-    pub fn prefetch(&self, flow: u32) {
+    pub(crate) fn prefetch(&self, flow: u32) {
         if let Some(place) = self.places.get(flow as usize) {
             shm::prefetch(place);
         }
     }
 
     #[inline]
-    pub fn get(&self, flow: u32) -> Option<&T> {
+    pub(crate) fn get(&self, flow: u32) -> Option<&T> {
         self.places.get(flow as usize).and_then(Option::as_ref)
     }
 
     #[inline]
-    pub fn get_mut(&mut self, flow: u32) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, flow: u32) -> Option<&mut T> {
         self.places.get_mut(flow as usize).and_then(Option::as_mut)
     }
 }

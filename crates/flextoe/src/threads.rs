@@ -67,7 +67,7 @@ pub(crate) struct Threads {
 }
 
 impl Threads {
-    pub fn new(limits: &Limits, mapping: &Mapping, pool: &FramePool) -> Threads {
+    pub(crate) fn new(limits: &Limits, mapping: &Mapping, pool: &FramePool) -> Threads {
         let rings = |count: u8| (0..count).map(|_| ring()).collect::<Vec<Ring>>();
         let (preprocess, protocol) = (rings(mapping.preprocess), rings(mapping.flow_groups));
         let (postprocess, dma) = (rings(mapping.postprocess), rings(mapping.dma));
@@ -114,18 +114,18 @@ impl Threads {
     }
 
     /// Nothing is on its way.
-    pub fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.entry.is_empty() && self.in_flight == 0
     }
 
     /// Works are better left with those who have them.
-    pub fn is_full(&self) -> bool {
+    pub(crate) fn is_full(&self) -> bool {
         self.entry.len() + self.in_flight >= RING
     }
 
     /// Tells all modules that are concerned; false where a ring has no room, and nobody was told. To be called when
     /// idle only, so that no work overtakes or is overtaken.
-    pub fn control(&mut self, control: &Control, group: usize) -> bool {
+    pub(crate) fn control(&mut self, control: &Control, group: usize) -> bool {
         debug_assert!(self.is_idle());
         let replicated = || self.preprocess.iter().chain(&self.postprocess).chain(&self.dma);
         let rings = || replicated().chain([&self.protocol[group]]);
@@ -138,7 +138,7 @@ impl Threads {
 
     /// Tells all replicas which modules of operators run from now on; false where a ring has no room, and nobody was
     /// told. To be called when idle only.
-    pub fn change(&mut self, modules: &[LoadedModule]) -> bool {
+    pub(crate) fn change(&mut self, modules: &[LoadedModule]) -> bool {
         debug_assert!(self.is_idle());
         let rings = || self.preprocess.iter().chain(&self.protocol);
         if rings().any(|ring| ring.is_full()) {
@@ -149,12 +149,12 @@ impl Threads {
     }
 
     /// Takes works in; they enter as there is room.
-    pub fn admit(&mut self, batch: &mut Batch) {
+    pub(crate) fn admit(&mut self, batch: &mut Batch) {
         self.entry.extend(batch.drain());
     }
 
     /// Moves everything on that can move on; returns how much.
-    pub fn pump(&mut self, now: Nanos, service: &mut Service, burst: &mut Burst<'_, Stream>) -> usize {
+    pub(crate) fn pump(&mut self, now: Nanos, service: &mut Service, burst: &mut Burst<'_, Stream>) -> usize {
         if service.tracer.is_active() && !self.is_idle() {
             self.occupancy(&service.tracer);
         }
@@ -174,7 +174,7 @@ impl Threads {
     }
 
     /// Each worker writes to tracepoints by itself.
-    pub fn trace(&mut self, traces: &Traces) {
+    pub(crate) fn trace(&mut self, traces: &Traces) {
         self.stages.iter_mut().for_each(|stage| stage.tracer = traces.tracer(stage.count.name()));
     }
 
@@ -257,17 +257,17 @@ impl Threads {
         left
     }
 
-    pub fn workers(&mut self) -> Vec<Box<dyn Worker>> {
+    pub(crate) fn workers(&mut self) -> Vec<Box<dyn Worker>> {
         std::mem::take(&mut self.stages).into_iter().map(|stage| Box::new(stage) as Box<dyn Worker>).collect()
     }
 
     /// Something is on its way, or has arrived.
-    pub fn has_work(&self) -> bool {
+    pub(crate) fn has_work(&self) -> bool {
         !self.is_idle()
     }
 
     /// Figures of the workers' modules, and of what waits on this thread.
-    pub fn list(&self, into: &mut Vec<(String, &'static str, u64)>) {
+    pub(crate) fn list(&self, into: &mut Vec<(String, &'static str, u64)>) {
         for (count, ring) in &self.figures {
             count.list(into);
             into.push((count.name().into(), "waiting", ring.len() as u64));

@@ -16,11 +16,11 @@ pub(crate) enum ModuleName {
 
 impl ModuleName {
     /// In the order in which works pass them.
-    pub const ALL: [ModuleName; 4] =
+    pub(crate) const ALL: [ModuleName; 4] =
         [ModuleName::Preprocess, ModuleName::Protocol, ModuleName::Postprocess, ModuleName::Dma];
 
     /// How much it takes at once, and for how long.
-    pub fn points(self) -> (Point, Point) {
+    pub(crate) fn points(self) -> (Point, Point) {
         match self {
             ModuleName::Preprocess => (Point::PreprocessBatch, Point::PreprocessTime),
             ModuleName::Protocol => (Point::ProtocolBatch, Point::ProtocolTime),
@@ -30,7 +30,7 @@ impl ModuleName {
     }
 
     /// The ring from which it takes works, where it has a thread of its own.
-    pub fn ring(self) -> Point {
+    pub(crate) fn ring(self) -> Point {
         match self {
             ModuleName::Preprocess => Point::PreprocessRing,
             ModuleName::Protocol => Point::ProtocolRing,
@@ -56,13 +56,13 @@ pub(crate) struct Runs {
 }
 
 impl Runs {
-    pub fn new(point: Point) -> Runs {
+    pub(crate) fn new(point: Point) -> Runs {
         Runs { point, value: 0, times: 0 }
     }
 
     /// One more; 0 for nothing measured.
     #[inline(always)]
-    pub fn add(&mut self, value: u64, tracer: &Tracer) {
+    pub(crate) fn add(&mut self, value: u64, tracer: &Tracer) {
         if value == self.value {
             self.times += 1;
         } else if value > 0 {
@@ -72,7 +72,7 @@ impl Runs {
     }
 
     /// Counts the last ones.
-    pub fn end(&self, tracer: &Tracer) {
+    pub(crate) fn end(&self, tracer: &Tracer) {
         if self.value > 0 {
             tracer.add_values(self.point, self.value, self.times);
         }
@@ -93,14 +93,14 @@ pub(crate) struct Said {
 }
 
 impl Said {
-    pub fn new() -> Said {
+    pub(crate) fn new() -> Said {
         let [rtt, placed, attached] = [Point::Rtt, Point::DmaPlaced, Point::DmaAttached].map(Runs::new);
         Said { in_order: 0, acked: 0, windows: 0, closed: 0, bumps: 0, sent: 0, rtt, placed, attached }
     }
 
     /// A received segment, whose protocol step began at `start`, if it was timed.
     #[inline(always)]
-    pub fn segment(&mut self, received: &Received, start: u64, tracer: &Tracer) {
+    pub(crate) fn segment(&mut self, received: &Received, start: u64, tracer: &Tracer) {
         let tally = &received.tally;
         let point = if tally.delivered > 0 { Point::ReceiveDataTime } else { Point::ReceiveAckTime };
         tracer.since(point, NO_FLOW, start);
@@ -115,7 +115,7 @@ impl Said {
 
     /// A descriptor, the same.
     #[inline(always)]
-    pub fn descriptor(&mut self, sent: &Sent, start: u64, tracer: &Tracer) {
+    pub(crate) fn descriptor(&mut self, sent: &Sent, start: u64, tracer: &Tracer) {
         tracer.since(Point::BumpTime, NO_FLOW, start);
         self.bumps += 1;
         if let Some(segment) = &sent.segment {
@@ -125,7 +125,7 @@ impl Said {
     }
 
     #[inline(never)]
-    pub fn end(&self, tracer: &Tracer) {
+    pub(crate) fn end(&self, tracer: &Tracer) {
         let counts = [
             (Point::InOrder, self.in_order),
             (Point::Acked, self.acked),

@@ -4,7 +4,6 @@
 //! [`Net`] is the network layer that the transports of a host share. A [`Transport`] is a control plane and its engine
 //! as one object. [`Host`] owns both, and hands each transport the frames that it claims.
 #![forbid(unsafe_code)]
-#![warn(unreachable_pub)]
 
 mod arp;
 mod budget;

@@ -27,19 +27,19 @@ unsafe extern "C" {
 }
 
 /// Where a handler returns to.
-pub fn restorer() -> usize {
+pub(crate) fn restorer() -> usize {
     toe_intercept_restore as *const () as usize
 }
 
 /// Where all handlers of the program are led to; 0: nowhere.
 static LED_TO: AtomicUsize = AtomicUsize::new(0);
 /// The program's handlers, where they are led elsewhere; by the number of the signal.
-pub static HANDLERS: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
+pub(crate) static HANDLERS: [AtomicUsize; SIGNALS] = [const { AtomicUsize::new(0) }; SIGNALS];
 /// One more than the last signal.
 const SIGNALS: usize = 65;
 
 /// From now on, the kernel calls this function in place of each handler that the program installs.
-pub fn lead_to(handler: usize) {
+pub(crate) fn lead_to(handler: usize) {
     LED_TO.store(handler, Relaxed);
 }
 
@@ -62,7 +62,7 @@ unsafe fn set(signal: c_int, new: *const Action, old: *mut Action) -> Result<(),
 }
 
 /// Installs the net's handler, and lets its signal through.
-pub fn catch(handler: Handler) -> Result<(), c_int> {
+pub(crate) fn catch(handler: Handler) -> Result<(), c_int> {
     let (mut old, open) = (Action::default(), BIT);
     let new = Action {
         handler: handler as usize,
@@ -143,7 +143,7 @@ unsafe fn change_other(signal: c_int, asked: Option<Action>, old: *mut Action) -
 ///
 /// # Safety
 /// The kernel's arguments of the handler.
-pub unsafe fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
+pub(crate) unsafe fn pass_on(signal: c_int, info: *mut siginfo_t, context: *mut c_void) {
     match OWN_HANDLER.load(Relaxed) {
         libc::SIG_IGN => {}
         libc::SIG_DFL => {

@@ -75,7 +75,7 @@ const AVX512: u32 = 0b111 << 5;
 const TELLS: u32 = 1 << 31;
 
 /// Takes the rules over.
-pub fn set(rules: &Rules) {
+pub(crate) fn set(rules: &Rules) {
     VECTORS.store(vectors(), Relaxed);
     COUNT.store(rules.descriptors.len().try_into().unwrap_or(u32::MAX), Relaxed);
     DESCRIPTORS.store(rules.descriptors.as_ptr().cast_mut(), Relaxed);
@@ -108,7 +108,7 @@ unsafe extern "C" {
 }
 
 /// Where stubs jump to.
-pub fn address() -> u64 {
+pub(crate) fn address() -> u64 {
     toe_intercept_entry as *const () as u64
 }
 

@@ -45,7 +45,7 @@ std::arch::global_asm!(
 ///
 /// # Safety
 /// The process has one thread; the rules are set.
-pub unsafe fn start(ask: u64) -> Result<(), c_int> {
+pub(crate) unsafe fn start(ask: u64) -> Result<(), c_int> {
     // SAFETY: the caller's promise.
     unsafe { prepare(ask, 0)? };
     arm().inspect_err(|_| give_up_silently())
@@ -55,7 +55,7 @@ pub unsafe fn start(ask: u64) -> Result<(), c_int> {
 ///
 /// # Safety
 /// As [`start`].
-pub unsafe fn prepare(ask: u64, selector: usize) -> Result<(), c_int> {
+pub(crate) unsafe fn prepare(ask: u64, selector: usize) -> Result<(), c_int> {
     SELECTOR.store(selector as u64, Relaxed);
     let own = toe_intercept_child as *const () as u64;
     let range = objects::code_around(own).ok_or(libc::ENOEXEC)?;
@@ -74,12 +74,12 @@ pub fn is_there() -> bool {
 }
 
 /// Catches this thread's calls.
-pub fn arm() -> Result<(), c_int> {
+pub(crate) fn arm() -> Result<(), c_int> {
     set(ON, OFFSET.load(Relaxed), LENGTH.load(Relaxed))
 }
 
 /// Catches them no longer.
-pub fn disarm() {
+pub(crate) fn disarm() {
     let _ = set(OFF, 0, 0);
 }
 

@@ -5,7 +5,7 @@ use std::ffi::CStr;
 
 /// An executable range of an object.
 #[derive(Debug, Clone)]
-pub struct Code {
+pub(crate) struct Code {
     /// Its first address.
     pub start: u64,
     /// Its length in bytes.
@@ -17,7 +17,7 @@ impl Code {
     ///
     /// # Safety
     /// The range is mapped and readable, and nobody changes it meanwhile.
-    pub unsafe fn bytes(&self) -> &[u8] {
+    pub(crate) unsafe fn bytes(&self) -> &[u8] {
         // SAFETY: the caller's promise.
         unsafe { std::slice::from_raw_parts(at(self.start), self.len) }
     }
@@ -25,7 +25,7 @@ impl Code {
 
 /// A loaded object.
 #[derive(Debug, Default)]
-pub struct Object {
+pub(crate) struct Object {
     /// Its path; empty for the program itself.
     pub path: String,
     /// Its executable ranges.
@@ -39,7 +39,7 @@ const COUNT_ENCODING: u8 = 0x03;
 const TABLE_ENCODING: u8 = 0x3b;
 
 /// All loaded objects but the dynamic linker, whose calls concern its own files only, and the kernel's.
-pub fn loaded() -> Vec<Object> {
+pub(crate) fn loaded() -> Vec<Object> {
     let mut found: Vec<Object> = Vec::new();
     // SAFETY: the callback takes the data for what is passed here, and does not keep it.
     unsafe { libc::dl_iterate_phdr(Some(add), (&raw mut found).cast()) };
@@ -48,7 +48,7 @@ pub fn loaded() -> Vec<Object> {
 }
 
 /// The executable range that an address is in.
-pub fn code_around(address: u64) -> Option<Code> {
+pub(crate) fn code_around(address: u64) -> Option<Code> {
     let all = loaded().into_iter().flat_map(|object| object.code);
     all.into_iter().find(|code| (code.start..code.start + code.len as u64).contains(&address))
 }
@@ -87,7 +87,7 @@ unsafe extern "C" fn add(info: *mut dl_phdr_info, _: size_t, found: *mut c_void)
 }
 
 /// Where functions begin, by the table of an `.eh_frame_hdr` at an address. Empty where it has another form.
-pub fn functions(header: &[u8], address: u64) -> Vec<u64> {
+pub(crate) fn functions(header: &[u8], address: u64) -> Vec<u64> {
     let known = header.len() >= 12 && header[0] == 1 && header[2] == COUNT_ENCODING && header[3] == TABLE_ENCODING;
     if !known {
         return Vec::new();

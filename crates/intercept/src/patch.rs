@@ -17,7 +17,7 @@ const STEP: u64 = 1 << 20;
 ///
 /// # Safety
 /// The sites are whole instructions of the range, which is mapped readable and executable; nobody runs them meanwhile.
-pub unsafe fn apply(code: &Code, sites: &[Site], entry: u64) -> Result<(), Reason> {
+pub(crate) unsafe fn apply(code: &Code, sites: &[Site], entry: u64) -> Result<(), Reason> {
     if sites.is_empty() {
         return Ok(());
     }
@@ -108,7 +108,7 @@ const PAGES: usize = 32;
 static HOPS: [(AtomicU64, AtomicUsize); PAGES] = [const { (AtomicU64::new(0), AtomicUsize::new(0)) }; PAGES];
 
 /// Whether a jump at an address can be written at once.
-pub fn is_one_line(at: u64) -> bool {
+pub(crate) fn is_one_line(at: u64) -> bool {
     at / LINE == (at + JUMP - 1) / LINE
 }
 
@@ -116,7 +116,7 @@ pub fn is_one_line(at: u64) -> bool {
 ///
 /// # Safety
 /// The range is the caller's, and what runs in it does the same before and after.
-pub unsafe fn write(at: u64, bytes: &[u8]) -> Result<(), Reason> {
+pub(crate) unsafe fn write(at: u64, bytes: &[u8]) -> Result<(), Reason> {
     let plain = libc::PROT_READ | libc::PROT_EXEC;
     // SAFETY: the caller's range.
     unsafe {
@@ -132,7 +132,7 @@ pub unsafe fn write(at: u64, bytes: &[u8]) -> Result<(), Reason> {
 ///
 /// # Safety
 /// The bytes are of the mapping `code`, readable and executable; the stub does what they do.
-pub unsafe fn lead(at: u64, stub: u64, code: Range<u64>) -> Result<(), Reason> {
+pub(crate) unsafe fn lead(at: u64, stub: u64, code: Range<u64>) -> Result<(), Reason> {
     let reachable = |to: u64| i32::try_from(to.wrapping_sub(at + JUMP) as i64).ok();
     let distance = match reachable(stub) {
         Some(distance) => distance,

@@ -21,12 +21,12 @@ static BEHIND: [AtomicU8; MOST] = [const { AtomicU8::new(0) }; MOST];
 static LEFT: AtomicUsize = AtomicUsize::new(0);
 
 /// How many places cannot be rewritten: the net catches each of their calls.
-pub fn left() -> usize {
+pub(crate) fn left() -> usize {
     LEFT.load(Relaxed)
 }
 
 /// In the child of a fork: another thread of the parent may have had it.
-pub fn free_lock() {
+pub(crate) fn free_lock() {
     LOCK.store(false, Release);
 }
 
@@ -34,7 +34,7 @@ pub fn free_lock() {
 ///
 /// # Safety
 /// There is a system call instruction at the place, which the thread has just run.
-pub unsafe fn stub(call: u64, number: usize) -> Option<u64> {
+pub(crate) unsafe fn stub(call: u64, number: usize) -> Option<u64> {
     while LOCK.compare_exchange_weak(false, true, Acquire, Relaxed).is_err() {
         std::hint::spin_loop();
     }

@@ -6,11 +6,11 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicUsize};
 
 /// Bytes of the room.
-pub const ROOM: usize = 256 << 10;
+pub(crate) const ROOM: usize = 256 << 10;
 /// The addresses that stubs jump by: where they ask, and where a child begins.
 const HEAD: usize = 16;
 /// The most bytes that move from behind the instruction into a stub.
-pub const BEHIND: usize = 20;
+pub(crate) const BEHIND: usize = 20;
 /// The most bytes of a stub.
 const MOST: usize = 128;
 /// From the beginning of the way in to what follows the system call.
@@ -37,7 +37,7 @@ static WITHOUT_STACK: AtomicBool = AtomicBool::new(false);
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 /// What a stub stands for.
-pub struct Place<'a> {
+pub(crate) struct Place<'a> {
     /// The system call instruction.
     pub call: u64,
     /// What stands in front of the instruction and is replaced: an instruction that the stub does first.
@@ -48,7 +48,7 @@ pub struct Place<'a> {
 
 /// A stub.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stub {
+pub(crate) struct Stub {
     /// Where code that was replaced leads to.
     pub start: u64,
     /// Where it goes on behind what stood in front of the instruction.
@@ -64,7 +64,7 @@ fn base() -> u64 {
 ///
 /// # Safety
 /// No stub runs.
-pub unsafe fn begin(ask: u64, child: u64, without_stack: bool) -> Result<(), crate::Reason> {
+pub(crate) unsafe fn begin(ask: u64, child: u64, without_stack: bool) -> Result<(), crate::Reason> {
     WITHOUT_STACK.store(without_stack, Relaxed);
     let head: Vec<u8> = [ask.to_le_bytes(), child.to_le_bytes()].concat();
     USED.store(HEAD, Relaxed);
@@ -73,7 +73,7 @@ pub unsafe fn begin(ask: u64, child: u64, without_stack: bool) -> Result<(), cra
 }
 
 /// Makes a stub; `None` where there is no more room. One thread at a time.
-pub fn add(place: &Place) -> Option<Stub> {
+pub(crate) fn add(place: &Place) -> Option<Stub> {
     let used = USED.load(Relaxed);
     if used + MOST > ROOM {
         return None;
@@ -90,7 +90,7 @@ pub fn add(place: &Place) -> Option<Stub> {
 ///
 /// # Safety
 /// `enter` is of a stub that [`add`] gave.
-pub unsafe fn behind(enter: u64, len: usize) -> [u8; BEHIND] {
+pub(crate) unsafe fn behind(enter: u64, len: usize) -> [u8; BEHIND] {
     let mut found = [0; BEHIND];
     let at = std::ptr::with_exposed_provenance::<u8>(enter as usize + TO_BACK);
     // SAFETY: the caller's stub has so many bytes there.

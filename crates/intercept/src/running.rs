@@ -11,7 +11,7 @@ use std::ops::Range;
 
 /// What moves into the stub. Nothing does where the place cannot be rewritten.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
-pub struct Plan {
+pub(crate) struct Plan {
     /// Bytes in front of the call.
     pub before: usize,
     /// Bytes behind it.
@@ -24,7 +24,7 @@ pub struct Plan {
 ///
 /// # Safety
 /// `len` bytes can be read there.
-pub unsafe fn bytes(at: u64, len: usize) -> [u8; BEHIND] {
+pub(crate) unsafe fn bytes(at: u64, len: usize) -> [u8; BEHIND] {
     let mut found = [0; BEHIND];
     let from = std::ptr::with_exposed_provenance::<u8>(at as usize);
     // SAFETY: the caller's promise.
@@ -33,7 +33,7 @@ pub unsafe fn bytes(at: u64, len: usize) -> [u8; BEHIND] {
 }
 
 /// Makes the decoder's tables, which takes memory: in a handler it would be too late.
-pub fn prepare() {
+pub(crate) fn prepare() {
     let _ = behind(&[0x0f, 5, 0x90, 0x90, 0x90, 0x90], 0);
 }
 
@@ -41,7 +41,7 @@ pub fn prepare() {
 ///
 /// # Safety
 /// There is a system call instruction, which a thread has just run.
-pub unsafe fn plan(call: u64, number: usize) -> Plan {
+pub(crate) unsafe fn plan(call: u64, number: usize) -> Plan {
     // Other code belongs to a compiler in the program, which may change it at any time.
     let Some(code) = mapping(call).filter(|code| code.end - code.start < 1 << 30) else { return Plan::default() };
     let len = (code.end - code.start) as usize;
@@ -59,7 +59,7 @@ pub unsafe fn plan(call: u64, number: usize) -> Plan {
 }
 
 /// The bytes in front of a call, where they are one instruction that loads its number.
-pub fn before(code: &[u8], number: usize) -> usize {
+pub(crate) fn before(code: &[u8], number: usize) -> usize {
     match code {
         // A prefix would make it another register's.
         [.., prefix, 0xb8, a, b, c, d]
@@ -90,7 +90,7 @@ fn behind(code: &[u8], call: usize) -> Option<usize> {
 }
 
 /// Whether anything that looks like a jump leads behind the first byte of what a jump at a call replaces.
-pub fn is_target(code: &[u8], call: usize) -> bool {
+pub(crate) fn is_target(code: &[u8], call: usize) -> bool {
     let hit = call + 1..call + JUMP as usize;
     let near = code.iter().enumerate().take((call + 160).min(code.len())).skip(call.saturating_sub(160));
     // Jcc, LOOP and JRCXZ, JMP with a distance of 8 bits (Intel SDM vol. 2).

@@ -8,9 +8,9 @@ use iced_x86::{OpKind, Register};
 use std::collections::BTreeSet;
 
 /// Bytes of a jump with a 32-bit distance.
-pub const JUMP: u64 = 5;
+pub(crate) const JUMP: u64 = 5;
 /// Bytes of a system call instruction.
-pub const CALL: u64 = 2;
+pub(crate) const CALL: u64 = 2;
 /// Longer stretches without the beginning of a function are not decoded.
 const LONGEST: u64 = 1 << 16;
 /// Instructions before and behind the system call that may move.
@@ -18,7 +18,7 @@ const BESIDE: usize = 3;
 
 /// Instructions that move into a stub: from `start` on, behind `call` on, up to `end`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Site {
+pub(crate) struct Site {
     /// The first instruction that moves.
     pub start: u64,
     /// The system call instruction.
@@ -42,7 +42,7 @@ pub enum Reason {
 
 /// What is in a range of code.
 #[derive(Debug, Default)]
-pub struct Looked {
+pub(crate) struct Looked {
     /// What to rewrite.
     pub sites: Vec<Site>,
     /// System calls whose number concerns nobody.
@@ -61,7 +61,7 @@ struct Candidate {
 }
 
 /// Looks through code at an address, with the beginnings of its functions in order.
-pub fn look(code: &[u8], base: u64, functions: &[u64], concerns: impl Fn(usize) -> bool) -> Looked {
+pub(crate) fn look(code: &[u8], base: u64, functions: &[u64], concerns: impl Fn(usize) -> bool) -> Looked {
     let mut looked = Looked::default();
     let mut candidates = Vec::new();
     let mut done = base;
@@ -245,7 +245,7 @@ fn check(site: Site, is_target: impl Fn(u64) -> bool) -> Result<Site, Reason> {
 }
 
 /// Whether an instruction does the same elsewhere, and goes on behind itself.
-pub fn does_the_same_elsewhere(one: &Instruction) -> bool {
+pub(crate) fn does_the_same_elsewhere(one: &Instruction) -> bool {
     one.flow_control() == FlowControl::Next && !one.is_ip_rel_memory_operand() && one.code() != Code::Syscall
 }
 
@@ -260,7 +260,7 @@ fn can_move(before: &[Instruction], behind: &[Instruction]) -> bool {
 }
 
 /// Whether a jump with a distance of 32 bits ends with these two bytes of opcode (Intel SDM vol. 2: JMP, Jcc).
-pub fn is_jump(opcode: [u8; 2]) -> bool {
+pub(crate) fn is_jump(opcode: [u8; 2]) -> bool {
     opcode[1] == 0xe9 || opcode[0] == 0x0f && opcode[1] & 0xf0 == 0x80
 }
 

@@ -2,10 +2,10 @@
 use crate::sites::{CALL, JUMP, Site};
 
 /// Bytes of one area's head: the address of `entry`.
-pub const HEAD: usize = 8;
+pub(crate) const HEAD: usize = 8;
 
 /// The most bytes that one stub takes.
-pub const MOST: usize = 96;
+pub(crate) const MOST: usize = 96;
 
 /// `lea rsp, [rsp - 128]`: the red zone stays (System V psABI, "The Stack Frame").
 const SKIP_RED_ZONE: [u8; 5] = [0x48, 0x8d, 0x64, 0x24, 0x80];
@@ -25,7 +25,7 @@ fn distance(from: u64, to: u64) -> Option<[u8; 4]> {
 /// Appends the stub of a site to an area at an address. `original` are the bytes of the site.
 ///
 /// A system call changes rcx and r11, so they are free; everything else is as the program has it.
-pub fn add(area: &mut Vec<u8>, address: u64, site: &Site, original: &[u8]) -> Option<u64> {
+pub(crate) fn add(area: &mut Vec<u8>, address: u64, site: &Site, original: &[u8]) -> Option<u64> {
     let here = |area: &Vec<u8>| address + area.len() as u64;
     let (before, behind) = ((site.call - site.start) as usize, (site.call + CALL - site.start) as usize);
     let start = here(area);
@@ -48,7 +48,7 @@ pub fn add(area: &mut Vec<u8>, address: u64, site: &Site, original: &[u8]) -> Op
 }
 
 /// What replaces the first bytes of a site.
-pub fn jump(site: &Site, stub: u64) -> Option<[u8; JUMP as usize]> {
+pub(crate) fn jump(site: &Site, stub: u64) -> Option<[u8; JUMP as usize]> {
     let [a, b, c, d] = distance(site.start + JUMP, stub)?;
     Some([0xe9, a, b, c, d])
 }

@@ -37,12 +37,12 @@ pub(crate) struct Contexts {
 }
 
 impl Contexts {
-    pub fn new(contexts: u32) -> Contexts {
+    pub(crate) fn new(contexts: u32) -> Contexts {
         let list = (0..contexts).map(|_| None).collect();
         Contexts { list, attached: Vec::new(), first: 0, leavers: Leavers::default() }
     }
 
-    pub fn attach(&mut self, context: u32, end: EngineEnd) {
+    pub(crate) fn attach(&mut self, context: u32, end: EngineEnd) {
         if let Some(place) = self.list.get_mut(context as usize) {
             let (pending, parting) = (Vec::new(), VecDeque::new());
             *place = Some(Context { end, flows: Vec::new(), pending, parting, log: None, corrupt: false });
@@ -52,7 +52,7 @@ impl Contexts {
         }
     }
 
-    pub fn detach(&mut self, context: u32) {
+    pub(crate) fn detach(&mut self, context: u32) {
         if let Some(place) = self.list.get_mut(context as usize) {
             *place = None;
             self.attached.retain(|attached| *attached != context);
@@ -61,14 +61,14 @@ impl Contexts {
     }
 
     /// The process of a context is gone.
-    pub fn drain(&mut self, context: u32) {
+    pub(crate) fn drain(&mut self, context: u32) {
         if let Some(place) = self.list.get(context as usize).and_then(Option::as_ref) {
             self.leavers.add(context, &place.end);
         }
     }
 
     /// Says whose processes are gone and have left nothing that was not taken.
-    pub fn tell_drained(&mut self, events: &mut Vec<Event<Stream>>) {
+    pub(crate) fn tell_drained(&mut self, events: &mut Vec<Event<Stream>>) {
         let taken_from = |context: &&Context| !context.corrupt;
         let list = &self.list;
         let drained = self.leavers.gone(|id| list[id as usize].as_ref().filter(taken_from).map(|context| &context.end));
@@ -79,7 +79,7 @@ impl Contexts {
         self.list.get_mut(context as usize)?.as_mut()
     }
 
-    pub fn name(&mut self, flow: u32, context: u32, slot: Slot) {
+    pub(crate) fn name(&mut self, flow: u32, context: u32, slot: Slot) {
         let Some(at) = self.get(context) else { return };
         let index = slot.index as usize;
         if at.flows.len() <= index {
@@ -88,7 +88,7 @@ impl Contexts {
         at.flows[index] = Some((slot.generation, flow));
     }
 
-    pub fn forget(&mut self, flow: u32, context: u32, slot: Slot) {
+    pub(crate) fn forget(&mut self, flow: u32, context: u32, slot: Slot) {
         let Some(at) = self.get(context) else { return };
         if let Some(entry) = at.flows.get_mut(slot.index as usize).filter(|e| **e == Some((slot.generation, flow))) {
             *entry = None;
@@ -97,14 +97,14 @@ impl Contexts {
     }
 
     /// A flow is gone that had this notice to give: it says how the flow ended.
-    pub fn part(&mut self, context: u32, notice: Notice) {
+    pub(crate) fn part(&mut self, context: u32, notice: Notice) {
         let Some(at) = self.get(context) else { return };
         at.parting.retain(|other| other.slot.index != notice.slot.index);
         at.parting.push_back(notice);
     }
 
     /// The log can be read up to here; replaces what was to be told before.
-    pub fn tell_log(&mut self, context: u32, notice: Notice) {
+    pub(crate) fn tell_log(&mut self, context: u32, notice: Notice) {
         if let Some(at) = self.get(context) {
             at.log = Some(notice);
         }
@@ -112,7 +112,7 @@ impl Contexts {
 
     /// Takes descriptors of all contexts in turn, at most about `most`. Those for a context's log are [`LOG`]'s, with the
     /// context's number in the slot's place.
-    pub fn take(
+    pub(crate) fn take(
         &mut self,
         most: usize,
         bumps: &mut Vec<(u32, Bump)>,
@@ -138,14 +138,14 @@ impl Contexts {
 
     /// The flow has a notice to give, and had none.
     #[inline]
-    pub fn wants(&mut self, flow: u32, context: u32) {
+    pub(crate) fn wants(&mut self, flow: u32, context: u32) {
         if let Some(at) = self.get(context) {
             at.pending.push(flow);
         }
     }
 
     /// Gives notices as far as rings have room. `notice` gives a flow's, where it still is this context's.
-    pub fn deliver(&mut self, mut notice: impl FnMut(u32, u32) -> Option<Notice>) {
+    pub(crate) fn deliver(&mut self, mut notice: impl FnMut(u32, u32) -> Option<Notice>) {
         for id in &self.attached {
             let Some(context) = &mut self.list[*id as usize] else { continue };
             let mut given = false;
@@ -180,7 +180,7 @@ impl Contexts {
     }
 
     /// There are descriptors to take, or notices that have room now.
-    pub fn has_work(&self) -> bool {
+    pub(crate) fn has_work(&self) -> bool {
         let ready = |context: &Context| {
             let waits = context.waits() && context.end.notices.is_drained();
             !context.corrupt && (!context.end.bumps.is_empty() || waits)
@@ -193,7 +193,7 @@ impl Contexts {
     }
 
     /// Notices wait for room.
-    pub fn waits(&self) -> bool {
+    pub(crate) fn waits(&self) -> bool {
         self.contexts().any(Context::waits)
     }
 }

@@ -54,7 +54,7 @@ fn word(bytes: &[u8], at: usize) -> u32 {
 impl Dma {
     /// In words; the last has four bytes too many.
     #[inline]
-    pub fn bytes(&self) -> [[u8; 8]; DMA_LEN.div_ceil(8)] {
+    pub(crate) fn bytes(&self) -> [[u8; 8]; DMA_LEN.div_ceil(8)] {
         let pair = |high: u32, low: u32| u64::from(high) << 32 | u64::from(low);
         let kind = u32::from(self.op) << 24 | u32::from(self.flags) << 16 | u32::from(self.context);
         let which = u32::from(self.flow) << 16 | u32::from(self.length);
@@ -69,7 +69,7 @@ impl Dma {
 
     /// Nothing where the bytes are too few.
     #[inline]
-    pub fn parse(bytes: &[u8]) -> Option<Dma> {
+    pub(crate) fn parse(bytes: &[u8]) -> Option<Dma> {
         let bytes: &[u8; DMA_LEN] = bytes.first_chunk()?;
         Some(Dma {
             op: bytes[0],
@@ -99,7 +99,7 @@ pub(crate) struct LogPlace {
 impl LogPlace {
     /// Of the headers that begin with a `dma_h`; nothing where none follows it.
     #[inline]
-    pub fn parse(bytes: &[u8]) -> Option<LogPlace> {
+    pub(crate) fn parse(bytes: &[u8]) -> Option<LogPlace> {
         let at = |word: usize| DMA_LEN + 4 * word;
         (bytes.len() >= at(4)).then(|| LogPlace {
             offset: word(bytes, at(0)),

@@ -146,7 +146,7 @@ pub(crate) enum Bumped {
 }
 
 impl Flow {
-    pub fn new(p: FlowParams) -> Flow {
+    pub(crate) fn new(p: FlowParams) -> Flow {
         let mut flow = Flow {
             tx_base: p.snd_nxt - p.tx_pos,
             rx_base: p.rcv_nxt - p.rx_pos,
@@ -197,19 +197,19 @@ impl Flow {
         flow
     }
 
-    pub fn set_mss(&mut self, mss: u16) {
+    pub(crate) fn set_mss(&mut self, mss: u16) {
         self.mss = mss.max(1) as u32;
         self.tx_most = window::super_segment(self.params.super_segment, self.mss);
     }
 
     /// After the last sequence number that there is to send, FIN included.
-    pub fn end(&self) -> Seq {
+    pub(crate) fn end(&self) -> Seq {
         self.head + self.ends.local_len()
     }
 
     /// The transmit stream goes on where its application has put it.
     #[cold]
-    pub fn look(&mut self) {
+    pub(crate) fn look(&mut self) {
         if let Some(ring) = self.tx.look() {
             self.use_rings(Arc::clone(&self.rx), ring);
         }
@@ -218,7 +218,7 @@ impl Flow {
     /// The byte at stream position `last`, modulo the buffer's size, is about to be received: where it is too far ahead for the
     /// stream's small ring, it goes on in its buffer.
     #[inline]
-    pub fn receives(&mut self, last: u32) {
+    pub(crate) fn receives(&mut self, last: u32) {
         // The pipeline adds within the buffer.
         if last.wrapping_sub(self.rx_head) & (self.rx_size - 1) >= self.rx_most {
             self.outgrow();
@@ -227,19 +227,19 @@ impl Flow {
 
     /// The received stream goes on in its buffer.
     #[cold]
-    pub fn outgrow(&mut self) {
+    pub(crate) fn outgrow(&mut self) {
         self.use_rings(self.rx.grow(self.rx_head), Arc::clone(&self.tx));
     }
 
     /// Bytes lie here from now on.
-    pub fn use_rings(&mut self, rx: Arc<Mirror>, tx: Arc<Mirror>) {
+    pub(crate) fn use_rings(&mut self, rx: Arc<Mirror>, tx: Arc<Mirror>) {
         (self.rx_most, self.rx_size, self.tx_size) = (most(&rx), rx.full_size(), tx.full_size());
         (self.params.rx, self.params.tx) = (Arc::clone(&rx), Arc::clone(&tx));
         (self.rx, self.tx) = (rx, tx);
     }
 
     /// Takes the application's positions; older ones say nothing new.
-    pub fn bump(&mut self, bump: &Bump) -> Bumped {
+    pub(crate) fn bump(&mut self, bump: &Bump) -> Bumped {
         if bump.grown && self.tx.is_small() {
             self.look();
         }
@@ -266,7 +266,7 @@ impl Flow {
     /// Receive buffer to give back to the pipeline, where it is worth it: a quarter of the window (thesis 5.3.1.7), or
     /// two segments where it is nearly closed (RFC 9293 section 3.8.6.2.2).
     // Meets RFC 9293: MUST-39, SHLD-14.
-    pub fn replenish(&mut self) -> Option<u32> {
+    pub(crate) fn replenish(&mut self) -> Option<u32> {
         let gain = self.rx_head.wrapping_sub(self.synced);
         let open = self.rx_window - self.rx_tail.wrapping_sub(self.synced);
         let worth = window::is_worth_telling(gain, open, self.rx_window, self.mss);
@@ -278,7 +278,7 @@ impl Flow {
     }
 
     /// Takes in what the pipeline says.
-    pub fn follow(&mut self, dma: &Dma, now: Nanos) -> Change {
+    pub(crate) fn follow(&mut self, dma: &Dma, now: Nanos) -> Change {
         let mut change =
             Change { bad_ack: dma.flags & BAD_ACK != 0, challenged: dma.flags & CHALLENGE != 0, ..Change::default() };
         let una = Seq(dma.una);
@@ -330,13 +330,13 @@ impl Flow {
     }
 
     /// A round-trip time, nanoseconds.
-    pub fn took(&self, rtt: u32) {
+    pub(crate) fn took(&self, rtt: u32) {
         self.stats.rtt_ns.store(rtt, Relaxed);
         add_one(&self.stats.rtt_samples);
     }
 
     /// Bytes acknowledged under ECN echo so far, as the pipeline counts them.
-    pub fn ecn(&mut self, bytes: u32) {
+    pub(crate) fn ecn(&mut self, bytes: u32) {
         let more = bytes.wrapping_sub(self.ecn_seen);
         self.ecn_seen = bytes;
         self.stats.ecn_bytes.fetch_add(more as u64, Relaxed);
@@ -349,26 +349,26 @@ impl Flow {
 
     /// Credits to ask for, so that the next segment may go: all that the window leaves. Flows with a rate get theirs
     /// from the packet generator.
-    pub fn wanted(&self, push: &Push) -> Option<u32> {
+    pub(crate) fn wanted(&self, push: &Push) -> Option<u32> {
         let short = self.credits < push.len.max(1);
         (self.rate == 0 && short).then(|| self.allowance().max(push.len).max(1) - self.credits)
     }
 
     /// Established, with nothing unread, unsent or unacknowledged. What is out of order the pipeline knows.
-    pub fn is_quiet(&self) -> bool {
+    pub(crate) fn is_quiet(&self) -> bool {
         let open = self.ends.are_open() && self.fin_held.is_none() && self.life != Life::Dead;
         open && self.una == self.head && self.nxt == self.head && self.rx_tail == self.rx_head
     }
 
     /// There is something to send, as far as the peer's window goes.
-    pub fn has_more(&self) -> bool {
+    pub(crate) fn has_more(&self) -> bool {
         self.nxt.before(self.end()) && self.nxt.before(self.edge) && self.life != Life::Dead
     }
 
     /// The next segment, if one may be sent. Silly windows are avoided as RFC 9293 section 3.8.6.2.1 says.
     // Meets RFC 9293: MUST-38, SHLD-27, SHLD-28.
     // Meets RFC 5681: 3.1-a.
-    pub fn next_push(&mut self) -> Option<Push> {
+    pub(crate) fn next_push(&mut self) -> Option<Push> {
         self.skip_block();
         if self.life == Life::Dead || (self.rate > 0 && self.credits == 0) {
             return None;
@@ -404,7 +404,7 @@ impl Flow {
     /// Flags of the descriptor of a segment that is about to be pushed. What was sent before is not ECN-capable.
     // Meets RFC 3168: 6.1.2-b, 6.1.5-a.
     #[inline]
-    pub fn tx_flags(&mut self, push: &Push) -> u8 {
+    pub(crate) fn tx_flags(&mut self, push: &Push) -> u8 {
         let mut flags = if push.fin { Flags::FIN.0 } else { 0 };
         if push.last && push.len > 0 {
             flags |= Flags::PSH.0;
@@ -419,7 +419,7 @@ impl Flow {
     }
 
     /// The segment is on its way.
-    pub fn pushed(&mut self, push: &Push, now: Nanos) {
+    pub(crate) fn pushed(&mut self, push: &Push, now: Nanos) {
         let after = self.nxt + push.len + push.fin as u32;
         let stats = &self.stats;
         add(&stats.tx_segments, 1);
@@ -435,7 +435,7 @@ impl Flow {
         self.max = self.max.max(after);
     }
 
-    pub fn notice(&self, slot: Slot) -> Notice {
+    pub(crate) fn notice(&self, slot: Slot) -> Notice {
         let acked = if self.ends.all_acknowledged() { self.head } else { self.una };
         let rx_tail = self.member.as_ref().map_or(self.rx_tail, |member| member.start);
         Notice { slot, rx_tail, tx_tail: acked - self.tx_base, fin: self.ends.peer_ended(), grown: self.rx.has_grown() }
@@ -444,17 +444,17 @@ impl Flow {
     /// The number that is acknowledged, for a program that compares timestamps (RFC 7323 section 4.3); of other
     /// connections nothing looks at it.
     #[inline]
-    pub fn acknowledged(&self) -> u32 {
+    pub(crate) fn acknowledged(&self) -> u32 {
         if self.clock.is_some() { self.rcv_nxt().0 } else { 0 }
     }
 
-    pub fn rcv_nxt(&self) -> Seq {
+    pub(crate) fn rcv_nxt(&self) -> Seq {
         self.rx_base + self.rx_tail + self.ends.peer_len()
     }
 
     /// A segment has come.
     #[inline]
-    pub fn heard(&self, now: Nanos) {
+    pub(crate) fn heard(&self, now: Nanos) {
         let stats = &self.stats;
         add(&stats.rx_segments, 1);
         stats.last_rx_ns.store(now, Relaxed);
@@ -462,7 +462,7 @@ impl Flow {
 
     /// Payload has come, of which so many bytes are new in order; none, though some is to be placed: out of order.
     #[inline]
-    pub fn count_received(&self, placed: bool, delivered: u32) {
+    pub(crate) fn count_received(&self, placed: bool, delivered: u32) {
         let stats = &self.stats;
         if delivered > 0 {
             add(&stats.rx_bytes, delivered.into());
@@ -473,7 +473,7 @@ impl Flow {
 
     /// What the pipeline measured until this acknowledgement: bytes under ECN echo, if it has one.
     #[inline]
-    pub fn measure(&mut self, id: u32, echoes: bool, program: &mut Program) {
+    pub(crate) fn measure(&mut self, id: u32, echoes: bool, program: &mut Program) {
         if self.params.agreed.ecn && echoes {
             let bytes = program.ecn_bytes(id);
             if bytes != self.ecn_seen {
@@ -489,7 +489,7 @@ impl Flow {
 
     /// The control plane hears of it when there first is something to send or to be acknowledged.
     #[inline]
-    pub fn track(&mut self, id: u32, events: &mut Vec<Event<Stream>>) {
+    pub(crate) fn track(&mut self, id: u32, events: &mut Vec<Event<Stream>>) {
         if !self.tracked && self.life != Life::Dead && self.una != self.end() {
             self.tracked = true;
             events.push(stream::Event::Active(FlowId(id)).into());
@@ -498,7 +498,7 @@ impl Flow {
 
     /// It may have something to send: it gets its turn.
     #[inline]
-    pub fn may_send(&mut self, id: u32, ready: &mut VecDeque<u32>, events: &mut Vec<Event<Stream>>) {
+    pub(crate) fn may_send(&mut self, id: u32, ready: &mut VecDeque<u32>, events: &mut Vec<Event<Stream>>) {
         self.track(id, events);
         if !self.ready && self.has_more() {
             self.ready = true;
@@ -508,7 +508,7 @@ impl Flow {
 
     /// Of the figures that mean "now", those that a segment of the peer can change.
     #[inline]
-    pub fn publish_received(&self) {
+    pub(crate) fn publish_received(&self) {
         let stats = &self.stats;
         let window = if self.una.before(self.edge) { self.edge - self.una } else { 0 };
         stats.snd_wnd.store(window, Relaxed);
@@ -518,14 +518,14 @@ impl Flow {
 
     /// Likewise those that a segment of this end can change.
     #[inline]
-    pub fn publish_sent(&self) {
+    pub(crate) fn publish_sent(&self) {
         let stats = &self.stats;
         stats.unsent.store(self.end() - self.max, Relaxed);
         stats.snd_nxt.store(self.max.0, Relaxed);
     }
 
     /// The figures that mean "now".
-    pub fn publish(&self) {
+    pub(crate) fn publish(&self) {
         self.publish_sent();
         self.publish_received();
     }

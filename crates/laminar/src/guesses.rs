@@ -14,19 +14,19 @@ pub(crate) struct Guesses {
 
 impl Guesses {
     /// For so many flows.
-    pub fn new(flows: u32) -> Guesses {
+    pub(crate) fn new(flows: u32) -> Guesses {
         Guesses { flows: vec![0; 2 * flows.next_power_of_two() as usize] }
     }
 
     /// A flow has this address.
-    pub fn learn(&mut self, tuple: &FourTuple, flow: u32) {
+    pub(crate) fn learn(&mut self, tuple: &FourTuple, flow: u32) {
         let place = self.place(u32::from(tuple.remote_port) << 16 | u32::from(tuple.local_port));
         self.flows[place] = flow + 1;
     }
 
     /// A number beyond all flows' where none is known.
     #[inline(always)]
-    pub fn of(&self, frame: &Frame) -> u32 {
+    pub(crate) fn of(&self, frame: &Frame) -> u32 {
         let ports = frame.bytes().get(PORTS_AT..PORTS_AT + 4).and_then(<[u8]>::first_chunk);
         ports.map_or(0, |ports| self.flows[self.place(u32::from_be_bytes(*ports))]).wrapping_sub(1)
     }

@@ -83,47 +83,47 @@ pub(crate) struct Logs {
 }
 
 impl Logs {
-    pub fn get(&mut self, number: u16) -> Option<&mut Log> {
+    pub(crate) fn get(&mut self, number: u16) -> Option<&mut Log> {
         self.list.get_mut(number as usize)?.as_mut()
     }
 
-    pub fn of(&self, context: u32) -> Option<u16> {
+    pub(crate) fn of(&self, context: u32) -> Option<u16> {
         let found = |log: &Option<Log>| log.as_ref().is_some_and(|log| log.context == context);
         self.list.iter().position(found).map(|at| at as u16)
     }
 
     /// Bytes of a log's record.
-    pub fn record_of(&self, number: u16) -> Option<u32> {
+    pub(crate) fn record_of(&self, number: u16) -> Option<u32> {
         Some(self.list.get(number as usize)?.as_ref()?.record())
     }
 
     /// The tail of each as the pipeline has it.
-    pub fn tails(&self) -> impl Iterator<Item = (u16, u32)> {
+    pub(crate) fn tails(&self) -> impl Iterator<Item = (u16, u32)> {
         self.numbers().filter_map(|number| Some((number, self.list[number as usize].as_ref()?.tail_bytes())))
     }
 
     /// Numbers of those that there are.
-    pub fn numbers(&self) -> impl Iterator<Item = u16> {
+    pub(crate) fn numbers(&self) -> impl Iterator<Item = u16> {
         (0..self.list.len() as u16).filter(|number| self.list[*number as usize].is_some())
     }
 }
 
 impl Log {
-    pub fn new(context: u32, end: LogEnd) -> Log {
+    pub(crate) fn new(context: u32, end: LogEnd) -> Log {
         let owners = vec![0; end.shape.records as usize];
         Log { end, context, head: 0, ready: 0, tail: 0, owners, promised: 0, left_behind: 0, lives: 0 }
     }
 
-    pub fn record(&self) -> u32 {
+    pub(crate) fn record(&self) -> u32 {
         self.end.shape.record
     }
 
     /// The tail as the pipeline has it: bytes, modulo 2^32.
-    pub fn tail_bytes(&self) -> u32 {
+    pub(crate) fn tail_bytes(&self) -> u32 {
         (self.tail as u32).wrapping_mul(self.record())
     }
 
-    pub fn owner(&self, index: u64) -> Owner {
+    pub(crate) fn owner(&self, index: u64) -> Owner {
         Owner::from_word(self.owners[(index & (self.owners.len() as u64 - 1)) as usize])
     }
 
@@ -133,7 +133,7 @@ impl Log {
     }
 
     /// The flow's next `bytes`, whole records, have their place at the tail.
-    pub fn reserve(&mut self, flow: u32, member: &mut Member, bytes: u32) {
+    pub(crate) fn reserve(&mut self, flow: u32, member: &mut Member, bytes: u32) {
         let stretch = Stretch { from: member.reserved, index: self.tail };
         // One that goes on where the last one ends is part of it.
         let joins = member.stretches.back().is_some_and(|last| {
@@ -152,7 +152,13 @@ impl Log {
 
     /// Puts bytes of the flow's stream from `offset` on to their places: `write` gets each piece's first and last byte, counted
     /// from `offset`, and its place in the log.
-    pub fn pieces(&self, member: &Member, offset: u32, (skip, end): (u32, u32), mut write: impl FnMut(u32, u32, u32)) {
+    pub(crate) fn pieces(
+        &self,
+        member: &Member,
+        offset: u32,
+        (skip, end): (u32, u32),
+        mut write: impl FnMut(u32, u32, u32),
+    ) {
         let mut ends = member.stretches.iter().skip(1).map(|next| next.from).chain([member.reserved]);
         for stretch in &member.stretches {
             let until = ends.next().unwrap_or(member.reserved);
@@ -170,7 +176,7 @@ impl Log {
     }
 
     /// All records of the flow that end at or before `offset` are complete, or (`hole`) never will be. Says how many.
-    pub fn finish(&mut self, member: &mut Member, offset: u32, hole: bool) -> u64 {
+    pub(crate) fn finish(&mut self, member: &mut Member, offset: u32, hole: bool) -> u64 {
         let record = self.record();
         let end = member.reserved.wrapping_sub(member.done).min(offset.wrapping_sub(member.done)) / record;
         for _ in 0..end {
@@ -197,7 +203,7 @@ impl Log {
     }
 
     /// How far the log can be read now; nothing where that is as before.
-    pub fn readable(&mut self) -> Option<Notice> {
+    pub(crate) fn readable(&mut self) -> Option<Notice> {
         let before = self.ready;
         while self.ready < self.tail && self.owner(self.ready).ready {
             self.ready += 1;

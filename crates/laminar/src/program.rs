@@ -170,7 +170,7 @@ pub fn prepare(limits: &Limits, rx_scale: u8, source: &ProgramSource) -> Result<
 
 impl Program {
     /// The program for so many flows, which advertises windows with this shift.
-    pub fn new(limits: &Limits, rx_scale: u8, source: &ProgramSource) -> Result<Program, String> {
+    pub(crate) fn new(limits: &Limits, rx_scale: u8, source: &ProgramSource) -> Result<Program, String> {
         if limits.flows > MOST_FLOWS {
             return Err(format!(
                 "the laminar engine holds {MOST_FLOWS} flows, not {}: lower max_flows of this host",
@@ -226,7 +226,7 @@ impl Program {
     }
 
     /// The state of a flow, from another program's registers of the same names and shapes.
-    pub fn take_over(&mut self, other: &Program, flow: u32) {
+    pub(crate) fn take_over(&mut self, other: &Program, flow: u32) {
         let theirs = &other.native.program().registers;
         let pairs: Vec<(usize, usize)> = self
             .native
@@ -247,14 +247,14 @@ impl Program {
     }
 
     /// Its segments carry timestamps, and it measures round-trip times.
-    pub fn has_timestamps(&self) -> bool {
+    pub(crate) fn has_timestamps(&self) -> bool {
         let r = &self.registers;
         [r.ts_recent, r.ts_clock, r.timed, r.rtt].iter().all(Option::is_some)
     }
 
     /// The time of what goes through the pipeline next: for the switch's clock, and for that of timestamps.
     #[inline]
-    pub fn set_time(&mut self, now: Nanos) {
+    pub(crate) fn set_time(&mut self, now: Nanos) {
         self.native.set_time(now);
         if let Some(register) = self.registers.ts_clock {
             self.native.write(register, 0, [Program::ticks(now), 0]);
@@ -262,19 +262,19 @@ impl Program {
     }
 
     /// Its acknowledgements tell of the out-of-order interval.
-    pub fn has_sack(&self) -> bool {
+    pub(crate) fn has_sack(&self) -> bool {
         let program = self.native.program();
         program.headers.iter().any(|header| header.name == "hdr.sack")
     }
 
     /// It gives records of flows places in logs.
-    pub fn has_logs(&self) -> bool {
+    pub(crate) fn has_logs(&self) -> bool {
         self.registers.log_reserved.is_some() && self.registers.log_tail.is_some()
     }
 
     /// Sets everything of a flow, whose clock for timestamps runs `clock` milliseconds before the pipeline's. False
     /// where the tables are full.
-    pub fn install(&mut self, p: &FlowParams, clock: u32) -> bool {
+    pub(crate) fn install(&mut self, p: &FlowParams, clock: u32) -> bool {
         let flow = p.flow.0;
         let r = &self.registers;
         // Not what the buffer holds: what can be told of it. So nothing beyond what is advertised is accepted (RFC 9293
@@ -298,13 +298,13 @@ impl Program {
 
     /// The flow has sent before, up to the second of `sent`, and has told its peer a window, `received`: next byte expected
     /// and right edge.
-    pub fn resume(&mut self, flow: u32, sent: [Seq; 2], received: [Seq; 2]) {
+    pub(crate) fn resume(&mut self, flow: u32, sent: [Seq; 2], received: [Seq; 2]) {
         self.native.write(self.registers.tx_window, flow, sent.map(|seq| seq.0));
         self.native.write(self.registers.rx_window, flow, received.map(|seq| seq.0));
     }
 
     /// Its segments find the flow, whose stream begins at this sequence number. False where the table is full.
-    pub fn show(&mut self, p: &FlowParams, base: Seq) -> bool {
+    pub(crate) fn show(&mut self, p: &FlowParams, base: Seq) -> bool {
         let mut rx = vec![
             p.flow.0 as u128,
             p.context.0 as u128,
@@ -321,7 +321,7 @@ impl Program {
     }
 
     /// Its segments are for the exception path.
-    pub fn hide(&mut self, p: &FlowParams) {
+    pub(crate) fn hide(&mut self, p: &FlowParams) {
         // What is not there needs not be removed.
         let _ = tuple_key(p).map(|key| self.native.table_remove("flows", &key));
     }
@@ -329,7 +329,7 @@ impl Program {
     /// Addresses and options of what the flow sends.
     // Meets RFC 2018: 3-a.
     // Meets RFC 7323: 3.2-b.
-    pub fn set_headers(&mut self, p: &FlowParams, clock: u32) -> bool {
+    pub(crate) fn set_headers(&mut self, p: &FlowParams, clock: u32) -> bool {
         let Some(t) = p.tuple.as_v4() else { return false };
         let sack = if p.agreed.sack { OPTION_SACK } else { 0 };
         let stamps = if p.agreed.ts_offset.is_some() { OPTION_TIMESTAMPS } else { 0 };
@@ -350,17 +350,17 @@ impl Program {
     }
 
     /// The context of `p` may send on its flow, and no other.
-    pub fn own(&mut self, p: &FlowParams, base: Seq) -> bool {
+    pub(crate) fn own(&mut self, p: &FlowParams, base: Seq) -> bool {
         let ecn = if p.agreed.ecn { 2 } else { 0 };
         let owner = [exact(p.flow.0 as u16), exact(p.context.0 as u16)];
         self.native.table_add("contexts", &owner, 0, "tx_flow", &[base.0 as u128, PORT_NET as u128, ecn]).is_ok()
     }
 
-    pub fn disown(&mut self, flow: u32, context: u32) {
+    pub(crate) fn disown(&mut self, flow: u32, context: u32) {
         let _ = self.native.table_remove("contexts", &[exact(flow as u16), exact(context as u16)]);
     }
 
-    pub fn remove(&mut self, p: &FlowParams) {
+    pub(crate) fn remove(&mut self, p: &FlowParams) {
         self.disown(p.flow.0, p.context.0);
         self.pause(p.flow.0);
         self.hide(p);
@@ -368,64 +368,64 @@ impl Program {
     }
 
     /// The flow's credits come by rate: `bytes` each tick, `most` at once.
-    pub fn grant_by_rate(&mut self, flow: u32, context: u32, bytes: u32, most: u32) {
+    pub(crate) fn grant_by_rate(&mut self, flow: u32, context: u32, bytes: u32, most: u32) {
         let args = [context as u128, bytes as u128, most as u128];
         let _ = self.native.table_add("grants", &[exact(flow as u16)], 0, "granted", &args);
     }
 
     /// No ticks for this flow.
-    pub fn pause(&mut self, flow: u32) {
+    pub(crate) fn pause(&mut self, flow: u32) {
         let _ = self.native.table_remove("grants", &[exact(flow as u16)]);
     }
 
     /// The peer has told a window as large as this, and none that was larger.
-    pub fn set_largest_window(&mut self, flow: u32, bytes: u32) {
+    pub(crate) fn set_largest_window(&mut self, flow: u32, bytes: u32) {
         self.native.write(self.registers.tx_largest, flow, [bytes, 0]);
     }
 
     /// `rx_window`: next byte expected, right edge.
-    pub fn rx_window(&self, flow: u32) -> [u32; 2] {
+    pub(crate) fn rx_window(&self, flow: u32) -> [u32; 2] {
         self.native.read(self.registers.rx_window, flow)
     }
 
     /// The flow's stream from `first` on is records of a log. False where there is no room.
-    pub fn join_log(&mut self, flow: u32, log: u16, first: Seq, record: u32) -> bool {
+    pub(crate) fn join_log(&mut self, flow: u32, log: u16, first: Seq, record: u32) -> bool {
         let origin = first.0.wrapping_neg();
         let args = [log as u32, origin, origin.wrapping_add(record - 1), record.wrapping_neg()].map(u128::from);
         self.native.table_add("logs", &[exact(flow as u16)], 0, "appends", &args).is_ok()
     }
 
     /// Its stream is a stream again.
-    pub fn leave_log(&mut self, flow: u32) {
+    pub(crate) fn leave_log(&mut self, flow: u32) {
         let _ = self.native.table_remove("logs", &[exact(flow as u16)]);
     }
 
     /// So many bytes of the flow's stream have a place in its log.
-    pub fn set_log(&mut self, flow: u32, reserved: u32) {
+    pub(crate) fn set_log(&mut self, flow: u32, reserved: u32) {
         if let Some(register) = self.registers.log_reserved {
             self.native.write(register, flow, [reserved, 0]);
         }
     }
 
     /// The log ends here.
-    pub fn set_log_tail(&mut self, log: u16, tail: u32) {
+    pub(crate) fn set_log_tail(&mut self, log: u16, tail: u32) {
         if let Some(register) = self.registers.log_tail {
             self.native.write(register, log as u32, [tail, 0]);
         }
     }
 
     /// Bytes from `rx_next` to the end of what was received out of order; 0 where nothing was.
-    pub fn interval_end(&self, flow: u32) -> u32 {
+    pub(crate) fn interval_end(&self, flow: u32) -> u32 {
         self.native.read(self.registers.rx_ooo, flow)[1]
     }
 
     /// Something was received out of order.
-    pub fn has_interval(&self, flow: u32) -> bool {
+    pub(crate) fn has_interval(&self, flow: u32) -> bool {
         self.native.read(self.registers.rx_ooo, flow)[1] != 0
     }
 
     /// The stream of the peer has ended at `next`: nothing more fits.
-    pub fn end_rx(&mut self, flow: u32, next: u32) {
+    pub(crate) fn end_rx(&mut self, flow: u32, next: u32) {
         self.native.write(self.registers.rx_window, flow, [next, next]);
         self.native.write(self.registers.rx_ooo, flow, [0, 0]);
     }
@@ -433,12 +433,12 @@ impl Program {
     /// The pipeline's clock for timestamps at a time: milliseconds, as the control plane's on SYN (RFC 7323 section
     /// 5.4).
     // Meets RFC 7323: 5.4-a.
-    pub fn ticks(now: Nanos) -> u32 {
+    pub(crate) fn ticks(now: Nanos) -> u32 {
         (now / 1_000_000) as u32
     }
 
     /// Takes the round-trip time that the data-path measured last, nanoseconds; nothing where it measured none since.
-    pub fn take_rtt(&mut self, flow: u32) -> Option<u32> {
+    pub(crate) fn take_rtt(&mut self, flow: u32) -> Option<u32> {
         let register = self.registers.rtt?;
         let rtt = self.native.word(register, flow);
         (rtt > 0).then(|| {
@@ -448,18 +448,18 @@ impl Program {
     }
 
     /// The peer's clock, as last seen, and the number that was acknowledged last.
-    pub fn peer_clock(&self, flow: u32) -> Option<(u32, Seq)> {
+    pub(crate) fn peer_clock(&self, flow: u32) -> Option<(u32, Seq)> {
         let [recent, acked] = self.native.read(self.registers.ts_recent?, flow);
         Some((recent, Seq(acked)))
     }
 
-    pub fn set_peer_clock(&mut self, flow: u32, recent: u32) {
+    pub(crate) fn set_peer_clock(&mut self, flow: u32, recent: u32) {
         if let (Some(register), Some((_, acked))) = (self.registers.ts_recent, self.peer_clock(flow)) {
             self.native.write(register, flow, [recent, acked.0]);
         }
     }
 
-    pub fn ecn_bytes(&self, flow: u32) -> u32 {
+    pub(crate) fn ecn_bytes(&self, flow: u32) -> u32 {
         self.native.word(self.registers.ecn_bytes, flow)
     }
 }

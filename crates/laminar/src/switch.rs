@@ -93,20 +93,20 @@ enum End {
 }
 
 impl Switch {
-    pub fn new(program: Program) -> Switch {
+    pub(crate) fn new(program: Program) -> Switch {
         let room = || vec![0; program.native.room()];
         let (between, behind) = (room(), room());
         Switch { program, queue: VecDeque::new(), between, behind, len: 0, counts: [0; 3], overflowed: 0 }
     }
 
     /// Runs another program from now on. Nothing waits between two calls.
-    pub fn replace(&mut self, program: Program) {
+    pub(crate) fn replace(&mut self, program: Program) {
         *self = Switch { counts: self.counts, ..Switch::new(program) };
     }
 
     /// Headers of the last packet that came out.
     #[inline]
-    pub fn head(&self) -> &[u8] {
+    pub(crate) fn head(&self) -> &[u8] {
         &self.behind[..self.len]
     }
 
@@ -162,7 +162,7 @@ impl Switch {
 
     /// A frame from a port.
     #[inline(always)]
-    pub fn frame(&mut self, port: u16, mut frame: Box<Frame>) -> Outcome {
+    pub(crate) fn frame(&mut self, port: u16, mut frame: Box<Frame>) -> Outcome {
         let input = Input { port, queue: 0, bytes: frame.bytes(), length: frame.len() };
         match self.pass(input) {
             (End::Egress(true), PORT_HOST, rest, _) => Outcome::Host(Carried::Received(frame, rest)),
@@ -180,7 +180,7 @@ impl Switch {
     /// writes into one: what is copied right behind its stores would wait for all of them. Behind the headers is room for
     /// payload that is [`SHORT`].
     #[inline(always)]
-    pub fn entry(&mut self, port: u16, bytes: &[u8], carried: Carried, pool: &mut FramePool) -> Outcome {
+    pub(crate) fn entry(&mut self, port: u16, bytes: &[u8], carried: Carried, pool: &mut FramePool) -> Outcome {
         let input = Input { port, queue: 0, bytes, length: bytes.len() + carried.payload() };
         let mut frame = pool.small();
         frame.bytes_vec().extend_from_slice(&[0; FRONT]);
@@ -239,7 +239,7 @@ impl Switch {
     }
 
     /// The next pseudo segment that waits. They follow the packets that they came of.
-    pub fn pseudo(&mut self, pool: &mut FramePool) -> Option<Outcome> {
+    pub(crate) fn pseudo(&mut self, pool: &mut FramePool) -> Option<Outcome> {
         let copy = self.queue.pop_front()?;
         self.counts[2] += 1;
         let front = copy.front();
@@ -257,13 +257,13 @@ impl Switch {
 
     /// The pseudo segments that the last packet caused are lost at the traffic manager, which the program allows for.
     #[cold]
-    pub fn forget_copies(&mut self) {
+    pub(crate) fn forget_copies(&mut self) {
         self.queue.clear();
     }
 
     /// Nothing waits in the queue.
     #[inline]
-    pub fn is_drained(&self) -> bool {
+    pub(crate) fn is_drained(&self) -> bool {
         self.queue.is_empty()
     }
 

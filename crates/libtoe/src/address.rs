@@ -7,7 +7,7 @@ use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// An address that a program passed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Address {
+pub(crate) enum Address {
     /// An address of IP. IPv6 that maps an IPv4 address is that address.
     Ip(Endpoint),
     /// The unspecified IPv6 address, with a port: both families.
@@ -22,7 +22,7 @@ pub enum Address {
 ///
 /// # Safety
 /// `address` is what the program passed.
-pub unsafe fn parse(address: *const sockaddr, len: socklen_t) -> Result<Address> {
+pub(crate) unsafe fn parse(address: *const sockaddr, len: socklen_t) -> Result<Address> {
     if address.is_null() {
         return Err(libc::EFAULT);
     }
@@ -65,7 +65,7 @@ pub unsafe fn parse(address: *const sockaddr, len: socklen_t) -> Result<Address>
 ///
 /// # Safety
 /// `address` and `len` are what the program passed.
-pub unsafe fn store(endpoint: Endpoint, as_v6: bool, address: *mut sockaddr, len: *mut socklen_t) -> Result<()> {
+pub(crate) unsafe fn store(endpoint: Endpoint, as_v6: bool, address: *mut sockaddr, len: *mut socklen_t) -> Result<()> {
     if address.is_null() {
         return Ok(());
     }

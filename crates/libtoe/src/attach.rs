@@ -23,7 +23,7 @@ static ENABLED: AtomicBool = AtomicBool::new(false);
 static NAMED: OnceLock<(PathBuf, Option<String>)> = OnceLock::new();
 
 /// Looks at the environment, once, when the library is loaded.
-pub fn look_at_environment() {
+pub(crate) fn look_at_environment() {
     let path = PathBuf::from(std::env::var_os(SOCKET_VARIABLE).unwrap_or_default());
     let host = std::env::var(HOST_VARIABLE).ok().filter(|host| !host.is_empty());
     ENABLED.store(!path.as_os_str().is_empty(), Relaxed);
@@ -32,13 +32,13 @@ pub fn look_at_environment() {
 
 /// Whether the library does anything at all in this process.
 #[inline]
-pub fn is_enabled() -> bool {
+pub(crate) fn is_enabled() -> bool {
     ENABLED.load(Relaxed)
 }
 
 /// Attaches where that was not done yet. A process that cannot attach ends here, with a sentence: a program is
 /// never run half-accelerated.
-pub fn ensure(lib: &mut Guard) {
+pub(crate) fn ensure(lib: &mut Guard) {
     match lib.link {
         Link::Detached => match attach(None) {
             Ok(context) => lib.attached(context),
@@ -50,7 +50,7 @@ pub fn ensure(lib: &mut Guard) {
 }
 
 /// Attaches where that was not done yet and can be: for calls that go on without.
-pub fn if_possible(lib: &mut Guard) {
+pub(crate) fn if_possible(lib: &mut Guard) {
     if matches!(lib.link, Link::Detached) {
         if let Ok(context) = attach(None) {
             lib.attached(context);
@@ -59,7 +59,7 @@ pub fn if_possible(lib: &mut Guard) {
 }
 
 /// Ends the process with a sentence on standard error.
-pub fn refuse(sentence: &str) -> ! {
+pub(crate) fn refuse(sentence: &str) -> ! {
     let line = format!("libtoe: {sentence}\n");
     // SAFETY: writes a local buffer; then the process ends, without running the program's exit handlers.
     unsafe {
@@ -70,7 +70,7 @@ pub fn refuse(sentence: &str) -> ! {
 
 /// In the child of a fork: a context of its own, that has what the parent had. A child that cannot attach goes on,
 /// with its OpenTOE sockets reset: it may never use them.
-pub fn again_in_child(lib: &mut Lib, token: u64) {
+pub(crate) fn again_in_child(lib: &mut Lib, token: u64) {
     match attach(Some(token)) {
         Ok(context) => lib.attached(context),
         Err(_) => lib.link = Link::Dead,
@@ -78,7 +78,7 @@ pub fn again_in_child(lib: &mut Lib, token: u64) {
 }
 
 /// Why a process is not attached: a sentence.
-pub enum Failure {
+pub(crate) enum Failure {
     /// No daemon is there, or it ended just now.
     Absent(String),
     /// The daemon says no, or what it offers cannot be used.
@@ -87,7 +87,7 @@ pub enum Failure {
 
 impl Failure {
     /// The sentence.
-    pub fn sentence(&self) -> &str {
+    pub(crate) fn sentence(&self) -> &str {
         match self {
             Failure::Absent(sentence) | Failure::Refused(sentence) => sentence,
         }
@@ -95,7 +95,7 @@ impl Failure {
 }
 
 /// Attaches with or without a token.
-pub fn attach(token: Option<u64>) -> Result<Context, Failure> {
+pub(crate) fn attach(token: Option<u64>) -> Result<Context, Failure> {
     attach_within(token, None, None)
 }
 
@@ -104,7 +104,7 @@ const PATIENCE: libc::timespec = libc::timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// Attaches again with the ticket of a listener, where the daemon answers soon: the program may have other things to
 /// do.
-pub fn attach_again(ticket: Option<Ticket>) -> Result<Context, Failure> {
+pub(crate) fn attach_again(ticket: Option<Ticket>) -> Result<Context, Failure> {
     attach_within(None, ticket, Some(PATIENCE))
 }
 
@@ -158,7 +158,7 @@ fn introduce(socket: &OwnedFd, hello: &Hello, patience: Option<libc::timespec>) 
 
 /// The region of another context, in which this process has a share of a connection. The daemon's word, not that of
 /// whoever passed the connection, is what decides.
-pub fn region_of(socket: BorrowedFd<'_>, context: u32) -> Option<(OwnedFd, Geometry)> {
+pub(crate) fn region_of(socket: BorrowedFd<'_>, context: u32) -> Option<(OwnedFd, Geometry)> {
     match ask(socket, &Ask::Region { context })? {
         (Asked::Region(geometry), region) => Some((region?, geometry)),
         _ => None,
@@ -166,7 +166,7 @@ pub fn region_of(socket: BorrowedFd<'_>, context: u32) -> Option<(OwnedFd, Geome
 }
 
 /// The ticket of a listener.
-pub fn ticket(socket: BorrowedFd<'_>, binding: u32) -> Option<Ticket> {
+pub(crate) fn ticket(socket: BorrowedFd<'_>, binding: u32) -> Option<Ticket> {
     match ask(socket, &Ask::Ticket { binding })? {
         (Asked::Ticket(ticket), _) => Some(ticket),
         _ => None,
@@ -174,7 +174,7 @@ pub fn ticket(socket: BorrowedFd<'_>, binding: u32) -> Option<Ticket> {
 }
 
 /// Listens as at an earlier daemon; gives the binding, or an error number.
-pub fn listen(socket: BorrowedFd<'_>, ticket: Ticket, backlog: u32) -> Result<u32, i32> {
+pub(crate) fn listen(socket: BorrowedFd<'_>, ticket: Ticket, backlog: u32) -> Result<u32, i32> {
     match ask(socket, &Ask::Listen { ticket, backlog }) {
         Some((Asked::Listens(binding), _)) => Ok(binding),
         Some((Asked::Failed(errno), _)) => Err(errno),
@@ -207,20 +207,20 @@ fn map(welcome: Welcome, fds: Vec<OwnedFd>, socket: OwnedFd) -> io::Result<Conte
 }
 
 /// The effective user.
-pub fn user() -> libc::uid_t {
+pub(crate) fn user() -> libc::uid_t {
     // SAFETY: a plain call.
     unsafe { libc::geteuid() }
 }
 
 /// Moves a descriptor of the library out of the program's way.
-pub fn keep(fd: OwnedFd) -> OwnedFd {
+pub(crate) fn keep(fd: OwnedFd) -> OwnedFd {
     let raw = out_of_the_way(fd.into_raw_fd());
     // SAFETY: `out_of_the_way` gives back a descriptor that nobody else owns.
     unsafe { OwnedFd::from_raw_fd(raw) }
 }
 
 /// The command line, for people: cut off where it would not fit a message.
-pub fn command_line() -> String {
+pub(crate) fn command_line() -> String {
     let line = std::fs::read("/proc/self/cmdline").unwrap_or_default();
     let words: Vec<_> = line.split(|byte| *byte == 0).filter(|word| !word.is_empty()).collect();
     String::from_utf8_lossy(&words.join(&b' ')).chars().take(200).collect()

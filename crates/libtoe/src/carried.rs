@@ -17,7 +17,7 @@ use std::sync::Arc;
 
 /// A region that holds buffers of connections.
 #[derive(Serialize, Deserialize)]
-pub struct HomeRecord {
+pub(crate) struct HomeRecord {
     /// Its descriptor, for who is run by exec. To others the daemon gives one.
     pub fd: RawFd,
     context: u32,
@@ -26,7 +26,7 @@ pub struct HomeRecord {
 
 /// A socket.
 #[derive(Serialize, Deserialize)]
-pub struct SocketRecord {
+pub(crate) struct SocketRecord {
     /// Those that refer to it.
     pub descriptors: Vec<RawFd>,
     is_v6: bool,
@@ -59,7 +59,7 @@ fn rebuild_bound((binding, local, chosen): BoundRecord) -> Bound {
 
 /// What must be told of a socket; `None` for one that cannot be carried. The regions that it needs are added to
 /// `homes`.
-pub fn describe(socket: &Socket, descriptors: Vec<RawFd>, homes: &mut Vec<HomeRecord>) -> Option<SocketRecord> {
+pub(crate) fn describe(socket: &Socket, descriptors: Vec<RawFd>, homes: &mut Vec<HomeRecord>) -> Option<SocketRecord> {
     let kind = describe_kind(socket, homes)?;
     let Socket { is_v6, nonblocking, kernel_half, stands_in, .. } = *socket;
     Some(SocketRecord { descriptors, is_v6, nonblocking, kernel_half, stands_in, kind })
@@ -108,7 +108,7 @@ fn as_slot((index, generation): SlotRecord) -> Slot {
 impl SocketRecord {
     /// What came from another process is what the daemon says that it is: a connection by its home, an address by its
     /// number. From there it is claimed. `None` where the two do not agree.
-    pub fn claim_from(&mut self, told: Option<(u32, Slot)>, number: u32) -> Option<()> {
+    pub(crate) fn claim_from(&mut self, told: Option<(u32, Slot)>, number: u32) -> Option<()> {
         match (&mut self.kind, told) {
             (KindRecord::Stream { home, slot, claim_by, .. }, Some((context, told))) => {
                 (*home, *claim_by) = (0, (context, *slot));
@@ -120,7 +120,7 @@ impl SocketRecord {
     }
 
     /// The socket that this process has already of the connection or address.
-    pub fn existing(&self, lib: &Lib, home: Option<&Arc<Home>>) -> Option<Key> {
+    pub(crate) fn existing(&self, lib: &Lib, home: Option<&Arc<Home>>) -> Option<Key> {
         let same = |socket: &Socket| match (&self.kind, &socket.kind) {
             (KindRecord::Stream { slot: at, .. }, Kind::Stream(stream)) => {
                 home.is_some_and(|home| Arc::ptr_eq(home, &stream.home)) && stream.home_slot == as_slot(*at)
@@ -135,7 +135,7 @@ impl SocketRecord {
 }
 
 /// The home of a connection that came from another process: mapped already, or given by the daemon.
-pub fn passed_home(lib: &mut Lib, context: u32) -> Option<Arc<Home>> {
+pub(crate) fn passed_home(lib: &mut Lib, context: u32) -> Option<Arc<Home>> {
     let own = lib.context()?;
     if own.home.context == context {
         return Some(Arc::clone(&own.home));
@@ -167,7 +167,7 @@ fn identity(fd: RawFd) -> Option<(libc::dev_t, libc::ino_t)> {
 }
 
 /// Maps the region of a record.
-pub fn open_home(record: &HomeRecord, fd: OwnedFd) -> Option<Arc<Home>> {
+pub(crate) fn open_home(record: &HomeRecord, fd: OwnedFd) -> Option<Arc<Home>> {
     room::before_mapping(record.geometry.is_valid().then(|| record.geometry.region_len())?);
     let region = Region::from_fd(attach::keep(fd)).ok()?;
     let fits = region.len() >= record.geometry.region_len();
@@ -175,7 +175,7 @@ pub fn open_home(record: &HomeRecord, fd: OwnedFd) -> Option<Arc<Home>> {
 }
 
 /// The socket of a record, of ours from now on.
-pub fn rebuild(lib: &mut Lib, record: &SocketRecord, homes: &[Option<Arc<Home>>]) -> Option<Key> {
+pub(crate) fn rebuild(lib: &mut Lib, record: &SocketRecord, homes: &[Option<Arc<Home>>]) -> Option<Key> {
     let &first = record.descriptors.first()?;
     let kind = rebuild_kind(&record.kind, homes)?;
     let binding = if let Kind::Listener(listener) = &kind { Some(listener.bound.binding) } else { None };
@@ -195,7 +195,7 @@ pub fn rebuild(lib: &mut Lib, record: &SocketRecord, homes: &[Option<Arc<Home>>]
 
 impl Lib {
     /// Enters another descriptor of a socket; `None` where its number is beyond the table.
-    pub fn add_descriptor(&mut self, fd: RawFd, key: Key) -> Option<()> {
+    pub(crate) fn add_descriptor(&mut self, fd: RawFd, key: Key) -> Option<()> {
         let socket = self.sockets.get_mut(key.index)?;
         table::set(fd, Entry::Socket(key.index)).then(|| socket.descriptors += 1)
     }

@@ -18,7 +18,7 @@ use std::time::{Duration, Instant};
 /// `struct toe_comm_event`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Event {
+pub(crate) struct Event {
     what: u32,
     connection: u32,
     id: u64,
@@ -26,7 +26,7 @@ pub struct Event {
 }
 
 /// A program's place on a ZeroNIC host.
-pub struct Comm {
+pub(crate) struct Comm {
     socket: OwnedFd,
     posts: PipeProducer<SEND_WORDS>,
     completions: PipeConsumer<COMPLETION_WORDS>,
@@ -49,7 +49,7 @@ fn of(error: io::Error) -> c_int {
 
 impl Comm {
     /// Attaches to the ZeroNIC host of this name, or the daemon's first one.
-    pub fn open(host: Option<String>) -> Result<Comm> {
+    pub(crate) fn open(host: Option<String>) -> Result<Comm> {
         if !is_enabled() {
             return Err(libc::EOPNOTSUPP);
         }
@@ -76,7 +76,7 @@ impl Comm {
     }
 
     /// Readable when a completion has come, once [`Comm::take`] has found none.
-    pub fn fd(&self) -> c_int {
+    pub(crate) fn fd(&self) -> c_int {
         self.own.fd().as_raw_fd()
     }
 
@@ -91,7 +91,7 @@ impl Comm {
     }
 
     /// Registers memory; returns its key.
-    pub fn register(&mut self, address: u64, len: u64) -> Result<u32> {
+    pub(crate) fn register(&mut self, address: u64, len: u64) -> Result<u32> {
         let refused = |refusal: Refusal| refusal.errno();
         let prepared = self.registrar.prepare(address, len, Rights::LOCAL_WRITE).map_err(refused)?;
         let by_kernel = prepared.description.extents.iter().any(|extent| extent.way == Way::Kernel);
@@ -107,12 +107,12 @@ impl Comm {
     }
 
     /// Ends a registration: afterwards no byte of it is touched.
-    pub fn deregister(&mut self, key: u32) -> Result<()> {
+    pub(crate) fn deregister(&mut self, key: u32) -> Result<()> {
         self.ask(&Request::Deregister(key), &[]).map(drop)
     }
 
     /// Posts.
-    pub fn post(&mut self, id: u64, connection: u32, order: Order) -> Result<()> {
+    pub(crate) fn post(&mut self, id: u64, connection: u32, order: Order) -> Result<()> {
         let post = Post { id, connection, order };
         self.posts.push(post.to_words()).map_err(|_| libc::EAGAIN)?;
         self.daemon.ring();
@@ -120,7 +120,7 @@ impl Comm {
     }
 
     /// Takes completions. Where there are fewer than asked for, the descriptor is readable when the next one comes.
-    pub fn take(&mut self, list: &mut [Event]) -> usize {
+    pub(crate) fn take(&mut self, list: &mut [Event]) -> usize {
         let mut count = self.pop(list);
         if count == list.len() {
             return count;
@@ -167,7 +167,7 @@ impl Comm {
     }
 
     /// As [`Comm::take`], after waiting for the first one; at most `timeout` milliseconds where that is not negative.
-    pub fn wait(&mut self, list: &mut [Event], timeout: c_int) -> Result<usize> {
+    pub(crate) fn wait(&mut self, list: &mut [Event], timeout: c_int) -> Result<usize> {
         let patience = u64::try_from(timeout).ok().map(Duration::from_millis);
         let deadline = patience.map(|patience| Instant::now() + patience);
         loop {

@@ -12,12 +12,12 @@ static CONFINED: AtomicBool = AtomicBool::new(false);
 
 /// A filter is installed in this process. It may concern some of its threads only.
 #[inline]
-pub fn is_confined() -> bool {
+pub(crate) fn is_confined() -> bool {
     CONFINED.load(Relaxed)
 }
 
 /// Runs a call that installs a filter for this thread; returns what it returns.
-pub fn install<T: PartialEq + From<i8>>(call: impl FnOnce() -> T) -> T {
+pub(crate) fn install<T: PartialEq + From<i8>>(call: impl FnOnce() -> T) -> T {
     if let Ok(lib) = lock::lock() {
         // Where that is not possible any more, waits under the filter fail with the reason.
         let _ = thread::prepare_single(&lib.link);

@@ -12,7 +12,7 @@ use std::time::Instant;
 
 /// `connect`. A non-blocking one says `EINPROGRESS` as soon as the SYN is on its way, also where it is answered at
 /// once; the next call says what came of it.
-pub fn connect(lib: &mut Guard, key: Key, remote: Endpoint) -> Result<()> {
+pub(crate) fn connect(lib: &mut Guard, key: Key, remote: Endpoint) -> Result<()> {
     let socket = lib.need_socket(key)?;
     if !matches!(socket.kind, Kind::Connecting { .. }) && std::mem::take(&mut socket.outcome_owed) {
         return outcome(socket).inspect_err(|_| lib.disconnect(key));
@@ -102,7 +102,7 @@ fn wait_for_it(lib: &mut Guard, key: Key) -> Result<()> {
 }
 
 /// `shutdown` of a connection that is being opened.
-pub fn give_up(lib: &mut Guard, key: Key) -> Result<()> {
+pub(crate) fn give_up(lib: &mut Guard, key: Key) -> Result<()> {
     let Kind::Connecting(attempt) = &lib.need_socket(key)?.kind else { return Err(libc::ENOTCONN) };
     let Attempt { tag, bound, .. } = **attempt;
     if let Some(context) = lib.context() {
@@ -134,7 +134,7 @@ impl Lib {
     }
 
     /// Takes in what the control plane says of a connection that is being opened.
-    pub fn connect_reply(&mut self, key: Key, reply: Reply) {
+    pub(crate) fn connect_reply(&mut self, key: Key, reply: Reply) {
         match reply {
             Reply::Connecting { local: chosen, .. } => {
                 if let Some(Kind::Connecting(attempt)) = self.socket(key).map(|socket| &mut socket.kind) {
@@ -163,7 +163,7 @@ impl Lib {
     }
 
     /// A connection was opened for a socket that is gone.
-    pub fn refuse_connection(&mut self, slot: Slot) {
+    pub(crate) fn refuse_connection(&mut self, slot: Slot) {
         if let Some(context) = self.context() {
             context.tell_surely(Request::Close { slot, tx_head: 0, rx_head: 0, abort: true });
         }
@@ -193,7 +193,7 @@ impl Lib {
     }
 
     /// Tells those who wait for a socket that it changed.
-    pub fn wake_socket(&mut self, key: Key, bits: u32) {
+    pub(crate) fn wake_socket(&mut self, key: Key, bits: u32) {
         if let Some(socket) = self.sockets.get_mut(key.index).filter(|socket| socket.id == key.id) {
             readiness::notify(socket, &mut self.sets, bits);
         }

@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// Where a connection's buffers and state lie. It outlives the context: inherited connections stay in their
 /// parent's region.
-pub struct Home {
+pub(crate) struct Home {
     /// The region.
     pub region: Arc<Region>,
     /// Its layout.
@@ -29,7 +29,7 @@ pub struct Home {
 
 impl Home {
     /// A region that was just mapped.
-    pub fn new(region: Arc<Region>, geometry: Geometry, context: u32) -> Home {
+    pub(crate) fn new(region: Arc<Region>, geometry: Geometry, context: u32) -> Home {
         room::mapped(region.len());
         Home { region, geometry, context }
     }
@@ -67,7 +67,7 @@ const UNUSED: u32 = u32::MAX;
 const OVER: u32 = u32::MAX - 1;
 
 /// The tie to the daemon of an attached process.
-pub struct Context {
+pub(crate) struct Context {
     /// Our ends of the rings.
     pub end: AppEnd,
     /// Our region.
@@ -111,7 +111,7 @@ const LIFE_CHECK: u32 = 1024;
 impl Context {
     /// Bytes were copied for the program; says whether others on its core are to have their turn.
     #[inline]
-    pub fn has_moved(&mut self, bytes: u32) -> bool {
+    pub(crate) fn has_moved(&mut self, bytes: u32) -> bool {
         self.moved += u64::from(bytes);
         let enough = self.moved >= MOVED_MOST;
         if enough {
@@ -121,7 +121,7 @@ impl Context {
     }
 
     /// A fresh context.
-    pub fn new(end: AppEnd, welcome: Welcome, control: OwnedFd, user: libc::uid_t) -> Context {
+    pub(crate) fn new(end: AppEnd, welcome: Welcome, control: OwnedFd, user: libc::uid_t) -> Context {
         let (region, geometry) = (Arc::clone(&end.region), end.geometry);
         let home = Arc::new(Home::new(region, geometry, welcome.context));
         let unused = SlotUse::new(UNUSED, 0);
@@ -148,18 +148,18 @@ impl Context {
     }
 
     /// The daemon's socket: its end means that the daemon died.
-    pub fn control_fd(&self) -> RawFd {
+    pub(crate) fn control_fd(&self) -> RawFd {
         self.control.as_raw_fd()
     }
 
     /// The same, to ask something over it.
-    pub fn control(&self) -> BorrowedFd<'_> {
+    pub(crate) fn control(&self) -> BorrowedFd<'_> {
         self.control.as_fd()
     }
 
     /// The daemon has closed that socket: it is gone. Messages there, answers to what a thread has just asked, are no
     /// sign of that.
-    pub fn daemon_is_gone(&self) -> bool {
+    pub(crate) fn daemon_is_gone(&self) -> bool {
         let mut fds = [libc::pollfd { fd: self.control_fd(), events: 0, revents: 0 }];
         let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
         // SAFETY: polls one descriptor of ours without waiting.
@@ -167,26 +167,26 @@ impl Context {
     }
 
     /// A tag that no waiting request has.
-    pub fn fresh_tag(&mut self) -> u32 {
+    pub(crate) fn fresh_tag(&mut self) -> u32 {
         self.last_tag = self.last_tag.wrapping_add(1);
         self.last_tag
     }
 
     /// Gives a slot of the data pair its socket. Says what the engine told of it already.
-    pub fn use_slot(&mut self, slot: Slot, socket: Key) -> Option<Notice> {
+    pub(crate) fn use_slot(&mut self, slot: Slot, socket: Key) -> Option<Notice> {
         *self.slots.get_mut(slot.index as usize)? = SlotUse::new(socket.index as u32, slot.generation);
         self.early.remove(&slot.index).filter(|notice| notice.slot == slot)
     }
 
     /// The slot means nothing to us any more.
-    pub fn forget_slot(&mut self, slot: Slot) {
+    pub(crate) fn forget_slot(&mut self, slot: Slot) {
         if let Some(entry) = self.slots.get_mut(slot.index as usize).filter(|entry| entry.is_of(slot)) {
             entry.socket = OVER;
         }
     }
 
     /// Index of the socket whose connection is in a slot.
-    pub fn socket_of(&self, slot: Slot) -> Option<usize> {
+    pub(crate) fn socket_of(&self, slot: Slot) -> Option<usize> {
         let entry = self.slots.get(slot.index as usize)?;
         (entry.is_of(slot) && entry.socket < OVER).then_some(entry.socket as usize)
     }
@@ -204,7 +204,7 @@ impl Context {
 
     /// Takes a notice in.
     #[inline(never)]
-    pub fn take_notice(&mut self, sockets: &mut Slab<Socket>, sets: &mut Slab<EpollSet>, notice: &Notice) {
+    pub(crate) fn take_notice(&mut self, sockets: &mut Slab<Socket>, sets: &mut Slab<EpollSet>, notice: &Notice) {
         let Some(entry) = self.slots.get_mut(notice.slot.index as usize) else {
             if notice.slot.index == LOG_SLOT {
                 self.take_log_notice(sockets, sets, notice);
@@ -229,7 +229,7 @@ impl Context {
     /// Tells the engine the present positions of a connection. Where the ring is full it is owed, and sent before
     /// anything waits.
     #[inline(always)]
-    pub fn bump(&mut self, key: Key, stream: &mut Stream) {
+    pub(crate) fn bump(&mut self, key: Key, stream: &mut Stream) {
         let Some(slot) = stream.name else { return };
         stream.untold = false;
         if self.end.bumps.push(stream.bump(slot).to_words()).is_err() {
@@ -247,26 +247,26 @@ impl Context {
     }
 
     /// Sends a request that is not answered; `false` where the ring is full.
-    pub fn tell(&mut self, request: Request) -> bool {
+    pub(crate) fn tell(&mut self, request: Request) -> bool {
         let sent = self.end.requests.push(request.to_words()).is_ok();
         self.end.daemon_bell.ring();
         sent
     }
 
     /// Whether bumps wait for room in the ring.
-    pub fn owes(&self) -> bool {
+    pub(crate) fn owes(&self) -> bool {
         !self.owed.is_empty()
     }
 
     /// There are replies to take in.
     #[inline]
-    pub fn was_answered(&self) -> bool {
+    pub(crate) fn was_answered(&self) -> bool {
         !self.end.replies.is_empty()
     }
 
     /// The daemon has said nothing that was not taken in, and need not be looked after either.
     #[inline]
-    pub fn nothing_new(&mut self) -> bool {
+    pub(crate) fn nothing_new(&mut self) -> bool {
         let quiet = self.is_quiet() && (self.empty_drains + 1) % LIFE_CHECK != 0;
         self.empty_drains = self.empty_drains.wrapping_add(quiet as u32);
         quiet
@@ -310,7 +310,7 @@ impl Drop for Context {
 impl Lib {
     /// Takes in all that the daemon has said.
     #[inline]
-    pub fn drain(&mut self) {
+    pub(crate) fn drain(&mut self) {
         let Some(context) = self.context() else { return self.look_for_daemon() };
         if context.is_quiet() {
             context.empty_drains = context.empty_drains.wrapping_add(1);
@@ -328,7 +328,7 @@ impl Lib {
 
     /// Takes replies in, where there are any: for calls that have no reason to look at notices.
     #[inline]
-    pub fn hear_errors(&mut self) {
+    pub(crate) fn hear_errors(&mut self) {
         if self.context().is_some_and(|context| context.was_answered()) {
             self.drain();
         }
@@ -365,7 +365,7 @@ impl Lib {
     }
 
     /// Applies a notice to the socket's connection and wakes whom it concerns.
-    pub fn apply(&mut self, key: Key, notice: &Notice) {
+    pub(crate) fn apply(&mut self, key: Key, notice: &Notice) {
         apply(&mut self.sockets, &mut self.sets, key.index, notice);
     }
 
@@ -443,7 +443,7 @@ impl Lib {
         }
     }
 
-    pub fn fail_stream(&mut self, index: usize, errno: i32) {
+    pub(crate) fn fail_stream(&mut self, index: usize, errno: i32) {
         let Some(socket) = self.sockets.get_mut(index) else { return };
         if let Kind::Stream(_) = socket.kind {
             socket.error = errno;
@@ -468,7 +468,7 @@ impl Lib {
     }
 
     /// Before a thread sleeps, everything that was held back goes out: there is no timer that would do it.
-    pub fn send_held(&mut self) {
+    pub(crate) fn send_held(&mut self) {
         while let Some(key) = self.context().and_then(|context| context.held.pop()) {
             crate::data::uncork(self, key);
         }
@@ -476,7 +476,7 @@ impl Lib {
 }
 
 /// Sends a request and waits for its answer. `ENETDOWN` where the daemon is gone.
-pub fn ask(lib: &mut Guard, make: impl FnOnce(u32) -> Request) -> Result<Reply> {
+pub(crate) fn ask(lib: &mut Guard, make: impl FnOnce(u32) -> Request) -> Result<Reply> {
     let context = lib.need_context()?;
     let (tag, number) = (context.fresh_tag(), context.number);
     context.answers.insert(tag, None);
@@ -501,7 +501,7 @@ pub fn ask(lib: &mut Guard, make: impl FnOnce(u32) -> Request) -> Result<Reply> 
 }
 
 /// Sends a request that is not answered, waiting for room in the ring where there is none.
-pub fn tell(lib: &mut Guard, request: Request) {
+pub(crate) fn tell(lib: &mut Guard, request: Request) {
     let Some(number) = lib.context().map(|context| context.number) else { return };
     let wait = Wait { signals: Signals::Keep, ..Wait::forever() };
     let _ = wait::until(lib, wait, |lib, _| match still(lib, number) {

@@ -13,17 +13,17 @@ use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
 
 /// Most bytes in one call, as in Linux.
-pub const MOST: usize = 0x7fff_f000;
+pub(crate) const MOST: usize = 0x7fff_f000;
 
 /// Buffers that lie in the kernel's half of the address space are refused before anything else, as on Linux
 /// (`access_ok`); whatever else is bad, where bytes are moved.
-pub fn look_at(buffers: &[iovec]) -> Result<()> {
+pub(crate) fn look_at(buffers: &[iovec]) -> Result<()> {
     let is_kernels = |buffer: &iovec| (buffer.iov_base as isize) < 0;
     if buffers.iter().any(is_kernels) { Err(libc::EFAULT) } else { Ok(()) }
 }
 
 /// Total length of a program's buffers.
-pub fn total(buffers: &[iovec]) -> usize {
+pub(crate) fn total(buffers: &[iovec]) -> usize {
     buffers.iter().fold(0usize, |sum, buffer| sum.saturating_add(buffer.iov_len)).min(MOST)
 }
 
@@ -31,7 +31,7 @@ pub fn total(buffers: &[iovec]) -> usize {
 ///
 /// # Safety
 /// The buffers are valid.
-pub unsafe fn receive(lib: &mut Guard, key: Key, into: &[iovec], flags: c_int) -> Result<usize> {
+pub(crate) unsafe fn receive(lib: &mut Guard, key: Key, into: &[iovec], flags: c_int) -> Result<usize> {
     if flags & libc::MSG_OOB != 0 {
         let listens = matches!(lib.need_socket(key)?.kind, Kind::Listener(_));
         return Err(if listens { libc::ENOTCONN } else { libc::EINVAL });
@@ -198,7 +198,7 @@ fn behind(buffers: &[iovec], mut skip: usize) -> Vec<iovec> {
 ///
 /// # Safety
 /// The buffers are valid.
-pub unsafe fn transmit(lib: &mut Guard, key: Key, from: &[iovec], flags: c_int) -> Result<usize> {
+pub(crate) unsafe fn transmit(lib: &mut Guard, key: Key, from: &[iovec], flags: c_int) -> Result<usize> {
     if flags & libc::MSG_OOB != 0 {
         return Err(libc::EOPNOTSUPP);
     }
@@ -316,7 +316,7 @@ fn tell_or_hold(link: &mut Link, key: Key, socket: &mut Socket, hold: bool) {
 }
 
 /// Bytes were put into the transmit buffer by other means than `put_now`.
-pub fn wrote(lib: &mut Lib, key: Key, more: bool) {
+pub(crate) fn wrote(lib: &mut Lib, key: Key, more: bool) {
     let Lib { sockets, link, .. } = lib;
     let Some(socket) = sockets.get_mut(key.index) else { return };
     let corked = more || socket.options.cork;
@@ -324,7 +324,7 @@ pub fn wrote(lib: &mut Lib, key: Key, more: bool) {
 }
 
 /// Bytes were read by other means than `take_now`.
-pub fn tell_window(lib: &mut Lib, key: Key) {
+pub(crate) fn tell_window(lib: &mut Lib, key: Key) {
     let Lib { sockets, link, .. } = lib;
     let Some(Kind::Stream(stream)) = sockets.get_mut(key.index).map(|socket| &mut socket.kind) else { return };
     if let (Link::Attached(context), true) = (link, stream.window_is_worth_telling()) {
@@ -333,7 +333,7 @@ pub fn tell_window(lib: &mut Lib, key: Key) {
 }
 
 /// Tells the engine how far the program has come.
-pub fn bump(lib: &mut Lib, key: Key) {
+pub(crate) fn bump(lib: &mut Lib, key: Key) {
     let Lib { sockets, link, .. } = lib;
     if let Some(socket) = sockets.get_mut(key.index) {
         tell(link, key, socket);
@@ -347,7 +347,7 @@ fn tell(link: &mut Link, key: Key, socket: &mut Socket) {
 }
 
 /// Why bytes cannot be written now, where they never can.
-pub fn can_write(socket: &mut Socket) -> Result<()> {
+pub(crate) fn can_write(socket: &mut Socket) -> Result<()> {
     if socket.error != 0 {
         return Err(socket.take_error());
     }
@@ -362,7 +362,7 @@ pub fn can_write(socket: &mut Socket) -> Result<()> {
 }
 
 /// `TCP_CORK` was taken off, or `TCP_NODELAY` set: what was held back goes out.
-pub fn uncork(lib: &mut Lib, key: Key) {
+pub(crate) fn uncork(lib: &mut Lib, key: Key) {
     let Lib { sockets, link, .. } = lib;
     let Some(socket) = sockets.get_mut(key.index) else { return };
     if matches!(&socket.kind, Kind::Stream(stream) if stream.untold) {
@@ -371,7 +371,7 @@ pub fn uncork(lib: &mut Lib, key: Key) {
 }
 
 /// Before a blocking close with `SO_LINGER`: waits until the peer has acknowledged everything, or the time is over.
-pub fn linger(lib: &mut Guard, key: Key) {
+pub(crate) fn linger(lib: &mut Guard, key: Key) {
     let Some(socket) = lib.socket(key) else { return };
     let last = socket.descriptors == 1 && !socket.nonblocking && !socket.broken;
     let Some(seconds) = socket.options.linger.filter(|seconds| *seconds > 0 && last) else { return };
@@ -389,7 +389,7 @@ pub fn linger(lib: &mut Guard, key: Key) {
 }
 
 /// `sendfile`: reads a file straight into the connection's buffer. Returns the bytes sent.
-pub fn transmit_file(lib: &mut Guard, key: Key, file: RawFd, start: Option<i64>, count: usize) -> Result<usize> {
+pub(crate) fn transmit_file(lib: &mut Guard, key: Key, file: RawFd, start: Option<i64>, count: usize) -> Result<usize> {
     let mut done = 0;
     while done < count {
         let at = start.map(|start| start + done as i64);

@@ -28,7 +28,7 @@ struct Own {
 }
 
 /// Remembers the environment, once, when the library is loaded.
-pub fn remember() {
+pub(crate) fn remember() {
     if !attach::is_enabled() {
         return;
     }
@@ -68,19 +68,19 @@ fn loaded_from() -> Option<Vec<u8>> {
 
 /// What a program's environment lacks.
 #[derive(Default)]
-pub struct Missing {
+pub(crate) struct Missing {
     /// Variables to add, or to put in the place of those with the same name.
     pub variables: Vec<CString>,
 }
 
 /// Whether a program with this environment is to leave OpenTOE.
-pub fn leaves(environment: &[&CStr]) -> bool {
+pub(crate) fn leaves(environment: &[&CStr]) -> bool {
     environment.iter().find_map(|variable| value_of(variable, SOCKET_VARIABLE)).is_some_and(<[u8]>::is_empty)
 }
 
 /// What is to be added to an environment so that its program runs on OpenTOE, as its maker does. `carries`: sockets go
 /// with it.
-pub fn missing(environment: &[&CStr], carries: bool) -> Missing {
+pub(crate) fn missing(environment: &[&CStr], carries: bool) -> Missing {
     let value = |name: &str| environment.iter().find_map(|variable| value_of(variable, name));
     let Some(own) = OWN.get().filter(|own| carries || own.user == attach::user()) else { return Missing::default() };
     let mut variables = Vec::new();
@@ -103,7 +103,7 @@ fn value_of<'a>(variable: &'a CStr, name: &str) -> Option<&'a [u8]> {
 
 impl Missing {
     /// Whether a variable of the environment is replaced.
-    pub fn replaces(&self, variable: &CStr) -> bool {
+    pub(crate) fn replaces(&self, variable: &CStr) -> bool {
         let name = |variable: &CStr| variable.to_bytes().split(|byte| *byte == b'=').next().map(<[u8]>::to_vec);
         self.variables.iter().any(|added| name(added) == name(variable))
     }

@@ -7,13 +7,13 @@ const LOOKS: u32 = 1000;
 
 /// Held while one of several processes that share a connection copies. The word has the holder's process number, 0 for
 /// none: one that is killed meanwhile must not keep the others out.
-pub struct Exclusive {
+pub(crate) struct Exclusive {
     lock: *const AtomicU32,
 }
 
 impl Exclusive {
     /// Takes the lock, as soon as whoever has it is done or dead.
-    pub fn new(lock: &AtomicU32) -> Exclusive {
+    pub(crate) fn new(lock: &AtomicU32) -> Exclusive {
         let me = std::process::id();
         let mut looks = 0u32;
         while let Err(holder) = lock.compare_exchange(0, me, Acquire, Relaxed) {

@@ -33,7 +33,7 @@ struct Inheritance {
 ///
 /// # Safety
 /// `environment` is a valid list of C strings, ending with null.
-pub unsafe fn with_sockets(
+pub(crate) unsafe fn with_sockets(
     environment: *const *const c_char,
     exec: impl FnOnce(*const *const c_char) -> c_int,
 ) -> c_int {
@@ -56,7 +56,7 @@ pub unsafe fn with_sockets(
 }
 
 /// The environment of a program that is about to be run. What it needs of the library stays open.
-pub struct Prepared {
+pub(crate) struct Prepared {
     /// The environment, ending with null. It leads into the caller's list and into `_added`.
     pub list: Vec<*const c_char>,
     /// The sockets that are carried, by their index.
@@ -71,7 +71,7 @@ impl Prepared {
     ///
     /// # Safety
     /// `environment` is a valid list of C strings, ending with null, for as long as the result is used.
-    pub unsafe fn new(
+    pub(crate) unsafe fn new(
         lib: &mut Guard,
         environment: *const *const c_char,
         descriptors: impl Fn(&Lib, usize) -> Vec<RawFd>,
@@ -153,7 +153,7 @@ fn surviving(descriptors: Vec<RawFd>) -> Vec<RawFd> {
 }
 
 /// When the library is loaded: goes on with what an exec left, where there was one.
-pub fn take_over() {
+pub(crate) fn take_over() {
     let Some(text) = std::env::var(VARIABLE).ok().filter(|_| attach::is_enabled()) else { return };
     // SAFETY: the dynamic linker runs this before the program has threads.
     unsafe { std::env::remove_var(VARIABLE) };

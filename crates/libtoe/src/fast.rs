@@ -50,7 +50,7 @@ fn own(kind: &mut Kind) -> Option<&mut Stream> {
 /// # Safety
 /// The buffers are valid.
 #[inline(always)]
-pub unsafe fn receive(fd: c_int, into: &[iovec], flags: c_int) -> Option<ssize_t> {
+pub(crate) unsafe fn receive(fd: c_int, into: &[iovec], flags: c_int) -> Option<ssize_t> {
     if flags & !libc::MSG_DONTWAIT != 0 {
         return None;
     }
@@ -96,7 +96,7 @@ fn nothing_there(mut lib: Guard, index: usize, into: &[iovec], flags: c_int) -> 
 /// # Safety
 /// The buffers are valid.
 #[inline(always)]
-pub unsafe fn transmit(fd: c_int, from: &[iovec], flags: c_int) -> Option<ssize_t> {
+pub(crate) unsafe fn transmit(fd: c_int, from: &[iovec], flags: c_int) -> Option<ssize_t> {
     if flags & !(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) != 0 {
         return None;
     }
@@ -125,7 +125,7 @@ pub unsafe fn transmit(fd: c_int, from: &[iovec], flags: c_int) -> Option<ssize_
 /// Takes a notice in that says only that bytes came or were acknowledged (no end), of a connection that at most one set watches.
 /// `None`, and nothing was done, for all others.
 #[inline(always)]
-pub fn take_notice(socket: &mut Socket, sets: &mut Slab<EpollSet>, notice: &Notice) -> Option<()> {
+pub(crate) fn take_notice(socket: &mut Socket, sets: &mut Slab<EpollSet>, notice: &Notice) -> Option<()> {
     let Kind::Stream(stream) = &socket.kind else { return None };
     if stream.wants_room || !matches!(socket.waiters, Few::None) {
         return None;
@@ -141,7 +141,7 @@ pub fn take_notice(socket: &mut Socket, sets: &mut Slab<EpollSet>, notice: &Noti
 /// What a socket that somebody waits for is ready for, where it is an open connection with nothing to say but that bytes
 /// are there or not.
 #[inline(always)]
-pub fn ready_bits(socket: &Socket, wanted: u32) -> Option<u32> {
+pub(crate) fn ready_bits(socket: &Socket, wanted: u32) -> Option<u32> {
     match &socket.kind {
         Kind::Stream(stream) if !socket.broken && socket.error == 0 && wanted & OUT == 0 && stream.flags() == 0 => {
             Some(if stream.unread_bytes() != 0 { IN & wanted } else { 0 })

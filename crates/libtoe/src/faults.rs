@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicBool, AtomicI32, AtomicU64, AtomicUsize};
 
 /// The signals of bad addresses.
-pub const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
+pub(crate) const SIGNALS: [c_int; 2] = [libc::SIGSEGV, libc::SIGBUS];
 
 /// What the program asked for about a signal.
 struct Asked {
@@ -65,7 +65,7 @@ impl Asked {
 }
 
 /// Installs the handler, when the library is loaded. Only x86-64 has instructions that may fault.
-pub fn start() {
+pub(crate) fn start() {
     if !cfg!(target_arch = "x86_64") {
         return;
     }
@@ -84,7 +84,7 @@ pub fn start() {
 }
 
 /// The program's `sigaction` of one of the two signals; `None` for others.
-pub fn change(signal: c_int, new: Option<libc::sigaction>) -> Option<Result<libc::sigaction>> {
+pub(crate) fn change(signal: c_int, new: Option<libc::sigaction>) -> Option<Result<libc::sigaction>> {
     let asked = slot(signal)?;
     let before = asked.get();
     if let Some(new) = new {
@@ -99,7 +99,7 @@ pub fn change(signal: c_int, new: Option<libc::sigaction>) -> Option<Result<libc
 }
 
 /// Takes the signals of bad addresses out of a set that is to be blocked: they would end the process.
-pub fn leave_open(set: &mut sigset_t) {
+pub(crate) fn leave_open(set: &mut sigset_t) {
     if INSTALLED.load(Relaxed) {
         SIGNALS.iter().for_each(|signal| {
             // SAFETY: a valid set.

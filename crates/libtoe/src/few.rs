@@ -2,7 +2,7 @@
 
 /// A list without order. An element costs no memory of its own unless there are several.
 #[derive(Clone, Debug, Default, PartialEq)]
-pub enum Few<T> {
+pub(crate) enum Few<T> {
     /// Nothing.
     #[default]
     None,
@@ -16,7 +16,7 @@ pub enum Few<T> {
 impl<T: Copy + PartialEq> Few<T> {
     /// The elements.
     #[inline]
-    pub fn as_slice(&self) -> &[T] {
+    pub(crate) fn as_slice(&self) -> &[T] {
         match self {
             Few::None => &[],
             Few::One(one) => std::slice::from_ref(one),
@@ -25,7 +25,7 @@ impl<T: Copy + PartialEq> Few<T> {
     }
 
     /// Adds an element.
-    pub fn push(&mut self, value: T) {
+    pub(crate) fn push(&mut self, value: T) {
         match self {
             Few::None => *self = Few::One(value),
             Few::One(one) => *self = Few::Many(Box::new(vec![*one, value])),
@@ -34,7 +34,7 @@ impl<T: Copy + PartialEq> Few<T> {
     }
 
     /// Takes one such element out, where there is one.
-    pub fn remove(&mut self, value: T) {
+    pub(crate) fn remove(&mut self, value: T) {
         match self {
             Few::One(one) if *one == value => *self = Few::None,
             Few::Many(many) => {
@@ -48,7 +48,7 @@ impl<T: Copy + PartialEq> Few<T> {
 
     /// There is none.
     #[inline]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.as_slice().is_empty()
     }
 }

@@ -12,13 +12,13 @@ use libc::pid_t;
 use std::cell::RefCell;
 
 /// `fork`.
-pub fn fork() -> pid_t {
+pub(crate) fn fork() -> pid_t {
     // SAFETY: a plain call.
     fork_by(|| unsafe { real::fork() })
 }
 
 /// The same by a call of the program's choice that makes a child with a copy of this process' memory.
-pub fn fork_by(fork: impl FnOnce() -> pid_t) -> pid_t {
+pub(crate) fn fork_by(fork: impl FnOnce() -> pid_t) -> pid_t {
     // In a signal handler that interrupted the library: the child must not use its sockets, and cannot.
     let Some(forking) = Forking::begin() else { return fork() };
     let pid = fork();
@@ -66,7 +66,7 @@ thread_local! {
 }
 
 /// Lets the C library say when it forks by itself (`daemon`, `forkpty`): before it locks its memory, and after.
-pub fn hear_of_forks() {
+pub(crate) fn hear_of_forks() {
     extern "C" fn before() {
         OWN.set(Forking::begin());
     }
@@ -90,7 +90,7 @@ fn announce(lib: &mut Guard) -> Option<u64> {
 }
 
 /// Processes may read and write these at the same time from now on.
-pub fn share_sockets(lib: &mut Lib) {
+pub(crate) fn share_sockets(lib: &mut Lib) {
     for index in lib.sockets.indices() {
         lib.sockets.get_mut(index).into_iter().for_each(Socket::share);
     }

@@ -11,7 +11,7 @@ const PAGE: u64 = 4096;
 
 /// A program in memory.
 #[derive(Debug)]
-pub struct Image {
+pub(crate) struct Image {
     /// Where it begins.
     pub entry: u64,
     /// Its program headers, and how many there are.
@@ -27,7 +27,7 @@ fn wrong(what: &str) -> io::Error {
 ///
 /// # Errors
 /// The system's, or a sentence where the file is none.
-pub fn load(file: &File) -> io::Result<Image> {
+pub(crate) fn load(file: &File) -> io::Result<Image> {
     let elf = Elf::read(file)?.filter(Elf::is_own).ok_or_else(|| wrong("it is no program for this processor"))?;
     if elf.segment(elf::PT_INTERP).is_some() {
         return Err(wrong("it is linked dynamically"));
@@ -91,7 +91,7 @@ fn map(file: &File, segment: &Segment, base: u64) -> io::Result<()> {
 }
 
 /// What the program gets with its stack.
-pub struct Arguments<'a> {
+pub(crate) struct Arguments<'a> {
     /// Its path.
     pub path: &'a CStr,
     /// Its words.
@@ -104,7 +104,7 @@ pub struct Arguments<'a> {
 ///
 /// # Errors
 /// The system's, where there is no memory.
-pub fn stack(image: &Image, arguments: &Arguments) -> io::Result<u64> {
+pub(crate) fn stack(image: &Image, arguments: &Arguments) -> io::Result<u64> {
     let len = stack_len();
     let protection = libc::PROT_READ | libc::PROT_WRITE;
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_NORESERVE | libc::MAP_STACK;

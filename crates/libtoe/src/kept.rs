@@ -17,18 +17,18 @@ impl Stretch {
 
 /// What is kept of one connection, oldest first; neighbours are one stretch. Never empty between calls of the library.
 #[derive(Default)]
-pub struct Kept {
+pub(crate) struct Kept {
     stretches: VecDeque<Stretch>,
 }
 
 impl Kept {
     /// The oldest position that is kept.
-    pub fn first(&self) -> Option<u32> {
+    pub(crate) fn first(&self) -> Option<u32> {
         self.stretches.front().map(|oldest| oldest.pos)
     }
 
     /// Keeps `len` bytes from `pos` on, which is behind all that is kept.
-    pub fn keep(&mut self, pos: u32, len: u32) {
+    pub(crate) fn keep(&mut self, pos: u32, len: u32) {
         match self.stretches.back_mut() {
             Some(last) if last.end() == pos => last.len += len,
             _ if len == 0 => {}
@@ -37,7 +37,7 @@ impl Kept {
     }
 
     /// Keeps `len` bytes from `pos` on no longer. False, and nothing changed, where not all of them are kept.
-    pub fn free(&mut self, pos: u32, len: u32) -> bool {
+    pub(crate) fn free(&mut self, pos: u32, len: u32) -> bool {
         let Some(first) = self.first() else { return false };
         let behind = |position: u32| position.wrapping_sub(first);
         let next = self.stretches.partition_point(|stretch| behind(stretch.pos) <= behind(pos));

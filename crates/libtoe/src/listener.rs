@@ -6,7 +6,7 @@ use std::collections::VecDeque;
 
 /// A local address that a socket holds.
 #[derive(Debug, Clone, Copy)]
-pub struct Bound {
+pub(crate) struct Bound {
     /// Names the binding in the daemon.
     pub binding: u32,
     /// The address.
@@ -16,7 +16,7 @@ pub struct Bound {
 }
 
 /// A listening socket.
-pub struct Listener {
+pub(crate) struct Listener {
     /// Where it listens.
     pub bound: Bound,
     /// Most connections that wait in the queue.
@@ -33,7 +33,7 @@ pub struct Listener {
 
 /// A connection that waits to be accepted.
 #[derive(Debug, Clone, Copy)]
-pub struct Pending {
+pub(crate) struct Pending {
     /// Its slot.
     pub slot: Slot,
     /// This end.
@@ -53,12 +53,12 @@ const MOST_CREDITS: u32 = 256;
 
 impl Listener {
     /// Most connections that wait here.
-    pub fn most(&self) -> u32 {
+    pub(crate) fn most(&self) -> u32 {
         self.backlog.clamp(1, MOST_CREDITS)
     }
 
     /// The request that lets more connections come, when it is time for one.
-    pub fn arm(&mut self) -> Option<Request> {
+    pub(crate) fn arm(&mut self) -> Option<Request> {
         let waiting = self.queue.len() as u32;
         let wanted = self.most().saturating_sub(waiting);
         if self.credits.is_some_and(|credits| credits > self.most() / 2 || credits >= wanted) {
@@ -69,7 +69,7 @@ impl Listener {
     }
 
     /// A connection that waited went to another process.
-    pub fn took_back(&mut self, slot: Slot) {
+    pub(crate) fn took_back(&mut self, slot: Slot) {
         let before = self.queue.len();
         self.queue.retain(|pending| pending.slot != slot);
         let gone = (before - self.queue.len()) as u32;

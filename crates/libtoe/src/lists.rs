@@ -3,33 +3,33 @@ use std::collections::VecDeque;
 use std::os::fd::RawFd;
 
 /// Messages for netlink sockets.
-pub struct Lists(VecDeque<(RawFd, Vec<u8>)>);
+pub(crate) struct Lists(VecDeque<(RawFd, Vec<u8>)>);
 
 impl Lists {
     /// None.
-    pub const fn new() -> Lists {
+    pub(crate) const fn new() -> Lists {
         Lists(VecDeque::new())
     }
 
     /// One more for a socket.
-    pub fn push(&mut self, fd: RawFd, message: Vec<u8>) {
+    pub(crate) fn push(&mut self, fd: RawFd, message: Vec<u8>) {
         self.0.push_back((fd, message));
     }
 
     /// A socket's oldest one.
-    pub fn first(&self, fd: RawFd) -> Option<&[u8]> {
+    pub(crate) fn first(&self, fd: RawFd) -> Option<&[u8]> {
         self.0.iter().find(|(of, _)| *of == fd).map(|(_, message)| message.as_slice())
     }
 
     /// It was received.
-    pub fn take(&mut self, fd: RawFd) {
+    pub(crate) fn take(&mut self, fd: RawFd) {
         if let Some(at) = self.0.iter().position(|(of, _)| *of == fd) {
             self.0.remove(at);
         }
     }
 
     /// The socket is gone, and all that it had.
-    pub fn forget(&mut self, fd: RawFd) {
+    pub(crate) fn forget(&mut self, fd: RawFd) {
         self.0.retain(|(of, _)| *of != fd);
     }
 }

@@ -51,7 +51,7 @@ static ALONE: AtomicPtr<c_char> = AtomicPtr::new((&raw const NOT_KNOWN).cast_mut
 static NOT_KNOWN: c_char = 0;
 
 /// Finds out where the C library says whether there are other threads. To be called once, before there are any.
-pub fn look_for_others() {
+pub(crate) fn look_for_others() {
     // SAFETY: a name that ends with a zero; what is found is a byte that the C library keeps for as long as the process lives.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
     if !found.is_null() {
@@ -62,7 +62,7 @@ pub fn look_for_others() {
 /// The process has no other thread. Then taking and giving the lock back needs no locked instruction, each of which waits until
 /// all that was written before has reached the cache: payload and descriptors, whose lines the daemon's core has.
 #[inline(always)]
-pub fn is_alone() -> bool {
+pub(crate) fn is_alone() -> bool {
     // SAFETY: points at a byte that lives for as long as the process; only pthread_create changes it, on this very thread as
     // long as there is no other.
     unsafe { ALONE.load(Relaxed).read_volatile() != 0 }
@@ -85,7 +85,7 @@ fn take(me: usize, alone: bool) -> bool {
 }
 
 /// The library's state, locked by this thread.
-pub struct Guard {
+pub(crate) struct Guard {
     /// It was taken while there was no other thread. None comes to be before it is given back.
     alone: bool,
     /// It belongs to a thread.
@@ -94,7 +94,7 @@ pub struct Guard {
 
 /// Locks the library. `EAGAIN` in a signal handler that interrupted the library on this very thread.
 #[inline]
-pub fn lock() -> Result<Guard> {
+pub(crate) fn lock() -> Result<Guard> {
     let (me, alone) = (me(), is_alone());
     if !take(me, alone) {
         if is_mine() {
@@ -106,7 +106,7 @@ pub fn lock() -> Result<Guard> {
 }
 
 /// Whether this thread holds the lock already, which only a signal handler can see.
-pub fn is_mine() -> bool {
+pub(crate) fn is_mine() -> bool {
     SHARED.owner.load(Relaxed) & !CONTENDED == me()
 }
 
@@ -163,7 +163,7 @@ fn futex(operation: libc::c_int, value: u32) {
 
 impl Guard {
     /// Runs something without the lock. What was looked up before must be looked up again.
-    pub fn unlocked<T>(&mut self, run: impl FnOnce() -> T) -> T {
+    pub(crate) fn unlocked<T>(&mut self, run: impl FnOnce() -> T) -> T {
         release(self.alone);
         let again = Again(self);
         let result = run();

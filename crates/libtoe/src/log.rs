@@ -21,7 +21,7 @@ const PAUSE: Duration = Duration::from_millis(1);
 const ATTEMPTS: u32 = 200;
 
 /// The log of this process. Records are counted from its beginning.
-pub struct Log {
+pub(crate) struct Log {
     home: Arc<Home>,
     shape: LogShape,
     /// Can be read, as the engine said; handed out; given back.
@@ -33,7 +33,7 @@ pub struct Log {
 /// `struct toe_log_record`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub struct Record {
+pub(crate) struct Record {
     data: *const u8,
     index: u64,
     mark: u64,
@@ -42,7 +42,7 @@ pub struct Record {
 
 impl Log {
     /// There is something to hand out.
-    pub fn is_readable(&self) -> bool {
+    pub(crate) fn is_readable(&self) -> bool {
         self.ready != self.read
     }
 
@@ -55,7 +55,7 @@ impl Log {
 }
 
 /// Makes a fresh socket of ours the log, with so many records of a size.
-pub fn open(lib: &mut Guard, key: Key, record: usize, records: usize) -> Result<()> {
+pub(crate) fn open(lib: &mut Guard, key: Key, record: usize, records: usize) -> Result<()> {
     let number = |value: usize| u32::try_from(value).map_err(|_| libc::EINVAL);
     let shape = LogShape { record: number(record)?, records: number(records)? };
     context_side::ask(lib, |tag| Request::OpenLog { tag, shape })?;
@@ -67,7 +67,7 @@ pub fn open(lib: &mut Guard, key: Key, record: usize, records: usize) -> Result<
 }
 
 /// From now on, what comes on the connection is records of the log, marked with `mark`.
-pub fn add(lib: &mut Guard, log: Key, key: Key, mark: u64) -> Result<()> {
+pub(crate) fn add(lib: &mut Guard, log: Key, key: Key, mark: u64) -> Result<()> {
     self::log(lib.need_socket(log)?)?;
     for attempt in 0.. {
         share::claim(lib, key)?;
@@ -96,7 +96,7 @@ pub fn add(lib: &mut Guard, log: Key, key: Key, mark: u64) -> Result<()> {
 }
 
 /// The next records, in the log's order: fills `list`, as far as there are any; waits for the first.
-pub fn read(lib: &mut Guard, key: Key, list: &mut [Record], flags: c_int) -> Result<usize> {
+pub(crate) fn read(lib: &mut Guard, key: Key, list: &mut [Record], flags: c_int) -> Result<usize> {
     if flags & !libc::MSG_DONTWAIT != 0 || list.is_empty() {
         return Err(libc::EINVAL);
     }
@@ -130,7 +130,7 @@ fn hand_out(lib: &mut Lib, key: Key, list: &mut [Record]) -> Option<Result<usize
 }
 
 /// The oldest `count` records that were handed out are done with: their room belongs to their connections again.
-pub fn trim(lib: &mut Guard, key: Key, count: usize) -> Result<()> {
+pub(crate) fn trim(lib: &mut Guard, key: Key, count: usize) -> Result<()> {
     let log = log(lib.need_socket(key)?)?;
     if count as u64 > log.read - log.trimmed {
         return Err(libc::EINVAL);
@@ -164,7 +164,7 @@ fn pause(lib: &mut Guard) {
 
 impl Context {
     /// The log can be read further.
-    pub fn take_log_notice(&mut self, sockets: &mut Slab<Socket>, sets: &mut Slab<EpollSet>, notice: &Notice) {
+    pub(crate) fn take_log_notice(&mut self, sockets: &mut Slab<Socket>, sets: &mut Slab<EpollSet>, notice: &Notice) {
         let socket = self.log.and_then(|key| sockets.get_mut(key.index).filter(|socket| socket.id == key.id));
         let Some(socket) = socket else { return };
         if let Kind::Log(log) = &mut socket.kind {

@@ -13,7 +13,7 @@ const SHORT: Duration = Duration::from_millis(1);
 
 /// What a thread's sleeps came to, in one wait.
 #[derive(Debug, Default)]
-pub struct Lookout {
+pub(crate) struct Lookout {
     in_vain: u32,
     /// The last sleep was ended by a ring that was not for this thread.
     for_others: bool,
@@ -21,7 +21,7 @@ pub struct Lookout {
 
 /// How a sleep ended.
 #[derive(Debug, Clone, Copy)]
-pub struct End {
+pub(crate) struct End {
     /// By the bell.
     pub rung: bool,
     /// After so long.
@@ -36,12 +36,12 @@ pub struct End {
 
 impl Lookout {
     /// How long to sleep without being announced; nothing where the thread must be told of news.
-    pub fn leaves_it(&self) -> Option<Duration> {
+    pub(crate) fn leaves_it(&self) -> Option<Duration> {
         (self.in_vain >= IN_VAIN).then_some(SHORT)
     }
 
     /// A sleep is over.
-    pub fn woke(&mut self, end: End) {
+    pub(crate) fn woke(&mut self, end: End) {
         let vain = match self.leaves_it() {
             Some(_) => end.others,
             None => end.rung && !end.woke && end.slept < SHORT,
@@ -51,7 +51,7 @@ impl Lookout {
     }
 
     /// The bell should wake others first: said once for each sleep that it ended for others.
-    pub fn steps_back(&mut self) -> bool {
+    pub(crate) fn steps_back(&mut self) -> bool {
         std::mem::take(&mut self.for_others)
     }
 }

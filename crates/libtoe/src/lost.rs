@@ -6,7 +6,7 @@ const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_
 
 /// No daemon is there, and another one may come.
 #[derive(Clone, Copy)]
-pub struct Lost {
+pub(crate) struct Lost {
     next: Instant,
     pause: Duration,
     /// There is something to come back with.
@@ -15,22 +15,22 @@ pub struct Lost {
 
 impl Lost {
     /// The daemon ended just now.
-    pub fn now(wanted: bool) -> Lost {
+    pub(crate) fn now(wanted: bool) -> Lost {
         Lost { next: Instant::now() + PAUSES.0, pause: PAUSES.0, wanted }
     }
 
     /// It is time for an attempt.
-    pub fn is_due(&self, now: Instant) -> bool {
+    pub(crate) fn is_due(&self, now: Instant) -> bool {
         self.wanted && now >= self.next
     }
 
     /// How long a thread may sleep until the next attempt; for ever where there is none.
-    pub fn nap(&self) -> Option<Duration> {
+    pub(crate) fn nap(&self) -> Option<Duration> {
         self.wanted.then(|| self.next.saturating_duration_since(Instant::now()).max(Duration::from_millis(1)))
     }
 
     /// An attempt found nobody.
-    pub fn later(&mut self, wanted: bool) {
+    pub(crate) fn later(&mut self, wanted: bool) {
         self.wanted = wanted;
         self.pause = (2 * self.pause).min(PAUSES.1);
         self.next = Instant::now() + self.pause;

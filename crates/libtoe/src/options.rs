@@ -22,7 +22,7 @@ use tcp::congestion::CongestionName;
 /// The options of a socket. Most sockets of a program have the same ones, and then they are there once: what a socket
 /// changes is its own until another one has the same.
 #[derive(Default, Clone)]
-pub struct Options(Option<Arc<Values>>);
+pub(crate) struct Options(Option<Arc<Values>>);
 
 /// What a socket has on which none was set.
 static NONE: Values = Values::none();
@@ -42,7 +42,7 @@ impl DerefMut for Options {
 }
 
 /// Options that were set lately, for sockets to share.
-pub struct Recent {
+pub(crate) struct Recent {
     values: [Option<Arc<Values>>; RECENT],
     next: usize,
 }
@@ -52,7 +52,7 @@ const RECENT: usize = 8;
 
 impl Recent {
     /// None yet.
-    pub const fn new() -> Recent {
+    pub(crate) const fn new() -> Recent {
         Recent { values: [const { None }; RECENT], next: 0 }
     }
 
@@ -71,7 +71,7 @@ impl Recent {
 
 /// Options that the library acts upon.
 #[derive(Clone, PartialEq)]
-pub struct Values {
+pub(crate) struct Values {
     /// `SO_REUSEADDR`.
     pub reuse_address: bool,
     /// `SO_REUSEPORT`.
@@ -118,7 +118,7 @@ impl Values {
 
     /// Gives a kernel socket everything that was set. A refused option is one that an accepted connection does not
     /// inherit from its listener.
-    pub fn set_in_kernel(&self, fd: RawFd) {
+    pub(crate) fn set_in_kernel(&self, fd: RawFd) {
         for (level, name, value) in &self.set {
             // SAFETY: the value is a valid buffer of the length given.
             unsafe { real::setsockopt(fd, *level, *name, value.as_ptr().cast(), value.len() as u32) };
@@ -164,7 +164,7 @@ fn fits_always(level: c_int, name: c_int, value: &[u8]) -> bool {
 }
 
 /// `setsockopt`.
-pub fn set(lib: &mut Guard, key: Key, fd: RawFd, level: c_int, name: c_int, value: &[u8]) -> Result<()> {
+pub(crate) fn set(lib: &mut Guard, key: Key, fd: RawFd, level: c_int, name: c_int, value: &[u8]) -> Result<()> {
     let undecided = matches!(lib.need_socket(key)?.kind, Kind::Fresh);
     if is_kernels_alone(level, name) && !undecided {
         return Err(libc::ENOPROTOOPT);
@@ -287,7 +287,7 @@ fn read_time(value: &[u8]) -> Option<Duration> {
 
 impl Lib {
     /// Tells the control plane the options that were set before the connection was there.
-    pub fn send_early_options(&mut self, key: Key, slot: Slot) {
+    pub(crate) fn send_early_options(&mut self, key: Key, slot: Slot) {
         let Some(socket) = self.socket(key) else { return };
         if socket.options.for_flow.is_empty() {
             return;
@@ -301,7 +301,7 @@ impl Lib {
 }
 
 /// `getsockopt`, for options about which the idle kernel socket would not tell the truth; `None` for the others.
-pub fn get(lib: &mut Guard, key: Key, level: c_int, name: c_int) -> Result<Option<Vec<u8>>> {
+pub(crate) fn get(lib: &mut Guard, key: Key, level: c_int, name: c_int) -> Result<Option<Vec<u8>>> {
     let int = |value: c_int| Ok(Some(value.to_ne_bytes().to_vec()));
     if (level, name) == (SOL_SOCKET, libc::SO_ERROR) {
         // The peer's reset may have come since the last call that looked.

@@ -5,20 +5,20 @@ use crate::table::{self, Entry};
 use std::os::fd::RawFd;
 
 /// A descriptor of the library's own, out of the way of the program's.
-pub struct OwnFd(RawFd);
+pub(crate) struct OwnFd(RawFd);
 
 impl OwnFd {
     /// A fresh eventfd.
-    pub fn new() -> Result<OwnFd> {
+    pub(crate) fn new() -> Result<OwnFd> {
         // SAFETY: a plain system call.
         errno::check(unsafe { libc::eventfd(0, libc::EFD_NONBLOCK | libc::EFD_CLOEXEC) }).map(OwnFd::adopt)
     }
     /// Takes over a descriptor that was just made.
-    pub fn adopt(fd: RawFd) -> OwnFd {
+    pub(crate) fn adopt(fd: RawFd) -> OwnFd {
         OwnFd(out_of_the_way(fd))
     }
     /// Its number.
-    pub fn fd(&self) -> RawFd {
+    pub(crate) fn fd(&self) -> RawFd {
         self.0
     }
 }
@@ -33,7 +33,7 @@ impl Drop for OwnFd {
 
 /// Moves a descriptor of the library to a high number and marks it: programs close all low numbers when they
 /// become daemons, and `select` is to keep the numbers that it can hold.
-pub fn out_of_the_way(fd: RawFd) -> RawFd {
+pub(crate) fn out_of_the_way(fd: RawFd) -> RawFd {
     // SAFETY: duplicates and closes a descriptor that the caller owns; the limit is read into a local.
     let moved = unsafe {
         let mut limit: libc::rlimit = std::mem::zeroed();

@@ -85,7 +85,7 @@ fn is_socket(fd: RawFd) -> bool {
 ///
 /// # Safety
 /// As `sendmmsg`.
-pub unsafe fn passes(messages: *const mmsghdr, count: c_uint) -> bool {
+pub(crate) unsafe fn passes(messages: *const mmsghdr, count: c_uint) -> bool {
     let count = count.min(1024);
     if !program::can_read(messages, count as usize * size_of::<mmsghdr>()) {
         return false;
@@ -98,7 +98,7 @@ pub unsafe fn passes(messages: *const mmsghdr, count: c_uint) -> bool {
 ///
 /// # Safety
 /// As `sendmsg`.
-pub unsafe fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+pub(crate) unsafe fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the caller's message.
     match unsafe { program::read_any(message) }.ok().flatten().as_ref() {
         // SAFETY: as above.
@@ -273,7 +273,7 @@ fn has_name(fd: RawFd) -> bool {
 ///
 /// # Safety
 /// As `recvmsg`.
-pub unsafe fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+pub(crate) unsafe fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     // SAFETY: passed on; the kernel has accepted the message where it gave something.
     unsafe {
         let got = real::recvmsg(fd, message, flags);
@@ -288,7 +288,7 @@ pub unsafe fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t 
 ///
 /// # Safety
 /// As `recvmmsg`.
-pub unsafe fn recvmmsg(
+pub(crate) unsafe fn recvmmsg(
     fd: c_int,
     messages: *mut mmsghdr,
     count: c_uint,

@@ -11,12 +11,17 @@ use libc::{c_short, pollfd, sigset_t};
 use std::time::Instant;
 
 /// Whether the kernel alone can answer.
-pub fn is_kernels(fds: &[pollfd]) -> bool {
+pub(crate) fn is_kernels(fds: &[pollfd]) -> bool {
     !fds.iter().any(|fd| matches!(table::get(fd.fd), Entry::Socket(_) | Entry::Set(_)))
 }
 
 /// `ppoll`. Fills in `revents` and returns how many are not zero.
-pub fn poll(lib: &mut Guard, fds: &mut [pollfd], deadline: Option<Instant>, mask: Option<sigset_t>) -> Result<usize> {
+pub(crate) fn poll(
+    lib: &mut Guard,
+    fds: &mut [pollfd],
+    deadline: Option<Instant>,
+    mask: Option<sigset_t>,
+) -> Result<usize> {
     let targets = targets_of(lib, fds)?;
     let kernel = kernel_part(lib, fds);
     share::give_up_unclaimed(lib);

@@ -60,7 +60,7 @@ static FAULTED: AtomicBool = AtomicBool::new(false);
 
 /// Whether one of the copies since the last time met a bad address. Under the library's lock, as they are.
 #[inline(always)]
-pub fn faulted() -> bool {
+pub(crate) fn faulted() -> bool {
     FAULTED.load(Relaxed) && forget()
 }
 
@@ -138,7 +138,7 @@ use small_in as small_out;
 /// # Safety
 /// `to` is valid for `len` bytes, and is none of the program's memory.
 #[inline(always)]
-pub unsafe fn copy_in(from: *const u8, to: *mut u8, len: usize) {
+pub(crate) unsafe fn copy_in(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: the caller's promise.
     unsafe { if len.wrapping_sub(4) <= SMALL - 4 { small_in(from, to, len) } else { any_in(from, to, len) } }
 }
@@ -162,7 +162,7 @@ unsafe fn any_in(from: *const u8, to: *mut u8, len: usize) {
 /// # Safety
 /// `from` is valid for `len` bytes, and is none of the program's memory. The program gave the other address.
 #[inline(always)]
-pub unsafe fn copy_out(from: *const u8, to: *mut u8, len: usize) {
+pub(crate) unsafe fn copy_out(from: *const u8, to: *mut u8, len: usize) {
     // SAFETY: the caller's promise.
     unsafe { if len.wrapping_sub(4) <= SMALL - 4 { small_out(from, to, len) } else { any_out(from, to, len) } }
 }
@@ -207,12 +207,12 @@ fn each_page<T>(at: *const T, len: usize, mut touch: impl FnMut(*mut u8) -> usiz
 
 /// Whether `len` bytes can be read.
 #[inline(always)]
-pub fn can_read<T>(at: *const T, len: usize) -> bool {
+pub(crate) fn can_read<T>(at: *const T, len: usize) -> bool {
     len == 0 || each_page(at, len, load) != 0
 }
 
 /// Whether `len` bytes can be written. They stay as they are, whoever else writes there.
-pub fn can_write<T>(at: *const T, len: usize) -> bool {
+pub(crate) fn can_write<T>(at: *const T, len: usize) -> bool {
     len == 0 || each_page(at, len, keep) != 0
 }
 
@@ -281,7 +281,7 @@ fn two_words<const FIRST: usize, const SECOND: usize>(at: *const u8) -> (usize, 
 
 /// A message's list of buffers and their count, which is 0 where the message's address is bad.
 #[inline(always)]
-pub fn list_of(message: *const libc::msghdr) -> (*const libc::iovec, usize) {
+pub(crate) fn list_of(message: *const libc::msghdr) -> (*const libc::iovec, usize) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::mem::offset_of;
@@ -299,7 +299,7 @@ pub fn list_of(message: *const libc::msghdr) -> (*const libc::iovec, usize) {
 
 /// The only buffer of a list, without bytes where the list's address is bad.
 #[inline(always)]
-pub fn piece_of(list: *const libc::iovec) -> libc::iovec {
+pub(crate) fn piece_of(list: *const libc::iovec) -> libc::iovec {
     #[cfg(target_arch = "x86_64")]
     {
         let (base, iov_len) = two_words::<0, { size_of::<usize>() }>(list.cast());
@@ -347,7 +347,7 @@ fn all(left: usize) -> Result<()> {
 ///
 /// # Safety
 /// All bytes are values of the type.
-pub unsafe fn read<T: Copy>(at: *const T) -> Result<T> {
+pub(crate) unsafe fn read<T: Copy>(at: *const T) -> Result<T> {
     let mut value = MaybeUninit::<T>::uninit();
     all(copy_bytes(at.cast(), value.as_mut_ptr().cast(), size_of::<T>()))?;
     // SAFETY: filled.
@@ -358,13 +358,13 @@ pub unsafe fn read<T: Copy>(at: *const T) -> Result<T> {
 ///
 /// # Safety
 /// As [`read`].
-pub unsafe fn read_any<T: Copy>(at: *const T) -> Result<Option<T>> {
+pub(crate) unsafe fn read_any<T: Copy>(at: *const T) -> Result<Option<T>> {
     // SAFETY: the caller's promise.
     if at.is_null() { Ok(None) } else { unsafe { read(at) }.map(Some) }
 }
 
 /// Bytes of the program's, into a place of the library's own.
-pub fn read_bytes(at: *const u8, into: &mut [u8]) -> Result<()> {
+pub(crate) fn read_bytes(at: *const u8, into: &mut [u8]) -> Result<()> {
     all(copy_bytes(at, into.as_mut_ptr(), into.len()))
 }
 
@@ -372,7 +372,7 @@ pub fn read_bytes(at: *const u8, into: &mut [u8]) -> Result<()> {
 ///
 /// # Safety
 /// The program gave this address for it.
-pub unsafe fn write<T: Copy>(at: *mut T, value: T) -> Result<()> {
+pub(crate) unsafe fn write<T: Copy>(at: *mut T, value: T) -> Result<()> {
     all(copy_bytes((&raw const value).cast(), at.cast(), size_of::<T>()))
 }
 
@@ -380,7 +380,7 @@ pub unsafe fn write<T: Copy>(at: *mut T, value: T) -> Result<()> {
 ///
 /// # Safety
 /// The program gave this address for as many.
-pub unsafe fn write_bytes(at: *mut u8, bytes: &[u8]) -> Result<()> {
+pub(crate) unsafe fn write_bytes(at: *mut u8, bytes: &[u8]) -> Result<()> {
     all(copy_bytes(bytes.as_ptr(), at, bytes.len()))
 }
 
@@ -389,7 +389,7 @@ pub unsafe fn write_bytes(at: *mut u8, bytes: &[u8]) -> Result<()> {
 /// # Safety
 /// The program gave this address for it.
 #[inline(always)]
-pub unsafe fn put_event(at: *mut libc::epoll_event, event: libc::epoll_event) -> bool {
+pub(crate) unsafe fn put_event(at: *mut libc::epoll_event, event: libc::epoll_event) -> bool {
     #[cfg(target_arch = "x86_64")]
     {
         let mut len = 1usize;

@@ -6,17 +6,17 @@ use crate::stream::{RX_FIN, SHUT_READ, SHUT_WRITE, SPLICED, Stream};
 use crate::wait;
 
 /// Something can be read or accepted.
-pub const IN: u32 = libc::EPOLLIN as u32 | libc::EPOLLRDNORM as u32;
+pub(crate) const IN: u32 = libc::EPOLLIN as u32 | libc::EPOLLRDNORM as u32;
 /// There is room to write.
-pub const OUT: u32 = libc::EPOLLOUT as u32 | libc::EPOLLWRNORM as u32;
+pub(crate) const OUT: u32 = libc::EPOLLOUT as u32 | libc::EPOLLWRNORM as u32;
 /// The peer will send nothing more.
-pub const RDHUP: u32 = libc::EPOLLRDHUP as u32;
+pub(crate) const RDHUP: u32 = libc::EPOLLRDHUP as u32;
 /// Both directions are over.
-pub const HUP: u32 = libc::EPOLLHUP as u32;
+pub(crate) const HUP: u32 = libc::EPOLLHUP as u32;
 /// An error is pending.
-pub const ERR: u32 = libc::EPOLLERR as u32;
+pub(crate) const ERR: u32 = libc::EPOLLERR as u32;
 /// All of them.
-pub const ALL: u32 = IN | OUT | RDHUP | HUP | ERR;
+pub(crate) const ALL: u32 = IN | OUT | RDHUP | HUP | ERR;
 
 /// What the socket is ready for now; what nobody wants to know need not be looked for.
 #[inline]
@@ -62,7 +62,7 @@ fn rest(stream: &Stream, wanted: u32) -> u32 {
 /// What the socket is ready for among `wanted` (errors and hang-ups are always wanted). Remembers that somebody
 /// waits for room where there is none.
 #[inline(never)]
-pub fn among(socket: &mut Socket, wanted: u32) -> u32 {
+pub(crate) fn among(socket: &mut Socket, wanted: u32) -> u32 {
     let ready = of(socket, wanted) & (wanted | ERR | HUP);
     if wanted & OUT != 0 && ready & OUT == 0 {
         if let Kind::Stream(stream) = &mut socket.kind {
@@ -74,7 +74,7 @@ pub fn among(socket: &mut Socket, wanted: u32) -> u32 {
 
 /// Tells the epoll sets and threads that wait for the socket that `bits` became true.
 #[inline(never)]
-pub fn notify(socket: &mut Socket, sets: &mut Slab<EpollSet>, bits: u32) {
+pub(crate) fn notify(socket: &mut Socket, sets: &mut Slab<EpollSet>, bits: u32) {
     for watcher in socket.watchers.as_slice() {
         epoll::became_ready(sets, *watcher, bits);
     }

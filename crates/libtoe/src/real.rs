@@ -23,7 +23,7 @@ fn resolve(cache: &AtomicPtr<c_void>, name: &'static str) -> *mut c_void {
 static COME_BACK: AtomicBool = AtomicBool::new(false);
 
 /// From now on, calls that would come back to this library go to the kernel directly.
-pub fn come_back() {
+pub(crate) fn come_back() {
     COME_BACK.store(true, Relaxed);
 }
 
@@ -36,7 +36,7 @@ fn comes_back(number: c_long, arguments: [usize; 6]) -> bool {
 
 /// Numbers of system calls; architectures without a call have a number that no system call has.
 mod number {
-    pub use libc::*;
+    pub(super) use libc::*;
     #[cfg(not(target_arch = "x86_64"))]
     pub const SYS_dup2: c_long = -1;
 }
@@ -104,7 +104,7 @@ macro_rules! next {
         /// # Safety
         /// As the function itself.
         #[inline]
-        pub unsafe fn $name($($arg: $type),*) -> $result {
+        pub(crate) unsafe fn $name($($arg: $type),*) -> $result {
             #[allow(unused, reason = "for functions that name a system call")]
             let arguments = || {
                 let given: &[usize] = &[$(Argument::number($arg)),*];
@@ -196,7 +196,7 @@ next! {
 /// # Safety
 /// As the system call.
 #[inline]
-pub unsafe fn system_call(number: c_long, arguments: [usize; 6]) -> c_long {
+pub(crate) unsafe fn system_call(number: c_long, arguments: [usize; 6]) -> c_long {
     // SAFETY: the caller's arguments.
     let result = unsafe { shm::system_call::raw(number, arguments) };
     if (-4095..0).contains(&result) {
@@ -210,7 +210,7 @@ pub unsafe fn system_call(number: c_long, arguments: [usize; 6]) -> c_long {
 ///
 /// # Safety
 /// As the function.
-pub unsafe fn getrlimit(resource: c_uint, old: *mut rlimit) -> c_int {
+pub(crate) unsafe fn getrlimit(resource: c_uint, old: *mut rlimit) -> c_int {
     let arguments = [0, resource as usize, 0, old.expose_provenance(), 0, 0];
     // SAFETY: the caller's pointer.
     unsafe { system_call(libc::SYS_prlimit64, arguments) as c_int }
@@ -220,7 +220,7 @@ pub unsafe fn getrlimit(resource: c_uint, old: *mut rlimit) -> c_int {
 ///
 /// # Safety
 /// As the function.
-pub unsafe fn setrlimit(resource: c_uint, new: *const rlimit) -> c_int {
+pub(crate) unsafe fn setrlimit(resource: c_uint, new: *const rlimit) -> c_int {
     let arguments = [0, resource as usize, new.expose_provenance(), 0, 0, 0];
     // SAFETY: the caller's pointer.
     unsafe { system_call(libc::SYS_prlimit64, arguments) as c_int }
@@ -230,7 +230,7 @@ pub unsafe fn setrlimit(resource: c_uint, new: *const rlimit) -> c_int {
 ///
 /// # Safety
 /// As the system call.
-pub unsafe fn ppoll_raw(fds: &mut [pollfd], timeout: *const timespec, mask: *const sigset_t) -> c_long {
+pub(crate) unsafe fn ppoll_raw(fds: &mut [pollfd], timeout: *const timespec, mask: *const sigset_t) -> c_long {
     let (at, timeout, mask) =
         (fds.as_mut_ptr().expose_provenance(), timeout.expose_provenance(), mask.expose_provenance());
     // SAFETY: the slice is valid for the call; eight bytes is the kernel's size of a signal set.
@@ -241,7 +241,7 @@ pub unsafe fn ppoll_raw(fds: &mut [pollfd], timeout: *const timespec, mask: *con
 ///
 /// # Safety
 /// As the system call.
-pub unsafe fn epoll_pwait_raw(
+pub(crate) unsafe fn epoll_pwait_raw(
     set: c_int,
     events: *mut epoll_event,
     most: usize,

@@ -16,14 +16,14 @@ use std::time::Instant;
 
 impl Lib {
     /// Looks whether the daemon's end of the attach socket is still there.
-    pub fn check_daemon(&mut self) {
+    pub(crate) fn check_daemon(&mut self) {
         if self.context().is_some_and(|context| context.daemon_is_gone()) {
             self.daemon_died();
         }
     }
 
     /// The daemon is gone: every connection is reset, every wait but those for listeners ends.
-    pub fn daemon_died(&mut self) {
+    pub(crate) fn daemon_died(&mut self) {
         if !matches!(self.link, Link::Attached(_)) {
             return;
         }
@@ -87,7 +87,7 @@ impl Lib {
 
     /// Without a daemon: looks for the next one where it is time to.
     #[cold]
-    pub fn look_for_daemon(&mut self) {
+    pub(crate) fn look_for_daemon(&mut self) {
         if let Link::Lost(lost) = &self.link {
             if lost.is_due(Instant::now()) {
                 self.come_back();
@@ -96,7 +96,7 @@ impl Lib {
     }
 
     /// Attaches to the next daemon, where one is there.
-    pub fn come_back(&mut self) {
+    pub(crate) fn come_back(&mut self) {
         if !matches!(self.link, Link::Lost(_)) {
             return;
         }
@@ -124,7 +124,7 @@ impl Lib {
     }
 
     /// The socket listens: the daemon gives a ticket with which it comes back, where the program lets us ask for one.
-    pub fn take_ticket(&mut self, key: Key) {
+    pub(crate) fn take_ticket(&mut self, key: Key) {
         let Some(Kind::Listener(listener)) = self.socket(key).map(|socket| &socket.kind) else { return };
         let binding = listener.bound.binding;
         if listener.ticket.is_some() || confine::is_confined() {

@@ -30,7 +30,7 @@ const MOST: usize = 64;
 const BATCHES: u32 = 1024;
 
 /// Where the hand is.
-pub struct Hand {
+pub(crate) struct Hand {
     at: usize,
     /// When the last round began; none is under way before the first.
     began: Option<Instant>,
@@ -44,7 +44,7 @@ pub struct Hand {
 
 impl Hand {
     /// Before the first round.
-    pub const fn new() -> Hand {
+    pub(crate) const fn new() -> Hand {
         Hand { at: 0, began: None, first: None, under_way: false, again: false, batches: 0 }
     }
 
@@ -58,7 +58,7 @@ impl Hand {
 impl Lib {
     /// Notices came. A busy process does its steps here.
     #[inline]
-    pub fn note_activity(&mut self) {
+    pub(crate) fn note_activity(&mut self) {
         self.hand.again = true;
         self.hand.batches = self.hand.batches.wrapping_add(1);
         if self.hand.batches % BATCHES == 0 {
@@ -67,7 +67,7 @@ impl Lib {
     }
 
     /// A step of the hand, where it is time for one. Says when the next one is due: the longest that a thread may sleep.
-    pub fn rest_some(&mut self) -> Option<Duration> {
+    pub(crate) fn rest_some(&mut self) -> Option<Duration> {
         let Lib { link: Link::Attached(context), sockets, hand, .. } = self else { return None };
         if !hand.under_way {
             if !hand.again {
@@ -104,7 +104,7 @@ impl Lib {
     }
 
     /// The daemon has answered.
-    pub fn rested(&mut self, slot: Slot, done: bool) {
+    pub(crate) fn rested(&mut self, slot: Slot, done: bool) {
         let Lib { link: Link::Attached(context), sockets, .. } = self else { return };
         let Some(index) = context.socket_of(slot) else { return };
         let Some(socket) = sockets.get_mut(index) else { return };
@@ -123,7 +123,7 @@ impl Lib {
 
 /// What a connection's buffers were when the hand came by.
 #[derive(Default)]
-pub struct State {
+pub(crate) struct State {
     /// Positions (written, read) at the last look.
     seen: (u32, u32),
     /// Positions when the buffers were given back, or never used.
@@ -218,7 +218,7 @@ fn give_back(context: &mut Context, stream: &mut Stream, now: (u32, u32)) -> Fou
 
 /// Waits until the daemon has answered for a connection that is wanted again: microseconds.
 #[cold]
-pub fn wake(lib: &mut Guard, key: Key) -> Result<()> {
+pub(crate) fn wake(lib: &mut Guard, key: Key) -> Result<()> {
     let wait = Wait { signals: Signals::Keep, ..Wait::forever() };
     wait::until(lib, wait, |lib, _| match lib.context() {
         None => Some(()),

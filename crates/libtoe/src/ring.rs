@@ -5,7 +5,7 @@ use context::Slot;
 
 /// A ring of payload bytes in a region: a stream's buffer, or the small ring in which the stream begins (docs/MEMORY.md).
 #[derive(Clone, Copy)]
-pub struct Ring {
+pub(crate) struct Ring {
     base: *mut u8,
     /// Bytes that it holds, a power of two, less one.
     mask: u32,
@@ -21,7 +21,7 @@ pub struct Ring {
 
 /// One direction of a connection.
 #[derive(Clone, Copy)]
-pub enum Way {
+pub(crate) enum Way {
     /// What is received.
     In,
     /// What is sent.
@@ -30,7 +30,7 @@ pub enum Way {
 
 impl Ring {
     /// The ring of a slot's stream: the buffer where it has `grown`, or where there are no small rings.
-    pub fn new(home: &Home, slot: Slot, way: Way, grown: bool) -> Ring {
+    pub(crate) fn new(home: &Home, slot: Slot, way: Way, grown: bool) -> Ring {
         let (g, index) = (&home.geometry, slot.index);
         let (full_at, full, small_at) = match way {
             Way::In => (g.rx_at(index), g.rx_len(index), g.small_at(index)),
@@ -52,24 +52,24 @@ impl Ring {
 
     /// Bytes that it holds.
     #[inline(always)]
-    pub fn size(&self) -> u32 {
+    pub(crate) fn size(&self) -> u32 {
         self.mask + 1
     }
 
     /// Bytes that should be under way in it at most.
     #[inline(always)]
-    pub fn most(&self) -> u32 {
+    pub(crate) fn most(&self) -> u32 {
         self.size() >> self.ease
     }
 
     /// It is a small one.
-    pub fn is_small(&self) -> bool {
+    pub(crate) fn is_small(&self) -> bool {
         self.size() < self.full
     }
 
     /// The stream position of a place within, given that all positions that may lie there follow `from`, by less than the
     /// ring's size.
-    pub fn position(&self, place: *const u8, from: u32) -> Option<(u32, u32)> {
+    pub(crate) fn position(&self, place: *const u8, from: u32) -> Option<(u32, u32)> {
         let at = (place as usize).wrapping_sub(self.base as usize);
         let inside = at <= self.mask as usize;
         inside.then(|| {
@@ -78,7 +78,7 @@ impl Ring {
     }
 
     /// Takes `len` bytes from stream position `pos` on over from another ring.
-    pub fn take_over(&self, other: &Ring, pos: u32, len: u32) {
+    pub(crate) fn take_over(&self, other: &Ring, pos: u32, len: u32) {
         let [(first, first_len), (second, second_len)] = other.pieces(pos, len);
         // SAFETY: a piece of the other ring is valid for its length, and rings do not overlap.
         unsafe {
@@ -95,7 +95,7 @@ impl Ring {
 
     /// The at most two pieces of memory that hold `len` bytes from stream position `pos`.
     #[inline]
-    pub fn pieces(&self, pos: u32, len: u32) -> [(*mut u8, usize); 2] {
+    pub(crate) fn pieces(&self, pos: u32, len: u32) -> [(*mut u8, usize); 2] {
         let at = self.offset(pos);
         let first = len.min(self.size() - at);
         // SAFETY: `at` is below the size of the mapped ring.
@@ -113,7 +113,7 @@ impl Ring {
 
     /// Asks for two lines of the cache, from stream position `pos` on: a message of less than a line mostly lies in two.
     #[inline(always)]
-    pub fn prefetch(&self, pos: u32) {
+    pub(crate) fn prefetch(&self, pos: u32) {
         let at = self.base.wrapping_add(self.offset(pos) as usize);
         shm::prefetch_line(at);
         shm::prefetch_line(at.wrapping_add(shm::CACHE_LINE));
@@ -121,7 +121,7 @@ impl Ring {
 
     /// The same for whoever is to write there.
     #[inline(always)]
-    pub fn prefetch_to_write(&self, pos: u32) {
+    pub(crate) fn prefetch_to_write(&self, pos: u32) {
         shm::prefetch_two_to_write(self.base.wrapping_add(self.offset(pos) as usize));
     }
 
@@ -131,7 +131,7 @@ impl Ring {
     /// # Safety
     /// The ring has as many. The program gave the address.
     #[inline(always)]
-    pub unsafe fn copy_in(&self, pos: u32, from: *const u8, len: u32) {
+    pub(crate) unsafe fn copy_in(&self, pos: u32, from: *const u8, len: u32) {
         match self.in_one_piece(pos, len) {
             // SAFETY: the piece lies in the ring; a program's buffer never overlaps it.
             (at, true) => unsafe { program::copy_in(from, at, len as usize) },
@@ -160,7 +160,7 @@ impl Ring {
     /// # Safety
     /// As [`Ring::copy_in`].
     #[inline(always)]
-    pub unsafe fn copy_out(&self, pos: u32, to: *mut u8, len: u32) {
+    pub(crate) unsafe fn copy_out(&self, pos: u32, to: *mut u8, len: u32) {
         match self.in_one_piece(pos, len) {
             // SAFETY: as in `copy_in`.
             (at, true) => unsafe { program::copy_out(at, to, len as usize) },

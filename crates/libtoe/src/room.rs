@@ -24,7 +24,7 @@ fn limit() -> rlimit {
 }
 
 /// A region of so many bytes is about to be mapped. Where the limit cannot be raised, the mapping may fail.
-pub fn before_mapping(bytes: usize) {
+pub(crate) fn before_mapping(bytes: usize) {
     let (now, bytes) = (limit(), bytes as u64);
     if now.rlim_cur == libc::RLIM_INFINITY {
         return;
@@ -38,17 +38,17 @@ pub fn before_mapping(bytes: usize) {
 }
 
 /// A region was mapped.
-pub fn mapped(bytes: usize) {
+pub(crate) fn mapped(bytes: usize) {
     MAPPED.fetch_add(bytes as u64, Relaxed);
 }
 
 /// It is not any more.
-pub fn unmapped(bytes: usize) {
+pub(crate) fn unmapped(bytes: usize) {
     MAPPED.fetch_sub(bytes as u64, Relaxed);
 }
 
 /// What a mapping of so many bytes that failed has to do with the limit: the end of a sentence, or nothing.
-pub fn explain(bytes: u64) -> String {
+pub(crate) fn explain(bytes: u64) -> String {
     match limit().rlim_cur {
         libc::RLIM_INFINITY => String::new(),
         most => format!(
@@ -59,7 +59,7 @@ pub fn explain(bytes: u64) -> String {
 }
 
 /// The program sets the limit of its own address space.
-pub fn set(wanted: &rlimit) -> libc::c_int {
+pub(crate) fn set(wanted: &rlimit) -> libc::c_int {
     let mapped = MAPPED.load(Relaxed);
     let above =
         |figure: u64, more: u64| if figure == libc::RLIM_INFINITY { figure } else { figure.saturating_add(more) };
@@ -81,7 +81,7 @@ pub fn set(wanted: &rlimit) -> libc::c_int {
 }
 
 /// The limit as the program set it.
-pub fn get(found: &mut rlimit) {
+pub(crate) fn get(found: &mut rlimit) {
     if found.rlim_cur != libc::RLIM_INFINITY {
         found.rlim_cur = found.rlim_cur.saturating_sub(RAISED.load(Relaxed));
     }

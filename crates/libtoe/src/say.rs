@@ -8,7 +8,7 @@ static SAID: AtomicU32 = AtomicU32::new(0);
 
 /// What a sentence is about.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Topic {
+pub(crate) enum Topic {
     /// A socket was to be passed to a process that does not run on OpenTOE.
     PassedOutside,
     /// A connection was to be passed to a process of another user.
@@ -50,7 +50,7 @@ impl Topic {
 
 /// Says what a topic has to say, where that was not done before.
 #[cold]
-pub fn once(topic: Topic) {
+pub(crate) fn once(topic: Topic) {
     let bit = 1 << topic as u32;
     if SAID.fetch_or(bit, Relaxed) & bit != 0 {
         return;
@@ -60,7 +60,7 @@ pub fn once(topic: Topic) {
 
 /// Says something each time.
 #[cold]
-pub fn line(sentence: &str) {
+pub(crate) fn line(sentence: &str) {
     let line = format!("libtoe: {sentence}\n");
     // SAFETY: writes a local buffer. What cannot be written is lost.
     unsafe { real::write(2, line.as_ptr().cast(), line.len()) };

@@ -22,7 +22,7 @@ use std::sync::atomic::fence;
 /// Makes sure that the connection's notices come here and that the daemon hears its bumps. Costs a look where the
 /// connection is not shared.
 #[inline]
-pub fn claim(lib: &mut Guard, key: Key) -> Result<()> {
+pub(crate) fn claim(lib: &mut Guard, key: Key) -> Result<()> {
     if matches!(&lib.need_socket(key)?.kind, Kind::Stream(stream) if stream.rest.asked) {
         rest::wake(lib, key)?;
     }
@@ -34,7 +34,7 @@ pub fn claim(lib: &mut Guard, key: Key) -> Result<()> {
 }
 
 /// Before a wait goes to sleep: its connections' notices come here.
-pub fn claim_all(lib: &mut Guard, targets: &[Target]) -> Result<()> {
+pub(crate) fn claim_all(lib: &mut Guard, targets: &[Target]) -> Result<()> {
     for target in targets {
         match target {
             Target::Socket(key) if lib.is_shared(*target) => claim(lib, *key)?,
@@ -46,7 +46,7 @@ pub fn claim_all(lib: &mut Guard, targets: &[Target]) -> Result<()> {
 
 /// After positions were told: tells them again where another process took the connection over meanwhile.
 #[inline]
-pub fn confirm(lib: &mut Guard, key: Key) {
+pub(crate) fn confirm(lib: &mut Guard, key: Key) {
     if matches!(lib.socket(key).map(|socket| &socket.kind), Some(Kind::Stream(stream)) if stream.shared) {
         fence(SeqCst);
         // What it finds wrong with the connection, the next call says.
@@ -105,7 +105,7 @@ impl Lib {
 /// Gives up shares of connections that were closed here without ever having been claimed: the contract knows a
 /// connection only by a name of this context. Done in calls that may wait, so that a child that is about to exec
 /// does not pay for each inherited connection.
-pub fn give_up_unclaimed(lib: &mut Guard) {
+pub(crate) fn give_up_unclaimed(lib: &mut Guard) {
     while let Some(stream) = lib.context().and_then(|context| context.unclaimed.pop()) {
         let (context, slot) = stream.claim_by;
         let reply = context_side::ask(lib, |tag| Request::Claim { tag, context, slot });

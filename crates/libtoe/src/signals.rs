@@ -10,7 +10,7 @@ use libc::{c_int, sigset_t};
 
 /// What to do about a signal whose handler ran while the thread slept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Signals {
+pub(crate) enum Signals {
     /// Go on waiting.
     Keep,
     /// Go on if all handlers were installed with `SA_RESTART`, otherwise `EINTR`: read, write, accept, connect.
@@ -20,14 +20,14 @@ pub enum Signals {
 }
 
 /// Signals blocked for the time of a wait; what was before comes back at its end.
-pub struct BlockedSignals {
+pub(crate) struct BlockedSignals {
     before: sigset_t,
     outside: sigset_t,
 }
 
 impl BlockedSignals {
     /// Blocks all signals. While the thread sleeps, `mask` is in force, or what was before.
-    pub fn new(mask: Option<sigset_t>) -> BlockedSignals {
+    pub(crate) fn new(mask: Option<sigset_t>) -> BlockedSignals {
         // SAFETY: the sets are local; pthread_sigmask does not fail with a valid operation.
         let before = unsafe {
             let mut all: sigset_t = std::mem::zeroed();
@@ -47,13 +47,13 @@ impl BlockedSignals {
     }
 
     /// The mask in force while the thread sleeps.
-    pub fn outside(&self) -> *const sigset_t {
+    pub(crate) fn outside(&self) -> *const sigset_t {
         &self.outside
     }
 
     /// Whether a call goes on after a handler ran. Which one ran is not known, so a call is restarted only if every
     /// handler that could have run asks for it.
-    pub fn goes_on(&self, signals: Signals) -> bool {
+    pub(crate) fn goes_on(&self, signals: Signals) -> bool {
         match signals {
             Signals::Keep => true,
             Signals::Interrupt => false,

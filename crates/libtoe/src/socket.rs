@@ -4,7 +4,7 @@ use crate::context_side::{self, Context};
 use crate::epoll::{self, Watcher, kernel_half};
 use crate::errno::Result;
 use crate::few::Few;
-pub use crate::listener::{Bound, Listener, Pending};
+pub(crate) use crate::listener::{Bound, Listener, Pending};
 use crate::lock::Guard;
 use crate::log::Log;
 use crate::options::Options;
@@ -21,7 +21,7 @@ use std::os::fd::RawFd;
 /// A stream socket. Behind its descriptor is a kernel socket that stays idle (or serves as the kernel's half of a
 /// listener), the [stand-in](crate::stand_in) of the process or one of its own; to fall back to the kernel is to forget
 /// that it is ours.
-pub struct Socket {
+pub(crate) struct Socket {
     /// Never given twice in a process.
     pub id: u64,
     /// Descriptors that refer to it.
@@ -55,7 +55,7 @@ pub struct Socket {
 }
 
 /// Local addresses that a socket once had.
-pub struct Past {
+pub(crate) struct Past {
     /// That of an attempt that failed or a listener that was shut down: what `getsockname` goes on to say.
     last_local: Endpoint,
     /// The address that the program asked `bind` for: it stays where the port goes.
@@ -63,7 +63,7 @@ pub struct Past {
 }
 
 /// What a socket is.
-pub enum Kind {
+pub(crate) enum Kind {
     /// Neither bound nor connected: it may become the kernel's or OpenTOE's.
     Fresh,
     /// Bound to an address of the host.
@@ -80,14 +80,14 @@ pub enum Kind {
 
 impl Kind {
     /// Bound to an address of the host.
-    pub fn bound(bound: Bound) -> Kind {
+    pub(crate) fn bound(bound: Bound) -> Kind {
         Kind::Bound(Box::new(bound))
     }
 }
 
 /// An attempt to connect.
 #[derive(Debug, Clone, Copy)]
-pub struct Attempt {
+pub(crate) struct Attempt {
     /// Of the request.
     pub tag: u32,
     /// The peer.
@@ -100,7 +100,7 @@ pub struct Attempt {
 
 impl Socket {
     /// A socket that was just made.
-    pub fn fresh(id: u64, fd: RawFd, is_v6: bool, nonblocking: bool) -> Socket {
+    pub(crate) fn fresh(id: u64, fd: RawFd, is_v6: bool, nonblocking: bool) -> Socket {
         Socket {
             id,
             descriptors: 1,
@@ -121,17 +121,17 @@ impl Socket {
     }
 
     /// The local address of an attempt that failed or a listener that was shut down: what `getsockname` goes on to say.
-    pub fn last_local(&self) -> Endpoint {
+    pub(crate) fn last_local(&self) -> Endpoint {
         self.past.as_ref().map_or(ANY, |past| past.last_local)
     }
 
     /// The address that the program asked `bind` for: it stays where the port goes.
-    pub fn asked_ip(&self) -> IpAddress {
+    pub(crate) fn asked_ip(&self) -> IpAddress {
         self.past.as_ref().map_or(ANY.ip, |past| past.asked_ip)
     }
 
     /// Sets [`Socket::last_local`].
-    pub fn set_last_local(&mut self, local: Endpoint) {
+    pub(crate) fn set_last_local(&mut self, local: Endpoint) {
         if local != self.last_local() {
             self.past().last_local = local;
         }
@@ -148,7 +148,7 @@ impl Socket {
     }
 
     /// The open connection; the error of calls on a socket that has none.
-    pub fn stream(&mut self) -> Result<&mut Stream> {
+    pub(crate) fn stream(&mut self) -> Result<&mut Stream> {
         match &mut self.kind {
             Kind::Stream(stream) => Ok(stream),
             _ => Err(libc::ENOTCONN),
@@ -156,7 +156,7 @@ impl Socket {
     }
 
     /// Another process may have it as well from now on.
-    pub fn share(&mut self) {
+    pub(crate) fn share(&mut self) {
         match &mut self.kind {
             Kind::Stream(stream) => stream.shared = true,
             Kind::Listener(listener) => listener.shared = true,
@@ -165,22 +165,22 @@ impl Socket {
     }
 
     /// It is connected.
-    pub fn is_stream(&self) -> bool {
+    pub(crate) fn is_stream(&self) -> bool {
         matches!(self.kind, Kind::Stream(_))
     }
 
     /// It is a listener, and the kernel's half listens as well.
-    pub fn listens_in_kernel(&self) -> bool {
+    pub(crate) fn listens_in_kernel(&self) -> bool {
         self.kernel_half && matches!(self.kind, Kind::Listener(_))
     }
 
     /// An attempt to connect failed and no `connect` has said so yet: until then Linux shows an ended stream.
-    pub fn attempt_failed(&self) -> bool {
+    pub(crate) fn attempt_failed(&self) -> bool {
         self.outcome_owed && matches!(self.kind, Kind::Fresh | Kind::Bound(_))
     }
 
     /// Takes the pending error.
-    pub fn take_error(&mut self) -> c_int {
+    pub(crate) fn take_error(&mut self) -> c_int {
         std::mem::take(&mut self.error)
     }
 
@@ -196,11 +196,11 @@ impl Socket {
 }
 
 /// The unspecified endpoint.
-pub const ANY: Endpoint = Endpoint::v4(Ipv4Addr::UNSPECIFIED, 0);
+pub(crate) const ANY: Endpoint = Endpoint::v4(Ipv4Addr::UNSPECIFIED, 0);
 
 impl Lib {
     /// Tells the daemon what a socket is, for `opentoe why`. Not worth waiting for: a full ring loses it.
-    pub fn label(&mut self, key: Key, reason: Unaccelerated) {
+    pub(crate) fn label(&mut self, key: Key, reason: Unaccelerated) {
         let Some(request) = self.socket(key).map(|socket| socket.label(reason)) else { return };
         if let Some(context) = self.context() {
             context.tell(request);
@@ -208,7 +208,7 @@ impl Lib {
     }
 
     /// The same for an accepted connection, where it also says that the program has it: must not be lost.
-    pub fn label_accepted(&mut self, key: Key) {
+    pub(crate) fn label_accepted(&mut self, key: Key) {
         let Some(request) = self.socket(key).map(|socket| socket.label(Unaccelerated::No)) else { return };
         if let Some(context) = self.context() {
             context.tell_surely(request);
@@ -216,7 +216,7 @@ impl Lib {
     }
 
     /// The socket becomes the kernel's: the library forgets it, and epoll sets watch the descriptor itself.
-    pub fn leave_to_kernel(&mut self, key: Key, reason: Unaccelerated) -> Result<()> {
+    pub(crate) fn leave_to_kernel(&mut self, key: Key, reason: Unaccelerated) -> Result<()> {
         self.own_kernel_socket(key)?;
         self.label(key, reason);
         self.descriptors(key.index).into_iter().for_each(table::clear);
@@ -226,7 +226,7 @@ impl Lib {
     }
 
     /// All descriptors that refer to a socket. Most have one, and then the table need not be gone through.
-    pub fn descriptors(&self, index: usize) -> Vec<RawFd> {
+    pub(crate) fn descriptors(&self, index: usize) -> Vec<RawFd> {
         let Some(socket) = self.sockets.get(index) else { return Vec::new() };
         if socket.descriptors == 1 {
             return vec![socket.fd];
@@ -236,7 +236,7 @@ impl Lib {
     }
 
     /// One descriptor of the socket is gone; with the last one the socket is closed.
-    pub fn drop_descriptor(&mut self, index: usize) {
+    pub(crate) fn drop_descriptor(&mut self, index: usize) {
         let Some(socket) = self.sockets.get_mut(index) else { return };
         socket.descriptors -= 1;
         if socket.descriptors > 0 {
@@ -272,7 +272,7 @@ impl Lib {
     }
 
     /// Takes in a connection that a listener got.
-    pub fn accept_reply(&mut self, binding: u32, pending: Pending) {
+    pub(crate) fn accept_reply(&mut self, binding: u32, pending: Pending) {
         let Link::Attached(context) = &mut self.link else { return };
         let key = context.listeners.get(&binding).copied();
         let socket = key.and_then(|key| self.sockets.get_mut(key.index).filter(|socket| socket.id == key.id));
@@ -288,14 +288,14 @@ impl Lib {
     }
 
     /// A connection that was taken from a listener's queue could not be accepted now: it is the first again.
-    pub fn put_back(&mut self, key: Key, pending: Pending) {
+    pub(crate) fn put_back(&mut self, key: Key, pending: Pending) {
         if let Some(Kind::Listener(listener)) = self.socket(key).map(|socket| &mut socket.kind) {
             listener.queue.push_front(pending);
         }
     }
 
     /// A connection that waits to be accepted has ended.
-    pub fn fail_waiting(&mut self, slot: Slot, errno: c_int) {
+    pub(crate) fn fail_waiting(&mut self, slot: Slot, errno: c_int) {
         let Link::Attached(context) = &self.link else { return };
         for key in context.listeners.values() {
             let Some(socket) = self.sockets.get_mut(key.index) else { continue };
@@ -306,7 +306,7 @@ impl Lib {
     }
 
     /// Lets connections come to a listener in which the program shows interest.
-    pub fn show_interest(&mut self, key: Key) {
+    pub(crate) fn show_interest(&mut self, key: Key) {
         let Link::Attached(context) = &mut self.link else { return };
         let Some(socket) = self.sockets.get_mut(key.index) else { return };
         if let Kind::Listener(listener) = &mut socket.kind {
@@ -321,7 +321,7 @@ impl Lib {
     }
 
     /// The first connection that waits is this process's, where one waits that was not taken back.
-    pub fn takes_first(&mut self, key: Key) -> bool {
+    pub(crate) fn takes_first(&mut self, key: Key) -> bool {
         let Link::Attached(context) = &self.link else { return false };
         let Some(socket) = self.sockets.get_mut(key.index) else { return false };
         let Kind::Listener(listener) = &mut socket.kind else { return false };
@@ -337,7 +337,7 @@ impl Lib {
     }
 
     /// Makes the socket the open connection of `slot`.
-    pub fn open_stream(&mut self, key: Key, slot: Slot, local: Endpoint, remote: Endpoint, mss: u16) {
+    pub(crate) fn open_stream(&mut self, key: Key, slot: Slot, local: Endpoint, remote: Endpoint, mss: u16) {
         let Link::Attached(context) = &mut self.link else { return };
         let Some(socket) = self.sockets.get_mut(key.index) else { return };
         let stream = Stream::open(&context.home, slot, FourTuple::new(local, remote), mss);
@@ -350,7 +350,7 @@ impl Lib {
 }
 
 /// The program accepts: where nothing waits here, one comes that waits for another process.
-pub fn look_elsewhere(lib: &mut Guard, key: Key) {
+pub(crate) fn look_elsewhere(lib: &mut Guard, key: Key) {
     let Some(Kind::Listener(listener)) = lib.socket(key).map(|socket| &socket.kind) else { return };
     if !listener.shared {
         return;
@@ -368,14 +368,14 @@ pub fn look_elsewhere(lib: &mut Guard, key: Key) {
 
 impl Context {
     /// Sends a request that must not be lost, in a call that cannot wait: the ring is emptied by the daemon soon.
-    pub fn tell_surely(&mut self, request: Request) {
+    pub(crate) fn tell_surely(&mut self, request: Request) {
         while !self.tell(request) && !self.daemon_is_gone() {
             crate::wait::yield_now();
         }
     }
 
     /// Gives up this process's share of a connection.
-    pub fn close_stream(&mut self, stream: Box<Stream>, abort: bool) {
+    pub(crate) fn close_stream(&mut self, stream: Box<Stream>, abort: bool) {
         if stream.gone {
             return;
         }
@@ -391,7 +391,7 @@ impl Context {
 }
 
 /// `bind`.
-pub fn bind(lib: &mut Guard, key: Key, local: Endpoint) -> Result<()> {
+pub(crate) fn bind(lib: &mut Guard, key: Key, local: Endpoint) -> Result<()> {
     let socket = lib.need_socket(key)?;
     if !matches!(socket.kind, Kind::Fresh) {
         return Err(libc::EINVAL);
@@ -417,7 +417,7 @@ pub fn bind(lib: &mut Guard, key: Key, local: Endpoint) -> Result<()> {
 }
 
 /// `listen`. A socket that was not bound gets a port of the host's choice (RFC 6056).
-pub fn listen(lib: &mut Guard, key: Key, backlog: u32) -> Result<()> {
+pub(crate) fn listen(lib: &mut Guard, key: Key, backlog: u32) -> Result<()> {
     let socket = lib.need_socket(key)?;
     if socket.outcome_owed {
         return Err(libc::EINVAL);
@@ -449,7 +449,7 @@ pub fn listen(lib: &mut Guard, key: Key, backlog: u32) -> Result<()> {
 }
 
 /// `shutdown`.
-pub fn shutdown(lib: &mut Guard, key: Key, how: c_int) -> Result<()> {
+pub(crate) fn shutdown(lib: &mut Guard, key: Key, how: c_int) -> Result<()> {
     crate::share::claim(lib, key)?;
     let Lib { link, sockets, sets, .. } = &mut **lib;
     let socket = sockets.get_mut(key.index).ok_or(libc::EBADF)?;
@@ -511,7 +511,7 @@ fn stop_listening(lib: &mut Guard, key: Key) -> Result<()> {
 
 impl Lib {
     /// The kernel's half of a listener began to listen: epoll sets that have the listener watch it as well.
-    pub fn watch_kernel_half(&mut self, key: Key, fd: RawFd) {
+    pub(crate) fn watch_kernel_half(&mut self, key: Key, fd: RawFd) {
         let watchers = self.socket(key).map(|socket| socket.watchers.clone()).unwrap_or_default();
         watchers.as_slice().iter().for_each(|watcher| kernel_half::watch(&mut self.sets, *watcher, fd));
     }
@@ -519,7 +519,7 @@ impl Lib {
 
 impl Context {
     /// Whether the host has a route to the peer, or is the peer.
-    pub fn reaches(&self, remote: Endpoint) -> bool {
+    pub(crate) fn reaches(&self, remote: Endpoint) -> bool {
         let welcome = &self.welcome;
         welcome.addresses.contains(&remote.ip) || welcome.routes.iter().any(|route| route.contains(remote.ip))
     }

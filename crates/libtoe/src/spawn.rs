@@ -44,7 +44,7 @@ fn process() -> pid_t {
 }
 
 /// This thread is about to make such a child.
-pub fn begin() {
+pub(crate) fn begin() {
     // Other processes get the descriptors, as with a fork.
     if let Ok(mut lib) = lock::lock() {
         lib.own_kernel_sockets();
@@ -54,7 +54,7 @@ pub fn begin() {
 }
 
 /// Whether it is the child that runs.
-pub fn in_child() -> bool {
+pub(crate) fn in_child() -> bool {
     let parent = PARENT.get();
     if parent == 0 {
         return false;
@@ -82,7 +82,7 @@ fn note(fd: RawFd, entry: Entry) {
 ///
 /// # Safety
 /// The child's arguments.
-pub unsafe fn call(number: c_long, arguments: [usize; 6]) -> Option<c_long> {
+pub(crate) unsafe fn call(number: c_long, arguments: [usize; 6]) -> Option<c_long> {
     let [a, b, ..] = arguments;
     // SAFETY: the child's arguments, passed on.
     let kernel = || unsafe { real::system_call(number, arguments) };

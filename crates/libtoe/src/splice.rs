@@ -33,7 +33,7 @@ struct Pair {
 }
 
 /// `toe_splice`.
-pub fn splice(lib: &mut Guard, keys: [Key; 2]) -> Result<()> {
+pub(crate) fn splice(lib: &mut Guard, keys: [Key; 2]) -> Result<()> {
     if keys[0].index == keys[1].index {
         return Err(libc::EINVAL);
     }
@@ -155,7 +155,7 @@ impl Lib {
     }
 
     /// A spliced connection has ended as connections do: the program reads end of file.
-    pub fn splice_over(&mut self, slot: Slot) {
+    pub(crate) fn splice_over(&mut self, slot: Slot) {
         let Some(index) = self.context().and_then(|context| context.socket_of(slot)) else { return };
         let Some(socket) = self.sockets.get_mut(index) else { return };
         if let Kind::Stream(stream) = &mut socket.kind {

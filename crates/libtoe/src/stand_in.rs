@@ -12,18 +12,18 @@ use libc::{c_int, c_ulong};
 use std::os::fd::RawFd;
 
 /// The stand-ins of a process, made when first needed.
-pub struct StandIns {
+pub(crate) struct StandIns {
     v4: Option<OwnFd>,
     v6: Option<OwnFd>,
 }
 
 impl StandIns {
-    pub const fn new() -> StandIns {
+    pub(crate) const fn new() -> StandIns {
         StandIns { v4: None, v6: None }
     }
 
     /// A fresh descriptor, the lowest that is free, that refers to the stand-in. Of `flags`, `SOCK_CLOEXEC` counts.
-    pub fn descriptor(&mut self, is_v6: bool, flags: c_int) -> Result<RawFd> {
+    pub(crate) fn descriptor(&mut self, is_v6: bool, flags: c_int) -> Result<RawFd> {
         let place = if is_v6 { &mut self.v6 } else { &mut self.v4 };
         let stand_in = match place {
             Some(there) => there.fd(),
@@ -45,7 +45,7 @@ fn kernel_socket(is_v6: bool, flags: c_int) -> Result<RawFd> {
 impl Lib {
     /// Gives a socket that has only the stand-in a kernel socket of its own, with everything that was set, behind all
     /// of its descriptors.
-    pub fn own_kernel_socket(&mut self, key: Key) -> Result<()> {
+    pub(crate) fn own_kernel_socket(&mut self, key: Key) -> Result<()> {
         let socket = self.need_socket(key)?;
         if !socket.stands_in {
             return Ok(());
@@ -61,7 +61,7 @@ impl Lib {
     }
 
     /// Before other processes get the descriptors: what is not connected yet must be the same socket to all of them.
-    pub fn own_kernel_sockets(&mut self) {
+    pub(crate) fn own_kernel_sockets(&mut self) {
         for index in self.sockets.indices() {
             let Some(socket) = self.sockets.get(index).filter(|socket| !socket.is_stream()) else { continue };
             let key = Key { index, id: socket.id };
@@ -72,7 +72,7 @@ impl Lib {
 }
 
 /// Makes `fd` refer to another kernel socket; its close-on-exec flag stays.
-pub fn replace(kernel_socket: RawFd, fd: RawFd) {
+pub(crate) fn replace(kernel_socket: RawFd, fd: RawFd) {
     // SAFETY: plain calls on descriptors that are ours.
     unsafe {
         let flags = real::fcntl(fd, libc::F_GETFD, 0);
@@ -86,7 +86,7 @@ const LARGE_FILE: c_int = 0o100_000;
 
 /// Flags of `F_SETFL` with which a stand-in may go on: what a socket has anyway, and `O_NONBLOCK`, which is the
 /// library's business.
-pub fn may_have(flags: c_ulong) -> bool {
+pub(crate) fn may_have(flags: c_ulong) -> bool {
     let harmless = (libc::O_NONBLOCK | libc::O_ACCMODE | LARGE_FILE) as c_ulong;
     flags & !harmless == 0
 }

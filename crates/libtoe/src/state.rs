@@ -16,7 +16,7 @@ use context::IpAddress;
 use std::os::fd::RawFd;
 
 /// The process's tie to the daemon.
-pub enum Link {
+pub(crate) enum Link {
     /// No stream socket was made yet.
     Detached,
     /// Attached.
@@ -28,7 +28,7 @@ pub enum Link {
 }
 
 /// The library's state.
-pub struct Lib {
+pub(crate) struct Lib {
     /// The tie to the daemon.
     pub link: Link,
     /// Sockets that are ours or may become so.
@@ -55,7 +55,7 @@ pub struct Lib {
 
 /// A sleeper announced on the bell of one context.
 #[derive(Clone, Copy)]
-pub struct Announced {
+pub(crate) struct Announced {
     /// Which of [`Lib::contexts`].
     context: u32,
 }
@@ -66,7 +66,7 @@ unsafe impl Send for Lib {}
 
 /// Names a socket or set across a time without the lock: index and identity.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Key {
+pub(crate) struct Key {
     /// Index into its slab.
     pub index: usize,
     /// Never given twice in a process.
@@ -75,7 +75,7 @@ pub struct Key {
 
 impl Lib {
     /// Nothing yet.
-    pub const fn new() -> Lib {
+    pub(crate) const fn new() -> Lib {
         Lib {
             link: Link::Detached,
             sockets: Slab::new(),
@@ -92,13 +92,13 @@ impl Lib {
     }
 
     /// A fresh identity.
-    pub fn fresh_id(&mut self) -> u64 {
+    pub(crate) fn fresh_id(&mut self) -> u64 {
         self.last_id += 1;
         self.last_id
     }
 
     /// The process has a context from now on.
-    pub fn attached(&mut self, mut context: Context) {
+    pub(crate) fn attached(&mut self, mut context: Context) {
         self.contexts += 1;
         context.number = self.contexts;
         self.link = Link::Attached(Box::new(context));
@@ -106,14 +106,14 @@ impl Lib {
 
     /// Announces a sleeper on the context's bell: the daemon rings it from now on. Look for news once more before sleeping.
     /// Nothing without a context.
-    pub fn announce_sleep(&mut self) -> Option<Announced> {
+    pub(crate) fn announce_sleep(&mut self) -> Option<Announced> {
         self.context()?.end.app_bell.prepare_to_sleep();
         Some(Announced { context: self.contexts })
     }
 
     /// Takes an announcement back. The process may have got its context, or another one, during the sleep: a count taken
     /// from that bell would hide a thread that sleeps on it.
-    pub fn end_sleep(&mut self, announced: Option<Announced>) {
+    pub(crate) fn end_sleep(&mut self, announced: Option<Announced>) {
         if announced.is_some_and(|announced| announced.context == self.contexts) {
             self.context().into_iter().for_each(|context| context.end.app_bell.awake());
         }
@@ -121,7 +121,7 @@ impl Lib {
 
     /// The context, where attached.
     #[inline]
-    pub fn context(&mut self) -> Option<&mut Context> {
+    pub(crate) fn context(&mut self) -> Option<&mut Context> {
         match &mut self.link {
             Link::Attached(context) => Some(context),
             _ => None,
@@ -129,20 +129,20 @@ impl Lib {
     }
 
     /// The host has addresses of this address's family.
-    pub fn has_family(&mut self, ip: IpAddress) -> bool {
+    pub(crate) fn has_family(&mut self, ip: IpAddress) -> bool {
         let speaks = |context: &mut Context| context.welcome.addresses.iter().any(|own| own.is_v4() == ip.is_v4());
         // Without a daemon, IPv4's calls fail, as they did when it was there.
         ip.is_v4() || self.context().is_some_and(speaks)
     }
 
     /// The context, or the error of calls that need one.
-    pub fn need_context(&mut self) -> Result<&mut Context> {
+    pub(crate) fn need_context(&mut self) -> Result<&mut Context> {
         self.context().ok_or(libc::ENETDOWN)
     }
 
     /// The socket of a descriptor.
     #[inline]
-    pub fn socket_of(&self, fd: RawFd) -> Option<Key> {
+    pub(crate) fn socket_of(&self, fd: RawFd) -> Option<Key> {
         match table::get(fd) {
             Entry::Socket(index) => self.key_of(index),
             _ => None,
@@ -151,13 +151,13 @@ impl Lib {
 
     /// The name of the socket that has an index now.
     #[inline]
-    pub fn key_of(&self, index: usize) -> Option<Key> {
+    pub(crate) fn key_of(&self, index: usize) -> Option<Key> {
         self.sockets.get(index).map(|socket| Key { index, id: socket.id })
     }
 
     /// The epoll set of a descriptor.
     #[inline]
-    pub fn set_of(&self, fd: RawFd) -> Option<Key> {
+    pub(crate) fn set_of(&self, fd: RawFd) -> Option<Key> {
         match table::get(fd) {
             Entry::Set(index) => self.sets.get(index).map(|set| Key { index, id: set.id }),
             _ => None,
@@ -166,29 +166,29 @@ impl Lib {
 
     /// The socket of a key, if it still is the same one.
     #[inline]
-    pub fn socket(&mut self, key: Key) -> Option<&mut Socket> {
+    pub(crate) fn socket(&mut self, key: Key) -> Option<&mut Socket> {
         self.sockets.get_mut(key.index).filter(|socket| socket.id == key.id)
     }
 
     /// The socket of a key; one that was closed meanwhile is `EBADF`.
     #[inline]
-    pub fn need_socket(&mut self, key: Key) -> Result<&mut Socket> {
+    pub(crate) fn need_socket(&mut self, key: Key) -> Result<&mut Socket> {
         self.socket(key).ok_or(libc::EBADF)
     }
 
     /// The set of a key, if it still is the same one.
     #[inline]
-    pub fn set(&mut self, key: Key) -> Option<&mut EpollSet> {
+    pub(crate) fn set(&mut self, key: Key) -> Option<&mut EpollSet> {
         self.sets.get_mut(key.index).filter(|set| set.id == key.id)
     }
 
     /// Wakes all threads that wait for an answer.
-    pub fn wake_askers(&self) {
+    pub(crate) fn wake_askers(&self) {
         self.askers.as_slice().iter().for_each(|fd| wait::wake(*fd));
     }
 
     /// Enters a fresh descriptor of a fresh socket.
-    pub fn add_socket(&mut self, fd: RawFd, make: impl FnOnce(u64) -> Socket) -> Option<Key> {
+    pub(crate) fn add_socket(&mut self, fd: RawFd, make: impl FnOnce(u64) -> Socket) -> Option<Key> {
         let id = self.fresh_id();
         let index = self.sockets.insert(make(id));
         if !table::set(fd, Entry::Socket(index)) {
@@ -200,18 +200,18 @@ impl Lib {
 }
 
 /// Values by small index; an index is used again after its value was removed.
-pub struct Slab<T> {
+pub(crate) struct Slab<T> {
     values: Vec<Option<T>>,
     free: Vec<u32>,
 }
 
 impl<T> Slab<T> {
     /// Empty.
-    pub const fn new() -> Slab<T> {
+    pub(crate) const fn new() -> Slab<T> {
         Slab { values: Vec::new(), free: Vec::new() }
     }
     /// Puts a value in and gives its index.
-    pub fn insert(&mut self, value: T) -> usize {
+    pub(crate) fn insert(&mut self, value: T) -> usize {
         let index = self.free.pop().map_or_else(
             || {
                 self.values.push(None);
@@ -223,27 +223,27 @@ impl<T> Slab<T> {
         index
     }
     /// Takes a value out.
-    pub fn remove(&mut self, index: usize) -> Option<T> {
+    pub(crate) fn remove(&mut self, index: usize) -> Option<T> {
         let value = self.values.get_mut(index)?.take()?;
         self.free.push(index as u32);
         Some(value)
     }
     /// The value at an index.
     #[inline]
-    pub fn get(&self, index: usize) -> Option<&T> {
+    pub(crate) fn get(&self, index: usize) -> Option<&T> {
         self.values.get(index)?.as_ref()
     }
     /// The value at an index.
     #[inline]
-    pub fn get_mut(&mut self, index: usize) -> Option<&mut T> {
+    pub(crate) fn get_mut(&mut self, index: usize) -> Option<&mut T> {
         self.values.get_mut(index)?.as_mut()
     }
     /// One more than the highest index that was ever in use.
-    pub fn span(&self) -> usize {
+    pub(crate) fn span(&self) -> usize {
         self.values.len()
     }
     /// The indices in use.
-    pub fn indices(&self) -> Vec<usize> {
+    pub(crate) fn indices(&self) -> Vec<usize> {
         (0..self.values.len()).filter(|i| self.values[*i].is_some()).collect()
     }
 }

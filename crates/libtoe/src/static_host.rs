@@ -10,10 +10,10 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// The path of the static program that this process runs.
-pub static PATH: OnceLock<CString> = OnceLock::new();
+pub(crate) static PATH: OnceLock<CString> = OnceLock::new();
 
 /// When the library is loaded: static programs are loaded where system calls are seen.
-pub fn start() {
+pub(crate) fn start() {
     HOSTS.store(std::env::var_os(INTERCEPT_VARIABLE).is_some_and(|value| value == SYSTEM_CALLS), Relaxed);
 }
 
@@ -21,7 +21,7 @@ pub fn start() {
 static HOSTS: AtomicBool = AtomicBool::new(false);
 
 /// What is run in place of a static program: this process' own, into which this library is preloaded.
-pub struct Host {
+pub(crate) struct Host {
     /// The environment, ending with null. It leads into the caller's list and into `_variable`.
     pub environment: Vec<*const c_char>,
     /// Its path.
@@ -34,7 +34,7 @@ impl Host {
     ///
     /// # Safety
     /// A C string, or null, and a list of C strings that ends with null, for as long as the result is used.
-    pub unsafe fn of(path: *const c_char, environment: *const *const c_char) -> Option<Host> {
+    pub(crate) unsafe fn of(path: *const c_char, environment: *const *const c_char) -> Option<Host> {
         if !HOSTS.load(Relaxed) || path.is_null() || environment.is_null() {
             return None;
         }

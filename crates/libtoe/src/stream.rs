@@ -16,7 +16,7 @@ use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 /// The application's state of a slot, in the region: processes that share a connection after fork share it. The daemon reads
 /// `rx_head`, `read_for` and `tx_grown`, and writes `rx_grown`; all else is libtoe's. Positions count bytes since the connection began, modulo 2^32.
 #[repr(C, align(64))]
-pub struct SlotState {
+pub(crate) struct SlotState {
     /// Received in order, as the latest notice says.
     rx_tail: AtomicU32,
     /// Acknowledged by the peer, as the latest notice says.
@@ -45,13 +45,13 @@ pub struct SlotState {
 
 impl SlotState {
     /// Whether notices go to the context, as far as anybody has said.
-    pub fn is_owned_by(&self, context: u32) -> bool {
+    pub(crate) fn is_owned_by(&self, context: u32) -> bool {
         self.owner.load(Acquire) as u32 == context
     }
 
     /// The control plane answered a context's claim. Answers may be taken in in another order than they were given: an
     /// older one changes nothing, and its context finds that it has lost the connection again.
-    pub fn claimed(&self, context: u32, claim: u32) {
+    pub(crate) fn claimed(&self, context: u32, claim: u32) {
         let _ = self.owner.fetch_update(AcqRel, Acquire, |owner| {
             let last = (owner >> 32) as u32;
             let later = last == 0 || claim.wrapping_sub(last) as i32 > 0;
@@ -69,16 +69,16 @@ const _: () = assert!(std::mem::offset_of!(SlotState, read_for) == context::READ
 const _: () = assert!(std::mem::offset_of!(SlotState, rx_grown) == context::SLOT_STATE_BYTES - 8);
 
 /// The peer's FIN arrived: nothing comes after `rx_tail`.
-pub const RX_FIN: u32 = 1;
+pub(crate) const RX_FIN: u32 = 1;
 /// The program shut down its sending side.
-pub const SHUT_WRITE: u32 = 2;
+pub(crate) const SHUT_WRITE: u32 = 2;
 /// The program shut down its receiving side.
-pub const SHUT_READ: u32 = 4;
+pub(crate) const SHUT_READ: u32 = 4;
 /// It is joined with another connection: the program neither reads nor writes it, but hears of its end.
-pub const SPLICED: u32 = 8;
+pub(crate) const SPLICED: u32 = 8;
 
 /// An open connection.
-pub struct Stream {
+pub(crate) struct Stream {
     /// The region that holds buffers and state.
     pub home: Arc<Home>,
     /// The slot there.
@@ -114,7 +114,7 @@ pub struct Stream {
 
 impl Stream {
     /// A connection that the control plane has just opened in `slot` of this process's own context.
-    pub fn open(home: &Arc<Home>, slot: Slot, ends: FourTuple, mss: u16) -> Stream {
+    pub(crate) fn open(home: &Arc<Home>, slot: Slot, ends: FourTuple, mss: u16) -> Stream {
         let mut stream = Stream::at(home, slot, ends, mss);
         stream.name = Some(slot);
         let state = stream.state();
@@ -128,7 +128,7 @@ impl Stream {
     }
 
     /// A connection whose state and buffers lie in `slot` of `home`, going on from what is there.
-    pub fn at(home: &Arc<Home>, slot: Slot, ends: FourTuple, mss: u16) -> Stream {
+    pub(crate) fn at(home: &Arc<Home>, slot: Slot, ends: FourTuple, mss: u16) -> Stream {
         let at = home.geometry.slot_state_at(slot.index);
         let state: *const SlotState = home.region.address(at, context::SLOT_STATE_BYTES).cast();
         // SAFETY: as in `Stream::state`.
@@ -156,14 +156,14 @@ impl Stream {
 
     /// The shared state.
     #[inline]
-    pub fn state(&self) -> &SlotState {
+    pub(crate) fn state(&self) -> &SlotState {
         // SAFETY: points at 128 aligned bytes of the region, which `home` keeps mapped; all fields are atomics.
         unsafe { &*self.state }
     }
 
     /// Looks whether a stream has outgrown its small ring: after something was heard of positions, and before bytes are touched.
     #[inline]
-    pub fn look(&self) {
+    pub(crate) fn look(&self) {
         let state = self.state();
         if self.rx.get().is_small() && state.rx_grown.load(Acquire) != 0 {
             self.rx.set(Ring::new(&self.home, self.home_slot, Way::In, true));
@@ -175,7 +175,7 @@ impl Stream {
 
     /// Where the next `len` bytes to send go, for which there is room: the stream outgrows its small ring where they are too
     /// many for it.
-    pub fn place(&self, len: u32) -> Ring {
+    pub(crate) fn place(&self, len: u32) -> Ring {
         self.look();
         let (ring, in_flight) = (self.tx.get(), self.in_flight());
         if !ring.is_small() || len.saturating_add(in_flight) <= ring.most() {
@@ -192,21 +192,21 @@ impl Stream {
 
     /// Bytes that can be read.
     #[inline]
-    pub fn readable(&self) -> u32 {
+    pub(crate) fn readable(&self) -> u32 {
         let state = self.state();
         state.rx_tail.load(Acquire).wrapping_sub(state.rx_head.load(Relaxed)).min(self.rx.get().full)
     }
 
     /// Bytes that can be written.
     #[inline]
-    pub fn room(&self) -> u32 {
+    pub(crate) fn room(&self) -> u32 {
         let full = self.tx.get().full;
         full - self.in_flight().min(full)
     }
 
     /// Bytes written and not yet acknowledged.
     #[inline]
-    pub fn in_flight(&self) -> u32 {
+    pub(crate) fn in_flight(&self) -> u32 {
         let state = self.state();
         state.tx_head.load(Relaxed).wrapping_sub(state.tx_tail.load(Acquire))
     }
@@ -214,28 +214,28 @@ impl Stream {
     /// Whether there is enough room to call the connection writable: a quarter of the buffer, so that a program
     /// that waits for room does not write crumbs.
     #[inline]
-    pub fn is_roomy(&self) -> bool {
+    pub(crate) fn is_roomy(&self) -> bool {
         self.room() >= self.tx.get().full / 4
     }
 
     /// The flags, as [`RX_FIN`].
     #[inline]
-    pub fn flags(&self) -> u32 {
+    pub(crate) fn flags(&self) -> u32 {
         self.state().flags.load(Acquire)
     }
 
     /// Both sides have said all, and it was acknowledged.
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.flags() & (RX_FIN | SHUT_WRITE) == RX_FIN | SHUT_WRITE && self.in_flight() == 0
     }
 
     /// Sets flags; returns the earlier ones.
-    pub fn raise(&self, flags: u32) -> u32 {
+    pub(crate) fn raise(&self, flags: u32) -> u32 {
         self.state().flags.fetch_or(flags, AcqRel)
     }
 
     /// Size of the receive and of the transmit buffer, bytes.
-    pub fn buffer_sizes(&self) -> (u32, u32) {
+    pub(crate) fn buffer_sizes(&self) -> (u32, u32) {
         (self.rx.get().full, self.tx.get().full)
     }
 
@@ -244,7 +244,7 @@ impl Stream {
     ///
     /// # Safety
     /// The buffers are valid.
-    pub unsafe fn copy_out(&self, into: &[iovec], skip: u32, most: usize) -> Result<usize> {
+    pub(crate) unsafe fn copy_out(&self, into: &[iovec], skip: u32, most: usize) -> Result<usize> {
         let mut pos = self.state().rx_head.load(Relaxed).wrapping_add(skip);
         let mut left = most.min((self.readable().saturating_sub(skip)) as usize) as u32;
         self.look();
@@ -265,7 +265,7 @@ impl Stream {
     }
 
     /// Where the bytes lie that can be read, from `skip` bytes on.
-    pub fn unread(&self, skip: u32) -> [iovec; 2] {
+    pub(crate) fn unread(&self, skip: u32) -> [iovec; 2] {
         let from = self.state().rx_head.load(Relaxed).wrapping_add(skip);
         let len = self.readable().saturating_sub(skip);
         self.look();
@@ -276,7 +276,7 @@ impl Stream {
 
     /// The program has taken `len` bytes.
     #[inline]
-    pub fn consume(&self, len: u32) {
+    pub(crate) fn consume(&self, len: u32) {
         let head = self.state().rx_head.load(Relaxed);
         self.state().rx_head.store(head.wrapping_add(len), Release);
     }
@@ -289,17 +289,17 @@ impl Stream {
     }
 
     /// Whether the program has bytes of the receive buffer that it took in place.
-    pub fn keeps(&self) -> bool {
+    pub(crate) fn keeps(&self) -> bool {
         self.kept.is_some()
     }
 
     /// Bytes of the receive buffer that are not free although they may have been read.
-    pub fn occupied(&self) -> u32 {
+    pub(crate) fn occupied(&self) -> u32 {
         self.state().rx_head.load(Relaxed).wrapping_sub(self.rx_free())
     }
 
     /// Reads `len` bytes without giving their place back: where they lie.
-    pub fn keep(&mut self, len: u32) -> [iovec; 2] {
+    pub(crate) fn keep(&mut self, len: u32) -> [iovec; 2] {
         let head = self.state().rx_head.load(Relaxed);
         self.look();
         let ring = self.rx.get();
@@ -313,7 +313,7 @@ impl Stream {
     }
 
     /// Gives the place of kept bytes back; false where `piece` is not such a place.
-    pub fn free(&mut self, piece: iovec) -> bool {
+    pub(crate) fn free(&mut self, piece: iovec) -> bool {
         if piece.iov_len == 0 {
             return true;
         }
@@ -333,7 +333,7 @@ impl Stream {
     }
 
     /// What was received and not read is the program's no more: it is in a log.
-    pub fn forget_unread(&self) {
+    pub(crate) fn forget_unread(&self) {
         let state = self.state();
         state.rx_tail.store(state.rx_head.load(Relaxed), Release);
     }
@@ -343,7 +343,7 @@ impl Stream {
     ///
     /// # Safety
     /// The buffers are valid.
-    pub unsafe fn copy_in(&self, from: &[iovec], mut skip: usize) -> Result<usize> {
+    pub(crate) unsafe fn copy_in(&self, from: &[iovec], mut skip: usize) -> Result<usize> {
         let start = self.state().tx_head.load(Relaxed);
         let (mut pos, mut room) = (start, self.room());
         let wanted = from.iter().fold(0usize, |all, buffer| all.saturating_add(buffer.iov_len)).saturating_sub(skip);
@@ -376,7 +376,7 @@ impl Stream {
     /// # Safety
     /// The buffers are valid.
     #[inline(always)]
-    pub unsafe fn take(&self, into: &[iovec]) -> u32 {
+    pub(crate) unsafe fn take(&self, into: &[iovec]) -> u32 {
         let state = self.state();
         let head = state.rx_head.load(Relaxed);
         let ring = self.rx.get();
@@ -418,7 +418,7 @@ impl Stream {
     /// # Safety
     /// The buffers are valid.
     #[inline(always)]
-    pub unsafe fn put(&self, from: &[iovec]) -> Option<u32> {
+    pub(crate) unsafe fn put(&self, from: &[iovec]) -> Option<u32> {
         let state = self.state();
         let head = state.tx_head.load(Relaxed);
         let ring = self.tx.get();
@@ -451,12 +451,12 @@ impl Stream {
     }
 
     /// Where the next byte that is written goes.
-    pub fn tx_head(&self) -> u32 {
+    pub(crate) fn tx_head(&self) -> u32 {
         self.state().tx_head.load(Relaxed)
     }
 
     /// `len` bytes were put into the transmit ring by other means.
-    pub fn produced(&self, len: u32) {
+    pub(crate) fn produced(&self, len: u32) {
         self.state().tx_head.store(self.tx_head().wrapping_add(len), Release);
     }
 
@@ -465,7 +465,7 @@ impl Stream {
     /// Where this is not inlined, its result passes through memory, in other pieces than it is read in: the processor then waits until
     /// all that was written before has reached the cache, the payload too, whose line the daemon's core had.
     #[inline(always)]
-    pub fn bump(&self, slot: Slot) -> Bump {
+    pub(crate) fn bump(&self, slot: Slot) -> Bump {
         let state = self.state();
         let rx_head = self.rx_free();
         if self.shared {
@@ -483,14 +483,14 @@ impl Stream {
     }
 
     /// Final positions, for the request that closes.
-    pub fn positions(&self) -> (u32, u32) {
+    pub(crate) fn positions(&self) -> (u32, u32) {
         (self.tx_head(), self.state().rx_head.load(Relaxed))
     }
 
     /// Whether so much was read that the engine should hear of it although nothing is to be sent: a quarter of the
     /// buffer, or everything when the engine sees less than half of it free.
     #[inline(always)]
-    pub fn window_is_worth_telling(&self) -> bool {
+    pub(crate) fn window_is_worth_telling(&self) -> bool {
         let state = self.state();
         let untold = state.rx_tail.load(Relaxed).wrapping_sub(state.rx_told.load(Relaxed));
         // Whatever was read is among what came since the engine was told.
@@ -512,20 +512,20 @@ impl Stream {
 
     /// Bytes of the receive buffer that became free since the engine was told.
     #[inline]
-    pub fn untold_window(&self) -> u32 {
+    pub(crate) fn untold_window(&self) -> u32 {
         self.rx_free().wrapping_sub(self.state().rx_told.load(Relaxed))
     }
 
     /// Bytes that can be read, as far as the daemon is believed: 0 exactly where there are none.
     #[inline(always)]
-    pub fn unread_bytes(&self) -> u32 {
+    pub(crate) fn unread_bytes(&self) -> u32 {
         let state = self.state();
         state.rx_tail.load(Acquire).wrapping_sub(state.rx_head.load(Relaxed))
     }
 
     /// Takes in a notice that says nothing but positions, while nobody waits for room; says whether bytes came.
     #[inline(always)]
-    pub fn advance(&self, notice: &Notice) -> bool {
+    pub(crate) fn advance(&self, notice: &Notice) -> bool {
         let state = self.state();
         let is_new = |word: &AtomicU32, value: u32| value.wrapping_sub(word.load(Relaxed)) as i32 > 0;
         if is_new(&state.tx_tail, notice.tx_tail) {
@@ -544,7 +544,7 @@ impl Stream {
 
     /// Takes a notice in: positions only move forward. Says what became new: received bytes, room, end of stream.
     #[inline]
-    pub fn apply(&self, notice: &Notice) -> (bool, bool, bool) {
+    pub(crate) fn apply(&self, notice: &Notice) -> (bool, bool, bool) {
         let state = self.state();
         self.look();
         let forward = |word: &AtomicU32, value: u32| {
@@ -563,7 +563,7 @@ impl Stream {
     /// Keeps other processes out while positions are read and moved. Costs nothing for a connection that no other
     /// process has.
     #[inline]
-    pub fn exclusively(&self) -> Option<Exclusive> {
+    pub(crate) fn exclusively(&self) -> Option<Exclusive> {
         self.shared.then(|| Exclusive::new(&self.state().lock))
     }
 }

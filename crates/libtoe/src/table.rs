@@ -19,7 +19,7 @@ const NETLINK: u32 = 1 << 2 | 3;
 
 /// What a descriptor is to the library.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Entry {
+pub(crate) enum Entry {
     /// Nothing: the kernel's alone.
     Kernel,
     /// A socket, by its index.
@@ -55,30 +55,30 @@ impl Entry {
 }
 
 /// The words of all descriptors: 0 for those that are the kernel's alone.
-pub fn words() -> &'static [AtomicU32] {
+pub(crate) fn words() -> &'static [AtomicU32] {
     &TABLE
 }
 
 /// Whether the library has anything to do with the descriptor.
 #[inline]
-pub fn is_ours(fd: RawFd) -> bool {
+pub(crate) fn is_ours(fd: RawFd) -> bool {
     (fd as usize) < CAPACITY && TABLE[fd as usize].load(Acquire) != 0
 }
 
 /// What the descriptor is.
 #[inline]
-pub fn get(fd: RawFd) -> Entry {
+pub(crate) fn get(fd: RawFd) -> Entry {
     if (fd as usize) < CAPACITY { Entry::from_word(TABLE[fd as usize].load(Acquire)) } else { Entry::Kernel }
 }
 
 /// Whether a descriptor that was looked up is still the same.
 #[inline]
-pub fn is_still(fd: RawFd, entry: Entry) -> bool {
+pub(crate) fn is_still(fd: RawFd, entry: Entry) -> bool {
     TABLE[fd as usize].load(Relaxed) == entry.to_word()
 }
 
 /// Enters a descriptor; `false` where its number is too high for the table.
-pub fn set(fd: RawFd, entry: Entry) -> bool {
+pub(crate) fn set(fd: RawFd, entry: Entry) -> bool {
     if fd as usize >= CAPACITY {
         return false;
     }
@@ -88,14 +88,14 @@ pub fn set(fd: RawFd, entry: Entry) -> bool {
 }
 
 /// Forgets a descriptor.
-pub fn clear(fd: RawFd) {
+pub(crate) fn clear(fd: RawFd) {
     if (fd as usize) < CAPACITY {
         TABLE[fd as usize].store(0, Release);
     }
 }
 
 /// All descriptors in the table at this moment, from `first` on.
-pub fn entries_from(first: RawFd) -> impl Iterator<Item = (RawFd, Entry)> {
+pub(crate) fn entries_from(first: RawFd) -> impl Iterator<Item = (RawFd, Entry)> {
     (first.max(0) as u32..USED.load(Relaxed))
         .map(|fd| (fd as RawFd, get(fd as RawFd)))
         .filter(|(_, e)| *e != Entry::Kernel)

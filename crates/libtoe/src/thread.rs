@@ -54,7 +54,7 @@ thread_local! {
 }
 
 /// What wakes this thread ([`crate::wait::wake`]).
-pub fn wake_fd() -> Result<RawFd> {
+pub(crate) fn wake_fd() -> Result<RawFd> {
     let found = OWN.try_with(|own| own.borrow().as_ref().map(|own| own.wake.fd())).unwrap_or(None);
     if let Some(fd) = found {
         return Ok(fd);
@@ -67,7 +67,7 @@ pub fn wake_fd() -> Result<RawFd> {
 }
 
 /// Forgets that it was woken.
-pub fn clear_wake() {
+pub(crate) fn clear_wake() {
     let mut count = 0u64;
     let fd = OWN.try_with(|own| own.borrow().as_ref().map(|own| own.wake.fd())).unwrap_or(None);
     if let Some(fd) = fd {
@@ -78,7 +78,7 @@ pub fn clear_wake() {
 
 /// What this thread sleeps on where the bell need not wake every thread; nothing where there can be no such thing. Behind
 /// all others, where the bell woke it for their news.
-pub fn bed(link: &Link, step_back: bool) -> Option<RawFd> {
+pub(crate) fn bed(link: &Link, step_back: bool) -> Option<RawFd> {
     let made = |own: &RefCell<Option<Own>>| {
         let mut own = own.borrow_mut();
         let Own { wake, bed, .. } = own.as_mut()?;
@@ -97,7 +97,7 @@ pub fn bed(link: &Link, step_back: bool) -> Option<RawFd> {
 
 /// Makes all descriptors that a wait needs where the program filters system calls. A process may be unable to make any
 /// when it installs the filter: a child makes them when it begins.
-pub fn prepare_single(link: &Link) -> Result<()> {
+pub(crate) fn prepare_single(link: &Link) -> Result<()> {
     wake_fd()?;
     let made = |own: &RefCell<Option<Own>>| {
         let mut own = own.borrow_mut();
@@ -111,7 +111,7 @@ pub fn prepare_single(link: &Link) -> Result<()> {
 }
 
 /// The one descriptor to poll, where this thread has it.
-pub fn single() -> Option<RawFd> {
+pub(crate) fn single() -> Option<RawFd> {
     let found = |own: &RefCell<Option<Own>>| {
         own.borrow().as_ref()?.single.as_ref().filter(|single| single.attached).map(|single| single.set.fd())
     };
@@ -119,6 +119,6 @@ pub fn single() -> Option<RawFd> {
 }
 
 /// After fork: the parent's thread keeps them.
-pub fn forget() {
+pub(crate) fn forget() {
     let _ = OWN.try_with(|own| own.replace(None));
 }

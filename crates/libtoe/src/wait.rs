@@ -47,7 +47,7 @@ const OWED_NAP: Duration = Duration::from_millis(1);
 
 /// What a thread waits for.
 #[derive(Debug, Clone, Copy)]
-pub enum Target {
+pub(crate) enum Target {
     /// Something about a socket.
     Socket(Key),
     /// Something in an epoll set.
@@ -55,7 +55,7 @@ pub enum Target {
 }
 
 /// How to wait.
-pub struct Wait<'a> {
+pub(crate) struct Wait<'a> {
     /// `ETIMEDOUT` from then on.
     pub deadline: Option<Instant>,
     /// Whose news end the sleep. Answers to requests always do.
@@ -84,14 +84,14 @@ impl Wait<'_> {
     }
 
     /// Until an answer comes, whatever happens.
-    pub fn forever() -> Wait<'static> {
+    pub(crate) fn forever() -> Wait<'static> {
         Wait { deadline: None, targets: &[], kernel: Vec::new(), signals: Signals::Keep, mask: None }
     }
 }
 
 /// Waits until `look` gives something. It is called with the lock held, after everything that the daemon said was
 /// taken in, and gets the kernel's descriptors with `revents` filled in.
-pub fn until<T>(
+pub(crate) fn until<T>(
     lib: &mut Guard,
     mut wait: Wait<'_>,
     mut look: impl FnMut(&mut Lib, &[pollfd]) -> Option<T>,
@@ -327,16 +327,16 @@ fn dismiss(lib: &mut Lib, targets: &[Target], me: RawFd) {
 
 /// How long a wait for shared connections sleeps at a time, until it claims them again: a little longer each time, since
 /// another process that waits as well has them until then.
-pub struct Naps(Duration);
+pub(crate) struct Naps(Duration);
 
 impl Naps {
     /// A wait begins.
-    pub fn new() -> Naps {
+    pub(crate) fn new() -> Naps {
         Naps(SHARED_NAPS.0)
     }
 
     /// The next nap.
-    pub fn next(&mut self) -> Duration {
+    pub(crate) fn next(&mut self) -> Duration {
         let next = (2 * self.0).min(SHARED_NAPS.1);
         std::mem::replace(&mut self.0, next)
     }
@@ -358,7 +358,7 @@ fn longest_nap(lib: &mut Lib, targets: &[Target], shared: Duration) -> Option<Du
 
 impl Lib {
     /// Whether another process may take news of the target.
-    pub fn is_shared(&mut self, target: Target) -> bool {
+    pub(crate) fn is_shared(&mut self, target: Target) -> bool {
         match target {
             Target::Socket(key) => {
                 matches!(self.socket(key).map(|socket| &socket.kind), Some(Kind::Stream(stream)) if stream.shared)
@@ -369,7 +369,7 @@ impl Lib {
 }
 
 /// How long a thread yields before it sleeps, in one wait: not at all where others want the core.
-pub struct Patience {
+pub(crate) struct Patience {
     since: Option<Instant>,
     /// It is counted among those that yield.
     counted: bool,
@@ -378,7 +378,7 @@ pub struct Patience {
 
 impl Patience {
     /// A wait begins.
-    pub fn new() -> Patience {
+    pub(crate) fn new() -> Patience {
         let since = (!CROWD.is_there() && !confine::is_confined()).then(Instant::now);
         let counted = since.is_some() && !lock::is_alone();
         if counted {
@@ -388,7 +388,7 @@ impl Patience {
     }
 
     /// The thread goes on yielding.
-    pub fn lasts(&self) -> bool {
+    pub(crate) fn lasts(&self) -> bool {
         let among_many = || self.yields.get() < LEAST_YIELDS && YIELDING.load(Relaxed) >= MANY;
         self.since.is_some_and(|since| since.elapsed() < YIELD_TIME || among_many())
     }
@@ -401,7 +401,7 @@ impl Patience {
 }
 
 /// After fork: the parent's other threads are not here.
-pub fn forget_others() {
+pub(crate) fn forget_others() {
     YIELDING.store(0, Relaxed);
 }
 
@@ -414,7 +414,7 @@ impl Drop for Patience {
 }
 
 /// Lets others run, without the lock, until the daemon has said something, a few times; says whether it has.
-pub fn yield_until_news(lib: &mut Guard, patience: &Patience, deadline: Option<Instant>) -> bool {
+pub(crate) fn yield_until_news(lib: &mut Guard, patience: &Patience, deadline: Option<Instant>) -> bool {
     // What is owed to the ring is tried again with each look.
     let news = lib.context().filter(|context| !context.owes()).map(|context| context.end.news());
     let Some(news) = news else {
@@ -446,14 +446,14 @@ fn give_way() {
 }
 
 /// Lets another thread run between two large pieces of work, unless the scheduler takes the core away anyway.
-pub fn yield_between() {
+pub(crate) fn yield_between() {
     if !CROWD.is_there() && !confine::is_confined() {
         give_way();
     }
 }
 
 /// Lets another thread run, where the program's filter lets it. Not a cancellation point.
-pub fn yield_now() {
+pub(crate) fn yield_now() {
     if confine::is_confined() {
         return std::hint::spin_loop();
     }
@@ -462,17 +462,17 @@ pub fn yield_now() {
 }
 
 /// The longest that a wait for a set may sleep; `shared` where it has shared connections.
-pub fn nap_of_set(lib: &mut Lib, key: Key, shared: Duration) -> Option<Duration> {
+pub(crate) fn nap_of_set(lib: &mut Lib, key: Key, shared: Duration) -> Option<Duration> {
     longest_nap(lib, &[Target::Set(key)], shared)
 }
 
 /// Whether a deadline has passed.
-pub fn is_over(deadline: Option<Instant>) -> bool {
+pub(crate) fn is_over(deadline: Option<Instant>) -> bool {
     deadline.is_some_and(|deadline| Instant::now() >= deadline)
 }
 
 /// Time to the deadline, but no longer than a nap; `None` for ever.
-pub fn until_deadline(deadline: Option<Instant>, nap: Option<Duration>) -> Option<timespec> {
+pub(crate) fn until_deadline(deadline: Option<Instant>, nap: Option<Duration>) -> Option<timespec> {
     let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
     let time = match (left, nap) {
         (Some(left), Some(nap)) => left.min(nap),
@@ -482,7 +482,7 @@ pub fn until_deadline(deadline: Option<Instant>, nap: Option<Duration>) -> Optio
 }
 
 /// A time as `epoll_wait` has it: rounded up, -1 for ever.
-pub fn milliseconds(time: Option<timespec>) -> c_int {
+pub(crate) fn milliseconds(time: Option<timespec>) -> c_int {
     let whole = |time: timespec| (time.tv_sec * 1000 + (time.tv_nsec + 999_999) / 1_000_000).min(c_int::MAX as i64);
     time.map_or(-1, |time| whole(time) as c_int)
 }
@@ -491,12 +491,12 @@ pub fn milliseconds(time: Option<timespec>) -> c_int {
 static WAKES: AtomicU32 = AtomicU32::new(0);
 
 /// How often this process has woken threads of its own.
-pub fn wakes() -> u32 {
+pub(crate) fn wakes() -> u32 {
     WAKES.load(Relaxed)
 }
 
 /// Wakes whoever sleeps on the eventfd.
-pub fn wake(fd: RawFd) {
+pub(crate) fn wake(fd: RawFd) {
     WAKES.fetch_add(1, Relaxed);
     let one = 1u64;
     // SAFETY: writes eight bytes of a local; failing means that it is signalled already.

@@ -15,7 +15,7 @@ use std::time::{Duration, Instant};
 const NOTHING: [iovec; 2] = [iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; 2];
 
 /// The room of the transmit buffer in at most two pieces; waits until there are `least` bytes.
-pub fn reserve(lib: &mut Guard, key: Key, least: usize, flags: c_int) -> Result<[iovec; 2]> {
+pub(crate) fn reserve(lib: &mut Guard, key: Key, least: usize, flags: c_int) -> Result<[iovec; 2]> {
     crate::share::claim(lib, key)?;
     let socket = check(lib, key, flags, libc::MSG_DONTWAIT)?;
     let (timeout, dont_wait) = (socket.options.send_timeout, is_impatient(socket, flags));
@@ -40,7 +40,7 @@ pub fn reserve(lib: &mut Guard, key: Key, least: usize, flags: c_int) -> Result<
 }
 
 /// Sends what was written to the room that was reserved.
-pub fn commit(lib: &mut Guard, key: Key, len: usize, flags: c_int) -> Result<()> {
+pub(crate) fn commit(lib: &mut Guard, key: Key, len: usize, flags: c_int) -> Result<()> {
     crate::share::claim(lib, key)?;
     let socket = check(lib, key, flags, libc::MSG_MORE)?;
     can_write(socket)?;
@@ -55,7 +55,7 @@ pub fn commit(lib: &mut Guard, key: Key, len: usize, flags: c_int) -> Result<()>
 }
 
 /// What was received and not yet released, in at most two pieces; waits until there are `least` bytes or no more come.
-pub fn peek(lib: &mut Guard, key: Key, least: usize, flags: c_int) -> Result<[iovec; 2]> {
+pub(crate) fn peek(lib: &mut Guard, key: Key, least: usize, flags: c_int) -> Result<[iovec; 2]> {
     let socket = check(lib, key, flags, libc::MSG_DONTWAIT)?;
     let (timeout, dont_wait) = (socket.options.receive_timeout, is_impatient(socket, flags));
     if !(1..=own(socket)?.buffer_sizes().0 as usize).contains(&least) {
@@ -81,7 +81,7 @@ pub fn peek(lib: &mut Guard, key: Key, least: usize, flags: c_int) -> Result<[io
 }
 
 /// The program has done with bytes that it peeked at.
-pub fn release(lib: &mut Guard, key: Key, len: usize) -> Result<()> {
+pub(crate) fn release(lib: &mut Guard, key: Key, len: usize) -> Result<()> {
     let stream = own(check(lib, key, 0, 0)?)?;
     if len > stream.readable() as usize {
         return Err(libc::EINVAL);
@@ -93,7 +93,7 @@ pub fn release(lib: &mut Guard, key: Key, len: usize) -> Result<()> {
 
 /// The next `len` bytes, which are read with this but stay where they are until they are freed; waits until all are there
 /// or no more come.
-pub fn take(lib: &mut Guard, key: Key, len: usize, flags: c_int) -> Result<[iovec; 2]> {
+pub(crate) fn take(lib: &mut Guard, key: Key, len: usize, flags: c_int) -> Result<[iovec; 2]> {
     let stream = own(check(lib, key, flags, libc::MSG_DONTWAIT)?)?;
     let size = stream.buffer_sizes().0 as usize;
     if !(1..=size).contains(&len) {
@@ -110,7 +110,7 @@ pub fn take(lib: &mut Guard, key: Key, len: usize, flags: c_int) -> Result<[iove
 }
 
 /// The program has done with places that it took, in any order.
-pub fn free(lib: &mut Guard, key: Key, pieces: &[iovec]) -> Result<()> {
+pub(crate) fn free(lib: &mut Guard, key: Key, pieces: &[iovec]) -> Result<()> {
     // Not `own`: a process that forks may still free what it took before.
     let stream = check(lib, key, 0, 0)?.stream()?;
     let all = pieces.iter().all(|piece| stream.free(*piece));

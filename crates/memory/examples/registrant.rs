@@ -341,7 +341,7 @@ impl Program {
 }
 
 /// Public, so that other crates' tests have it as a program of theirs.
-pub fn main() {
+pub(crate) fn main() {
     let mut arguments = std::env::args().skip(1);
     let path = arguments.next().expect("registrant SOCKET [quiet]");
     let quiet = arguments.next().is_some();

@@ -7,7 +7,6 @@
 //! tells whether it goes through the kernel.
 //!
 //! This crate holds unsafe code (it maps files and copies bytes that another process changes) so that engines need not.
-#![warn(unreachable_pub)]
 
 mod description;
 mod fault;

@@ -1,7 +1,6 @@
 //! Where frames enter and leave a host, behind one burst interface: [`Port`].
 //!
 //! A port moves frames and parses nothing above what it needs to steer.
-#![warn(unreachable_pub)]
 
 mod afxdp;
 pub mod bpf;

@@ -5,7 +5,6 @@
 //! the rest: [`Device`] is a transport of a host around the engine. It draws numbers of queue pairs, hands received
 //! frames to the program that owns the queue pair, and finds the ways to peers.
 #![forbid(unsafe_code)]
-#![warn(unreachable_pub)]
 
 pub mod cm;
 mod config;

@@ -53,7 +53,7 @@ pub(crate) enum Why {
 
 impl Why {
     /// Stages between the two at least.
-    pub fn distance(self) -> usize {
+    pub(crate) fn distance(self) -> usize {
         matches!(self, Why::Match | Why::Action) as usize
     }
 }
@@ -66,7 +66,7 @@ pub(crate) struct Graph {
 }
 
 impl Graph {
-    pub fn new(program: &Program) -> Res<Graph> {
+    pub(crate) fn new(program: &Program) -> Res<Graph> {
         let mut builder = Builder { program, nodes: Vec::new(), branches: 0 };
         for gress in [Gress::Ingress, Gress::Egress] {
             builder.block(gress, &program.half(gress).control, &[], &[]);
@@ -105,13 +105,13 @@ impl Graph {
     }
 
     /// Never both for one packet.
-    pub fn exclusive(&self, a: usize, b: usize) -> bool {
+    pub(crate) fn exclusive(&self, a: usize, b: usize) -> bool {
         let (a, b) = (&self.nodes[a].path, &self.nodes[b].path);
         a.iter().zip(b).take_while(|(x, y)| x.0 == y.0).any(|(x, y)| x.1 != y.1)
     }
 
     /// A register is accessed once in a pass, in one place.
-    pub fn check_registers(&self, program: &Program, out: &mut Vec<Problem>) {
+    pub(crate) fn check_registers(&self, program: &Program, out: &mut Vec<Problem>) {
         for earlier in 0..self.nodes.len() {
             if self.nodes[earlier].uses.registers.is_empty() {
                 continue;
@@ -124,7 +124,7 @@ impl Graph {
     }
 
     /// A table is one piece of memory in one place of the pipeline.
-    pub fn check_tables(&self, out: &mut Vec<Problem>) {
+    pub(crate) fn check_tables(&self, out: &mut Vec<Problem>) {
         let mut seen = BTreeSet::new();
         for node in &self.nodes {
             if let Kind::Table(table) = node.kind {

@@ -71,15 +71,15 @@ pub(crate) struct Problem {
 }
 
 impl Problem {
-    pub fn error(pos: Pos, message: impl Into<String>) -> Box<Problem> {
+    pub(crate) fn error(pos: Pos, message: impl Into<String>) -> Box<Problem> {
         Box::new(Problem { severity: Severity::Error, pos, message: message.into(), help: None })
     }
 
-    pub fn warning(pos: Pos, message: impl Into<String>) -> Box<Problem> {
+    pub(crate) fn warning(pos: Pos, message: impl Into<String>) -> Box<Problem> {
         Box::new(Problem { severity: Severity::Warning, pos, message: message.into(), help: None })
     }
 
-    pub fn help(mut self: Box<Self>, help: impl Into<String>) -> Box<Problem> {
+    pub(crate) fn help(mut self: Box<Self>, help: impl Into<String>) -> Box<Problem> {
         self.help = Some(help.into());
         self
     }
@@ -96,20 +96,20 @@ pub(crate) struct Sources {
 
 impl Sources {
     /// Keeps a file; its number goes into positions.
-    pub fn add(&mut self, name: String, text: String) -> u16 {
+    pub(crate) fn add(&mut self, name: String, text: String) -> u16 {
         self.files.push((name, text));
         (self.files.len() - 1) as u16
     }
 
-    pub fn text(&self, file: u16) -> &str {
+    pub(crate) fn text(&self, file: u16) -> &str {
         &self.files[file as usize].1
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.files.len()
     }
 
-    pub fn diagnostic(&self, problem: &Problem) -> Diagnostic {
+    pub(crate) fn diagnostic(&self, problem: &Problem) -> Diagnostic {
         let (file, source) = match self.files.get(problem.pos.file as usize) {
             Some((name, text)) => (name.clone(), text.as_str()),
             None => (String::new(), ""),

@@ -38,12 +38,12 @@ pub(crate) struct Meters {
 }
 
 impl Meters {
-    pub fn new(size: u32, bytes: bool) -> Meters {
+    pub(crate) fn new(size: u32, bytes: bool) -> Meters {
         Meters { bytes, cells: vec![None; size as usize] }
     }
 
     /// Sets the rates of one, whose bursts are there from the start; without rates, it is green. False beyond the end.
-    pub fn set(&mut self, index: u32, rates: Option<Rates>, now_ns: u64) -> bool {
+    pub(crate) fn set(&mut self, index: u32, rates: Option<Rates>, now_ns: u64) -> bool {
         let full = |burst: u64| burst as u128 * UNIT;
         let cell = rates.map(|rates| Cell {
             rates,
@@ -55,7 +55,7 @@ impl Meters {
     }
 
     /// The colour of a packet.
-    pub fn execute(&mut self, index: u64, now_ns: u64, length: u64) -> u8 {
+    pub(crate) fn execute(&mut self, index: u64, now_ns: u64, length: u64) -> u8 {
         let cost = if self.bytes { length as u128 } else { 1 } * UNIT;
         let Some(Some(cell)) = self.cells.get_mut(index as usize) else { return GREEN };
         let passed = now_ns.saturating_sub(cell.at_ns) as u128;

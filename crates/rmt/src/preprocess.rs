@@ -31,7 +31,7 @@ struct Cond {
 
 impl<'a> Preprocessor<'a> {
     /// `defines` are names given from outside (`-D`), with their values.
-    pub fn new(defines: &[(String, String)], loader: Loader<'a>) -> Self {
+    pub(crate) fn new(defines: &[(String, String)], loader: Loader<'a>) -> Self {
         let mut sources = Sources::default();
         let mut table = HashMap::new();
         for (name, value) in defines.iter().chain(&[("__TARGET_TOFINO__".into(), "2".into())]) {
@@ -43,7 +43,7 @@ impl<'a> Preprocessor<'a> {
     }
 
     /// Reads a program; the tokens end with [`Tok::End`].
-    pub fn run(&mut self, name: &str, text: String) -> Res<Vec<Token>> {
+    pub(crate) fn run(&mut self, name: &str, text: String) -> Res<Vec<Token>> {
         let file = self.sources.add(name.to_string(), text);
         self.file(file, Path::new(name), 0)?;
         let pos = self.out.last().map(|t| t.pos).unwrap_or(Pos { file, line: 1, col: 1 });

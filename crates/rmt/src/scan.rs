@@ -8,26 +8,26 @@ pub(crate) struct Scan<T> {
 }
 
 impl<T> Scan<T> {
-    pub fn new() -> Scan<T> {
+    pub(crate) fn new() -> Scan<T> {
         Scan { list: Vec::new() }
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.list.len()
     }
 
-    pub fn find(&self, values: &[u128]) -> Option<&T> {
+    pub(crate) fn find(&self, values: &[u128]) -> Option<&T> {
         self.list.iter().find(|(_, keys, _)| matches(keys, values)).map(|(.., found)| found)
     }
 
     /// Behind those of the same priority.
-    pub fn push(&mut self, priority: u32, keys: Vec<Match>, value: T) {
+    pub(crate) fn push(&mut self, priority: u32, keys: Vec<Match>, value: T) {
         let at = self.list.partition_point(|(p, ..)| *p <= priority);
         self.list.insert(at, (priority, keys, value));
     }
 
     /// Adds an entry, or changes that of the same keys; false where there are `most` already.
-    pub fn add(&mut self, most: usize, priority: u32, keys: Vec<Match>, value: T) -> bool {
+    pub(crate) fn add(&mut self, most: usize, priority: u32, keys: Vec<Match>, value: T) -> bool {
         if let Some(known) = self.list.iter_mut().find(|(p, k, _)| *p == priority && *k == keys) {
             known.2 = value;
             return true;
@@ -40,7 +40,7 @@ impl<T> Scan<T> {
     }
 
     /// Whether there was one with these keys.
-    pub fn remove(&mut self, keys: &[Match]) -> bool {
+    pub(crate) fn remove(&mut self, keys: &[Match]) -> bool {
         let before = self.len();
         self.list.retain(|(_, k, _)| k != keys);
         self.len() < before

@@ -44,13 +44,13 @@ struct State {
 type Guard<'a> = MutexGuard<'a, State>;
 
 impl Instance {
-    pub fn new(sockets: Sockets) -> Instance {
+    pub(crate) fn new(sockets: Sockets) -> Instance {
         let state = Mutex::new(State { sockets, threads: Threads::default() });
         Instance { state, changed: Condvar::new(), entering: AtomicUsize::new(0), patience: ASTRAY }
     }
 
     /// The runner is done.
-    pub fn abandon(&self) {
+    pub(crate) fn abandon(&self) {
         self.lock().sockets.abandon();
     }
 
@@ -94,7 +94,7 @@ impl Instance {
 
     /// Makes a call again and again while it would wait, if it `waits`; at time `until`, nanoseconds, it is over in any
     /// case.
-    pub fn call<T>(
+    pub(crate) fn call<T>(
         &self,
         until: Option<u64>,
         waits: impl Fn(&Sockets) -> bool,
@@ -114,7 +114,7 @@ impl Instance {
     }
 
     /// A call that never waits.
-    pub fn at_once<T>(&self, mut call: impl FnMut(&mut Sockets) -> Result<T, Errno>) -> Result<T, Errno> {
+    pub(crate) fn at_once<T>(&self, mut call: impl FnMut(&mut Sockets) -> Result<T, Errno>) -> Result<T, Errno> {
         self.call(None, |_| false, &mut call)
     }
 
@@ -186,19 +186,19 @@ impl Instance {
     }
 
     /// The time, nanoseconds.
-    pub fn now(&self) -> u64 {
+    pub(crate) fn now(&self) -> u64 {
         self.enter().sockets.stack.now()
     }
 
     /// Lets so many nanoseconds pass.
-    pub fn sleep(&self, nanos: u64) {
+    pub(crate) fn sleep(&self, nanos: u64) {
         let state = self.enter();
         let then = state.sockets.stack.now() + nanos;
         drop(self.pass(state, then));
     }
 
     /// The time, nanoseconds, for a runner that may be waiting for it to pass.
-    pub fn look_at_clock(&self) -> u64 {
+    pub(crate) fn look_at_clock(&self) -> u64 {
         let mut state = self.lock();
         let looks = state.threads.looks(current());
         let now = state.sockets.stack.now();
@@ -217,7 +217,7 @@ impl Instance {
 
     /// The next packet that the host sends, and when, nanoseconds; time passes until it does. Where none comes: the
     /// time then.
-    pub fn next_packet(&self) -> Result<(u64, Vec<u8>), u64> {
+    pub(crate) fn next_packet(&self) -> Result<(u64, Vec<u8>), u64> {
         let mut state = self.enter();
         state.sockets.settle();
         let limit = state.sockets.stack.now() + PATIENCE_NS;
@@ -235,7 +235,7 @@ impl Instance {
     }
 
     /// Writes all where the descriptor waits, else what there is room for.
-    pub fn write_all(&self, fd: c_int, bytes: &[u8], flags: c_int) -> Result<usize, Errno> {
+    pub(crate) fn write_all(&self, fd: c_int, bytes: &[u8], flags: c_int) -> Result<usize, Errno> {
         let mut done = 0;
         let waits = |sockets: &Sockets| sockets.blocks(fd) && flags & libc::MSG_DONTWAIT == 0;
         let result = self.call(None, waits, |sockets| {
@@ -246,7 +246,7 @@ impl Instance {
     }
 
     /// Receives at most so many bytes.
-    pub fn receive(&self, fd: c_int, most: usize, flags: c_int) -> Result<Vec<u8>, Errno> {
+    pub(crate) fn receive(&self, fd: c_int, most: usize, flags: c_int) -> Result<Vec<u8>, Errno> {
         let waits = |sockets: &Sockets| sockets.blocks(fd) && flags & libc::MSG_DONTWAIT == 0;
         self.call(None, waits, |sockets| sockets.receive(fd, most, flags & libc::MSG_PEEK != 0))
     }

@@ -51,13 +51,13 @@ pub(crate) fn current() -> Thread {
 
 impl Threads {
     /// The thread begins a call.
-    pub fn acts(&mut self, thread: Thread) {
+    pub(crate) fn acts(&mut self, thread: Thread) {
         self.known.insert(thread, Doing::Acts);
         self.looks = None;
     }
 
     /// The thread begins a look at the clock; how many it made before without another call between.
-    pub fn looks(&mut self, thread: Thread) -> u64 {
+    pub(crate) fn looks(&mut self, thread: Thread) -> u64 {
         self.known.insert(thread, Doing::Acts);
         let before = self.looks.filter(|(last, _)| *last == thread).map_or(0, |(_, looks)| looks);
         self.looks = Some((thread, before + 1));
@@ -65,27 +65,27 @@ impl Threads {
     }
 
     /// The thread waits for a change after this one, at most until then.
-    pub fn waits(&mut self, thread: Thread, until: Option<u64>) {
+    pub(crate) fn waits(&mut self, thread: Thread, until: Option<u64>) {
         self.known.insert(thread, Doing::Waits { seen: self.changes, until });
     }
 
     /// The thread is about to let time pass.
-    pub fn passes(&mut self, thread: Thread) {
+    pub(crate) fn passes(&mut self, thread: Thread) {
         self.known.insert(thread, Doing::Passes);
     }
 
     /// Something changed that threads may wait for.
-    pub fn change(&mut self) {
+    pub(crate) fn change(&mut self) {
         self.changes += 1;
     }
 
     /// The number of the last change.
-    pub fn changes(&self) -> u64 {
+    pub(crate) fn changes(&self) -> u64 {
         self.changes
     }
 
     /// The first time after `now` at which a call that waits is over.
-    pub fn earliest_end(&self, now: u64) -> Option<u64> {
+    pub(crate) fn earliest_end(&self, now: u64) -> Option<u64> {
         let ends = self.known.values().filter_map(|doing| match doing {
             Doing::Waits { until, .. } => *until,
             _ => None,
@@ -94,12 +94,12 @@ impl Threads {
     }
 
     /// All others stand still, or are about to let time pass themselves.
-    pub fn others_stand(&mut self, thread: Thread) -> Others {
+    pub(crate) fn others_stand(&mut self, thread: Thread) -> Others {
         self.others(thread, true)
     }
 
     /// All others stand still, and none of them is about to let time pass: they wait for this one.
-    pub fn others_wait_for(&mut self, thread: Thread) -> Others {
+    pub(crate) fn others_wait_for(&mut self, thread: Thread) -> Others {
         self.others(thread, false)
     }
 

@@ -12,17 +12,17 @@ fn call(command: c_int) -> isize {
 }
 
 /// Whether the kernel has the barrier and lets this process use it.
-pub fn is_there() -> bool {
+pub(crate) fn is_there() -> bool {
     let commands = call(QUERY);
     commands > 0 && commands & GLOBAL_EXPEDITED as isize != 0 && everywhere()
 }
 
 /// A full fence in every thread of every registered process; `false` where it was refused.
-pub fn everywhere() -> bool {
+pub(crate) fn everywhere() -> bool {
     call(GLOBAL_EXPEDITED) == 0
 }
 
 /// Lets [`everywhere`] reach this process; `false` where it was refused. Lasts until exec.
-pub fn register() -> bool {
+pub(crate) fn register() -> bool {
     call(REGISTER_GLOBAL_EXPEDITED) == 0
 }

@@ -19,7 +19,7 @@ const LOOK_AGAIN: Nanos = 1_000_000;
 
 /// What a tagged request was for.
 #[derive(Debug)]
-pub enum Purpose {
+pub(crate) enum Purpose {
     /// A listener of the plan.
     Bind(usize),
     /// The same, with its binding.
@@ -38,7 +38,7 @@ pub enum Purpose {
 
 /// A listener that the application holds.
 #[derive(Debug, Clone, Copy)]
-pub struct Held {
+pub(crate) struct Held {
     /// Its place in the plan.
     pub listen: usize,
     /// Its name in the host.
@@ -49,7 +49,7 @@ pub struct Held {
 
 /// A connection that came in, while it is not known whose it is.
 #[derive(Debug, Clone, Copy)]
-pub struct Unknown {
+pub(crate) struct Unknown {
     /// Its name in the context.
     pub slot: Slot,
     /// Its local address.
@@ -61,7 +61,7 @@ pub struct Unknown {
 }
 
 /// An application.
-pub struct App {
+pub(crate) struct App {
     /// Its place in the plan; a child has its parent's.
     pub index: usize,
     /// Its host.
@@ -100,7 +100,7 @@ pub struct App {
 
 impl App {
     /// An application that has attached.
-    pub fn new(index: usize, host: usize, context: ContextId, end: AppEnd, caller: Caller) -> App {
+    pub(crate) fn new(index: usize, host: usize, context: ContextId, end: AppEnd, caller: Caller) -> App {
         App {
             index,
             host,
@@ -127,12 +127,12 @@ impl App {
     }
 
     /// Something was left for it.
-    pub fn has_mail(&self) -> bool {
+    pub(crate) fn has_mail(&self) -> bool {
         !self.end.notices.is_empty() || !self.end.replies.is_empty()
     }
 
     /// It has nothing open, nothing under way, and nothing to begin.
-    pub fn is_idle(&self) -> bool {
+    pub(crate) fn is_idle(&self) -> bool {
         self.connections.is_empty()
             && self.closing.is_empty()
             && self.unknown.is_empty()
@@ -143,7 +143,7 @@ impl App {
     }
 
     /// One round: takes what was left for it, acts, tells the host.
-    pub fn act(&mut self, now: Nanos, scene: &mut Scene) -> Result<(), String> {
+    pub(crate) fn act(&mut self, now: Nanos, scene: &mut Scene) -> Result<(), String> {
         self.take_replies(now, scene)?;
         if self.forking {
             // As in a program, nothing happens between the request and the answer.
@@ -176,7 +176,7 @@ impl App {
     }
 
     /// Reserves the addresses of its listeners.
-    pub fn listen(&mut self, scene: &Scene) {
+    pub(crate) fn listen(&mut self, scene: &Scene) {
         for (listen, plan) in scene.plan.listens.iter().enumerate() {
             if plan.app != self.index {
                 continue;
@@ -324,7 +324,7 @@ impl App {
     }
 
     /// Gives a connection up that will not go on: its pair is spoiled. False where it does not have it.
-    pub fn give_up(&mut self, now: Nanos, scene: &mut Scene, pair: usize) -> bool {
+    pub(crate) fn give_up(&mut self, now: Nanos, scene: &mut Scene, pair: usize) -> bool {
         let of_pair = |(slot, connection): (&u32, &Connection)| (connection.pair == pair).then_some(*slot);
         let slots: Vec<u32> = self.connections.iter().filter_map(of_pair).collect();
         for slot in &slots {
@@ -398,7 +398,7 @@ impl App {
     }
 
     /// The child shares the listeners, and asks for the connections; this one gives up its share of them.
-    pub fn hand_over(&mut self, child: &mut App, now: Nanos) {
+    pub(crate) fn hand_over(&mut self, child: &mut App, now: Nanos) {
         // It never forks again.
         child.forked = true;
         child.held = self.held.clone();

@@ -3,7 +3,7 @@ use crate::plan::{CallPlan, Plan};
 use port::Nanos;
 
 /// Groups of connections that an application opens.
-pub struct Caller {
+pub(crate) struct Caller {
     pub(crate) groups: Vec<Group>,
     /// Connections to try again, and when.
     pub(crate) again: Vec<(Nanos, usize)>,
@@ -19,7 +19,7 @@ pub(crate) struct Group {
 
 impl Caller {
     /// The calls of an application.
-    pub fn new(plan: &Plan, app: usize, start: Nanos) -> Caller {
+    pub(crate) fn new(plan: &Plan, app: usize, start: Nanos) -> Caller {
         let mine = plan.calls.iter().enumerate().filter(|(_, call)| call.app == app);
         let group =
             |(call, plan): (usize, &CallPlan)| Group { call, started: 0, next_start: start + plan.start_us * 1000 };
@@ -27,23 +27,23 @@ impl Caller {
     }
 
     /// Opens nothing.
-    pub fn none() -> Caller {
+    pub(crate) fn none() -> Caller {
         Caller { groups: Vec::new(), again: Vec::new(), live: 0 }
     }
 
     /// Nothing is left to open.
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.groups.is_empty() && self.again.is_empty()
     }
 
     /// Opens nothing more; the connections that it was about to try again.
-    pub fn forget(&mut self) -> impl Iterator<Item = usize> {
+    pub(crate) fn forget(&mut self) -> impl Iterator<Item = usize> {
         self.groups.clear();
         std::mem::take(&mut self.again).into_iter().map(|(_, pair)| pair)
     }
 
     /// One of its connections is over.
-    pub fn ended(&mut self) {
+    pub(crate) fn ended(&mut self) {
         self.live = self.live.saturating_sub(1);
     }
 }

@@ -10,7 +10,7 @@ const US: Nanos = 1000;
 
 /// One side of a connection.
 #[derive(Clone)]
-pub struct Connection {
+pub(crate) struct Connection {
     /// Its pair.
     pub pair: usize,
     /// Which side it is.
@@ -41,7 +41,7 @@ pub struct Connection {
 
 /// What a side wants after it acted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Wish {
+pub(crate) enum Wish {
     /// To act again at a time, or `Nanos::MAX` when it is told something.
     At(Nanos),
     /// To close; or to reset, with `abort`.
@@ -53,7 +53,7 @@ pub enum Wish {
 
 impl Connection {
     /// A side that was just connected or accepted.
-    pub fn new(pair: usize, side: usize, slot: Slot, buffers: (Arc<Mirror>, Arc<Mirror>)) -> Connection {
+    pub(crate) fn new(pair: usize, side: usize, slot: Slot, buffers: (Arc<Mirror>, Arc<Mirror>)) -> Connection {
         let (rx, tx) = buffers;
         Connection {
             pair,
@@ -76,12 +76,12 @@ impl Connection {
     }
 
     /// The receive buffer, as it was when the connection began.
-    pub fn receive_buffer(&self) -> Arc<Mirror> {
+    pub(crate) fn receive_buffer(&self) -> Arc<Mirror> {
         Arc::clone(&self.rx)
     }
 
     /// Tells the engine where the application is.
-    pub fn bump(&self) -> Bump {
+    pub(crate) fn bump(&self) -> Bump {
         Bump {
             slot: self.slot,
             tx_head: self.written as u32,
@@ -92,7 +92,7 @@ impl Connection {
     }
 
     /// The positions at which the flow may rest now: nothing is unread or unacknowledged, and it did not rest here before.
-    pub fn take_rest(&mut self) -> Option<(u32, u32)> {
+    pub(crate) fn take_rest(&mut self) -> Option<(u32, u32)> {
         let quiet = self.read == self.received && self.acked == self.written && !self.eof && !self.fin && !self.dirty;
         let here = (self.written, self.read);
         if !quiet || self.asked || here == self.rested_at {
@@ -103,17 +103,17 @@ impl Connection {
     }
 
     /// Nothing that it wrote is on its way.
-    pub fn is_acknowledged(&self) -> bool {
+    pub(crate) fn is_acknowledged(&self) -> bool {
         self.acked == self.written
     }
 
     /// The flow rested, or could not. Bumps meanwhile may be lost.
-    pub fn rested(&mut self) {
+    pub(crate) fn rested(&mut self) {
         (self.asked, self.dirty) = (false, true);
     }
 
     /// The engine told where it is. An older notice than one seen before says nothing.
-    pub fn notice(&mut self, now: Nanos, notice: Notice, pair: &mut Pair) -> Result<(), String> {
+    pub(crate) fn notice(&mut self, now: Nanos, notice: Notice, pair: &mut Pair) -> Result<(), String> {
         let received = ahead(self.received, notice.rx_tail);
         let acked = ahead(self.acked, notice.tx_tail);
         if received - self.read > u64::from(self.rx.full_size()) {
@@ -132,7 +132,7 @@ impl Connection {
     }
 
     /// Reads, writes and ends as the script says.
-    pub fn act(&mut self, now: Nanos, call: &CallPlan, pair: &mut Pair) -> Result<Wish, String> {
+    pub(crate) fn act(&mut self, now: Nanos, call: &CallPlan, pair: &mut Pair) -> Result<Wish, String> {
         self.read(now, call, pair)?;
         self.write(now, call, pair);
         if let Some(wish) = self.end(now, call, pair) {
@@ -234,7 +234,7 @@ impl Connection {
     }
 
     /// The application gives it up for another reason than its script: an error, impatience.
-    pub fn give_up(&self, now: Nanos, pair: &mut Pair) {
+    pub(crate) fn give_up(&self, now: Nanos, pair: &mut Pair) {
         let half = &mut pair.halves[self.side];
         half.stage = Stage::Closed;
         half.buffer = None;

@@ -18,7 +18,7 @@ use wire::Mac;
 const CONTEXTS: u32 = 32;
 
 /// A host with its port.
-pub struct SimHost {
+pub(crate) struct SimHost {
     /// The product's host.
     pub host: Host,
     port: FabricPort,
@@ -47,7 +47,7 @@ pub struct SimHost {
 
 impl SimHost {
     /// Host number `index` of the plan, joined to the fabric; it writes to the tracepoints, where there are any.
-    pub fn new(
+    pub(crate) fn new(
         plan: &Plan,
         index: usize,
         start: Nanos,
@@ -108,7 +108,7 @@ impl SimHost {
     }
 
     /// Attaches an application, as the daemon does.
-    pub fn attach(&mut self, now: Nanos, pid: u32, token: Option<u64>) -> Result<(ContextId, AppEnd), String> {
+    pub(crate) fn attach(&mut self, now: Nanos, pid: u32, token: Option<u64>) -> Result<(ContextId, AppEnd), String> {
         let (ends, app) = self.make_context().map_err(|error| format!("cannot make a region: {error}"))?;
         let application = Application { pid, uid: 1000, gid: 1000, command: format!("app {pid}"), loopback: true };
         let context =
@@ -127,7 +127,7 @@ impl SimHost {
     }
 
     /// A process is gone.
-    pub fn detach(&mut self, now: Nanos, context: ContextId) {
+    pub(crate) fn detach(&mut self, now: Nanos, context: ContextId) {
         self.host.use_base(self.clock(now), |tcp, net| tcp.detach(net, context));
         self.busy = true;
     }
@@ -143,7 +143,7 @@ impl SimHost {
     }
 
     /// When it next wants to be polled.
-    pub fn next(&self, now: Nanos) -> Nanos {
+    pub(crate) fn next(&self, now: Nanos) -> Nanos {
         let clock = self.clock(now);
         if self.busy || self.port.has_work(now) || self.host.has_work(clock) {
             return self.free_at.max(now);
@@ -155,7 +155,7 @@ impl SimHost {
     }
 
     /// One round of the data-path thread and of the workers.
-    pub fn poll(&mut self, now: Nanos, scene: &mut Scene) -> Result<(), String> {
+    pub(crate) fn poll(&mut self, now: Nanos, scene: &mut Scene) -> Result<(), String> {
         let mut drops = PortDrops::default();
         let cut = self.cuts.iter().any(|(from, until)| (*from..*until).contains(&now));
         let mut done = self.port.receive(now, self.plan.burst, &mut self.pool, &mut self.rx);
@@ -237,12 +237,12 @@ impl SimHost {
     }
 
     /// SYNs that it answered with cookies.
-    pub fn cookies(&self) -> u64 {
+    pub(crate) fn cookies(&self) -> u64 {
         self.host.drops().get(DropReason::SynCookie)
     }
 
     /// What is left over: a sentence about the first thing that should be gone.
-    pub fn leftover(&self, now: Nanos, plan: &Plan) -> Result<(), String> {
+    pub(crate) fn leftover(&self, now: Nanos, plan: &Plan) -> Result<(), String> {
         let name = &self.host.base().config().name;
         let nothing = |what: &str, left: String, none: bool| {
             if none { Ok(()) } else { Err(format!("host {name}: {what} left over: {left}")) }

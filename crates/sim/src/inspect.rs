@@ -11,7 +11,7 @@ use wire::{Endpoint, EtherType, Seq, ethernet, ipv4, tcp};
 
 /// Source and destination of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub struct Ends {
+pub(crate) struct Ends {
     /// Source address and port.
     pub from: Endpoint,
     /// Destination address and port.
@@ -24,7 +24,7 @@ impl Ends {
     }
 
     /// This is the direction in which `local` sends to `remote`.
-    pub fn is_of(self, local: SocketAddr, remote: SocketAddr) -> bool {
+    pub(crate) fn is_of(self, local: SocketAddr, remote: SocketAddr) -> bool {
         (self.from, self.to) == (local.into(), remote.into())
     }
 }
@@ -69,7 +69,7 @@ const MOST_TRACE: usize = 10_000;
 
 /// Looks at frames.
 #[derive(Default)]
-pub struct Inspector {
+pub(crate) struct Inspector {
     directions: BTreeMap<Ends, Direction>,
     /// Which pair and side sends in a direction.
     pairs: BTreeMap<Ends, (usize, usize)>,
@@ -91,14 +91,14 @@ pub struct Inspector {
 
 impl Inspector {
     /// From now on the connection between `client` and `server` is the pair's.
-    pub fn register(&mut self, client: Endpoint, server: Endpoint, pair: usize) {
+    pub(crate) fn register(&mut self, client: Endpoint, server: Endpoint, pair: usize) {
         let ends = Ends { from: client, to: server };
         self.pairs.insert(ends, (pair, CLIENT));
         self.pairs.insert(ends.reversed(), (pair, SERVER));
     }
 
     /// The pair of a connection that came in at `local` from `remote`.
-    pub fn pair_of(&self, local: Endpoint, remote: Endpoint) -> Option<usize> {
+    pub(crate) fn pair_of(&self, local: Endpoint, remote: Endpoint) -> Option<usize> {
         self.pairs.get(&Ends { from: local, to: remote }).filter(|(_, side)| *side == SERVER).map(|(pair, _)| *pair)
     }
 
@@ -109,7 +109,7 @@ impl Inspector {
     }
 
     /// Adds a line to the trace.
-    pub fn note_line(&mut self, now: u64, line: String) {
+    pub(crate) fn note_line(&mut self, now: u64, line: String) {
         self.trace.push_back(format!("{now:>14} {line}"));
         if self.trace.len() > MOST_TRACE {
             self.trace.pop_front();
@@ -117,7 +117,7 @@ impl Inspector {
     }
 
     /// A host sends a frame.
-    pub fn sent(&mut self, now: u64, frame: &Frame, mtu: u16, pairs: &[Pair]) -> Result<(), String> {
+    pub(crate) fn sent(&mut self, now: u64, frame: &Frame, mtu: u16, pairs: &[Pair]) -> Result<(), String> {
         self.frames += 1;
         let limit = ethernet::HEADER_LEN + if frame.segment_size > 0 { 65_535 } else { usize::from(mtu) };
         if frame.len() > limit {
@@ -130,7 +130,7 @@ impl Inspector {
     }
 
     /// A host receives a frame.
-    pub fn received(&mut self, now: u64, frame: &Frame) {
+    pub(crate) fn received(&mut self, now: u64, frame: &Frame) {
         let Ok(Some(segment)) = read(frame, false) else { return };
         self.note(now, "received", &segment);
         let Segment { ends, header, .. } = segment;
@@ -158,7 +158,7 @@ impl Inspector {
     }
 
     /// A host that begins to send knows a window that it was told: one that is smaller would break nothing, only be slow.
-    pub fn check_known_window(&self, ends: Ends, flow: &FlowView) -> Result<(), String> {
+    pub(crate) fn check_known_window(&self, ends: Ends, flow: &FlowView) -> Result<(), String> {
         let (Some(direction), Some(reverse)) = (self.directions.get(&ends), self.directions.get(&ends.reversed()))
         else {
             return Ok(());

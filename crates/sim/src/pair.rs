@@ -6,16 +6,16 @@ use shm::Mirror;
 use std::sync::Arc;
 
 /// The side that connects.
-pub const CLIENT: usize = 0;
+pub(crate) const CLIENT: usize = 0;
 /// The side that listens.
-pub const SERVER: usize = 1;
+pub(crate) const SERVER: usize = 1;
 
 /// For so long a host goes on to send what a program left that has closed (`fin_timeout_ms`).
 const FIN_TIMEOUT: Nanos = 60_000_000_000;
 
 /// How far a side is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stage {
+pub(crate) enum Stage {
     /// Not connected or accepted yet.
     Waiting,
     /// The application has it.
@@ -26,7 +26,7 @@ pub enum Stage {
 
 /// One side's doings.
 #[derive(Clone)]
-pub struct Half {
+pub(crate) struct Half {
     /// How far it is.
     pub stage: Stage,
     /// When the application got it.
@@ -53,7 +53,7 @@ pub struct Half {
 
 /// One connection, both sides.
 #[derive(Clone)]
-pub struct Pair {
+pub(crate) struct Pair {
     /// Its group in the plan.
     pub call: usize,
     /// Its number in the group.
@@ -68,7 +68,7 @@ pub struct Pair {
 
 impl Half {
     /// A side that has done nothing yet.
-    pub fn new(stream: Stream) -> Half {
+    pub(crate) fn new(stream: Stream) -> Half {
         let (stage, opened_at, closed_at) = (Stage::Waiting, None, None);
         let (fin, buffer, unsaid) = (None, None, false);
         Half { stage, opened_at, closed_at, written: 0, fin, read: 0, unsaid, acked: 0, eof: false, buffer, stream }
@@ -77,20 +77,20 @@ impl Half {
 
 impl Pair {
     /// A connection about to be opened.
-    pub fn new(seed: u64, call: usize, number: u32, now: Nanos) -> Pair {
+    pub(crate) fn new(seed: u64, call: usize, number: u32, now: Nanos) -> Pair {
         let stream = |side: u64| Stream(seed ^ ((call as u64 + 1) << 40) ^ (u64::from(number) << 8) ^ side);
         let half = |side: u64| Half::new(stream(side));
         Pair { call, number, halves: [half(0), half(1)], spoiled: None, progress_at: now }
     }
 
     /// From now on it may end in other ways than planned.
-    pub fn spoil(&mut self, why: &'static str) {
+    pub(crate) fn spoil(&mut self, why: &'static str) {
         self.spoiled.get_or_insert(why);
     }
 
     /// Its client closed it before its server had it, as happens where a listener has no slots, and that is a minute ago: the
     /// client's host may have given up what was left to send, with a reset that may be lost.
-    pub fn may_be_given_up(&self, now: Nanos) -> bool {
+    pub(crate) fn may_be_given_up(&self, now: Nanos) -> bool {
         let [Some(closed), Some(opened)] = [self.halves[CLIENT].closed_at, self.halves[SERVER].opened_at] else {
             return false;
         };
@@ -98,18 +98,18 @@ impl Pair {
     }
 
     /// Both applications are done with it.
-    pub fn is_over(&self) -> bool {
+    pub(crate) fn is_over(&self) -> bool {
         self.halves.iter().all(|half| half.stage == Stage::Closed)
     }
 
     /// A name for people.
-    pub fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         format!("call {} number {}", self.call, self.number)
     }
 
     /// `side` was told that `received` bytes came in order, `acked` of its own were acknowledged, and whether nothing
     /// more comes. Checks it against what the other side did.
-    pub fn told(&mut self, side: usize, received: u64, acked: u64, eof: bool) -> Result<(), String> {
+    pub(crate) fn told(&mut self, side: usize, received: u64, acked: u64, eof: bool) -> Result<(), String> {
         let name = self.name();
         let [mine, theirs] = if side == CLIENT { [0, 1] } else { [1, 0] };
         if received > self.halves[theirs].written {
@@ -174,17 +174,17 @@ impl Pair {
 }
 
 /// `client` or `server`.
-pub fn label(side: usize) -> &'static str {
+pub(crate) fn label(side: usize) -> &'static str {
     if side == CLIENT { "the client" } else { "the server" }
 }
 
 /// What a side of a call does.
-pub fn script(call: &CallPlan, side: usize) -> &Script {
+pub(crate) fn script(call: &CallPlan, side: usize) -> &Script {
     if side == CLIENT { &call.client } else { &call.server }
 }
 
 /// How many bytes a side may have written when it has read `read` bytes.
-pub fn may_write(call: &CallPlan, side: usize, read: u64) -> u64 {
+pub(crate) fn may_write(call: &CallPlan, side: usize, read: u64) -> u64 {
     let total = script(call, side).send;
     let Some(turns) = call.turns else { return total };
     let (request, response) = (turns.request.max(1), turns.response.max(1));

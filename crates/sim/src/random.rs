@@ -2,7 +2,7 @@
 
 /// SplitMix64 (Steele, Lea and Flood, OOPSLA 2014).
 #[derive(Debug, Clone)]
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 fn mix(mut z: u64) -> u64 {
     z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
@@ -14,50 +14,50 @@ const GOLDEN: u64 = 0x9e37_79b9_7f4a_7c15;
 
 impl Random {
     /// A generator of its own for each seed.
-    pub fn new(seed: u64) -> Random {
+    pub(crate) fn new(seed: u64) -> Random {
         Random(mix(seed.wrapping_add(GOLDEN)))
     }
 
     /// 64 random bits.
-    pub fn bits(&mut self) -> u64 {
+    pub(crate) fn bits(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(GOLDEN);
         mix(self.0)
     }
 
     /// Uniform in `0..=most`.
-    pub fn up_to(&mut self, most: u64) -> u64 {
+    pub(crate) fn up_to(&mut self, most: u64) -> u64 {
         ((u128::from(self.bits()) * (u128::from(most) + 1)) >> 64) as u64
     }
 
     /// Uniform in `least..=most`.
-    pub fn between(&mut self, least: u64, most: u64) -> u64 {
+    pub(crate) fn between(&mut self, least: u64, most: u64) -> u64 {
         least + self.up_to(most.saturating_sub(least))
     }
 
     /// Between the two, small values as likely as large ones (uniform in the logarithm).
-    pub fn spread(&mut self, least: u64, most: u64) -> u64 {
+    pub(crate) fn spread(&mut self, least: u64, most: u64) -> u64 {
         let (low, high) = ((least.max(1) as f64).ln(), (most.max(1) as f64).ln());
         let value = (low + (high - low) * self.unit()).exp() as u64;
         value.clamp(least, most)
     }
 
     /// True once in `n` times.
-    pub fn one_in(&mut self, n: u64) -> bool {
+    pub(crate) fn one_in(&mut self, n: u64) -> bool {
         self.up_to(n - 1) == 0
     }
 
     /// True with a probability.
-    pub fn chance(&mut self, probability: f64) -> bool {
+    pub(crate) fn chance(&mut self, probability: f64) -> bool {
         probability > 0.0 && self.unit() < probability
     }
 
     /// One of the values.
-    pub fn pick<T: Copy>(&mut self, values: &[T]) -> T {
+    pub(crate) fn pick<T: Copy>(&mut self, values: &[T]) -> T {
         values[self.up_to(values.len() as u64 - 1) as usize]
     }
 
     /// Uniform in `[0, 1)`.
-    pub fn unit(&mut self) -> f64 {
+    pub(crate) fn unit(&mut self) -> f64 {
         (self.bits() >> 11) as f64 / (1u64 << 53) as f64
     }
 }
@@ -65,11 +65,11 @@ impl Random {
 /// The byte stream that one side of a connection sends: each byte follows from its position, so that any part of it
 /// can be made and checked without the rest.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Stream(pub u64);
+pub(crate) struct Stream(pub u64);
 
 impl Stream {
     /// Fills `into` with the bytes from `position` on.
-    pub fn fill(self, position: u64, into: &mut [u8]) {
+    pub(crate) fn fill(self, position: u64, into: &mut [u8]) {
         let mut at = 0;
         while at < into.len() {
             let skip = ((position + at as u64) % 8) as usize;
@@ -81,7 +81,7 @@ impl Stream {
     }
 
     /// Index of the first of `bytes` that is not what stands in the stream from `position` on.
-    pub fn first_difference(self, position: u64, bytes: &[u8]) -> Option<usize> {
+    pub(crate) fn first_difference(self, position: u64, bytes: &[u8]) -> Option<usize> {
         let mut at = 0;
         while at < bytes.len() {
             let skip = ((position + at as u64) % 8) as usize;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 /// How far a listener is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Listening {
+pub(crate) enum Listening {
     /// Nobody listens yet.
     Before,
     /// So many applications hold it.
@@ -17,7 +17,7 @@ pub enum Listening {
 }
 
 /// Shared by all applications.
-pub struct Scene {
+pub(crate) struct Scene {
     /// The scenario.
     pub plan: Arc<Plan>,
     /// Time of the start: virtual times of the plan count from here.
@@ -77,7 +77,7 @@ impl std::fmt::Display for Figures {
 
 impl Scene {
     /// A holder of a listener comes.
-    pub fn listener_comes(&mut self, listen: usize) {
+    pub(crate) fn listener_comes(&mut self, listen: usize) {
         self.listening[listen] = match self.listening[listen] {
             Listening::Open(holders) => Listening::Open(holders + 1),
             _ => Listening::Open(1),
@@ -85,7 +85,7 @@ impl Scene {
     }
 
     /// A holder of a listener goes; connections that it had not accepted may end with it.
-    pub fn listener_goes(&mut self, listen: usize) {
+    pub(crate) fn listener_goes(&mut self, listen: usize) {
         self.listening[listen] = match self.listening[listen] {
             Listening::Open(holders) if holders > 1 => Listening::Open(holders - 1),
             _ => Listening::Over,
@@ -100,7 +100,7 @@ impl Scene {
     }
 
     /// Counts what became of a connection: its client is done with it.
-    pub fn count_end(&mut self, pair: usize) {
+    pub(crate) fn count_end(&mut self, pair: usize) {
         if self.pairs[pair].spoiled.is_some() {
             self.figures.spoiled += 1;
         } else {

@@ -6,7 +6,7 @@ use port::Nanos;
 pub(crate) struct Takeovers(Vec<(Nanos, Takeover)>);
 
 impl Takeovers {
-    pub fn new(plan: &Plan, host: usize, start: Nanos) -> Takeovers {
+    pub(crate) fn new(plan: &Plan, host: usize, start: Nanos) -> Takeovers {
         let mine = plan.takeovers.iter().filter(|takeover| takeover.host == host);
         let mut all: Vec<_> = mine.map(|takeover| (start + takeover.at_us * 1000, *takeover)).collect();
         all.sort_by_key(|(at, takeover)| std::cmp::Reverse((*at, takeover.refused)));
@@ -14,17 +14,17 @@ impl Takeovers {
     }
 
     /// When the next one is.
-    pub fn next(&self, now: Nanos) -> Option<Nanos> {
+    pub(crate) fn next(&self, now: Nanos) -> Option<Nanos> {
         self.0.last().map(|(at, _)| *at).filter(|at| *at > now)
     }
 
     /// The next one, and when it is.
-    pub fn first(&self) -> Option<(Nanos, Takeover)> {
+    pub(crate) fn first(&self) -> Option<(Nanos, Takeover)> {
         self.0.last().copied()
     }
 
     /// It has been.
-    pub fn pop(&mut self) {
+    pub(crate) fn pop(&mut self) {
         self.0.pop();
     }
 }

@@ -12,7 +12,6 @@
 //!    [`Shard::next_deadline`], and when frames come;
 //! 4. carries out the [`Event`]s: numbers to write into completion channels, and asynchronous events.
 #![forbid(unsafe_code)]
-#![warn(unreachable_pub)]
 
 mod acknowledge;
 mod answer;

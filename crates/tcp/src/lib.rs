@@ -3,7 +3,6 @@
 //! Nothing here does I/O, reads a clock, holds a buffer or names an engine. Time, randomness and segments are passed in.
 //! The control plane, the engines' software parts and the tests share these rules.
 #![forbid(unsafe_code)]
-#![warn(unreachable_pub)]
 
 mod acceptance;
 mod challenge;

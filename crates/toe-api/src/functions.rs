@@ -9,7 +9,7 @@ type Give = unsafe extern "C" fn(c_int, *mut iovec, size_t, c_int) -> ssize_t;
 type Count = unsafe extern "C" fn(c_int, size_t) -> c_int;
 
 /// Those of this crate, all of which `libtoe.so` has.
-pub struct Functions {
+pub(crate) struct Functions {
     version: unsafe extern "C" fn() -> c_int,
     splice: unsafe extern "C" fn(c_int, c_int) -> c_int,
     pub reserve: Give,
@@ -27,7 +27,7 @@ pub struct Functions {
 /// `struct toe_log_record`.
 #[repr(C)]
 #[derive(Debug, Clone, Copy)]
-pub struct RawRecord {
+pub(crate) struct RawRecord {
     pub data: *const u8,
     pub index: u64,
     pub mark: u64,
@@ -46,7 +46,7 @@ unsafe impl Send for RawRecord {}
 unsafe impl Sync for RawRecord {}
 
 /// What was looked up.
-pub fn get() -> io::Result<&'static Functions> {
+pub(crate) fn get() -> io::Result<&'static Functions> {
     static FOUND: OnceLock<Option<Functions>> = OnceLock::new();
     let missing =
         || io::Error::new(io::ErrorKind::Unsupported, "libtoe.so is not loaded: start the program with `opentoe run`");
@@ -88,47 +88,47 @@ fn done(result: c_int) -> io::Result<()> {
 }
 
 impl Functions {
-    pub fn commit(&self, fd: BorrowedFd, len: usize, flags: c_int) -> io::Result<()> {
+    pub(crate) fn commit(&self, fd: BorrowedFd, len: usize, flags: c_int) -> io::Result<()> {
         // SAFETY: a plain call; it checks the length.
         done(unsafe { (self.commit)(fd.as_raw_fd(), len, flags) })
     }
 
-    pub fn release(&self, fd: BorrowedFd, len: usize) -> io::Result<()> {
+    pub(crate) fn release(&self, fd: BorrowedFd, len: usize) -> io::Result<()> {
         // SAFETY: as in `commit`.
         done(unsafe { (self.release)(fd.as_raw_fd(), len) })
     }
 
-    pub fn free(&self, fd: BorrowedFd, pieces: &[iovec; 2]) -> io::Result<()> {
+    pub(crate) fn free(&self, fd: BorrowedFd, pieces: &[iovec; 2]) -> io::Result<()> {
         // SAFETY: an array of two; it checks the places.
         done(unsafe { (self.free)(fd.as_raw_fd(), pieces.as_ptr(), 2) })
     }
 
-    pub fn log_create(&self, record: usize, records: usize) -> io::Result<OwnedFd> {
+    pub(crate) fn log_create(&self, record: usize, records: usize) -> io::Result<OwnedFd> {
         // SAFETY: a plain call; it checks the sizes.
         let fd = unsafe { (self.log_create)(record, records, libc::SOCK_CLOEXEC) };
         // SAFETY: a descriptor that was just made, and is nobody else's.
         if fd < 0 { Err(io::Error::last_os_error()) } else { Ok(unsafe { OwnedFd::from_raw_fd(fd) }) }
     }
 
-    pub fn log_add(&self, log: BorrowedFd, connection: BorrowedFd, mark: u64) -> io::Result<()> {
+    pub(crate) fn log_add(&self, log: BorrowedFd, connection: BorrowedFd, mark: u64) -> io::Result<()> {
         // SAFETY: a plain call with two descriptors.
         done(unsafe { (self.log_add)(log.as_raw_fd(), connection.as_raw_fd(), mark) })
     }
 
-    pub fn log_read(&self, log: BorrowedFd, list: &mut [RawRecord]) -> io::Result<usize> {
+    pub(crate) fn log_read(&self, log: BorrowedFd, list: &mut [RawRecord]) -> io::Result<usize> {
         // SAFETY: an array of so many.
         let count = unsafe { (self.log_read)(log.as_raw_fd(), list.as_mut_ptr(), list.len(), 0) };
         usize::try_from(count).map_err(|_| io::Error::last_os_error())
     }
 
-    pub fn log_trim(&self, log: BorrowedFd, count: usize) -> io::Result<()> {
+    pub(crate) fn log_trim(&self, log: BorrowedFd, count: usize) -> io::Result<()> {
         // SAFETY: a plain call; it checks the number.
         done(unsafe { (self.log_trim)(log.as_raw_fd(), count) })
     }
 }
 
 /// Calls one of the functions that give two pieces.
-pub fn pieces(give: Give, fd: BorrowedFd, len: usize) -> io::Result<[iovec; 2]> {
+pub(crate) fn pieces(give: Give, fd: BorrowedFd, len: usize) -> io::Result<[iovec; 2]> {
     let mut pieces = [iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; 2];
     // SAFETY: an array of two, as the function wants.
     let result = unsafe { give(fd.as_raw_fd(), pieces.as_mut_ptr(), len, 0) };

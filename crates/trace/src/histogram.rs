@@ -17,14 +17,14 @@ pub(crate) struct Histogram {
 }
 
 impl Histogram {
-    pub fn new() -> Histogram {
+    pub(crate) fn new() -> Histogram {
         let zero = || AtomicU64::new(0);
         Histogram { buckets: std::array::from_fn(|_| zero()), sum: zero(), max: zero() }
     }
 
     /// Adds a value so often.
     #[inline]
-    pub fn add(&self, value: u64, times: u64) {
+    pub(crate) fn add(&self, value: u64, times: u64) {
         increase(&self.buckets[bucket(value)], times);
         increase(&self.sum, value.wrapping_mul(times));
         if value > self.max.load(Relaxed) {
@@ -32,7 +32,7 @@ impl Histogram {
         }
     }
 
-    pub fn read(&self) -> Distribution {
+    pub(crate) fn read(&self) -> Distribution {
         Distribution {
             buckets: self.buckets.iter().map(|bucket| bucket.load(Relaxed)).collect(),
             sum: self.sum.load(Relaxed),

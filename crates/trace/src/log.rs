@@ -45,13 +45,13 @@ pub(crate) struct Log {
 }
 
 impl Log {
-    pub fn new() -> Log {
+    pub(crate) fn new() -> Log {
         Log { words: (0..RECORDS * WORDS).map(|_| AtomicU64::new(0)).collect(), head: AtomicU64::new(0) }
     }
 
     /// Writes a record over the oldest one. To be called by one thread only.
     #[inline]
-    pub fn push(&self, record: Record) {
+    pub(crate) fn push(&self, record: Record) {
         let head = self.head.load(Relaxed);
         // Whoever sees a word of this record also sees the present head, and so that the old one is being overwritten.
         fence(Release);
@@ -63,12 +63,12 @@ impl Log {
     }
 
     /// Where a reader begins that wants only what is to come.
-    pub fn end(&self) -> u64 {
+    pub(crate) fn end(&self) -> u64 {
         self.head.load(Acquire)
     }
 
     /// Appends the records from `cursor` on, at most `most`, and moves it; returns how many were missed.
-    pub fn read(&self, cursor: &mut u64, most: usize, into: &mut Vec<Record>) -> u64 {
+    pub(crate) fn read(&self, cursor: &mut u64, most: usize, into: &mut Vec<Record>) -> u64 {
         let head = self.head.load(Acquire);
         let first = (*cursor).max(head.saturating_sub(RECORDS as u64));
         let last = head.min(first.saturating_add(most as u64));

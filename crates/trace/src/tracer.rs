@@ -31,7 +31,7 @@ pub(crate) struct Switches {
 
 impl Switches {
     /// What is on, of that what is streamed, and of which flows.
-    pub fn set(&self, on: PointSet, streamed: PointSet, flows: u64) {
+    pub(crate) fn set(&self, on: PointSet, streamed: PointSet, flows: u64) {
         for word in 0..WORDS {
             self.on[word].store(on.0[word], Relaxed);
             self.streamed[word].store(streamed.0[word], Relaxed);
@@ -40,7 +40,7 @@ impl Switches {
         self.generation.fetch_add(1, Release);
     }
 
-    pub fn on(&self) -> PointSet {
+    pub(crate) fn on(&self) -> PointSet {
         PointSet(from_fn(|word| self.on[word].load(Relaxed)))
     }
 }
@@ -53,7 +53,7 @@ pub(crate) struct Sheet {
 }
 
 impl Sheet {
-    pub fn new() -> Sheet {
+    pub(crate) fn new() -> Sheet {
         let histogram = |point: &Point| (point.kind() == Kind::Histogram).then(|| Box::new(Histogram::new()));
         Sheet { counts: from_fn(|_| AtomicU64::new(0)), histograms: Point::ALL.iter().map(histogram).collect() }
     }

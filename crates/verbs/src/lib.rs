@@ -4,7 +4,6 @@
 //! Everything that the daemon reads here is hostile: it is copied once and then checked. Codes of statuses, opcodes,
 //! states and rights are those of `infiniband/verbs.h`, so that the library passes them on as they are.
 #![forbid(unsafe_code)]
-#![warn(unreachable_pub)]
 
 pub mod attach;
 mod attributes;

@@ -3,7 +3,6 @@
 //! Each format has a plain value type with `parse` (from bytes, refusing what is malformed) and `emit`
 //! (into bytes). Parsing never panics, whatever the bytes.
 #![forbid(unsafe_code)]
-#![warn(unreachable_pub)]
 
 mod address;
 pub mod arp;

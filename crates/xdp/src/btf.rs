@@ -2,7 +2,7 @@
 //! values. Everything is bounds-checked; an object is data from a stranger.
 
 /// Names a type; 0 is `void`.
-pub type TypeId = u32;
+pub(crate) type TypeId = u32;
 
 /// A member of a struct or union.
 #[derive(Debug, Clone)]
@@ -80,25 +80,25 @@ pub(crate) struct Reader<'a> {
 }
 
 impl<'a> Reader<'a> {
-    pub fn new(bytes: &'a [u8]) -> Reader<'a> {
+    pub(crate) fn new(bytes: &'a [u8]) -> Reader<'a> {
         Reader { bytes }
     }
-    pub fn u16(&mut self) -> Option<u16> {
+    pub(crate) fn u16(&mut self) -> Option<u16> {
         let (head, rest) = self.bytes.split_first_chunk()?;
         self.bytes = rest;
         Some(u16::from_le_bytes(*head))
     }
-    pub fn u32(&mut self) -> Option<u32> {
+    pub(crate) fn u32(&mut self) -> Option<u32> {
         let (head, rest) = self.bytes.split_first_chunk()?;
         self.bytes = rest;
         Some(u32::from_le_bytes(*head))
     }
-    pub fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
+    pub(crate) fn take(&mut self, bytes: usize) -> Option<&'a [u8]> {
         let (head, rest) = self.bytes.split_at_checked(bytes)?;
         self.bytes = rest;
         Some(head)
     }
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.bytes.is_empty()
     }
 }
@@ -276,7 +276,7 @@ pub(crate) struct Extension {
 }
 
 impl Extension {
-    pub fn parse(section: &[u8], types: &Types) -> Option<Extension> {
+    pub(crate) fn parse(section: &[u8], types: &Types) -> Option<Extension> {
         let mut header = Reader::new(section);
         if header.u16()? != MAGIC {
             return None;

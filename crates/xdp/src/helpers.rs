@@ -64,7 +64,7 @@ pub(crate) enum Name {
 }
 
 impl Name {
-    pub const ALL: [Name; 19] = [
+    pub(crate) const ALL: [Name; 19] = [
         Name::MapLookup,
         Name::MapUpdate,
         Name::MapDelete,

@@ -187,7 +187,7 @@ pub(crate) const CONSTANT: u8 = 0x18;
 
 impl Raw {
     /// From eight bytes.
-    pub fn read(bytes: &[u8]) -> Raw {
+    pub(crate) fn read(bytes: &[u8]) -> Raw {
         Raw {
             code: bytes[0],
             dst: bytes[1] & 15,
@@ -198,7 +198,7 @@ impl Raw {
     }
 
     /// Decodes the instruction at index `at`; `next` follows it. Errors: why it is none.
-    pub fn decode(&self, at: usize, next: Option<&Raw>) -> Result<Insn, String> {
+    pub(crate) fn decode(&self, at: usize, next: Option<&Raw>) -> Result<Insn, String> {
         if self.dst > FP || (self.src > FP && self.code != CONSTANT) {
             return Err("names a register that does not exist".into());
         }

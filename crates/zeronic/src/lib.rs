@@ -8,7 +8,6 @@
 //! - [`Stack`] is the control stack between the two and applications.
 //! - [`Programs`] gives it to programs, by queues in shared memory (`context::comm`).
 #![forbid(unsafe_code)]
-#![warn(unreachable_pub)]
 
 mod counters;
 mod engine_tcp;

@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A context of this process.
-pub struct Attachment {
+pub(crate) struct Attachment {
     /// Its ends.
     pub end: AppEnd,
     _socket: OwnedFd,
@@ -23,13 +23,13 @@ pub struct Attachment {
 }
 
 /// Connects and says nothing.
-pub fn stranger(socket: &Path) -> Result<OwnedFd, String> {
+pub(super) fn stranger(socket: &Path) -> Result<OwnedFd, String> {
     handover::connect(socket).map_err(|e| format!("{}: {e}", socket.display()))
 }
 
 impl Attachment {
     /// Attaches, as libtoe does.
-    pub fn new(path: &Path, host: &str) -> Result<Attachment, String> {
+    pub(crate) fn new(path: &Path, host: &str) -> Result<Attachment, String> {
         let socket = stranger(path)?;
         let (welcome, fds) = introduce(&socket, host)?;
         let [region, app_bell, daemon_bell]: [OwnedFd; 3] = fds.try_into().map_err(|_| "three descriptors come")?;
@@ -40,7 +40,7 @@ impl Attachment {
     }
 
     /// Leaves a request; waits where the ring is full.
-    pub fn request(&mut self, request: Request) -> Result<(), String> {
+    pub(crate) fn request(&mut self, request: Request) -> Result<(), String> {
         let begin = Instant::now();
         while self.end.requests.push(request.to_words()).is_err() {
             patient(begin, "room for a request")?;
@@ -55,7 +55,7 @@ impl Attachment {
     }
 
     /// Waits for a reply that `wanted` takes; others are forgotten.
-    pub fn reply<T>(&mut self, what: &str, mut wanted: impl FnMut(Reply) -> Option<T>) -> Result<T, String> {
+    pub(crate) fn reply<T>(&mut self, what: &str, mut wanted: impl FnMut(Reply) -> Option<T>) -> Result<T, String> {
         let begin = Instant::now();
         loop {
             let words = self.end.replies.pop().map_err(|_| "the daemon's ring is corrupt")?;
@@ -68,7 +68,7 @@ impl Attachment {
     }
 
     /// Listens on a port.
-    pub fn listen(&mut self, port: u16) -> Result<(), String> {
+    pub(crate) fn listen(&mut self, port: u16) -> Result<(), String> {
         let local = Endpoint::v4(Ipv4Addr::UNSPECIFIED, port);
         let tag = self.next_tag();
         self.request(Request::Bind { tag, local, reuse_address: true, reuse_port: true })?;
@@ -83,7 +83,7 @@ impl Attachment {
     }
 
     /// Opens a connection.
-    pub fn connect(&mut self, to: (Ipv4Addr, u16)) -> Result<Slot, String> {
+    pub(crate) fn connect(&mut self, to: (Ipv4Addr, u16)) -> Result<Slot, String> {
         let tag = self.ask_to_connect(to)?;
         self.reply("a connection", |reply| match reply {
             Reply::Connected { tag: answered, slot, .. } if answered == tag => Some(Ok(slot)),
@@ -100,7 +100,7 @@ impl Attachment {
     }
 
     /// Opens connections until one is refused, at most so many; returns how many were opened.
-    pub fn connect_many(&mut self, to: (Ipv4Addr, u16), most: u32) -> Result<u32, String> {
+    pub(crate) fn connect_many(&mut self, to: (Ipv4Addr, u16), most: u32) -> Result<u32, String> {
         for opened in 0..most {
             if self.connect(to).is_err() {
                 return Ok(opened);
@@ -110,13 +110,13 @@ impl Attachment {
     }
 
     /// Reserves addresses until one is refused.
-    pub fn bind_many(&mut self, most: u32) -> Result<u32, String> {
+    pub(crate) fn bind_many(&mut self, most: u32) -> Result<u32, String> {
         let local = Endpoint::v4(Ipv4Addr::UNSPECIFIED, 0);
         self.until_refused(most, |tag| Request::Bind { tag, local, reuse_address: false, reuse_port: false })
     }
 
     /// Announces children that never come until that is refused.
-    pub fn fork_many(&mut self, most: u32) -> Result<u32, String> {
+    pub(crate) fn fork_many(&mut self, most: u32) -> Result<u32, String> {
         self.until_refused(most, |tag| Request::Fork { tag })
     }
 
@@ -144,7 +144,7 @@ impl Attachment {
     }
 
     /// Writes bytes at a position of a connection and says so.
-    pub fn write(&mut self, slot: Slot, at: u32, bytes: &[u8]) {
+    pub(crate) fn write(&mut self, slot: Slot, at: u32, bytes: &[u8]) {
         let (head, tx) = (at + bytes.len() as u32, Arc::new(self.buffers(slot).1));
         // What was said before this may all be under way.
         let tx = tx.holding(at.saturating_sub(tx.size()), head);
@@ -153,7 +153,7 @@ impl Attachment {
     }
 
     /// Leaves a bump, where there is room.
-    pub fn post(&mut self, bump: Bump) {
+    pub(crate) fn post(&mut self, bump: Bump) {
         let begin = Instant::now();
         while self.end.bumps.push(bump.to_words()).is_err() && begin.elapsed() < PATIENCE {
             self.end.daemon_bell.ring_always();
@@ -163,7 +163,7 @@ impl Attachment {
     }
 
     /// Waits for these bytes, from the begin of the connection on.
-    pub fn expect(&mut self, slot: Slot, bytes: &[u8]) -> Result<(), String> {
+    pub(crate) fn expect(&mut self, slot: Slot, bytes: &[u8]) -> Result<(), String> {
         let begin = Instant::now();
         while self.notices.get(&slot).is_none_or(|notice| (notice.rx_tail as usize) < bytes.len()) {
             match self.end.notices.pop().map_err(|_| "the daemon's ring is corrupt")? {
@@ -180,7 +180,7 @@ impl Attachment {
     }
 
     /// Closes a connection and waits until its slot is free.
-    pub fn close(&mut self, slot: Slot, tx_head: u32, rx_head: u32) -> Result<(), String> {
+    pub(crate) fn close(&mut self, slot: Slot, tx_head: u32, rx_head: u32) -> Result<(), String> {
         self.request(Request::Close { slot, tx_head, rx_head, abort: true })?;
         self.notices.remove(&slot);
         self.reply("a slot to be free", |reply| (reply == Reply::Freed { slot }).then_some(()))
@@ -214,17 +214,17 @@ fn patient(begin: Instant, what: &str) -> Result<(), String> {
 }
 
 /// Random numbers from a seed (xorshift64).
-pub struct Dice(u64);
+pub(crate) struct Dice(u64);
 
 impl Dice {
     /// From a seed.
-    pub fn new(seed: u64) -> Dice {
+    pub(crate) fn new(seed: u64) -> Dice {
         Dice(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
     /// The next number.
     #[allow(clippy::should_implement_trait)]
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
@@ -232,12 +232,12 @@ impl Dice {
     }
 
     /// A number below `limit`.
-    pub fn below(&mut self, limit: u64) -> u64 {
+    pub(crate) fn below(&mut self, limit: u64) -> u64 {
         self.next() % limit
     }
 
     /// A number that code tends to get wrong, in each half, or any.
-    pub fn adversarial(&mut self) -> u64 {
+    pub(crate) fn adversarial(&mut self) -> u64 {
         let half = |dice: &mut Dice| match dice.below(6) {
             0 => 0,
             1 => u32::MAX as u64,

@@ -22,12 +22,12 @@ use verbs::{
 /// How long an answer or a completion may take: longer than all retries of a queue pair.
 const PATIENCE: Duration = Duration::from_secs(60);
 /// Completions that a queue holds.
-pub const COMPLETIONS: u32 = 64;
+pub(super) const COMPLETIONS: u32 = 64;
 /// First packet sequence number of both directions: it wraps soon.
-pub const FIRST_PSN: u32 = 0xff_fff0;
+pub(super) const FIRST_PSN: u32 = 0xff_fff0;
 
 /// What a program has after `ibv_open_device`, with one protection domain.
-pub struct Context {
+pub(super) struct Context {
     /// What the daemon says of itself.
     pub device: Device,
     /// The send pipe, and its region.
@@ -41,7 +41,7 @@ pub struct Context {
 }
 
 /// A queue pair, with a completion queue of its own.
-pub struct Qp {
+pub(super) struct Qp {
     /// Its number.
     pub number: QpNumber,
     /// Regions of its receive queue and of its completion queue.
@@ -57,7 +57,7 @@ fn broken(error: impl std::fmt::Display) -> String {
 
 impl Context {
     /// Attaches to a host, and hands this process's memory over.
-    pub fn open(path: &Path, host: &str) -> Result<Context, String> {
+    pub(super) fn open(path: &Path, host: &str) -> Result<Context, String> {
         let socket = handover::connect(path).map_err(|error| format!("{}: {error}", path.display()))?;
         let hello = Hello { verbs: verbs::VERSION, host: Some(host.into()), command: "hostile verbs".into() };
         handover::send(socket.as_fd(), &to_vec(&hello).map_err(broken)?, &[]).map_err(broken)?;
@@ -83,14 +83,14 @@ impl Context {
     }
 
     /// A control request: its answer, and what came along.
-    pub fn ask(&self, request: &Request, files: &[BorrowedFd<'_>]) -> Result<(Answer, Option<OwnedFd>), String> {
+    pub(super) fn ask(&self, request: &Request, files: &[BorrowedFd<'_>]) -> Result<(Answer, Option<OwnedFd>), String> {
         handover::send(self.socket.as_fd(), &to_vec(request).map_err(broken)?, files).map_err(broken)?;
         let (message, mut files) = handover::recv(self.socket.as_fd()).map_err(broken)?;
         Ok((from_slice(&message).map_err(broken)?, files.pop()))
     }
 
     /// A request that is to be carried out.
-    pub fn done(&self, request: &Request, files: &[BorrowedFd<'_>]) -> Result<(), String> {
+    pub(super) fn done(&self, request: &Request, files: &[BorrowedFd<'_>]) -> Result<(), String> {
         match self.ask(request, files)?.0 {
             Answer::Done => Ok(()),
             other => Err(format!("{request:?}: {other:?}")),
@@ -98,12 +98,12 @@ impl Context {
     }
 
     /// Registers a part of this process's memory, with all rights.
-    pub fn register(&self, memory: &Memory, from: usize, len: usize) -> Result<Key, String> {
+    pub(super) fn register(&self, memory: &Memory, from: usize, len: usize) -> Result<Key, String> {
         self.register_at(memory.address() + from as u64, len)
     }
 
     /// The same by its address.
-    pub fn register_at(&self, address: u64, len: usize) -> Result<Key, String> {
+    pub(super) fn register_at(&self, address: u64, len: usize) -> Result<Key, String> {
         let prepared = Registrar::new().prepare(address, len as u64, Rights::ALL).map_err(broken)?;
         let files: Vec<BorrowedFd<'_>> = prepared.files.iter().map(AsFd::as_fd).collect();
         let named = prepared.description.address;
@@ -121,7 +121,7 @@ impl Context {
     }
 
     /// A reliable queue pair, with a completion queue of its own.
-    pub fn qp(&self) -> Result<Qp, String> {
+    pub(super) fn qp(&self) -> Result<Qp, String> {
         let (answer, of_cq) = self.queue(&Request::CreateCq { entries: COMPLETIONS, channel: None })?;
         let Answer::Queue { number: cq, .. } = answer else { return Err(format!("no completion queue: {answer:?}")) };
         let capacities = Capacities { send: 256, receive: 64, send_pieces: 4, receive_pieces: 1, inline: 128 };
@@ -135,12 +135,12 @@ impl Context {
     }
 
     /// The GID that stands for its host's IPv4 address.
-    pub fn gid(&self) -> Gid {
+    pub(super) fn gid(&self) -> Gid {
         self.device.gids[1]
     }
 
     /// Takes a queue pair to the state ready to send, connected to a peer's.
-    pub fn connect(&self, qp: &Qp, peer: Gid, remote: QpNumber) -> Result<(), String> {
+    pub(super) fn connect(&self, qp: &Qp, peer: Gid, remote: QpNumber) -> Result<(), String> {
         for attributes in transitions(peer, remote) {
             self.done(&Request::ModifyQp { qp: qp.number, attributes }, &[])?;
         }
@@ -148,12 +148,12 @@ impl Context {
     }
 
     /// Changes the state alone.
-    pub fn go(&self, qp: &Qp, state: QpState) -> Result<(), String> {
+    pub(super) fn go(&self, qp: &Qp, state: QpState) -> Result<(), String> {
         self.done(&Request::ModifyQp { qp: qp.number, attributes: to(state) }, &[])
     }
 
     /// The state of a queue pair.
-    pub fn state(&self, qp: &Qp) -> Result<Option<QpState>, String> {
+    pub(super) fn state(&self, qp: &Qp) -> Result<Option<QpState>, String> {
         match self.ask(&Request::QueryQp(qp.number), &[])?.0 {
             Answer::Attributes(attributes) => Ok(attributes.state),
             other => Err(format!("no attributes: {other:?}")),
@@ -161,14 +161,14 @@ impl Context {
     }
 
     /// The next asynchronous event, where there is one.
-    pub fn event_now(&self) -> Option<AsyncMessage> {
+    pub(super) fn event_now(&self) -> Option<AsyncMessage> {
         let mut bytes = [0; AsyncMessage::BYTES];
         let read = rustix::io::read(&self.events, &mut bytes).is_ok_and(|read| read == bytes.len());
         read.then(|| AsyncMessage::decode(bytes)).flatten()
     }
 
     /// The next asynchronous event.
-    pub fn event(&self) -> Result<AsyncMessage, String> {
+    pub(super) fn event(&self) -> Result<AsyncMessage, String> {
         let begin = Instant::now();
         loop {
             match self.event_now() {
@@ -179,7 +179,7 @@ impl Context {
     }
 
     /// Posts a work request; its number comes back with the completion.
-    pub fn post(&mut self, qp: &mut Qp, mut element: SendElement) -> Result<u32, String> {
+    pub(super) fn post(&mut self, qp: &mut Qp, mut element: SendElement) -> Result<u32, String> {
         element.number = qp.sent;
         qp.sent = qp.sent.wrapping_add(1);
         let begin = Instant::now();
@@ -190,7 +190,7 @@ impl Context {
     }
 
     /// Any words into the send pipe, in order of the queue; false where that is full.
-    pub fn push(&mut self, words: [u64; 8]) -> bool {
+    pub(super) fn push(&mut self, words: [u64; 8]) -> bool {
         let fits = self.send.push(words).is_ok();
         self.bell.ring();
         fits
@@ -199,7 +199,7 @@ impl Context {
 
 impl Qp {
     /// A signalled work request of one piece, on an operand of the peer's.
-    pub fn work(&self, opcode: SendOpcode, piece: Piece, remote: Operand) -> SendElement {
+    pub(super) fn work(&self, opcode: SendOpcode, piece: Piece, remote: Operand) -> SendElement {
         let mut element = SendElement {
             flags: SendFlags::SIGNALED,
             pieces: 1,
@@ -212,17 +212,17 @@ impl Qp {
     }
 
     /// Posts a receive work request; false where the queue is full.
-    pub fn post_receive(&mut self, piece: Piece) -> bool {
+    pub(super) fn post_receive(&mut self, piece: Piece) -> bool {
         self.receive.push(ReceivePiece { piece, more: false }.encode()).is_ok()
     }
 
     /// The next completion, where there is one.
-    pub fn poll(&mut self) -> Option<Completion> {
+    pub(super) fn poll(&mut self) -> Option<Completion> {
         self.completions.pop().and_then(|words| Completion::decode(&words))
     }
 
     /// The next completion.
-    pub fn next(&mut self) -> Result<Completion, String> {
+    pub(super) fn next(&mut self) -> Result<Completion, String> {
         let begin = Instant::now();
         loop {
             match self.poll() {
@@ -233,7 +233,7 @@ impl Qp {
     }
 
     /// The next completion is this one.
-    pub fn expect(&mut self, number: u32, status: Status) -> Result<Completion, String> {
+    pub(super) fn expect(&mut self, number: u32, status: Status) -> Result<Completion, String> {
         let done = self.next()?;
         match (done.qp, done.number, done.status) == (self.number, number, status) {
             true => Ok(done),
@@ -255,7 +255,7 @@ fn to(state: QpState) -> QpAttributes {
 }
 
 /// The GID of an IPv4 address.
-pub fn gid_of(address: Ipv4Addr) -> Gid {
+pub(super) fn gid_of(address: Ipv4Addr) -> Gid {
     Gid(address.to_ipv6_mapped().octets())
 }
 
@@ -282,36 +282,36 @@ fn transitions(peer: Gid, remote: QpNumber) -> [QpAttributes; 3] {
 }
 
 /// Memory of this process that others write while it is looked at.
-pub struct Memory(Box<[AtomicU8]>);
+pub(super) struct Memory(Box<[AtomicU8]>);
 
 impl Memory {
     /// So many bytes, all alike.
-    pub fn new(len: usize, byte: u8) -> Memory {
+    pub(super) fn new(len: usize, byte: u8) -> Memory {
         Memory((0..len).map(|_| AtomicU8::new(byte)).collect())
     }
 
     /// Its first address.
-    pub fn address(&self) -> u64 {
+    pub(super) fn address(&self) -> u64 {
         self.0.as_ptr() as u64
     }
 
     /// Writes these bytes at a place.
-    pub fn fill(&self, from: usize, bytes: impl IntoIterator<Item = u8>) {
+    pub(super) fn fill(&self, from: usize, bytes: impl IntoIterator<Item = u8>) {
         self.0[from..].iter().zip(bytes).for_each(|(place, byte)| place.store(byte, Relaxed));
     }
 
     /// A part of it.
-    pub fn bytes(&self, from: usize, len: usize) -> Vec<u8> {
+    pub(super) fn bytes(&self, from: usize, len: usize) -> Vec<u8> {
         self.0[from..from + len].iter().map(|byte| byte.load(Relaxed)).collect()
     }
 
     /// A part of it as a scatter-gather entry.
-    pub fn piece(&self, from: usize, len: usize, key: Key) -> Piece {
+    pub(super) fn piece(&self, from: usize, len: usize, key: Key) -> Piece {
         Piece { address: self.address() + from as u64, len: len as u32, key: key.0 }
     }
 
     /// Its byte `from`, as a peer names it.
-    pub fn remote(&self, from: usize, key: Key) -> Operand {
+    pub(super) fn remote(&self, from: usize, key: Key) -> Operand {
         Operand { address: self.address() + from as u64, key: key.0 }
     }
 }

@@ -333,6 +333,28 @@ fn every_crate_says_what_it_is_for() {
     );
 }
 
+/// `unreachable_pub` is one of them: `pub` then says that another crate can name an item.
+#[test]
+fn every_crate_takes_the_lints_of_the_workspace() {
+    let manifest = |folder: &Path| {
+        let text = fs::read_to_string(folder.join("Cargo.toml")).expect("a manifest");
+        toml::from_str::<toml::Table>(&text).expect("TOML")
+    };
+    let lints = &manifest(&root())["workspace"]["lints"]["rust"];
+    assert_eq!(lints["unreachable_pub"].as_str(), Some("warn"));
+    let members = crates().into_iter().map(|krate| root().join("crates").join(krate));
+    let folders = members.chain(["fuzz", "tests"].map(|name| root().join(name)));
+    let takes_them = |folder: &Path| {
+        let lints = manifest(folder).remove("lints")?;
+        lints.get("workspace")?.as_bool().filter(|taken| *taken)
+    };
+    let others = folders.filter(|folder| takes_them(folder).is_none());
+    none(
+        "crates without the workspace's lints",
+        &others.map(|folder| folder.display().to_string()).collect::<Vec<_>>(),
+    );
+}
+
 #[test]
 fn nothing_is_left_unfinished() {
     let mut offences = Vec::new();

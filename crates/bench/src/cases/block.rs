@@ -36,7 +36,7 @@ pub struct Arguments {
 }
 
 /// Runs the case.
-pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
+pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     let axes = [
         ("disk", list(&arguments.disk, disk)?),
         ("depth", numbers(&arguments.depth)?),

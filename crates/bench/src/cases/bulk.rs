@@ -11,7 +11,7 @@ const CLIENT: usize = 99;
 
 /// What is to run.
 #[derive(Debug, Clone, Copy)]
-pub struct Flows {
+pub(super) struct Flows {
     /// How many.
     pub flows: usize,
     /// Bytes of a write.
@@ -32,14 +32,14 @@ pub struct Flows {
 
 impl Flows {
     /// To the server, 64 KiB a write.
-    pub fn new(flows: usize, warm_up: f64, seconds: f64) -> Flows {
+    pub(super) fn new(flows: usize, warm_up: f64, seconds: f64) -> Flows {
         Flows { flows, size: 64 << 10, down: false, zero_copy: false, touch: false, mbit: 0, warm_up, seconds }
     }
 }
 
 /// What the receiving program prints.
 #[derive(Debug, Clone, Deserialize)]
-pub struct Moved {
+pub(super) struct Moved {
     /// Seconds measured.
     pub seconds: f64,
     /// Flows that ended too early.
@@ -53,13 +53,13 @@ pub struct Moved {
 
 impl Moved {
     /// 10^9 bits of payload a second, of all flows.
-    pub fn gbit_per_s(&self) -> f64 {
+    pub(super) fn gbit_per_s(&self) -> f64 {
         self.bytes.iter().sum::<u64>() as f64 * 8.0 / self.seconds / 1e9
     }
 }
 
 /// A program that receives and one that sends.
-pub struct Ends {
+pub(super) struct Ends {
     /// It says what it measured.
     pub receiver: Process,
     /// It ends when the receiver does.
@@ -67,12 +67,12 @@ pub struct Ends {
 }
 
 /// Runs the flows.
-pub fn run(tools: &Tools, lab: &dyn Lab, plan: &Flows) -> Result<Moved, String> {
+pub(super) fn run(tools: &Tools, lab: &dyn Lab, plan: &Flows) -> Result<Moved, String> {
     measure(tools, lab, start(tools, lab, plan, 0)?)
 }
 
 /// Starts both ends; the client is in one of the places for clients.
-pub fn start(tools: &Tools, lab: &dyn Lab, plan: &Flows, place: usize) -> Result<Ends, String> {
+pub(super) fn start(tools: &Tools, lab: &dyn Lab, plan: &Flows, place: usize) -> Result<Ends, String> {
     let mut common: Vec<String> = [tools.app("flows"), "-p".into(), PORT.to_string()].into();
     let numbers = [("-n", plan.flows.to_string()), ("-s", plan.size.to_string())];
     let times = [("-w", plan.warm_up.to_string()), ("-t", plan.seconds.to_string())];
@@ -92,7 +92,7 @@ pub fn start(tools: &Tools, lab: &dyn Lab, plan: &Flows, place: usize) -> Result
 }
 
 /// Lets the receiver measure.
-pub fn measure(tools: &Tools, lab: &dyn Lab, ends: Ends) -> Result<Moved, String> {
+pub(super) fn measure(tools: &Tools, lab: &dyn Lab, ends: Ends) -> Result<Moved, String> {
     let Ends { receiver, sender } = ends;
     let receiver_pid = receiver.pid();
     let used = || {

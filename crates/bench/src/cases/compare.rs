@@ -10,7 +10,7 @@ use serde_json::{Value, json};
 /// What a measurement takes besides its seconds: starting daemon, server and client, and ending them.
 const AROUND_S: f64 = 1.0;
 /// Seconds of a measurement where nobody says.
-pub const SECONDS: f64 = 3.0;
+pub(crate) const SECONDS: f64 = 3.0;
 
 /// What all cases of speed take.
 #[derive(Args, Debug)]
@@ -44,14 +44,14 @@ fn buffer_kib(text: &str) -> Result<u32, String> {
 }
 
 /// A figure in the table: its heading, where it comes from, and how it is written.
-pub struct Column {
+pub(crate) struct Column {
     head: &'static str,
     figure: fn(&Run) -> f64,
     write: fn(f64) -> String,
 }
 
 /// What is shown of a run, where it is there.
-pub const COLUMNS: &[Column] = &[
+pub(crate) const COLUMNS: &[Column] = &[
     Column { head: "k/s", figure: |run| run.ops_per_s.unwrap_or(f64::NAN) / 1e3, write: three },
     Column { head: "Gbit/s", figure: |run| run.gbit_per_s.unwrap_or(f64::NAN), write: three },
     Column { head: "p50 us", figure: |run| run.latency_us.map_or(f64::NAN, |l| l.p50), write: three },
@@ -124,7 +124,7 @@ impl Comparison {
 }
 
 /// What was measured, in a few words.
-pub fn sentence(run: &Run) -> String {
+pub(crate) fn sentence(run: &Run) -> String {
     let shown = COLUMNS.iter().take(4).filter(|column| (column.figure)(run).is_finite());
     shown
         .map(|column| format!("{} {}", (column.write)((column.figure)(run)), column.head))
@@ -133,12 +133,12 @@ pub fn sentence(run: &Run) -> String {
 }
 
 /// A block for each point, a row for each set-up; figures are medians, the ratio is that of pairs.
-pub fn show(report: &Report) -> String {
+pub(crate) fn show(report: &Report) -> String {
     show_with(report, &[])
 }
 
 /// The same with further columns.
-pub fn show_with(report: &Report, more: &[Column]) -> String {
+pub(crate) fn show_with(report: &Report, more: &[Column]) -> String {
     let baseline = report.baseline().unwrap_or_default();
     let mut text = String::new();
     for point in report.points() {
@@ -164,13 +164,13 @@ pub fn show_with(report: &Report, more: &[Column]) -> String {
 
 impl Column {
     /// A figure that only one case has.
-    pub const fn new(head: &'static str, figure: fn(&Run) -> f64) -> Column {
+    pub(crate) const fn new(head: &'static str, figure: fn(&Run) -> f64) -> Column {
         Column { head, figure, write: three }
     }
 }
 
 /// Three digits that count: 1234, 123, 12.3, 1.23.
-pub fn three(value: f64) -> String {
+pub(crate) fn three(value: f64) -> String {
     match value.abs() {
         v if v >= 99.95 => format!("{value:.0}"),
         v if v >= 9.995 => format!("{value:.1}"),
@@ -180,15 +180,15 @@ pub fn three(value: f64) -> String {
 }
 
 /// What is varied, by its name in the report, and its values.
-pub type Axis = (&'static str, Vec<Value>);
+pub(crate) type Axis = (&'static str, Vec<Value>);
 
 /// The values of an axis of numbers; the command line has looked at their range.
-pub fn numbers(text: &str) -> Result<Vec<Value>, String> {
+pub(crate) fn numbers(text: &str) -> Result<Vec<Value>, String> {
     list(text, |word| word.parse().map(|number: u64| number.into()).map_err(|_| format!("`{word}` is no number")))
 }
 
 /// All combinations of values, the last one varying first: `[("a", [1, 2]), ("b", [3])]`.
-pub fn combine(axes: &[Axis]) -> Vec<Value> {
+pub(crate) fn combine(axes: &[Axis]) -> Vec<Value> {
     let mut points = vec![serde_json::Map::new()];
     for (name, values) in axes {
         let wider = points.iter().flat_map(|point| {
@@ -204,7 +204,7 @@ pub fn combine(axes: &[Axis]) -> Vec<Value> {
 }
 
 /// A number of a point; every point of a case has the same ones.
-pub fn number(point: &Value, name: &str) -> u64 {
+pub(crate) fn number(point: &Value, name: &str) -> u64 {
     point[name].as_u64().unwrap_or(0)
 }
 

@@ -25,7 +25,7 @@ pub struct Arguments {
 }
 
 /// Runs the case.
-pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
+pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     let axes = [("conns", numbers(&arguments.conns)?), ("size", numbers(&arguments.size)?)];
     let (warm_up, seconds) = arguments.comparison.times();
     arguments.comparison.measure(tools, "connect", (json!({}), &axes), |setup, point| {

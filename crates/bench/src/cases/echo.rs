@@ -42,7 +42,7 @@ pub struct Arguments {
 }
 
 /// Runs the case.
-pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
+pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     let mut axes = vec![
         ("conns", numbers(&arguments.conns)?),
         ("size", numbers(&arguments.size)?),

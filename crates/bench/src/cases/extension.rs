@@ -9,7 +9,7 @@ use std::thread::JoinHandle;
 
 /// An extension of the data-path.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Extension {
+pub(super) enum Extension {
     /// All tracepoints are counted.
     Tracepoints,
     /// All tracepoints are streamed, as `opentoe trace` does, to a reader that does nothing with them.
@@ -29,7 +29,7 @@ const NETWORK: &str = r#"{"tag": 42}"#;
 
 impl Extension {
     /// Its name on the command line and in the table.
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Extension::Tracepoints => "tracepoints",
             Extension::Stream => "stream",
@@ -41,18 +41,18 @@ impl Extension {
     }
 
     /// The thesis' ratio, where it has one (table 4.3).
-    pub fn published(name: &str) -> Option<f64> {
+    pub(super) fn published(name: &str) -> Option<f64> {
         let figures = [("tracepoints", 8.67), ("capture", 6.52), ("null", 10.87), ("vlan", 10.83), ("strip", 10.83)];
         figures.iter().find(|(known, _)| *known == name).map(|(_, mops)| mops / 11.35)
     }
 
     /// The host that has a thread to itself, where only that one is looked at.
-    pub fn alone(self) -> Option<&'static str> {
+    pub(super) fn alone(self) -> Option<&'static str> {
         (self == Extension::Strip).then_some("server")
     }
 
     /// Puts it on.
-    pub fn put_on(self, tools: &Tools, lab: &FabricLab) -> Result<On, String> {
+    pub(super) fn put_on(self, tools: &Tools, lab: &FabricLab) -> Result<On, String> {
         let everything = Capture {
             host: None,
             flow: None,
@@ -90,7 +90,7 @@ impl Extension {
 }
 
 /// An extension that is on, and what is needed to take it off.
-pub enum On {
+pub(super) enum On {
     Tracepoints,
     /// Somebody reads what the daemon sends.
     Reader(std::os::unix::net::UnixStream, JoinHandle<u64>),
@@ -100,7 +100,7 @@ pub enum On {
 
 impl On {
     /// Takes it off.
-    pub fn take_off(self, lab: &FabricLab) -> Result<(), String> {
+    pub(super) fn take_off(self, lab: &FabricLab) -> Result<(), String> {
         match self {
             On::Tracepoints => lab.daemon().ask(&tracepoints(false)).map(drop),
             On::Reader(stream, reader) => {
@@ -126,7 +126,7 @@ fn tracepoints(on: bool) -> Question {
     Question::Tracepoints { host: None, enable, disable }
 }
 
-pub fn load(tools: &Tools, lab: &FabricLab, host: &str, module: &str) -> Result<(), String> {
+pub(super) fn load(tools: &Tools, lab: &FabricLab, host: &str, module: &str) -> Result<(), String> {
     let object = tools.module(module)?;
     let host = Some(host.to_string());
     let question = Xdp::Load { host, name: None, position: None, native: None, bytes: object.len() as u64 };

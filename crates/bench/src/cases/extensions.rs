@@ -13,12 +13,12 @@ use crate::report::{Report, Run, table};
 use crate::tools::Tools;
 use serde_json::json;
 
-pub use super::observed::Arguments;
+pub(crate) use super::observed::Arguments;
 
 /// What putting on and taking off takes besides, at most, seconds.
 const CHANGE: f64 = 0.4;
 /// Runs the case.
-pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
+pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     let common = &arguments.common;
     let rows = list(&arguments.extensions, row)?;
     let params = json!({
@@ -106,7 +106,7 @@ fn per_busy(run: &Run) -> f64 {
 }
 
 /// The table, a row for each extension. Ratios are those of pairs: median, least and most.
-pub fn show(report: &Report) -> String {
+pub(crate) fn show(report: &Report) -> String {
     let head = ["", "plain", "with", "throughput", "ns plain", "ns with", "time", "thesis"];
     let mut rows = vec![head.map(String::from).to_vec()];
     for point in report.points() {

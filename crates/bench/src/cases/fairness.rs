@@ -48,7 +48,7 @@ pub struct Arguments {
 }
 
 /// Runs the experiment.
-pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
+pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     let common = &arguments.common;
     let numbers = list(&arguments.flows, |word| count(word, MOST_FLOWS))?;
     let stacks = list(&arguments.stack, stack)?;
@@ -129,7 +129,7 @@ fn sentence(run: &Run) -> String {
 const STACKS: [Stack; 2] = [Stack::Opentoe, Stack::Linux];
 
 /// The table, a row for each number of flows and stack.
-pub fn show(report: &Report) -> String {
+pub(crate) fn show(report: &Report) -> String {
     let head = ["flows", "stack", "share of rate", "median of fair", "1st percentile of fair", "Jain"];
     let mut rows = vec![head.map(String::from).to_vec()];
     for point in report.points() {
@@ -149,7 +149,7 @@ pub fn show(report: &Report) -> String {
 }
 
 /// Median and first percentile beside the fair share, and Jain's index.
-pub fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
+pub(crate) fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
     let places: Vec<String> = report.points().iter().map(|point| point["flows"].to_string()).collect();
     let line = |stack: Stack, name: &str, title: &str, colour: usize| {
         let at = |(at, point): (usize, &Value)| Some((at as f64, report.median(stack, point, |run| run.figure(name))?));

@@ -28,7 +28,7 @@ pub struct Arguments {
 }
 
 /// Runs the case.
-pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
+pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     let axes = [("conns", numbers(&arguments.conns)?)];
     let (warm_up, seconds) = arguments.comparison.times();
     // wrk counts whole seconds.

@@ -33,7 +33,7 @@ pub struct Arguments {
 }
 
 /// Runs the case.
-pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
+pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     let axes = [("conns", numbers(&arguments.conns)?)];
     let (_, seconds) = arguments.comparison.times();
     let settle = if arguments.comparison.common.quick { 0.5 } else { SETTLE_S };
@@ -110,7 +110,7 @@ fn family(servers: &[Process], clients: &[Process], lab: &dyn Lab) -> Vec<u32> {
 }
 
 /// The table: bytes for one end of a connection, and CPU time as a share of one core.
-pub fn show(report: &Report) -> String {
+pub(crate) fn show(report: &Report) -> String {
     let columns = [
         Column::new("bytes/end", |run| run.figure("bytes_each")),
         Column::new("buffers", |run| run.figure("buffers_each")),

@@ -43,7 +43,7 @@ pub struct Arguments {
 }
 
 /// Runs the experiment.
-pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
+pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     let common = &arguments.common;
     let points = list(&arguments.points, degree_and_connections)?;
     let controls = list(&arguments.congestion, congestion)?;
@@ -124,7 +124,7 @@ fn sentence(run: &Run) -> String {
 }
 
 /// The table, a row for each degree, number of connections and congestion control.
-pub fn show(report: &Report) -> String {
+pub(crate) fn show(report: &Report) -> String {
     let head = [
         "degree",
         "connections",
@@ -160,7 +160,7 @@ pub fn show(report: &Report) -> String {
 }
 
 /// Tail latency and fairness, a line for each congestion control.
-pub fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
+pub(crate) fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
     let mut places: Vec<String> = Vec::new();
     let mut controls: Vec<[String; 2]> = Vec::new();
     for point in report.points() {

@@ -31,12 +31,12 @@ pub struct Arguments {
 }
 
 /// Seconds that it takes.
-pub fn estimate() -> f64 {
+pub(crate) fn estimate() -> f64 {
     2.0 * SECONDS + 10.0
 }
 
 /// Runs the case.
-pub fn run(tools: &Tools, _arguments: &Arguments) -> Result<Report, String> {
+pub(crate) fn run(tools: &Tools, _arguments: &Arguments) -> Result<Report, String> {
     callgrind::is_there()?;
     let params = json!({ "connections": CONNECTIONS, "rounds": ROUNDS, "bytes": 64, "valgrind": "callgrind" });
     let mut report = Report::new("instructions", params);
@@ -56,9 +56,9 @@ pub fn run(tools: &Tools, _arguments: &Arguments) -> Result<Report, String> {
 }
 
 /// A 64-byte request and its response in the engine of the serving host.
-pub const ENGINE: &str = "engine, request and response";
+pub(crate) const ENGINE: &str = "engine, request and response";
 /// What memcached calls in libtoe for a request, and what that calls.
-pub const LIBRARY: &str = "libtoe, memcached request";
+pub(crate) const LIBRARY: &str = "libtoe, memcached request";
 
 type Count = fn(&Tools, &Setup) -> Result<f64, String>;
 
@@ -99,7 +99,7 @@ fn library(tools: &Tools, setup: &Setup) -> Result<f64, String> {
 }
 
 /// The table.
-pub fn show(report: &Report) -> String {
+pub(crate) fn show(report: &Report) -> String {
     let mut rows = vec![["path", "instructions"].map(String::from).to_vec()];
     let row = |run: &Run| {
         let path = run.point.get("path").and_then(|path| path.as_str()).unwrap_or("?");

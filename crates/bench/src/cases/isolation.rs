@@ -32,7 +32,7 @@ pub struct Arguments {
 }
 
 /// Runs the case: without bulk flows, then with each number of them.
-pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
+pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     let mut flows = numbers(&arguments.flows)?;
     flows.insert(0, 0.into());
     let params = json!({ "conns": arguments.conns, "size": 64, "rate": arguments.rate });
@@ -68,6 +68,6 @@ fn measure(tools: &Tools, arguments: &Arguments, setup: &Setup, point: &Value) -
 }
 
 /// The table; the bulk flows' rate beside.
-pub fn show(report: &Report) -> String {
+pub(crate) fn show(report: &Report) -> String {
     compare::show_with(report, &[compare::Column::new("bulk Gb/s", |run| run.figure("bulk_gbit_per_s"))])
 }

@@ -43,7 +43,7 @@ pub struct Arguments {
 }
 
 /// Runs the case.
-pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
+pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     let axes = [
         ("server", list(&arguments.server, server)?),
         ("conns", numbers(&arguments.conns)?),
@@ -84,7 +84,7 @@ fn memcached(
 }
 
 /// The same load on a memcached behind other words, which count what it does; it has ended when this returns.
-pub fn memcached_under(
+pub(crate) fn memcached_under(
     tools: &Tools,
     lab: &dyn Lab,
     mut words: Vec<String>,
@@ -119,7 +119,7 @@ fn redis(tools: &Tools, lab: &dyn Lab, point: &Value, seconds: f64, run: &mut Ru
 }
 
 /// What a program says that counts requests: the stretch is how long it must have taken.
-pub fn note_said(run: &mut Run, said: Said, before: window::CpuSeconds, servers: &[Process], lab: &dyn Lab) {
+pub(crate) fn note_said(run: &mut Run, said: Said, before: window::CpuSeconds, servers: &[Process], lab: &dyn Lab) {
     run.ops_per_s = Some(said.ops_per_s);
     let unknown = f64::NAN;
     run.latency_us =

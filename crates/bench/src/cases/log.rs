@@ -32,7 +32,7 @@ pub struct Arguments {
 }
 
 /// Runs the case: each set-up with a plain server, Laminar also with the log in its data-path.
-pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
+pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     let comparison = &arguments.comparison;
     let axes =
         [("conns", numbers(&arguments.conns)?), ("size", list(&arguments.size, |word| record(word).map(Value::from))?)];
@@ -62,7 +62,7 @@ pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
 }
 
 /// How many ways each of these set-ups is measured in.
-pub fn ways(setups: &[Setup]) -> usize {
+pub(crate) fn ways(setups: &[Setup]) -> usize {
     setups.len() + setups.iter().filter(|setup| has_log(setup)).count()
 }
 

@@ -65,7 +65,7 @@ impl Kind {
 }
 
 /// Runs the experiment.
-pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
+pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     let common = &arguments.common;
     let rates = list(&arguments.loss, probability)?;
     let stacks = list(&arguments.stack, stack)?;
@@ -172,7 +172,7 @@ fn shown(kind: Kind, speed: f64) -> String {
 }
 
 /// The table, a row for each load and loss rate.
-pub fn show(report: &Report) -> String {
+pub(crate) fn show(report: &Report) -> String {
     let setups = report.setups();
     let head = ["load", "loss"].into_iter().chain(setups.iter().map(|(_, name)| name.as_str()));
     let mut rows = vec![head.map(String::from).collect::<Vec<_>>()];
@@ -194,7 +194,7 @@ pub fn show(report: &Report) -> String {
 }
 
 /// Throughput over loss, a chart for each load.
-pub fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
+pub(crate) fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
     let chart = |kind: Kind, name, title: &str, y: &str, scale: f64| {
         let points: Vec<Value> = report.points().into_iter().filter(|point| point["load"] == kind.name()).collect();
         let line = |(colour, (_, name)): (usize, (Stack, String))| {

@@ -125,7 +125,7 @@ pub(super) struct Figures {
 }
 
 impl Figures {
-    pub fn read(lab: &FabricLab, watched: &str) -> Result<Figures, String> {
+    pub(super) fn read(lab: &FabricLab, watched: &str) -> Result<Figures, String> {
         let stats = lab.stats()?;
         let host = |name: &str| {
             let mut hosts = stats["hosts"].as_array().into_iter().flatten();

@@ -111,7 +111,7 @@ impl Way {
 }
 
 /// How long it takes, seconds.
-pub fn estimate(arguments: &Arguments) -> f64 {
+pub(crate) fn estimate(arguments: &Arguments) -> f64 {
     let points = |text: &str| text.split(',').count() as f64;
     let times = arguments.common.seconds(SECONDS) + 3.0;
     points(&arguments.test)
@@ -122,7 +122,7 @@ pub fn estimate(arguments: &Arguments) -> f64 {
 }
 
 /// Runs the case: all ways of a point directly after each other.
-pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
+pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     let common = &arguments.common;
     let (tests, ways) = (list(&arguments.test, test)?, list(&arguments.way, way)?);
     let rates = list(&arguments.loss, probability)?;

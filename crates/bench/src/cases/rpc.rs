@@ -8,13 +8,13 @@ use std::net::Ipv4Addr;
 use std::time::Duration;
 
 /// The first server's port.
-pub const PORT: u16 = 7777;
+pub(super) const PORT: u16 = 7777;
 /// How long clients may take to connect where all begin to measure together.
 const CONNECT: Duration = Duration::from_millis(1500);
 
 /// A load.
 #[derive(Debug, Clone, Default)]
-pub struct Load {
+pub(super) struct Load {
     /// Where clients connect to; the server itself where it is not said.
     pub to: Option<Ipv4Addr>,
     /// Bytes of a request.
@@ -42,7 +42,7 @@ pub struct Load {
 }
 
 /// What came of it.
-pub struct Outcome {
+pub(super) struct Outcome {
     /// All clients together.
     pub sample: Sample,
     /// CPU seconds of the server, and of the daemon where there is one, while it was measured.
@@ -50,14 +50,14 @@ pub struct Outcome {
 }
 
 /// Runs a load in a lab.
-pub fn run(tools: &Tools, lab: &dyn Lab, load: &Load) -> Result<Outcome, String> {
+pub(super) fn run(tools: &Tools, lab: &dyn Lab, load: &Load) -> Result<Outcome, String> {
     let (servers, clients) = start(tools, lab, load)?;
     let (printed, cpu_s) = window::watch(tools, clients, || window::server_and_stack(&servers, lab))?;
     Ok(Outcome { sample: Sample::of(&printed)?, cpu_s })
 }
 
 /// Starts servers and clients of a load.
-pub fn start(tools: &Tools, lab: &dyn Lab, load: &Load) -> Result<(Vec<Process>, Vec<Process>), String> {
+pub(super) fn start(tools: &Tools, lab: &dyn Lab, load: &Load) -> Result<(Vec<Process>, Vec<Process>), String> {
     let count = load.servers.max(1);
     let ports: Vec<u16> = (PORT..).take(count).collect();
     let servers = ports.iter().map(|port| lab.server(&server_words(tools, load, *port), *port));

@@ -22,7 +22,7 @@ const ALMOST_NOTHING: f64 = 1e-12;
 const MARGIN: f64 = 1.0;
 
 /// Measures both, in turn.
-pub fn measure(tools: &Tools, arguments: &Arguments, report: &mut Report) -> Result<(), String> {
+pub(super) fn measure(tools: &Tools, arguments: &Arguments, report: &mut Report) -> Result<(), String> {
     for round in 1..=arguments.common.pairs {
         let setups = if round % 2 == 1 { ["plain", "with"] } else { ["with", "plain"] };
         for setup in setups {
@@ -77,7 +77,7 @@ fn per_second_of_work(run: &Run) -> f64 {
 }
 
 /// Segments that the proxy's host passes on, where that was measured.
-pub fn sentence(report: &Report) -> Option<String> {
+pub(super) fn sentence(report: &Report) -> Option<String> {
     let point = json!({ "extension": SPLICE });
     let median = |setup: &str, figure: fn(&Run) -> f64| middle(report.on(setup, &point).map(figure).collect());
     let [with, plain] = ["with", "plain"].map(|setup| median(setup, per_second_of_work));

@@ -34,7 +34,7 @@ pub struct Arguments {
 }
 
 /// Runs the case.
-pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
+pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     if arguments.zero_copy && arguments.comparison.stacks.port.contains("tap") {
         return Err("--zero-copy needs both programs on OpenTOE: --port fabric".into());
     }

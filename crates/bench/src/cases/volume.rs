@@ -108,7 +108,7 @@ impl<'a> Place<'a> {
 }
 
 /// How long it takes, seconds.
-pub fn estimate(arguments: &Arguments) -> f64 {
+pub(crate) fn estimate(arguments: &Arguments) -> f64 {
     let points = |text: &str| text.split(',').count() as f64;
     let each = arguments.common.seconds(SECONDS) + AROUND_S;
     let points = points(&arguments.way) * points(&arguments.clients) * points(&arguments.depth);
@@ -116,7 +116,7 @@ pub fn estimate(arguments: &Arguments) -> f64 {
 }
 
 /// Runs the case: all ways of a point directly after each other.
-pub fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
+pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     let common = &arguments.common;
     let ways = list(&arguments.way, way)?;
     let numbers = |text: &str| list(text, |word| crate::arguments::count(word, 1024));

@@ -12,7 +12,7 @@ use std::time::Duration;
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// CPU seconds by process, in user and kernel mode.
-pub type CpuSeconds = BTreeMap<String, f64>;
+pub(super) type CpuSeconds = BTreeMap<String, f64>;
 
 /// The first line that a client prints (`apps/load.h`), nanoseconds of CLOCK_MONOTONIC.
 #[derive(Debug, Deserialize)]
@@ -22,7 +22,7 @@ struct Announced {
 }
 
 /// Lets a program run to its end; returns what it printed, and what `used` says was used while it measured.
-pub fn watch(
+pub(super) fn watch(
     tools: &Tools,
     programs: Vec<Process>,
     used: impl Fn() -> CpuSeconds,
@@ -42,20 +42,20 @@ pub fn watch(
 }
 
 /// What was used between two looks.
-pub fn since(before: &CpuSeconds, after: CpuSeconds) -> CpuSeconds {
+pub(super) fn since(before: &CpuSeconds, after: CpuSeconds) -> CpuSeconds {
     let earlier = |name: &String| before.get(name).copied().unwrap_or(0.0);
     after.into_iter().map(|(name, seconds)| (name.clone(), seconds - earlier(&name))).collect()
 }
 
 /// What a server and the stack used so far.
-pub fn server_and_stack(servers: &[Process], lab: &dyn Lab) -> CpuSeconds {
+pub(super) fn server_and_stack(servers: &[Process], lab: &dyn Lab) -> CpuSeconds {
     let stack = lab.stack_process().map(|process| ("toed".into(), process.cpu_s()));
     let server = ("server".into(), servers.iter().map(Process::cpu_s).sum());
     stack.into_iter().chain([server]).collect()
 }
 
 /// Requests and replies of a measurement, into its place.
-pub fn note(run: &mut Run, sample: &Sample, cpu_s: CpuSeconds) {
+pub(super) fn note(run: &mut Run, sample: &Sample, cpu_s: CpuSeconds) {
     run.ops_per_s = Some(sample.rate());
     run.latency_us = Some(sample.latency());
     run.errors = sample.errors;

@@ -13,11 +13,11 @@ use std::os::unix::net::UnixStream;
 use std::path::{Path, PathBuf};
 
 /// Core of the data-path thread; programs share the other one.
-pub const DAEMON_CORE: usize = 0;
-pub const PROGRAM_CORE: usize = 1;
+pub(super) const DAEMON_CORE: usize = 0;
+pub(super) const PROGRAM_CORE: usize = 1;
 
 /// A running daemon. Its directory goes with it.
-pub struct Daemon<'a> {
+pub(crate) struct Daemon<'a> {
     tools: &'a Tools,
     process: Process,
     directory: Directory,
@@ -25,7 +25,7 @@ pub struct Daemon<'a> {
 
 impl<'a> Daemon<'a> {
     /// Starts it in a namespace and waits until it answers.
-    pub fn start(tools: &'a Tools, netns: &Netns, configuration: &str) -> Result<Daemon<'a>, String> {
+    pub(crate) fn start(tools: &'a Tools, netns: &Netns, configuration: &str) -> Result<Daemon<'a>, String> {
         let directory = Directory::new("bench")?;
         let [config, socket] = ["toed.toml", "toed.sock"].map(|name| directory.path().join(name));
         std::fs::write(&config, configuration).map_err(|e| format!("cannot write {}: {e}", config.display()))?;
@@ -47,32 +47,32 @@ impl<'a> Daemon<'a> {
     }
 
     /// Its answer.
-    pub fn ask(&self, question: &Question) -> Result<Value, String> {
+    pub(crate) fn ask(&self, question: &Question) -> Result<Value, String> {
         client::ask(&self.socket(), question)
     }
 
     /// Its answer to a question that comes with bytes.
-    pub fn send(&self, question: &Question, bytes: &[u8]) -> Result<Value, String> {
+    pub(crate) fn send(&self, question: &Question, bytes: &[u8]) -> Result<Value, String> {
         client::send(&self.socket(), question, bytes)
     }
 
     /// A question whose answer goes on: what follows is to be read from the connection.
-    pub fn open(&self, question: &Question) -> Result<BufReader<UnixStream>, String> {
+    pub(crate) fn open(&self, question: &Question) -> Result<BufReader<UnixStream>, String> {
         client::open(&self.socket(), question).map(|(_, stream)| stream)
     }
 
     /// The daemon itself.
-    pub fn process(&self) -> &Process {
+    pub(crate) fn process(&self) -> &Process {
         &self.process
     }
 
     /// A directory for this lab.
-    pub fn directory(&self) -> &Path {
+    pub(crate) fn directory(&self) -> &Path {
         self.directory.path()
     }
 
     /// Starts a program on one of its hosts.
-    pub fn run(&self, netns: &Netns, host: &str, words: &[String], log: String) -> Result<Process, String> {
+    pub(crate) fn run(&self, netns: &Netns, host: &str, words: &[String], log: String) -> Result<Process, String> {
         let (socket, library) = (text(&self.socket()), text(&self.tools.library));
         let mut all = self.tools.pinned(PROGRAM_CORE);
         let run = [&self.tools.toe, "run", "--quiet", "--socket", &socket, "--lib", &library, "--host", host, "--"];
@@ -82,13 +82,13 @@ impl<'a> Daemon<'a> {
     }
 
     /// Starts a program that is on none of its hosts, where those that are run.
-    pub fn run_plain(&self, netns: &Netns, words: &[String], log: &str) -> Result<Process, String> {
+    pub(crate) fn run_plain(&self, netns: &Netns, words: &[String], log: &str) -> Result<Process, String> {
         let all = [&self.tools.pinned(PROGRAM_CORE)[..], words].concat();
         Process::start(netns, &all, self.directory().join(log))
     }
 
     /// Waits until a program listens on a port of a host; hosts are counted from 0, the server's.
-    pub fn wait_for_listener(&self, server: &mut Process, host: usize, port: u16) -> Result<(), String> {
+    pub(crate) fn wait_for_listener(&self, server: &mut Process, host: usize, port: u16) -> Result<(), String> {
         self.tools.stop.until("the server to listen", PATIENCE, || {
             server.alive()?;
             let answer = self.ask(&Question::Ls)?;

@@ -62,7 +62,7 @@ impl Default for FabricPlan {
 }
 
 /// The congestion control of this name.
-pub fn congestion(name: &str) -> Result<&'static str, String> {
+pub(crate) fn congestion(name: &str) -> Result<&'static str, String> {
     let all = ["dctcp", "timely", "cubic", "none"];
     let wanted = if name == "off" { "none" } else { name };
     all.into_iter()
@@ -71,48 +71,48 @@ pub fn congestion(name: &str) -> Result<&'static str, String> {
 }
 
 /// A running daemon and the namespace of programs.
-pub struct FabricLab<'a> {
+pub(crate) struct FabricLab<'a> {
     netns: Netns,
     daemon: Daemon<'a>,
 }
 
 impl<'a> FabricLab<'a> {
     /// Starts the daemon.
-    pub fn new(tools: &'a Tools, plan: &FabricPlan) -> Result<FabricLab<'a>, String> {
+    pub(crate) fn new(tools: &'a Tools, plan: &FabricPlan) -> Result<FabricLab<'a>, String> {
         let netns = Netns::create()?;
         let daemon = Daemon::start(tools, &netns, &configuration(plan)?)?;
         Ok(FabricLab { netns, daemon })
     }
 
     /// The daemon.
-    pub fn daemon(&self) -> &Daemon<'a> {
+    pub(crate) fn daemon(&self) -> &Daemon<'a> {
         &self.daemon
     }
 
     /// What the daemon counts.
-    pub fn stats(&self) -> Result<Value, String> {
+    pub(crate) fn stats(&self) -> Result<Value, String> {
         self.daemon.ask(&Question::Stats { host: None, flow: None })
     }
 
     /// Where clients are that have this place.
-    pub fn client_address(&self, place: usize) -> Ipv4Addr {
+    pub(crate) fn client_address(&self, place: usize) -> Ipv4Addr {
         address(1 + place)
     }
 
     /// Starts a program beside the daemon, on the clients' core.
-    pub fn plain(&self, words: &[String]) -> Result<Process, String> {
+    pub(crate) fn plain(&self, words: &[String]) -> Result<Process, String> {
         self.daemon.run_plain(&self.netns, words, "plain.log")
     }
 
     /// Starts a program in a place of clients and waits until it listens on the port.
-    pub fn proxy(&self, place: usize, words: &[String], port: u16) -> Result<Process, String> {
+    pub(crate) fn proxy(&self, place: usize, words: &[String], port: u16) -> Result<Process, String> {
         let mut proxy = self.daemon.run(&self.netns, &format!("client{place}"), words, "proxy.log".into())?;
         self.daemon.wait_for_listener(&mut proxy, 1 + place, port)?;
         Ok(proxy)
     }
 
     /// Frames dropped on their way to the server, by reason.
-    pub fn server_drops(&self) -> Result<u64, String> {
+    pub(crate) fn server_drops(&self) -> Result<u64, String> {
         let stats = self.stats()?;
         let members = stats["fabrics"]["net"]["members"].as_array().cloned().unwrap_or_default();
         let server = members.iter().find(|member| member["name"].as_str().is_some_and(|name| name.ends_with("server")));

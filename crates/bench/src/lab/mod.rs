@@ -4,9 +4,9 @@ mod fabric;
 mod tap;
 mod veth;
 
-pub use fabric::{FabricLab, FabricPlan, congestion};
-pub use tap::{TapEnd, TapLab};
-pub use veth::{VethLab, VethPlan};
+pub(crate) use fabric::{FabricLab, FabricPlan, congestion};
+pub(crate) use tap::{TapEnd, TapLab};
+pub(crate) use veth::{VethLab, VethPlan};
 
 use crate::process::Process;
 use serde::{Deserialize, Serialize};

@@ -24,7 +24,7 @@ pub enum TapEnd {
 
 /// A running daemon, the namespace of the kernel's end and the TAP device, and that of programs on OpenTOE, which is
 /// empty: what they do on the kernel's TCP by mistake fails.
-pub struct TapLab<'a> {
+pub(crate) struct TapLab<'a> {
     tools: &'a Tools,
     on_toe: TapEnd,
     kernel: Netns,
@@ -34,7 +34,7 @@ pub struct TapLab<'a> {
 
 impl<'a> TapLab<'a> {
     /// Starts the daemon; it makes the device.
-    pub fn new(tools: &'a Tools, plan: &FabricPlan, on_toe: TapEnd) -> Result<TapLab<'a>, String> {
+    pub(crate) fn new(tools: &'a Tools, plan: &FabricPlan, on_toe: TapEnd) -> Result<TapLab<'a>, String> {
         let (kernel, empty) = (Netns::create()?, Netns::create()?);
         veth::widen_ports(&kernel);
         let daemon = Daemon::start(tools, &kernel, &configuration(plan))?;

@@ -18,7 +18,7 @@ const CLIENT_CORE: usize = 1;
 
 /// What the link is to be.
 #[derive(Debug, Clone, Default)]
-pub struct VethPlan {
+pub(crate) struct VethPlan {
     /// Bits a second towards the server; 0 for no limit.
     pub rate_bps: u64,
     /// Bytes that may wait where there is a rate.
@@ -34,7 +34,7 @@ pub struct VethPlan {
 }
 
 /// The namespaces. They go when the last process in them has ended.
-pub struct VethLab<'a> {
+pub(crate) struct VethLab<'a> {
     tools: &'a Tools,
     clients: Netns,
     servers: Netns,
@@ -44,7 +44,7 @@ pub struct VethLab<'a> {
 
 impl<'a> VethLab<'a> {
     /// Makes them.
-    pub fn new(tools: &'a Tools, plan: &VethPlan) -> Result<VethLab<'a>, String> {
+    pub(crate) fn new(tools: &'a Tools, plan: &VethPlan) -> Result<VethLab<'a>, String> {
         let (clients, servers) = (Netns::create()?, Netns::create()?);
         // What happens to single packets must not happen to super-segments.
         let whole = plan.loss == 0.0 && plan.rate_bps == 0 && !plan.single;

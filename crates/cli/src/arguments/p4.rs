@@ -4,13 +4,13 @@ use clap::{Args, Subcommand};
 use std::path::PathBuf;
 
 #[derive(Args)]
-pub struct P4Arguments {
+pub(crate) struct P4Arguments {
     #[command(subcommand)]
     pub verb: P4Verb,
 }
 
 #[derive(Subcommand)]
-pub enum P4Verb {
+pub(crate) enum P4Verb {
     /// Whether a P4 program can be a pipeline, and what it uses
     #[command(after_help = "The program is P4-16 for Tofino 2 (#include <t2na.p4>); docs/P4.md says which part of the
 language and which limits. Prints the resources as thesis table 5.2 does, estimated, and what stands in each stage.
@@ -43,7 +43,7 @@ Examples:
 }
 
 #[derive(Args)]
-pub struct P4HostArguments {
+pub(crate) struct P4HostArguments {
     /// The host; otherwise the only one
     #[arg(long, value_name = "NAME")]
     pub host: Option<String>,
@@ -55,7 +55,7 @@ pub struct P4HostArguments {
 }
 
 #[derive(Args)]
-pub struct P4GetArguments {
+pub(crate) struct P4GetArguments {
     /// The register, as opentoe p4 registers names it
     #[arg(value_name = "REGISTER")]
     pub register: String,
@@ -67,7 +67,7 @@ pub struct P4GetArguments {
 }
 
 #[derive(Args)]
-pub struct P4SetArguments {
+pub(crate) struct P4SetArguments {
     /// The register, as opentoe p4 registers names it
     #[arg(value_name = "REGISTER")]
     pub register: String,
@@ -85,7 +85,7 @@ pub struct P4SetArguments {
 }
 
 #[derive(Args)]
-pub struct P4LoadArguments {
+pub(crate) struct P4LoadArguments {
     /// The program's main file; it may include others of its folder
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
@@ -100,7 +100,7 @@ pub struct P4LoadArguments {
 }
 
 #[derive(Args)]
-pub struct P4CheckArguments {
+pub(crate) struct P4CheckArguments {
     /// The program's main file
     #[arg(value_name = "FILE")]
     pub file: PathBuf,

@@ -20,14 +20,14 @@ const PATIENCE: Duration = Duration::from_secs(15);
 
 /// Whose TCP a server is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Stack {
+pub(super) enum Stack {
     OpenToe,
     Linux,
 }
 
 impl Stack {
     /// Its name in the table.
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Stack::OpenToe => "OpenTOE",
             Stack::Linux => "Linux",
@@ -35,7 +35,7 @@ impl Stack {
     }
 
     /// Where its servers listen.
-    pub fn address(self) -> Ipv4Addr {
+    pub(super) fn address(self) -> Ipv4Addr {
         match self {
             Stack::OpenToe => TAP[1],
             Stack::Linux => VETH[1],
@@ -44,7 +44,7 @@ impl Stack {
 }
 
 /// Namespaces without names: they go when this process and what it started are gone.
-pub struct Lab<'a> {
+pub(super) struct Lab<'a> {
     clients: Netns,
     servers: Netns,
     directory: Directory,
@@ -56,7 +56,7 @@ pub struct Lab<'a> {
 
 impl<'a> Lab<'a> {
     /// Makes namespaces and devices and starts the daemon.
-    pub fn new(library: &Path, stop: &'a Stop) -> Result<Lab<'a>, String> {
+    pub(super) fn new(library: &Path, stop: &'a Stop) -> Result<Lab<'a>, String> {
         let needs_root = |sentence| format!("{sentence}; the demo needs root (sudo)");
         let (clients, servers) = (Netns::create().map_err(needs_root)?, Netns::create().map_err(needs_root)?);
         clients.run(|| {
@@ -75,12 +75,12 @@ impl<'a> Lab<'a> {
     }
 
     /// A file of this run.
-    pub fn file(&self, name: &str) -> PathBuf {
+    pub(super) fn file(&self, name: &str) -> PathBuf {
         self.directory.path().join(name)
     }
 
     /// Starts a server on a stack and waits until it accepts connections there.
-    pub fn server(&self, stack: Stack, words: &[String], port: u16) -> Result<Process, String> {
+    pub(super) fn server(&self, stack: Stack, words: &[String], port: u16) -> Result<Process, String> {
         let log = self.file(&format!("{}-{port}.log", stack.name()));
         let own = own_program()?;
         let all = match stack {
@@ -103,7 +103,7 @@ impl<'a> Lab<'a> {
     }
 
     /// Runs a client to its end and returns what it wrote.
-    pub fn client(&self, words: &[String], patience: Duration) -> Result<String, String> {
+    pub(super) fn client(&self, words: &[String], patience: Duration) -> Result<String, String> {
         Process::start(&self.clients, words, self.file("client.log"))?.finish(self.stop, patience)
     }
 

@@ -16,7 +16,7 @@ const SETS: u64 = 10;
 const PATIENCE: Duration = Duration::from_secs(10);
 
 /// Loads a server and writes rate and percentiles as JSON.
-pub fn main(arguments: &MemloadArguments) -> Result<(), String> {
+pub(crate) fn main(arguments: &MemloadArguments) -> Result<(), String> {
     let failed = |e: io::Error| format!("memcached at {}: {e}", arguments.server);
     let mut load = Load::connect(arguments.server, arguments.connections).map_err(failed)?;
     load.fill().map_err(failed)?;

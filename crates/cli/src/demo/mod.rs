@@ -1,7 +1,7 @@
 //! `opentoe demo`: Debian's own servers on OpenTOE and, in the same run, on the kernel's stack, with ordinary clients
 //! on the kernel's TCP.
 mod lab;
-pub mod memload;
+pub(crate) mod memload;
 mod programs;
 mod results;
 
@@ -17,7 +17,7 @@ use std::time::Instant;
 const ROUNDS: u32 = 3;
 
 /// Runs the demonstration and prints its table.
-pub fn demo(arguments: &DemoArguments) -> Result<(), String> {
+pub(crate) fn demo(arguments: &DemoArguments) -> Result<(), String> {
     let programs = chosen(&arguments.only)?;
     programs.iter().flat_map(|program| program.needs()).try_for_each(|name| present(name))?;
     let library = library::find(arguments.lib.as_deref())?;

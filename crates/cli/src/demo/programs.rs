@@ -13,7 +13,7 @@ const VALUE: u32 = 64;
 
 /// A server.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Program {
+pub(super) enum Program {
     Memcached,
     Redis,
     Nginx,
@@ -21,7 +21,7 @@ pub enum Program {
 
 /// What one measurement gave.
 #[derive(Debug, Clone, Copy, PartialEq, Deserialize)]
-pub struct Sample {
+pub(super) struct Sample {
     /// Requests answered a second.
     pub ops_per_s: f64,
     /// Median time of an answer, microseconds.
@@ -38,10 +38,10 @@ impl fmt::Display for Sample {
 
 impl Program {
     /// In the order of the table.
-    pub const ALL: &'static [Program] = &[Program::Memcached, Program::Redis, Program::Nginx];
+    pub(super) const ALL: &'static [Program] = &[Program::Memcached, Program::Redis, Program::Nginx];
 
     /// Its name on the command line and in the table.
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Program::Memcached => "memcached",
             Program::Redis => "redis",
@@ -50,7 +50,7 @@ impl Program {
     }
 
     /// Executables that must be installed.
-    pub fn needs(self) -> &'static [&'static str] {
+    pub(super) fn needs(self) -> &'static [&'static str] {
         match self {
             Program::Memcached => &["memcached"],
             Program::Redis => &["redis-server", "redis-benchmark"],
@@ -59,7 +59,7 @@ impl Program {
     }
 
     /// What the load is, in a few words.
-    pub fn load_name(self) -> String {
+    pub(super) fn load_name(self) -> String {
         match self {
             Program::Memcached => format!("90% get, {VALUE} B, {CONNECTIONS} connections"),
             Program::Redis => format!("redis-benchmark get, {VALUE} B, {CONNECTIONS} connections"),
@@ -76,7 +76,7 @@ impl Program {
     }
 
     /// Starts the server.
-    pub fn serve(self, lab: &Lab<'_>, stack: Stack) -> Result<Process, String> {
+    pub(super) fn serve(self, lab: &Lab<'_>, stack: Stack) -> Result<Process, String> {
         let (address, port, directory) = (stack.address().to_string(), self.port(), lab.file(""));
         let words = match self {
             Program::Memcached => servers::memcached(&address, port),
@@ -87,7 +87,7 @@ impl Program {
     }
 
     /// Loads the server for a while.
-    pub fn load(self, lab: &Lab<'_>, stack: Stack, seconds: u32) -> Result<Sample, String> {
+    pub(super) fn load(self, lab: &Lab<'_>, stack: Stack, seconds: u32) -> Result<Sample, String> {
         let (address, port) = (stack.address(), self.port());
         let patience = Duration::from_secs(u64::from(seconds) * 10 + 20);
         match self {

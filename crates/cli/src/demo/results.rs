@@ -5,22 +5,22 @@ use crate::table::{Table, say, thousands};
 use serde_json::{Value, json};
 
 /// All measurements of a run.
-pub struct Results {
+pub(super) struct Results {
     seconds: u32,
     runs: Vec<(Program, Stack, u32, Sample)>,
 }
 
 impl Results {
-    pub fn new(seconds: u32) -> Results {
+    pub(super) fn new(seconds: u32) -> Results {
         Results { seconds, runs: Vec::new() }
     }
 
-    pub fn add(&mut self, program: Program, stack: Stack, round: u32, sample: Sample) {
+    pub(super) fn add(&mut self, program: Program, stack: Stack, round: u32, sample: Sample) {
         self.runs.push((program, stack, round, sample));
     }
 
     /// Prints the table: of each program and stack the round with the median rate.
-    pub fn print(&self) {
+    pub(super) fn print(&self) {
         let mut table = Table::new(&["program", "stack", "requests/s", "p50 us", "p99 us", "OpenTOE/Linux"]);
         for program in self.programs() {
             for stack in [Stack::OpenToe, Stack::Linux] {
@@ -46,7 +46,7 @@ impl Results {
     }
 
     /// As `opentoe bench` writes it.
-    pub fn json(&self) -> String {
+    pub(super) fn json(&self) -> String {
         let runs = self.runs.iter().map(|(program, stack, round, sample)| {
             json!({
                 "program": program.name(),
@@ -74,7 +74,7 @@ impl Results {
     }
 
     /// Fails where a stack answered nothing.
-    pub fn verdict(&self) -> Result<(), String> {
+    pub(super) fn verdict(&self) -> Result<(), String> {
         match self.runs.iter().find(|(.., sample)| sample.ops_per_s <= 0.0) {
             Some((program, stack, ..)) => Err(format!("{} answered nothing on {}", program.name(), stack.name())),
             None => Ok(()),

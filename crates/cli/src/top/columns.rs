@@ -2,7 +2,7 @@
 //! least are left out whole. Nothing is cut off.
 
 /// A column.
-pub struct Column {
+pub(super) struct Column {
     title: &'static str,
     right: bool,
     /// The lower, the longer it stays.
@@ -12,12 +12,12 @@ pub struct Column {
 
 impl Column {
     /// Words.
-    pub fn words(title: &'static str, rank: u8, cells: Vec<String>) -> Column {
+    pub(super) fn words(title: &'static str, rank: u8, cells: Vec<String>) -> Column {
         Column { title, right: false, rank, cells }
     }
 
     /// Numbers: aligned at their ends.
-    pub fn numbers(title: &'static str, rank: u8, cells: Vec<String>) -> Column {
+    pub(super) fn numbers(title: &'static str, rank: u8, cells: Vec<String>) -> Column {
         Column { title, right: true, rank, cells }
     }
 
@@ -34,7 +34,7 @@ impl Column {
 }
 
 /// The heading and the rows, each at most `width` characters.
-pub fn lines(mut columns: Vec<Column>, width: usize) -> (String, Vec<String>) {
+pub(super) fn lines(mut columns: Vec<Column>, width: usize) -> (String, Vec<String>) {
     const STEADY: usize = 4;
     let fits = |columns: &[Column], gap: usize| {
         let all: usize = columns.iter().map(|column| column.width(STEADY)).sum();
@@ -56,7 +56,7 @@ pub fn lines(mut columns: Vec<Column>, width: usize) -> (String, Vec<String>) {
 }
 
 /// As many of the pieces as fit, in their order; those that do not are left out whole.
-pub fn pieces(pieces: impl IntoIterator<Item = String>, width: usize) -> String {
+pub(super) fn pieces(pieces: impl IntoIterator<Item = String>, width: usize) -> String {
     let mut line = String::new();
     for piece in pieces.into_iter().filter(|piece| !piece.is_empty()) {
         let gap = if line.is_empty() { 0 } else { 2 };

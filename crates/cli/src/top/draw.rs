@@ -10,10 +10,10 @@ use ratatui::style::{Color, Modifier, Style};
 /// Threads, hosts, and modules that are shown at most where there are few lines.
 const FEW: [usize; 3] = [2, 3, 6];
 /// The last and the least useful size.
-pub const LEAST: (u16, u16) = (60, 16);
+pub(super) const LEAST: (u16, u16) = (60, 16);
 
 /// What is shown besides the picture.
-pub struct Notes<'a> {
+pub(super) struct Notes<'a> {
     /// Seconds between pictures.
     pub interval: f64,
     /// Colours may be used.
@@ -63,7 +63,7 @@ impl Page<'_> {
 }
 
 /// Draws everything.
-pub fn draw(area: Rect, buffer: &mut Buffer, picture: &Picture, state: &State, notes: &Notes) {
+pub(super) fn draw(area: Rect, buffer: &mut Buffer, picture: &Picture, state: &State, notes: &Notes) {
     let mut page = Page { buffer, area, line: 0, colours: notes.colours };
     if (area.width, area.height) < (LEAST.0, 0) || area.height < LEAST.1 {
         let sentence = format!("opentoe top needs {} columns and {} lines", LEAST.0, LEAST.1);

@@ -5,7 +5,7 @@ use std::collections::{BTreeMap, HashMap};
 
 /// All that the live view shows. Rates are per second.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct Picture {
+pub(super) struct Picture {
     /// The daemon's version.
     pub version: String,
     /// Its process.
@@ -28,7 +28,7 @@ pub struct Picture {
 
 /// A data-path thread; shares of 1.
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct ThreadRow {
+pub(super) struct ThreadRow {
     pub thread: u32,
     /// Of the time.
     pub cpu: f64,
@@ -40,7 +40,7 @@ pub struct ThreadRow {
 }
 
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct HostRow {
+pub(super) struct HostRow {
     pub name: String,
     pub address: String,
     pub engine: String,
@@ -54,7 +54,7 @@ pub struct HostRow {
 }
 
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct ModuleRow {
+pub(super) struct ModuleRow {
     pub host: String,
     pub name: String,
     pub works: f64,
@@ -66,7 +66,7 @@ pub struct ModuleRow {
 }
 
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct DropRow {
+pub(super) struct DropRow {
     pub host: String,
     pub reason: String,
     pub rate: f64,
@@ -74,7 +74,7 @@ pub struct DropRow {
 }
 
 #[derive(Debug, Clone, Default, Serialize)]
-pub struct FlowRow {
+pub(super) struct FlowRow {
     pub host: String,
     pub flow: Option<u32>,
     pub local: String,
@@ -110,7 +110,7 @@ pub struct FlowRow {
 
 impl Picture {
     /// From one moment to the next; `before` is the same as `now` where there is none, and rates are 0 then.
-    pub fn between(before: &Sample, now: &Sample) -> Picture {
+    pub(super) fn between(before: &Sample, now: &Sample) -> Picture {
         let mut picture = Picture { version: now.version.clone(), pid: now.pid, ..Picture::default() };
         let clock = |sample: &Sample| sample.threads.first().map_or(0, |thread| thread.now_ns);
         picture.uptime_s = clock(now) as f64 / 1e9;
@@ -207,7 +207,7 @@ impl Picture {
     }
 
     /// Modules of the hosts that `wanted` names, those of one name added up, in the order of the pipeline.
-    pub fn modules_of(&self, wanted: impl Fn(&str) -> bool) -> Vec<ModuleRow> {
+    pub(super) fn modules_of(&self, wanted: impl Fn(&str) -> bool) -> Vec<ModuleRow> {
         let mut sums: Vec<ModuleRow> = Vec::new();
         for row in self.modules.iter().filter(|row| wanted(&row.host)) {
             match sums.iter_mut().find(|sum| sum.name == row.name) {
@@ -225,7 +225,7 @@ impl Picture {
     }
 
     /// Drop reasons of the hosts that `wanted` names, added up, the busiest first.
-    pub fn drops_of(&self, wanted: impl Fn(&str) -> bool) -> Vec<DropRow> {
+    pub(super) fn drops_of(&self, wanted: impl Fn(&str) -> bool) -> Vec<DropRow> {
         let mut sums: BTreeMap<&str, DropRow> = BTreeMap::new();
         for row in self.drops.iter().filter(|row| wanted(&row.host)) {
             let sum =

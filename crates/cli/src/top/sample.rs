@@ -9,7 +9,7 @@ use std::path::Path;
 /// Everything at one moment.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub struct Sample {
+pub(super) struct Sample {
     pub version: String,
     pub pid: u32,
     pub hosts: Vec<Host>,
@@ -19,7 +19,7 @@ pub struct Sample {
 /// A host's counters. What older daemons lack is zero.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub struct Host {
+pub(super) struct Host {
     pub name: String,
     pub engine: String,
     /// With its prefix length.
@@ -38,7 +38,7 @@ pub struct Host {
 
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(default)]
-pub struct Port {
+pub(super) struct Port {
     pub rx_frames: u64,
     pub rx_bytes: u64,
     pub tx_frames: u64,
@@ -48,7 +48,7 @@ pub struct Port {
 /// A connection. Units as in [`control::FlowView`]: bytes, microseconds.
 #[derive(Debug, Clone, Default, Deserialize)]
 #[serde(default)]
-pub struct Flow {
+pub(super) struct Flow {
     pub flow: Option<u32>,
     pub local: String,
     pub remote: String,
@@ -69,7 +69,7 @@ pub struct Flow {
 
 impl Flow {
     /// One of the engine's counters.
-    pub fn figure(&self, name: &str) -> u64 {
+    pub(super) fn figure(&self, name: &str) -> u64 {
         self.figures.get(name).copied().unwrap_or(0)
     }
 }
@@ -77,7 +77,7 @@ impl Flow {
 /// A data-path thread.
 #[derive(Debug, Clone, Copy, Default, Deserialize)]
 #[serde(default)]
-pub struct Thread {
+pub(super) struct Thread {
     pub thread: u32,
     /// Since the daemon's start.
     pub now_ns: u64,
@@ -88,7 +88,7 @@ pub struct Thread {
 }
 
 /// Asks the daemon. The error is a sentence.
-pub fn take(socket: &Path) -> Result<Sample, String> {
+pub(super) fn take(socket: &Path) -> Result<Sample, String> {
     let stats = client::ask(socket, &Question::Stats { host: None, flow: None })?;
     let mut sample = combine(stats, &client::ask(socket, &Question::Ls)?)?;
     add_modules(&mut sample, &client::ask(socket, &Question::Xdp(Xdp::Ls { host: None }))?);
@@ -96,7 +96,7 @@ pub fn take(socket: &Path) -> Result<Sample, String> {
 }
 
 /// From the answers to both questions.
-pub fn combine(stats: Value, ls: &Value) -> Result<Sample, String> {
+pub(super) fn combine(stats: Value, ls: &Value) -> Result<Sample, String> {
     let mut sample: Sample =
         serde_json::from_value(stats).map_err(|e| format!("the daemon's statistics are of another version: {e}"))?;
     sample.version = ls["version"].as_str().unwrap_or("?").into();
@@ -114,7 +114,7 @@ pub fn combine(stats: Value, ls: &Value) -> Result<Sample, String> {
 }
 
 /// Modules of operators stand among the engine's own, under the stage where they run.
-pub fn add_modules(sample: &mut Sample, answer: &Value) {
+pub(super) fn add_modules(sample: &mut Sample, answer: &Value) {
     for module in answer["modules"].as_array().into_iter().flatten() {
         let word = |key: &str| module[key].as_str().unwrap_or("?");
         let Some(host) = sample.hosts.iter_mut().find(|host| host.name == word("host")) else { continue };

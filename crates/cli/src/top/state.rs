@@ -4,7 +4,7 @@ use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 
 /// Columns that the connections can be sorted by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, clap::ValueEnum)]
-pub enum Sort {
+pub(crate) enum Sort {
     /// In and out together, the busiest first.
     #[default]
     Rate,
@@ -29,7 +29,7 @@ impl Sort {
     }
 
     /// For the last line.
-    pub fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Sort::Rate => "rate",
             Sort::Rtt => "rtt",
@@ -43,7 +43,7 @@ impl Sort {
 
 /// What the user chose.
 #[derive(Debug, Clone, Default)]
-pub struct State {
+pub(super) struct State {
     pub sort: Sort,
     pub reverse: bool,
     /// Only this host.
@@ -60,14 +60,14 @@ pub struct State {
 
 /// What follows from a key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Next {
+pub(super) enum Next {
     Stay,
     Quit,
 }
 
 impl State {
     /// Takes a key.
-    pub fn key(&mut self, key: KeyEvent, picture: &Picture) -> Next {
+    pub(super) fn key(&mut self, key: KeyEvent, picture: &Picture) -> Next {
         let control = key.modifiers.contains(KeyModifiers::CONTROL);
         if control && matches!(key.code, KeyCode::Char('c')) {
             return Next::Quit;
@@ -123,12 +123,12 @@ impl State {
     }
 
     /// The host is shown.
-    pub fn shows(&self, host: &str) -> bool {
+    pub(super) fn shows(&self, host: &str) -> bool {
         self.host.as_ref().is_none_or(|only| only == host)
     }
 
     /// The connections that are shown, in their order.
-    pub fn flows<'a>(&self, picture: &'a Picture) -> Vec<&'a FlowRow> {
+    pub(super) fn flows<'a>(&self, picture: &'a Picture) -> Vec<&'a FlowRow> {
         let wanted = |row: &&FlowRow| self.shows(&row.host) && matches(row, &self.filter);
         let mut rows: Vec<&FlowRow> = picture.flows.iter().filter(wanted).collect();
         rows.sort_by(|a, b| {

@@ -7,10 +7,10 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// A directory for sockets and temporary files of one test.
-pub struct Scratch(pub PathBuf);
+pub(crate) struct Scratch(pub PathBuf);
 
 impl Scratch {
-    pub fn new() -> Scratch {
+    pub(crate) fn new() -> Scratch {
         static COUNT: AtomicU32 = AtomicU32::new(0);
         let number = COUNT.fetch_add(1, Ordering::Relaxed);
         let path = std::env::temp_dir().join(format!("toe-test-{}-{number}", std::process::id()));
@@ -18,23 +18,23 @@ impl Scratch {
         Scratch(path)
     }
 
-    pub fn command(&self) -> Command {
+    pub(crate) fn command(&self) -> Command {
         let mut command = Command::new(env!("CARGO_BIN_EXE_opentoe"));
         command.env("XDG_RUNTIME_DIR", &self.0).env("TMPDIR", &self.0).env_remove("TOE_SOCKET").env_remove("TOE_LIB");
         command
     }
 
-    pub fn toe(&self, arguments: &[&str]) -> Output {
+    pub(crate) fn toe(&self, arguments: &[&str]) -> Output {
         self.command().args(arguments).output().unwrap()
     }
 
     /// Directories and files in it.
-    pub fn entries(&self) -> usize {
+    pub(crate) fn entries(&self) -> usize {
         fs::read_dir(&self.0).unwrap().count()
     }
 
     /// Nothing is left in it, soon.
-    pub fn becomes_empty(&self) {
+    pub(crate) fn becomes_empty(&self) {
         let begin = Instant::now();
         while self.entries() > 0 {
             assert!(begin.elapsed() < Duration::from_secs(60), "something is left in {}", self.0.display());
@@ -49,12 +49,12 @@ impl Drop for Scratch {
     }
 }
 
-pub fn error(output: &Output) -> String {
+pub(crate) fn error(output: &Output) -> String {
     String::from_utf8_lossy(&output.stderr).into_owned()
 }
 
 /// Some shared library, for where libtoe itself does not matter: this process's C library.
-pub fn any_library() -> String {
+pub(crate) fn any_library() -> String {
     let maps = fs::read_to_string("/proc/self/maps").unwrap();
     let line = maps.lines().find(|line| line.contains("libc.so") || line.contains("libc-")).unwrap();
     line.split_whitespace().last().unwrap().into()

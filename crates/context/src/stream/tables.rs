@@ -17,12 +17,12 @@ pub(crate) struct Tables {
 }
 
 impl Tables {
-    pub fn new(geometry: &Geometry) -> Tables {
+    pub(super) fn new(geometry: &Geometry) -> Tables {
         Tables { rested: vec![0; geometry.region_len() / BLOCK + 2] }
     }
 
     /// The buffers of a slot were given back. Drops the blocks that are quiet now.
-    pub fn rested(&mut self, region: &Region, geometry: &Geometry, index: u32) {
+    pub(super) fn rested(&mut self, region: &Region, geometry: &Geometry, index: u32) {
         let small = geometry.small_pair();
         if small > 0 {
             self.rested_part(region, (geometry.small_at(index), small), geometry.small_at(0)..geometry.rx_at(0));

@@ -9,7 +9,7 @@ use std::sync::Arc;
 
 impl Flows {
     /// The flow that an application calls `slot`. Naming it shows that the application has accepted it.
-    pub fn named(&mut self, contexts: &Contexts, id: ContextId, slot: Slot) -> Option<FlowId> {
+    pub(crate) fn named(&mut self, contexts: &Contexts, id: ContextId, slot: Slot) -> Option<FlowId> {
         let flow = contexts.get(id.0)?.slots.flow(slot)?;
         let open = self.get_mut(flow.0)?;
         if !open.names.iter().any(|name| name.context == id && name.slot == slot && name.open) {
@@ -21,7 +21,7 @@ impl Flows {
 
     /// Sets an option of a connection.
     // Meets RFC 9293: MUST-21, MUST-24, MUST-27.
-    pub fn set(&mut self, out: &mut Outbox<'_>, id: FlowId, option: OptionName, value: u64) {
+    pub(crate) fn set(&mut self, out: &mut Outbox<'_>, id: FlowId, option: OptionName, value: u64) {
         let default_give_up = out.config.timers.give_up_ms as Nanos * MILLISECOND;
         let Some(flow) = self.get_mut(id.0) else { return };
         let options = Arc::make_mut(&mut flow.options);
@@ -47,7 +47,7 @@ impl Flows {
     }
 
     /// Figures of a connection, as `TCP_INFO` has them.
-    pub fn info(&self, id: FlowId) -> Option<FlowInfo> {
+    pub(crate) fn info(&self, id: FlowId) -> Option<FlowInfo> {
         let flow = self.get(id.0)?;
         let figures = flow.stats.read();
         let pace = &flow.pace;

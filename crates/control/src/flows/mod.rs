@@ -46,32 +46,32 @@ impl DerefMut for Flows {
 }
 
 impl Flows {
-    pub fn new(most: u32, options: FlowOptions) -> Flows {
+    pub(crate) fn new(most: u32, options: FlowOptions) -> Flows {
         Flows { all: Slab::new(most), stats: Pool::default(), timed: 0, options: Arc::new(options) }
     }
 
     /// How many are timed now.
-    pub fn timed(&self) -> u32 {
+    pub(crate) fn timed(&self) -> u32 {
         self.timed
     }
 
     /// A place for the counters of a flow.
-    pub fn put_stats(&mut self, stats: FlowStats) -> Pooled<FlowStats> {
+    pub(crate) fn put_stats(&mut self, stats: FlowStats) -> Pooled<FlowStats> {
         self.stats.put(stats)
     }
 
     /// Options of a flow of which nothing was asked.
-    pub fn common_options(&self) -> Arc<FlowOptions> {
+    pub(crate) fn common_options(&self) -> Arc<FlowOptions> {
         Arc::clone(&self.options)
     }
 
     /// The same options as these, shared where nothing was asked.
-    pub fn share_options(&self, options: FlowOptions) -> Arc<FlowOptions> {
+    pub(crate) fn share_options(&self, options: FlowOptions) -> Arc<FlowOptions> {
         if options == *self.options { Arc::clone(&self.options) } else { Arc::new(options) }
     }
 
     /// What the engine is told of a new flow, whose buffers are these.
-    pub fn params(
+    pub(crate) fn params(
         &self,
         out: &Outbox<'_>,
         id: FlowId,
@@ -108,7 +108,7 @@ impl Flows {
     }
 
     /// Takes a flow out of the engine.
-    pub fn leave(&mut self, out: &mut Outbox<'_>, id: FlowId, after: After) {
+    pub(crate) fn leave(&mut self, out: &mut Outbox<'_>, id: FlowId, after: After) {
         let Some(flow) = self.all.get_mut(id.0) else { return };
         if flow.place != Place::Engine {
             return;
@@ -120,7 +120,7 @@ impl Flows {
     }
 
     /// Takes a share of a flow away from its holder. Returns whether others have one; `None` where it had none.
-    pub fn take_share(&mut self, contexts: &mut Contexts, id: FlowId, holder: Holder) -> Option<bool> {
+    pub(crate) fn take_share(&mut self, contexts: &mut Contexts, id: FlowId, holder: Holder) -> Option<bool> {
         let flow = self.get_mut(id.0)?;
         if !flow.holders.remove(&holder) {
             return None;
@@ -139,7 +139,7 @@ impl Flows {
 
     /// The name that notices go to was closed, but others share the flow: another open name takes its place. A
     /// closed slot that holds neither the notices nor the buffers is free.
-    pub fn leave_name(&mut self, out: &mut Outbox<'_>, contexts: &mut Contexts, id: FlowId) {
+    pub(crate) fn leave_name(&mut self, out: &mut Outbox<'_>, contexts: &mut Contexts, id: FlowId) {
         let Some(flow) = self.get_mut(id.0) else { return };
         let other = flow.names.iter().position(|name| name.open).filter(|_| !flow.name().open);
         if let Some(other) = other {
@@ -164,7 +164,7 @@ impl Flows {
     }
 
     /// A neighbour has this hardware address: flows through it follow.
-    pub fn neighbour_learned(&mut self, out: &mut Outbox<'_>, ip: IpAddress, mac: Mac) {
+    pub(crate) fn neighbour_learned(&mut self, out: &mut Outbox<'_>, ip: IpAddress, mac: Mac) {
         for (id, flow) in self.iter_mut() {
             if flow.remote_mac != mac && out.net.next_hop(flow.tuple.get().remote_ip) == ip {
                 flow.remote_mac = mac;
@@ -175,7 +175,7 @@ impl Flows {
 
     /// What becomes known late of a connection that has ended, to who calls it `slot`. Where both sides had said all,
     /// that is its end like any other, and whoever reads finds the last bytes.
-    pub fn end_reply(&self, id: FlowId, slot: context::Slot) -> Reply {
+    pub(crate) fn end_reply(&self, id: FlowId, slot: context::Slot) -> Reply {
         let flow = self.get(id.0).filter(|flow| flow.closing.ends.are_over());
         let Some(flow) = flow else { return Reply::Error { slot, errno: libc::ECONNRESET as u16 } };
         let figures = flow.stats.read();
@@ -187,7 +187,7 @@ impl Flows {
 
 impl Flow {
     /// Tells the applications that have a name open for it.
-    pub fn tell(&self, contexts: &mut Contexts, reply: impl Fn(context::Slot) -> Reply) {
+    pub(crate) fn tell(&self, contexts: &mut Contexts, reply: impl Fn(context::Slot) -> Reply) {
         for name in self.names.iter().filter(|name| name.open) {
             contexts.reply(name.context, reply(name.slot));
         }

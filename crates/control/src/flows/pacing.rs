@@ -35,7 +35,7 @@ impl Flows {
     }
 
     /// The engine has something to time for a flow.
-    pub fn active(&mut self, out: &mut Outbox<'_>, id: FlowId) {
+    pub(crate) fn active(&mut self, out: &mut Outbox<'_>, id: FlowId) {
         let interval = self.look_interval(out);
         let Some(flow) = self.all.get_mut(id.0) else { return };
         if flow.place != Place::Engine {
@@ -48,7 +48,7 @@ impl Flows {
     }
 
     /// Asks for what is known of flows that are to be looked at soon: with so many, no cache holds it.
-    pub fn look_ahead(&self, timers: &Timers, most: usize) {
+    pub(crate) fn look_ahead(&self, timers: &Timers, most: usize) {
         if self.len() < MANY {
             return;
         }
@@ -58,7 +58,7 @@ impl Flows {
     }
 
     /// It is time to look at a flow.
-    pub fn due(&mut self, out: &mut Outbox<'_>, id: FlowId) -> Due {
+    pub(crate) fn due(&mut self, out: &mut Outbox<'_>, id: FlowId) -> Due {
         let interval = self.look_interval(out);
         let Some(flow) = self.all.get_mut(id.0) else { return Due::GoesOn };
         if flow.place != Place::Engine {

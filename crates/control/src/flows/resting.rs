@@ -22,7 +22,7 @@ pub(crate) struct Rest {
 
 impl Flows {
     /// An application says that a connection is quiet and was read empty.
-    pub fn rest(&mut self, out: &mut Outbox<'_>, contexts: &mut Contexts, rest: &Rest) {
+    pub(crate) fn rest(&mut self, out: &mut Outbox<'_>, contexts: &mut Contexts, rest: &Rest) {
         let Rest { context, slot, flow: id, tx_head, rx_head } = *rest;
         let Some(flow) = self.get_mut(id.0) else { return };
         // One that several processes have may be read by one and written by another at this moment.
@@ -37,14 +37,20 @@ impl Flows {
 
     /// The engine has answered one question whether a flow stands still. Returns whether that was the last one: an
     /// earlier one was withdrawn.
-    pub fn freeze_answered(&mut self, id: FlowId) -> bool {
+    pub(crate) fn freeze_answered(&mut self, id: FlowId) -> bool {
         let Some(flow) = self.get_mut(id.0) else { return false };
         flow.freezing = flow.freezing.saturating_sub(1);
         flow.freezing == 0
     }
 
     /// The engine has answered for a flow that rests; `stands` says that it stands still. Says whether it was one.
-    pub fn rest_answered(&mut self, out: &mut Outbox<'_>, contexts: &mut Contexts, id: FlowId, stands: bool) -> bool {
+    pub(crate) fn rest_answered(
+        &mut self,
+        out: &mut Outbox<'_>,
+        contexts: &mut Contexts,
+        id: FlowId,
+        stands: bool,
+    ) -> bool {
         let Some(flow) = self.get_mut(id.0) else { return false };
         let Some((context, slot)) = flow.resting.take() else { return false };
         let home = flow.names[0];
@@ -59,7 +65,7 @@ impl Flows {
     }
 
     /// The flow is wanted at once: it goes on, whatever the engine is about to answer.
-    pub fn leave_resting(&mut self, out: &mut Outbox<'_>, contexts: &mut Contexts, id: FlowId) {
+    pub(crate) fn leave_resting(&mut self, out: &mut Outbox<'_>, contexts: &mut Contexts, id: FlowId) {
         let Some(flow) = self.get_mut(id.0) else { return };
         if let Some((context, slot)) = flow.resting.take() {
             out.commands.push(stream::Command::Thaw(id).into());

@@ -14,21 +14,21 @@ pub(crate) struct Standstill {
 
 impl Standstill {
     /// The host stands still, or is about to.
-    pub fn is_on(&self) -> bool {
+    pub(crate) fn is_on(&self) -> bool {
         self.ends.is_some()
     }
 
-    pub fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.ends = Some(BTreeMap::new());
     }
 
     /// The host goes on. Where its flows were left.
-    pub fn finish(&mut self) -> BTreeMap<FlowId, FlowEnd> {
+    pub(crate) fn finish(&mut self) -> BTreeMap<FlowId, FlowEnd> {
         self.ends.take().unwrap_or_default()
     }
 
     /// The engine has given everything up.
-    pub fn is_complete(&self, flows: &Flows) -> bool {
+    pub(crate) fn is_complete(&self, flows: &Flows) -> bool {
         let Some(ends) = &self.ends else { return false };
         flows.iter().all(|(id, flow)| match flow.place {
             Place::Engine => ends.contains_key(&FlowId(id)),
@@ -38,7 +38,7 @@ impl Standstill {
     }
 
     /// A flow that was removed only to be handed over. False where it was leaving anyway.
-    pub fn take(&mut self, flows: &Flows, id: FlowId, end: &FlowEnd) -> bool {
+    pub(crate) fn take(&mut self, flows: &Flows, id: FlowId, end: &FlowEnd) -> bool {
         let stays = flows.get(id.0).is_some_and(|flow| flow.place == Place::Engine);
         match &mut self.ends {
             Some(ends) if stays => {
@@ -50,7 +50,7 @@ impl Standstill {
     }
 
     /// Where the engine left a flow.
-    pub fn end_of(&self, id: FlowId) -> Option<FlowEnd> {
+    pub(crate) fn end_of(&self, id: FlowId) -> Option<FlowEnd> {
         self.ends.as_ref()?.get(&id).copied()
     }
 }

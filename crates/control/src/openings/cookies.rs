@@ -13,7 +13,7 @@ use wire::Mac;
 impl Openings {
     /// Answers a SYN with a cookie and remembers nothing but that the listener did so. The answer goes to the station
     /// that sent the SYN: asking ARP for each address that a flood makes up would fill the table.
-    pub fn send_cookie(&self, out: &mut Outbox<'_>, listener: &mut Listener, segment: &Segment, src_mac: Mac) {
+    pub(crate) fn send_cookie(&self, out: &mut Outbox<'_>, listener: &mut Listener, segment: &Segment, src_mac: Mac) {
         let tuple = segment.tuple;
         let offer = self.offer(out, &tuple, 0);
         let peer = cookie::remembered(offer.read(&segment.header));
@@ -31,7 +31,7 @@ impl Openings {
 
     /// The handshake that a segment for a listener ends, where it brings back a cookie: made anew, as if it had been
     /// remembered. `has_room` says that the engine has room for the connection.
-    pub fn of_cookie(
+    pub(crate) fn of_cookie(
         &mut self,
         out: &mut Outbox<'_>,
         listening: Listening<'_>,

@@ -72,23 +72,23 @@ impl Deref for Openings {
 }
 
 impl Openings {
-    pub fn new(most: u32, carries: Carries) -> Openings {
+    pub(crate) fn new(most: u32, carries: Carries) -> Openings {
         Openings { all: Slab::new(most), redeemed: Redeemed::default(), held: 0, carries }
     }
 
     /// Frames that are kept for connections that nobody has accepted yet.
-    pub fn held_frames(&self) -> u32 {
+    pub(crate) fn held_frames(&self) -> u32 {
         self.held
     }
 
     /// There is room for one more connection in the engine, which has so many, counting those being opened.
-    pub fn has_room_beside(&self, out: &Outbox<'_>, flows: usize) -> bool {
+    pub(crate) fn has_room_beside(&self, out: &Outbox<'_>, flows: usize) -> bool {
         flows + self.len() < out.config.max_flows as usize && !self.is_full()
     }
 
     /// What this host offers to a peer.
     // Meets RFC 9293: MUST-67.
-    pub fn offer(&self, out: &Outbox<'_>, tuple: &FourTuple, mss: u16) -> Offer {
+    pub(crate) fn offer(&self, out: &Outbox<'_>, tuple: &FourTuple, mss: u16) -> Offer {
         let most = out.net.link_towards(tuple.remote_ip).caps.mtu - (ipv4::HEADER_LEN + tcp::HEADER_LEN) as u16;
         let shift = out.config.window_shift();
         // Which slot it will have is not known yet: the window is that of the smallest buffer.
@@ -110,7 +110,7 @@ impl Openings {
     }
 
     /// Adds a connection; `None` where there is no room.
-    pub fn start(&mut self, out: &Outbox<'_>, connections: &mut Connections, start: Start) -> Option<u32> {
+    pub(crate) fn start(&mut self, out: &Outbox<'_>, connections: &mut Connections, start: Start) -> Option<u32> {
         let Start { tuple, handshake, owner, congestion, peer_mac } = start;
         let opening = Opening {
             tuple,
@@ -132,7 +132,7 @@ impl Openings {
     }
 
     /// Goes on with another host's; `None` where there is no room.
-    pub fn go_on(
+    pub(crate) fn go_on(
         &mut self,
         out: &mut Outbox<'_>,
         connections: &mut Connections,
@@ -150,7 +150,7 @@ impl Openings {
 
     /// Sends the SYN of the present state, and again later. Where the next hop does not answer ARP yet, the SYN is
     /// sent as soon as it does: of many at once, ARP would keep one.
-    pub fn send_syn(&mut self, out: &mut Outbox<'_>, key: u32) {
+    pub(crate) fn send_syn(&mut self, out: &mut Outbox<'_>, key: u32) {
         let Some(opening) = self.all.get_mut(key) else { return };
         let tuple = opening.tuple;
         out.timers.set(Timer::Opening(key), out.now + opening.rto);
@@ -171,7 +171,7 @@ impl Openings {
 
     /// No answer to a SYN or SYN-ACK. Returns the error number with which the connection fails, where it does.
     // Meets RFC 9293: MUST-22, MUST-47, SHLD-25.
-    pub fn due(&mut self, out: &mut Outbox<'_>, key: u32) -> Option<i32> {
+    pub(crate) fn due(&mut self, out: &mut Outbox<'_>, key: u32) -> Option<i32> {
         let timers = &out.config.timers;
         let (most, longest) = (timers.syn_retries, timers.max_rto_ms as Nanos * MILLISECOND);
         let most_passive = timers.syn_ack_retries;
@@ -189,7 +189,7 @@ impl Openings {
     }
 
     /// A segment for a connection being opened. Where its listener is `overrun`, its handshake does not end.
-    pub fn on_segment(
+    pub(crate) fn on_segment(
         &mut self,
         out: &mut Outbox<'_>,
         key: u32,
@@ -303,7 +303,7 @@ impl Openings {
     }
 
     /// The frames that are kept for a connection: the engine takes it over.
-    pub fn take_held(&mut self, key: u32) -> Vec<Box<Frame>> {
+    pub(crate) fn take_held(&mut self, key: u32) -> Vec<Box<Frame>> {
         let held = self.all.get_mut(key).map(|opening| std::mem::take(&mut opening.held)).unwrap_or_default();
         self.held -= held.len() as u32;
         held
@@ -311,7 +311,7 @@ impl Openings {
 
     /// A connection attempt, or a connection that nobody has taken, fails: its peer is told where it believes that the
     /// connection is open. What its owner is told, the caller knows.
-    pub fn tell_failed(&self, out: &mut Outbox<'_>, key: u32, errno: i32) -> Option<&Opening> {
+    pub(crate) fn tell_failed(&self, out: &mut Outbox<'_>, key: u32, errno: i32) -> Option<&Opening> {
         let opening = self.all.get(key)?;
         let (tuple, open) = (opening.tuple, opening.open);
         out.tracer.event(Point::OpeningFailed, NO_FLOW, [traced::ends(&tuple)[1], errno as u64]);
@@ -323,7 +323,7 @@ impl Openings {
     }
 
     /// The application gives a connection attempt up: a peer that has answered is told.
-    pub fn tell_cancelled(&self, out: &mut Outbox<'_>, key: u32) -> Option<&Opening> {
+    pub(crate) fn tell_cancelled(&self, out: &mut Outbox<'_>, key: u32) -> Option<&Opening> {
         let opening = self.all.get(key)?;
         let header = opening.handshake.ack(out.now, &opening.tuple);
         if header.ack != Seq(0) {
@@ -333,7 +333,7 @@ impl Openings {
     }
 
     /// Forgets a connection: it is a flow now, or has failed.
-    pub fn finish(&mut self, out: &mut Outbox<'_>, key: u32) {
+    pub(crate) fn finish(&mut self, out: &mut Outbox<'_>, key: u32) {
         out.timers.cancel(Timer::Opening(key));
         if let Some(opening) = self.all.remove(key) {
             self.held -= opening.held.len() as u32;
@@ -342,7 +342,7 @@ impl Openings {
     }
 
     /// A router or the peer's host says that something is not reachable; `seq` is the sequence number that it quotes.
-    pub fn on_unreachable(&mut self, key: u32, code: u8, seq: Seq) -> Told {
+    pub(crate) fn on_unreachable(&mut self, key: u32, code: u8, seq: Seq) -> Told {
         let Some(opening) = self.all.get_mut(key).filter(|opening| opening.handshake.iss == seq) else {
             return Told::Nothing;
         };
@@ -357,7 +357,7 @@ impl Openings {
     }
 
     /// A neighbour has a hardware address: SYNs that waited for it go.
-    pub fn neighbour_learned(&mut self, out: &mut Outbox<'_>, ip: IpAddress) {
+    pub(crate) fn neighbour_learned(&mut self, out: &mut Outbox<'_>, ip: IpAddress) {
         let behind = |tuple: &FourTuple| out.net.routes.next_hop(tuple.remote_ip) == Some(ip);
         let unsent = self.iter().filter(|(_, opening)| opening.unsent && behind(&opening.tuple));
         let unsent: Vec<u32> = unsent.map(|(key, _)| key).collect();
@@ -365,14 +365,14 @@ impl Openings {
     }
 
     /// Connections of this host's applications that are being opened through a neighbour.
-    pub fn through(&self, out: &Outbox<'_>, ip: IpAddress) -> Vec<u32> {
+    pub(crate) fn through(&self, out: &Outbox<'_>, ip: IpAddress) -> Vec<u32> {
         let behind = |tuple: &FourTuple| out.net.routes.next_hop(tuple.remote_ip) == Some(ip);
         let waits = |it: &Opening| matches!(it.owner, Owner::Connect { .. }) && it.open.is_none() && behind(&it.tuple);
         self.iter().filter(|(_, it)| waits(it)).map(|(key, _)| key).collect()
     }
 
     /// Connections of a listener that are being opened, or wait for an application.
-    pub fn of_listener(&self, binding: u32) -> Vec<u32> {
+    pub(crate) fn of_listener(&self, binding: u32) -> Vec<u32> {
         let mine = Owner::Listener(binding);
         self.iter().filter(|(_, opening)| opening.owner == mine).map(|(key, _)| key).collect()
     }

@@ -117,7 +117,7 @@ impl Plane {
     }
 
     /// What an engine says.
-    pub fn on_event(&mut self, out: &mut Outbox<'_>, event: Event<Stream>) {
+    pub(crate) fn on_event(&mut self, out: &mut Outbox<'_>, event: Event<Stream>) {
         match event {
             Event::Removed(id, end) => self.flow_removed(out, id, &end),
             Event::Transport(event) => self.on_stream_event(out, event),

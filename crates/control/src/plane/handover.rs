@@ -15,7 +15,7 @@ use std::collections::HashMap;
 
 impl Plane {
     /// What the host has that cannot be handed over.
-    pub fn handover_obstacle(&self) -> Option<&'static str> {
+    pub(crate) fn handover_obstacle(&self) -> Option<&'static str> {
         let spliced = self.flows.iter().any(|(_, flow)| flow.spliced != Spliced::No);
         let logged = self.contexts.iter().any(|(_, context)| context.has_log);
         match (spliced, logged) {
@@ -26,7 +26,7 @@ impl Plane {
     }
 
     /// Nothing is in the middle of something that takes several rounds.
-    pub fn is_settled(&self) -> bool {
+    pub(crate) fn is_settled(&self) -> bool {
         let leaving = |context: &Context| context.life == Life::Draining;
         let stopping = |flow: &Flow| flow.freezing > 0 || flow.resting.is_some();
         !self.contexts.iter().any(|(_, context)| leaving(context)) && !self.flows.iter().any(|(_, flow)| stopping(flow))
@@ -34,7 +34,7 @@ impl Plane {
 
     /// The engine gives everything up. First the flows, then the rings: so nothing is taken from a ring for a flow that
     /// is gone, and what the applications wrote meanwhile waits for whoever goes on.
-    pub fn stop(&mut self, commands: &mut Vec<Command<Stream>>) {
+    pub(crate) fn stop(&mut self, commands: &mut Vec<Command<Stream>>) {
         let flows = self.flows.iter().filter(|(_, flow)| flow.place == Place::Engine).map(|(id, _)| FlowId(id));
         let contexts = self.contexts.iter().map(|(id, _)| ContextId(id));
         commands.extend(flows.map(Command::Remove));
@@ -43,17 +43,17 @@ impl Plane {
     }
 
     /// The host stands still, or is about to.
-    pub fn is_stopping(&self) -> bool {
+    pub(crate) fn is_stopping(&self) -> bool {
         self.standstill.is_on()
     }
 
     /// The engine has given everything up.
-    pub fn is_stopped(&self) -> bool {
+    pub(crate) fn is_stopped(&self) -> bool {
         self.standstill.is_complete(&self.flows)
     }
 
     /// A host that was stopped goes on by itself: nobody took it over.
-    pub fn go_on(&mut self, out: &mut Outbox<'_>) {
+    pub(crate) fn go_on(&mut self, out: &mut Outbox<'_>) {
         let ends = self.standstill.finish();
         for (id, context) in self.contexts.iter() {
             out.commands.push(Command::Attach(ContextId(id), context.end.engine_end()));
@@ -72,7 +72,7 @@ impl Plane {
     }
 
     /// Everything that another daemon needs. The host has stopped.
-    pub fn state(&self, now: Nanos, net: &Net, queues: &Queues, engine: (String, Carries)) -> HostState {
+    pub(crate) fn state(&self, now: Nanos, net: &Net, queues: &Queues, engine: (String, Carries)) -> HostState {
         HostState {
             name: queues.config.name.clone(),
             links: net.links().iter().map(|link| (link.address, link.mac)).collect(),
@@ -93,7 +93,7 @@ impl Plane {
 
     /// Takes over what another daemon's host was, with the ends of its contexts' rings. Fails with a sentence, and then
     /// this host is of no use.
-    pub fn restore(
+    pub(crate) fn restore(
         &mut self,
         out: &mut Outbox<'_>,
         state: HostState,

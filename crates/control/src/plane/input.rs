@@ -16,7 +16,12 @@ use wire::{IpAddress, Mac};
 
 impl Plane {
     /// A TCP packet of the exception path. Gives the frame back where it is not kept.
-    pub fn on_frame(&mut self, out: &mut Outbox<'_>, why: Exception, mut frame: Box<Frame>) -> Option<Box<Frame>> {
+    pub(crate) fn on_frame(
+        &mut self,
+        out: &mut Outbox<'_>,
+        why: Exception,
+        mut frame: Box<Frame>,
+    ) -> Option<Box<Frame>> {
         let Received::Packet(ip) = out.net.receive(out.now, &mut frame, out.drops) else { return Some(frame) };
         // TCP is for one station (RFC 1122 section 4.2.3.10).
         let segment = if ip.unicast { read_segment(&mut frame, &ip) } else { Err(DropReason::Ethernet) };
@@ -86,14 +91,14 @@ impl Plane {
     }
 
     /// A neighbour has this hardware address: whoever waited for it goes on, and flows through it follow.
-    pub fn neighbour_learned(&mut self, out: &mut Outbox<'_>, ip: IpAddress, mac: Mac) {
+    pub(crate) fn neighbour_learned(&mut self, out: &mut Outbox<'_>, ip: IpAddress, mac: Mac) {
         self.openings.neighbour_learned(out, ip);
         self.flows.neighbour_learned(out, ip, mac);
         self.splices.neighbour_learned(ip, mac);
     }
 
     /// A neighbour does not answer: connections that are being opened through it fail.
-    pub fn neighbour_unreachable(&mut self, out: &mut Outbox<'_>, ip: IpAddress) {
+    pub(crate) fn neighbour_unreachable(&mut self, out: &mut Outbox<'_>, ip: IpAddress) {
         for key in self.openings.through(out, ip) {
             self.fail_opening(out, key, libc::EHOSTUNREACH);
         }
@@ -101,7 +106,7 @@ impl Plane {
 
     /// An ICMP error. Returns whether it is believed.
     // Meets RFC 9293: MUST-54, MUST-56.
-    pub fn on_unreachable(&mut self, out: &mut Outbox<'_>, error: &Unreachable) -> bool {
+    pub(crate) fn on_unreachable(&mut self, out: &mut Outbox<'_>, error: &Unreachable) -> bool {
         let Unreachable { code, mtu, quote } = error;
         let Some(quoted) = icmp::quoted(quote) else { return false };
         match self.connections.get(&quoted.tuple) {

@@ -55,7 +55,7 @@ pub(crate) struct Plane {
 }
 
 impl Plane {
-    pub fn new(queues: &mut Queues, links: &[Link], carries: Carries) -> Plane {
+    pub(crate) fn new(queues: &mut Queues, links: &[Link], carries: Carries) -> Plane {
         let config = &queues.config;
         let addresses = links.iter().map(|link| link.address).collect();
         let ephemeral = config.ephemeral_first..=config.ephemeral_last;
@@ -76,31 +76,31 @@ impl Plane {
         }
     }
 
-    pub fn contexts(&self) -> &Contexts {
+    pub(crate) fn contexts(&self) -> &Contexts {
         &self.contexts
     }
 
-    pub fn bindings(&self) -> &Bindings {
+    pub(crate) fn bindings(&self) -> &Bindings {
         &self.bindings
     }
 
-    pub fn flows(&self) -> &Flows {
+    pub(crate) fn flows(&self) -> &Flows {
         &self.flows
     }
 
     /// All tables of connections, to look at.
-    pub fn tables(&self) -> Tables<'_> {
+    pub(crate) fn tables(&self) -> Tables<'_> {
         let Plane { contexts, flows, openings, waits, splices, .. } = self;
         Tables { contexts, flows, openings, waits, splices }
     }
 
     /// What reads the commands to the engine, for tracepoints.
-    pub fn trace_reader<'a>(&'a self, tracer: &'a Tracer) -> traced::Reader<'a> {
+    pub(crate) fn trace_reader<'a>(&'a self, tracer: &'a Tracer) -> traced::Reader<'a> {
         traced::Reader { tracer, contexts: &self.contexts, flows: &self.flows }
     }
 
     /// How much is in each table.
-    pub fn table_sizes(&self) -> Vec<(&'static str, u64)> {
+    pub(crate) fn table_sizes(&self) -> Vec<(&'static str, u64)> {
         vec![
             ("connections", self.connections.len() as u64),
             ("openings", self.openings.len() as u64),
@@ -115,57 +115,57 @@ impl Plane {
     }
 
     /// Figures of what is spliced.
-    pub fn splice_figures(&self) -> Vec<(&'static str, u64)> {
+    pub(crate) fn splice_figures(&self) -> Vec<(&'static str, u64)> {
         self.splices.figures()
     }
 
     /// Frames that are kept for connections that nobody has accepted yet.
-    pub fn held_frames(&self) -> u32 {
+    pub(crate) fn held_frames(&self) -> u32 {
         self.openings.held_frames()
     }
 
     /// The host is connected with itself: some of its frames are for itself.
-    pub fn sends_to_self(&self) -> bool {
+    pub(crate) fn sends_to_self(&self) -> bool {
         self.connections.to_self()
     }
 
     /// Some connections are over loopback.
-    pub fn has_loopback(&self) -> bool {
+    pub(crate) fn has_loopback(&self) -> bool {
         self.connections.loopback()
     }
 
     /// The engine keeps shared logs from now on, or does not.
-    pub fn set_keeps_logs(&mut self, keeps: bool) {
+    pub(crate) fn set_keeps_logs(&mut self, keeps: bool) {
         self.logs.set_kept(keeps);
     }
 
     /// The splice module came or went.
-    pub fn set_splice_table(&mut self, table: Option<Box<dyn SpliceTable>>) {
+    pub(crate) fn set_splice_table(&mut self, table: Option<Box<dyn SpliceTable>>) {
         self.splices.set_table(table);
     }
 
     /// A round of the engine begins.
-    pub fn begin_round(&mut self) {
+    pub(crate) fn begin_round(&mut self) {
         self.engine_work = 0;
     }
 
     /// The engine did so much.
-    pub fn note_engine_work(&mut self, done: usize) {
+    pub(crate) fn note_engine_work(&mut self, done: usize) {
         self.engine_work += done;
     }
 
     /// Rings the bells of applications that were told something and sleep.
-    pub fn ring(&mut self, tracer: &Tracer) {
+    pub(crate) fn ring(&mut self, tracer: &Tracer) {
         self.contexts.ring(tracer);
     }
 
     /// Asks for what is known of flows that are to be looked at soon.
-    pub fn look_ahead(&self, timers: &Timers, most: usize) {
+    pub(crate) fn look_ahead(&self, timers: &Timers, most: usize) {
         self.flows.look_ahead(timers, most);
     }
 
     /// A timer is due.
-    pub fn on_timer(&mut self, out: &mut Outbox<'_>, timer: Timer) {
+    pub(crate) fn on_timer(&mut self, out: &mut Outbox<'_>, timer: Timer) {
         match timer {
             Timer::Opening(key) => self.opening_due(out, key),
             Timer::Flow(flow) => self.flow_due(out, FlowId(flow)),

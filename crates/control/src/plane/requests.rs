@@ -28,7 +28,7 @@ const WORK_PER_REQUEST: usize = 16;
 
 impl Plane {
     /// Takes requests of all applications; returns how many.
-    pub fn take_requests(&mut self, out: &mut Outbox<'_>) -> usize {
+    pub(crate) fn take_requests(&mut self, out: &mut Outbox<'_>) -> usize {
         let mut done = 0;
         let most = match self.engine_work {
             0 => usize::MAX,

@@ -17,7 +17,7 @@ pub struct ShownTicket {
 
 impl Plane {
     /// The ticket of a listener that a context has, not sealed yet. `None` where it has no such listener.
-    pub fn ticket(&mut self, out: &mut Outbox<'_>, id: ContextId, binding: u32) -> Option<Ticket> {
+    pub(crate) fn ticket(&mut self, out: &mut Outbox<'_>, id: ContextId, binding: u32) -> Option<Ticket> {
         let held = self.contexts.has_binding(id, binding);
         let found = self.bindings.get_mut(binding).filter(|found| held && found.listener.is_some())?;
         while found.number == 0 {
@@ -32,7 +32,7 @@ impl Plane {
     ///
     /// # Errors
     /// A Linux error number, as `bind` and `listen` have them.
-    pub fn listen_again(
+    pub(crate) fn listen_again(
         &mut self,
         out: &Outbox<'_>,
         id: ContextId,

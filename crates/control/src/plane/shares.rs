@@ -9,7 +9,7 @@ use std::os::fd::OwnedFd;
 
 impl Plane {
     /// An application attaches; with a token, as a forked child that shares what its parent had.
-    pub fn attach(
+    pub(crate) fn attach(
         &mut self,
         out: &mut Outbox<'_>,
         application: Application,
@@ -75,7 +75,7 @@ impl Plane {
     }
 
     /// The region of a context, for another one that has a share of a connection whose buffers are there.
-    pub fn region_for(&self, asks: ContextId, of: ContextId) -> std::io::Result<(OwnedFd, Geometry)> {
+    pub(crate) fn region_for(&self, asks: ContextId, of: ContextId) -> std::io::Result<(OwnedFd, Geometry)> {
         let is_there = |id: &FlowId| self.flows.get(id.0).is_some_and(|flow| flow.names[0].context == of);
         let shares = self.contexts.get(asks.0).is_some_and(|context| context.flows.iter().any(is_there));
         let home = self.contexts.get(of.0).filter(|_| shares).ok_or(std::io::ErrorKind::PermissionDenied)?;
@@ -110,7 +110,7 @@ impl Plane {
     }
 
     /// The process of a context is gone.
-    pub fn detach(&mut self, out: &mut Outbox<'_>, id: ContextId) {
+    pub(crate) fn detach(&mut self, out: &mut Outbox<'_>, id: ContextId) {
         self.take_last_requests(out, id);
         self.contexts.release(out, id);
     }

@@ -34,12 +34,12 @@ pub(crate) struct Ask {
 
 impl Splices {
     /// Connections can be joined at all: a module that does it is loaded.
-    pub fn are_supported(&self) -> bool {
+    pub(crate) fn are_supported(&self) -> bool {
         self.table.is_some()
     }
 
     /// An application wants two of its connections joined: the engine is asked to stop both.
-    pub fn ask(&mut self, out: &mut Outbox<'_>, table: &mut Flows, ask: &Ask) -> Result<(), i32> {
+    pub(crate) fn ask(&mut self, out: &mut Outbox<'_>, table: &mut Flows, ask: &Ask) -> Result<(), i32> {
         let Ask { context, tag, flows, ends } = *ask;
         if flows[0] == flows[1] {
             return Err(libc::EINVAL);
@@ -67,7 +67,7 @@ impl Splices {
     }
 
     /// The engine has stopped a flow, or says that it is not quiet. Gives the pair back where that was the last answer.
-    pub fn answered(&mut self, id: FlowId, end: Option<FlowEnd>) -> Option<Joining> {
+    pub(crate) fn answered(&mut self, id: FlowId, end: Option<FlowEnd>) -> Option<Joining> {
         let at = self.joining.iter().position(|joining| joining.flows.contains(&id))?;
         let joining = &mut self.joining[at];
         for (flow, answer) in joining.flows.iter().zip(&mut joining.answers) {
@@ -80,19 +80,19 @@ impl Splices {
     }
 
     /// One of two flows that are being joined is closed, or fails. Gives the pair back: both go on as they are.
-    pub fn withdraw(&mut self, id: FlowId) -> Option<Joining> {
+    pub(crate) fn withdraw(&mut self, id: FlowId) -> Option<Joining> {
         let at = self.joining.iter().position(|joining| joining.flows.contains(&id))?;
         Some(self.joining.swap_remove(at))
     }
 
     /// Both flows of a pair go on as they are.
-    pub fn give_up(&mut self, out: &mut Outbox<'_>, joining: &Joining) {
+    pub(crate) fn give_up(&mut self, out: &mut Outbox<'_>, joining: &Joining) {
         out.commands.extend(joining.flows.map(|id| stream::Command::Thaw(id).into()));
         self.totals.refused += 1;
     }
 
     /// The pair takes the place of two flows that stand still. `None` where they do not, or there is no room.
-    pub fn join(
+    pub(crate) fn join(
         &mut self,
         out: &mut Outbox<'_>,
         table: &mut Flows,
@@ -229,7 +229,7 @@ fn opening_ack(side: &Side, stand: &Stand, other: &Stand) -> Header {
 
 impl Splice {
     /// How far a sequence number, as it goes out on the other side's connection, is from what the peer there expects.
-    pub fn distance(&self, side: usize, seq: Seq, expected: Seq) -> u32 {
+    pub(crate) fn distance(&self, side: usize, seq: Seq, expected: Seq) -> u32 {
         let out = self.sides[side].translation.seq(seq);
         (out - expected).min(expected - out)
     }

@@ -19,7 +19,7 @@ use wire::{IpAddress, Mac};
 
 impl Splices {
     /// The splice module came or went. What is spliced goes on either way: without the module, by the control plane.
-    pub fn set_table(&mut self, table: Option<Box<dyn SpliceTable>>) {
+    pub(crate) fn set_table(&mut self, table: Option<Box<dyn SpliceTable>>) {
         let keys: Vec<u32> = self.all.iter().map(|(key, _)| key).collect();
         for key in &keys {
             let seen = [0, 1].map(|side| self.seen(*key, side));
@@ -48,7 +48,7 @@ impl Splices {
     }
 
     /// The next hop's hardware address changed.
-    pub fn neighbour_learned(&mut self, ip: IpAddress, mac: Mac) {
+    pub(crate) fn neighbour_learned(&mut self, ip: IpAddress, mac: Mac) {
         let mut changed = Vec::new();
         for (key, splice) in self.all.iter_mut() {
             for side in 0..2 {
@@ -77,7 +77,7 @@ impl Splices {
     }
 
     /// The last application that had a name for a spliced connection gave it up. The splice goes on (AccelTCP).
-    pub fn forget_name(&mut self, id: FlowId, spliced: Spliced) {
+    pub(crate) fn forget_name(&mut self, id: FlowId, spliced: Spliced) {
         let Spliced::In(key) = spliced else { return };
         if let Some(splice) = self.all.get_mut(key) {
             splice.sides.iter_mut().filter(|side| side.flow == Some(id)).for_each(|side| side.flow = None);

@@ -36,7 +36,7 @@ pub(crate) enum Then {
 
 impl Splices {
     /// A segment of a splice that the data-path does not pass on.
-    pub fn on_segment(
+    pub(crate) fn on_segment(
         &mut self,
         out: &mut Outbox<'_>,
         key: u32,
@@ -186,7 +186,7 @@ impl Splices {
     }
 
     /// Looks whether a splice lives.
-    pub fn due(&mut self, out: &mut Outbox<'_>, key: u32) -> Then {
+    pub(crate) fn due(&mut self, out: &mut Outbox<'_>, key: u32) -> Then {
         let segments = [0, 1].map(|side| self.seen(key, side).segments).iter().sum();
         let Some(splice) = self.all.get_mut(key) else { return Then::GoesOn };
         if splice.segments != segments {

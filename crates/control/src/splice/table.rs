@@ -91,7 +91,7 @@ pub(crate) struct Splice {
 }
 
 impl Splice {
-    pub fn both_closed(&self) -> bool {
+    pub(crate) fn both_closed(&self) -> bool {
         self.sides.iter().all(|side| side.fin.is_some())
     }
 }
@@ -129,17 +129,17 @@ pub(crate) struct Totals {
 }
 
 impl Splices {
-    pub fn new(most: u32) -> Splices {
+    pub(crate) fn new(most: u32) -> Splices {
         Splices { all: Slab::new(most), joining: Vec::new(), table: None, totals: Totals::default() }
     }
 
     /// Pairs that are joined.
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.all.len()
     }
 
     /// Those whose keys are not below `first`.
-    pub fn iter_from(&self, first: u32) -> impl Iterator<Item = (u32, &Splice)> {
+    pub(crate) fn iter_from(&self, first: u32) -> impl Iterator<Item = (u32, &Splice)> {
         self.all.iter_from(first)
     }
 
@@ -150,7 +150,7 @@ impl Splices {
     }
 
     /// All that was seen of a direction, by the module and by the control plane.
-    pub fn seen(&self, key: u32, side: usize) -> Seen {
+    pub(crate) fn seen(&self, key: u32, side: usize) -> Seen {
         let Some(splice) = self.all.get(key) else { return Seen::default() };
         let own = splice.sides[side].seen;
         let direction = 2 * key + side as u32;
@@ -185,7 +185,7 @@ impl Splices {
     }
 
     /// The totals, with those of splices that go on.
-    pub fn figures(&self) -> Vec<(&'static str, u64)> {
+    pub(crate) fn figures(&self) -> Vec<(&'static str, u64)> {
         let seen = || self.all.iter().flat_map(|(key, _)| [self.seen(key, 0), self.seen(key, 1)]);
         let Totals { made, refused, resets, segments, bytes, passed } = self.totals;
         vec![

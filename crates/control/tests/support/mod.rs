@@ -1,11 +1,11 @@
 //! Hosts joined by a list, in virtual time, and applications that speak to them over real contexts.
 #![allow(dead_code, reason = "each test file uses its part")]
 
-pub mod programs;
-pub mod recording;
-pub mod sockets;
-pub mod splicer;
-pub mod strangers;
+pub(crate) mod programs;
+pub(crate) mod recording;
+pub(crate) mod sockets;
+pub(crate) mod splicer;
+pub(crate) mod strangers;
 
 use context::{AppEnd, Congestion, Endpoint, Reply, Request, Slot, daemon_ends};
 use control::{Application, ContextId, Host, HostConfig, MemoryConfig};
@@ -18,12 +18,12 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use wire::{Mac, ethernet};
 
-pub const MS: Nanos = 1_000_000;
-pub const SECOND: Nanos = 1000 * MS;
+pub(crate) const MS: Nanos = 1_000_000;
+pub(crate) const SECOND: Nanos = 1000 * MS;
 
 /// So many cases of a property: the same ones in each run, others where `PROPTEST_RNG_SEED` says so. The seed stands in
 /// the output of a test that fails.
-pub fn cases(cases: u32) -> ProptestConfig {
+pub(crate) fn cases(cases: u32) -> ProptestConfig {
     let config = ProptestConfig { cases, failure_persistence: None, ..ProptestConfig::default() };
     let rng_seed = if config.rng_seed == RngSeed::Random { RngSeed::Fixed(17) } else { config.rng_seed };
     println!("PROPTEST_RNG_SEED={rng_seed}");
@@ -31,9 +31,9 @@ pub fn cases(cases: u32) -> ProptestConfig {
 }
 
 /// Says whether a frame from a node gets through.
-pub type Filter = Box<dyn FnMut(usize, &Frame) -> bool>;
+pub(crate) type Filter = Box<dyn FnMut(usize, &Frame) -> bool>;
 
-pub struct Node {
+pub(crate) struct Node {
     pub host: Host,
     pub ip: Ipv4Addr,
     pub mac: Mac,
@@ -43,7 +43,7 @@ pub struct Node {
     pub workers: Vec<Box<dyn Worker>>,
 }
 
-pub struct Net {
+pub(crate) struct Net {
     pub now: Nanos,
     pub nodes: Vec<Node>,
     pub filter: Filter,
@@ -51,15 +51,15 @@ pub struct Net {
     pub seen: Vec<(usize, Vec<u8>)>,
 }
 
-pub fn ip_of(node: usize) -> Ipv4Addr {
+pub(crate) fn ip_of(node: usize) -> Ipv4Addr {
     Ipv4Addr::new(10, 0, 0, 1 + node as u8)
 }
 
-pub fn mac_of(node: usize) -> Mac {
+pub(crate) fn mac_of(node: usize) -> Mac {
     Mac([2, 0, 0, 0, 0, 1 + node as u8])
 }
 
-pub fn config(node: usize) -> HostConfig {
+pub(crate) fn config(node: usize) -> HostConfig {
     let memory = MemoryConfig {
         slots: 64,
         data_entries: 256,
@@ -80,11 +80,14 @@ pub fn config(node: usize) -> HostConfig {
     }
 }
 
-pub const CAPS: Capabilities = Capabilities { mtu: 1500, super_segment: 0, checksum: false };
+pub(crate) const CAPS: Capabilities = Capabilities { mtu: 1500, super_segment: 0, checksum: false };
 
 impl Net {
     /// Hosts with the configurations given, each with an engine made by `engine`.
-    pub fn new(configs: Vec<HostConfig>, mut engine: impl FnMut(usize, &HostConfig) -> Box<dyn Engine<Stream>>) -> Net {
+    pub(crate) fn new(
+        configs: Vec<HostConfig>,
+        mut engine: impl FnMut(usize, &HostConfig) -> Box<dyn Engine<Stream>>,
+    ) -> Net {
         let nodes = configs.into_iter().enumerate().map(|(at, config)| {
             let (ip, engine) = (ip_of(at), engine(at, &config));
             let links = vec![config.link(mac_of(at), CAPS)];
@@ -96,7 +99,7 @@ impl Net {
     }
 
     /// One round of every host; returns how much was done.
-    pub fn round(&mut self) -> usize {
+    pub(crate) fn round(&mut self) -> usize {
         let mut done = 0;
         let mut sent: Vec<(usize, Box<Frame>)> = Vec::new();
         for (at, node) in self.nodes.iter_mut().enumerate() {
@@ -128,7 +131,7 @@ impl Net {
     }
 
     /// Puts a frame before a host.
-    pub fn inject(&mut self, to: usize, bytes: &[u8]) {
+    pub(crate) fn inject(&mut self, to: usize, bytes: &[u8]) {
         let node = &mut self.nodes[to];
         let mut frame = node.pool.large();
         frame.resize(bytes.len());
@@ -137,7 +140,7 @@ impl Net {
     }
 
     /// Runs without time passing until nothing happens any more.
-    pub fn settle(&mut self) {
+    pub(crate) fn settle(&mut self) {
         for _ in 0..10_000 {
             let waiting = self.nodes.iter().any(|node| !node.inbox.is_empty());
             if self.round() == 0 && !waiting {
@@ -148,7 +151,7 @@ impl Net {
     }
 
     /// Runs for a time, jumping from deadline to deadline.
-    pub fn run_for(&mut self, time: Nanos) {
+    pub(crate) fn run_for(&mut self, time: Nanos) {
         let end = self.now + time;
         loop {
             self.settle();
@@ -163,7 +166,7 @@ impl Net {
     }
 
     /// Runs until a condition holds, for at most a time.
-    pub fn run_until(&mut self, most: Nanos, mut done: impl FnMut(&mut Net) -> bool) {
+    pub(crate) fn run_until(&mut self, most: Nanos, mut done: impl FnMut(&mut Net) -> bool) {
         let end = self.now + most;
         loop {
             self.settle();
@@ -176,17 +179,17 @@ impl Net {
         }
     }
 
-    pub fn attach(&mut self, node: usize) -> App {
+    pub(crate) fn attach(&mut self, node: usize) -> App {
         self.attach_as(node, 0, None).unwrap()
     }
 
-    pub fn attach_as(&mut self, node: usize, uid: u32, token: Option<u64>) -> Result<App, String> {
+    pub(crate) fn attach_as(&mut self, node: usize, uid: u32, token: Option<u64>) -> Result<App, String> {
         let command = format!("app{node}");
         let application = Application { pid: 100 + node as u32, uid, gid: uid, command, loopback: true };
         self.attach_application(node, application, token)
     }
 
-    pub fn attach_application(
+    pub(crate) fn attach_application(
         &mut self,
         node: usize,
         application: Application,
@@ -204,12 +207,12 @@ impl Net {
     }
 
     /// Count of a drop reason on a host.
-    pub fn drops(&self, node: usize, reason: engine::DropReason) -> u64 {
+    pub(crate) fn drops(&self, node: usize, reason: engine::DropReason) -> u64 {
         self.nodes[node].host.drops().get(reason)
     }
 
     /// Nothing is left: no connection, application or address.
-    pub fn assert_empty(&self) {
+    pub(crate) fn assert_empty(&self) {
         for node in &self.nodes {
             assert_eq!(node.host.base().flows(), vec![]);
             assert_eq!(node.host.base().bindings(), vec![]);
@@ -218,12 +221,12 @@ impl Net {
     }
 
     /// States of a host's connections.
-    pub fn states(&self, node: usize) -> Vec<&'static str> {
+    pub(crate) fn states(&self, node: usize) -> Vec<&'static str> {
         self.nodes[node].host.base().flows().iter().map(|flow| flow.state).collect()
     }
 
     /// All go, and after a while nothing is left of them.
-    pub fn end_all(&mut self, apps: Vec<App>) {
+    pub(crate) fn end_all(&mut self, apps: Vec<App>) {
         for app in apps {
             self.nodes[app.node].host.use_base(self.now, |tcp, context| tcp.detach(context, app.id));
         }
@@ -238,7 +241,7 @@ impl Net {
     }
 }
 
-pub fn copy(frame: &Frame, pool: &mut FramePool) -> Box<Frame> {
+pub(crate) fn copy(frame: &Frame, pool: &mut FramePool) -> Box<Frame> {
     let mut to = pool.large();
     to.resize(frame.bytes().len());
     to.bytes_mut().copy_from_slice(frame.bytes());
@@ -247,7 +250,7 @@ pub fn copy(frame: &Frame, pool: &mut FramePool) -> Box<Frame> {
 }
 
 /// An application's side of a context.
-pub struct App {
+pub(crate) struct App {
     pub node: usize,
     pub id: ContextId,
     pub end: AppEnd,
@@ -256,7 +259,7 @@ pub struct App {
 }
 
 impl App {
-    pub fn ask(&mut self, request: Request) {
+    pub(crate) fn ask(&mut self, request: Request) {
         self.end.requests.push(request.to_words()).unwrap();
     }
 
@@ -267,32 +270,38 @@ impl App {
     }
 
     /// Takes the first reply of which `pick` makes something.
-    pub fn find<T>(&mut self, mut pick: impl FnMut(&Reply) -> Option<T>) -> Option<T> {
+    pub(crate) fn find<T>(&mut self, mut pick: impl FnMut(&Reply) -> Option<T>) -> Option<T> {
         self.drain();
         let (at, value) = self.replies.iter().enumerate().find_map(|(at, reply)| Some((at, pick(reply)?)))?;
         self.replies.remove(at);
         Some(value)
     }
 
-    pub fn expect<T>(&mut self, pick: impl FnMut(&Reply) -> Option<T>) -> T {
+    pub(crate) fn expect<T>(&mut self, pick: impl FnMut(&Reply) -> Option<T>) -> T {
         match self.find(pick) {
             Some(value) => value,
             None => panic!("no such reply among {:?}", self.replies),
         }
     }
 
-    pub fn no_replies(&mut self) {
+    pub(crate) fn no_replies(&mut self) {
         self.drain();
         assert_eq!(self.replies, vec![]);
     }
 
-    pub fn next_tag(&mut self) -> u32 {
+    pub(crate) fn next_tag(&mut self) -> u32 {
         self.tag += 1;
         self.tag
     }
 
     /// Binds; gives the binding and the address, or the error.
-    pub fn bind(&mut self, net: &mut Net, port: u16, address: bool, reuse_port: bool) -> Result<(u32, Endpoint), u16> {
+    pub(crate) fn bind(
+        &mut self,
+        net: &mut Net,
+        port: u16,
+        address: bool,
+        reuse_port: bool,
+    ) -> Result<(u32, Endpoint), u16> {
         let tag = self.next_tag();
         let local = Endpoint::v4(Ipv4Addr::UNSPECIFIED, port);
         self.ask(Request::Bind { tag, local, reuse_address: address, reuse_port });
@@ -304,7 +313,7 @@ impl App {
         })
     }
 
-    pub fn listen(&mut self, net: &mut Net, binding: u32, backlog: u32) -> Result<(), u16> {
+    pub(crate) fn listen(&mut self, net: &mut Net, binding: u32, backlog: u32) -> Result<(), u16> {
         let tag = self.next_tag();
         self.ask(Request::Listen { tag, binding, backlog });
         net.settle();
@@ -316,20 +325,20 @@ impl App {
     }
 
     /// Listens on a port with an armed context.
-    pub fn serve(&mut self, net: &mut Net, port: u16) -> u32 {
+    pub(crate) fn serve(&mut self, net: &mut Net, port: u16) -> u32 {
         let (binding, _) = self.bind(net, port, true, false).unwrap();
         self.listen(net, binding, 16).unwrap();
         self.arm(net, binding, 16);
         binding
     }
 
-    pub fn arm(&mut self, net: &mut Net, binding: u32, credits: u32) {
+    pub(crate) fn arm(&mut self, net: &mut Net, binding: u32, credits: u32) {
         self.ask(Request::Arm { binding, credits });
         net.settle();
     }
 
     /// Starts to connect; gives the tag.
-    pub fn connect(&mut self, ip: Ipv4Addr, port: u16, binding: u32) -> u32 {
+    pub(crate) fn connect(&mut self, ip: Ipv4Addr, port: u16, binding: u32) -> u32 {
         let tag = self.next_tag();
         let remote = Endpoint::v4(ip, port);
         self.ask(Request::Connect { tag, binding, remote, congestion: Congestion::DEFAULT, mss: 0 });
@@ -337,7 +346,7 @@ impl App {
     }
 
     /// What came of a connection attempt, if something did.
-    pub fn connected(&mut self, tag: u32) -> Option<Result<Slot, u16>> {
+    pub(crate) fn connected(&mut self, tag: u32) -> Option<Result<Slot, u16>> {
         self.find(|reply| match *reply {
             Reply::Connected { tag: of, slot, .. } if of == tag => Some(Ok(slot)),
             Reply::Failed { tag: of, errno } if of == tag => Some(Err(errno)),
@@ -346,35 +355,35 @@ impl App {
     }
 
     /// Accepts a connection.
-    pub fn accepted(&mut self) -> Option<Slot> {
+    pub(crate) fn accepted(&mut self) -> Option<Slot> {
         let slot = self.offered()?;
         assert!(self.end.accept(slot), "it was taken back");
         Some(slot)
     }
 
     /// A connection that waits to be accepted.
-    pub fn offered(&mut self) -> Option<Slot> {
+    pub(crate) fn offered(&mut self) -> Option<Slot> {
         self.find(|reply| if let Reply::Accept { slot, .. } = *reply { Some(slot) } else { None })
     }
 
     /// A connection that went to another program before it was accepted.
-    pub fn taken_back(&mut self) -> Option<Slot> {
+    pub(crate) fn taken_back(&mut self) -> Option<Slot> {
         self.find(|reply| if let Reply::Unaccept { slot, .. } = *reply { Some(slot) } else { None })
     }
 
-    pub fn freed(&mut self) -> Option<Slot> {
+    pub(crate) fn freed(&mut self) -> Option<Slot> {
         self.find(|reply| if let Reply::Freed { slot } = *reply { Some(slot) } else { None })
     }
 
-    pub fn error(&mut self) -> Option<(Slot, u16)> {
+    pub(crate) fn error(&mut self) -> Option<(Slot, u16)> {
         self.find(|reply| if let Reply::Error { slot, errno } = *reply { Some((slot, errno)) } else { None })
     }
 
-    pub fn close(&mut self, slot: Slot, tx_head: u32, rx_head: u32, abort: bool) {
+    pub(crate) fn close(&mut self, slot: Slot, tx_head: u32, rx_head: u32, abort: bool) {
         self.ask(Request::Close { slot, tx_head, rx_head, abort });
     }
 
-    pub fn fork(&mut self, net: &mut Net) -> u64 {
+    pub(crate) fn fork(&mut self, net: &mut Net) -> u64 {
         let tag = self.next_tag();
         self.ask(Request::Fork { tag });
         net.settle();
@@ -382,7 +391,7 @@ impl App {
     }
 
     /// Passes a connection, or otherwise a local address; gives the token.
-    pub fn pass(&mut self, net: &mut Net, slot: Option<Slot>, binding: u32) -> Result<u64, u16> {
+    pub(crate) fn pass(&mut self, net: &mut Net, slot: Option<Slot>, binding: u32) -> Result<u64, u16> {
         let tag = self.next_tag();
         self.ask(Request::Pass { tag, slot, binding });
         net.settle();
@@ -394,7 +403,7 @@ impl App {
     }
 
     /// Adopts what was passed; gives the home of a connection and the number of a local address.
-    pub fn adopt(&mut self, net: &mut Net, token: u64) -> Result<(Option<(u32, Slot)>, u32), u16> {
+    pub(crate) fn adopt(&mut self, net: &mut Net, token: u64) -> Result<(Option<(u32, Slot)>, u32), u16> {
         let tag = self.next_tag();
         self.ask(Request::Adopt { tag, token });
         net.settle();
@@ -405,7 +414,7 @@ impl App {
         })
     }
 
-    pub fn claim(&mut self, net: &mut Net, context: ContextId, slot: Slot) -> Result<Slot, u16> {
+    pub(crate) fn claim(&mut self, net: &mut Net, context: ContextId, slot: Slot) -> Result<Slot, u16> {
         let tag = self.next_tag();
         self.ask(Request::Claim { tag, context: context.0, slot });
         net.settle();

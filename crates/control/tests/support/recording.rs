@@ -9,7 +9,7 @@ use wire::{Endpoint, EtherType, Seq, ethernet, ipv4, tcp};
 
 /// What a test sees and says.
 #[derive(Default)]
-pub struct Log {
+pub(crate) struct Log {
     pub installed: HashMap<FlowId, FlowParams>,
     pub commands: Vec<Told>,
     /// Frames of installed flows, by their payload's length.
@@ -23,7 +23,7 @@ pub struct Log {
 
 /// A command, without what cannot be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Told {
+pub(crate) enum Told {
     Install(FlowId),
     Remove(FlowId),
     Rename(FlowId, ContextId, Slot),
@@ -40,12 +40,12 @@ pub enum Told {
     Other,
 }
 
-pub type Shared = Arc<Mutex<Log>>;
+pub(crate) type Shared = Arc<Mutex<Log>>;
 
-pub struct Recording(pub Shared);
+pub(crate) struct Recording(pub Shared);
 
 impl Recording {
-    pub fn boxed() -> (Box<dyn Engine<Stream>>, Shared) {
+    pub(crate) fn boxed() -> (Box<dyn Engine<Stream>>, Shared) {
         let log = Shared::default();
         (Box::new(Recording(Arc::clone(&log))), log)
     }
@@ -192,14 +192,14 @@ fn end_of(params: &FlowParams) -> FlowEnd {
 }
 
 /// Tuple (seen from the receiver) and payload length of a frame with a TCP segment.
-pub fn read(bytes: &[u8]) -> Option<(FourTuple, usize)> {
+pub(crate) fn read(bytes: &[u8]) -> Option<(FourTuple, usize)> {
     let (ip, header, len) = parse(bytes)?;
     let tuple = FourTuple::new(Endpoint::v4(ip.dst, header.dst_port), Endpoint::v4(ip.src, header.src_port));
     Some((tuple, len))
 }
 
 /// IP header, TCP header and payload length of a frame.
-pub fn parse(bytes: &[u8]) -> Option<(ipv4::Header, tcp::Header, usize)> {
+pub(crate) fn parse(bytes: &[u8]) -> Option<(ipv4::Header, tcp::Header, usize)> {
     let eth = ethernet::Header::parse(bytes).ok()?;
     if eth.ethertype != EtherType::Ipv4 {
         return None;
@@ -214,7 +214,7 @@ pub fn parse(bytes: &[u8]) -> Option<(ipv4::Header, tcp::Header, usize)> {
 }
 
 /// A frame with a TCP segment.
-pub fn tcp_frame(
+pub(crate) fn tcp_frame(
     src: (wire::Mac, wire::Ipv4Addr),
     dst: (wire::Mac, wire::Ipv4Addr),
     header: &tcp::Header,
@@ -235,6 +235,6 @@ pub fn tcp_frame(
 }
 
 /// A TCP header without options.
-pub fn header(src_port: u16, dst_port: u16, seq: Seq, ack: Seq, flags: tcp::Flags) -> tcp::Header {
+pub(crate) fn header(src_port: u16, dst_port: u16, seq: Seq, ack: Seq, flags: tcp::Flags) -> tcp::Header {
     tcp::Header { src_port, dst_port, seq, ack, flags, window: 1000, options: tcp::Options::default() }
 }

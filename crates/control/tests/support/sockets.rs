@@ -5,7 +5,7 @@ use shm::Mirror;
 use std::collections::HashMap;
 
 /// A connection, as an application sees it.
-pub struct Socket {
+pub(crate) struct Socket {
     pub slot: Slot,
     pub rx: Mirror,
     pub tx: Mirror,
@@ -19,11 +19,11 @@ pub struct Socket {
 
 /// An application's connections.
 #[derive(Default)]
-pub struct Sockets(pub HashMap<Slot, Socket>);
+pub(crate) struct Sockets(pub HashMap<Slot, Socket>);
 
 impl Sockets {
     /// A connection that was opened just now.
-    pub fn open(&mut self, app: &App, slot: Slot) -> Slot {
+    pub(crate) fn open(&mut self, app: &App, slot: Slot) -> Slot {
         let (rx, tx) = app.end.map_buffers(slot).unwrap();
         let (tx_head, tx_tail, rx_head, rx_tail) = (0, 0, 0, 0);
         let socket = Socket { slot, rx, tx, tx_head, tx_tail, rx_head, rx_tail, peer_fin: false, fin: false };
@@ -32,7 +32,7 @@ impl Sockets {
     }
 
     /// Takes notices.
-    pub fn drain(&mut self, app: &mut App) {
+    pub(crate) fn drain(&mut self, app: &mut App) {
         while let Some(words) = app.end.notices.pop().unwrap() {
             let notice = Notice::from_words(words);
             if let Some(socket) = self.0.get_mut(&notice.slot) {
@@ -44,7 +44,7 @@ impl Sockets {
     }
 
     /// Writes as much as there is room for; returns how much.
-    pub fn write(&mut self, app: &mut App, slot: Slot, bytes: &[u8]) -> usize {
+    pub(crate) fn write(&mut self, app: &mut App, slot: Slot, bytes: &[u8]) -> usize {
         self.drain(app);
         let socket = self.0.get_mut(&slot).unwrap();
         let room = socket.tx.size() - socket.tx_head.wrapping_sub(socket.tx_tail);
@@ -56,7 +56,7 @@ impl Sockets {
     }
 
     /// Reads what is there.
-    pub fn read(&mut self, app: &mut App, slot: Slot) -> Vec<u8> {
+    pub(crate) fn read(&mut self, app: &mut App, slot: Slot) -> Vec<u8> {
         self.drain(app);
         let socket = self.0.get_mut(&slot).unwrap();
         let mut bytes = vec![0; socket.rx_tail.wrapping_sub(socket.rx_head) as usize];
@@ -67,21 +67,21 @@ impl Sockets {
     }
 
     /// Shuts the writing side down.
-    pub fn shut(&mut self, app: &mut App, slot: Slot) {
+    pub(crate) fn shut(&mut self, app: &mut App, slot: Slot) {
         let socket = self.0.get_mut(&slot).unwrap();
         socket.fin = true;
         socket.bump(app);
     }
 
     /// The peer has closed, and everything was read.
-    pub fn at_end(&mut self, app: &mut App, slot: Slot) -> bool {
+    pub(crate) fn at_end(&mut self, app: &mut App, slot: Slot) -> bool {
         self.drain(app);
         let socket = &self.0[&slot];
         socket.peer_fin && socket.rx_head == socket.rx_tail
     }
 
     /// Closes with the positions as they are.
-    pub fn close(&mut self, net: &mut Net, app: &mut App, slot: Slot) {
+    pub(crate) fn close(&mut self, net: &mut Net, app: &mut App, slot: Slot) {
         self.drain(app);
         let socket = self.0.remove(&slot).unwrap();
         app.close(slot, socket.tx_head, socket.rx_head, false);
@@ -90,7 +90,7 @@ impl Sockets {
 }
 
 impl Socket {
-    pub fn bump(&self, app: &mut App) {
+    pub(crate) fn bump(&self, app: &mut App) {
         let bump = Bump { slot: self.slot, tx_head: self.tx_head, rx_head: self.rx_head, fin: self.fin, grown: false };
         app.end.bumps.push(bump.to_words()).unwrap();
     }

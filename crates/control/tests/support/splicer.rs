@@ -11,7 +11,7 @@ use wire::tcp::Flags;
 
 /// What module and control plane share.
 #[derive(Default)]
-pub struct Model {
+pub(crate) struct Model {
     pub entries: HashMap<FourTuple, (u32, Translation)>,
     pub seen: HashMap<u32, Seen>,
     pub capacity: u32,
@@ -19,13 +19,13 @@ pub struct Model {
     pub sent: u64,
 }
 
-pub type Shared = Arc<Mutex<Model>>;
+pub(crate) type Shared = Arc<Mutex<Model>>;
 
-pub fn shared(capacity: u32) -> Shared {
+pub(crate) fn shared(capacity: u32) -> Shared {
     Arc::new(Mutex::new(Model { capacity, ..Model::default() }))
 }
 
-pub struct Table(pub Shared);
+pub(crate) struct Table(pub Shared);
 
 impl SpliceTable for Table {
     fn capacity(&self) -> u32 {
@@ -47,7 +47,7 @@ impl SpliceTable for Table {
 }
 
 /// An engine with the module before it.
-pub struct Splicer {
+pub(crate) struct Splicer {
     pub inner: Box<dyn Engine<Stream>>,
     pub model: Shared,
 }

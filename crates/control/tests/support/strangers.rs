@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use wire::{EtherType, ethernet, icmpv4, ipv4};
 
 /// An IPv4 packet in a frame to node 0.
-pub fn ip_frame(src: usize, dst: Ipv4Addr, protocol: u8, body: &[u8]) -> Vec<u8> {
+pub(crate) fn ip_frame(src: usize, dst: Ipv4Addr, protocol: u8, body: &[u8]) -> Vec<u8> {
     let start = ethernet::HEADER_LEN + ipv4::HEADER_LEN;
     let mut bytes = vec![0; start + body.len()];
     ethernet::Header { dst: mac_of(0), src: mac_of(src), ethertype: EtherType::Ipv4 }.emit(&mut bytes);
@@ -16,7 +16,7 @@ pub fn ip_frame(src: usize, dst: Ipv4Addr, protocol: u8, body: &[u8]) -> Vec<u8>
 
 /// "Destination unreachable" from a node to node 0 about a frame; with code 4, what a router says of one that is longer
 /// than the next link carries (RFC 1191).
-pub fn icmp_unreachable(code: u8, mtu: u16, about: &[u8], from: usize) -> Vec<u8> {
+pub(crate) fn icmp_unreachable(code: u8, mtu: u16, about: &[u8], from: usize) -> Vec<u8> {
     let quote = &about[ethernet::HEADER_LEN..][..ipv4::HEADER_LEN + 8];
     let mut body = [&[0; icmpv4::HEADER_LEN], quote].concat();
     icmpv4::Message::Unreachable { code, mtu }.emit(&mut body);

@@ -10,9 +10,9 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// How long something that must happen may take.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
-pub fn until(what: &str, mut so: impl FnMut() -> bool) {
+pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !so() {
         assert!(begin.elapsed() < PATIENCE, "{what} did not happen");
@@ -21,13 +21,13 @@ pub fn until(what: &str, mut so: impl FnMut() -> bool) {
 }
 
 /// An application without libtoe: the socket, and its end of the context.
-pub fn attach(socket: &Path, host: &str) -> (OwnedFd, AppEnd) {
+pub(crate) fn attach(socket: &Path, host: &str) -> (OwnedFd, AppEnd) {
     let (connection, end, _) = attach_numbered(socket, host);
     (connection, end)
 }
 
 /// The same, with the context's number.
-pub fn attach_numbered(socket: &Path, host: &str) -> (OwnedFd, AppEnd, u32) {
+pub(crate) fn attach_numbered(socket: &Path, host: &str) -> (OwnedFd, AppEnd, u32) {
     let connection = handover::connect(socket).unwrap();
     let hello =
         Hello { version: context::VERSION, host: Some(host.into()), command: "test".into(), token: None, ticket: None };
@@ -40,21 +40,21 @@ pub fn attach_numbered(socket: &Path, host: &str) -> (OwnedFd, AppEnd, u32) {
 }
 
 /// Listens on a port.
-pub fn listen(app: &mut AppEnd, port: u16) {
+pub(crate) fn listen(app: &mut AppEnd, port: u16) {
     let local = Endpoint::v4(Ipv4Addr::UNSPECIFIED, port);
     let bind = Request::Bind { tag: 1, local, reuse_address: false, reuse_port: false };
     let Reply::Bound { binding, .. } = request(app, bind) else { panic!("not bound") };
     assert_eq!(request(app, Request::Listen { tag: 2, binding, backlog: 8 }), Reply::Done { tag: 2 });
 }
 
-pub fn request(app: &mut AppEnd, request: Request) -> Reply {
+pub(crate) fn request(app: &mut AppEnd, request: Request) -> Reply {
     app.requests.push(request.to_words()).unwrap();
     app.daemon_bell.ring();
     reply(app)
 }
 
 /// The next reply.
-pub fn reply(app: &mut AppEnd) -> Reply {
+pub(crate) fn reply(app: &mut AppEnd) -> Reply {
     let mut reply = None;
     until("the reply", || {
         reply = app.replies.pop().unwrap().and_then(Reply::from_words);

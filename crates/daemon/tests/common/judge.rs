@@ -25,7 +25,7 @@ struct Asked {
 }
 
 /// It knows every write that was answered.
-pub struct Judge {
+pub(crate) struct Judge {
     blocks: Vec<Versions>,
     /// Errors that are no mistake.
     pub allowed: &'static [u32],
@@ -41,12 +41,12 @@ fn content(version: u64) -> Vec<u8> {
 
 impl Judge {
     /// Of a volume of zeros.
-    pub fn new(blocks: usize) -> Judge {
+    pub(crate) fn new(blocks: usize) -> Judge {
         Judge { blocks: vec![Versions::default(); blocks], allowed: &[], refused: 0, last: 0, dice: 1 }
     }
 
     /// Below `end`, xorshift.
-    pub fn random(&mut self, end: u64) -> u64 {
+    pub(crate) fn random(&mut self, end: u64) -> u64 {
         self.dice ^= self.dice << 13;
         self.dice ^= self.dice >> 7;
         self.dice ^= self.dice << 17;
@@ -54,7 +54,7 @@ impl Judge {
     }
 
     /// Writes, and reads what was written, until `enough` or the connection ends. `answers` counts.
-    pub fn work(&mut self, nbd: &mut Nbd, answers: &AtomicU64, enough: impl Fn() -> bool) -> io::Result<()> {
+    pub(crate) fn work(&mut self, nbd: &mut Nbd, answers: &AtomicU64, enough: impl Fn() -> bool) -> io::Result<()> {
         let mut asked = HashMap::new();
         let done = self.converse(nbd, &mut asked, answers, enough);
         for Asked { block, version } in asked.into_values() {
@@ -123,7 +123,7 @@ impl Judge {
     }
 
     /// Reads all blocks: how many are not to be had.
-    pub fn check(&mut self, nbd: &mut Nbd) -> usize {
+    pub(crate) fn check(&mut self, nbd: &mut Nbd) -> usize {
         let mut lost = 0;
         for block in 0..self.blocks.len() as u64 {
             let read = nbd.read(block * BLOCK as u64, BLOCK as u32);

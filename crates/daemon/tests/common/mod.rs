@@ -1,11 +1,11 @@
 //! A real `toed` for tests of the daemon.
 #![allow(dead_code, reason = "each test file uses its part")]
-pub mod application;
-pub mod judge;
-pub mod nbd;
-pub mod pair;
-pub mod store;
-pub mod verbs;
+pub(crate) mod application;
+pub(crate) mod judge;
+pub(crate) mod nbd;
+pub(crate) mod pair;
+pub(crate) mod store;
+pub(crate) mod verbs;
 
 use daemon::client::ask;
 use daemon::protocol::Question;
@@ -18,48 +18,48 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
 /// A daemon in a directory of its own.
-pub struct Toed {
+pub(crate) struct Toed {
     pub child: Child,
     pub directory: PathBuf,
 }
 
 impl Toed {
-    pub fn start(configuration: &str) -> Toed {
+    pub(crate) fn start(configuration: &str) -> Toed {
         Toed::start_by(configuration, toed)
     }
 
     /// Starts it by a command for its directory.
-    pub fn start_by(configuration: &str, command: impl FnOnce(&Path) -> Command) -> Toed {
+    pub(crate) fn start_by(configuration: &str, command: impl FnOnce(&Path) -> Command) -> Toed {
         let directory = directory(configuration);
         Toed { child: announced(command(&directory)), directory }
     }
 
     /// Kills it, and starts another one with its configuration.
-    pub fn kill_and_restart(&mut self) {
+    pub(crate) fn kill_and_restart(&mut self) {
         self.child.kill().unwrap();
         self.child.wait().unwrap();
         self.child = announced(toed(&self.directory));
     }
 
-    pub fn id(&self) -> u32 {
+    pub(crate) fn id(&self) -> u32 {
         self.child.id()
     }
 
-    pub fn socket(&self) -> PathBuf {
+    pub(crate) fn socket(&self) -> PathBuf {
         self.directory.join("toed.sock")
     }
 
-    pub fn ask(&self, question: &Question) -> Value {
+    pub(crate) fn ask(&self, question: &Question) -> Value {
         ask(&self.socket(), question).unwrap()
     }
 
-    pub fn contexts(&self) -> Vec<Value> {
+    pub(crate) fn contexts(&self) -> Vec<Value> {
         self.ask(&Question::Ls)["hosts"][0]["contexts"].as_array().unwrap().clone()
     }
 
     /// Waits for a second in which it uses no core, but for a tick of 10 ms. Until then it may use a second of one: on
     /// a crowded machine it gets to rest late, and uses no more for that.
-    pub fn comes_to_rest(&self) {
+    pub(crate) fn comes_to_rest(&self) {
         let begin = self.ticks();
         application::until("an idle second", || {
             let before = self.ticks();
@@ -79,7 +79,7 @@ impl Toed {
     }
 
     /// Asks it to end and waits until it has.
-    pub fn end(&mut self) -> ExitStatus {
+    pub(crate) fn end(&mut self) -> ExitStatus {
         ask(&self.socket(), &Question::Stop).unwrap();
         self.child.wait().unwrap()
     }
@@ -113,14 +113,14 @@ fn directory(configuration: &str) -> PathBuf {
 }
 
 /// A configuration with which no daemon starts: its exit status and what it said.
-pub fn refused(configuration: &str) -> (ExitStatus, String) {
+pub(crate) fn refused(configuration: &str) -> (ExitStatus, String) {
     let directory = directory(configuration);
     let output = toed(&directory).output().unwrap();
     let _ = fs::remove_dir_all(&directory);
     (output.status, String::from_utf8_lossy(&output.stderr).into_owned())
 }
 
-pub fn toed(directory: &Path) -> Command {
+pub(crate) fn toed(directory: &Path) -> Command {
     let mut command = Command::new(env!("CARGO_BIN_EXE_toed"));
     command.arg("--config").arg(directory.join("toed.toml")).arg("--socket").arg(directory.join("toed.sock"));
     command.stdin(Stdio::null());

@@ -5,7 +5,7 @@ use std::path::Path;
 
 /// What a request does.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Command {
+pub(crate) enum Command {
     Read = 0,
     Write = 1,
     Flush = 3,
@@ -13,7 +13,7 @@ pub enum Command {
 }
 
 /// A connection in transmission.
-pub struct Nbd {
+pub(crate) struct Nbd {
     stream: UnixStream,
     pub bytes: u64,
     pub flags: u16,
@@ -21,7 +21,7 @@ pub struct Nbd {
 
 impl Nbd {
     /// Opens the default export by its name, the shortest negotiation. Fails where the server closes.
-    pub fn open(socket: &Path) -> io::Result<Nbd> {
+    pub(crate) fn open(socket: &Path) -> io::Result<Nbd> {
         let mut stream = UnixStream::connect(socket)?;
         let mut greeting = [0; 18];
         stream.read_exact(&mut greeting)?;
@@ -36,28 +36,35 @@ impl Nbd {
     }
 
     /// The connection, for a thread that only sends.
-    pub fn sender(&self) -> UnixStream {
+    pub(crate) fn sender(&self) -> UnixStream {
         self.stream.try_clone().unwrap()
     }
 
     /// Asks so often for the first bytes, all at once.
-    pub fn ask_often(&mut self, count: u64, len: u32) -> io::Result<()> {
+    pub(crate) fn ask_often(&mut self, count: u64, len: u32) -> io::Result<()> {
         let requests: Vec<u8> = (0..count).flat_map(|handle| request(Command::Read, handle, 0, len)).collect();
         self.stream.write_all(&requests)
     }
 
     /// Asks, with the bytes of a write.
-    pub fn send(&mut self, command: Command, offset: u64, len: u32, data: &[u8]) -> io::Result<()> {
+    pub(crate) fn send(&mut self, command: Command, offset: u64, len: u32, data: &[u8]) -> io::Result<()> {
         self.send_as(7, command, offset, len, data)
     }
 
     /// The same, with a handle of the caller's.
-    pub fn send_as(&mut self, handle: u64, command: Command, offset: u64, len: u32, data: &[u8]) -> io::Result<()> {
+    pub(crate) fn send_as(
+        &mut self,
+        handle: u64,
+        command: Command,
+        offset: u64,
+        len: u32,
+        data: &[u8],
+    ) -> io::Result<()> {
         self.stream.write_all(&[&request(command, handle, offset, len)[..], data].concat())
     }
 
     /// The next answer: handle and error number. The bytes of a read follow it.
-    pub fn answer(&mut self) -> io::Result<(u64, u32)> {
+    pub(crate) fn answer(&mut self) -> io::Result<(u64, u32)> {
         let mut answer = [0; 16];
         self.stream.read_exact(&mut answer)?;
         assert_eq!(answer[..4], 0x6744_6698_u32.to_be_bytes());
@@ -66,31 +73,31 @@ impl Nbd {
     }
 
     /// The bytes of an answer.
-    pub fn data(&mut self, len: usize) -> io::Result<Vec<u8>> {
+    pub(crate) fn data(&mut self, len: usize) -> io::Result<Vec<u8>> {
         let mut data = vec![0; len];
         self.stream.read_exact(&mut data)?;
         Ok(data)
     }
 
     /// Takes in bytes of an answer.
-    pub fn skip(&mut self, len: usize) {
+    pub(crate) fn skip(&mut self, len: usize) {
         self.stream.read_exact(&mut vec![0; len]).unwrap();
     }
 
     /// Reads; the error is that of the answer. Panics where the connection ends.
-    pub fn read(&mut self, offset: u64, len: u32) -> Result<Vec<u8>, u32> {
+    pub(crate) fn read(&mut self, offset: u64, len: u32) -> Result<Vec<u8>, u32> {
         self.send(Command::Read, offset, len, &[]).unwrap();
         self.outcome()?;
         Ok(self.data(len as usize).unwrap())
     }
 
-    pub fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), u32> {
+    pub(crate) fn write(&mut self, offset: u64, data: &[u8]) -> Result<(), u32> {
         self.send(Command::Write, offset, data.len() as u32, data).unwrap();
         self.outcome()
     }
 
     /// The outcome of a command without data.
-    pub fn command(&mut self, command: Command) -> Result<(), u32> {
+    pub(crate) fn command(&mut self, command: Command) -> Result<(), u32> {
         self.send(command, 0, 0, &[]).unwrap();
         self.outcome()
     }
@@ -105,7 +112,7 @@ impl Nbd {
 }
 
 /// The bytes of a request.
-pub fn request(command: Command, handle: u64, offset: u64, len: u32) -> Vec<u8> {
+pub(crate) fn request(command: Command, handle: u64, offset: u64, len: u32) -> Vec<u8> {
     let mut request = 0x2560_9513_u32.to_be_bytes().to_vec();
     request.extend([0, 0, 0, command as u8]);
     request.extend(handle.to_be_bytes());

@@ -10,12 +10,12 @@ use std::thread;
 use std::time::Duration;
 
 /// How often each daemon is killed.
-pub fn kills() -> u64 {
+pub(crate) fn kills() -> u64 {
     std::env::var("BLOCK_KILLS").map_or(3, |count| count.parse().unwrap())
 }
 
 /// The server's daemon and the client's; the kernel of a namespace forwards between their TAP devices.
-pub struct Pair {
+pub(crate) struct Pair {
     pub netns: Netns,
     pub server: Toed,
     pub client: Toed,
@@ -23,7 +23,7 @@ pub struct Pair {
 
 impl Pair {
     /// `None` where there is no privilege to make devices.
-    pub fn start(store: &Store, size: u64) -> Option<Pair> {
+    pub(crate) fn start(store: &Store, size: u64) -> Option<Pair> {
         let Ok(netns) = Netns::create() else {
             println!("SKIPPED: a namespace needs privileges");
             return None;
@@ -46,7 +46,7 @@ impl Pair {
 impl Pair {
     /// Runs a program whose output is wanted, and kills the server's daemon again and again meanwhile: what came of the
     /// program, and how often.
-    pub fn kill_server_under(&mut self, program: &mut Command, pauses: &mut Pauses) -> (Output, u64) {
+    pub(crate) fn kill_server_under(&mut self, program: &mut Command, pauses: &mut Pauses) -> (Output, u64) {
         let (mut program, mut killed) = (program.spawn().unwrap(), 0);
         while program.try_wait().unwrap().is_none() {
             thread::sleep(Duration::from_millis(50 + pauses.below(200)));
@@ -60,17 +60,17 @@ impl Pair {
 }
 
 /// Random pauses, the same in each run.
-pub struct Pauses(pub u64);
+pub(crate) struct Pauses(pub u64);
 
 impl Pauses {
     /// Knuth's generator for 64 bits (MMIX).
-    pub fn below(&mut self, end: u64) -> u64 {
+    pub(crate) fn below(&mut self, end: u64) -> u64 {
         self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
         (self.0 >> 33) % end
     }
 
     /// Waits until 200 more requests were answered, and then a while: whatever is under way then is cut.
-    pub fn among(&mut self, answers: &AtomicU64) {
+    pub(crate) fn among(&mut self, answers: &AtomicU64) {
         let begin = answers.load(Ordering::SeqCst);
         until("requests to be answered", || answers.load(Ordering::SeqCst) >= begin + 200);
         thread::sleep(Duration::from_micros(self.below(20_000)));

@@ -20,7 +20,7 @@ use verbs::{
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// A context: what a program has after `ibv_open_device`.
-pub struct Verbs {
+pub(crate) struct Verbs {
     pub socket: OwnedFd,
     pub device: Device,
     pub send: PipeProducer<8>,
@@ -29,7 +29,7 @@ pub struct Verbs {
 }
 
 /// A completion queue.
-pub struct Cq {
+pub(crate) struct Cq {
     pub number: Number,
     pub notify: Notify,
     pipe: PipeConsumer<8>,
@@ -38,14 +38,14 @@ pub struct Cq {
 }
 
 /// A queue pair with the completion queue that it has for itself.
-pub struct Qp {
+pub(crate) struct Qp {
     pub number: QpNumber,
     pub receive: Option<PipeProducer<2>>,
     pub cq: Cq,
     sent: u32,
 }
 
-pub fn hello(socket: &Path, host: &str) -> (OwnedFd, Attached, Vec<OwnedFd>) {
+pub(crate) fn hello(socket: &Path, host: &str) -> (OwnedFd, Attached, Vec<OwnedFd>) {
     let connection = handover::connect(socket).unwrap();
     let hello = Hello { verbs: verbs::VERSION, host: Some(host.into()), command: "a verbs test".into() };
     handover::send(connection.as_fd(), &serde_json::to_vec(&hello).unwrap(), &[]).unwrap();
@@ -54,7 +54,7 @@ pub fn hello(socket: &Path, host: &str) -> (OwnedFd, Attached, Vec<OwnedFd>) {
 }
 
 impl Verbs {
-    pub fn open(socket: &Path, host: &str) -> Verbs {
+    pub(crate) fn open(socket: &Path, host: &str) -> Verbs {
         let (socket, answer, files) = hello(socket, host);
         let Attached::Welcome(Welcome { device, pipes, .. }) = answer else { panic!("{answer:?}") };
         assert_eq!(pipes, 1);
@@ -67,19 +67,19 @@ impl Verbs {
     }
 
     /// A control request: its answer, and what came along.
-    pub fn ask(&self, request: &Request, files: &[BorrowedFd<'_>]) -> (Answer, Option<OwnedFd>) {
+    pub(crate) fn ask(&self, request: &Request, files: &[BorrowedFd<'_>]) -> (Answer, Option<OwnedFd>) {
         handover::send(self.socket.as_fd(), &serde_json::to_vec(request).unwrap(), files).unwrap();
         let (message, mut files) = handover::recv(self.socket.as_fd()).unwrap();
         assert!(files.len() <= 1);
         (serde_json::from_slice(&message).unwrap(), files.pop())
     }
 
-    pub fn done(&self, request: &Request) {
+    pub(crate) fn done(&self, request: &Request) {
         let (answer, _) = self.ask(request, &[]);
         assert_eq!(answer, Answer::Done, "{request:?}");
     }
 
-    pub fn number(&self, request: &Request) -> Number {
+    pub(crate) fn number(&self, request: &Request) -> Number {
         match self.ask(request, &[]).0 {
             Answer::Number(number) => number,
             other => panic!("{request:?}: {other:?}"),
@@ -87,7 +87,7 @@ impl Verbs {
     }
 
     /// The error number of a request that must fail.
-    pub fn errno(&self, request: &Request) -> i32 {
+    pub(crate) fn errno(&self, request: &Request) -> i32 {
         match self.ask(request, &[]).0 {
             Answer::Failed { errno, why } => {
                 assert!(!why.is_empty());
@@ -97,23 +97,28 @@ impl Verbs {
         }
     }
 
-    pub fn domain(&self) -> Number {
+    pub(crate) fn domain(&self) -> Number {
         self.number(&Request::AllocateDomain)
     }
 
-    pub fn hand_over(&self) {
+    pub(crate) fn hand_over(&self) {
         let space = Registrar::new().address_space().unwrap();
         assert_eq!(self.ask(&Request::HandOver, &[space.as_fd()]).0, Answer::Done);
     }
 
     /// Registers memory of this process.
-    pub fn register(&self, domain: Number, memory: &Memory, rights: Rights) -> Key {
+    pub(crate) fn register(&self, domain: Number, memory: &Memory, rights: Rights) -> Key {
         let prepared = Registrar::new().prepare(memory.address(), memory.len() as u64, rights).unwrap();
         let files: Vec<BorrowedFd<'_>> = prepared.files.iter().map(AsFd::as_fd).collect();
         self.register_as(domain, prepared.description, &files).unwrap()
     }
 
-    pub fn register_as(&self, domain: Number, description: Description, files: &[BorrowedFd<'_>]) -> Result<Key, i32> {
+    pub(crate) fn register_as(
+        &self,
+        domain: Number,
+        description: Description,
+        files: &[BorrowedFd<'_>],
+    ) -> Result<Key, i32> {
         let named = description.address;
         match self.ask(&Request::Register { domain, description, named }, files).0 {
             Answer::Region(key) => Ok(key),
@@ -122,7 +127,7 @@ impl Verbs {
         }
     }
 
-    pub fn cq(&self, entries: u32, channel: Option<Number>) -> Cq {
+    pub(crate) fn cq(&self, entries: u32, channel: Option<Number>) -> Cq {
         let (answer, region) = self.ask(&Request::CreateCq { entries, channel }, &[]);
         let Answer::Queue { number, entries: given } = answer else { panic!("{answer:?}") };
         assert!(given >= entries && given.is_power_of_two());
@@ -131,13 +136,13 @@ impl Verbs {
         Cq { number, notify: Notify::new(&region), pipe, taken: VecDeque::new() }
     }
 
-    pub fn new_qp(&self, kind: QpKind, domain: Number, cq: &Cq) -> NewQp {
+    pub(crate) fn new_qp(&self, kind: QpKind, domain: Number, cq: &Cq) -> NewQp {
         let capacities = Capacities { send: 64, receive: 64, send_pieces: 4, receive_pieces: 4, inline: 128 };
         let (send_cq, receive_cq) = (cq.number, cq.number);
         NewQp { kind, domain, send_cq, receive_cq, srq: None, capacities, signals_all: false }
     }
 
-    pub fn qp(&self, kind: QpKind, domain: Number, channel: Option<Number>) -> Qp {
+    pub(crate) fn qp(&self, kind: QpKind, domain: Number, channel: Option<Number>) -> Qp {
         let cq = self.cq(256, channel);
         let (answer, region) = self.ask(&Request::CreateQp(self.new_qp(kind, domain, &cq)), &[]);
         let Answer::Qp { number, pipe: 0, .. } = answer else { panic!("{answer:?}") };
@@ -146,11 +151,11 @@ impl Verbs {
         Qp { number, receive, cq, sent: 0 }
     }
 
-    pub fn modify(&self, qp: QpNumber, attributes: QpAttributes) {
+    pub(crate) fn modify(&self, qp: QpNumber, attributes: QpAttributes) {
         self.done(&Request::ModifyQp { qp, attributes });
     }
 
-    pub fn query(&self, qp: QpNumber) -> QpAttributes {
+    pub(crate) fn query(&self, qp: QpNumber) -> QpAttributes {
         match self.ask(&Request::QueryQp(qp), &[]).0 {
             Answer::Attributes(attributes) => attributes,
             other => panic!("{other:?}"),
@@ -158,24 +163,24 @@ impl Verbs {
     }
 
     /// The GID that stands for its host's IPv4 address.
-    pub fn gid(&self) -> Gid {
+    pub(crate) fn gid(&self) -> Gid {
         self.device.gids[1]
     }
 
     /// Takes a reliable queue pair to the state ready to send, connected to a peer's.
-    pub fn connect(&self, qp: QpNumber, peer: Gid, remote: QpNumber) {
+    pub(crate) fn connect(&self, qp: QpNumber, peer: Gid, remote: QpNumber) {
         self.modify(qp, init());
         self.modify(qp, ready_to_receive(peer, remote));
         self.modify(qp, ready_to_send());
     }
 
     /// Posts a send work request, signalled, and rings. Its number comes back in the completion.
-    pub fn post(&mut self, qp: &mut Qp, opcode: SendOpcode, piece: Piece, remote: Operand) -> u32 {
+    pub(crate) fn post(&mut self, qp: &mut Qp, opcode: SendOpcode, piece: Piece, remote: Operand) -> u32 {
         self.post_atomic(qp, opcode, piece, remote, [0; 2])
     }
 
     /// The same with the operands of an atomic: compare or add, swap.
-    pub fn post_atomic(
+    pub(crate) fn post_atomic(
         &mut self,
         qp: &mut Qp,
         opcode: SendOpcode,
@@ -204,7 +209,7 @@ impl Verbs {
     }
 
     /// Any words into the send pipe, in order of the queue.
-    pub fn push(&mut self, words: [u64; 8]) {
+    pub(crate) fn push(&mut self, words: [u64; 8]) {
         let begin = Instant::now();
         while self.send.push(words).is_err() {
             assert!(begin.elapsed() < PATIENCE, "the send pipe stays full");
@@ -215,21 +220,21 @@ impl Verbs {
 }
 
 impl Qp {
-    pub fn post_receive(&mut self, piece: Piece) {
+    pub(crate) fn post_receive(&mut self, piece: Piece) {
         let element = ReceivePiece { piece, more: false };
         self.receive.as_mut().unwrap().push(element.encode()).expect("room in the receive queue");
     }
 }
 
 impl Cq {
-    pub fn poll(&mut self) -> Option<Completion> {
+    pub(crate) fn poll(&mut self) -> Option<Completion> {
         let popped = self.pipe.pop().map(|words| Completion::decode(&words).expect("a completion"));
         self.taken.extend(popped);
         self.taken.pop_front()
     }
 
     /// The next completion.
-    pub fn next(&mut self) -> Completion {
+    pub(crate) fn next(&mut self) -> Completion {
         let begin = Instant::now();
         loop {
             if let Some(completion) = self.poll() {
@@ -242,51 +247,51 @@ impl Cq {
 }
 
 /// Memory of the heap that others write while it is looked at.
-pub struct Memory(Box<[AtomicU8]>);
+pub(crate) struct Memory(Box<[AtomicU8]>);
 
 impl Memory {
-    pub fn new(len: usize) -> Memory {
+    pub(crate) fn new(len: usize) -> Memory {
         Memory((0..len).map(|_| AtomicU8::new(0)).collect())
     }
 
-    pub fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.0.len()
     }
 
-    pub fn address(&self) -> u64 {
+    pub(crate) fn address(&self) -> u64 {
         self.0.as_ptr() as u64
     }
 
-    pub fn fill(&self, from: usize, bytes: impl IntoIterator<Item = u8>) {
+    pub(crate) fn fill(&self, from: usize, bytes: impl IntoIterator<Item = u8>) {
         self.0[from..].iter().zip(bytes).for_each(|(place, byte)| place.store(byte, Relaxed));
     }
 
-    pub fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         self.0.iter().map(|byte| byte.load(Relaxed)).collect()
     }
 
     /// A part of it as a scatter-gather entry.
-    pub fn piece(&self, from: usize, len: usize, key: Key) -> Piece {
+    pub(crate) fn piece(&self, from: usize, len: usize, key: Key) -> Piece {
         assert!(from + len <= self.len());
         Piece { address: self.address() + from as u64, len: len as u32, key: key.0 }
     }
 
     /// Its byte `from`, as a peer names it.
-    pub fn remote(&self, from: usize, key: Key) -> Operand {
+    pub(crate) fn remote(&self, from: usize, key: Key) -> Operand {
         Operand { address: self.address() + from as u64, key: key.0 }
     }
 }
 
-pub fn to(state: QpState) -> QpAttributes {
+pub(crate) fn to(state: QpState) -> QpAttributes {
     QpAttributes { state: Some(state), ..QpAttributes::default() }
 }
 
-pub fn init() -> QpAttributes {
+pub(crate) fn init() -> QpAttributes {
     let rights = Rights::REMOTE_READ | Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC;
     QpAttributes { rights: Some(rights), partition_index: Some(0), port: Some(1), ..to(QpState::Init) }
 }
 
-pub fn ready_to_receive(peer: Gid, remote: QpNumber) -> QpAttributes {
+pub(crate) fn ready_to_receive(peer: Gid, remote: QpNumber) -> QpAttributes {
     QpAttributes {
         path: Some(AddressVector { gid: peer, gid_index: 1, ..AddressVector::default() }),
         mtu: Some(Mtu::B1024),
@@ -298,7 +303,7 @@ pub fn ready_to_receive(peer: Gid, remote: QpNumber) -> QpAttributes {
     }
 }
 
-pub fn ready_to_send() -> QpAttributes {
+pub(crate) fn ready_to_send() -> QpAttributes {
     QpAttributes {
         send_psn: Some(0xff_fff0),
         timeout: Some(14),

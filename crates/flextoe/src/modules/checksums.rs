@@ -12,12 +12,12 @@ pub(super) struct Headers {
 }
 
 impl Headers {
-    pub const NONE: Headers = Headers { bytes: [0; MAX_HEADERS], len: 0, total: 0 };
+    pub(super) const NONE: Headers = Headers { bytes: [0; MAX_HEADERS], len: 0, total: 0 };
 
     /// Notes those of a frame. Where modules may change its payload too (`whole`), its checksum is looked at now:
     /// afterwards nobody could tell whether it was right.
     #[inline(always)]
-    pub fn note(&mut self, frame: &mut Frame, whole: bool) {
+    pub(super) fn note(&mut self, frame: &mut Frame, whole: bool) {
         if whole && frame.checksum == Checksum::Complete {
             let bytes = frame.bytes();
             if Layers::of(bytes).is_some_and(|layers| layers.tcp_is_sound(bytes)) {
@@ -118,13 +118,13 @@ pub(super) fn together(each: impl Iterator<Item = Changes>) -> Changes {
 
 impl Noted {
     #[inline(always)]
-    pub fn note(&mut self, frame: &Frame) {
+    pub(super) fn note(&mut self, frame: &Frame) {
         (self.total, self.word) = (frame.len(), word_at(frame.bytes(), TYPE_AT).unwrap_or(0));
     }
 
     /// As [`mend`], after modules that change no more than that.
     #[inline(always)]
-    pub fn mend(&self, front: Front, frame: &mut Frame) {
+    pub(super) fn mend(&self, front: Front, frame: &mut Frame) {
         if !self.same_packet(front.below as usize, frame) {
             self.mend_changed(frame);
         }

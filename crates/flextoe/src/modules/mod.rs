@@ -39,7 +39,7 @@ struct Seat {
 pub(crate) type Item<'a> = (&'a mut Box<Frame>, Option<FlowId>);
 
 impl Chain {
-    pub fn new(stage: Stage, index: u32) -> Chain {
+    pub(crate) fn new(stage: Stage, index: u32) -> Chain {
         Chain {
             stage,
             index,
@@ -54,12 +54,12 @@ impl Chain {
 
     /// No module is here: nothing is to be run.
     #[inline]
-    pub fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.modules.is_empty()
     }
 
     /// From now on those of `list` that are for this stage. Modules that stay keep their replica, so their state.
-    pub fn change(&mut self, list: &[LoadedModule]) {
+    pub(crate) fn change(&mut self, list: &[LoadedModule]) {
         let mut old = std::mem::take(&mut self.modules);
         for module in list.iter().filter(|module| module.source.stage() == self.stage) {
             let seat = match old.iter().position(|seat| seat.module.id == module.id) {

@@ -58,12 +58,12 @@ pub(crate) struct Protocol {
 
 impl Protocol {
     /// The module of a flow group. Works that leave are `numbered` where what comes after may change their order.
-    pub fn new(group: u8, flows: u32, numbered: bool) -> Protocol {
+    pub(crate) fn new(group: u8, flows: u32, numbered: bool) -> Protocol {
         let points = PointSet::named(&["flextoe.protocol"]).unwrap_or_default();
         Protocol { group, flows: Slots::new(flows), due: Due::default(), ticket: numbered.then_some(0), points }
     }
 
-    pub fn control(&mut self, control: &Control, now: Nanos) {
+    pub(crate) fn control(&mut self, control: &Control, now: Nanos) {
         if let Control::Install(params) = control {
             let state = ProtocolState::new(params, now);
             state.publish();
@@ -73,7 +73,7 @@ impl Protocol {
 
     /// Processes the works of this module's flow group in order, and appends acknowledgements that are due where the
     /// batch holds [`Job::Flush`].
-    pub fn process(&mut self, batch: &mut Batch, now: Nanos, tracer: &Tracer) {
+    pub(crate) fn process(&mut self, batch: &mut Batch, now: Nanos, tracer: &Tracer) {
         let traced = tracer.is_any_on(self.points);
         let flush = match traced {
             false => self.each(batch, |protocol, work| protocol.step(work, now)),
@@ -136,19 +136,19 @@ impl Protocol {
 
     /// Asks for a flow's state ahead of its use.
     #[inline(always)]
-    pub fn prefetch(&self, flow: u32) {
+    pub(crate) fn prefetch(&self, flow: u32) {
         self.flows.prefetch(flow);
     }
 
     /// The stream position of what comes next on a flow.
     #[inline(always)]
-    pub fn next_place(&self, flow: u32) -> Option<u32> {
+    pub(crate) fn next_place(&self, flow: u32) -> Option<u32> {
         self.flows.get(flow).map(|state| state.rcv_nxt - state.fixed.rx_base)
     }
 
     /// A received segment, where it is plain.
     #[inline(always)]
-    pub fn receive_plain(&mut self, flow: u32, summary: &Summary, now: Nanos) -> Option<Received> {
+    pub(crate) fn receive_plain(&mut self, flow: u32, summary: &Summary, now: Nanos) -> Option<Received> {
         let state = self.flows.get_mut(flow).filter(|state| state.plain)?;
         let received = state.receive_plain(flow, summary, &mut self.due, now);
         state.check();
@@ -157,7 +157,7 @@ impl Protocol {
 
     /// A descriptor with a turn, where it is plain.
     #[inline(always)]
-    pub fn bump_plain(&mut self, work: &Work, now: Nanos) -> Option<Sent> {
+    pub(crate) fn bump_plain(&mut self, work: &Work, now: Nanos) -> Option<Sent> {
         let Job::Bump { tx_head, rx_head, fin: false, turn: true } = work.job else { return None };
         let state = self.flows.get_mut(work.flow).filter(|state| state.plain)?;
         let sent = state.bump_plain(work.flow, (tx_head, rx_head), &mut self.due, now);
@@ -167,7 +167,7 @@ impl Protocol {
 
     /// A step that is not plain.
     #[inline(never)]
-    pub fn any_step(&mut self, work: &mut Work, now: Nanos) {
+    pub(crate) fn any_step(&mut self, work: &mut Work, now: Nanos) {
         let Some(state) = self.flows.get_mut(work.flow).filter(|state| !state.frozen) else {
             return self.rare(work, now);
         };

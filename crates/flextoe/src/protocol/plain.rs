@@ -14,7 +14,7 @@ use wire::tcp::Flags;
 
 impl ProtocolState {
     /// Nothing about the flow is unusual: established, no loss, no FIN, nothing out of order, no congestion to echo.
-    pub fn is_plain(&self) -> bool {
+    pub(super) fn is_plain(&self) -> bool {
         let ended = !self.ends.are_open() || self.held_fin.is_some() || self.life != Life::Owned || self.frozen;
         let lost = !self.recovery.is_idle() || self.dup_acks > 0 || !self.ooo.is_empty();
         let told = self.overriding || self.ece || self.cwr;

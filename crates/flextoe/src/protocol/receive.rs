@@ -21,7 +21,7 @@ struct Part {
 
 impl ProtocolState {
     /// Takes a received segment.
-    pub fn receive(&mut self, work: &mut Work, now: Nanos) {
+    pub(super) fn receive(&mut self, work: &mut Work, now: Nanos) {
         let before = (self.rcv_nxt, self.una);
         let _ = self.steps(work, now);
         if before != (self.rcv_nxt, self.una) && self.life != Life::Orphan {
@@ -125,7 +125,7 @@ impl ProtocolState {
 
     /// For tracepoints.
     #[inline(always)]
-    pub fn mark_window(&self, window: u32) -> Marks {
+    pub(super) fn mark_window(&self, window: u32) -> Marks {
         match window {
             same if same == self.snd_wnd => Marks::default(),
             0 => Marks::WINDOW_CLOSED,

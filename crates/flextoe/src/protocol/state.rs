@@ -132,7 +132,7 @@ impl Fixed {
 }
 
 impl ProtocolState {
-    pub fn new(p: &FlowParams, now: Nanos) -> ProtocolState {
+    pub(super) fn new(p: &FlowParams, now: Nanos) -> ProtocolState {
         let mut state = ProtocolState {
             una: p.snd_nxt,
             nxt: p.snd_nxt,
@@ -176,7 +176,7 @@ impl ProtocolState {
         state
     }
 
-    pub fn set_mss(&mut self, mss: u16) {
+    pub(super) fn set_mss(&mut self, mss: u16) {
         let mss = mss.max(1);
         self.fixed.agreed.mss = mss;
         self.fixed.tx_most = window::super_segment(self.fixed.super_segment, mss.into());
@@ -185,19 +185,19 @@ impl ProtocolState {
 
     /// After the last sequence number that there is to send, FIN included.
     #[inline]
-    pub fn end(&self) -> Seq {
+    pub(super) fn end(&self) -> Seq {
         self.head + self.ends.local_len()
     }
 
     /// After the last byte received in order, FIN not included.
     #[inline]
-    pub fn rcv_data_end(&self) -> Seq {
+    pub(super) fn rcv_data_end(&self) -> Seq {
         self.rcv_nxt - self.ends.peer_len()
     }
 
     /// How far the receive buffer reaches beyond the advertised window: at least as far as that window can grow.
     #[inline(always)]
-    pub fn untold(&self) -> u32 {
+    pub(super) fn untold(&self) -> u32 {
         self.rcv_head + self.fixed.rx_size - self.rcv_adv
     }
 
@@ -205,7 +205,7 @@ impl ProtocolState {
     /// tell it.
     #[cold]
     #[inline(never)]
-    pub fn window_gain(&self) -> u32 {
+    pub(super) fn window_gain(&self) -> u32 {
         let room = self.fixed.rx_size.saturating_sub(self.rcv_nxt - self.rcv_head);
         let edge = self.rcv_nxt + window::largest_window(room, self.fixed.agreed.rcv_shift);
         if self.rcv_adv.before(edge) { edge - self.rcv_adv } else { 0 }
@@ -213,7 +213,7 @@ impl ProtocolState {
 
     /// Bytes that the advertised window holds from `rcv_nxt` on. A FIN at its edge takes `rcv_nxt` beyond it.
     #[inline(always)]
-    pub fn open_window(&self) -> u32 {
+    pub(super) fn open_window(&self) -> u32 {
         if self.rcv_nxt.before(self.rcv_adv) { self.rcv_adv - self.rcv_nxt } else { 0 }
     }
 
@@ -221,19 +221,19 @@ impl ProtocolState {
     // Meets RFC 9293: MUST-34, SHLD-15, SHLD-16.
     // Meets RFC 5681: 3.1-a.
     #[inline]
-    pub fn usable(&self) -> u32 {
+    pub(super) fn usable(&self) -> u32 {
         self.snd_wnd.min(self.flight.bytes()).saturating_sub(self.nxt - self.una)
     }
 
     /// The same where the peer may have something beyond a hole: what it has is not in flight, nor is what is
     /// lost (RFC 6675 section 5, step C).
-    pub fn usable_now(&self) -> u32 {
+    pub(super) fn usable_now(&self) -> u32 {
         let window = self.snd_wnd.saturating_sub(self.nxt - self.una);
         window.min(self.flight.bytes().saturating_sub(self.in_flight()))
     }
 
     /// Bytes on their way (RFC 6675 section 2, pipe).
-    pub fn in_flight(&self) -> u32 {
+    pub(super) fn in_flight(&self) -> u32 {
         (self.nxt - self.una) - self.recovery.absent()
     }
 
@@ -250,7 +250,7 @@ impl ProtocolState {
     // Meets RFC 9293: MUST-1, REC-1, SHLD-14, MUST-39.
     // Meets RFC 7323: 2.3-b.
     #[inline(always)]
-    pub fn window(&mut self) -> u16 {
+    pub(super) fn window(&mut self) -> u16 {
         if self.untold() >= self.fixed.window_step {
             self.widen();
         }
@@ -259,7 +259,7 @@ impl ProtocolState {
 
     /// A segment that carries the present acknowledgement, and settles what was to be acknowledged.
     #[inline(always)]
-    pub fn segment(&mut self, seq: Seq, flags: Flags, now: Nanos) -> Segment {
+    pub(super) fn segment(&mut self, seq: Seq, flags: Flags, now: Nanos) -> Segment {
         let (window, timestamps) = (self.window(), self.stamp(now));
         self.last_ack = self.rcv_nxt;
         self.unacked = 0;
@@ -280,7 +280,7 @@ impl ProtocolState {
     /// A pure acknowledgement (thesis section 4.3.1.3: Ack, Stamp).
     // Meets RFC 2018: 3-a.
     #[inline(never)]
-    pub fn acknowledge(&mut self, work: &mut Work, now: Nanos) {
+    pub(super) fn acknowledge(&mut self, work: &mut Work, now: Nanos) {
         let mut segment = self.segment(self.max, Flags(0), now);
         if self.fixed.agreed.sack && !self.ooo.is_empty() {
             work.sack = self.ooo.blocks();
@@ -298,7 +298,7 @@ impl ProtocolState {
 
     /// The engine's positions, for a notice.
     #[inline(always)]
-    pub fn positions(&self) -> Positions {
+    pub(super) fn positions(&self) -> Positions {
         let acked = if self.ends.all_acknowledged() { self.head } else { self.una };
         Positions {
             rx_tail: self.rcv_data_end() - self.fixed.rx_base,
@@ -308,7 +308,7 @@ impl ProtocolState {
     }
 
     /// What the flow is when it leaves.
-    pub fn flow_end(&self) -> FlowEnd {
+    pub(super) fn flow_end(&self) -> FlowEnd {
         FlowEnd {
             snd_nxt: self.max,
             snd_una: self.una,
@@ -328,7 +328,7 @@ impl ProtocolState {
 
     /// Goes on where another engine left the flow, whose `una` and `rcv_nxt` it was installed with. What was on its way in
     /// between is lost: what is unacknowledged is sent again, and the peer hears what is expected of it.
-    pub fn resume(&mut self, end: &FlowEnd) {
+    pub(super) fn resume(&mut self, end: &FlowEnd) {
         let Some(resume) = end.resume else { return };
         self.max = end.snd_nxt;
         self.ends = Ends::of(resume.state);
@@ -344,7 +344,7 @@ impl ProtocolState {
 
     /// Publishes the figures that mean "now". They do not commute, so the one module that changes them writes them.
     #[inline(always)]
-    pub fn publish(&self) {
+    pub(super) fn publish(&self) {
         let stats = &self.fixed.stats;
         stats.unsent.store(self.end() - self.max, Relaxed);
         stats.snd_wnd.store(self.snd_wnd, Relaxed);
@@ -355,13 +355,13 @@ impl ProtocolState {
 
     /// Looks again how far plain segments reach.
     #[inline]
-    pub fn set_plain_end(&mut self) {
+    pub(super) fn set_plain_end(&mut self) {
         let place = self.rcv_head + self.fixed.rx_place;
         self.plain_end = if place.before(self.rcv_adv) { place } else { self.rcv_adv };
     }
 
     /// What must hold between any two works.
-    pub fn check(&self) {
+    pub(super) fn check(&self) {
         debug_assert!(!self.plain || self.rcv_nxt.at_or_before(self.plain_end), "plain segments fit");
         debug_assert!(self.plain_end.at_or_before(self.rcv_adv), "plain segments are within the window");
         debug_assert!(self.plain_end.at_or_before(self.rcv_head + self.fixed.rx_place), "and within the place");

@@ -76,7 +76,7 @@ impl ProtocolState {
 
     /// What the scheduler should know after a work that sent so many payload bytes: nothing, where nothing is to be sent and it knows that.
     #[inline(always)]
-    pub fn report(&mut self, sent: u32) -> Option<Report> {
+    pub(super) fn report(&mut self, sent: u32) -> Option<Report> {
         let done = self.nxt == self.end() && !self.recovery.has_block();
         let segments = if done { 0 } else { self.segments() };
         let known = segments == 0 && !self.reported;
@@ -105,7 +105,7 @@ impl ProtocolState {
     /// One segment of at most `most` payload bytes, where something may be sent.
     // Meets RFC 9293: MUST-60, MUST-61.
     // Meets RFC 3168: 6.1.4-a, 6.1.5-a, 6.1.6-a.
-    pub fn transmit(&mut self, work: &mut Work, most: u32, now: Nanos) {
+    pub(super) fn transmit(&mut self, work: &mut Work, most: u32, now: Nanos) {
         if self.life == Life::Dead {
             return;
         }
@@ -194,7 +194,7 @@ impl ProtocolState {
     /// 4.3.1.1: Reset); with SACK but for what the peer says that it has meanwhile. A timed round trip is
     /// given up: it may be that of a segment sent twice (Karn's algorithm, RFC 6298 section 3).
     // Meets RFC 6298: 3.
-    pub fn go_back(&mut self) {
+    pub(super) fn go_back(&mut self) {
         if self.fixed.agreed.sack {
             self.recovery.lose_all(self.una, self.max);
             self.nxt = self.max;
@@ -208,7 +208,7 @@ impl ProtocolState {
 
     /// Commands of the control plane.
     // Meets RFC 3168: 6.1.2-b.
-    pub fn order(&mut self, order: Order, work: &mut Work, now: Nanos) {
+    pub(super) fn order(&mut self, order: Order, work: &mut Work, now: Nanos) {
         match order {
             Order::Window(cwnd) => {
                 self.cwr |= self.fixed.agreed.ecn && cwnd < self.flight.cwnd();

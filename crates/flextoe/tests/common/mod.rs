@@ -2,7 +2,7 @@
 //! a small control plane at each end.
 #![allow(dead_code)]
 
-pub mod solo;
+pub(crate) mod solo;
 
 use context::{AppEnd, Bump, ControlEnd, EngineEnd, Geometry, Notice, daemon_ends};
 use engine::stream::{self, Agreed, FlowParams, FlowStats, FourTuple, Stream};
@@ -16,26 +16,26 @@ use std::net::Ipv4Addr;
 use std::sync::Arc;
 use wire::{Endpoint, Mac, Seq};
 
-pub struct Rng(pub u64);
+pub(crate) struct Rng(pub u64);
 
 impl Rng {
-    pub fn next(&mut self) -> u64 {
+    pub(crate) fn next(&mut self) -> u64 {
         self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
         let mut z = self.0;
         z = (z ^ (z >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
         z = (z ^ (z >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
         z ^ (z >> 31)
     }
-    pub fn below(&mut self, n: u64) -> u64 {
+    pub(crate) fn below(&mut self, n: u64) -> u64 {
         self.next() % n.max(1)
     }
-    pub fn chance(&mut self, percent: u32) -> bool {
+    pub(crate) fn chance(&mut self, percent: u32) -> bool {
         self.below(100) < percent as u64
     }
 }
 
 #[derive(Debug, Clone)]
-pub struct Config {
+pub(crate) struct Config {
     pub seed: u64,
     pub bytes: usize,
     pub rx_bytes: u32,
@@ -64,14 +64,14 @@ pub struct Config {
     pub engine: MakeEngine,
 }
 
-pub type MakeEngine = fn(&Config, Limits, FramePool) -> Box<dyn Engine<Stream>>;
+pub(crate) type MakeEngine = fn(&Config, Limits, FramePool) -> Box<dyn Engine<Stream>>;
 
 fn flextoe(config: &Config, limits: Limits, pool: FramePool) -> Box<dyn Engine<Stream>> {
     Box::new(FlexToe::new(limits, config.mapping.clone(), pool))
 }
 
 impl Config {
-    pub fn clean(seed: u64) -> Config {
+    pub(crate) fn clean(seed: u64) -> Config {
         Config {
             seed,
             bytes: 200_000,
@@ -98,7 +98,7 @@ impl Config {
     }
 
     /// Everything at random, from the seed.
-    pub fn random(seed: u64) -> Config {
+    pub(crate) fn random(seed: u64) -> Config {
         let mut r = Rng(seed ^ 0x5eed);
         let ecn = r.chance(50);
         let super_segment = if r.chance(30) { 16384 } else { 0 };
@@ -126,7 +126,7 @@ impl Config {
 }
 
 /// What an application has: a context with one connection.
-pub struct App {
+pub(crate) struct App {
     pub end: AppEnd,
     pub rx: Mirror,
     pub tx: Mirror,
@@ -143,7 +143,7 @@ pub struct App {
 
 impl App {
     /// Takes notices, reads and writes some.
-    pub fn step(&mut self, rng: &mut Rng, lazy: u32) {
+    pub(crate) fn step(&mut self, rng: &mut Rng, lazy: u32) {
         while let Some(words) = self.end.notices.pop().expect("a sound ring") {
             let notice = Notice::from_words(words);
             assert_eq!(notice.slot, self.slot);
@@ -163,7 +163,7 @@ impl App {
         }
     }
 
-    pub fn bump(&mut self) {
+    pub(crate) fn bump(&mut self) {
         let bump = Bump { slot: self.slot, tx_head: self.written, rx_head: self.read, fin: self.fin, grown: false };
         self.end.bumps.push(bump.to_words()).expect("room");
     }
@@ -192,13 +192,13 @@ impl App {
         }
     }
 
-    pub fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.fin && self.peer_fin && self.read as usize == self.expected.len()
     }
 }
 
 /// The least that a control plane does: timers and a window.
-pub struct Timers {
+pub(crate) struct Timers {
     pub active: bool,
     since: u64,
     una: u32,
@@ -207,7 +207,7 @@ pub struct Timers {
     fast: u32,
 }
 
-pub struct Side {
+pub(crate) struct Side {
     pub engine: Box<dyn Engine<Stream>>,
     pub workers: Vec<Box<dyn Worker>>,
     pub pool: FramePool,
@@ -225,9 +225,9 @@ pub struct Side {
     mss: u16,
 }
 
-pub const RTO: u64 = 5_000_000;
+pub(crate) const RTO: u64 = 5_000_000;
 
-pub fn tuple(first: bool) -> FourTuple {
+pub(crate) fn tuple(first: bool) -> FourTuple {
     let (a, b) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
     if first {
         FourTuple::new(Endpoint::v4(a, 1000), Endpoint::v4(b, 80))
@@ -236,19 +236,19 @@ pub fn tuple(first: bool) -> FourTuple {
     }
 }
 
-pub fn mac(first: bool) -> Mac {
+pub(crate) fn mac(first: bool) -> Mac {
     Mac([2, 0, 0, 0, 0, if first { 1 } else { 2 }])
 }
 
 /// A context of its own region: the application's end, the engine's, and the engine's mappings of slot 0.
-pub fn make_context(rx_bytes: u32, tx_bytes: u32) -> (AppEnd, EngineEnd, Arc<Mirror>, Arc<Mirror>) {
+pub(crate) fn make_context(rx_bytes: u32, tx_bytes: u32) -> (AppEnd, EngineEnd, Arc<Mirror>, Arc<Mirror>) {
     let (app, engine_end, control_end) = make_large_context(4, rx_bytes, tx_bytes);
     let (rx, tx) = control_end.map_buffers(0).unwrap();
     (app, engine_end, Arc::new(rx), Arc::new(tx))
 }
 
 /// A context with `slots` slots: all three ends.
-pub fn make_large_context(slots: u32, rx_bytes: u32, tx_bytes: u32) -> (AppEnd, EngineEnd, ControlEnd) {
+pub(crate) fn make_large_context(slots: u32, rx_bytes: u32, tx_bytes: u32) -> (AppEnd, EngineEnd, ControlEnd) {
     let (data_entries, control_entries, full_slots, log_bytes) = (64, 64, slots, 0);
     let geometry =
         Geometry { slots, data_entries, control_entries, rx_bytes, tx_bytes, full_slots, small_bytes: 0, log_bytes };
@@ -260,7 +260,7 @@ pub fn make_large_context(slots: u32, rx_bytes: u32, tx_bytes: u32) -> (AppEnd, 
 }
 
 impl Side {
-    pub fn new(config: &Config, first: bool, outgoing: Vec<u8>, expected: Vec<u8>) -> Side {
+    pub(crate) fn new(config: &Config, first: bool, outgoing: Vec<u8>, expected: Vec<u8>) -> Side {
         let (end, engine_end, rx, tx) = make_context(config.rx_bytes, config.tx_bytes);
         let pool = FramePool::new(4096);
         let limits = Limits { flows: 16, contexts: 4 };
@@ -336,7 +336,7 @@ impl Side {
     }
 
     /// One round of the engine.
-    pub fn poll(&mut self, now: u64) -> usize {
+    pub(crate) fn poll(&mut self, now: u64) -> usize {
         let before = self.tx.len();
         let mut burst = Burst {
             rx: &mut self.rx,
@@ -356,12 +356,12 @@ impl Side {
     }
 
     /// The control plane: from now on these modules run.
-    pub fn load(&mut self, modules: &[LoadedModule]) {
+    pub(crate) fn load(&mut self, modules: &[LoadedModule]) {
         self.commands.push(Command::Modules(modules.to_vec()));
     }
 
     /// Polls workers in random order, not all of them each time.
-    pub fn poll_workers(&mut self, now: u64, rng: &mut Rng) {
+    pub(crate) fn poll_workers(&mut self, now: u64, rng: &mut Rng) {
         let count = self.workers.len() as u64;
         for _ in 0..count * 2 {
             let at = rng.below(count) as usize;
@@ -370,7 +370,7 @@ impl Side {
     }
 
     /// The control plane's round.
-    pub fn control(&mut self, now: u64) {
+    pub(crate) fn control(&mut self, now: u64) {
         for event in self.events.drain(..) {
             if let Event::Transport(stream::Event::Active(_)) = event {
                 assert!(!self.timers.active, "Active is raised once");
@@ -414,7 +414,7 @@ impl Side {
 }
 
 /// Copies a frame, as a wire that duplicates does.
-pub fn copy(frame: &Frame, pool: &mut FramePool) -> Box<Frame> {
+pub(crate) fn copy(frame: &Frame, pool: &mut FramePool) -> Box<Frame> {
     let mut copy = pool.small();
     copy.bytes_vec().extend_from_slice(frame.bytes());
     copy.set_payload(frame.payload().cloned());
@@ -424,13 +424,13 @@ pub fn copy(frame: &Frame, pool: &mut FramePool) -> Box<Frame> {
 
 /// One direction of the wire.
 #[derive(Default)]
-pub struct Wire {
+pub(crate) struct Wire {
     frames: Vec<(u64, u64, Box<Frame>)>,
     number: u64,
 }
 
 impl Wire {
-    pub fn put(
+    pub(crate) fn put(
         &mut self,
         config: &Config,
         rng: &mut Rng,
@@ -463,7 +463,7 @@ impl Wire {
         self.number += 1;
     }
 
-    pub fn take(&mut self, now: u64, into: &mut Vec<Box<Frame>>) {
+    pub(crate) fn take(&mut self, now: u64, into: &mut Vec<Box<Frame>>) {
         let (mut due, later): (Vec<_>, Vec<_>) = self.frames.drain(..).partition(|(at, ..)| *at <= now);
         self.frames = later;
         due.sort_by_key(|(at, number, _)| (*at, *number));
@@ -472,7 +472,7 @@ impl Wire {
 }
 
 /// The whole laboratory.
-pub struct Lab {
+pub(crate) struct Lab {
     pub config: Config,
     pub rng: Rng,
     pub sides: [Side; 2],
@@ -480,12 +480,12 @@ pub struct Lab {
     pub now: u64,
 }
 
-pub fn random_bytes(rng: &mut Rng, len: usize) -> Vec<u8> {
+pub(crate) fn random_bytes(rng: &mut Rng, len: usize) -> Vec<u8> {
     (0..len).map(|_| rng.next() as u8).collect()
 }
 
 impl Lab {
-    pub fn new(config: Config) -> Lab {
+    pub(crate) fn new(config: Config) -> Lab {
         let mut rng = Rng(config.seed);
         let there = random_bytes(&mut rng, config.bytes);
         let back_len = rng.below(config.bytes as u64 + 1) as usize;
@@ -494,7 +494,7 @@ impl Lab {
         Lab { config, rng, sides, wires: Default::default(), now: 2_000_000_000 }
     }
 
-    pub fn step(&mut self, lazy: u32) {
+    pub(crate) fn step(&mut self, lazy: u32) {
         self.now += 10_000 + self.rng.below(5_000);
         for at in 0..2 {
             self.wires[1 - at].take(self.now, &mut self.sides[at].rx);
@@ -510,18 +510,18 @@ impl Lab {
         }
     }
 
-    pub fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         let acked = |side: &Side| side.seen.contains(&Event::Transport(stream::Event::FinAcked(FlowId(5))));
         self.sides.iter().all(|side| side.app.is_done() && acked(side))
     }
 
     /// Runs until all has arrived and both directions are closed.
-    pub fn finish(&mut self, lazy: u32) {
+    pub(crate) fn finish(&mut self, lazy: u32) {
         self.finish_with(lazy, |_| {});
     }
 
     /// The same, with something to do between steps, which is told the time.
-    pub fn finish_with(&mut self, lazy: u32, mut between: impl FnMut(u64)) {
+    pub(crate) fn finish_with(&mut self, lazy: u32, mut between: impl FnMut(u64)) {
         for _ in 0..2_000_000 {
             self.step(lazy);
             between(self.now);

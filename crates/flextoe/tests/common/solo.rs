@@ -7,14 +7,14 @@ use wire::ipv4::{self, Ecn};
 use wire::tcp::{self, Flags, Options, Timestamps};
 use wire::{EtherType, Seq, ethernet};
 
-pub const FLOW: FlowId = FlowId(5);
+pub(crate) const FLOW: FlowId = FlowId(5);
 /// Relative number of the first byte in each direction.
-pub const START: u32 = 1000;
-pub const ACK: Flags = Flags::ACK;
+pub(crate) const START: u32 = 1000;
+pub(crate) const ACK: Flags = Flags::ACK;
 
 /// A segment as it is on the wire, with relative numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Seg {
+pub(crate) struct Seg {
     pub seq: u32,
     pub ack: u32,
     pub flags: Flags,
@@ -28,25 +28,25 @@ pub struct Seg {
 }
 
 /// A segment to the engine.
-pub fn seg(seq: u32, ack: u32, flags: Flags, len: u32) -> Seg {
+pub(crate) fn seg(seq: u32, ack: u32, flags: Flags, len: u32) -> Seg {
     Seg { seq, ack, flags, len, window: 1000, timestamps: None, sack: None, more: [None; 2], ecn: Ecn::NotEct }
 }
 
-pub struct Solo {
+pub(crate) struct Solo {
     pub side: Side,
     pub now: u64,
     config: Config,
 }
 
 impl Solo {
-    pub fn new(config: Config) -> Solo {
+    pub(crate) fn new(config: Config) -> Solo {
         let mut side = Side::new(&config, true, vec![7; config.bytes], Vec::new());
         let now = 5_000_000_000;
         side.poll(now);
         Solo { side, now, config }
     }
 
-    pub fn plain() -> Solo {
+    pub(crate) fn plain() -> Solo {
         Solo::new(Config { timestamps: false, mss: 1000, rx_bytes: 8192, wscale: 0, ..Config::clean(1) })
     }
 
@@ -59,11 +59,11 @@ impl Solo {
     }
 
     /// Byte `i` of the peer's stream.
-    pub fn byte(i: u32) -> u8 {
+    pub(crate) fn byte(i: u32) -> u8 {
         (i % 251) as u8
     }
 
-    pub fn frame(&mut self, s: &Seg) -> Box<Frame> {
+    pub(crate) fn frame(&mut self, s: &Seg) -> Box<Frame> {
         let header = tcp::Header {
             src_port: 80,
             dst_port: 1000,
@@ -98,7 +98,7 @@ impl Solo {
     }
 
     /// Frames arrive in one burst; returns what goes out in that round.
-    pub fn receive(&mut self, segs: &[Seg]) -> Vec<Seg> {
+    pub(crate) fn receive(&mut self, segs: &[Seg]) -> Vec<Seg> {
         for s in segs {
             let frame = self.frame(s);
             self.side.rx.push(frame);
@@ -107,20 +107,20 @@ impl Solo {
     }
 
     /// A frame arrives with the bits of one byte inverted.
-    pub fn receive_damaged(&mut self, s: &Seg, at: usize) -> Vec<Seg> {
+    pub(crate) fn receive_damaged(&mut self, s: &Seg, at: usize) -> Vec<Seg> {
         let mut frame = self.frame(s);
         frame.bytes_mut()[at] ^= 0xff;
         self.side.rx.push(frame);
         self.round()
     }
 
-    pub fn command(&mut self, command: impl Into<Command<Stream>>) -> Vec<Seg> {
+    pub(crate) fn command(&mut self, command: impl Into<Command<Stream>>) -> Vec<Seg> {
         self.side.commands.push(command.into());
         self.round()
     }
 
     /// The application writes `len` bytes, and perhaps closes.
-    pub fn write(&mut self, len: u32, fin: bool) -> Vec<Seg> {
+    pub(crate) fn write(&mut self, len: u32, fin: bool) -> Vec<Seg> {
         let app = &mut self.side.app;
         app.tx.write(app.written, &vec![7; len as usize]);
         app.written += len;
@@ -130,7 +130,7 @@ impl Solo {
     }
 
     /// The application reads `len` bytes, which must be those that the peer sent.
-    pub fn read(&mut self, len: u32) -> Vec<Seg> {
+    pub(crate) fn read(&mut self, len: u32) -> Vec<Seg> {
         let app = &mut self.side.app;
         let mut bytes = vec![0; len as usize];
         app.rx.read(app.read, &mut bytes);
@@ -144,7 +144,7 @@ impl Solo {
 
     /// The application's process writes `len` bytes, one after the other, and is gone, while the engine has other commands.
     /// Ends when the engine says that it has taken what was left; returns how many bytes it knew of at that moment.
-    pub fn leave(&mut self, len: u32) -> u32 {
+    pub(crate) fn leave(&mut self, len: u32) -> u32 {
         for _ in 0..len {
             let app = &mut self.side.app;
             app.tx.write(app.written, &[7]);
@@ -166,14 +166,14 @@ impl Solo {
         panic!("the engine waits for more than was left");
     }
 
-    pub fn round(&mut self) -> Vec<Seg> {
+    pub(crate) fn round(&mut self) -> Vec<Seg> {
         self.now += 1000;
         self.side.poll(self.now);
         let mut frames: Vec<_> = self.side.tx.drain(..).collect();
         frames.iter_mut().map(|frame| self.parse(frame)).collect()
     }
 
-    pub fn wait(&mut self, nanos: u64) -> Vec<Seg> {
+    pub(crate) fn wait(&mut self, nanos: u64) -> Vec<Seg> {
         self.now += nanos;
         self.round()
     }
@@ -204,16 +204,16 @@ impl Solo {
         }
     }
 
-    pub fn drops(&self, reason: DropReason) -> u64 {
+    pub(crate) fn drops(&self, reason: DropReason) -> u64 {
         self.side.drops.get(reason)
     }
 
-    pub fn events(&mut self) -> Vec<Event<Stream>> {
+    pub(crate) fn events(&mut self) -> Vec<Event<Stream>> {
         self.side.events.drain(..).collect()
     }
 
     /// What the application heard last: received, acknowledged, end of stream.
-    pub fn notice(&mut self) -> Option<(u32, u32, bool)> {
+    pub(crate) fn notice(&mut self) -> Option<(u32, u32, bool)> {
         let mut last = None;
         while let Some(words) = self.side.app.end.notices.pop().unwrap() {
             let notice = context::Notice::from_words(words);

@@ -9,27 +9,27 @@ use std::sync::{Arc, Mutex};
 const HEADER: usize = 8;
 
 /// A datagram, with the other end.
-pub type Datagram = (Ipv4Addr, u16, Vec<u8>);
+pub(crate) type Datagram = (Ipv4Addr, u16, Vec<u8>);
 
 /// What a test and its transport share.
 #[derive(Default, Clone)]
-pub struct Mailbox {
+pub(crate) struct Mailbox {
     pub to_send: Arc<Mutex<Vec<Datagram>>>,
     pub received: Arc<Mutex<Vec<Datagram>>>,
 }
 
 impl Mailbox {
-    pub fn send(&self, to: Ipv4Addr, port: u16, payload: &[u8]) {
+    pub(crate) fn send(&self, to: Ipv4Addr, port: u16, payload: &[u8]) {
         self.to_send.lock().unwrap().push((to, port, payload.to_vec()));
     }
 
-    pub fn take(&self) -> Vec<Datagram> {
+    pub(crate) fn take(&self) -> Vec<Datagram> {
         std::mem::take(&mut self.received.lock().unwrap())
     }
 }
 
 /// The transport of one UDP port.
-pub struct Datagrams {
+pub(crate) struct Datagrams {
     pub port: u16,
     pub echoes: bool,
     pub mail: Mailbox,

@@ -42,7 +42,7 @@ impl Flow {
     }
 
     /// The control plane sets the congestion window, bytes.
-    pub fn set_window(&mut self, cwnd: u32) {
+    pub(crate) fn set_window(&mut self, cwnd: u32) {
         self.cwr |= self.params.agreed.ecn && cwnd < self.flight.cwnd();
         self.flight.set_cwnd(cwnd);
     }
@@ -61,7 +61,7 @@ impl Flow {
     /// What the peer has beyond a hole, as this acknowledgement tells (thesis 5.5.4.3). The pipeline knows nothing of
     /// it: what to send again is the host's.
     // Meets RFC 2018: 5-a.
-    pub fn note_blocks(&mut self, header: &tcp::Header) {
+    pub(crate) fn note_blocks(&mut self, header: &tcp::Header) {
         let is_new = self.params.agreed.sack && self.una.at_or_before(header.ack);
         if let Some((left, right)) = header.options.lowest_block_above(header.ack).filter(|_| is_new) {
             self.block_is_news |= self.recovery.note_block(left, right, self.max);
@@ -76,7 +76,7 @@ impl Flow {
     }
 
     /// Sends again from the oldest byte that is not acknowledged (go-back-N), but for what the peer has.
-    pub fn go_back(&mut self) {
+    pub(crate) fn go_back(&mut self) {
         self.flight.reset();
         self.recover_from_here();
         self.nxt = self.una;
@@ -84,7 +84,7 @@ impl Flow {
     }
 
     /// What was sent before is lost, or sent again from the front.
-    pub fn recover_from_here(&mut self) {
+    pub(crate) fn recover_from_here(&mut self) {
         self.losing = true;
         self.recovery.begin(self.max);
     }

@@ -18,7 +18,7 @@ const ENDED: u32 = (libc::EPOLLHUP | libc::EPOLLET) as u32;
 const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
 
 /// A set of the kernel with everything that ends a sleep.
-pub struct Bed {
+pub(crate) struct Bed {
     pub set: OwnFd,
     /// The context whose bell it hears, by its number; 0 for none.
     hears_bell: u32,
@@ -29,17 +29,17 @@ pub struct Bed {
 /// `data` in a bed: the program's set has something.
 const PROGRAM: u64 = 0;
 /// The context's bell rang.
-pub const BELL: u64 = 1;
+pub(crate) const BELL: u64 = 1;
 /// The daemon's socket has come to its end.
-pub const DAEMON: u64 = 2;
+pub(crate) const DAEMON: u64 = 2;
 /// Another thread has something for whoever sleeps here.
-pub const KICK: u64 = 3;
+pub(crate) const KICK: u64 = 3;
 /// How many there are.
-pub const REASONS: usize = 4;
+pub(crate) const REASONS: usize = 4;
 
 impl Bed {
     /// One that other threads end the sleep in by writing `kick`.
-    pub fn new(kick: RawFd) -> Result<Bed> {
+    pub(crate) fn new(kick: RawFd) -> Result<Bed> {
         // SAFETY: a plain call.
         let set = errno::check(unsafe { real::epoll_create1(libc::EPOLL_CLOEXEC) })?;
         let bed = Bed { set: OwnFd::adopt(set), hears_bell: 0, hears_daemon: 0 };
@@ -48,7 +48,7 @@ impl Bed {
     }
 
     /// It hears the bell and the end of the daemon, of the present context.
-    pub fn hear(&mut self, link: &Link) -> Result<()> {
+    pub(crate) fn hear(&mut self, link: &Link) -> Result<()> {
         let Link::Attached(context) = link else { return Ok(()) };
         if self.hears_bell != context.number {
             self.add(context.end.app_bell.fd().as_raw_fd(), BELL, HEARD | EXCLUSIVE)?;
@@ -62,7 +62,7 @@ impl Bed {
     }
 
     /// The bell wakes others first from now on.
-    pub fn step_back(&mut self, link: &Link) -> Result<()> {
+    pub(crate) fn step_back(&mut self, link: &Link) -> Result<()> {
         let Link::Attached(context) = link else { return Ok(()) };
         if self.hears_bell != context.number {
             return Ok(());
@@ -84,7 +84,7 @@ impl Bed {
 
 impl EpollSet {
     /// What its threads sleep on, complete as of now.
-    pub fn make_bed(&mut self, link: &Link) -> Result<&mut Bed> {
+    pub(crate) fn make_bed(&mut self, link: &Link) -> Result<&mut Bed> {
         let bed = match &mut self.bed {
             Some(bed) => bed,
             none => {

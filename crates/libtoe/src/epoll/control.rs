@@ -10,7 +10,13 @@ use libc::{c_int, epoll_event};
 use std::os::fd::RawFd;
 
 /// `epoll_ctl` where the set is known and the descriptor may be anything.
-pub fn control(lib: &mut Guard, set: Key, operation: c_int, fd: RawFd, event: Option<epoll_event>) -> Result<()> {
+pub(crate) fn control(
+    lib: &mut Guard,
+    set: Key,
+    operation: c_int,
+    fd: RawFd,
+    event: Option<epoll_event>,
+) -> Result<()> {
     let target = match table::get(fd) {
         table::Entry::Socket(index) => lib.sockets.get(index).map(|_| Target::Socket(index as u32)),
         table::Entry::Set(index) => lib.sets.get(index).map(|_| Target::Set(index as u32)),

@@ -8,7 +8,7 @@ use crate::socket::Kind;
 use crate::state::{Key, Lib};
 
 /// Whether another process may take news of a connection in the set.
-pub fn has_shared(lib: &mut Lib, key: Key) -> bool {
+pub(crate) fn has_shared(lib: &mut Lib, key: Key) -> bool {
     members_after_fork(lib, key).iter().any(|member| is_shared(lib, *member))
 }
 
@@ -29,7 +29,7 @@ fn members_after_fork(lib: &mut Lib, key: Key) -> Vec<Key> {
 }
 
 /// After fork, a process that waits takes over what it inherited and waits for.
-pub fn refresh(lib: &mut Guard, key: Key) -> Result<()> {
+pub(super) fn refresh(lib: &mut Guard, key: Key) -> Result<()> {
     let members = members_after_fork(lib, key);
     let mut any = false;
     for member in members {
@@ -46,7 +46,7 @@ pub fn refresh(lib: &mut Guard, key: Key) -> Result<()> {
 }
 
 /// After fork, connections in the sets are shared, and the child sleeps on descriptors of its own.
-pub fn after_fork(lib: &mut Lib, in_child: bool) {
+pub(crate) fn after_fork(lib: &mut Lib, in_child: bool) {
     for index in lib.sets.indices() {
         let Some(set) = lib.sets.get_mut(index) else { continue };
         set.may_share = true;

@@ -7,7 +7,7 @@ use libc::epoll_event;
 use std::os::fd::RawFd;
 
 /// A socket became the kernel's: the kernel's set watches it from now on.
-pub fn hand_over(sets: &mut Slab<EpollSet>, watcher: Watcher) {
+pub(crate) fn hand_over(sets: &mut Slab<EpollSet>, watcher: Watcher) {
     let Some(found) = sets.get_mut(watcher.set as usize) else { return };
     let Some(entry) = found.remove(watcher.entry as usize) else { return };
     found.has_kernel = true;
@@ -19,7 +19,7 @@ pub fn hand_over(sets: &mut Slab<EpollSet>, watcher: Watcher) {
 
 /// The kernel's half of a listener that is in the set, by the descriptor with which it was added: another one of the
 /// same socket, here `fd`, only where that is gone.
-pub fn watch(sets: &mut Slab<EpollSet>, watcher: Watcher, fd: RawFd) {
+pub(crate) fn watch(sets: &mut Slab<EpollSet>, watcher: Watcher, fd: RawFd) {
     let Some(set) = sets.get_mut(watcher.set as usize) else { return };
     let Some(entry) = set.entries.get(watcher.entry as usize) else { return };
     let same = table::get(entry.fd) == table::get(fd);
@@ -31,7 +31,7 @@ pub fn watch(sets: &mut Slab<EpollSet>, watcher: Watcher, fd: RawFd) {
 }
 
 /// The kernel's half of a listener that is in the set listens no more.
-pub fn unwatch(sets: &mut Slab<EpollSet>, watcher: Watcher) {
+pub(crate) fn unwatch(sets: &mut Slab<EpollSet>, watcher: Watcher) {
     let Some(set) = sets.get_mut(watcher.set as usize) else { return };
     let entry = set.entries.get(watcher.entry as usize);
     let Some(Entry { fd, target: Target::Socket(index), .. }) = entry else { return };

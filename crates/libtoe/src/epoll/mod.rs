@@ -9,13 +9,13 @@
 mod bed;
 mod control;
 mod inherited;
-pub mod kernel_half;
+pub(crate) mod kernel_half;
 mod wait;
 
-pub use bed::{BELL, Bed, DAEMON, KICK, REASONS};
-pub use control::control;
-pub use inherited::{after_fork, has_shared};
-pub use wait::{Out, wait_events};
+pub(crate) use bed::{BELL, Bed, DAEMON, KICK, REASONS};
+pub(crate) use control::control;
+pub(crate) use inherited::{after_fork, has_shared};
+pub(crate) use wait::{Out, wait_events};
 
 use crate::fast;
 use crate::few::Few;
@@ -30,7 +30,7 @@ use std::os::fd::RawFd;
 const MOST_NESTED: usize = 5;
 
 /// An epoll set.
-pub struct EpollSet {
+pub(crate) struct EpollSet {
     /// Never given twice in a process.
     pub id: u64,
     /// Descriptors that refer to it.
@@ -66,7 +66,7 @@ pub struct EpollSet {
 
 /// A set that has a socket, and its entry there.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub struct Watcher {
+pub(crate) struct Watcher {
     set: u32,
     entry: u32,
 }
@@ -91,7 +91,7 @@ enum Target {
 
 impl EpollSet {
     /// A set without members.
-    pub fn new(id: u64, fd: RawFd) -> EpollSet {
+    pub(crate) fn new(id: u64, fd: RawFd) -> EpollSet {
         EpollSet {
             id,
             descriptors: 1,
@@ -120,7 +120,7 @@ impl EpollSet {
     }
 
     /// Whether members of it live in user space.
-    pub fn has_ours(&self) -> bool {
+    pub(crate) fn has_ours(&self) -> bool {
         self.members > 0
     }
 
@@ -144,7 +144,7 @@ impl EpollSet {
 
 /// A watcher's socket or set became ready for `bits`.
 #[inline(always)]
-pub fn became_ready(sets: &mut Slab<EpollSet>, watcher: Watcher, bits: u32) {
+pub(crate) fn became_ready(sets: &mut Slab<EpollSet>, watcher: Watcher, bits: u32) {
     let Some(found) = sets.get_mut(watcher.set as usize) else { return };
     let Some(entry) = found.entries.get_mut(watcher.entry as usize) else { return };
     let wanted = entry.events | readiness::ERR | readiness::HUP;
@@ -172,7 +172,7 @@ fn tell(sets: &mut Slab<EpollSet>, set: u32) {
 }
 
 /// A socket is gone: so is the entry.
-pub fn forget(sets: &mut Slab<EpollSet>, watcher: Watcher) {
+pub(crate) fn forget(sets: &mut Slab<EpollSet>, watcher: Watcher) {
     if let Some(set) = sets.get_mut(watcher.set as usize) {
         set.remove(watcher.entry as usize);
     }
@@ -188,7 +188,7 @@ fn among(sockets: &mut Slab<Socket>, socket: u32, wanted: u32) -> u32 {
 
 impl Lib {
     /// Enters a set that was just made.
-    pub fn add_set(&mut self, fd: RawFd) {
+    pub(crate) fn add_set(&mut self, fd: RawFd) {
         let id = self.fresh_id();
         let index = self.sets.insert(EpollSet::new(id, fd));
         if !table::set(fd, table::Entry::Set(index)) {
@@ -197,7 +197,7 @@ impl Lib {
     }
 
     /// One descriptor of the set is gone; with the last one the set is.
-    pub fn drop_set_descriptor(&mut self, index: usize) {
+    pub(crate) fn drop_set_descriptor(&mut self, index: usize) {
         let Some(set) = self.sets.get_mut(index) else { return };
         set.descriptors -= 1;
         if set.descriptors > 0 {
@@ -224,7 +224,7 @@ impl Lib {
     }
 
     /// Whether a wait on the set would find something: what `poll` says of an epoll descriptor.
-    pub fn set_is_ready(&mut self, key: Key) -> bool {
+    pub(crate) fn set_is_ready(&mut self, key: Key) -> bool {
         self.set(key).is_some() && self.is_ready(key.index, 0)
     }
 

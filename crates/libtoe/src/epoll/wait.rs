@@ -23,7 +23,7 @@ const KERNEL_TURN: u32 = 16;
 
 /// Where a program wants events: an address that may be bad, and how many fit.
 #[derive(Clone, Copy)]
-pub struct Out {
+pub(crate) struct Out {
     pub at: *mut epoll_event,
     pub len: usize,
 }
@@ -43,7 +43,7 @@ impl Out {
 /// `epoll_pwait2`, from which the others follow. Returns how many events were written.
 ///
 /// A set without OpenTOE sockets goes straight to the kernel, with the library's own events left out.
-pub fn wait_events(
+pub(crate) fn wait_events(
     lib: &mut Guard,
     key: Key,
     out: Out,

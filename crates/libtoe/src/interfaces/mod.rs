@@ -1,6 +1,6 @@
 //! Interfaces of the host, as programs find them in lists of interfaces beside the kernel's: programs that tell their
 //! peers an address of their own take it from there (docs/POSIX.md).
-pub mod netlink;
+pub(crate) mod netlink;
 
 use crate::attach;
 use crate::confine;
@@ -15,15 +15,15 @@ const NAME: &str = "opentoe";
 /// The number of the first one: far beyond those that the kernel gives. Open MPI keeps 16 bits of them.
 const FIRST: c_uint = 0x7e0e;
 /// Bytes of a name, with the zero at its end.
-pub const NAME_LEN: usize = libc::IFNAMSIZ;
+pub(crate) const NAME_LEN: usize = libc::IFNAMSIZ;
 
 /// The interface is up, it can broadcast, and something answers there.
-pub const FLAGS: c_int =
+pub(crate) const FLAGS: c_int =
     libc::IFF_UP | libc::IFF_BROADCAST | libc::IFF_RUNNING | libc::IFF_MULTICAST | libc::IFF_LOWER_UP;
 
 /// An interface that stands for a port of the host.
 #[derive(Debug, Clone, Copy)]
-pub struct Shown {
+pub(crate) struct Shown {
     /// Its number, as `if_nametoindex` gives it.
     pub index: c_uint,
     /// Its name, filled up with zeros.
@@ -33,7 +33,7 @@ pub struct Shown {
 }
 
 /// An address with its family's layout: the bytes of a `sockaddr_in` or `sockaddr_in6`, and how many there are.
-pub type SocketAddress = ([u8; size_of::<sockaddr_in6>()], usize);
+pub(crate) type SocketAddress = ([u8; size_of::<sockaddr_in6>()], usize);
 
 impl Shown {
     fn new(at: usize, port: Interface) -> Shown {
@@ -44,12 +44,12 @@ impl Shown {
     }
 
     /// The name without the zeros.
-    pub fn short_name(&self) -> &[u8] {
+    pub(crate) fn short_name(&self) -> &[u8] {
         self.name.split(|byte| *byte == 0).next().unwrap_or_default()
     }
 
     /// Its address, that of its network's mask, and the broadcast address, for IPv4 only.
-    pub fn addresses(&self) -> [IpAddress; 3] {
+    pub(crate) fn addresses(&self) -> [IpAddress; 3] {
         let Interface { address, prefix_len, .. } = self.port;
         let width = u32::from(address.width());
         let host = width.saturating_sub(u32::from(prefix_len));
@@ -63,7 +63,7 @@ impl Shown {
     }
 
     /// As `sockaddr` has it, with port 0.
-    pub fn socket_address(ip: IpAddress) -> SocketAddress {
+    pub(crate) fn socket_address(ip: IpAddress) -> SocketAddress {
         let mut bytes = [0; size_of::<sockaddr_in6>()];
         let family = if ip.is_v4() { libc::AF_INET } else { libc::AF_INET6 } as u16;
         bytes[..2].copy_from_slice(&family.to_ne_bytes());
@@ -83,7 +83,7 @@ impl Shown {
 
 /// The host's interfaces that the kernel does not have; none where the process does not run on OpenTOE, or the host has
 /// no neighbours. Attaches.
-pub fn all() -> Vec<Shown> {
+pub(crate) fn all() -> Vec<Shown> {
     if !attach::is_enabled() {
         return Vec::new();
     }
@@ -100,7 +100,7 @@ pub fn all() -> Vec<Shown> {
 }
 
 /// The one of a name.
-pub fn named(name: &[u8]) -> Option<Shown> {
+pub(crate) fn named(name: &[u8]) -> Option<Shown> {
     let name = name.split(|byte| *byte == 0).next().unwrap_or_default();
     // Most names are others: nobody attaches for them.
     if !name.starts_with(NAME.as_bytes()) {
@@ -110,7 +110,7 @@ pub fn named(name: &[u8]) -> Option<Shown> {
 }
 
 /// The one of a number.
-pub fn numbered(index: c_uint) -> Option<Shown> {
+pub(crate) fn numbered(index: c_uint) -> Option<Shown> {
     if index < FIRST {
         return None;
     }

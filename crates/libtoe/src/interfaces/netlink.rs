@@ -19,7 +19,7 @@ const IFLA_QDISC: u16 = 6;
 const UP: u8 = 6;
 
 /// A socket was made; one of netlink's for routes is remembered.
-pub fn made(fd: RawFd, domain: c_int, protocol: c_int) -> RawFd {
+pub(crate) fn made(fd: RawFd, domain: c_int, protocol: c_int) -> RawFd {
     if domain == libc::AF_NETLINK && protocol == libc::NETLINK_ROUTE && fd >= 0 && crate::attach::is_enabled() {
         table::set(fd, Entry::Netlink);
     }
@@ -32,7 +32,7 @@ fn is_netlink(fd: RawFd) -> bool {
 }
 
 /// The socket is closed.
-pub fn forget(fd: RawFd) {
+pub(crate) fn forget(fd: RawFd) {
     table::clear(fd);
     if let Ok(mut lib) = lock::lock() {
         lib.lists.forget(fd);
@@ -44,7 +44,7 @@ pub fn forget(fd: RawFd) {
 /// # Safety
 /// The buffers are valid.
 #[inline]
-pub unsafe fn sending(fd: RawFd, from: &[iovec], kernel: impl FnOnce() -> ssize_t) -> ssize_t {
+pub(crate) unsafe fn sending(fd: RawFd, from: &[iovec], kernel: impl FnOnce() -> ssize_t) -> ssize_t {
     let sent = kernel();
     if is_netlink(fd) && sent >= HEADER as ssize_t {
         // SAFETY: the kernel has read them.
@@ -58,7 +58,7 @@ pub unsafe fn sending(fd: RawFd, from: &[iovec], kernel: impl FnOnce() -> ssize_
 /// # Safety
 /// The program's message.
 #[inline]
-pub unsafe fn sending_message(fd: RawFd, message: *const msghdr, kernel: impl FnOnce() -> ssize_t) -> ssize_t {
+pub(crate) unsafe fn sending_message(fd: RawFd, message: *const msghdr, kernel: impl FnOnce() -> ssize_t) -> ssize_t {
     let sent = kernel();
     // SAFETY: the kernel has read it.
     if let Some(message) = unsafe { message.as_ref() }.filter(|_| is_netlink(fd) && sent >= HEADER as ssize_t) {
@@ -203,7 +203,7 @@ fn address(shown: &Shown, to: &Asked) -> Vec<u8> {
 /// # Safety
 /// The buffers are valid.
 #[inline]
-pub unsafe fn receive(fd: RawFd, into: &[iovec], flags: c_int) -> Option<(ssize_t, c_int)> {
+pub(crate) unsafe fn receive(fd: RawFd, into: &[iovec], flags: c_int) -> Option<(ssize_t, c_int)> {
     // SAFETY: the caller's buffers.
     if is_netlink(fd) { unsafe { take(fd, into, flags) } } else { None }
 }
@@ -233,7 +233,7 @@ unsafe fn take(fd: RawFd, into: &[iovec], flags: c_int) -> Option<(ssize_t, c_in
 ///
 /// # Safety
 /// The program's message.
-pub unsafe fn receive_message(fd: RawFd, message: *mut msghdr, flags: c_int) -> Option<ssize_t> {
+pub(crate) unsafe fn receive_message(fd: RawFd, message: *mut msghdr, flags: c_int) -> Option<ssize_t> {
     if !is_netlink(fd) {
         return None;
     }
@@ -259,7 +259,7 @@ pub unsafe fn receive_message(fd: RawFd, message: *mut msghdr, flags: c_int) -> 
 ///
 /// # Safety
 /// What the program gave.
-pub unsafe fn from_kernel(place: *mut u8, len: *mut u32) {
+pub(crate) unsafe fn from_kernel(place: *mut u8, len: *mut u32) {
     // SAFETY: zeros are a valid address.
     let mut kernel: sockaddr_nl = unsafe { std::mem::zeroed() };
     kernel.nl_family = libc::AF_NETLINK as u16;

@@ -12,7 +12,7 @@ type Handle = Mutex<Comm>;
 
 /// `toe_comm_open`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn toe_comm_open(host: *const c_char) -> *mut Handle {
+pub(super) unsafe extern "C" fn toe_comm_open(host: *const c_char) -> *mut Handle {
     // SAFETY: null, or a string of the caller's.
     let host = (!host.is_null()).then(|| unsafe { CStr::from_ptr(host) }.to_string_lossy().into_owned());
     match Comm::open(host) {
@@ -26,7 +26,7 @@ pub unsafe extern "C" fn toe_comm_open(host: *const c_char) -> *mut Handle {
 
 /// `toe_comm_close`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn toe_comm_close(comm: *mut Handle) {
+pub(super) unsafe extern "C" fn toe_comm_close(comm: *mut Handle) {
     if !comm.is_null() {
         // SAFETY: from toe_comm_open, and not used any more, as its description asks.
         drop(unsafe { Box::from_raw(comm) });
@@ -35,14 +35,19 @@ pub unsafe extern "C" fn toe_comm_close(comm: *mut Handle) {
 
 /// `toe_comm_fd`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn toe_comm_fd(comm: *mut Handle) -> c_int {
+pub(super) unsafe extern "C" fn toe_comm_fd(comm: *mut Handle) -> c_int {
     // SAFETY: the caller's.
     give(unsafe { with(comm, |comm| Ok(comm.fd())) })
 }
 
 /// `toe_comm_register`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn toe_comm_register(comm: *mut Handle, at: *mut c_void, len: size_t, key: *mut u32) -> c_int {
+pub(super) unsafe extern "C" fn toe_comm_register(
+    comm: *mut Handle,
+    at: *mut c_void,
+    len: size_t,
+    key: *mut u32,
+) -> c_int {
     if key.is_null() {
         return give(Err(libc::EFAULT));
     }
@@ -57,14 +62,14 @@ pub unsafe extern "C" fn toe_comm_register(comm: *mut Handle, at: *mut c_void, l
 
 /// `toe_comm_deregister`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn toe_comm_deregister(comm: *mut Handle, key: u32) -> c_int {
+pub(super) unsafe extern "C" fn toe_comm_deregister(comm: *mut Handle, key: u32) -> c_int {
     // SAFETY: the caller's.
     give(unsafe { with(comm, |comm| comm.deregister(key)) }.map(|()| 0))
 }
 
 /// `toe_comm_connect`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn toe_comm_connect(comm: *mut Handle, to: *const sockaddr_in, id: u64) -> c_int {
+pub(super) unsafe extern "C" fn toe_comm_connect(comm: *mut Handle, to: *const sockaddr_in, id: u64) -> c_int {
     if to.is_null() {
         return give(Err(libc::EFAULT));
     }
@@ -81,14 +86,14 @@ pub unsafe extern "C" fn toe_comm_connect(comm: *mut Handle, to: *const sockaddr
 
 /// `toe_comm_listen`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn toe_comm_listen(comm: *mut Handle, port: u16, id: u64) -> c_int {
+pub(super) unsafe extern "C" fn toe_comm_listen(comm: *mut Handle, port: u16, id: u64) -> c_int {
     // SAFETY: the caller's.
     unsafe { post(comm, id, 0, Order::Listen(port)) }
 }
 
 /// `toe_comm_send`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn toe_comm_send(
+pub(super) unsafe extern "C" fn toe_comm_send(
     comm: *mut Handle,
     connection: u32,
     key: u32,
@@ -103,7 +108,7 @@ pub unsafe extern "C" fn toe_comm_send(
 
 /// `toe_comm_recv`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn toe_comm_recv(
+pub(super) unsafe extern "C" fn toe_comm_recv(
     comm: *mut Handle,
     connection: u32,
     key: u32,
@@ -118,28 +123,33 @@ pub unsafe extern "C" fn toe_comm_recv(
 
 /// `toe_comm_end`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn toe_comm_end(comm: *mut Handle, connection: u32) -> c_int {
+pub(super) unsafe extern "C" fn toe_comm_end(comm: *mut Handle, connection: u32) -> c_int {
     // SAFETY: the caller's.
     unsafe { post(comm, 0, connection, Order::End) }
 }
 
 /// `toe_comm_drop`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn toe_comm_drop(comm: *mut Handle, connection: u32) -> c_int {
+pub(super) unsafe extern "C" fn toe_comm_drop(comm: *mut Handle, connection: u32) -> c_int {
     // SAFETY: the caller's.
     unsafe { post(comm, 0, connection, Order::Close) }
 }
 
 /// `toe_comm_poll`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn toe_comm_poll(comm: *mut Handle, list: *mut Event, most: c_int) -> c_int {
+pub(super) unsafe extern "C" fn toe_comm_poll(comm: *mut Handle, list: *mut Event, most: c_int) -> c_int {
     // SAFETY: the caller's.
     unsafe { events(comm, list, most, |comm, list| Ok(comm.take(list))) }
 }
 
 /// `toe_comm_wait`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn toe_comm_wait(comm: *mut Handle, list: *mut Event, most: c_int, timeout: c_int) -> c_int {
+pub(super) unsafe extern "C" fn toe_comm_wait(
+    comm: *mut Handle,
+    list: *mut Event,
+    most: c_int,
+    timeout: c_int,
+) -> c_int {
     // SAFETY: the caller's.
     unsafe { events(comm, list, most, |comm, list| comm.wait(list, timeout)) }
 }

@@ -15,7 +15,7 @@ use libc::{c_int, c_uint, c_ulong};
 
 /// `close`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn close(fd: c_int) -> c_int {
+pub(super) unsafe extern "C" fn close(fd: c_int) -> c_int {
     if !table::is_ours(fd) {
         // SAFETY: passed on.
         return unsafe { real::close(fd) };
@@ -50,7 +50,7 @@ fn close_ours(fd: c_int) -> Result<c_int> {
 }
 
 /// Takes a descriptor out of the table, and what it refers to with its last descriptor.
-pub fn release(lib: &mut Lib, fd: c_int) {
+pub(super) fn release(lib: &mut Lib, fd: c_int) {
     let entry = table::get(fd);
     table::clear(fd);
     match entry {
@@ -119,21 +119,21 @@ fn duplicate(old: c_int, run: impl FnOnce() -> c_int) -> c_int {
 
 /// `dup`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dup(fd: c_int) -> c_int {
+pub(super) unsafe extern "C" fn dup(fd: c_int) -> c_int {
     // SAFETY: passed on.
     duplicate(fd, || unsafe { real::dup(fd) })
 }
 
 /// `dup2`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
+pub(super) unsafe extern "C" fn dup2(old: c_int, new: c_int) -> c_int {
     // SAFETY: passed on.
     replace(old, new, || unsafe { real::dup2(old, new) })
 }
 
 /// `dup3`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
+pub(super) unsafe extern "C" fn dup3(old: c_int, new: c_int, flags: c_int) -> c_int {
     // SAFETY: passed on.
     replace(old, new, || unsafe { real::dup3(old, new, flags) })
 }
@@ -165,7 +165,7 @@ fn replace(old: c_int, new: c_int, run: impl FnOnce() -> c_int) -> c_int {
 
 /// `close_range`. The library's own descriptors stay.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
+pub(super) unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) -> c_int {
     if first > last {
         errno::set(libc::EINVAL);
         return -1;
@@ -195,14 +195,14 @@ pub unsafe extern "C" fn close_range(first: c_uint, last: c_uint, flags: c_int) 
 
 /// `closefrom`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn closefrom(first: c_int) {
+pub(super) unsafe extern "C" fn closefrom(first: c_int) {
     // SAFETY: passed on.
     unsafe { close_range(first.max(0) as c_uint, c_uint::MAX, 0) };
 }
 
 /// `fcntl`. The third argument is an integer or a pointer, of the same size.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+pub(super) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
     // SAFETY: passed on.
     let kernel = || unsafe { real::fcntl(fd, command, argument) };
     if !table::is_ours(fd) {
@@ -233,7 +233,7 @@ pub unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulong) -> 
 
 /// `fcntl64`: the same on 64-bit machines.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
+pub(super) unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: c_ulong) -> c_int {
     // SAFETY: passed on.
     unsafe { fcntl(fd, command, argument) }
 }
@@ -255,7 +255,7 @@ fn set_flags(lib: &mut Guard, key: Key, fd: c_int, flags: c_ulong) -> Result<c_i
 
 /// `ioctl`. The third argument is an integer or a pointer, of the same size.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -> c_int {
+pub(super) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_ulong) -> c_int {
     // SAFETY: passed on.
     let kernel = || unsafe { real::ioctl(fd, request, argument) };
     if interfaces::QUESTIONS.contains(&request) {
@@ -311,7 +311,7 @@ unsafe fn control(lib: &mut Guard, key: Key, fd: c_int, request: c_ulong, argume
 
 /// `sockatmark`: there is no urgent data.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sockatmark(fd: c_int) -> c_int {
+pub(super) unsafe extern "C" fn sockatmark(fd: c_int) -> c_int {
     let mut answer: c_int = 0;
     // SAFETY: a local.
     let result = unsafe { ioctl(fd, SIOCATMARK, (&raw mut answer) as c_ulong) };

@@ -5,7 +5,11 @@ use libc::{c_int, sighandler_t};
 
 /// `sigaction`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
+pub(super) unsafe extern "C" fn sigaction(
+    signal: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
     // SAFETY: passed on.
     unsafe { act(signal, new, old) }
 }
@@ -13,7 +17,11 @@ pub unsafe extern "C" fn sigaction(signal: c_int, new: *const libc::sigaction, o
 /// `__sigaction`, the same by another name. It does not call that other name: Erlang has a `sigaction` of its own in
 /// front of this library, which calls this one.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __sigaction(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
+pub(super) unsafe extern "C" fn __sigaction(
+    signal: c_int,
+    new: *const libc::sigaction,
+    old: *mut libc::sigaction,
+) -> c_int {
     // SAFETY: passed on.
     unsafe { act(signal, new, old) }
 }
@@ -55,7 +63,7 @@ fn handle(signal: c_int, handler: sighandler_t, flags: c_int) -> Option<sighandl
 
 /// `signal`: handlers stay, and calls are restarted.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
+pub(super) unsafe extern "C" fn signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
     // SAFETY: passed on.
     unsafe { lasting(signal, handler) }
 }
@@ -67,21 +75,21 @@ unsafe fn lasting(signal: c_int, handler: sighandler_t) -> sighandler_t {
 
 /// `bsd_signal`, the same by another name.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bsd_signal(number: c_int, handler: sighandler_t) -> sighandler_t {
+pub(super) unsafe extern "C" fn bsd_signal(number: c_int, handler: sighandler_t) -> sighandler_t {
     // SAFETY: passed on.
     unsafe { lasting(number, handler) }
 }
 
 /// `ssignal`, the same by another name.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ssignal(number: c_int, handler: sighandler_t) -> sighandler_t {
+pub(super) unsafe extern "C" fn ssignal(number: c_int, handler: sighandler_t) -> sighandler_t {
     // SAFETY: passed on.
     unsafe { lasting(number, handler) }
 }
 
 /// `sysv_signal`: handlers run once.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
+pub(super) unsafe extern "C" fn sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
     // SAFETY: passed on.
     unsafe { once(signal, handler) }
 }
@@ -94,7 +102,7 @@ unsafe fn once(signal: c_int, handler: sighandler_t) -> sighandler_t {
 
 /// `__sysv_signal`, the same by another name.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
+pub(super) unsafe extern "C" fn __sysv_signal(signal: c_int, handler: sighandler_t) -> sighandler_t {
     // SAFETY: passed on.
     unsafe { once(signal, handler) }
 }

@@ -40,7 +40,7 @@ unsafe fn mask_of(mask: *const sigset_t) -> Result<Option<sigset_t>> {
 }
 
 /// The caller's list; `None` where the kernel alone can answer, also that an address is bad.
-pub unsafe fn list<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
+pub(super) unsafe fn list<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
     let bytes = (count as usize).checked_mul(size_of::<pollfd>())?;
     if !attach::is_enabled() || !program::can_read(fds, bytes) || count == 0 {
         return None;
@@ -52,7 +52,7 @@ pub unsafe fn list<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollf
 
 /// `poll`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
+pub(super) unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c_int {
     // SAFETY: the caller's array.
     unsafe {
         match list(fds, count) {
@@ -64,7 +64,7 @@ pub unsafe extern "C" fn poll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -
 
 /// `ppoll`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn ppoll(
+pub(super) unsafe extern "C" fn ppoll(
     fds: *mut pollfd,
     count: nfds_t,
     timeout: *const timespec,
@@ -104,14 +104,14 @@ unsafe extern "C" {
 
 /// `poll`, compiled with `_FORTIFY_SOURCE`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, room: size_t) -> c_int {
+pub(super) unsafe extern "C" fn __poll_chk(fds: *mut pollfd, count: nfds_t, timeout: c_int, room: size_t) -> c_int {
     // SAFETY: as `poll`.
     unsafe { if room / size_of::<pollfd>() < count as usize { __chk_fail() } else { poll(fds, count, timeout) } }
 }
 
 /// `ppoll`, compiled with `_FORTIFY_SOURCE`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __ppoll_chk(
+pub(super) unsafe extern "C" fn __ppoll_chk(
     fds: *mut pollfd,
     count: nfds_t,
     timeout: *const timespec,
@@ -123,10 +123,10 @@ pub unsafe extern "C" fn __ppoll_chk(
 }
 
 /// The three sets of a `select`.
-pub type Sets = [*mut fd_set; 3];
+pub(super) type Sets = [*mut fd_set; 3];
 
 /// Whether the kernel alone can answer a `select`, also that an address is bad.
-pub unsafe fn select_is_kernels(count: c_int, sets: Sets) -> bool {
+pub(super) unsafe fn select_is_kernels(count: c_int, sets: Sets) -> bool {
     // The kernel reads and writes whole words.
     let bytes = (count.clamp(0, libc::FD_SETSIZE as c_int) as usize).div_ceil(64) * 8;
     let is_good = |set: &*mut fd_set| set.is_null() || program::can_write(*set, bytes);
@@ -184,7 +184,7 @@ unsafe fn select_ours(count: c_int, sets: Sets, deadline: Option<Instant>, mask:
 
 /// `select`. As on Linux, the time left is written back.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn select(
+pub(super) unsafe extern "C" fn select(
     count: c_int,
     read: *mut fd_set,
     write: *mut fd_set,
@@ -221,7 +221,7 @@ pub unsafe extern "C" fn select(
 
 /// `pselect`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn pselect(
+pub(super) unsafe extern "C" fn pselect(
     count: c_int,
     read: *mut fd_set,
     write: *mut fd_set,
@@ -250,7 +250,7 @@ fn enter_set(fd: c_int) -> c_int {
 
 /// `epoll_create`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
+pub(super) unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
     if size <= 0 {
         return give(Err(libc::EINVAL));
     }
@@ -260,7 +260,7 @@ pub unsafe extern "C" fn epoll_create(size: c_int) -> c_int {
 
 /// `epoll_create1`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
+pub(super) unsafe extern "C" fn epoll_create1(flags: c_int) -> c_int {
     // SAFETY: passed on.
     enter_set(unsafe { real::epoll_create1(flags) })
 }
@@ -276,7 +276,7 @@ fn set_of(fd: c_int) -> Result<Option<(Guard, Key)>> {
 
 /// `epoll_ctl`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_ctl(set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+pub(super) unsafe extern "C" fn epoll_ctl(set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
     match set_of(set) {
         // SAFETY: passed on.
         Ok(None) => unsafe { real::epoll_ctl(set, operation, fd, event) },
@@ -323,7 +323,12 @@ unsafe fn wait(
 
 /// `epoll_wait`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_wait(set: c_int, events: *mut epoll_event, count: c_int, timeout: c_int) -> c_int {
+pub(super) unsafe extern "C" fn epoll_wait(
+    set: c_int,
+    events: *mut epoll_event,
+    count: c_int,
+    timeout: c_int,
+) -> c_int {
     // SAFETY: the caller's pointers.
     unsafe {
         match wait(set, events, count, Ok(millis(timeout)), std::ptr::null()) {
@@ -335,7 +340,7 @@ pub unsafe extern "C" fn epoll_wait(set: c_int, events: *mut epoll_event, count:
 
 /// `epoll_pwait`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_pwait(
+pub(super) unsafe extern "C" fn epoll_pwait(
     set: c_int,
     events: *mut epoll_event,
     count: c_int,
@@ -353,7 +358,7 @@ pub unsafe extern "C" fn epoll_pwait(
 
 /// `epoll_pwait2`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn epoll_pwait2(
+pub(super) unsafe extern "C" fn epoll_pwait2(
     set: c_int,
     events: *mut epoll_event,
     count: c_int,

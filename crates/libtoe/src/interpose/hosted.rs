@@ -25,7 +25,7 @@ const MAIN_STACK: u64 = 4 << 20;
 
 /// When the library is loaded: runs the static program that the environment names, if it names one. Then it does not
 /// return.
-pub fn start(descriptors: &'static [AtomicU32]) {
+pub(crate) fn start(descriptors: &'static [AtomicU32]) {
     static_host::start();
     let Some(path) = std::env::var_os(PROGRAM_VARIABLE) else { return };
     // SAFETY: the dynamic linker runs this before the program has threads.

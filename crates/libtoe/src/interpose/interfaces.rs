@@ -77,7 +77,7 @@ impl Listed {
 
 /// `getifaddrs`: the host's interfaces first, since programs take the first that is not loopback's.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn getifaddrs(list: *mut *mut ifaddrs) -> c_int {
+pub(super) unsafe extern "C" fn getifaddrs(list: *mut *mut ifaddrs) -> c_int {
     // SAFETY: the caller's pointer.
     unsafe {
         let result = real::getifaddrs(list);
@@ -111,7 +111,7 @@ unsafe fn has(list: *mut ifaddrs, shown: &Shown) -> bool {
 
 /// `freeifaddrs`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn freeifaddrs(list: *mut ifaddrs) {
+pub(super) unsafe extern "C" fn freeifaddrs(list: *mut ifaddrs) {
     let mut rest = list;
     // SAFETY: what `getifaddrs` gave.
     unsafe {
@@ -127,7 +127,7 @@ pub unsafe extern "C" fn freeifaddrs(list: *mut ifaddrs) {
 
 /// `if_nametoindex`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn if_nametoindex(name: *const c_char) -> c_uint {
+pub(super) unsafe extern "C" fn if_nametoindex(name: *const c_char) -> c_uint {
     // SAFETY: the caller's name.
     let ours = (!name.is_null()).then(|| unsafe { CStr::from_ptr(name) }.to_bytes()).and_then(interfaces::named);
     // SAFETY: passed on.
@@ -136,7 +136,7 @@ pub unsafe extern "C" fn if_nametoindex(name: *const c_char) -> c_uint {
 
 /// `if_indextoname`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn if_indextoname(index: c_uint, name: *mut c_char) -> *mut c_char {
+pub(super) unsafe extern "C" fn if_indextoname(index: c_uint, name: *mut c_char) -> *mut c_char {
     // SAFETY: the caller's place has room for a name.
     unsafe {
         match interfaces::numbered(index) {
@@ -151,7 +151,7 @@ pub unsafe extern "C" fn if_indextoname(index: c_uint, name: *mut c_char) -> *mu
 
 /// `if_nameindex`. The C library frees the names one by one, and then the list.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn if_nameindex() -> *mut Named {
+pub(super) unsafe extern "C" fn if_nameindex() -> *mut Named {
     // SAFETY: the C library's list ends with a number of 0; the new one has room for all.
     unsafe {
         let kernels: *mut Named = with_exposed_provenance_mut(real::if_nameindex() as usize);
@@ -190,10 +190,10 @@ const SIOCGIFTXQLEN: c_ulong = 0x8942;
 const SIOCETHTOOL: c_ulong = 0x8946;
 
 /// The requests of `ioctl` that may be about interfaces.
-pub const QUESTIONS: RangeInclusive<c_ulong> = SIOCGIFNAME..=SIOCETHTOOL;
+pub(super) const QUESTIONS: RangeInclusive<c_ulong> = SIOCGIFNAME..=SIOCETHTOOL;
 
 /// `ioctl` about interfaces; `None` where the kernel answers. Reads and writes the program's place as the kernel does.
-pub unsafe fn control(request: c_ulong, argument: c_ulong, kernel: impl Fn() -> c_int) -> Option<Result<c_int>> {
+pub(super) unsafe fn control(request: c_ulong, argument: c_ulong, kernel: impl Fn() -> c_int) -> Option<Result<c_int>> {
     if request == SIOCGIFCONF {
         // SAFETY: the caller's pointer.
         return unsafe { configuration(with_exposed_provenance_mut(argument as usize), kernel) };

@@ -14,7 +14,7 @@ fn one(buffer: *const c_void, len: size_t) -> [iovec; 1] {
 }
 
 /// A program's list of buffers.
-pub unsafe fn buffers<'a>(iov: *const iovec, count: c_int) -> Result<&'a [iovec]> {
+pub(super) unsafe fn buffers<'a>(iov: *const iovec, count: c_int) -> Result<&'a [iovec]> {
     if !(0..=1024).contains(&count) {
         return Err(libc::EINVAL);
     }
@@ -46,13 +46,13 @@ unsafe fn taken(fd: c_int, into: &[iovec], flags: c_int, kernel: impl FnOnce() -
 }
 
 /// Receives on a socket of ours.
-pub unsafe fn receive(lib: &mut Guard, key: Key, into: &[iovec], flags: c_int) -> Result<ssize_t> {
+pub(super) unsafe fn receive(lib: &mut Guard, key: Key, into: &[iovec], flags: c_int) -> Result<ssize_t> {
     // SAFETY: the caller's buffers.
     unsafe { data::receive(lib, key, into, flags) }.map(|len| len as ssize_t)
 }
 
 /// Sends on a socket of ours. `SIGPIPE` follows outside of the lock.
-pub unsafe fn transmit(lib: &mut Guard, key: Key, from: &[iovec], flags: c_int) -> Result<ssize_t> {
+pub(super) unsafe fn transmit(lib: &mut Guard, key: Key, from: &[iovec], flags: c_int) -> Result<ssize_t> {
     // SAFETY: the caller's buffers.
     let sent = unsafe { data::transmit(lib, key, from, flags) }.map(|len| len as ssize_t);
     if sent == Err(libc::EPIPE) && flags & libc::MSG_NOSIGNAL == 0 {
@@ -75,7 +75,7 @@ pub(super) use quick;
 
 /// `read`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, count: size_t) -> ssize_t {
+pub(super) unsafe extern "C" fn read(fd: c_int, buffer: *mut c_void, count: size_t) -> ssize_t {
     quick!(fast::receive(fd, &one(buffer, count), 0));
     // SAFETY: as this function.
     unsafe { any_read(fd, buffer, count) }
@@ -93,7 +93,7 @@ unsafe fn any_read(fd: c_int, buffer: *mut c_void, count: size_t) -> ssize_t {
 
 /// `write`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, count: size_t) -> ssize_t {
+pub(super) unsafe extern "C" fn write(fd: c_int, buffer: *const c_void, count: size_t) -> ssize_t {
     quick!(fast::transmit(fd, &one(buffer, count), 0));
     // SAFETY: as this function.
     unsafe { any_write(fd, buffer, count) }
@@ -110,7 +110,7 @@ unsafe fn any_write(fd: c_int, buffer: *const c_void, count: size_t) -> ssize_t 
 
 /// `readv`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+pub(super) unsafe extern "C" fn readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
     quick!(buffers(iov, count).ok().and_then(|into| fast::receive(fd, into, 0)));
     // SAFETY: as this function.
     unsafe { any_readv(fd, iov, count) }
@@ -123,7 +123,7 @@ unsafe fn any_readv(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
 
 /// `writev`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
+pub(super) unsafe extern "C" fn writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
     quick!(buffers(iov, count).ok().and_then(|from| fast::transmit(fd, from, 0)));
     // SAFETY: as this function.
     unsafe { any_writev(fd, iov, count) }
@@ -136,7 +136,7 @@ unsafe fn any_writev(fd: c_int, iov: *const iovec, count: c_int) -> ssize_t {
 
 /// `recv`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn recv(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
+pub(super) unsafe extern "C" fn recv(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
     quick!(fast::receive(fd, &one(buffer, len), flags));
     // SAFETY: as this function.
     unsafe { any_recv(fd, buffer, len, flags) }
@@ -153,7 +153,7 @@ unsafe fn any_recv(fd: c_int, buffer: *mut c_void, len: size_t, flags: c_int) ->
 
 /// `send`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn send(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int) -> ssize_t {
+pub(super) unsafe extern "C" fn send(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int) -> ssize_t {
     quick!(fast::transmit(fd, &one(buffer, len), flags));
     // SAFETY: as this function.
     unsafe { any_send(fd, buffer, len, flags) }
@@ -170,7 +170,7 @@ unsafe fn any_send(fd: c_int, buffer: *const c_void, len: size_t, flags: c_int) 
 
 /// `recvfrom`. A stream names no sender.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn recvfrom(
+pub(super) unsafe extern "C" fn recvfrom(
     fd: c_int,
     buffer: *mut c_void,
     len: size_t,
@@ -199,7 +199,7 @@ pub unsafe extern "C" fn recvfrom(
 
 /// `sendto`. The address matters only with `MSG_FASTOPEN`, which connects first.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendto(
+pub(super) unsafe extern "C" fn sendto(
     fd: c_int,
     buffer: *const c_void,
     len: size_t,
@@ -231,7 +231,7 @@ unsafe fn connect_first(fd: c_int, address: *const sockaddr, len: socklen_t) -> 
 
 /// `sendfile`: from a file straight into the connection's buffer.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendfile(out: c_int, input: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
+pub(super) unsafe extern "C" fn sendfile(out: c_int, input: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
     if matches!(ours(input), Ok(Some(_))) {
         errno::set(libc::EINVAL);
         return -1;
@@ -241,7 +241,7 @@ pub unsafe extern "C" fn sendfile(out: c_int, input: c_int, offset: *mut off_t, 
 
 /// `sendfile64`: the same on 64-bit machines.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendfile64(out: c_int, input: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
+pub(super) unsafe extern "C" fn sendfile64(out: c_int, input: c_int, offset: *mut off_t, count: size_t) -> ssize_t {
     // SAFETY: the caller's pointers, passed on.
     unsafe { sendfile(out, input, offset, count) }
 }
@@ -266,7 +266,7 @@ unsafe fn send_file(lib: &mut Guard, key: Key, input: c_int, offset: *mut off_t,
 
 /// `splice`: programs fall back to copying on `EINVAL`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn splice(
+pub(super) unsafe extern "C" fn splice(
     input: c_int,
     input_offset: *mut i64,
     output: c_int,
@@ -289,14 +289,14 @@ unsafe extern "C" {
 
 /// `read`, compiled with `_FORTIFY_SOURCE`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __read_chk(fd: c_int, buffer: *mut c_void, count: size_t, room: size_t) -> ssize_t {
+pub(super) unsafe extern "C" fn __read_chk(fd: c_int, buffer: *mut c_void, count: size_t, room: size_t) -> ssize_t {
     // SAFETY: as `read`.
     unsafe { if count > room { __chk_fail() } else { read(fd, buffer, count) } }
 }
 
 /// `recv`, compiled with `_FORTIFY_SOURCE`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __recv_chk(
+pub(super) unsafe extern "C" fn __recv_chk(
     fd: c_int,
     buffer: *mut c_void,
     len: size_t,
@@ -309,7 +309,7 @@ pub unsafe extern "C" fn __recv_chk(
 
 /// `recvfrom`, compiled with `_FORTIFY_SOURCE`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn __recvfrom_chk(
+pub(super) unsafe extern "C" fn __recvfrom_chk(
     fd: c_int,
     buffer: *mut c_void,
     len: size_t,

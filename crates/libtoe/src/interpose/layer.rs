@@ -19,7 +19,7 @@ use libc::{c_int, c_long, pid_t};
 const CLONE_ARGS_STACK: usize = 5;
 
 /// When the library is loaded: rewrites the system calls of what is loaded, where the environment asks for it.
-pub fn start() {
+pub(crate) fn start() {
     let asked = std::env::var_os(INTERCEPT_VARIABLE).is_some_and(|value| value == SYSTEM_CALLS);
     if !asked || !attach::is_enabled() {
         return;
@@ -93,7 +93,7 @@ fn is_own(path: &str) -> bool {
 }
 
 /// Which system calls are looked at.
-pub fn class_of(number: usize) -> Class {
+pub(crate) fn class_of(number: usize) -> Class {
     match number as c_long {
         libc::SYS_read | libc::SYS_write | libc::SYS_readv | libc::SYS_writev => Class::Descriptor,
         libc::SYS_recvfrom | libc::SYS_sendto => Class::Descriptor,
@@ -118,7 +118,7 @@ pub fn class_of(number: usize) -> Class {
 }
 
 /// Answers a system call.
-pub extern "C" fn ask(call: &mut Call) -> Verdict {
+pub(crate) extern "C" fn ask(call: &mut Call) -> Verdict {
     let errno = errno::get();
     let verdict = if intercept::has_net() {
         // SAFETY: the program's arguments for this call.

@@ -7,14 +7,14 @@ use crate::room;
 use libc::{c_int, pid_t, rlimit};
 
 /// Whether a call is about the library's business, too.
-pub fn concerns(pid: pid_t, resource: c_int) -> bool {
+pub(super) fn concerns(pid: pid_t, resource: c_int) -> bool {
     let own = pid == 0 || pid as u32 == std::process::id();
     own && resource == libc::RLIMIT_AS as c_int && attach::is_enabled()
 }
 
 /// `prlimit`: sets what is given, then the old figures are written.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn prlimit(pid: pid_t, resource: c_int, new: *const rlimit, old: *mut rlimit) -> c_int {
+pub(super) unsafe extern "C" fn prlimit(pid: pid_t, resource: c_int, new: *const rlimit, old: *mut rlimit) -> c_int {
     // SAFETY: the program's pointers; the old figures come first into a local, as both may be the same.
     unsafe {
         if !concerns(pid, resource) {
@@ -39,35 +39,35 @@ pub unsafe extern "C" fn prlimit(pid: pid_t, resource: c_int, new: *const rlimit
 
 /// `prlimit64`: the same structure on 64-bit machines.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn prlimit64(pid: pid_t, resource: c_int, new: *const rlimit, old: *mut rlimit) -> c_int {
+pub(super) unsafe extern "C" fn prlimit64(pid: pid_t, resource: c_int, new: *const rlimit, old: *mut rlimit) -> c_int {
     // SAFETY: as this function.
     unsafe { prlimit(pid, resource, new, old) }
 }
 
 /// `setrlimit`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn setrlimit(resource: c_int, new: *const rlimit) -> c_int {
+pub(super) unsafe extern "C" fn setrlimit(resource: c_int, new: *const rlimit) -> c_int {
     // SAFETY: as this function.
     unsafe { prlimit(0, resource, new, std::ptr::null_mut()) }
 }
 
 /// `setrlimit64`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn setrlimit64(resource: c_int, new: *const rlimit) -> c_int {
+pub(super) unsafe extern "C" fn setrlimit64(resource: c_int, new: *const rlimit) -> c_int {
     // SAFETY: as this function.
     unsafe { setrlimit(resource, new) }
 }
 
 /// `getrlimit`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn getrlimit(resource: c_int, old: *mut rlimit) -> c_int {
+pub(super) unsafe extern "C" fn getrlimit(resource: c_int, old: *mut rlimit) -> c_int {
     // SAFETY: as this function.
     unsafe { prlimit(0, resource, std::ptr::null(), old) }
 }
 
 /// `getrlimit64`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn getrlimit64(resource: c_int, old: *mut rlimit) -> c_int {
+pub(super) unsafe extern "C" fn getrlimit64(resource: c_int, old: *mut rlimit) -> c_int {
     // SAFETY: as this function.
     unsafe { getrlimit(resource, old) }
 }

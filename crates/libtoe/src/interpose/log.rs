@@ -7,7 +7,7 @@ use libc::{c_int, size_t, ssize_t};
 
 /// `toe_log_create`.
 #[unsafe(no_mangle)]
-pub extern "C" fn toe_log_create(record: size_t, records: size_t, flags: c_int) -> c_int {
+pub(super) extern "C" fn toe_log_create(record: size_t, records: size_t, flags: c_int) -> c_int {
     give(create(record, records, flags))
 }
 
@@ -35,7 +35,7 @@ fn create(record: usize, records: usize, flags: c_int) -> Result<c_int> {
 
 /// `toe_log_add`.
 #[unsafe(no_mangle)]
-pub extern "C" fn toe_log_add(log: c_int, fd: c_int, mark: u64) -> c_int {
+pub(super) extern "C" fn toe_log_add(log: c_int, fd: c_int, mark: u64) -> c_int {
     give(add(log, fd, mark).map(|()| 0))
 }
 
@@ -51,7 +51,7 @@ fn add(log: c_int, fd: c_int, mark: u64) -> Result<()> {
 
 /// `toe_log_read`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn toe_log_read(log: c_int, list: *mut Record, most: size_t, flags: c_int) -> ssize_t {
+pub(super) unsafe extern "C" fn toe_log_read(log: c_int, list: *mut Record, most: size_t, flags: c_int) -> ssize_t {
     if list.is_null() {
         return give(Err::<ssize_t, c_int>(libc::EFAULT));
     }
@@ -62,7 +62,7 @@ pub unsafe extern "C" fn toe_log_read(log: c_int, list: *mut Record, most: size_
 
 /// `toe_log_trim`.
 #[unsafe(no_mangle)]
-pub extern "C" fn toe_log_trim(log: c_int, count: size_t) -> c_int {
+pub(super) extern "C" fn toe_log_trim(log: c_int, count: size_t) -> c_int {
     give(on_log(log, |lib, key| log::trim(lib, key, count)).map(|()| 0))
 }
 

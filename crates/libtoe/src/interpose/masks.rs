@@ -16,7 +16,7 @@ struct MaskWithSize {
 ///
 /// # Safety
 /// The program's arguments for this call.
-pub unsafe fn with_open_net(call: &mut Call, answer: fn(&mut Call, [usize; 6]) -> Verdict) -> Verdict {
+pub(super) unsafe fn with_open_net(call: &mut Call, answer: fn(&mut Call, [usize; 6]) -> Verdict) -> Verdict {
     let (number, mut arguments) = (call.number as c_long, call.arguments);
     let [a, b, c, ..] = arguments;
     // SAFETY: the program's arguments.

@@ -39,7 +39,7 @@ const MOST_PIECES: usize = 1024;
 
 /// `recvmsg`. A stream has no sender's address and no control messages. Over a UNIX socket, sockets of ours may come.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
+pub(super) unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     route!(
         fd,
         |lib, key| receive_message(lib, key, message, flags),
@@ -61,7 +61,7 @@ unsafe fn receive_message(lib: &mut Guard, key: Key, message: *mut msghdr, flags
 
 /// `sendmsg`. Control messages on a socket of ours are ignored. Over a UNIX socket, sockets of ours may go.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+pub(super) unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the caller's message.
     quick!(few_pieces(message, &mut [NO_PIECE]).and_then(|pieces| fast::transmit(fd, pieces, flags)));
     // SAFETY: as this function.
@@ -84,7 +84,7 @@ unsafe fn send_message(lib: &mut Guard, key: Key, message: *const msghdr, flags:
 
 /// `recvmmsg`. The first message may be waited for, and the others with it unless `MSG_WAITFORONE` says no.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn recvmmsg(
+pub(super) unsafe extern "C" fn recvmmsg(
     fd: c_int,
     messages: *mut mmsghdr,
     count: c_uint,
@@ -108,7 +108,7 @@ pub unsafe extern "C" fn recvmmsg(
 
 /// `sendmmsg`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
+pub(super) unsafe extern "C" fn sendmmsg(fd: c_int, messages: *mut mmsghdr, count: c_uint, flags: c_int) -> c_int {
     // SAFETY: the caller's messages.
     if !matches!(ours(fd), Ok(Some(_))) && !unsafe { passing::passes(messages, count) } {
         // SAFETY: passed on.

@@ -11,11 +11,11 @@ mod descriptors;
 mod dispositions;
 mod events;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-pub mod hosted;
+pub(crate) mod hosted;
 mod interfaces;
 mod io;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-pub mod layer;
+pub(crate) mod layer;
 mod limits;
 mod log;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]

@@ -18,7 +18,7 @@ const TYPE_MASK: c_int = 0xf;
 
 /// `socket`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
+pub(super) unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> c_int {
     // SAFETY: passed on.
     let kernel = || netlink::made(unsafe { real::socket(domain, kind, protocol) }, domain, protocol);
     let known = libc::SOCK_STREAM | libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
@@ -37,7 +37,7 @@ pub unsafe extern "C" fn socket(domain: c_int, kind: c_int, protocol: c_int) -> 
 }
 
 /// A fresh socket; `None` where its number would be beyond the table, so that it is left to the kernel.
-pub fn fresh(is_v6: bool, flags: c_int) -> Decided<c_int> {
+pub(super) fn fresh(is_v6: bool, flags: c_int) -> Decided<c_int> {
     let mut lib = lock::lock()?;
     attach::ensure(&mut lib);
     lib.need_context()?;
@@ -53,7 +53,7 @@ pub fn fresh(is_v6: bool, flags: c_int) -> Decided<c_int> {
 
 /// The socket of a descriptor, with the library locked; `None` where it is the kernel's.
 #[inline]
-pub fn ours(fd: c_int) -> Result<Option<(Guard, Key)>> {
+pub(super) fn ours(fd: c_int) -> Result<Option<(Guard, Key)>> {
     if !matches!(table::get(fd), Entry::Socket(_)) {
         return Ok(None);
     }
@@ -88,7 +88,7 @@ type Decided<T> = Result<Option<T>>;
 
 /// `bind`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
+pub(super) unsafe extern "C" fn bind(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
     // SAFETY: the caller's address, passed on.
     let kernel = || unsafe { real::bind(fd, address, len) };
     match ours(fd) {
@@ -199,7 +199,7 @@ fn kernel_port(fd: c_int) -> u16 {
 
 /// `listen`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
+pub(super) unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
     route!(fd, |lib, key| listen_ours(lib, key, fd, backlog), real::listen(fd, backlog))
 }
 
@@ -260,14 +260,14 @@ fn bind_kernel_half(fd: c_int, local: Endpoint, is_v6: bool) -> bool {
 
 /// `accept`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
+pub(super) unsafe extern "C" fn accept(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
     // SAFETY: the caller's pointers, passed on.
     unsafe { accept4(fd, address, len, 0) }
 }
 
 /// `accept4`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn accept4(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
+pub(super) unsafe extern "C" fn accept4(fd: c_int, address: *mut sockaddr, len: *mut socklen_t, flags: c_int) -> c_int {
     route!(fd, |lib, key| accept_ours(lib, key, fd, (address, len), flags), real::accept4(fd, address, len, flags))
 }
 
@@ -375,7 +375,7 @@ unsafe fn accept_now(
 
 /// `connect`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
+pub(super) unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: socklen_t) -> c_int {
     // SAFETY: the caller's address, passed on.
     let kernel = || unsafe { real::connect(fd, address, len) };
     match ours(fd) {
@@ -390,7 +390,7 @@ pub unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len: sockl
 }
 
 /// Connects, or finds that the kernel must.
-pub fn decide_connect(lib: &mut Guard, key: Key, to: Address) -> Decided<c_int> {
+pub(super) fn decide_connect(lib: &mut Guard, key: Key, to: Address) -> Decided<c_int> {
     let remote = match to {
         Address::Ip(remote) if lib.has_family(remote.ip) => remote,
         // Linux takes the unspecified address for the machine itself.
@@ -465,7 +465,7 @@ fn dissolve(lib: &mut Guard, key: Key) -> Decided<c_int> {
 
 /// `shutdown`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
+pub(super) unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
     route!(fd, |lib, key| shutdown_ours(lib, key, fd, how), real::shutdown(fd, how))
 }
 
@@ -480,7 +480,7 @@ fn shutdown_ours(lib: &mut Guard, key: Key, fd: c_int, how: c_int) -> Result<c_i
 
 /// `getsockname`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn getsockname(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
+pub(super) unsafe extern "C" fn getsockname(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
     let name = |lib: &mut Guard, key| -> Result<c_int> {
         let socket = lib.need_socket(key)?;
         let local = match &socket.kind {
@@ -514,7 +514,7 @@ unsafe fn name(end: Endpoint, socket: &Socket, address: *mut sockaddr, len: *mut
 
 /// `getpeername`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn getpeername(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
+pub(super) unsafe extern "C" fn getpeername(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
     let name = |lib: &mut Guard, key| -> Result<c_int> {
         // The peer's reset may have come since the last call that looked.
         lib.drain();
@@ -533,7 +533,7 @@ pub unsafe extern "C" fn getpeername(fd: c_int, address: *mut sockaddr, len: *mu
 
 /// `setsockopt`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn setsockopt(
+pub(super) unsafe extern "C" fn setsockopt(
     fd: c_int,
     level: c_int,
     option: c_int,
@@ -551,7 +551,7 @@ pub unsafe extern "C" fn setsockopt(
 
 /// `getsockopt`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn getsockopt(
+pub(super) unsafe extern "C" fn getsockopt(
     fd: c_int,
     level: c_int,
     option: c_int,

@@ -18,7 +18,15 @@ const CLONE_ARGS_FLAGS: usize = size_of::<u64>();
 
 /// `syscall`. C callers pass a variable number of arguments; the kernel reads no more than six.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn syscall(number: c_long, a: usize, b: usize, c: usize, d: usize, e: usize, f: usize) -> c_long {
+pub(super) unsafe extern "C" fn syscall(
+    number: c_long,
+    a: usize,
+    b: usize,
+    c: usize,
+    d: usize,
+    e: usize,
+    f: usize,
+) -> c_long {
     let arguments = [a, b, c, d, e, f];
     if !attach::is_enabled() {
         // SAFETY: passed on.
@@ -34,7 +42,7 @@ pub unsafe extern "C" fn syscall(number: c_long, a: usize, b: usize, c: usize, d
 ///
 /// # Safety
 /// The program's arguments for this call, which makes no process.
-pub unsafe fn take(number: c_long, arguments: [usize; 6]) -> Option<c_long> {
+pub(super) unsafe fn take(number: c_long, arguments: [usize; 6]) -> Option<c_long> {
     // SAFETY: the caller's.
     unsafe {
         bytes(number, arguments)
@@ -47,7 +55,7 @@ pub unsafe fn take(number: c_long, arguments: [usize; 6]) -> Option<c_long> {
 }
 
 /// A pointer that a program passes as a number.
-pub fn at<T>(argument: usize) -> *mut T {
+pub(super) fn at<T>(argument: usize) -> *mut T {
     std::ptr::with_exposed_provenance_mut(argument)
 }
 
@@ -153,7 +161,7 @@ unsafe fn event(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long
 
 /// Calls that make a process, or give it another program. A child that shares the caller's memory, a thread, is left to
 /// the kernel.
-pub unsafe fn child(number: c_long, arguments: [usize; 6]) -> Option<c_long> {
+pub(super) unsafe fn child(number: c_long, arguments: [usize; 6]) -> Option<c_long> {
     let [a, b, c, ..] = arguments;
     let shares_memory = |flags: usize| flags & libc::CLONE_VM as usize != 0;
     // SAFETY: the program's arguments, in the order of the system call.
@@ -202,7 +210,7 @@ unsafe fn filter(number: c_long, arguments: [usize; 6]) -> Option<c_long> {
     sets.then(|| confine::install(|| unsafe { real::system_call(number, arguments) }))
 }
 
-pub unsafe fn fork_by(number: c_long, arguments: [usize; 6]) -> c_long {
+pub(super) unsafe fn fork_by(number: c_long, arguments: [usize; 6]) -> c_long {
     // SAFETY: the program's arguments.
     forking::fork_by(|| unsafe { real::system_call(number, arguments) as pid_t }).into()
 }

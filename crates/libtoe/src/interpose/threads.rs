@@ -38,7 +38,7 @@ const FAILED: u32 = u32::MAX;
 ///
 /// # Safety
 /// The program's call, within `own::run`.
-pub unsafe fn start(call: &Call) -> Option<isize> {
+pub(super) unsafe fn start(call: &Call) -> Option<isize> {
     // SAFETY: the program's arguments; clone3's has the size that its second argument says.
     unsafe {
         let [a, b, c, d, e, _] = call.arguments;
@@ -134,7 +134,7 @@ extern "C" fn run(argument: *mut c_void) -> *mut c_void {
 ///
 /// # Safety
 /// The program's call, within `own::run`.
-pub unsafe fn end(call: &Call) -> Option<isize> {
+pub(super) unsafe fn end(call: &Call) -> Option<isize> {
     // SAFETY: locals, and the program's word that is cleared; nothing of this function is to be dropped.
     unsafe {
         let mut all = MaybeUninit::<sigset_t>::uninit();

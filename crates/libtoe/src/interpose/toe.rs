@@ -6,7 +6,7 @@ use libc::c_int;
 
 /// `toe_splice`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn toe_splice(a: c_int, b: c_int) -> c_int {
+pub(super) unsafe extern "C" fn toe_splice(a: c_int, b: c_int) -> c_int {
     give(join(a, b).map(|()| 0))
 }
 

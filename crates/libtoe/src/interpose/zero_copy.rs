@@ -33,46 +33,46 @@ unsafe fn hand_out(iov: *mut iovec, find: impl FnOnce() -> Result<[iovec; 2]>) -
 
 /// `toe_api_version`.
 #[unsafe(no_mangle)]
-pub extern "C" fn toe_api_version() -> c_int {
+pub(super) extern "C" fn toe_api_version() -> c_int {
     VERSION
 }
 
 /// `toe_zc_reserve`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn toe_zc_reserve(fd: c_int, iov: *mut iovec, least: size_t, flags: c_int) -> ssize_t {
+pub(super) unsafe extern "C" fn toe_zc_reserve(fd: c_int, iov: *mut iovec, least: size_t, flags: c_int) -> ssize_t {
     // SAFETY: the caller's array.
     give(unsafe { hand_out(iov, || on_ours(fd, |lib, key| zero_copy::reserve(lib, key, least, flags))) })
 }
 
 /// `toe_zc_commit`.
 #[unsafe(no_mangle)]
-pub extern "C" fn toe_zc_commit(fd: c_int, len: size_t, flags: c_int) -> c_int {
+pub(super) extern "C" fn toe_zc_commit(fd: c_int, len: size_t, flags: c_int) -> c_int {
     give(on_ours(fd, |lib, key| zero_copy::commit(lib, key, len, flags)).map(|()| 0))
 }
 
 /// `toe_zc_peek`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn toe_zc_peek(fd: c_int, iov: *mut iovec, least: size_t, flags: c_int) -> ssize_t {
+pub(super) unsafe extern "C" fn toe_zc_peek(fd: c_int, iov: *mut iovec, least: size_t, flags: c_int) -> ssize_t {
     // SAFETY: the caller's array.
     give(unsafe { hand_out(iov, || on_ours(fd, |lib, key| zero_copy::peek(lib, key, least, flags))) })
 }
 
 /// `toe_zc_release`.
 #[unsafe(no_mangle)]
-pub extern "C" fn toe_zc_release(fd: c_int, len: size_t) -> c_int {
+pub(super) extern "C" fn toe_zc_release(fd: c_int, len: size_t) -> c_int {
     give(on_ours(fd, |lib, key| zero_copy::release(lib, key, len)).map(|()| 0))
 }
 
 /// `toe_zc_take`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn toe_zc_take(fd: c_int, iov: *mut iovec, len: size_t, flags: c_int) -> ssize_t {
+pub(super) unsafe extern "C" fn toe_zc_take(fd: c_int, iov: *mut iovec, len: size_t, flags: c_int) -> ssize_t {
     // SAFETY: the caller's array.
     give(unsafe { hand_out(iov, || on_ours(fd, |lib, key| zero_copy::take(lib, key, len, flags))) })
 }
 
 /// `toe_zc_free`.
 #[unsafe(no_mangle)]
-pub unsafe extern "C" fn toe_zc_free(fd: c_int, iov: *const iovec, count: c_int) -> c_int {
+pub(super) unsafe extern "C" fn toe_zc_free(fd: c_int, iov: *const iovec, count: c_int) -> c_int {
     give(match (iov.is_null(), count) {
         (true, _) => Err(libc::EFAULT),
         (false, 0..=MOST_PIECES) => {

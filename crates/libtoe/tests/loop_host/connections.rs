@@ -5,7 +5,7 @@ use shm::Mirror;
 use std::collections::BTreeSet;
 
 /// One end of a connection.
-pub struct End {
+pub(super) struct End {
     /// Context and slot that its notices go to.
     pub owner: (u32, Slot),
     /// All names that it had: an inherited connection is claimed by an earlier one.
@@ -28,12 +28,12 @@ pub struct End {
 }
 
 /// A connection.
-pub struct Connection {
+pub(super) struct Connection {
     pub ends: [End; 2],
 }
 
 impl End {
-    pub fn new(owner: (u32, Slot), (rx, tx): (Mirror, Mirror)) -> End {
+    pub(super) fn new(owner: (u32, Slot), (rx, tx): (Mirror, Mirror)) -> End {
         End {
             owner,
             names: vec![owner],
@@ -54,17 +54,17 @@ impl End {
     }
 
     /// Nobody holds it, and nobody will.
-    pub fn is_unshared(&self) -> bool {
+    pub(super) fn is_unshared(&self) -> bool {
         self.holders.is_empty() && self.held_for_child.is_empty()
     }
 
     /// The application has come so far, or another one that shares the connection further already.
-    pub fn advance(&mut self, tx_head: u32, rx_head: u32) {
+    pub(super) fn advance(&mut self, tx_head: u32, rx_head: u32) {
         let further = |now: u32, told: u32| if told.wrapping_sub(now) as i32 > 0 { told } else { now };
         (self.tx_head, self.rx_head) = (further(self.tx_head, tx_head), further(self.rx_head, rx_head));
     }
 
-    pub fn notice(&self) -> Notice {
+    pub(super) fn notice(&self) -> Notice {
         Notice { slot: self.owner.1, rx_tail: self.rx_tail, tx_tail: self.tx_sent, fin: self.peer_fin, grown: false }
     }
 }
@@ -93,7 +93,7 @@ fn carry(from: &mut End, to: &mut End) -> bool {
 }
 
 impl Host {
-    pub fn take_bumps(&mut self, id: u32) -> bool {
+    pub(super) fn take_bumps(&mut self, id: u32) -> bool {
         let mut busy = false;
         while let Some(words) = self.apps.get_mut(&id).and_then(|app| app.engine.bumps.pop().unwrap()) {
             busy = true;
@@ -108,7 +108,7 @@ impl Host {
         busy
     }
 
-    pub fn move_bytes(&mut self) -> bool {
+    pub(super) fn move_bytes(&mut self) -> bool {
         let mut busy = false;
         for i in 0..self.connections.len() {
             let [a, b] = &mut self.connections[i].ends;
@@ -123,7 +123,7 @@ impl Host {
         busy
     }
 
-    pub fn notify(&mut self, context: u32, notice: Notice) {
+    pub(super) fn notify(&mut self, context: u32, notice: Notice) {
         let Some(app) = self.apps.get_mut(&context) else { return };
         // A full ring would have to be remembered; here the application gets time to empty it.
         for _ in 0..1000 {
@@ -163,7 +163,7 @@ impl Host {
     }
 
     /// Opens a connection between two contexts; `None` where one has no slot left.
-    pub fn join(&mut self, a: u32, b: u32) -> Option<(Slot, Slot)> {
+    pub(super) fn join(&mut self, a: u32, b: u32) -> Option<(Slot, Slot)> {
         let slot_a = self.apps.get_mut(&a)?.take_slot()?;
         let slot_b = self.apps.get_mut(&b)?.take_slot()?;
         self.apps[&b].control.offer(slot_b);
@@ -175,6 +175,6 @@ impl Host {
 }
 
 /// Whether two endpoints collide.
-pub fn collide(a: Endpoint, b: Endpoint) -> bool {
+pub(super) fn collide(a: Endpoint, b: Endpoint) -> bool {
     a.port == b.port && (a.ip == b.ip || a.ip.is_unspecified() || b.ip.is_unspecified())
 }

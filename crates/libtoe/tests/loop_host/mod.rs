@@ -18,7 +18,7 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 
 /// The host's address.
-pub const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
+pub(crate) const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
 
 const GEOMETRY: Geometry = Geometry {
     slots: 256,
@@ -32,7 +32,7 @@ const GEOMETRY: Geometry = Geometry {
 };
 
 /// A running stand-in; dropping it is the daemon's death.
-pub struct LoopHost {
+pub(crate) struct LoopHost {
     path: PathBuf,
     stop: Arc<AtomicBool>,
     thread: Option<JoinHandle<(Host, OwnedFd)>>,
@@ -42,7 +42,7 @@ pub struct LoopHost {
 
 /// What the host shows of itself after each of its turns.
 #[derive(Debug, Default, Clone, Copy)]
-pub struct Shown {
+pub(crate) struct Shown {
     pub leftovers: Leftovers,
     /// Requests to rest that wait for the child of a fork, and those that such a child was waited for with.
     pub late: usize,
@@ -51,7 +51,7 @@ pub struct Shown {
 
 /// What was still there when the host stopped.
 #[derive(Debug, Default, Clone, Copy, PartialEq, Eq)]
-pub struct Leftovers {
+pub(crate) struct Leftovers {
     /// Attached processes.
     pub contexts: usize,
     /// Open connections.
@@ -62,17 +62,17 @@ pub struct Leftovers {
 
 impl LoopHost {
     /// Starts it on a thread, with its socket at `path`.
-    pub fn start(path: &Path) -> LoopHost {
+    pub(crate) fn start(path: &Path) -> LoopHost {
         LoopHost::run(path, Host::default())
     }
 
     /// One that is slow: who wants a connection to rest hears of it when the child of a fork has come.
-    pub fn start_late(path: &Path) -> LoopHost {
+    pub(crate) fn start_late(path: &Path) -> LoopHost {
         LoopHost::run(path, Host { late: Some(Vec::new()), ..Host::default() })
     }
 
     /// As of its last turn.
-    pub fn shown(&self) -> Shown {
+    pub(crate) fn shown(&self) -> Shown {
         *self.shown.lock().unwrap()
     }
 
@@ -96,23 +96,23 @@ impl LoopHost {
     }
 
     /// From now on it works only when [`LoopHost::step`] is called: for measurements that are to repeat exactly.
-    pub fn pause(&mut self) {
+    pub(crate) fn pause(&mut self) {
         self.stop.store(true, Ordering::Relaxed);
         self.paused = self.thread.take().map(|thread| thread.join().unwrap());
     }
 
     /// Does all that there is to do, while paused.
-    pub fn step(&mut self) {
+    pub(crate) fn step(&mut self) {
         while self.paused.as_mut().is_some_and(|(host, listener)| host.turn(listener)) {}
     }
 
     /// The path of its socket.
-    pub fn path(&self) -> &Path {
+    pub(crate) fn path(&self) -> &Path {
         &self.path
     }
 
     /// Stops it, as if the daemon died.
-    pub fn stop(&mut self) -> Leftovers {
+    pub(crate) fn stop(&mut self) -> Leftovers {
         let _ = std::fs::remove_file(&self.path);
         if self.thread.is_some() {
             self.pause();
@@ -273,7 +273,7 @@ impl Host {
     }
 
     /// The child of a fork holds what its parent held when it forked.
-    pub fn share(&mut self, token: u64, child: u32, bindings: &BTreeSet<u32>) {
+    pub(crate) fn share(&mut self, token: u64, child: u32, bindings: &BTreeSet<u32>) {
         for (_, binding) in self.bindings.iter_mut().filter(|(id, _)| bindings.contains(id)) {
             binding.holders.entry(child).or_insert(0);
             binding.held -= 1;

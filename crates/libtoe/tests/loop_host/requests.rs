@@ -5,7 +5,7 @@ use context::{Endpoint, FlowInfo, Reply, Request, Slot};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Host {
-    pub fn request(&mut self, from: u32, request: Request) {
+    pub(super) fn request(&mut self, from: u32, request: Request) {
         match request {
             Request::Bind { tag, local, reuse_port, .. } => {
                 let reply = self.bind(from, tag, local, reuse_port);
@@ -118,7 +118,7 @@ impl Host {
         }
     }
 
-    pub fn unbind(&mut self, from: u32, binding: u32) {
+    pub(super) fn unbind(&mut self, from: u32, binding: u32) {
         if let Some(found) = self.bindings.get_mut(&binding) {
             found.holders.remove(&from);
             if found.holders.is_empty() && found.held == 0 {

@@ -10,20 +10,20 @@ use std::sync::OnceLock;
 use std::time::{Duration, Instant};
 
 /// How long a program may take for a script, on a crowded machine as well.
-pub const PATIENCE: Duration = Duration::from_secs(300);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(300);
 
 /// A folder with the stand-in's socket, removed at the end.
-pub struct Place {
+pub(crate) struct Place {
     pub folder: PathBuf,
     pub host: LoopHost,
 }
 
 impl Place {
-    pub fn new(name: &str) -> Place {
+    pub(crate) fn new(name: &str) -> Place {
         Place::with(name, LoopHost::start)
     }
 
-    pub fn with(name: &str, start: fn(&Path) -> LoopHost) -> Place {
+    pub(crate) fn with(name: &str, start: fn(&Path) -> LoopHost) -> Place {
         let folder = std::env::temp_dir().join(format!("libtoe-{name}-{}", std::process::id()));
         std::fs::create_dir_all(&folder).unwrap();
         let host = start(&folder.join("socket"));
@@ -35,14 +35,14 @@ impl Place {
     }
 
     /// A program that is to run on the stand-in.
-    pub fn command(&self, program: impl AsRef<Path>) -> Command {
+    pub(crate) fn command(&self, program: impl AsRef<Path>) -> Command {
         let mut command = Command::new(program.as_ref());
         command.env("LD_PRELOAD", library()).env("TOE_SOCKET", self.host.path()).current_dir(&self.folder);
         command
     }
 
     /// Stops the stand-in once everything that programs had is given back.
-    pub fn finish(mut self) {
+    pub(crate) fn finish(mut self) {
         // What a killed process held is given back when the stand-in sees its end.
         let end = Instant::now() + PATIENCE;
         while self.host.shown().leftovers != Leftovers::default() && Instant::now() < end {
@@ -59,7 +59,7 @@ impl Drop for Place {
 }
 
 /// A program in the background, ended with the test.
-pub struct Running(pub Child);
+pub(crate) struct Running(pub Child);
 
 impl Drop for Running {
     fn drop(&mut self) {
@@ -70,7 +70,7 @@ impl Drop for Running {
 
 /// Builds something of this package in the way that this test was built; returns the folder. Cargo builds neither a
 /// `cdylib` for integration tests nor, when one test is asked for, examples.
-pub fn build(what: &[&str]) -> PathBuf {
+pub(crate) fn build(what: &[&str]) -> PathBuf {
     let own = std::env::current_exe().unwrap();
     let folder = own.parent().unwrap().parent().unwrap();
     let mut cargo = Command::new(env!("CARGO"));
@@ -84,12 +84,12 @@ pub fn build(what: &[&str]) -> PathBuf {
 }
 
 /// libtoe.so, of the same build as this test.
-pub fn library() -> PathBuf {
+pub(crate) fn library() -> PathBuf {
     static BUILT: OnceLock<PathBuf> = OnceLock::new();
     BUILT.get_or_init(|| build(&["--lib"]).join("libtoe.so")).clone()
 }
 
-pub fn is_installed(program: &str) -> bool {
+pub(crate) fn is_installed(program: &str) -> bool {
     let found = std::env::var_os("PATH")
         .is_some_and(|path| std::env::split_paths(&path).any(|folder| folder.join(program).exists()));
     if !found {
@@ -99,7 +99,7 @@ pub fn is_installed(program: &str) -> bool {
 }
 
 /// Runs a command to its end, which it must reach in time.
-pub fn run(command: &mut Command) -> Output {
+pub(crate) fn run(command: &mut Command) -> Output {
     let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().unwrap();
     let end = Instant::now() + PATIENCE;
     while child.try_wait().unwrap().is_none() {
@@ -113,7 +113,7 @@ pub fn run(command: &mut Command) -> Output {
 }
 
 /// Runs a command that must succeed; returns what it printed.
-pub fn text(command: &mut Command) -> String {
+pub(crate) fn text(command: &mut Command) -> String {
     let output = run(command);
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{command:?}: {:?} {errors}", output.status);
@@ -121,7 +121,7 @@ pub fn text(command: &mut Command) -> String {
 }
 
 /// Starts a server; waits until a connection from a program on the stand-in succeeds.
-pub fn serve(place: &Place, command: &mut Command, port: u16) -> Running {
+pub(crate) fn serve(place: &Place, command: &mut Command, port: u16) -> Running {
     let child = Running(command.stdout(Stdio::null()).stderr(Stdio::null()).spawn().unwrap());
     let script = format!("import socket; socket.create_connection(('{ADDRESS}', {port})).close()");
     let end = Instant::now() + PATIENCE;
@@ -134,12 +134,12 @@ pub fn serve(place: &Place, command: &mut Command, port: u16) -> Running {
     panic!("{command:?} does not listen");
 }
 
-pub fn compile(place: &Place, name: &str) -> PathBuf {
+pub(crate) fn compile(place: &Place, name: &str) -> PathBuf {
     compile_with(place, "cc", name, name, &["-pthread"])
 }
 
 /// A program of tests/ by a compiler, with its options.
-pub fn compile_with(place: &Place, compiler: &str, name: &str, binary: &str, options: &[&str]) -> PathBuf {
+pub(crate) fn compile_with(place: &Place, compiler: &str, name: &str, binary: &str, options: &[&str]) -> PathBuf {
     let here = Path::new(env!("CARGO_MANIFEST_DIR"));
     let (source, include) = (here.join("tests").join(format!("{name}.c")), here.join("../../include"));
     let binary = place.folder.join(binary);

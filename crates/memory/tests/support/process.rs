@@ -14,13 +14,13 @@ use std::time::{Duration, Instant};
 const PATIENCE: Duration = Duration::from_secs(60);
 
 /// The running program.
-pub struct Process {
+pub(crate) struct Process {
     pub child: Child,
     socket: OwnedFd,
 }
 
 /// A region as the program describes it, with the descriptor of its memory and those of the files behind the region.
-pub struct Described {
+pub(crate) struct Described {
     pub description: Description,
     pub space: OwnedFd,
     pub files: Vec<OwnedFd>,
@@ -29,7 +29,7 @@ pub struct Described {
 impl Process {
     /// Starts the example of this name, which meets the test at `path`. With `quiet`, without threads that write beside
     /// the regions; as `user`, where one is given.
-    pub fn start(example: &str, path: &Path, quiet: bool, user: Option<u32>) -> Process {
+    pub(crate) fn start(example: &str, path: &Path, quiet: bool, user: Option<u32>) -> Process {
         let listener = handover::listen(path).unwrap();
         let mut command = Command::new(built(example));
         command.arg(path).args(quiet.then_some("quiet"));
@@ -51,17 +51,17 @@ impl Process {
         Process { child, socket }
     }
 
-    pub fn ask(&self, command: &str) -> Vec<u8> {
+    pub(crate) fn ask(&self, command: &str) -> Vec<u8> {
         handover::send(self.socket.as_fd(), command.as_bytes(), &[]).unwrap();
         handover::recv_bytes(self.socket.as_fd()).unwrap()
     }
 
-    pub fn areas(&self) -> Vec<String> {
+    pub(crate) fn areas(&self) -> Vec<String> {
         String::from_utf8(self.ask("areas")).unwrap().split(' ').map(String::from).collect()
     }
 
     /// What the program says of a region that it is asked to register; otherwise the error number.
-    pub fn describe(&self, command: &str) -> Result<Described, i32> {
+    pub(crate) fn describe(&self, command: &str) -> Result<Described, i32> {
         handover::send(self.socket.as_fd(), command.as_bytes(), &[]).unwrap();
         let (message, mut files) = handover::recv(self.socket.as_fd()).unwrap();
         if let Some(errno) = message.strip_prefix(b"refused ") {
@@ -72,7 +72,7 @@ impl Process {
     }
 
     /// Writes of the program's own threads that were lost, after they have gone round some more.
-    pub fn lost(&self) -> u64 {
+    pub(crate) fn lost(&self) -> u64 {
         let figures = || -> Vec<u64> {
             let text = String::from_utf8(self.ask("lost")).unwrap();
             text.split(' ').map(|number| number.parse().unwrap()).collect()

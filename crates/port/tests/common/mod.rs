@@ -9,17 +9,17 @@ use wire::checksum::Sum;
 use wire::tcp::Flags;
 use wire::{EtherType, Mac, Seq, arp, ethernet, icmpv4, ipv4, tcp};
 
-pub const A: Mac = Mac([2, 0, 0, 0, 0, 0xa]);
-pub const B: Mac = Mac([2, 0, 0, 0, 0, 0xb]);
-pub const C: Mac = Mac([2, 0, 0, 0, 0, 0xc]);
-pub const IP_A: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
-pub const IP_B: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
+pub(crate) const A: Mac = Mac([2, 0, 0, 0, 0, 0xa]);
+pub(crate) const B: Mac = Mac([2, 0, 0, 0, 0, 0xb]);
+pub(crate) const C: Mac = Mac([2, 0, 0, 0, 0, 0xc]);
+pub(crate) const IP_A: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
+pub(crate) const IP_B: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 
 /// How long the kernel may take for what it must do: on a crowded machine its threads get no core for seconds.
-pub const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
 
 /// Looks every now and then until there is something.
-pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
+pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
     let begin = Instant::now();
     loop {
         if let Some(found) = look() {
@@ -31,23 +31,23 @@ pub fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
 }
 
 /// What a caller of ports carries along.
-pub struct Hands {
+pub(crate) struct Hands {
     pub pool: FramePool,
     pub drops: PortDrops,
 }
 
 impl Hands {
-    pub fn new() -> Hands {
+    pub(crate) fn new() -> Hands {
         Hands { pool: FramePool::new(1024), drops: PortDrops::default() }
     }
 }
 
 /// A namespace of the test's own, or a printed line that the test is skipped.
-pub fn netns_or_skip(test: &str) -> Option<Netns> {
+pub(crate) fn netns_or_skip(test: &str) -> Option<Netns> {
     Netns::create().map_err(|sentence| println!("SKIPPED {test}: {sentence}")).ok()
 }
 
-pub fn frame_of(pool: &mut FramePool, bytes: &[u8]) -> Box<Frame> {
+pub(crate) fn frame_of(pool: &mut FramePool, bytes: &[u8]) -> Box<Frame> {
     let mut frame = if bytes.len() > 256 { pool.large() } else { pool.small() };
     frame.bytes_vec().extend_from_slice(bytes);
     frame
@@ -63,7 +63,7 @@ fn ip(protocol: u8, src: Ipv4Addr, dst: Ipv4Addr, payload_len: usize, ecn: ipv4:
     ipv4::Header { ecn, id: 1, ..ipv4::Header::new(protocol, (src, dst), payload_len as u16) }
 }
 
-pub fn arp_request(src: Mac, sender: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
+pub(crate) fn arp_request(src: Mac, sender: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
     let mut bytes = eth(Mac::BROADCAST, src, EtherType::Arp, arp::LEN);
     let packet = arp::Packet {
         operation: arp::Operation::Request,
@@ -76,7 +76,7 @@ pub fn arp_request(src: Mac, sender: Ipv4Addr, target: Ipv4Addr) -> Vec<u8> {
     bytes
 }
 
-pub fn arp_reply(src: Mac, sender: Ipv4Addr, to: Mac, target: Ipv4Addr) -> Vec<u8> {
+pub(crate) fn arp_reply(src: Mac, sender: Ipv4Addr, to: Mac, target: Ipv4Addr) -> Vec<u8> {
     let mut bytes = eth(to, src, EtherType::Arp, arp::LEN);
     let packet = arp::Packet {
         operation: arp::Operation::Reply,
@@ -89,7 +89,7 @@ pub fn arp_reply(src: Mac, sender: Ipv4Addr, to: Mac, target: Ipv4Addr) -> Vec<u
     bytes
 }
 
-pub fn echo_request(dst: Mac, src: Mac, from: Ipv4Addr, to: Ipv4Addr, seq: u16, data: &[u8]) -> Vec<u8> {
+pub(crate) fn echo_request(dst: Mac, src: Mac, from: Ipv4Addr, to: Ipv4Addr, seq: u16, data: &[u8]) -> Vec<u8> {
     let icmp_len = icmpv4::HEADER_LEN + data.len();
     let mut bytes = eth(dst, src, EtherType::Ipv4, ipv4::HEADER_LEN + icmp_len);
     ip(ipv4::ICMP, from, to, icmp_len, ipv4::Ecn::NotEct).emit(&mut bytes[ethernet::HEADER_LEN..]);
@@ -100,7 +100,7 @@ pub fn echo_request(dst: Mac, src: Mac, from: Ipv4Addr, to: Ipv4Addr, seq: u16, 
 }
 
 /// A TCP segment and its headers' length; the checksum is partial.
-pub fn tcp_segment(dst: Mac, src: Mac, seq: u32, flags: Flags, ecn: ipv4::Ecn, data: &[u8]) -> (Vec<u8>, usize) {
+pub(crate) fn tcp_segment(dst: Mac, src: Mac, seq: u32, flags: Flags, ecn: ipv4::Ecn, data: &[u8]) -> (Vec<u8>, usize) {
     let header = tcp::Header {
         src_port: 1000,
         dst_port: 2000,
@@ -121,10 +121,10 @@ pub fn tcp_segment(dst: Mac, src: Mac, seq: u32, flags: Flags, ecn: ipv4::Ecn, d
     (bytes, at + header.len())
 }
 
-pub const TCP_PARTIAL: Checksum = Checksum::Partial { start: 34, field: 50 };
+pub(crate) const TCP_PARTIAL: Checksum = Checksum::Partial { start: 34, field: 50 };
 
 /// A TCP frame to be completed by the port.
-pub fn tcp_frame(pool: &mut FramePool, dst: Mac, src: Mac, seq: u32, data: &[u8]) -> Box<Frame> {
+pub(crate) fn tcp_frame(pool: &mut FramePool, dst: Mac, src: Mac, seq: u32, data: &[u8]) -> Box<Frame> {
     let (bytes, _) = tcp_segment(dst, src, seq, Flags::ACK, ipv4::Ecn::Ect0, data);
     let mut frame = frame_of(pool, &bytes);
     frame.checksum = TCP_PARTIAL;
@@ -132,7 +132,7 @@ pub fn tcp_frame(pool: &mut FramePool, dst: Mac, src: Mac, seq: u32, data: &[u8]
 }
 
 /// The TCP header and payload of a flat frame whose checksums are complete and right, or why not.
-pub fn check_tcp(bytes: &[u8]) -> Result<(ipv4::Header, tcp::Header, Vec<u8>), wire::Malformed> {
+pub(crate) fn check_tcp(bytes: &[u8]) -> Result<(ipv4::Header, tcp::Header, Vec<u8>), wire::Malformed> {
     let packet = &bytes[ethernet::HEADER_LEN..];
     let (ip, ip_len) = ipv4::Header::parse(packet, packet.len())?;
     let segment = &packet[ip_len..ip_len + ip.payload_len as usize];
@@ -145,12 +145,12 @@ pub fn check_tcp(bytes: &[u8]) -> Result<(ipv4::Header, tcp::Header, Vec<u8>), w
     Ok((ip, tcp, segment[tcp_len..].to_vec()))
 }
 
-pub fn pattern(len: usize) -> Vec<u8> {
+pub(crate) fn pattern(len: usize) -> Vec<u8> {
     (0..len).map(|i| (i * 31 + i / 256) as u8).collect()
 }
 
 /// A super-segment whose payload stands in a ring, by reference.
-pub fn super_segment(pool: &mut FramePool, data: &[u8]) -> Box<Frame> {
+pub(crate) fn super_segment(pool: &mut FramePool, data: &[u8]) -> Box<Frame> {
     let region = Arc::new(Region::create("frame-test", 32 * PAGE).unwrap());
     let mirror = Arc::new(Mirror::map(&region, 0, 32 * PAGE).unwrap());
     mirror.write(9, data);

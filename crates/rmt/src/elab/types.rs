@@ -23,14 +23,14 @@ pub(super) struct Composite {
 }
 
 impl Type {
-    pub fn scalar(&self) -> Option<Ty> {
+    pub(super) fn scalar(&self) -> Option<Ty> {
         match self {
             Type::Scalar(ty) => Some(*ty),
             _ => None,
         }
     }
 
-    pub fn composite_name(&self) -> Option<&str> {
+    pub(super) fn composite_name(&self) -> Option<&str> {
         match self {
             Type::Header(c) | Type::Struct(c) => Some(&c.name),
             _ => None,

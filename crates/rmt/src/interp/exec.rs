@@ -17,7 +17,7 @@ pub(super) struct Scope<'s> {
 }
 
 impl Scope<'_> {
-    pub fn eval(&self, e: &Expr) -> u128 {
+    pub(super) fn eval(&self, e: &Expr) -> u128 {
         let ty = e.ty;
         match &e.kind {
             ExprKind::Const(v) => *v,
@@ -72,14 +72,14 @@ impl Run<'_> {
         Scope { program: self.program, phv: &self.phv, args, mem: &[], ahead: &[] }.eval(e)
     }
 
-    pub fn assign(&mut self, dst: &Dst, value: u128) {
+    pub(super) fn assign(&mut self, dst: &Dst, value: u128) {
         let Place::Field(id) = dst.place else { return };
         self.port_set |= Some(id) == self.port;
         let slot = &mut self.phv[id.0 as usize];
         *slot = insert(*slot, dst, value);
     }
 
-    pub fn block(&mut self, block: &[Stmt], args: &[u128]) -> Flow {
+    pub(super) fn block(&mut self, block: &[Stmt], args: &[u128]) -> Flow {
         for stmt in block {
             self.stmt(stmt, args)?;
         }

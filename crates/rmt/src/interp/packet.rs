@@ -24,7 +24,7 @@ pub(super) struct BitWriter {
 }
 
 impl BitWriter {
-    pub fn put(&mut self, value: u128, width: u32) {
+    pub(super) fn put(&mut self, value: u128, width: u32) {
         for i in (0..width).rev() {
             if self.used % 8 == 0 {
                 self.out.push(0);
@@ -35,7 +35,7 @@ impl BitWriter {
         }
     }
 
-    pub fn bytes(self) -> Vec<u8> {
+    pub(super) fn bytes(self) -> Vec<u8> {
         self.out
     }
 }
@@ -66,7 +66,7 @@ pub(super) struct Outcome {
 
 impl Outcome {
     /// A field of the architecture.
-    pub fn intrinsic(&self, program: &Program, name: &str) -> Option<u128> {
+    pub(super) fn intrinsic(&self, program: &Program, name: &str) -> Option<u128> {
         let id = program.half(self.gress).intrinsic.get(name)?;
         Some(self.phv[id.0 as usize])
     }

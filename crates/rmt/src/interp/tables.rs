@@ -15,7 +15,7 @@ pub(super) struct TableState {
 }
 
 impl TableState {
-    pub fn new(table: &Table) -> TableState {
+    pub(super) fn new(table: &Table) -> TableState {
         let all_exact = table.keys.iter().all(|k| k.kind == MatchKind::Exact);
         let mut state =
             TableState { exact: all_exact.then(HashMap::new), scanned: Scan::new(), default: table.default.clone() };
@@ -31,14 +31,14 @@ impl TableState {
     }
 
     /// The entry's action, or nothing on a miss.
-    pub fn find(&self, keys: &[u128]) -> Option<&ActionCall> {
+    pub(super) fn find(&self, keys: &[u128]) -> Option<&ActionCall> {
         match &self.exact {
             Some(map) => map.get(keys),
             None => self.scanned.find(keys),
         }
     }
 
-    pub fn default(&self) -> &ActionCall {
+    pub(super) fn default(&self) -> &ActionCall {
         &self.default
     }
 

@@ -18,7 +18,7 @@ pub(crate) struct Uses {
 }
 
 impl Uses {
-    pub fn of(program: &Program, stmt: &Stmt) -> Uses {
+    pub(crate) fn of(program: &Program, stmt: &Stmt) -> Uses {
         let mut uses = Uses::default();
         match &stmt.kind {
             StmtKind::Assign(dst, e) => {
@@ -50,7 +50,7 @@ impl Uses {
         uses
     }
 
-    pub fn merge(&mut self, other: Uses) {
+    pub(crate) fn merge(&mut self, other: Uses) {
         self.reads.extend(other.reads);
         self.writes.extend(other.writes);
         self.registers.extend(other.registers);

@@ -38,7 +38,7 @@ impl Drop for Code {
 }
 
 impl Code {
-    pub fn make(program: &Program) -> Result<Code, Refusal> {
+    pub(super) fn make(program: &Program) -> Result<Code, Refusal> {
         let mut module = module()?;
         let mut half = |shape| function(&mut module, program, shape);
         let ids = [half(Shape::Half(Gress::Ingress))?, half(Shape::Half(Gress::Egress))?];
@@ -54,13 +54,13 @@ impl Code {
 
     /// Runs a pass. All pointers in `context` must be good for what the program does with them.
     #[inline]
-    pub fn run(&self, gress: Gress, context: &mut Context) -> bool {
+    pub(super) fn run(&self, gress: Gress, context: &mut Context) -> bool {
         self.passes[(gress == Gress::Egress) as usize](context) != 0
     }
 
     /// Runs both halves, as far as there is joined code for the packet: ingress alone, or both ([`context::CROSSED`]).
     #[inline(always)]
-    pub fn run_joined(&self, context: &mut Context) -> u64 {
+    pub(super) fn run_joined(&self, context: &mut Context) -> u64 {
         match self.joined {
             Some(pass) => pass(context),
             None => self.run(Gress::Ingress, context) as u64,

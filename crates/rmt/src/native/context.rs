@@ -68,7 +68,7 @@ unsafe impl Send for Context {}
 unsafe impl Send for View {}
 
 impl Context {
-    pub fn new(random: u64) -> Box<Context> {
+    pub(super) fn new(random: u64) -> Box<Context> {
         Box::new(Context {
             packet: std::ptr::null(),
             len: 0,
@@ -111,7 +111,7 @@ pub(super) enum In {
 }
 
 impl In {
-    pub fn offset(self) -> i32 {
+    pub(super) fn offset(self) -> i32 {
         let at = match self {
             In::Packet => offset_of!(Context, packet),
             In::Len => offset_of!(Context, len),

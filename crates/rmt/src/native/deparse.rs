@@ -10,7 +10,7 @@ use cranelift_codegen::ir::{InstBuilder, Value};
 use cranelift_frontend::Variable;
 
 impl Lower<'_, '_> {
-    pub fn deparser(&mut self) -> Result<(), Refusal> {
+    pub(super) fn deparser(&mut self) -> Result<(), Refusal> {
         let position = self.variable_of(I64);
         let half = self.half;
         self.deparse(&half.deparser, position)?;
@@ -31,7 +31,7 @@ impl Lower<'_, '_> {
         Ok(())
     }
 
-    pub fn deparse(&mut self, list: &[Deparse], position: Variable) -> Result<(), Refusal> {
+    pub(super) fn deparse(&mut self, list: &[Deparse], position: Variable) -> Result<(), Refusal> {
         for item in list {
             match item {
                 Deparse::Emit(h) => self.emit(*h, position)?,
@@ -84,7 +84,7 @@ impl Lower<'_, '_> {
     }
 
     /// A header, behind those that were written before.
-    pub fn write_header(&mut self, h: usize, position: Variable) {
+    pub(super) fn write_header(&mut self, h: usize, position: Variable) {
         let header = &self.program.headers[h];
         let (head, at) = (self.input(In::Head), self.b.use_var(position));
         let address = self.b.ins().iadd(head, at);

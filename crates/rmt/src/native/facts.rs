@@ -11,17 +11,17 @@ pub(super) struct Bits {
 }
 
 impl Bits {
-    pub fn constant(value: u128, width: u32) -> Bits {
+    pub(super) fn constant(value: u128, width: u32) -> Bits {
         Bits { mask: mask(width), value: value & mask(width) }
     }
 
     /// The value, where all bits are known.
-    pub fn whole(self, width: u32) -> Option<u128> {
+    pub(super) fn whole(self, width: u32) -> Option<u128> {
         (self.mask == mask(width)).then_some(self.value)
     }
 
     /// The match needs a look at bits that are not known.
-    pub fn leaves_open(self, m: Match) -> bool {
+    pub(super) fn leaves_open(self, m: Match) -> bool {
         match m {
             Match::Mask(_, bits) => bits & !self.mask != 0,
             Match::Range(..) => true,
@@ -29,7 +29,7 @@ impl Bits {
     }
 
     /// The match is possible.
-    pub fn allow(self, m: Match) -> bool {
+    pub(super) fn allow(self, m: Match) -> bool {
         match m {
             Match::Mask(value, bits) => (value ^ self.value) & bits & self.mask == 0,
             Match::Range(..) => true,
@@ -37,7 +37,7 @@ impl Bits {
     }
 
     /// What is known once the match holds.
-    pub fn and(self, m: Match) -> Bits {
+    pub(super) fn and(self, m: Match) -> Bits {
         match m {
             Match::Mask(value, bits) => Bits { mask: self.mask | bits, value: self.value | (value & bits) },
             Match::Range(..) => self,
@@ -45,7 +45,7 @@ impl Bits {
     }
 
     /// What is known once it does not: something only where one bit decided.
-    pub fn without(self, m: Match) -> Bits {
+    pub(super) fn without(self, m: Match) -> Bits {
         match m {
             Match::Mask(value, bits) if (bits & !self.mask).count_ones() == 1 => {
                 let bit = bits & !self.mask;
@@ -56,7 +56,7 @@ impl Bits {
     }
 
     /// Both ask for the same of the bits that are not known.
-    pub fn same(self, a: Match, b: Match) -> bool {
+    pub(super) fn same(self, a: Match, b: Match) -> bool {
         match (a, b) {
             (Match::Mask(v, m), Match::Mask(w, n)) => m & !self.mask == n & !self.mask && (v ^ w) & m & !self.mask == 0,
             (Match::Range(a, b), Match::Range(c, d)) => (a, b) == (c, d),
@@ -65,7 +65,7 @@ impl Bits {
     }
 
     /// Once it is known whether `wanted` holds, `m` is decided, or at least nearer to it.
-    pub fn decides(self, wanted: Match, m: Match) -> bool {
+    pub(super) fn decides(self, wanted: Match, m: Match) -> bool {
         match (wanted, m) {
             (Match::Mask(_, n), Match::Mask(_, m)) => m & !self.mask != 0 && n & !m & !self.mask == 0,
             _ => self.same(wanted, m),
@@ -90,37 +90,37 @@ pub(super) struct Facts {
 
 impl Facts {
     /// Nothing.
-    pub fn none(fields: usize) -> Facts {
+    pub(super) fn none(fields: usize) -> Facts {
         Facts { bits: vec![Bits::default(); fields], ran: Vec::new() }
     }
 
-    pub fn of(&self, id: FieldId) -> Bits {
+    pub(super) fn of(&self, id: FieldId) -> Bits {
         self.bits[id.0 as usize]
     }
 
-    pub fn set(&mut self, id: FieldId, bits: Bits) {
+    pub(super) fn set(&mut self, id: FieldId, bits: Bits) {
         self.bits[id.0 as usize] = bits;
     }
 
     /// What holds after either of two ways.
-    pub fn meet(&self, other: &Facts) -> Facts {
+    pub(super) fn meet(&self, other: &Facts) -> Facts {
         let bits = self.bits.iter().zip(&other.bits).map(|(a, b)| a.or(*b)).collect();
         let ran = self.ran.iter().filter(|action| other.ran.contains(action)).copied().collect();
         Facts { bits, ran }
     }
 
     /// This action of a table in memory ran.
-    pub fn ran(&mut self, table: usize, action: usize) {
+    pub(super) fn ran(&mut self, table: usize, action: usize) {
         self.ran.push((table, action));
     }
 
     /// From here on it does not matter which actions ran.
-    pub fn forget_actions(&mut self) {
+    pub(super) fn forget_actions(&mut self) {
         self.ran.clear();
     }
 
     /// Only of these fields, and only where the whole value of one is known.
-    pub fn restricted(&self, keep: impl Fn(FieldId) -> bool, width: impl Fn(FieldId) -> u32) -> Facts {
+    pub(super) fn restricted(&self, keep: impl Fn(FieldId) -> bool, width: impl Fn(FieldId) -> u32) -> Facts {
         let kept = |(at, bits): (usize, &Bits)| {
             let id = FieldId(at as u32);
             if keep(id) && bits.whole(width(id)).is_some() { *bits } else { Bits::default() }
@@ -129,13 +129,13 @@ impl Facts {
     }
 
     /// Only of these fields, and nothing of tables.
-    pub fn restricted_to(&self, keep: impl Fn(FieldId) -> bool) -> Facts {
+    pub(super) fn restricted_to(&self, keep: impl Fn(FieldId) -> bool) -> Facts {
         let kept = |(at, bits): (usize, &Bits)| if keep(FieldId(at as u32)) { *bits } else { Bits::default() };
         Facts { bits: self.bits.iter().enumerate().map(kept).collect(), ran: Vec::new() }
     }
 
     /// A condition holds, or does not.
-    pub fn assume(&mut self, cond: &Expr, holds: bool) {
+    pub(super) fn assume(&mut self, cond: &Expr, holds: bool) {
         match &cond.kind {
             ExprKind::Field(id) if cond.ty.width() == 1 => self.set(*id, Bits::constant(holds as u128, 1)),
             ExprKind::Unary(UnOp::Not, a) if a.ty.width() == 1 => self.assume(a, !holds),
@@ -158,12 +158,12 @@ impl Facts {
     }
 
     /// The value of a field, where it is known.
-    pub fn fold_field(&self, program: &Program, id: FieldId) -> Option<u128> {
+    pub(super) fn fold_field(&self, program: &Program, id: FieldId) -> Option<u128> {
         self.of(id).whole(program.field(id).ty.width())
     }
 
     /// The value of an expression, where these facts and an action's constant data tell it.
-    pub fn fold(&self, e: &Expr, args: &[Option<u128>]) -> Option<u128> {
+    pub(super) fn fold(&self, e: &Expr, args: &[Option<u128>]) -> Option<u128> {
         let ty = e.ty;
         Some(match &e.kind {
             ExprKind::Const(v) => *v,

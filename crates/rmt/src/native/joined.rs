@@ -39,7 +39,7 @@ pub(super) struct Joint {
 
 impl<'p> Lower<'_, 'p> {
     /// From the begin of a function of both halves.
-    pub fn join(&mut self) {
+    pub(super) fn join(&mut self) {
         self.joint = Some(Joint::default());
         let program = self.program;
         let made: Vec<usize> = emitted(&program.ingress.deparser).unwrap_or_default();
@@ -76,18 +76,18 @@ impl<'p> Lower<'_, 'p> {
     }
 
     /// Bits of the headers between the halves, while this is egress in a function of both.
-    pub fn between(&self) -> Option<u32> {
+    pub(super) fn between(&self) -> Option<u32> {
         let joint = self.joint.as_ref().filter(|_| self.gress == Gress::Egress)?;
         Some(joint.headers.iter().map(|h| self.program.headers[*h].bits).sum())
     }
 
     /// The packet goes no further than egress, whose headers need not be written.
-    pub fn drops(&self) -> bool {
+    pub(super) fn drops(&self) -> bool {
         self.joint.as_ref().is_some_and(|joint| joint.drops)
     }
 
     /// A field of egress is that of ingress which lies there between the halves.
-    pub fn hand_over(&mut self, id: FieldId, bit: u32) -> Result<(), Refusal> {
+    pub(super) fn hand_over(&mut self, id: FieldId, bit: u32) -> Result<(), Refusal> {
         let program = self.program;
         let headers = self.joint.iter().flat_map(|joint| &joint.headers);
         let mut before = 0;
@@ -115,14 +115,14 @@ impl<'p> Lower<'_, 'p> {
     }
 
     /// No packet came here whose index is beyond the end.
-    pub fn is_inside(&self, index: &Expr) -> bool {
+    pub(super) fn is_inside(&self, index: &Expr) -> bool {
         let ExprKind::Field(id) = index.kind else { return false };
         let joint = self.joint.as_ref().filter(|_| self.gress == Gress::Egress);
         joint.is_some_and(|joint| joint.inside.contains(&id))
     }
 
     /// What the architecture tells of a packet. Between the halves it is ingress that said so.
-    pub fn given(&mut self, what: In) -> Value {
+    pub(super) fn given(&mut self, what: In) -> Value {
         let Some(bits) = self.between() else { return self.input(what) };
         match what {
             In::Port => self.said(PORT),
@@ -148,7 +148,7 @@ impl<'p> Lower<'_, 'p> {
     }
 
     /// Behind all statements.
-    pub fn end(&mut self) -> Result<(), Refusal> {
+    pub(super) fn end(&mut self) -> Result<(), Refusal> {
         match (self.joint.is_some(), self.gress) {
             (false, _) => {}
             (true, Gress::Ingress) => self.leave_ingress()?,
@@ -202,7 +202,7 @@ impl<'p> Lower<'_, 'p> {
     }
 
     /// Egress, from all places where ingress goes there.
-    pub fn cross(&mut self) -> Result<(), Refusal> {
+    pub(super) fn cross(&mut self) -> Result<(), Refusal> {
         let crossings = self.joint.as_mut().map(|joint| std::mem::take(&mut joint.crossings)).unwrap_or_default();
         if crossings.is_empty() {
             return Err(Refusal::new("nothing that goes straight on"));

@@ -39,7 +39,7 @@ fn join(into: &mut Fields, other: &Fields) {
 
 impl Ahead<'_> {
     /// Where the deparser begins.
-    pub fn end(&self) -> Fields {
+    pub(super) fn end(&self) -> Fields {
         let mut live = vec![false; self.program.fields.len()];
         let gress = self.half_gress();
         let (results, mirrors) = (super::context::results(gress), super::context::mirror_results(gress));
@@ -95,7 +95,7 @@ impl Ahead<'_> {
     }
 
     /// What is live before these statements, if `live` is so behind them and `end` where the deparser begins.
-    pub fn block(&self, block: &[Stmt], live: &mut Fields, end: &Fields) {
+    pub(super) fn block(&self, block: &[Stmt], live: &mut Fields, end: &Fields) {
         for stmt in block.iter().rev() {
             self.stmt(stmt, live, end);
         }
@@ -184,7 +184,7 @@ impl Ahead<'_> {
     }
 
     /// Nothing that a table may do matters to anybody.
-    pub fn is_idle(&self, apply: &Apply, live: &Fields) -> bool {
+    pub(super) fn is_idle(&self, apply: &Apply, live: &Fields) -> bool {
         let table = &self.program.tables[apply.table];
         let known: Vec<Bits> = table.keys.iter().map(|key| self.known(&key.expr)).collect();
         self.idles(apply, possible(table, &known).actions(table), live)
@@ -207,7 +207,7 @@ impl Ahead<'_> {
     }
 
     /// What is known of a key.
-    pub fn known(&self, e: &Expr) -> Bits {
+    pub(super) fn known(&self, e: &Expr) -> Bits {
         let width = e.ty.width();
         match (&e.kind, self.facts.fold(e, &[])) {
             (_, Some(value)) => Bits { mask: mask(width), value },

@@ -39,7 +39,7 @@ pub(super) enum Shape {
 }
 
 impl Shape {
-    pub fn name(self) -> &'static str {
+    pub(super) fn name(self) -> &'static str {
         match self {
             Shape::Half(gress) => gress.name(),
             Shape::Joined => "joined",
@@ -96,7 +96,7 @@ pub(super) struct Lower<'f, 'p> {
 
 impl<'f, 'p> Lower<'f, 'p> {
     /// The whole function.
-    pub fn function(
+    pub(super) fn function(
         b: FunctionBuilder<'f>,
         program: &'p Program,
         shape: Shape,
@@ -120,7 +120,7 @@ impl<'f, 'p> Lower<'f, 'p> {
         Ok(())
     }
 
-    pub fn all_ways(&mut self) -> Result<(), Refusal> {
+    pub(super) fn all_ways(&mut self) -> Result<(), Refusal> {
         while let Some((block, way, facts)) = self.ways.pop() {
             // Everything that leads here stands before it.
             self.enter(block);
@@ -131,7 +131,7 @@ impl<'f, 'p> Lower<'f, 'p> {
     }
 
     /// The function's result.
-    pub fn answer(&mut self, end: u64) {
+    pub(super) fn answer(&mut self, end: u64) {
         let end = self.constant(I64, end.into());
         self.b.ins().return_(&[end]);
     }
@@ -200,7 +200,7 @@ impl<'f, 'p> Lower<'f, 'p> {
     }
 
     /// What a half finds at its start: zeros, the time.
-    pub fn begin_half(&mut self) {
+    pub(super) fn begin_half(&mut self) {
         let (program, gress) = (self.program, self.gress);
         for (at, _) in program.fields.iter().enumerate().filter(|(_, field)| field.gress == gress) {
             self.settle_field(FieldId(at as u32), 0);
@@ -221,7 +221,7 @@ impl<'f, 'p> Lower<'f, 'p> {
         self.b.def_var(var, zero);
     }
 
-    pub fn variable_of(&mut self, ty: Type) -> Variable {
+    pub(super) fn variable_of(&mut self, ty: Type) -> Variable {
         let var = Variable::from_u32(self.next);
         self.next += 1;
         self.declare(var, ty);
@@ -229,7 +229,7 @@ impl<'f, 'p> Lower<'f, 'p> {
     }
 
     /// A field's value, in its container.
-    pub fn get_field(&mut self, id: FieldId) -> Value {
+    pub(super) fn get_field(&mut self, id: FieldId) -> Value {
         let width = self.program.field(id).ty.width();
         match self.facts.of(id).whole(width) {
             Some(value) => self.constant(container(width), value),
@@ -237,14 +237,14 @@ impl<'f, 'p> Lower<'f, 'p> {
         }
     }
 
-    pub fn set_field(&mut self, id: FieldId, value: Value) {
+    pub(super) fn set_field(&mut self, id: FieldId, value: Value) {
         let value = self.resize(value, container(self.program.field(id).ty.width()));
         self.b.def_var(Variable::from_u32(id.0), value);
         self.facts.set(id, Bits::default());
     }
 
     /// A field becomes a constant.
-    pub fn settle_field(&mut self, id: FieldId, value: u128) {
+    pub(super) fn settle_field(&mut self, id: FieldId, value: u128) {
         let width = self.program.field(id).ty.width();
         let constant = self.constant(container(width), value);
         self.set_field(id, constant);
@@ -252,26 +252,26 @@ impl<'f, 'p> Lower<'f, 'p> {
     }
 
     /// A value that the caller gave.
-    pub fn input(&mut self, what: In) -> Value {
+    pub(super) fn input(&mut self, what: In) -> Value {
         self.b.ins().load(I64, MemFlags::trusted().with_readonly().with_can_move(), self.context, what.offset())
     }
 
-    pub fn load(&mut self, ty: Type, base: Value, offset: i32) -> Value {
+    pub(super) fn load(&mut self, ty: Type, base: Value, offset: i32) -> Value {
         self.b.ins().load(ty, MemFlags::new().with_notrap(), base, offset)
     }
 
-    pub fn store(&mut self, value: Value, base: Value, offset: i32) {
+    pub(super) fn store(&mut self, value: Value, base: Value, offset: i32) {
         self.b.ins().store(MemFlags::new().with_notrap(), value, base, offset);
     }
 
     /// Memory of the function of its own.
-    pub fn scratch(&mut self, bytes: u32) -> Value {
+    pub(super) fn scratch(&mut self, bytes: u32) -> Value {
         let slot = self.b.create_sized_stack_slot(StackSlotData::new(StackSlotKind::ExplicitSlot, bytes.max(8), 3));
         self.b.ins().stack_addr(I64, slot, 0)
     }
 
     /// Code for both ways; the builder stands after both then.
-    pub fn branch(
+    pub(super) fn branch(
         &mut self,
         cond: Value,
         then: impl FnOnce(&mut Self) -> Result<(), Refusal>,
@@ -293,18 +293,18 @@ impl<'f, 'p> Lower<'f, 'p> {
     }
 
     /// Goes on in a block to which all jumps are made.
-    pub fn enter(&mut self, block: Block) {
+    pub(super) fn enter(&mut self, block: Block) {
         self.b.switch_to_block(block);
         self.b.seal_block(block);
     }
 
     /// An action's body.
-    pub fn block(&mut self, block: &[Stmt], scope: Scope<'_>) -> Result<(), Refusal> {
+    pub(super) fn block(&mut self, block: &[Stmt], scope: Scope<'_>) -> Result<(), Refusal> {
         block.iter().try_for_each(|stmt| self.stmt(stmt, scope))
     }
 
     /// A statement of the control; what follows it here, unless it ends in jumps.
-    pub fn control_stmt(&mut self, stmt: &'p Stmt, rest: Next<'p>) -> Result<Option<Next<'p>>, Refusal> {
+    pub(super) fn control_stmt(&mut self, stmt: &'p Stmt, rest: Next<'p>) -> Result<Option<Next<'p>>, Refusal> {
         match &stmt.kind {
             StmtKind::If(cond, then, els) => {
                 if let Some(value) = self.facts.fold(cond, &[]) {
@@ -376,7 +376,7 @@ impl<'f, 'p> Lower<'f, 'p> {
         Ok(())
     }
 
-    pub fn assign(&mut self, dst: &Dst, e: &Expr, scope: Scope<'_>) -> Result<(), Refusal> {
+    pub(super) fn assign(&mut self, dst: &Dst, e: &Expr, scope: Scope<'_>) -> Result<(), Refusal> {
         let known = self.fold(e, scope);
         let value = self.eval(e, scope)?;
         self.assign_field(dst, value, e.ty.width());

@@ -40,7 +40,7 @@ pub(super) fn actions_of(table: &Table) -> Vec<usize> {
 
 impl<'p> Lower<'_, 'p> {
     /// A table; what follows it here, unless it ends in jumps.
-    pub fn apply(&mut self, apply: &'p Apply, next: Next<'p>) -> Result<Option<Next<'p>>, Refusal> {
+    pub(super) fn apply(&mut self, apply: &'p Apply, next: Next<'p>) -> Result<Option<Next<'p>>, Refusal> {
         let program = self.program;
         let table = &program.tables[apply.table];
         let live = self.live(&Way::On(next.clone()));

@@ -32,7 +32,7 @@ impl<'p> Lower<'_, 'p> {
         headers.find(|h| h.type_name == name).map_or(0, |h| h.bits.next_multiple_of(8)) + port_metadata
     }
 
-    pub fn parser(&mut self) -> Result<(), Refusal> {
+    pub(super) fn parser(&mut self) -> Result<(), Refusal> {
         let start = self.b.create_block();
         self.b.ins().jump(start, &[]);
         let mut known: Vec<(Spot, Block)> = vec![((0, 0, Vec::new(), self.facts.clone()), start)];
@@ -357,7 +357,7 @@ impl<'p> Lower<'_, 'p> {
     }
 
     /// Bits ahead of the cursor; zero where the packet ends before.
-    pub fn lookahead(&mut self, at: u32, width: u32) -> Result<Value, Refusal> {
+    pub(super) fn lookahead(&mut self, at: u32, width: u32) -> Result<Value, Refusal> {
         if self.between().is_some() {
             return Err(Refusal::new("a look ahead between the halves"));
         }
@@ -385,7 +385,7 @@ impl<'p> Lower<'_, 'p> {
 
     /// The ones' complement sum of values that stand one after the other, as 16-bit words, in 32 bits. Constants are
     /// summed now.
-    pub fn sum_of(&mut self, values: &[Expr], scope: Scope<'_>) -> Result<Value, Refusal> {
+    pub(super) fn sum_of(&mut self, values: &[Expr], scope: Scope<'_>) -> Result<Value, Refusal> {
         let (mut at, mut constants) = (0, 0);
         let mut total = None;
         for e in values {
@@ -437,7 +437,7 @@ impl<'p> Lower<'_, 'p> {
     }
 
     /// Writes values one after the other, most significant bit first; the last byte is filled with zeros.
-    pub fn pack(&mut self, values: &[(Value, u32)], address: Value) {
+    pub(super) fn pack(&mut self, values: &[(Value, u32)], address: Value) {
         let mut pieces = Vec::new();
         for (value, width) in values {
             if *width > 64 {

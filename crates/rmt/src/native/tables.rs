@@ -17,7 +17,7 @@ pub(super) enum Form {
 }
 
 impl Form {
-    pub fn of(table: &Table) -> Form {
+    pub(super) fn of(table: &Table) -> Form {
         let exact = !table.keys.is_empty() && table.keys.iter().all(|k| k.kind == MatchKind::Exact);
         match &table.keys[..] {
             _ if !exact || !table.entries.is_empty() => Form::Scanned,
@@ -35,7 +35,7 @@ pub(super) fn record_words(program: &Program, table: &Table) -> usize {
 
 impl View {
     /// Of a table with exact keys; of another one there is nothing to see.
-    pub fn of(memory: &Memory) -> View {
+    pub(super) fn of(memory: &Memory) -> View {
         let (slots, limit, entries, width) = match &memory.exact {
             Some(exact) => {
                 let limit = exact.slots.len() - !exact.direct as usize;
@@ -60,7 +60,7 @@ pub(super) struct Memory {
 }
 
 impl Memory {
-    pub fn new(program: &Program, table: &Table) -> Memory {
+    pub(super) fn new(program: &Program, table: &Table) -> Memory {
         let keys: Vec<u32> = table.keys.iter().map(|k| k.expr.ty.width()).collect();
         let words = packed_words(&keys);
         let exact = match Form::of(table) {
@@ -72,7 +72,7 @@ impl Memory {
 
     /// The record of the entry that matches, or that of the default.
     #[inline]
-    pub fn find(&self, keys: &[u64]) -> &[u64] {
+    pub(super) fn find(&self, keys: &[u64]) -> &[u64] {
         match &self.exact {
             Some(exact) => exact.find(keys).unwrap_or(&self.default),
             None => self.scan(keys).unwrap_or(&self.default),
@@ -90,20 +90,27 @@ impl Memory {
 
     /// Words of all keys together.
     #[inline]
-    pub fn key_words(&self) -> usize {
+    pub(super) fn key_words(&self) -> usize {
         self.words
     }
 
-    pub fn default(&self) -> &[u64] {
+    pub(super) fn default(&self) -> &[u64] {
         &self.default
     }
 
-    pub fn set_default(&mut self, program: &Program, table: &Table, call: &ActionCall) {
+    pub(super) fn set_default(&mut self, program: &Program, table: &Table, call: &ActionCall) {
         self.default = record(program, table, call, false);
     }
 
     /// Adds an entry, or changes that of the same keys; false where there is no room.
-    pub fn add(&mut self, program: &Program, table: &Table, keys: Vec<Match>, priority: u32, call: ActionCall) -> bool {
+    pub(super) fn add(
+        &mut self,
+        program: &Program,
+        table: &Table,
+        keys: Vec<Match>,
+        priority: u32,
+        call: ActionCall,
+    ) -> bool {
         let record = record(program, table, &call, true);
         let most = table.size as usize;
         let Some(exact) = &mut self.exact else { return self.scanned.add(most, priority, keys, record) };
@@ -116,14 +123,14 @@ impl Memory {
     }
 
     /// Whether there was such an entry.
-    pub fn remove(&mut self, keys: &[Match]) -> bool {
+    pub(super) fn remove(&mut self, keys: &[Match]) -> bool {
         match &mut self.exact {
             Some(exact) => exact.remove(&words(keys, &self.keys)),
             None => self.scanned.remove(keys),
         }
     }
 
-    pub fn len(&self) -> usize {
+    pub(super) fn len(&self) -> usize {
         self.exact.as_ref().map_or(self.scanned.len(), |exact| exact.len)
     }
 }

@@ -14,7 +14,7 @@ pub(super) enum Operand {
 }
 
 impl Operand {
-    pub fn constant(value: u128, width: u32) -> Operand {
+    pub(super) fn constant(value: u128, width: u32) -> Operand {
         Operand::Constant(value & mask(width))
     }
 }
@@ -41,7 +41,7 @@ pub(super) fn container(width: u32) -> Type {
 
 impl Lower<'_, '_> {
     /// A constant.
-    pub fn constant(&mut self, ty: Type, value: u128) -> Value {
+    pub(super) fn constant(&mut self, ty: Type, value: u128) -> Value {
         if ty == I128 {
             let low = self.b.ins().iconst(I64, value as u64 as i64);
             let high = self.b.ins().iconst(I64, (value >> 64) as u64 as i64);
@@ -52,7 +52,7 @@ impl Lower<'_, '_> {
     }
 
     /// Only the low bits.
-    pub fn low_bits(&mut self, value: Value, width: u32) -> Value {
+    pub(super) fn low_bits(&mut self, value: Value, width: u32) -> Value {
         let ty = self.type_of(value);
         if width >= ty.bits() {
             return value;
@@ -61,12 +61,12 @@ impl Lower<'_, '_> {
         self.b.ins().band(value, ones)
     }
 
-    pub fn type_of(&self, value: Value) -> Type {
+    pub(super) fn type_of(&self, value: Value) -> Type {
         self.b.func.dfg.value_type(value)
     }
 
     /// Zero-extended or cut.
-    pub fn resize(&mut self, value: Value, to: Type) -> Value {
+    pub(super) fn resize(&mut self, value: Value, to: Type) -> Value {
         let from = self.type_of(value);
         match from.bits().cmp(&to.bits()) {
             std::cmp::Ordering::Equal => value,
@@ -96,13 +96,13 @@ impl Lower<'_, '_> {
     }
 
     /// Not zero, as a condition to branch on.
-    pub fn holds(&mut self, value: Value) -> Value {
+    pub(super) fn holds(&mut self, value: Value) -> Value {
         let zero = self.constant(self.type_of(value), 0);
         self.b.ins().icmp(IntCC::NotEqual, value, zero)
     }
 
     /// Whether a key is as a match wants it, in the bits that are not `known` to be so.
-    pub fn test(&mut self, key: Value, m: Match, known: u128) -> Value {
+    pub(super) fn test(&mut self, key: Value, m: Match, known: u128) -> Value {
         let ty = self.type_of(key);
         match m {
             Match::Mask(value, bits) => {
@@ -135,7 +135,7 @@ impl Lower<'_, '_> {
         }
     }
 
-    pub fn eval(&mut self, e: &Expr, scope: Scope<'_>) -> Result<Value, Refusal> {
+    pub(super) fn eval(&mut self, e: &Expr, scope: Scope<'_>) -> Result<Value, Refusal> {
         let ty = e.ty;
         let to = container(ty.width());
         if let Some(known) = self.fold(e, scope) {
@@ -187,7 +187,7 @@ impl Lower<'_, '_> {
     }
 
     /// The value, where the way to here tells it.
-    pub fn fold(&self, e: &Expr, scope: Scope<'_>) -> Option<u128> {
+    pub(super) fn fold(&self, e: &Expr, scope: Scope<'_>) -> Option<u128> {
         let constant = |arg: &Operand| match arg {
             Operand::Constant(value) => Some(*value),
             Operand::Value(_) => None,
@@ -372,7 +372,7 @@ impl Lower<'_, '_> {
 
     /// What a destination holds with a value of `width` bits in the bits that it names; `old` gives what was there,
     /// where not all are.
-    pub fn merged(
+    pub(super) fn merged(
         &mut self,
         old: impl FnOnce(&mut Self) -> Value,
         whole: u32,
@@ -395,7 +395,7 @@ impl Lower<'_, '_> {
     }
 
     /// A value to a field.
-    pub fn assign_field(&mut self, dst: &Dst, value: Value, width: u32) {
+    pub(super) fn assign_field(&mut self, dst: &Dst, value: Value, width: u32) {
         let Place::Field(id) = dst.place else { return };
         let whole = self.program.field(id).ty.width();
         let value = self.merged(|l| l.get_field(id), whole, dst, value, width);

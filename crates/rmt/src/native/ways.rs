@@ -25,15 +25,15 @@ pub(super) struct Next<'p>(Option<Rc<(&'p [Stmt], Next<'p>)>>);
 
 impl<'p> Next<'p> {
     /// The deparser.
-    pub const END: Next<'p> = Next(None);
+    pub(super) const END: Next<'p> = Next(None);
 
     /// These statements, then the rest.
-    pub fn then(self, block: &'p [Stmt]) -> Next<'p> {
+    pub(super) fn then(self, block: &'p [Stmt]) -> Next<'p> {
         if block.is_empty() { self } else { Next(Some(Rc::new((block, self)))) }
     }
 
     /// The first statement, and what follows it.
-    pub fn split(&self) -> Option<(&'p Stmt, Next<'p>)> {
+    pub(super) fn split(&self) -> Option<(&'p Stmt, Next<'p>)> {
         let (block, rest) = &**self.0.as_ref()?;
         let (first, others) = block.split_first()?;
         Some((first, rest.clone().then(others)))
@@ -85,7 +85,7 @@ pub(super) struct Ways<'p> {
 }
 
 impl<'p> Ways<'p> {
-    pub fn new(program: &'p Program, half: &'p crate::ir::Half) -> Ways<'p> {
+    pub(super) fn new(program: &'p Program, half: &'p crate::ir::Half) -> Ways<'p> {
         let mut order = HashMap::new();
         number(&half.control, &mut order);
         let deciders = super::live::deciders(program, half);
@@ -95,18 +95,18 @@ impl<'p> Ways<'p> {
     }
 
     /// The next place whose ways there are all known, and what is known on each of them.
-    pub fn pop(&mut self) -> Option<(Block, Way<'p>, Facts)> {
+    pub(super) fn pop(&mut self) -> Option<(Block, Way<'p>, Facts)> {
         let (block, way) = self.work.pop_first()?.1;
         let facts = self.met.remove(&block)?;
         Some((block, way, facts))
     }
 
     /// This field's values decide about something that this half does not know.
-    pub fn also_decides(&mut self, field: FieldId) {
+    pub(super) fn also_decides(&mut self, field: FieldId) {
         self.deciders[field.0 as usize] = true;
     }
 
-    pub fn decides(&self, field: usize) -> bool {
+    pub(super) fn decides(&self, field: usize) -> bool {
         self.deciders[field]
     }
 }
@@ -147,7 +147,7 @@ impl<'p> Way<'p> {
 
 impl<'p> Lower<'_, 'p> {
     /// Ends the code of this way, as far as it is its own, with a jump.
-    pub fn go(&mut self, way: Way<'p>) {
+    pub(super) fn go(&mut self, way: Way<'p>) {
         let mut facts = self.what_matters(&way);
         // What ingress knew of the headers between the halves parts no ways.
         self.handed.iter().for_each(|id| facts.set(*id, Bits::default()));
@@ -187,7 +187,7 @@ impl<'p> Lower<'_, 'p> {
         self.ways.work.insert(key, (block, way));
     }
 
-    pub fn order(&self, stmt: &Stmt) -> u32 {
+    pub(super) fn order(&self, stmt: &Stmt) -> u32 {
         self.ways.order.get(&std::ptr::from_ref(stmt).addr()).copied().unwrap_or(LAST)
     }
 
@@ -201,7 +201,7 @@ impl<'p> Lower<'_, 'p> {
     }
 
     /// Fields that are read on this way from here on.
-    pub fn live(&mut self, way: &Way<'p>) -> Fields {
+    pub(super) fn live(&mut self, way: &Way<'p>) -> Fields {
         let next = way.next();
         let written = self.written(next);
         let stable = self.facts.restricted_to(|id| !written[id.0 as usize]);
@@ -236,7 +236,7 @@ impl<'p> Lower<'_, 'p> {
 
     /// The control, from its begin. Where many tables ask for the same field, which nobody writes, its values part the
     /// ways first.
-    pub fn control(&mut self) {
+    pub(super) fn control(&mut self) {
         let next = Next::END.then(&self.half.control);
         let written = self.written(&next);
         let selector = selector(self.program, &self.half.control, &written);
@@ -262,7 +262,7 @@ impl<'p> Lower<'_, 'p> {
     }
 
     /// Everything that follows, until it ends in jumps.
-    pub fn statements(&mut self, mut next: Next<'p>) -> Result<(), Refusal> {
+    pub(super) fn statements(&mut self, mut next: Next<'p>) -> Result<(), Refusal> {
         loop {
             let Some((stmt, rest)) = next.split() else {
                 self.go(Way::On(Next::END));

@@ -3,14 +3,14 @@ use rmt::interp::Session;
 use rmt::native::{Batch, EntryKey, Input, Native};
 use std::path::Path;
 
-pub const HOST: u16 = 64;
-pub const CONTROL: u16 = 65;
-pub const NET: u16 = 8;
+pub(crate) const HOST: u16 = 64;
+pub(crate) const CONTROL: u16 = 65;
+pub(crate) const NET: u16 = 8;
 
 /// The registers that are state, each with its words: all of the first flow, then those of the next.
-pub type Registers = Vec<[u32; 2]>;
+pub(crate) type Registers = Vec<[u32; 2]>;
 
-pub struct Flow {
+pub(crate) struct Flow {
     native: Native,
     batch: Batch,
     /// Registers, and the entry of each.
@@ -19,7 +19,7 @@ pub struct Flow {
 
 /// What a packet became.
 #[derive(Default)]
-pub struct Out {
+pub(crate) struct Out {
     /// What left, and by which port.
     pub sent: Option<(u16, Vec<u8>)>,
     /// The pseudo segment.
@@ -28,12 +28,12 @@ pub struct Out {
 
 impl Flow {
     /// `rx` is the sequence number of the receive stream's first byte, `mask` that of its buffer.
-    pub fn new(extensions: &[&str], rx: u32, tx: u32, mask: u32) -> Flow {
+    pub(crate) fn new(extensions: &[&str], rx: u32, tx: u32, mask: u32) -> Flow {
         Flow::several(extensions, &[rx], tx, mask)
     }
 
     /// Several flows, which differ in the peer's port: 4000 and so on.
-    pub fn several(extensions: &[&str], rx: &[u32], tx: u32, mask: u32) -> Flow {
+    pub(crate) fn several(extensions: &[&str], rx: &[u32], tx: u32, mask: u32) -> Flow {
         let path = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../p4/laminar.p4");
         let named = |(name, value): (&str, &str)| (name.to_string(), value.to_string());
         let defines = [("FLOWS", "16"), ("RX_SCALE", "0"), ("NOTIFY_ACKS", "")];
@@ -58,34 +58,34 @@ impl Flow {
     }
 
     /// The place of the first flow's register among [`Registers`].
-    pub fn place(&self, name: &str) -> usize {
+    pub(crate) fn place(&self, name: &str) -> usize {
         self.native.register(name).unwrap()
     }
 
     /// That of another flow.
-    pub fn place_of(&self, name: &str, flow: usize) -> usize {
+    pub(crate) fn place_of(&self, name: &str, flow: usize) -> usize {
         self.place(name) + flow * self.native.program().registers.len()
     }
 
     /// The flow's stream, which begins at `first`, is records of this log.
-    pub fn join(&mut self, flow: usize, log: u32, first: u32, record: u32) {
+    pub(crate) fn join(&mut self, flow: usize, log: u32, first: u32, record: u32) {
         let origin = first.wrapping_neg();
         let args = [log, origin, origin.wrapping_add(record - 1), record.wrapping_neg()].map(u128::from);
         self.native.table_add("logs", &[EntryKey::Exact(flow as u128)], 0, "appends", &args).unwrap();
     }
 
-    pub fn read(&self) -> Registers {
+    pub(crate) fn read(&self) -> Registers {
         self.registers.iter().map(|(r, flow)| self.native.read(*r, *flow)).collect()
     }
 
-    pub fn write(&mut self, state: &Registers) {
+    pub(crate) fn write(&mut self, state: &Registers) {
         for ((register, flow), words) in self.registers.iter().zip(state) {
             self.native.write(*register, *flow, *words);
         }
     }
 
     /// A packet through both halves.
-    pub fn process(&mut self, port: u16, packet: &[u8], payload: u32) -> Out {
+    pub(crate) fn process(&mut self, port: u16, packet: &[u8], payload: u32) -> Out {
         let length = packet.len() + payload as usize;
         self.native.ingress([Input { port, queue: 0, bytes: packet, length }], &mut self.batch);
         let output = self.batch.outputs[0];
@@ -98,7 +98,7 @@ impl Flow {
     }
 
     /// A packet of the traffic manager, or a pseudo segment.
-    pub fn egress(&mut self, port: u16, packet: &[u8]) -> Out {
+    pub(crate) fn egress(&mut self, port: u16, packet: &[u8]) -> Out {
         self.native.egress([Input::whole(port, packet)], &mut self.batch);
         let output = self.batch.outputs[0];
         let pseudo = self.batch.mirrors(&output).first().map(|copy| copy.front().to_vec());
@@ -113,12 +113,12 @@ fn sum(bytes: &[u8]) -> u16 {
 }
 
 /// A segment's headers, of the first flow.
-pub fn segment(seq: u32, ack: u32, window: u16, payload: u32) -> Vec<u8> {
+pub(crate) fn segment(seq: u32, ack: u32, window: u16, payload: u32) -> Vec<u8> {
     segment_of(0, seq, ack, window, payload)
 }
 
 /// A segment's headers.
-pub fn segment_of(flow: u16, seq: u32, ack: u32, window: u16, payload: u32) -> Vec<u8> {
+pub(crate) fn segment_of(flow: u16, seq: u32, ack: u32, window: u16, payload: u32) -> Vec<u8> {
     let mut ip = vec![0x45, 0];
     ip.extend((40 + payload as u16).to_be_bytes());
     ip.extend([0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 2, 10, 0, 0, 1]);
@@ -134,7 +134,7 @@ pub fn segment_of(flow: u16, seq: u32, ack: u32, window: u16, payload: u32) -> V
 }
 
 /// A descriptor: operation, flags, length, position, edge.
-pub fn descriptor(op: u8, flags: u8, length: u16, position: u32, edge: u32) -> Vec<u8> {
+pub(crate) fn descriptor(op: u8, flags: u8, length: u16, position: u32, edge: u32) -> Vec<u8> {
     let mut out = vec![op, flags, 0, 0, 0, 0];
     out.extend(length.to_be_bytes());
     out.extend([0; 12]);
@@ -142,6 +142,6 @@ pub fn descriptor(op: u8, flags: u8, length: u16, position: u32, edge: u32) -> V
     out
 }
 
-pub fn word(bytes: &[u8], at: usize) -> u32 {
+pub(crate) fn word(bytes: &[u8], at: usize) -> u32 {
     u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]])
 }

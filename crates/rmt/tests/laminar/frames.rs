@@ -40,11 +40,11 @@ pub(crate) fn sum(bytes: &[u8]) -> u16 {
 }
 
 impl Seg {
-    pub fn data(seq: u32, len: usize) -> Seg {
+    pub(crate) fn data(seq: u32, len: usize) -> Seg {
         Seg { seq, payload: vec![0xab; len], ..Seg::default() }
     }
 
-    pub fn frame(&self) -> Vec<u8> {
+    pub(crate) fn frame(&self) -> Vec<u8> {
         let mut out = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
         let tcp_len = 20 + 12 * self.stamps as usize + self.payload.len();
         let mut ip = vec![0x45, self.ecn];
@@ -69,7 +69,7 @@ impl Seg {
     }
 
     /// A segment that the pipeline sent; both checksums must be right.
-    pub fn parse(frame: &[u8]) -> Seg {
+    pub(crate) fn parse(frame: &[u8]) -> Seg {
         assert_eq!(&frame[..14], &[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
         let total = u16::from_be_bytes([frame[16], frame[17]]) as usize;
         let ip = &frame[14..34];
@@ -112,11 +112,11 @@ pub(crate) struct Dma {
 }
 
 impl Dma {
-    pub fn to(op: u8) -> Dma {
+    pub(crate) fn to(op: u8) -> Dma {
         Dma { op, context: super::CONTEXT, flow: super::FLOW, ..Dma::default() }
     }
 
-    pub fn bytes(&self) -> Vec<u8> {
+    pub(crate) fn bytes(&self) -> Vec<u8> {
         let mut out = vec![self.op, self.flags];
         for v in [self.context, self.flow, self.length, self.sum, 0] {
             out.extend(v.to_be_bytes());

@@ -12,11 +12,11 @@ use wire::ipv4;
 use wire::tcp::{self, Flags};
 use wire::{Seq, tcp::Options};
 
-pub const FIN: Flags = Flags::FIN;
-pub const SYN: Flags = Flags::SYN;
-pub const RST: Flags = Flags::RST;
-pub const PSH: Flags = Flags::PSH;
-pub const ACK: Flags = Flags::ACK;
+pub(crate) const FIN: Flags = Flags::FIN;
+pub(crate) const SYN: Flags = Flags::SYN;
+pub(crate) const RST: Flags = Flags::RST;
+pub(crate) const PSH: Flags = Flags::PSH;
+pub(crate) const ACK: Flags = Flags::ACK;
 
 const LOCAL: Ipv4Addr = Ipv4Addr::new(192, 168, 0, 2);
 const REMOTE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
@@ -25,7 +25,7 @@ const PEER_ISN: u32 = 0xffff_ff00;
 
 /// A segment with relative numbers.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Segment {
+pub(crate) struct Segment {
     pub flags: Flags,
     pub seq: u32,
     pub ack: u32,
@@ -35,24 +35,24 @@ pub struct Segment {
 }
 
 /// A segment of the peer, or one that is expected of the host: flags, sequence number, acknowledgement.
-pub fn segment(flags: Flags, seq: u32, ack: u32) -> Segment {
+pub(crate) fn segment(flags: Flags, seq: u32, ack: u32) -> Segment {
     Segment { flags, seq, ack, window: 65_535, mss: None, payload: Vec::new() }
 }
 
 impl Segment {
-    pub fn window(self, window: u16) -> Segment {
+    pub(crate) fn window(self, window: u16) -> Segment {
         Segment { window, ..self }
     }
-    pub fn mss(self, mss: u16) -> Segment {
+    pub(crate) fn mss(self, mss: u16) -> Segment {
         Segment { mss: Some(mss), ..self }
     }
-    pub fn payload(self, payload: &[u8]) -> Segment {
+    pub(crate) fn payload(self, payload: &[u8]) -> Segment {
         Segment { payload: payload.to_vec(), ..self }
     }
 }
 
 /// A runner with one peer.
-pub struct Script {
+pub(crate) struct Script {
     table: Interface,
     peer_port: u16,
     local_port: u16,
@@ -100,20 +100,20 @@ fn address(ip: Ipv4Addr, port: u16) -> libc::sockaddr_in {
 const ADDRESS: u32 = size_of::<libc::sockaddr_in>() as u32;
 
 /// Runs a script on each engine and mapping.
-pub fn on_all(flags: &str, script: impl Fn(&mut Script)) {
+pub(crate) fn on_all(flags: &str, script: impl Fn(&mut Script)) {
     for engine in ["flextoe", "threads", "laminar"] {
         on(&format!("engine={engine},{flags}"), &script);
     }
 }
 
 /// Runs a script with these flags.
-pub fn on(flags: &str, script: impl Fn(&mut Script)) {
+pub(crate) fn on(flags: &str, script: impl Fn(&mut Script)) {
     println!("{flags}");
     script(&mut Script::new(flags));
 }
 
 impl Script {
-    pub fn new(flags: &str) -> Script {
+    pub(crate) fn new(flags: &str) -> Script {
         let mut table = MaybeUninit::uninit();
         let flags = CString::new(flags).unwrap();
         // SAFETY: a string that ends with 0, and room for a table, which is filled.
@@ -126,11 +126,11 @@ impl Script {
 
     // Socket calls.
 
-    pub fn socket(&self) -> c_int {
+    pub(crate) fn socket(&self) -> c_int {
         call!(self.socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_NONBLOCK, 0)).unwrap() as c_int
     }
 
-    pub fn listen(&self) -> c_int {
+    pub(crate) fn listen(&self) -> c_int {
         let fd = self.socket();
         let to = address(LOCAL, self.local_port);
         call!(self.bind(fd, (&raw const to).cast(), ADDRESS)).unwrap();
@@ -138,19 +138,19 @@ impl Script {
         fd
     }
 
-    pub fn accept(&self, fd: c_int) -> Result<c_int, c_int> {
+    pub(crate) fn accept(&self, fd: c_int) -> Result<c_int, c_int> {
         let accepted = call!(self.accept(fd, std::ptr::null_mut(), std::ptr::null_mut()))? as c_int;
         self.set_blocking(accepted, false);
         Ok(accepted)
     }
 
-    pub fn set_blocking(&self, fd: c_int, blocking: bool) {
+    pub(crate) fn set_blocking(&self, fd: c_int, blocking: bool) {
         let flags = if blocking { 0 } else { libc::O_NONBLOCK };
         call!(self.fcntl(fd, libc::F_SETFL, flags.into())).unwrap();
     }
 
     /// Connects from a local port of its own, to the peer's port 80.
-    pub fn connect(&mut self) -> (c_int, Result<usize, c_int>) {
+    pub(crate) fn connect(&mut self) -> (c_int, Result<usize, c_int>) {
         let fd = self.socket();
         (self.peer_port, self.isn) = (80, None);
         let from = address(LOCAL, self.local_port);
@@ -158,47 +158,47 @@ impl Script {
         (fd, self.connect_again(fd))
     }
 
-    pub fn connect_again(&self, fd: c_int) -> Result<usize, c_int> {
+    pub(crate) fn connect_again(&self, fd: c_int) -> Result<usize, c_int> {
         let to = address(REMOTE, self.peer_port);
         call!(self.connect(fd, (&raw const to).cast(), ADDRESS))
     }
 
-    pub fn write(&self, fd: c_int, bytes: &[u8]) -> Result<usize, c_int> {
+    pub(crate) fn write(&self, fd: c_int, bytes: &[u8]) -> Result<usize, c_int> {
         call!(self.write(fd, bytes.as_ptr().cast(), bytes.len()))
     }
 
-    pub fn read(&self, fd: c_int) -> Result<Vec<u8>, c_int> {
+    pub(crate) fn read(&self, fd: c_int) -> Result<Vec<u8>, c_int> {
         self.read_some(fd, 100_000)
     }
 
-    pub fn read_some(&self, fd: c_int, most: usize) -> Result<Vec<u8>, c_int> {
+    pub(crate) fn read_some(&self, fd: c_int, most: usize) -> Result<Vec<u8>, c_int> {
         let mut bytes = vec![0; most];
         let len = call!(self.read(fd, bytes.as_mut_ptr().cast(), bytes.len()))?;
         bytes.truncate(len);
         Ok(bytes)
     }
 
-    pub fn shutdown(&self, fd: c_int, how: c_int) -> Result<usize, c_int> {
+    pub(crate) fn shutdown(&self, fd: c_int, how: c_int) -> Result<usize, c_int> {
         call!(self.shutdown(fd, how))
     }
 
-    pub fn close(&self, fd: c_int) {
+    pub(crate) fn close(&self, fd: c_int) {
         call!(self.close(fd)).unwrap();
     }
 
-    pub fn set(&self, fd: c_int, level: c_int, name: c_int, value: &[c_int]) {
+    pub(crate) fn set(&self, fd: c_int, level: c_int, name: c_int, value: &[c_int]) {
         let len = size_of_val(value) as u32;
         call!(self.setsockopt(fd, level, name, value.as_ptr().cast(), len)).unwrap();
     }
 
-    pub fn get(&self, fd: c_int, level: c_int, name: c_int) -> c_int {
+    pub(crate) fn get(&self, fd: c_int, level: c_int, name: c_int) -> c_int {
         let (mut value, mut len) = (0, 4);
         call!(self.getsockopt(fd, level, name, (&raw mut value).cast(), &mut len)).unwrap();
         value
     }
 
     /// What the process' `getsockopt` says: the value's bytes.
-    pub fn libc_get(fd: c_int, level: c_int, name: c_int) -> Vec<u8> {
+    pub(crate) fn libc_get(fd: c_int, level: c_int, name: c_int) -> Vec<u8> {
         let (mut value, mut len) = (vec![0u8; 256], 256);
         // SAFETY: there is room for as many bytes as `len` says.
         let result = unsafe { libc::getsockopt(fd, level, name, value.as_mut_ptr().cast(), &mut len) };
@@ -208,13 +208,13 @@ impl Script {
     }
 
     /// Waits for these events for so many milliseconds; what there is of them.
-    pub fn poll_for(&self, fd: c_int, events: i16, timeout: c_int) -> i16 {
+    pub(crate) fn poll_for(&self, fd: c_int, events: i16, timeout: c_int) -> i16 {
         let mut one = libc::pollfd { fd, events, revents: 0 };
         call!(self.poll(&mut one, 1, timeout)).unwrap();
         one.revents
     }
 
-    pub fn poll(&self, fd: c_int) -> i16 {
+    pub(crate) fn poll(&self, fd: c_int) -> i16 {
         let mut one = libc::pollfd { fd, events: libc::POLLIN | libc::POLLOUT | libc::POLLRDHUP, revents: 0 };
         call!(self.poll(&mut one, 1, 0)).unwrap();
         one.revents
@@ -222,18 +222,18 @@ impl Script {
 
     // Time.
 
-    pub fn now_us(&self) -> i64 {
+    pub(crate) fn now_us(&self) -> i64 {
         let mut time = libc::timeval { tv_sec: 0, tv_usec: 0 };
         call!(self.gettimeofday(&mut time, std::ptr::null_mut())).unwrap();
         time.tv_sec * 1_000_000 + time.tv_usec
     }
 
-    pub fn sleep_ms(&self, ms: u32) {
+    pub(crate) fn sleep_ms(&self, ms: u32) {
         call!(self.usleep(ms * 1000)).unwrap();
     }
 
     /// The host sends nothing for so long.
-    pub fn silence(&mut self, ms: u32) {
+    pub(crate) fn silence(&mut self, ms: u32) {
         self.sleep_ms(ms);
         self.quiet_until = self.now_us();
     }
@@ -241,12 +241,12 @@ impl Script {
     // The peer.
 
     /// Begins a new connection of the peer, from another port.
-    pub fn next_peer(&mut self) {
+    pub(crate) fn next_peer(&mut self) {
         (self.peer_port, self.isn) = (self.peer_port + 1, None);
     }
 
     /// The peer sends a segment.
-    pub fn send(&self, segment: Segment) {
+    pub(crate) fn send(&self, segment: Segment) {
         let header = tcp::Header {
             src_port: self.peer_port,
             dst_port: self.local_port,
@@ -270,7 +270,7 @@ impl Script {
     }
 
     /// What the host sends next; time passes until it does.
-    pub fn next(&mut self) -> Segment {
+    pub(crate) fn next(&mut self) -> Segment {
         let (mut bytes, mut at) = (vec![0; 2000], 0);
         let mut len = bytes.len();
         call!(self.netdev_receive(bytes.as_mut_ptr().cast(), &mut len, &mut at)).unwrap();
@@ -299,7 +299,7 @@ impl Script {
 
     /// The host sends this next: flags but PSH, numbers and payload are compared. Gives what it sent.
     #[track_caller]
-    pub fn expect(&mut self, expected: Segment) -> Segment {
+    pub(crate) fn expect(&mut self, expected: Segment) -> Segment {
         let found = self.next();
         let part = |s: &Segment| (s.flags, s.seq, s.ack, s.payload.clone());
         assert_eq!(part(&found), part(&expected));
@@ -307,7 +307,7 @@ impl Script {
     }
 
     /// The peer opens a connection: handshake and `accept`.
-    pub fn establish(&mut self, listener: c_int) -> c_int {
+    pub(crate) fn establish(&mut self, listener: c_int) -> c_int {
         self.send(segment(SYN, 0, 0).mss(1000));
         self.expect(segment(SYN | ACK, 0, 1));
         self.send(segment(ACK, 1, 1));

@@ -21,7 +21,7 @@ mod real {
 
     /// Where a ring lies: checked once, so that each access is only a masked index.
     #[derive(Clone)]
-    pub struct Place {
+    pub(crate) struct Place {
         tail: NonNull<AtomicU32>,
         head: NonNull<AtomicU32>,
         words: NonNull<AtomicU64>,
@@ -37,7 +37,7 @@ mod real {
     unsafe impl Sync for Place {}
 
     impl Place {
-        pub fn new<const W: usize>(region: &Arc<Region>, at: usize, entries: u32) -> Place {
+        pub(crate) fn new<const W: usize>(region: &Arc<Region>, at: usize, entries: u32) -> Place {
             assert!(entries.is_power_of_two() && at % CACHE_LINE == 0);
             let base = NonNull::new(region.address(at, ring_bytes::<W>(entries))).expect("a mapping");
             // SAFETY: `address` checked that the whole ring is in the region: two lines, then the entries.
@@ -52,26 +52,26 @@ mod real {
         }
 
         #[inline]
-        pub fn tail(&self) -> &AtomicU32 {
+        pub(crate) fn tail(&self) -> &AtomicU32 {
             // SAFETY: in the region, which is mapped as long as this value lives, and aligned to a line.
             unsafe { self.tail.as_ref() }
         }
 
         /// Asks for the line of the producer's position.
         #[inline(always)]
-        pub fn prefetch_tail_to_write(&self) {
+        pub(crate) fn prefetch_tail_to_write(&self) {
             crate::prefetch_to_write(self.tail.as_ptr().cast());
         }
 
         #[inline]
-        pub fn head(&self) -> &AtomicU32 {
+        pub(crate) fn head(&self) -> &AtomicU32 {
             // SAFETY: as in `tail`.
             unsafe { self.head.as_ref() }
         }
 
         /// The words of a descriptor.
         #[inline]
-        pub fn descriptor<const W: usize>(&self, position: u32) -> &[AtomicU64; W] {
+        pub(crate) fn descriptor<const W: usize>(&self, position: u32) -> &[AtomicU64; W] {
             let index = (position & self.mask) as usize;
             // SAFETY: the masked index is below the number of entries, and `new` was called with the same `W`; aligned to words.
             unsafe { self.words.cast::<[AtomicU64; W]>().add(index).as_ref() }
@@ -79,18 +79,18 @@ mod real {
 
         /// Asks for a descriptor's line of the cache.
         #[inline]
-        pub fn prefetch<const W: usize>(&self, position: u32) {
+        pub(crate) fn prefetch<const W: usize>(&self, position: u32) {
             crate::prefetch_line(self.descriptor::<W>(position).as_ptr().cast());
         }
 
         /// The same for whoever is to write it.
         #[inline]
-        pub fn prefetch_to_write<const W: usize>(&self, position: u32) {
+        pub(crate) fn prefetch_to_write<const W: usize>(&self, position: u32) {
             crate::prefetch_to_write(self.descriptor::<W>(position).as_ptr().cast());
         }
 
         #[inline]
-        pub fn entries(&self) -> u32 {
+        pub(crate) fn entries(&self) -> u32 {
             self.mask + 1
         }
     }
@@ -98,7 +98,7 @@ mod real {
 
 impl Place {
     /// Descriptors in a line of the cache.
-    pub const fn per_line<const W: usize>() -> u32 {
+    pub(super) const fn per_line<const W: usize>() -> u32 {
         (crate::CACHE_LINE / 8 / W) as u32
     }
 }

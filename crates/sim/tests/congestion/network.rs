@@ -10,8 +10,8 @@ use std::sync::Arc;
 use tcp::congestion::CongestionName;
 use wire::Mac;
 
-pub const MS: Nanos = 1_000_000;
-pub const SECOND: Nanos = 1000 * MS;
+pub(crate) const MS: Nanos = 1_000_000;
+pub(crate) const SECOND: Nanos = 1000 * MS;
 /// What a round costs, and each thing that is done in it.
 const ROUND: Nanos = 1_000;
 const EACH: Nanos = 300;
@@ -20,7 +20,7 @@ const BURST: usize = 64;
 
 /// What the network and the hosts are to be.
 #[derive(Clone)]
-pub struct Plan {
+pub(crate) struct Plan {
     pub hosts: usize,
     pub network: FabricConfig,
     pub congestion: CongestionName,
@@ -35,7 +35,7 @@ pub struct Plan {
 }
 
 /// A host, and its one application's side of their context.
-pub struct Station {
+pub(crate) struct Station {
     pub host: Host,
     pub port: FabricPort,
     pub app: AppEnd,
@@ -47,7 +47,7 @@ pub struct Station {
 }
 
 /// All hosts, and the time.
-pub struct Net {
+pub(crate) struct Net {
     pub now: Nanos,
     pub fabric: Fabric,
     pub stations: Vec<Station>,
@@ -118,23 +118,23 @@ impl Station {
         [self.port.next_deadline(), self.host.next_deadline()].into_iter().flatten().min()
     }
 
-    pub fn ask(&mut self, request: Request) {
+    pub(crate) fn ask(&mut self, request: Request) {
         self.app.requests.push(request.to_words()).unwrap();
         self.busy = true;
     }
 
-    pub fn reply(&mut self) -> Option<Reply> {
+    pub(crate) fn reply(&mut self) -> Option<Reply> {
         self.app.replies.pop().unwrap().map(|words| Reply::from_words(words).unwrap())
     }
 
     /// The sum of a figure over its connections.
-    pub fn sum(&self, figure: &str) -> u64 {
+    pub(crate) fn sum(&self, figure: &str) -> u64 {
         self.host.base().flows().iter().map(|flow| flow.figures.get(figure).copied().unwrap_or(0)).sum()
     }
 }
 
 impl Net {
-    pub fn new(plan: &Plan) -> Net {
+    pub(crate) fn new(plan: &Plan) -> Net {
         let fabric = Fabric::new(plan.network.clone());
         let stations = (0..plan.hosts).map(|index| Station::new(plan, index, &fabric)).collect();
         Net { now: SECOND, fabric, stations, stall: plan.stall, stall_at: 2 * SECOND, random: 1 }
@@ -147,7 +147,7 @@ impl Net {
     }
 
     /// One round of the data-path thread at the next time at which there is something to do, and not after `end`.
-    pub fn round(&mut self, end: Nanos) {
+    pub(crate) fn round(&mut self, end: Nanos) {
         let now = self.now;
         if !self.stations.iter().any(|station| station.has_work(now)) {
             let due = self.stations.iter().filter_map(|station| station.deadline()).min().unwrap_or(end);
@@ -164,12 +164,12 @@ impl Net {
     }
 
     /// Bytes that a host has received.
-    pub fn received(&self, station: usize) -> u64 {
+    pub(crate) fn received(&self, station: usize) -> u64 {
         self.stations[station].port.counters().rx_bytes
     }
 
     /// Frames dropped on their way to a host.
-    pub fn dropped(&self, station: usize) -> u64 {
+    pub(crate) fn dropped(&self, station: usize) -> u64 {
         self.fabric.members()[station].drops.iter().map(|(_, count)| count).sum()
     }
 }

@@ -14,7 +14,7 @@ const OPENING: usize = 128;
 
 /// What the clients do on each connection.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub enum Load {
+pub(crate) enum Load {
     /// One request at a time, of this many bytes, answered with 32.
     Requests(u32),
     /// As much as the buffer takes.
@@ -38,7 +38,7 @@ struct Program {
 }
 
 /// A run: the network, its programs, and what they measured.
-pub struct Run {
+pub(crate) struct Run {
     pub net: Net,
     load: Load,
     buffer: u32,
@@ -55,7 +55,7 @@ pub struct Run {
 
 impl Run {
     /// Opens connections, spread over all hosts but the first, which receives.
-    pub fn new(plan: &Plan, connections: usize, load: Load) -> Run {
+    pub(crate) fn new(plan: &Plan, connections: usize, load: Load) -> Run {
         let net = Net::new(plan);
         let clients = plan.hosts - 1;
         let programs = (0..plan.hosts).map(|_| Program { connections: HashMap::new(), wake_at: 0 }).collect();
@@ -86,7 +86,7 @@ impl Run {
     }
 
     /// Runs for a time.
-    pub fn run_for(&mut self, time: Nanos) {
+    pub(crate) fn run_for(&mut self, time: Nanos) {
         let end = self.net.now + time;
         while self.net.now < end {
             self.step(end);
@@ -94,7 +94,7 @@ impl Run {
     }
 
     /// Forgets what was measured so far.
-    pub fn begin(&mut self) {
+    pub(crate) fn begin(&mut self) {
         self.moved.fill(0);
         self.latencies.clear();
     }

@@ -4,17 +4,17 @@
 mod node;
 mod wire;
 
-pub use self::node::{MEMORY, Node, SETTINGS, Settings};
-pub use self::wire::{Faults, Random, Wire};
+pub(crate) use self::node::{MEMORY, Node, SETTINGS, Settings};
+pub(crate) use self::wire::{Faults, Random, Wire};
 use ::wire::roce::Path;
 use ::wire::{Ipv4Addr, Mac};
 use smartns::ShardOutput;
 
 /// Nanoseconds.
-pub const MS: u64 = 1_000_000;
+pub(crate) const MS: u64 = 1_000_000;
 
 /// The way from one side to the other.
-pub fn path(from: usize) -> Path {
+pub(crate) fn path(from: usize) -> Path {
     let mac = |side: usize| Mac([2, 0, 0, 0, 0, side as u8 + 1]);
     let ip = |side: usize| Ipv4Addr::new(10, 0, 0, side as u8 + 1);
     Path {
@@ -29,7 +29,7 @@ pub fn path(from: usize) -> Path {
 }
 
 /// The two sides, each with one queue pair, and the wire between them.
-pub struct Pair {
+pub(crate) struct Pair {
     pub nodes: [Node; 2],
     pub wire: Wire,
     pub now: u64,
@@ -37,7 +37,7 @@ pub struct Pair {
 
 impl Pair {
     /// Both sides connected, and the send queues ready.
-    pub fn connected(settings: [Settings; 2], wire: Wire) -> Pair {
+    pub(crate) fn connected(settings: [Settings; 2], wire: Wire) -> Pair {
         let mut pair = Pair { nodes: settings.map(Node::new), wire, now: 1000 };
         for side in 0..2 {
             let (remote, psns) = (pair.nodes[1 - side].qp, [settings[side].psn, settings[1 - side].psn]);
@@ -47,7 +47,7 @@ impl Pair {
     }
 
     /// One round of each side; then time goes on to what is next.
-    pub fn step(&mut self) {
+    pub(crate) fn step(&mut self) {
         for side in 0..2 {
             let node = &mut self.nodes[side];
             let mut rx = Vec::new();
@@ -75,7 +75,7 @@ impl Pair {
     }
 
     /// Rounds until something is so, or so much time is over.
-    pub fn run(&mut self, limit: u64, mut until: impl FnMut(&mut Pair) -> bool) -> bool {
+    pub(crate) fn run(&mut self, limit: u64, mut until: impl FnMut(&mut Pair) -> bool) -> bool {
         let end = self.now + limit;
         while self.now < end && !until(self) {
             self.step();
@@ -84,12 +84,12 @@ impl Pair {
     }
 
     /// Rounds until so many completions are there, on both sides together.
-    pub fn completed(&mut self, count: usize) -> bool {
+    pub(crate) fn completed(&mut self, count: usize) -> bool {
         self.run(5000 * MS, |pair| pair.nodes.iter().map(|node| node.completions.len()).sum::<usize>() >= count)
     }
 
     /// Rounds for some time.
-    pub fn rest(&mut self, time: u64) {
+    pub(crate) fn rest(&mut self, time: u64) {
         self.run(time, |_| false);
     }
 }

@@ -14,14 +14,14 @@ use verbs::{
 use wire::roce::Path;
 
 /// Bytes of a program's memory, and its first address.
-pub const MEMORY: u64 = 4 << 20;
+pub(crate) const MEMORY: u64 = 4 << 20;
 const ADDRESS: u64 = 0x7f00_0000_0000;
 const ENTRIES: u32 = 1024;
 const AT: usize = 4096;
 
 /// How a side is made.
 #[derive(Debug, Clone, Copy)]
-pub struct Settings {
+pub(crate) struct Settings {
     pub kind: QpKind,
     pub mtu: Mtu,
     pub recovery: Recovery,
@@ -39,7 +39,7 @@ pub struct Settings {
     pub completions: u32,
 }
 
-pub const SETTINGS: Settings = Settings {
+pub(crate) const SETTINGS: Settings = Settings {
     kind: QpKind::Rc,
     mtu: Mtu::B1024,
     recovery: Recovery::GoBackN,
@@ -56,7 +56,7 @@ pub const SETTINGS: Settings = Settings {
 };
 
 /// A side.
-pub struct Node {
+pub(crate) struct Node {
     pub shard: Shard,
     pub qp: u32,
     pub settings: Settings,
@@ -96,7 +96,7 @@ fn registered(table: &MemoryTable, domain: Domain) -> (File, Key) {
 }
 
 impl Node {
-    pub fn new(settings: Settings) -> Node {
+    pub(crate) fn new(settings: Settings) -> Node {
         let table = Arc::new(MemoryTable::new(memory::Limits::default()).unwrap());
         let (domain, qp) = (Domain(7), 0x1234);
         let (memory, key) = registered(&table, domain);
@@ -154,7 +154,7 @@ impl Node {
     }
 
     /// From reset to ready to send, as a program does it. `psns`: the own, and the peer's.
-    pub fn connect(&mut self, remote: u32, psns: [u32; 2], path: Path) {
+    pub(crate) fn connect(&mut self, remote: u32, psns: [u32; 2], path: Path) {
         for attributes in self.attributes(remote, psns) {
             self.shard.modify_qp(self.qp, &attributes).unwrap();
         }
@@ -162,7 +162,7 @@ impl Node {
     }
 
     /// What each of the three transitions sets.
-    pub fn attributes(&self, remote: u32, psns: [u32; 2]) -> [QpAttributes; 3] {
+    pub(crate) fn attributes(&self, remote: u32, psns: [u32; 2]) -> [QpAttributes; 3] {
         let settings = self.settings;
         let connected = settings.kind != QpKind::Ud;
         let reliable = settings.kind == QpKind::Rc;
@@ -197,7 +197,7 @@ impl Node {
     }
 
     /// Registers a part of the memory once more.
-    pub fn register_part(&self, at: u64, len: u64) -> Key {
+    pub(crate) fn register_part(&self, at: u64, len: u64) -> Key {
         let extents = vec![Extent { len, way: Way::Shared { file: 0, offset: at } }];
         let description = Description { address: ADDRESS + at, rights: Rights::ALL, extents };
         let file = self.memory.try_clone().unwrap().into();
@@ -205,37 +205,37 @@ impl Node {
     }
 
     /// Changes the state alone.
-    pub fn go(&mut self, state: QpState) {
+    pub(crate) fn go(&mut self, state: QpState) {
         self.shard.modify_qp(self.qp, &QpAttributes { state: Some(state), ..QpAttributes::default() }).unwrap();
     }
 
     /// A piece of the own memory.
-    pub fn piece(&self, at: u64, len: u32) -> Piece {
+    pub(crate) fn piece(&self, at: u64, len: u32) -> Piece {
         Piece { address: ADDRESS + at, len, key: self.key.0 }
     }
 
-    pub fn read(&self, at: u64, len: usize) -> Vec<u8> {
+    pub(crate) fn read(&self, at: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         self.memory.read_exact_at(&mut bytes, at).unwrap();
         bytes
     }
 
-    pub fn write(&self, at: u64, bytes: &[u8]) {
+    pub(crate) fn write(&self, at: u64, bytes: &[u8]) {
         self.memory.write_all_at(bytes, at).unwrap();
     }
 
     /// A send work request that is not posted yet; it is signalled.
-    pub fn work(&self, opcode: SendOpcode) -> SendElement {
+    pub(crate) fn work(&self, opcode: SendOpcode) -> SendElement {
         SendElement { flags: SendFlags::SIGNALED, ..SendElement::new(self.qp, opcode) }
     }
 
     /// A work request that names the peer's memory.
-    pub fn remote(&self, opcode: SendOpcode, peer: &Node, at: u64) -> SendElement {
+    pub(crate) fn remote(&self, opcode: SendOpcode, peer: &Node, at: u64) -> SendElement {
         SendElement { target: ADDRESS + at, key: peer.key.0, ..self.work(opcode) }
     }
 
     /// Posts a work request with these pieces; returns its number.
-    pub fn post(&mut self, mut element: SendElement, pieces: &[Piece]) -> u32 {
+    pub(crate) fn post(&mut self, mut element: SendElement, pieces: &[Piece]) -> u32 {
         element.pieces = pieces.len() as u8;
         for (index, piece) in pieces.iter().enumerate().take(2) {
             element.set_piece(index, *piece);
@@ -245,7 +245,7 @@ impl Node {
     }
 
     /// Posts a work request with inline data.
-    pub fn post_inline(&mut self, mut element: SendElement, data: &[u8]) -> u32 {
+    pub(crate) fn post_inline(&mut self, mut element: SendElement, data: &[u8]) -> u32 {
         let words = |bytes: &[u8]| -> Vec<u64> {
             let word = |chunk: &[u8]| {
                 let mut word = [0; 8];
@@ -277,7 +277,7 @@ impl Node {
     }
 
     /// Posts a receive work request.
-    pub fn post_receive(&mut self, pieces: &[Piece]) {
+    pub(crate) fn post_receive(&mut self, pieces: &[Piece]) {
         let empty = [Piece::default()];
         let pieces = if pieces.is_empty() { &empty } else { pieces };
         for (index, piece) in pieces.iter().enumerate() {
@@ -287,7 +287,7 @@ impl Node {
     }
 
     /// Takes what the engine has added.
-    pub fn take_completions(&mut self) {
+    pub(crate) fn take_completions(&mut self) {
         while self.takes_completions {
             let Some(words) = self.completions_pipe.pop() else { break };
             self.completions.push(Completion::decode(&words).expect("a completion"));
@@ -295,7 +295,7 @@ impl Node {
     }
 
     /// Statuses and numbers of the completions, in their order.
-    pub fn ended(&self) -> Vec<(verbs::Status, u32)> {
+    pub(crate) fn ended(&self) -> Vec<(verbs::Status, u32)> {
         self.completions.iter().map(|completion| (completion.status, completion.number)).collect()
     }
 }

@@ -5,14 +5,14 @@ use wire::{ethernet, ipv4};
 
 /// Numbers out of a seed (xorshift64*).
 #[derive(Clone)]
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub fn new(seed: u64) -> Random {
+    pub(crate) fn new(seed: u64) -> Random {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    pub fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -20,14 +20,14 @@ impl Random {
     }
 
     /// True so many times in a thousand.
-    pub fn chance(&mut self, permille: u64) -> bool {
+    pub(crate) fn chance(&mut self, permille: u64) -> bool {
         self.below(1000) < permille
     }
 }
 
 /// How often each happens to a frame, in a thousand.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Faults {
+pub(crate) struct Faults {
     pub lost: u64,
     pub repeated: u64,
     pub delayed: u64,
@@ -38,7 +38,7 @@ pub struct Faults {
 
 /// A frame under way.
 #[derive(Clone)]
-pub struct Parcel {
+pub(crate) struct Parcel {
     pub bytes: Vec<u8>,
     pub checksum: Checksum,
     pub segment_size: u16,
@@ -51,10 +51,10 @@ impl Parcel {
 }
 
 /// Decides about a frame.
-pub type Gate = Box<dyn FnMut(usize, &[u8]) -> bool>;
+pub(super) type Gate = Box<dyn FnMut(usize, &[u8]) -> bool>;
 
 /// Frames under way.
-pub struct Wire {
+pub(crate) struct Wire {
     faults: Faults,
     random: Random,
     frames: BTreeMap<(u64, u64), (usize, Parcel)>,
@@ -72,23 +72,23 @@ pub struct Wire {
 }
 
 impl Wire {
-    pub fn new(seed: u64, faults: Faults) -> Wire {
+    pub(crate) fn new(seed: u64, faults: Faults) -> Wire {
         let (random, frames) = (Random::new(seed), BTreeMap::new());
         Wire { faults, random, frames, count: 0, harmed: 0, long: 0, inside: 0, gate: None, free_at: [0; 2] }
     }
 
     /// Without faults, within a machine.
-    pub fn perfect() -> Wire {
+    pub(crate) fn perfect() -> Wire {
         Wire { inside: 1000, ..Wire::new(1, Faults::default()) }
     }
 
     /// Without faults, from one machine to another.
-    pub fn between_machines() -> Wire {
+    pub(crate) fn between_machines() -> Wire {
         Wire::new(1, Faults::default())
     }
 
     /// Puts a frame of a shard's on its way, or the packets of which it is made.
-    pub fn send(&mut self, to: usize, now: u64, frame: Box<Frame>, pool: &mut FramePool) {
+    pub(crate) fn send(&mut self, to: usize, now: u64, frame: Box<Frame>, pool: &mut FramePool) {
         let mut packets = Vec::new();
         if self.inside > 0 && self.random.chance(self.inside) {
             packets.push(frame);
@@ -102,7 +102,7 @@ impl Wire {
     }
 
     /// How many frames were sent.
-    pub fn count(&self) -> u64 {
+    pub(crate) fn count(&self) -> u64 {
         self.count
     }
 
@@ -134,14 +134,14 @@ impl Wire {
     }
 
     /// Frames that have come to a side.
-    pub fn arrived(&mut self, side: usize, now: u64) -> Vec<Parcel> {
+    pub(crate) fn arrived(&mut self, side: usize, now: u64) -> Vec<Parcel> {
         let due = self.frames.range(..=(now, u64::MAX)).filter(|(_, (to, _))| *to == side);
         let keys: Vec<(u64, u64)> = due.map(|(key, _)| *key).collect();
         keys.iter().filter_map(|key| self.frames.remove(key)).map(|(_, parcel)| parcel).collect()
     }
 
     /// When the next frame comes.
-    pub fn next(&self) -> Option<u64> {
+    pub(crate) fn next(&self) -> Option<u64> {
         self.frames.keys().next().map(|(at, _)| *at)
     }
 }

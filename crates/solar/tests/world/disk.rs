@@ -7,7 +7,7 @@ struct Write {
     block: Vec<u8>,
 }
 
-pub struct Disk {
+pub(crate) struct Disk {
     /// Longest time of an operation.
     pub latency: u64,
     blocks: Vec<(u32, Vec<u8>)>,
@@ -22,7 +22,7 @@ pub struct Disk {
 }
 
 impl Disk {
-    pub fn new(blocks: u64, seed: u64) -> Disk {
+    pub(crate) fn new(blocks: u64, seed: u64) -> Disk {
         let empty = vec![0; BLOCK_LEN];
         Disk {
             latency: 0,
@@ -38,11 +38,11 @@ impl Disk {
     }
 
     /// A bit of a block flips where nobody looks.
-    pub fn flip(&mut self, lba: u64, bit: usize) {
+    pub(crate) fn flip(&mut self, lba: u64, bit: usize) {
         self.blocks[lba as usize].1[bit / 8] ^= 1 << (bit % 8);
     }
 
-    pub fn turn(&mut self, now: u64) {
+    pub(crate) fn turn(&mut self, now: u64) {
         self.now = now;
         let (due, later) = std::mem::take(&mut self.running).into_iter().partition(|(at, ..)| *at <= now);
         self.running = later;
@@ -67,12 +67,12 @@ impl Disk {
         Outcome::Read(Block { crc: *crc, bytes: block.as_slice().into() })
     }
 
-    pub fn ended(&mut self) -> Vec<(Job, Outcome)> {
+    pub(crate) fn ended(&mut self) -> Vec<(Job, Outcome)> {
         std::mem::take(&mut self.ended)
     }
 
     /// What was running happens, or does not.
-    pub fn crash(&mut self) {
+    pub(crate) fn crash(&mut self) {
         for (_, job, write) in std::mem::take(&mut self.running) {
             if self.random.chance(500) {
                 self.carry_out(job, write);
@@ -81,7 +81,7 @@ impl Disk {
         self.ended.clear();
     }
 
-    pub fn deadline(&self) -> Option<u64> {
+    pub(crate) fn deadline(&self) -> Option<u64> {
         self.running.iter().map(|(at, ..)| *at).min()
     }
 

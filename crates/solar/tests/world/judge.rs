@@ -28,7 +28,7 @@ struct Writing {
     values: Vec<u64>,
 }
 
-pub struct Judge {
+pub(crate) struct Judge {
     blocks: Vec<Block>,
     readings: BTreeMap<u64, Reading>,
     writings: BTreeMap<u64, Writing>,
@@ -39,7 +39,7 @@ pub struct Judge {
 }
 
 impl Judge {
-    pub fn new(blocks: u64) -> Judge {
+    pub(crate) fn new(blocks: u64) -> Judge {
         let block = Block { durable: EMPTY, maybe: BTreeSet::new() };
         Judge {
             blocks: vec![block; blocks as usize],
@@ -51,19 +51,19 @@ impl Judge {
         }
     }
 
-    pub fn outstanding(&self) -> usize {
+    pub(crate) fn outstanding(&self) -> usize {
         self.readings.len() + self.writings.len()
     }
 
     /// A write is under way somewhere in this range: another one would make the outcome a matter of chance.
-    pub fn is_being_written(&self, lba: u64, blocks: u32) -> bool {
+    pub(crate) fn is_being_written(&self, lba: u64, blocks: u32) -> bool {
         let end = lba + u64::from(blocks);
         self.writings
             .values()
             .any(|writing| writing.request.lba < end && lba < writing.request.lba + u64::from(writing.request.blocks))
     }
 
-    pub fn begin(&mut self, request: Request) {
+    pub(crate) fn begin(&mut self, request: Request) {
         let at = |lba: u64| (lba as usize).min(self.blocks.len());
         let range = at(request.lba)..at(request.lba + u64::from(request.blocks));
         match request.direction {
@@ -103,7 +103,7 @@ impl Judge {
         }
     }
 
-    pub fn end(&mut self, completion: Completion) {
+    pub(crate) fn end(&mut self, completion: Completion) {
         let good = completion.status == Status::Ok;
         self.good += u64::from(good);
         self.failed += u64::from(!good);
@@ -124,7 +124,7 @@ impl Judge {
     }
 
     /// The client's process is gone, with its requests.
-    pub fn client_died(&mut self) {
+    pub(crate) fn client_died(&mut self) {
         self.readings.clear();
         self.writings.clear();
     }

@@ -1,46 +1,46 @@
 //! A client, a server with its storage, and a network of several paths in between: all of it decided by a seed.
 #![allow(dead_code, reason = "each test program uses a part of the world")]
 
-pub mod disk;
-pub mod judge;
-pub mod network;
+pub(crate) mod disk;
+pub(crate) mod judge;
+pub(crate) mod network;
 
 use disk::Disk;
 use judge::Judge;
 use network::{End, Network};
 use solar::{Access, Client, ClientConfig, Completion, Direction, Header, Request, Server, ServerConfig};
 
-pub const US: u64 = 1_000;
-pub const MS: u64 = 1_000_000;
+pub(crate) const US: u64 = 1_000;
+pub(crate) const MS: u64 = 1_000_000;
 
 /// Xorshift (Marsaglia, 2003).
 #[derive(Debug, Clone)]
-pub struct Random(u64);
+pub(crate) struct Random(u64);
 
 impl Random {
-    pub fn new(seed: u64) -> Random {
+    pub(crate) fn new(seed: u64) -> Random {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    pub fn word(&mut self) -> u64 {
+    pub(crate) fn word(&mut self) -> u64 {
         self.0 ^= self.0 << 13;
         self.0 ^= self.0 >> 7;
         self.0 ^= self.0 << 17;
         self.0
     }
 
-    pub fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.word() % bound
     }
 
     /// True so many times of a thousand.
-    pub fn chance(&mut self, thousandths: u64) -> bool {
+    pub(crate) fn chance(&mut self, thousandths: u64) -> bool {
         self.below(1000) < thousandths
     }
 }
 
 /// Everything, at one time.
-pub struct World {
+pub(crate) struct World {
     pub now: u64,
     pub random: Random,
     pub network: Network,
@@ -58,11 +58,11 @@ pub struct World {
 }
 
 impl World {
-    pub fn new(seed: u64, blocks: u64) -> World {
+    pub(crate) fn new(seed: u64, blocks: u64) -> World {
         World::with_config(seed, blocks, ClientConfig::default(), ServerConfig::default())
     }
 
-    pub fn with_config(seed: u64, blocks: u64, client: ClientConfig, server: ServerConfig) -> World {
+    pub(crate) fn with_config(seed: u64, blocks: u64, client: ClientConfig, server: ServerConfig) -> World {
         let mut random = Random::new(seed);
         World {
             now: 0,
@@ -81,7 +81,7 @@ impl World {
     }
 
     /// A request; the judge has its values.
-    pub fn submit(&mut self, direction: Direction, lba: u64, blocks: u32) -> u64 {
+    pub(crate) fn submit(&mut self, direction: Direction, lba: u64, blocks: u32) -> u64 {
         self.next_token += 1;
         let request = Request { direction, lba, blocks, token: self.next_token };
         self.judge.begin(request);
@@ -90,28 +90,28 @@ impl World {
     }
 
     /// The server is killed: writes that have not ended may have happened or not.
-    pub fn kill_server(&mut self) {
+    pub(crate) fn kill_server(&mut self) {
         self.server = None;
         self.disk.crash();
     }
 
-    pub fn start_server(&mut self) {
+    pub(crate) fn start_server(&mut self) {
         self.server = Some(Server::new(self.server_config.clone(), [self.random.word(), self.random.word()]));
     }
 
     /// The client is killed: nobody learns what became of its writes. Another one starts at once.
-    pub fn replace_client(&mut self) {
+    pub(crate) fn replace_client(&mut self) {
         self.judge.client_died();
         self.client = Client::new(self.client_config.clone(), "vol", Access::TakeOver, self.random.word(), self.now);
     }
 
     /// A packet reaches the client that nobody here has sent.
-    pub fn forge(&mut self, packet: &[u8]) {
+    pub(crate) fn forge(&mut self, packet: &[u8]) {
         self.client.receive(packet, false, &mut self.judge, self.now);
     }
 
     /// Everything that happens until `end`.
-    pub fn run_until(&mut self, end: u64) {
+    pub(crate) fn run_until(&mut self, end: u64) {
         while self.now < end {
             self.turn();
             let due = [
@@ -127,7 +127,7 @@ impl World {
     }
 
     /// Until nothing is outstanding, at most for so long.
-    pub fn run_until_done(&mut self, most: u64) {
+    pub(crate) fn run_until_done(&mut self, most: u64) {
         let end = self.now + most;
         while self.judge.outstanding() > 0 && self.now < end {
             self.run_until(self.now + MS);

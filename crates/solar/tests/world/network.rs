@@ -4,13 +4,13 @@ use std::cmp::Reverse;
 use std::collections::{BTreeMap, BinaryHeap};
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
-pub enum End {
+pub(crate) enum End {
     Client,
     Server,
 }
 
 /// A packet that has arrived.
-pub struct Delivery {
+pub(crate) struct Delivery {
     pub to: End,
     pub bytes: Vec<u8>,
     pub marked: bool,
@@ -18,7 +18,7 @@ pub struct Delivery {
 
 /// What a path does to packets; chances are thousandths.
 #[derive(Debug, Clone, Copy, Default)]
-pub struct Path {
+pub(crate) struct Path {
     pub delay: u64,
     pub jitter: u64,
     pub loss: u64,
@@ -30,7 +30,7 @@ pub struct Path {
     pub cut: bool,
 }
 
-pub struct Network {
+pub(crate) struct Network {
     pub paths: Vec<Path>,
     random: Random,
     queue: BinaryHeap<Reverse<(u64, u64)>>,
@@ -41,7 +41,7 @@ pub struct Network {
 }
 
 impl Network {
-    pub fn new(paths: u8, seed: u64) -> Network {
+    pub(crate) fn new(paths: u8, seed: u64) -> Network {
         let path = Path { delay: 20 * US, ..Path::default() };
         Network {
             paths: vec![path; paths.into()],
@@ -53,11 +53,11 @@ impl Network {
         }
     }
 
-    pub fn all(&mut self, change: impl Fn(&mut Path)) {
+    pub(crate) fn all(&mut self, change: impl Fn(&mut Path)) {
         self.paths.iter_mut().for_each(change);
     }
 
-    pub fn send(&mut self, to: End, path: u8, bytes: &[u8], now: u64) {
+    pub(crate) fn send(&mut self, to: End, path: u8, bytes: &[u8], now: u64) {
         let at = usize::from(path);
         let path = self.paths[at];
         self.by_path[at] += u64::from(to == End::Server);
@@ -80,7 +80,7 @@ impl Network {
         }
     }
 
-    pub fn arrived(&mut self, now: u64) -> Vec<Delivery> {
+    pub(crate) fn arrived(&mut self, now: u64) -> Vec<Delivery> {
         let mut arrived = Vec::new();
         while self.deadline().is_some_and(|at| at <= now) {
             let Reverse((_, number)) = self.queue.pop().unwrap();
@@ -89,7 +89,7 @@ impl Network {
         arrived
     }
 
-    pub fn deadline(&self) -> Option<u64> {
+    pub(crate) fn deadline(&self) -> Option<u64> {
         self.queue.peek().map(|Reverse((at, _))| *at)
     }
 }

@@ -34,7 +34,7 @@ pub(super) struct State {
 }
 
 impl Frame {
-    pub fn new(depth: u8, back: usize) -> Frame {
+    pub(super) fn new(depth: u8, back: usize) -> Frame {
         let mut registers = [Value::Nothing; 11];
         registers[FP as usize] = Value::Stack(depth, Offset::ZERO);
         Frame { registers, slots: Box::new([Slot::Bytes(0); SLOTS]), back }
@@ -47,7 +47,7 @@ impl Frame {
     }
 
     /// Writes at a known offset, in bounds.
-    pub fn write(&mut self, offset: i64, size: u8, value: Value) {
+    pub(super) fn write(&mut self, offset: i64, size: u8, value: Value) {
         if size == 8 && offset % 8 == 0 {
             self.slots[Frame::place(offset).0] = Slot::Whole(value);
             return;
@@ -65,7 +65,7 @@ impl Frame {
     }
 
     /// Something unknown was written somewhere between: what was known there is void; what was written stays written.
-    pub fn blur(&mut self, from: i64, to: i64) {
+    pub(super) fn blur(&mut self, from: i64, to: i64) {
         for offset in from.max(-STACK)..to.min(0) {
             let (slot, _) = Frame::place(offset);
             if let Slot::Whole(value) = self.slots[slot] {
@@ -76,7 +76,7 @@ impl Frame {
     }
 
     /// What reading at a known offset gives; `None`: a byte was never written.
-    pub fn read(&self, offset: i64, size: u8) -> Option<Value> {
+    pub(super) fn read(&self, offset: i64, size: u8) -> Option<Value> {
         if size == 8 && offset % 8 == 0 {
             if let Slot::Whole(value) = self.slots[Frame::place(offset).0] {
                 return (value != Value::Nothing).then_some(value);
@@ -89,7 +89,7 @@ impl Frame {
     }
 
     /// All these bytes were written, with numbers.
-    pub fn written(&self, offset: i64, bytes: i64) -> bool {
+    pub(super) fn written(&self, offset: i64, bytes: i64) -> bool {
         (offset..offset + bytes).all(|at| {
             let (slot, bit) = Frame::place(at);
             match self.slots[slot] {
@@ -147,41 +147,41 @@ impl Frame {
 
 impl State {
     /// The program's own function, called with its context.
-    pub fn start() -> State {
+    pub(super) fn start() -> State {
         let mut frame = Frame::new(0, usize::MAX);
         frame.registers[1] = Value::Context;
         State { frames: vec![frame], open: Vec::new(), stripped: 0 }
     }
 
-    pub fn depth(&self) -> u8 {
+    pub(super) fn depth(&self) -> u8 {
         (self.frames.len() - 1) as u8
     }
 
-    pub fn frame(&self) -> &Frame {
+    pub(super) fn frame(&self) -> &Frame {
         &self.frames[self.frames.len() - 1]
     }
 
-    pub fn frame_mut(&mut self) -> &mut Frame {
+    pub(super) fn frame_mut(&mut self) -> &mut Frame {
         let last = self.frames.len() - 1;
         &mut self.frames[last]
     }
 
-    pub fn get(&self, reg: Reg) -> Value {
+    pub(super) fn get(&self, reg: Reg) -> Value {
         self.frame().registers[reg as usize]
     }
 
-    pub fn set(&mut self, reg: Reg, value: Value) {
+    pub(super) fn set(&mut self, reg: Reg, value: Value) {
         self.frame_mut().registers[reg as usize] = value;
     }
 
     /// Every value anywhere.
-    pub fn each(&mut self, mut change: impl FnMut(&mut Value)) {
+    pub(super) fn each(&mut self, mut change: impl FnMut(&mut Value)) {
         self.frames.iter_mut().flat_map(Frame::values).for_each(&mut change);
     }
 
     /// A new thing gets a name that an earlier visit of the same instruction may have given already: what bears it
     /// shares with nobody from now on.
-    pub fn rename(&mut self, name: Id) {
+    pub(super) fn rename(&mut self, name: Id) {
         self.each(|value| match value {
             Value::Number(number) if number.id == name => number.id = 0,
             Value::Packet { id, .. } | Value::Meta { id, .. } | Value::InMapOrNull(_, id) if *id == name => {
@@ -192,7 +192,7 @@ impl State {
     }
 
     /// This state stands for everything that the other one stands for.
-    pub fn contains(&self, other: &State) -> bool {
+    pub(super) fn contains(&self, other: &State) -> bool {
         let mut names = Names::default();
         self.open == other.open
             && self.stripped >= other.stripped
@@ -201,14 +201,14 @@ impl State {
     }
 
     /// The two can be made one: they are in the same calls.
-    pub fn can_join(&self, other: &State) -> bool {
+    pub(super) fn can_join(&self, other: &State) -> bool {
         self.open == other.open
             && self.frames.len() == other.frames.len()
             && self.frames.iter().zip(&other.frames).all(|(a, b)| a.back == b.back)
     }
 
     /// Makes this state stand for the other one too.
-    pub fn join(&mut self, other: &State, at: usize) {
+    pub(super) fn join(&mut self, other: &State, at: usize) {
         // Names of what is made by joining here: apart from those that instructions make. What bears one from an
         // earlier time is another thing now.
         let names = 1 << 31 | (at as Id & 0xffff) << 14;

@@ -74,22 +74,22 @@ pub(super) enum Value {
 }
 
 impl Number {
-    pub const ANY: Number = Number { min: 0, max: u64::MAX, id: 0 };
+    pub(super) const ANY: Number = Number { min: 0, max: u64::MAX, id: 0 };
 
-    pub fn exactly(value: u64) -> Number {
+    pub(super) fn exactly(value: u64) -> Number {
         Number { min: value, max: value, id: 0 }
     }
 
-    pub fn up_to(max: u64) -> Number {
+    pub(super) fn up_to(max: u64) -> Number {
         Number { min: 0, max, id: 0 }
     }
 
     /// What it is where only one value is possible.
-    pub fn known(self) -> Option<u64> {
+    pub(super) fn known(self) -> Option<u64> {
         (self.min == self.max).then_some(self.min)
     }
 
-    pub fn contains(self, other: Number) -> bool {
+    pub(super) fn contains(self, other: Number) -> bool {
         self.min <= other.min && self.max >= other.max
     }
 
@@ -105,18 +105,18 @@ impl Number {
 }
 
 impl Offset {
-    pub const ZERO: Offset = Offset { fixed: 0, more: 0 };
+    pub(super) const ZERO: Offset = Offset { fixed: 0, more: 0 };
 
-    pub fn new(fixed: i64) -> Offset {
+    pub(super) fn new(fixed: i64) -> Offset {
         Offset { fixed, more: 0 }
     }
 
     /// The last place where it may be.
-    pub fn last(self) -> i64 {
+    pub(super) fn last(self) -> i64 {
         self.fixed.saturating_add(self.more.min(FAR) as i64)
     }
 
-    pub fn plus(self, other: i64) -> Offset {
+    pub(super) fn plus(self, other: i64) -> Offset {
         let far = FAR as i64;
         Offset { fixed: self.fixed.saturating_add(other).clamp(-far, far), more: self.more }
     }
@@ -135,19 +135,19 @@ impl Offset {
 }
 
 impl Value {
-    pub const ANY: Value = Value::Number(Number::ANY);
+    pub(super) const ANY: Value = Value::Number(Number::ANY);
 
-    pub fn exactly(value: u64) -> Value {
+    pub(super) fn exactly(value: u64) -> Value {
         Value::Number(Number::exactly(value))
     }
 
     /// It is a pointer of any kind.
-    pub fn is_pointer(self) -> bool {
+    pub(super) fn is_pointer(self) -> bool {
         !matches!(self, Value::Nothing | Value::Mixed | Value::Number(_))
     }
 
     /// Whatever `other` stands for, this stands for too, `names` telling which names correspond.
-    pub fn contains(self, other: Value, names: &mut Names) -> bool {
+    pub(super) fn contains(self, other: Value, names: &mut Names) -> bool {
         if matches!(self, Value::Nothing | Value::Mixed) {
             return true;
         }
@@ -172,7 +172,7 @@ impl Value {
     }
 
     /// Something that contains both; `fresh` names what is new in it.
-    pub fn joined(self, other: Value, fresh: Id) -> Value {
+    pub(super) fn joined(self, other: Value, fresh: Id) -> Value {
         match self.joined_unnamed(other, fresh) {
             Value::Packet { id: ALONE, off, proved } => Value::Packet { id: fresh, off, proved },
             Value::Meta { id: ALONE, off, proved } => Value::Meta { id: fresh, off, proved },

@@ -11,7 +11,7 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 /// What one replica says: the epoch of its present run, or 0 while it holds nothing. On a cache line of its own.
 #[derive(Default)]
 #[repr(align(64))]
-pub struct Pin(AtomicU64);
+pub(crate) struct Pin(AtomicU64);
 
 #[derive(Default)]
 pub(crate) struct Epochs {
@@ -21,12 +21,12 @@ pub(crate) struct Epochs {
 }
 
 impl Epochs {
-    pub fn new() -> Arc<Epochs> {
+    pub(crate) fn new() -> Arc<Epochs> {
         Arc::new(Epochs { now: AtomicU64::new(1), pins: Mutex::default() })
     }
 
     /// A pin for a replica; it goes with it.
-    pub fn join(&self) -> Arc<Pin> {
+    pub(crate) fn join(&self) -> Arc<Pin> {
         let pin = Arc::new(Pin::default());
         let mut pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
         pins.retain(|pin| pin.strong_count() > 0);
@@ -37,23 +37,23 @@ impl Epochs {
     /// Before a run's first look-up. The exchange is also the fence that keeps look-ups behind it; without it a
     /// processor may look first and pin later.
     #[inline]
-    pub fn pin(&self, pin: &Pin) {
+    pub(crate) fn pin(&self, pin: &Pin) {
         pin.0.swap(self.now.load(SeqCst), SeqCst);
     }
 
     /// After a run: it holds nothing any more.
     #[inline]
-    pub fn unpin(&self, pin: &Pin) {
+    pub(crate) fn unpin(&self, pin: &Pin) {
         pin.0.store(0, Release);
     }
 
     /// An entry was unlinked: the epoch until which runs may hold it.
-    pub fn retire(&self) -> u64 {
+    pub(crate) fn retire(&self) -> u64 {
         self.now.fetch_add(1, SeqCst)
     }
 
     /// The oldest epoch in which a run may be.
-    pub fn oldest(&self) -> u64 {
+    pub(crate) fn oldest(&self) -> u64 {
         let pins = self.pins.lock().unwrap_or_else(PoisonError::into_inner);
         let held = pins.iter().filter_map(Weak::upgrade).map(|pin| pin.0.load(SeqCst)).filter(|epoch| *epoch > 0);
         held.min().unwrap_or(u64::MAX)

@@ -71,7 +71,7 @@ fn mix(seed: u64, key: &[u8]) -> u32 {
 }
 
 impl Hash {
-    pub fn new(key_bytes: usize, slots: u32, definition: &MapDefinition, setting: &Setting<'_>) -> Hash {
+    pub(crate) fn new(key_bytes: usize, slots: u32, definition: &MapDefinition, setting: &Setting<'_>) -> Hash {
         let key_words = key_bytes.div_ceil(8);
         let count = slots as usize;
         let evicts = matches!(definition.kind, MapKind::LruHash | MapKind::LruPerCpuHash);
@@ -104,7 +104,7 @@ impl Hash {
 
     /// The slot of a key.
     #[inline]
-    pub fn find(&self, key: &[u8]) -> Option<u32> {
+    pub(crate) fn find(&self, key: &[u8]) -> Option<u32> {
         let key = key.get(..self.key_bytes)?;
         let slot = self.find_hashed(key, mix(self.seed, key))?;
         if let Some(used) = self.used.get(slot as usize) {
@@ -128,7 +128,7 @@ impl Hash {
     }
 
     /// Keeps writers out.
-    pub fn hold(&self) -> impl Drop + '_ {
+    pub(crate) fn hold(&self) -> impl Drop + '_ {
         self.writer()
     }
 
@@ -137,14 +137,20 @@ impl Hash {
         self.writer.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    pub fn entries(&self) -> u32 {
+    pub(crate) fn entries(&self) -> u32 {
         self.writer().count
     }
 
     /// Adds or replaces an entry. Replacing puts a new entry before the old one and then removes that, so that a
     /// look-up finds one of them, whole; with `in_place`, only the value is written. `put` writes the value: slot, new
     /// entry. True: the key is new.
-    pub fn update(&self, key: &[u8], how: Update, in_place: bool, put: impl Fn(u32, bool)) -> Result<bool, Error> {
+    pub(crate) fn update(
+        &self,
+        key: &[u8],
+        how: Update,
+        in_place: bool,
+        put: impl Fn(u32, bool),
+    ) -> Result<bool, Error> {
         let key = key.get(..self.key_bytes).ok_or(Error::Invalid)?;
         let hash = mix(self.seed, key);
         let mut writer = self.writer();
@@ -183,7 +189,7 @@ impl Hash {
         Ok(old.is_none())
     }
 
-    pub fn delete(&self, key: &[u8]) -> Result<(), Error> {
+    pub(crate) fn delete(&self, key: &[u8]) -> Result<(), Error> {
         let key = key.get(..self.key_bytes).ok_or(Error::Invalid)?;
         let mut writer = self.writer();
         let slot = self.find_hashed(key, mix(self.seed, key)).ok_or(Error::Missing)?;
@@ -239,7 +245,7 @@ impl Hash {
         }
     }
 
-    pub fn each(&self, mut look: impl FnMut(&[u8], u32)) {
+    pub(crate) fn each(&self, mut look: impl FnMut(&[u8], u32)) {
         let writer = self.writer();
         let mut key = vec![0; self.key_bytes];
         for (slot, _) in writer.linked.iter().enumerate().filter(|(_, linked)| **linked) {

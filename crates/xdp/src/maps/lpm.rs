@@ -30,7 +30,7 @@ fn cut(key: &[u8], bits: u32) -> [u8; MOST_KEY] {
 }
 
 impl Lpm {
-    pub fn new(hash: Hash) -> Lpm {
+    pub(crate) fn new(hash: Hash) -> Lpm {
         Lpm { hash, lengths: (0..LENGTHS).map(|_| AtomicU32::new(0)).collect(), longest: AtomicU32::new(0) }
     }
 
@@ -40,7 +40,7 @@ impl Lpm {
         (bits as usize <= (key.len() - 4) * 8).then_some(bits)
     }
 
-    pub fn find(&self, key: &[u8]) -> Option<u32> {
+    pub(crate) fn find(&self, key: &[u8]) -> Option<u32> {
         let bits = Lpm::bits(key)?.min(self.longest.load(Acquire));
         (0..=bits).rev().filter(|bits| self.lengths[*bits as usize].load(Acquire) > 0).find_map(|bits| {
             let prefix = cut(key, bits);
@@ -48,7 +48,7 @@ impl Lpm {
         })
     }
 
-    pub fn update(&self, key: &[u8], how: Update, put: impl Fn(u32, bool)) -> Result<(), Error> {
+    pub(crate) fn update(&self, key: &[u8], how: Update, put: impl Fn(u32, bool)) -> Result<(), Error> {
         let bits = Lpm::bits(key).ok_or(Error::Invalid)?;
         let prefix = &cut(key, bits)[..key.len()];
         self.lengths[bits as usize].fetch_add(1, AcqRel);
@@ -61,7 +61,7 @@ impl Lpm {
         done.map(|_| ())
     }
 
-    pub fn delete(&self, key: &[u8]) -> Result<(), Error> {
+    pub(crate) fn delete(&self, key: &[u8]) -> Result<(), Error> {
         let bits = Lpm::bits(key).ok_or(Error::Invalid)?;
         self.hash.delete(&cut(key, bits)[..key.len()])?;
         self.lengths[bits as usize].fetch_sub(1, AcqRel);

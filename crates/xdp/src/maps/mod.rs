@@ -14,7 +14,7 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 
 pub(crate) use epochs::Epochs;
-pub use epochs::Pin;
+pub(crate) use epochs::Pin;
 pub(crate) use hash::{Error, Hash};
 pub(crate) use lpm::Lpm;
 pub use ring::Ring;
@@ -23,27 +23,27 @@ pub use ring::Ring;
 pub(crate) struct Words(Box<[AtomicU64]>);
 
 impl Words {
-    pub fn new(words: usize) -> Words {
+    pub(crate) fn new(words: usize) -> Words {
         Words((0..words).map(|_| AtomicU64::new(0)).collect())
     }
 
-    pub fn address(&self) -> usize {
+    pub(crate) fn address(&self) -> usize {
         self.0.as_ptr() as usize
     }
 
-    pub fn bytes(&self) -> usize {
+    pub(crate) fn bytes(&self) -> usize {
         self.0.len() * 8
     }
 
     /// Copies bytes out, from a word on.
-    pub fn read(&self, word: usize, into: &mut [u8]) {
+    pub(crate) fn read(&self, word: usize, into: &mut [u8]) {
         for (chunk, word) in into.chunks_mut(8).zip(&self.0[word..]) {
             chunk.copy_from_slice(&word.load(Relaxed).to_le_bytes()[..chunk.len()]);
         }
     }
 
     /// Copies bytes in, from a word on; the rest of the last word becomes zero.
-    pub fn write(&self, word: usize, from: &[u8]) {
+    pub(crate) fn write(&self, word: usize, from: &[u8]) {
         for (chunk, word) in from.chunks(8).zip(&self.0[word..]) {
             let mut bytes = [0; 8];
             bytes[..chunk.len()].copy_from_slice(chunk);
@@ -51,7 +51,7 @@ impl Words {
         }
     }
 
-    pub fn same(&self, word: usize, bytes: &[u8]) -> bool {
+    pub(crate) fn same(&self, word: usize, bytes: &[u8]) -> bool {
         bytes.chunks(8).zip(&self.0[word..]).all(|(chunk, word)| {
             let mut other = [0; 8];
             other[..chunk.len()].copy_from_slice(chunk);
@@ -59,7 +59,7 @@ impl Words {
         })
     }
 
-    pub fn word(&self, at: usize) -> &AtomicU64 {
+    pub(crate) fn word(&self, at: usize) -> &AtomicU64 {
         &self.0[at]
     }
 }

@@ -37,7 +37,7 @@ struct State<'a> {
 }
 
 impl Interpreter {
-    pub fn new(object: Object, facts: Arc<Facts>) -> Interpreter {
+    pub(crate) fn new(object: Object, facts: Arc<Facts>) -> Interpreter {
         Interpreter { object, facts }
     }
 }

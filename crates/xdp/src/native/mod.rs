@@ -35,7 +35,8 @@ pub(crate) enum Fault {
 }
 
 impl Fault {
-    pub const NAMES: [&'static str; 3] = ["out of bounds", "too many instructions", "unaligned atomic operation"];
+    pub(crate) const NAMES: [&'static str; 3] =
+        ["out of bounds", "too many instructions", "unaligned atomic operation"];
 }
 
 /// What replicas of a program share.
@@ -82,7 +83,7 @@ pub(crate) trait Execute {
 }
 
 impl Run {
-    pub fn new(shared: &Arc<Shared>, index: u32, replicas: u32) -> Run {
+    pub(crate) fn new(shared: &Arc<Shared>, index: u32, replicas: u32) -> Run {
         Run {
             data: 0,
             data_end: 0,
@@ -106,7 +107,7 @@ impl Run {
 
     /// Runs a program on a frame.
     #[inline]
-    pub fn run(&mut self, program: &impl Execute, frame: &mut Frame, now: Nanos) -> Verdict {
+    pub(crate) fn run(&mut self, program: &impl Execute, frame: &mut Frame, now: Nanos) -> Verdict {
         self.frame = std::ptr::from_mut(frame) as usize;
         self.see(frame);
         self.set_metadata(frame.metadata);

@@ -12,7 +12,7 @@ const LENGTH: usize = 256;
 pub(crate) struct Log(Mutex<VecDeque<String>>);
 
 impl Log {
-    pub fn add(&self, line: String) {
+    pub(crate) fn add(&self, line: String) {
         let mut lines = self.0.lock().unwrap_or_else(PoisonError::into_inner);
         if lines.len() >= LINES {
             lines.pop_front();
@@ -21,7 +21,7 @@ impl Log {
     }
 
     /// Takes all lines out.
-    pub fn take(&self) -> Vec<String> {
+    pub(crate) fn take(&self) -> Vec<String> {
         self.0.lock().unwrap_or_else(PoisonError::into_inner).drain(..).collect()
     }
 }

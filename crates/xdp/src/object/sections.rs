@@ -26,7 +26,7 @@ pub(super) struct Symbol {
 }
 
 impl Symbol {
-    pub fn same_place(&self, other: &Symbol) -> bool {
+    pub(super) fn same_place(&self, other: &Symbol) -> bool {
         self.section == other.section && self.address == other.address
     }
 }
@@ -65,7 +65,7 @@ fn check_header(bytes: &[u8]) -> Result<(), String> {
 }
 
 impl<'a> Sections<'a> {
-    pub fn read(bytes: &'a [u8]) -> Result<Sections<'a>, String> {
+    pub(super) fn read(bytes: &'a [u8]) -> Result<Sections<'a>, String> {
         check_header(bytes)?;
         Sections::from_elf(bytes).map_err(|error| format!("the object is damaged: {error}"))
     }
@@ -115,32 +115,32 @@ impl<'a> Sections<'a> {
         Ok(found)
     }
 
-    pub fn by_name(&self, name: &str) -> Option<&Section<'a>> {
+    pub(super) fn by_name(&self, name: &str) -> Option<&Section<'a>> {
         self.all.iter().find(|section| section.name == name)
     }
 
-    pub fn functions(&self) -> impl Iterator<Item = &Symbol> {
+    pub(super) fn functions(&self) -> impl Iterator<Item = &Symbol> {
         self.symbols.iter().filter(|symbol| symbol.is_function && symbol.defined)
     }
 
     /// The symbol at a name in a section.
-    pub fn symbol(&self, section: usize, name: &str) -> Option<&Symbol> {
+    pub(super) fn symbol(&self, section: usize, name: &str) -> Option<&Symbol> {
         self.symbols.iter().find(|symbol| symbol.section == section && symbol.name == name && !symbol.is_section)
     }
 
     /// Where in their section global variables stand.
-    pub fn variables(&self) -> BTreeMap<String, usize> {
+    pub(super) fn variables(&self) -> BTreeMap<String, usize> {
         let data = self.symbols.iter().filter(|symbol| symbol.defined && !symbol.is_function && !symbol.is_section);
         data.map(|symbol| (symbol.name.clone(), symbol.address as usize)).collect()
     }
 
     /// What the bytes at an offset of a section refer to.
-    pub fn relocation(&self, section: usize, offset: u64) -> Option<&Symbol> {
+    pub(super) fn relocation(&self, section: usize, offset: u64) -> Option<&Symbol> {
         self.relocations.get(&(section, offset)).map(|index| &self.symbols[*index])
     }
 
     /// The bytes of a symbol.
-    pub fn bytes(&self, symbol: &Symbol) -> Option<&'a [u8]> {
+    pub(super) fn bytes(&self, symbol: &Symbol) -> Option<&'a [u8]> {
         let data = self.all.get(symbol.section)?.data;
         data.get(symbol.address as usize..symbol.address.checked_add(symbol.size)? as usize)
     }

@@ -9,19 +9,19 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use xdp::{Limits, Object, Program};
 
 /// The repository.
-pub fn root() -> PathBuf {
+pub(crate) fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../..")
 }
 
 /// A name in the tests' own folder that nobody else uses.
-pub fn temporary(name: &str) -> PathBuf {
+pub(crate) fn temporary(name: &str) -> PathBuf {
     static COUNT: AtomicU32 = AtomicU32::new(0);
     let count = COUNT.fetch_add(1, Ordering::Relaxed);
     std::env::temp_dir().join(format!("opentoe-xdp-{}-{count}-{name}", std::process::id()))
 }
 
 /// Compiles a file as `make xdp` does; `more` are further options.
-pub fn compile_file(source: &Path, more: &[&str]) -> Vec<u8> {
+pub(crate) fn compile_file(source: &Path, more: &[&str]) -> Vec<u8> {
     let output = temporary("module.o");
     let include = format!("-I/usr/include/{}-linux-gnu", std::env::consts::ARCH);
     let status = Command::new("clang")
@@ -38,11 +38,11 @@ pub fn compile_file(source: &Path, more: &[&str]) -> Vec<u8> {
 }
 
 /// Compiles C; `#include`s of all usual headers stand before it, and a licence behind.
-pub fn compile(body: &str) -> Vec<u8> {
+pub(crate) fn compile(body: &str) -> Vec<u8> {
     compile_with(body, &[])
 }
 
-pub fn compile_with(body: &str, more: &[&str]) -> Vec<u8> {
+pub(crate) fn compile_with(body: &str, more: &[&str]) -> Vec<u8> {
     let source = temporary("module.c");
     let text = format!("#include \"packet.h\"\n{body}\nchar LICENSE[] SEC(\"license\") = \"Dual MIT/GPL\";\n");
     std::fs::write(&source, text).expect("the temporary folder can be written");
@@ -55,41 +55,41 @@ pub fn compile_with(body: &str, more: &[&str]) -> Vec<u8> {
 }
 
 /// The object of a shipped module.
-pub fn shipped(name: &str) -> Vec<u8> {
+pub(crate) fn shipped(name: &str) -> Vec<u8> {
     compile_file(&root().join("xdp").join(format!("{name}.c")), &[])
 }
 
-pub fn limits() -> Limits {
+pub(crate) fn limits() -> Limits {
     Limits { seed: 7, replicas: 4, ..Limits::default() }
 }
 
-pub fn load(bytes: &[u8]) -> Result<Arc<Program>, String> {
+pub(crate) fn load(bytes: &[u8]) -> Result<Arc<Program>, String> {
     Program::load(Object::parse(bytes)?, &limits())
 }
 
 /// Loads C that is right.
-pub fn program(body: &str) -> Arc<Program> {
+pub(crate) fn program(body: &str) -> Arc<Program> {
     load(&compile(body)).unwrap_or_else(|why| panic!("{why}"))
 }
 
 /// The sentence with which C is refused.
-pub fn refused(body: &str) -> String {
+pub(crate) fn refused(body: &str) -> String {
     load(&compile(body)).err().unwrap_or_else(|| panic!("it was let in: {body}"))
 }
 
-pub fn frame(bytes: &[u8]) -> Box<Frame> {
+pub(crate) fn frame(bytes: &[u8]) -> Box<Frame> {
     let mut frame = FramePool::new(4).large();
     frame.resize(bytes.len());
     frame.bytes_mut().copy_from_slice(bytes);
     frame
 }
 
-pub fn run(module: &mut dyn Module, frame: &mut Frame) -> Verdict {
+pub(crate) fn run(module: &mut dyn Module, frame: &mut Frame) -> Verdict {
     module.process(Segment { frame, flow: None, now: 1_000 })
 }
 
 /// An IPv4 frame with TCP or UDP ports, and a SYN where it is TCP.
-pub fn packet(protocol: u8, source: [u8; 4], ports: (u16, u16)) -> Vec<u8> {
+pub(crate) fn packet(protocol: u8, source: [u8; 4], ports: (u16, u16)) -> Vec<u8> {
     let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
     bytes.extend([0x45, 0, 0, 46, 0, 0, 0x40, 0, 64, protocol, 0, 0]);
     bytes.extend(source);
@@ -102,7 +102,7 @@ pub fn packet(protocol: u8, source: [u8; 4], ports: (u16, u16)) -> Vec<u8> {
 }
 
 /// A frame of IPv4 and TCP or UDP, tagged or not, cut short or broken somewhere, by a number.
-pub fn noisy(seed: u32) -> Vec<u8> {
+pub(crate) fn noisy(seed: u32) -> Vec<u8> {
     let mut state = u64::from(seed).wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1;
     let mut next = |most: u64| {
         state ^= state << 13;

@@ -15,9 +15,9 @@ use tcp::congestion::CongestionName;
 use wire::Mac;
 use zeronic::{Connection, EngineTcp, Event, Limits, LinuxConfig, LinuxTcp, Segment, Shortage, Stack, Transport};
 
-pub const DOMAIN: Domain = Domain(1);
+pub(crate) const DOMAIN: Domain = Domain(1);
 /// Bytes of each buffer.
-pub const BUFFER: usize = 16 << 20;
+pub(crate) const BUFFER: usize = 16 << 20;
 
 /// Eight bytes of the stream at a multiple of eight (SplitMix64).
 fn word(at: u64, salt: u64) -> u64 {
@@ -27,7 +27,7 @@ fn word(at: u64, salt: u64) -> u64 {
 }
 
 /// The bytes of the stream from offset `at` on.
-pub fn fill(at: u64, salt: u64, into: &mut [u8]) {
+pub(crate) fn fill(at: u64, salt: u64, into: &mut [u8]) {
     let mut done = 0;
     while done < into.len() {
         let from = at + done as u64;
@@ -39,14 +39,14 @@ pub fn fill(at: u64, salt: u64, into: &mut [u8]) {
 }
 
 /// A registered buffer, used as a ring.
-pub struct Buffer {
+pub(crate) struct Buffer {
     mirror: Arc<Mirror>,
     pub key: Key,
     scratch: Vec<u8>,
 }
 
 impl Buffer {
-    pub fn register(table: &MemoryTable) -> Buffer {
+    pub(crate) fn register(table: &MemoryTable) -> Buffer {
         let region = Arc::new(Region::create("zeronic test", BUFFER).unwrap());
         let mirror = Arc::new(Mirror::map(&region, 0, BUFFER).unwrap());
         let address = region.address(0, BUFFER) as u64;
@@ -121,14 +121,14 @@ impl Ring {
 
 /// Which transport decides on headers.
 #[derive(Clone, Copy, PartialEq, Eq, Debug)]
-pub enum Below {
+pub(crate) enum Below {
     Linux,
     Engine(EngineKind),
 }
 
 /// How an application posts, and over what.
 #[derive(Clone, Copy)]
-pub struct Habit {
+pub(crate) struct Habit {
     pub below: Below,
     pub least: usize,
     pub most: usize,
@@ -155,7 +155,7 @@ impl Default for Habit {
     }
 }
 
-pub struct End {
+pub(crate) struct End {
     pub stack: Stack<Box<dyn Transport + Send>, MemoryTable>,
     pub port: FabricPort,
     pub drops: PortDrops,
@@ -198,7 +198,7 @@ fn engine(kind: EngineKind, habit: Habit, last: u8, mtu: u16, pool: &FramePool) 
     (Box::new(EngineTcp::new(config, engine, mac, mtu, pool.clone(), [last; 16]).unwrap()), mac)
 }
 
-pub fn end(test: &str, fabric: &Fabric, last: u8, habit: Habit, pool: &FramePool) -> Option<End> {
+pub(crate) fn end(test: &str, fabric: &Fabric, last: u8, habit: Habit, pool: &FramePool) -> Option<End> {
     let mtu = fabric.config().mtu;
     let (transport, mac) = match habit.below {
         Below::Linux => linux(test, last, mtu)?,
@@ -230,7 +230,7 @@ impl End {
         self.habit.least + (self.random >> 20) as usize % (self.habit.most - self.habit.least + 1)
     }
 
-    pub fn received(&self) -> u64 {
+    pub(crate) fn received(&self) -> u64 {
         self.receives.done
     }
 
@@ -286,7 +286,7 @@ impl End {
         }
     }
 
-    pub fn turn(&mut self, begun: Instant) -> usize {
+    pub(crate) fn turn(&mut self, begun: Instant) -> usize {
         self.post();
         let now = begun.elapsed().as_nanos() as u64 + 1;
         let moved = self.stack.poll(now, &mut self.port, &mut self.drops);
@@ -295,7 +295,7 @@ impl End {
     }
 
     /// Sleeps until a frame comes, a millisecond at most.
-    pub fn rest(&mut self) {
+    pub(crate) fn rest(&mut self) {
         self.port.prepare_to_sleep();
         if !self.port.has_work(u64::MAX - 1) {
             let wire = self.port.wait_fd().unwrap();
@@ -308,13 +308,13 @@ impl End {
         self.port.awake();
     }
 
-    pub fn is_done(&self) -> bool {
+    pub(crate) fn is_done(&self) -> bool {
         self.ended && self.sends.done == self.to_send
     }
 }
 
 /// Two hosts on a fabric, of which the first has begun to connect. `None` where the test cannot run here.
-pub fn pair(test: &str, config: FabricConfig, habit: Habit, bytes: [u64; 2]) -> Option<[End; 2]> {
+pub(crate) fn pair(test: &str, config: FabricConfig, habit: Habit, bytes: [u64; 2]) -> Option<[End; 2]> {
     let fabric = Fabric::new(config);
     // Frames travel from one to the other: what one takes from the store, the other gives back.
     let pool = FramePool::new(4096);
@@ -328,7 +328,7 @@ pub fn pair(test: &str, config: FabricConfig, habit: Habit, bytes: [u64; 2]) -> 
 
 /// Streams of these bytes from the one that connects to the one that accepts, and back. Returns the time, or `None`
 /// where the test cannot run here.
-pub fn run(test: &str, config: FabricConfig, habit: Habit, bytes: [u64; 2]) -> Option<(Duration, [End; 2])> {
+pub(crate) fn run(test: &str, config: FabricConfig, habit: Habit, bytes: [u64; 2]) -> Option<(Duration, [End; 2])> {
     let mut ends = pair(test, config, habit, bytes)?;
     let (begun, mut last, mut seen) = (Instant::now(), Instant::now(), 0);
     while !ends.iter().all(End::is_done) {

@@ -7,16 +7,16 @@ use std::net::Ipv4Addr;
 use wire::{Ipv4Tuple, Seq};
 use zeronic::{Arrival, FlowId, Kind, Limits, Memory, Nic, Refused, Segment};
 
-pub const DOMAIN: Domain = Domain(7);
-pub const REGIONS: usize = 3;
-pub const REGION_LEN: usize = 64;
+pub(crate) const DOMAIN: Domain = Domain(7);
+pub(crate) const REGIONS: usize = 3;
+pub(crate) const REGION_LEN: usize = 64;
 
 /// Regions that are plain arrays. What lies outside of them is a fault.
 #[derive(Clone, PartialEq, Debug)]
-pub struct Plain(pub RefCell<[[u8; REGION_LEN]; REGIONS]>);
+pub(crate) struct Plain(pub RefCell<[[u8; REGION_LEN]; REGIONS]>);
 
 impl Plain {
-    pub fn new() -> Plain {
+    pub(crate) fn new() -> Plain {
         Plain(RefCell::new([[0; REGION_LEN]; REGIONS]))
     }
 }
@@ -48,7 +48,7 @@ impl Memory for Plain {
     }
 }
 
-pub fn tuple(port: u16) -> Ipv4Tuple {
+pub(crate) fn tuple(port: u16) -> Ipv4Tuple {
     let (local_ip, remote_ip) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
     Ipv4Tuple { local_ip, remote_ip, local_port: 80, remote_port: port }
 }
@@ -56,7 +56,7 @@ pub fn tuple(port: u16) -> Ipv4Tuple {
 /// What the reference does is what the words of docs/ZERONIC.md say, byte by byte. Positions count from the beginning
 /// of the stream.
 #[derive(Clone)]
-pub struct Reference {
+pub(crate) struct Reference {
     pub memory: [[u8; REGION_LEN]; REGIONS],
     /// Where each byte of the stream goes.
     pub posted: Vec<(usize, usize)>,
@@ -66,7 +66,7 @@ pub struct Reference {
 
 /// What happens to a receiving flow.
 #[derive(Clone, Copy, Debug)]
-pub enum Step {
+pub(crate) enum Step {
     /// Bytes `[from, to)` of the stream arrive.
     Arrive(i64, i64),
     /// A segment of so many bytes is posted, in a region.
@@ -77,7 +77,7 @@ pub enum Step {
 
 /// The NIC's half and the reference, side by side.
 #[derive(Clone)]
-pub struct Pair {
+pub(crate) struct Pair {
     pub nic: Nic,
     pub id: FlowId,
     pub memory: Plain,
@@ -88,12 +88,12 @@ pub struct Pair {
     free: [usize; REGIONS],
 }
 
-pub fn small_limits() -> Limits {
+pub(crate) fn small_limits() -> Limits {
     Limits { flows: 2, entries: 512, committed: 8, peak: 300, intervals: 64, intervals_per_flow: 32 }
 }
 
 impl Pair {
-    pub fn new(begin: Seq) -> Pair {
+    pub(crate) fn new(begin: Seq) -> Pair {
         let mut nic = Nic::new(small_limits());
         let id = nic.add(tuple(1), DOMAIN, Kind::Stream).unwrap();
         nic.begin_receiving(id, begin);
@@ -106,7 +106,7 @@ impl Pair {
         Seq(self.begin.0.wrapping_add(at as u32))
     }
 
-    pub fn step(&mut self, step: Step) {
+    pub(crate) fn step(&mut self, step: Step) {
         match step {
             Step::Arrive(from, to) => self.arrive(from, to),
             Step::Post(region, len) => self.post(region, usize::from(len)),
@@ -149,7 +149,7 @@ impl Pair {
 }
 
 impl Reference {
-    pub fn frontier(&self) -> i64 {
+    pub(crate) fn frontier(&self) -> i64 {
         (self.cursor..).find(|at| !self.placed.contains(at)).unwrap()
     }
 

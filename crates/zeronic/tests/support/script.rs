@@ -9,15 +9,15 @@ use wire::tcp::{self, Flags, Options};
 use wire::{EtherType, Ipv4Tuple, Mac, Seq, ethernet, ipv4};
 use zeronic::{Connection, Event, InOrder, Shortage, Socket, Stack, Transport};
 
-pub const HERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 1000);
-pub const THERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), 80);
+pub(crate) const HERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 1000);
+pub(crate) const THERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), 80);
 /// Where both streams begin: sequence numbers wrap soon.
-pub const OURS: Seq = Seq(u32::MAX - 20);
-pub const THEIRS: Seq = Seq(u32::MAX - 5);
+pub(crate) const OURS: Seq = Seq(u32::MAX - 20);
+pub(crate) const THEIRS: Seq = Seq(u32::MAX - 5);
 
 /// What a segment says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct Said {
+pub(crate) struct Said {
     pub seq: Seq,
     pub ack: Seq,
     pub flags: Flags,
@@ -27,12 +27,12 @@ pub struct Said {
 }
 
 impl Said {
-    pub fn new(seq: Seq, ack: Seq, flags: Flags, payload: &[u8]) -> Said {
+    pub(crate) fn new(seq: Seq, ack: Seq, flags: Flags, payload: &[u8]) -> Said {
         Said { seq, ack, flags, window: 1000, options: Options::default(), payload: payload.to_vec() }
     }
 
     /// The whole frame, with right checksums.
-    pub fn frame(&self, from: SocketAddrV4, to: SocketAddrV4) -> Vec<u8> {
+    pub(crate) fn frame(&self, from: SocketAddrV4, to: SocketAddrV4) -> Vec<u8> {
         let header = tcp::Header {
             src_port: from.port(),
             dst_port: to.port(),
@@ -56,7 +56,7 @@ impl Said {
     }
 
     /// What a frame says. Payload by reference counts as so many zeros.
-    pub fn of(frame: &Frame) -> Option<Said> {
+    pub(crate) fn of(frame: &Frame) -> Option<Said> {
         let mut bytes = frame.bytes().to_vec();
         bytes.resize(frame.len(), 0);
         let (ip, ip_len) = ipv4::Header::parse(bytes.get(14..)?, bytes.len() - 14).ok()?;
@@ -69,7 +69,7 @@ impl Said {
 
 /// A transport that says what it is told to say.
 #[derive(Default)]
-pub struct Script {
+pub(crate) struct Script {
     pub seen: Vec<Said>,
     pub out: Vec<Vec<u8>>,
     pub in_order: InOrder,
@@ -120,7 +120,7 @@ impl Transport for Script {
 
 /// A wire that gives what it is given, and keeps what is sent.
 #[derive(Default)]
-pub struct Line {
+pub(crate) struct Line {
     pub to_receive: Vec<Vec<u8>>,
     pub sent: Vec<Said>,
 }
@@ -167,7 +167,7 @@ impl Port for Line {
 }
 
 /// A stack with one connection, whose SYNs have passed.
-pub struct Scene {
+pub(crate) struct Scene {
     pub stack: Stack<Script, Plain>,
     pub line: Line,
     pub connection: Connection,
@@ -175,7 +175,7 @@ pub struct Scene {
 }
 
 impl Scene {
-    pub fn new(shortage: Shortage) -> Scene {
+    pub(crate) fn new(shortage: Shortage) -> Scene {
         let pool = FramePool::new(64);
         let mut stack = Stack::new(Script::default(), Plain::new(), small_limits(), shortage, pool).unwrap();
         let connection = stack.connect(THERE, DOMAIN).unwrap();
@@ -190,29 +190,29 @@ impl Scene {
         scene
     }
 
-    pub fn poll(&mut self) {
+    pub(crate) fn poll(&mut self) {
         self.now += 1_000;
         self.stack.poll(self.now, &mut self.line, &mut PortDrops::default());
     }
 
     /// Frames come from the peer.
-    pub fn peer_says(&mut self, said: &[Said]) {
+    pub(crate) fn peer_says(&mut self, said: &[Said]) {
         self.line.to_receive = said.iter().map(|said| said.frame(THERE, HERE)).collect();
         self.poll();
     }
 
     /// The transport sends headers; their payload is dummy.
-    pub fn transport_says(&mut self, said: &[Said]) {
+    pub(crate) fn transport_says(&mut self, said: &[Said]) {
         self.stack.transport().out = said.iter().map(|said| said.frame(HERE, THERE)).collect();
         self.poll();
     }
 
-    pub fn events(&mut self) -> Vec<Event> {
+    pub(crate) fn events(&mut self) -> Vec<Event> {
         std::iter::from_fn(|| self.stack.next_event()).collect()
     }
 
     /// What the transport has seen since the last call.
-    pub fn seen(&mut self) -> Vec<Said> {
+    pub(crate) fn seen(&mut self) -> Vec<Said> {
         std::mem::take(&mut self.stack.transport().seen)
     }
 }

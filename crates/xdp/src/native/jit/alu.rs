@@ -6,7 +6,7 @@ use cranelift_codegen::ir::types::{I8, I16, I32, I64};
 use cranelift_codegen::ir::{InstBuilder, Value};
 
 impl Body<'_, '_, '_> {
-    pub fn alu(&mut self, op: Alu, wide: bool, dst: Reg, src: Operand) {
+    pub(super) fn alu(&mut self, op: Alu, wide: bool, dst: Reg, src: Operand) {
         let b = self.operand(src);
         let result = if wide {
             let a = if op == Alu::Mov { b } else { self.get(dst) };
@@ -67,7 +67,7 @@ impl Body<'_, '_, '_> {
         self.b.ins().select(is_zero, by_zero, result)
     }
 
-    pub fn negate(&mut self, wide: bool, dst: Reg) {
+    pub(super) fn negate(&mut self, wide: bool, dst: Reg) {
         let value = self.get(dst);
         let negative = self.b.ins().ineg(value);
         let result = if wide { negative } else { self.low(negative, 32) };
@@ -80,7 +80,7 @@ impl Body<'_, '_, '_> {
         self.b.ins().uextend(I64, narrow)
     }
 
-    pub fn move_signed(&mut self, wide: bool, bits: u8, dst: Reg, src: Reg) {
+    pub(super) fn move_signed(&mut self, wide: bool, bits: u8, dst: Reg, src: Reg) {
         let value = self.get(src);
         let width = match bits {
             8 => I8,
@@ -93,7 +93,7 @@ impl Body<'_, '_, '_> {
         self.set(dst, result);
     }
 
-    pub fn byte_swap(&mut self, how: Swap, bits: u8, dst: Reg) {
+    pub(super) fn byte_swap(&mut self, how: Swap, bits: u8, dst: Reg) {
         let value = self.get(dst);
         let result = match (how, bits) {
             (Swap::Cut, 64) => value,

@@ -9,7 +9,7 @@ use cranelift_module::Module;
 use std::mem::offset_of;
 
 impl Body<'_, '_, '_> {
-    pub fn call_helper(&mut self, id: u32) {
+    pub(super) fn call_helper(&mut self, id: u32) {
         let Some(helper) = helpers::find(id) else { return };
         self.look_at_arguments();
         let result = match helper.name {
@@ -68,7 +68,7 @@ impl Body<'_, '_, '_> {
         self.b.ins().select(there, at, null)
     }
 
-    pub fn call_function(&mut self, target: usize) {
+    pub(super) fn call_function(&mut self, target: usize) {
         let length = self.compiler.object.function(target).map_or(0, |function| function.end - function.start);
         self.charge(length);
         let id = self.compiler.functions[&target];

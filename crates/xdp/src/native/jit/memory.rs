@@ -9,7 +9,7 @@ use cranelift_codegen::ir::{AtomicRmwOp, InstBuilder, Value};
 use std::mem::offset_of;
 
 impl Body<'_, '_, '_> {
-    pub fn load(&mut self, size: Size, signed: bool, dst: Reg, base: Reg, off: i16) {
+    pub(super) fn load(&mut self, size: Size, signed: bool, dst: Reg, base: Reg, off: i16) {
         let access = self.access();
         if access.region == Region::Context {
             let value = self.context_field(off);
@@ -58,7 +58,7 @@ impl Body<'_, '_, '_> {
     }
 
     /// Looks whether `size` bytes at an address are in a region.
-    pub fn look_at(&mut self, region: Region, at: Value, size: Value) {
+    pub(super) fn look_at(&mut self, region: Region, at: Value, size: Value) {
         let good = match region {
             Region::Packet => self.inside(at, size, (offset_of!(Run, data), offset_of!(Run, data_end))),
             Region::Meta => self.inside(at, size, (offset_of!(Run, meta), offset_of!(Run, meta_end))),
@@ -102,7 +102,7 @@ impl Body<'_, '_, '_> {
         self.b.ins().band(in_map, fits)
     }
 
-    pub fn store(&mut self, size: Size, base: Reg, off: i16, src: Operand) {
+    pub(super) fn store(&mut self, size: Size, base: Reg, off: i16, src: Operand) {
         let access = self.access();
         let value = self.operand(src);
         let pointer = self.get(base);
@@ -116,7 +116,7 @@ impl Body<'_, '_, '_> {
         };
     }
 
-    pub fn atomic(&mut self, op: Atomic, size: Size, fetch: bool, (base, off): (Reg, i16), src: Reg) {
+    pub(super) fn atomic(&mut self, op: Atomic, size: Size, fetch: bool, (base, off): (Reg, i16), src: Reg) {
         let access = self.access();
         let pointer = self.get(base);
         self.look(access, pointer, off, size);
