@@ -350,6 +350,8 @@ impl Lib {
 
     fn drain_notices(&mut self) {
         let Lib { link: Link::Attached(context), sockets, sets, .. } = self else { return };
+        // Looked up once: nothing below changes where it is.
+        let context = &mut **context;
         // The engine may go on while we drain; one ring's worth is enough for one call.
         for _ in 0..context.end.geometry.data_entries {
             match context.end.notices.pop() {

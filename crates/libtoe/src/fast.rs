@@ -6,6 +6,7 @@
 use crate::epoll::{self, EpollSet};
 use crate::few::Few;
 use crate::lock::{self, Guard};
+use crate::pieces::Pieces;
 use crate::readiness::{IN, OUT};
 use crate::socket::{Kind, Socket};
 use crate::state::{Key, Lib, Link, Slab};
@@ -48,9 +49,9 @@ fn own(kind: &mut Kind) -> Option<&mut Stream> {
 /// `recv`, `read` and their kin.
 ///
 /// # Safety
-/// The buffers are valid.
+/// The program gave the buffers.
 #[inline(always)]
-pub(crate) unsafe fn receive(fd: c_int, into: &[iovec], flags: c_int) -> Option<ssize_t> {
+pub(crate) unsafe fn receive(fd: c_int, into: impl Pieces, flags: c_int) -> Option<ssize_t> {
     if flags & !libc::MSG_DONTWAIT != 0 {
         return None;
     }
@@ -62,9 +63,10 @@ pub(crate) unsafe fn receive(fd: c_int, into: &[iovec], flags: c_int) -> Option<
         return None;
     }
     if stream.unread_bytes() == 0 {
-        return nothing_there(lib, index, into, flags);
+        let wants = into.have_bytes();
+        return nothing_there(lib, index, wants, flags);
     }
-    // SAFETY: the caller vouches for the buffers.
+    // SAFETY: the caller's promise.
     let got = unsafe { stream.take(into) };
     if got == 0 {
         return None;
@@ -80,13 +82,13 @@ pub(crate) unsafe fn receive(fd: c_int, into: &[iovec], flags: c_int) -> Option<
     Some(got as ssize_t)
 }
 
-/// Everything was read: says so, where nothing else is to be done.
+/// Everything was read: says so, where bytes are wanted and nothing else is to be done.
 #[inline(never)]
-fn nothing_there(mut lib: Guard, index: usize, into: &[iovec], flags: c_int) -> Option<ssize_t> {
+fn nothing_there(mut lib: Guard, index: usize, wants: bool, flags: c_int) -> Option<ssize_t> {
     let (socket, context) = parts(&mut lib, index)?;
     let dont_wait = socket.nonblocking || flags != 0;
     let failed = socket.error != 0 || socket.broken;
-    let nothing = dont_wait && !failed && crate::data::total(into) > 0 && context.nothing_new();
+    let nothing = wants && dont_wait && !failed && context.nothing_new();
     drop(lib);
     nothing.then(|| errno::give(Err(libc::EAGAIN)))
 }
@@ -94,9 +96,9 @@ fn nothing_there(mut lib: Guard, index: usize, into: &[iovec], flags: c_int) -> 
 /// `send`, `write` and their kin.
 ///
 /// # Safety
-/// The buffers are valid.
+/// The program gave the buffers.
 #[inline(always)]
-pub(crate) unsafe fn transmit(fd: c_int, from: &[iovec], flags: c_int) -> Option<ssize_t> {
+pub(crate) unsafe fn transmit(fd: c_int, from: impl Iterator<Item = iovec>, flags: c_int) -> Option<ssize_t> {
     if flags & !(libc::MSG_DONTWAIT | libc::MSG_NOSIGNAL) != 0 {
         return None;
     }
@@ -111,7 +113,7 @@ pub(crate) unsafe fn transmit(fd: c_int, from: &[iovec], flags: c_int) -> Option
     if stream.flags() & (SHUT_WRITE | SPLICED) != 0 {
         return None;
     }
-    // SAFETY: the caller vouches for the buffers.
+    // SAFETY: the caller's promise.
     let put = unsafe { stream.put(from) }?;
     context.bump(key, stream);
     let enough = context.has_moved(put);

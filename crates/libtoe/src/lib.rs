@@ -42,6 +42,7 @@ mod lost;
 mod options;
 mod own_fd;
 mod passing;
+mod pieces;
 mod poll;
 mod program;
 mod readiness;

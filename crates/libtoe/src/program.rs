@@ -12,15 +12,17 @@ use std::sync::atomic::Ordering::Relaxed;
 const SMALL: usize = 64;
 const PAGE: usize = 4096;
 
-/// Instructions of which those with the labels given may fault: then `len` is 0 behind them, and the rest was left out.
+/// Instructions of which those with the labels given may fault: what follows them is left out then, and the last list
+/// is done instead.
 #[cfg(target_arch = "x86_64")]
-macro_rules! may_fault {
-    ([$($line:literal)*] [$($at:literal)*] $($operands:tt)*) => {
+macro_rules! otherwise {
+    ([$($line:literal)*] [$($at:literal)*] [$($instead:literal)*] $($operands:tt)*) => {
         std::arch::asm!(
             $($line,)*
             "30:",
             ".pushsection .text.unlikely.toe_fault,\"ax\",@progbits",
-            "31: xor {len:e}, {len:e}",
+            "31:",
+            $($instead,)*
             "jmp 30b",
             ".popsection",
             ".pushsection toe_faults,\"aR\",@progbits",
@@ -28,29 +30,25 @@ macro_rules! may_fault {
             $(concat!(".long ", $at, "b - ."), ".long 31b - .",)*
             ".popsection",
             $($operands)*
-            options(nostack)
         )
     };
 }
 
-/// The same of copies by registers: what faulted is left out, and [`faulted`] says so.
+/// Where one faulted, `len` is 0 behind them.
+#[cfg(target_arch = "x86_64")]
+macro_rules! may_fault {
+    ($lines:tt $at:tt $($operands:tt)*) => {
+        otherwise!($lines $at ["xor {len:e}, {len:e}"] $($operands)* options(nostack))
+    };
+}
+
+/// The same of copies by registers: [`faulted`] says it.
 #[cfg(target_arch = "x86_64")]
 macro_rules! copies {
-    ([$($line:literal)*] [$($at:literal)*] $($operands:tt)*) => {
-        std::arch::asm!(
-            $($line,)*
-            "30:",
-            ".pushsection .text.unlikely.toe_fault,\"ax\",@progbits",
-            "31: mov byte ptr [rip + {faulted}], 1",
-            "jmp 30b",
-            ".popsection",
-            ".pushsection toe_faults,\"aR\",@progbits",
-            ".balign 4",
-            $(concat!(".long ", $at, "b - ."), ".long 31b - .",)*
-            ".popsection",
-            faulted = sym FAULTED,
-            $($operands)*
-            options(nostack, preserves_flags)
+    ($lines:tt $at:tt $($operands:tt)*) => {
+        otherwise!(
+            $lines $at ["mov byte ptr [rip + {faulted}], 1"]
+            faulted = sym FAULTED, $($operands)* options(nostack, preserves_flags)
         )
     };
 }
@@ -263,31 +261,21 @@ fn keep(at: *mut u8) -> usize {
     len
 }
 
-/// Reads two words at distances from an address; the second is 0 where the address is bad.
-#[cfg(target_arch = "x86_64")]
-#[inline(always)]
-fn two_words<const FIRST: usize, const SECOND: usize>(at: *const u8) -> (usize, usize) {
-    let (first, len): (usize, usize);
-    // SAFETY: reads without effect, which may fault.
-    unsafe {
-        may_fault!(
-            ["20: mov {first}, [{at} + {one}]" "21: mov {len}, [{at} + {two}]"] ["20" "21"]
-            first = out(reg) first, at = in(reg) at, len = out(reg) len,
-            one = const FIRST, two = const SECOND,
-        );
-    }
-    (first, len)
-}
-
 /// A message's list of buffers and their count, which is 0 where the message's address is bad.
 #[inline(always)]
 pub(crate) fn list_of(message: *const libc::msghdr) -> (*const libc::iovec, usize) {
     #[cfg(target_arch = "x86_64")]
     {
         use std::mem::offset_of;
-        const LIST: usize = offset_of!(libc::msghdr, msg_iov);
-        const COUNT: usize = offset_of!(libc::msghdr, msg_iovlen);
-        let (list, count) = two_words::<LIST, COUNT>(message.cast());
+        let (list, count): (usize, usize);
+        // SAFETY: reads without effect, which may fault.
+        unsafe {
+            may_fault!(
+                ["20: mov {list}, [{at} + {one}]" "21: mov {len}, [{at} + {two}]"] ["20" "21"]
+                list = out(reg) list, at = in(reg) message, len = out(reg) count,
+                one = const offset_of!(libc::msghdr, msg_iov), two = const offset_of!(libc::msghdr, msg_iovlen),
+            );
+        }
         (std::ptr::with_exposed_provenance(list), count)
     }
     #[cfg(not(target_arch = "x86_64"))]
@@ -297,18 +285,26 @@ pub(crate) fn list_of(message: *const libc::msghdr) -> (*const libc::iovec, usiz
     }
 }
 
-/// The only buffer of a list, without bytes where the list's address is bad.
+/// A buffer of a list, under the library's lock; without bytes where it cannot be read, which [`faulted`] says.
 #[inline(always)]
-pub(crate) fn piece_of(list: *const libc::iovec) -> libc::iovec {
+pub(crate) fn piece_at(place: *const libc::iovec) -> libc::iovec {
     #[cfg(target_arch = "x86_64")]
     {
-        let (base, iov_len) = two_words::<0, { size_of::<usize>() }>(list.cast());
-        libc::iovec { iov_base: std::ptr::with_exposed_provenance_mut(base), iov_len }
+        let (base, len): (usize, usize);
+        // SAFETY: reads without effect, which may fault.
+        unsafe {
+            otherwise!(
+                ["20: mov {base}, [{at}]" "21: mov {len}, [{at} + 8]"] ["20" "21"]
+                ["mov byte ptr [rip + {faulted}], 1" "xor {len:e}, {len:e}"]
+                faulted = sym FAULTED, base = out(reg) base, at = in(reg) place, len = out(reg) len, options(nostack)
+            );
+        }
+        libc::iovec { iov_base: std::ptr::with_exposed_provenance_mut(base), iov_len: len }
     }
     #[cfg(not(target_arch = "x86_64"))]
     // SAFETY: the program's list.
     unsafe {
-        list.read()
+        place.read()
     }
 }
 
@@ -384,28 +380,23 @@ pub(crate) unsafe fn write_bytes(at: *mut u8, bytes: &[u8]) -> Result<()> {
     all(copy_bytes(bytes.as_ptr(), at, bytes.len()))
 }
 
-/// Writes an event of `epoll_wait`; whether that could be done.
+/// Writes an event of `epoll_wait`, under the library's lock; [`faulted`] says where that could not be done.
 ///
 /// # Safety
 /// The program gave this address for it.
 #[inline(always)]
-pub(crate) unsafe fn put_event(at: *mut libc::epoll_event, event: libc::epoll_event) -> bool {
+pub(crate) unsafe fn put_event(at: *mut libc::epoll_event, event: libc::epoll_event) {
     #[cfg(target_arch = "x86_64")]
-    {
-        let mut len = 1usize;
-        // SAFETY: the caller's promise: an event is packed, four bytes and eight.
-        unsafe {
-            may_fault!(
-                ["20: mov dword ptr [{at}], {events:e}" "21: mov qword ptr [{at} + 4], {data}"] ["20" "21"]
-                at = in(reg) at, events = in(reg) event.events, data = in(reg) event.u64, len = inout(reg) len,
-            );
-        }
-        len != 0
+    // SAFETY: the caller's promise: an event is packed, four bytes and eight.
+    unsafe {
+        copies!(
+            ["20: mov dword ptr [{at}], {events:e}" "21: mov qword ptr [{at} + 4], {data}"] ["20" "21"]
+            at = in(reg) at, events = in(reg) event.events, data = in(reg) event.u64,
+        );
     }
     #[cfg(not(target_arch = "x86_64"))]
-    {
-        // SAFETY: the caller's promise.
-        unsafe { at.write(event) };
-        true
-    }
+    // SAFETY: the caller's promise.
+    unsafe {
+        at.write(event)
+    };
 }

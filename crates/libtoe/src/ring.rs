@@ -145,7 +145,7 @@ impl Ring {
     /// # Safety
     /// As [`Ring::copy_in`].
     #[cold]
-    unsafe fn copy_in_around(&self, pos: u32, from: *const u8, len: u32) {
+    unsafe fn copy_in_around(self, pos: u32, from: *const u8, len: u32) {
         let [(a, a_len), (b, b_len)] = self.pieces(pos, len);
         // SAFETY: as there.
         unsafe {
@@ -174,7 +174,7 @@ impl Ring {
     /// # Safety
     /// As [`Ring::copy_out`].
     #[cold]
-    unsafe fn copy_out_around(&self, pos: u32, to: *mut u8, len: u32) {
+    unsafe fn copy_out_around(self, pos: u32, to: *mut u8, len: u32) {
         let [(a, a_len), (b, b_len)] = self.pieces(pos, len);
         // SAFETY: as there.
         unsafe {

@@ -371,25 +371,26 @@ impl Stream {
     }
 
     /// Copies received bytes into the program's buffers and counts them as read: the common case of
-    /// [`Stream::copy_out`] and [`Stream::consume`], for a connection that is not shared. Returns how many.
+    /// [`Stream::copy_out`] and [`Stream::consume`], for a connection that is not shared. Returns how many; 0 where it
+    /// is not the common case.
     ///
     /// # Safety
-    /// The buffers are valid.
+    /// The program gave the buffers.
     #[inline(always)]
-    pub(crate) unsafe fn take(&self, into: &[iovec]) -> u32 {
+    pub(crate) unsafe fn take(&self, into: impl Iterator<Item = iovec>) -> u32 {
         let state = self.state();
         let head = state.rx_head.load(Relaxed);
         let ring = self.rx.get();
         let unread = state.rx_tail.load(Acquire).wrapping_sub(head);
         if unread > ring.size() {
-            // SAFETY: as here.
-            return unsafe { self.take_grown(into) };
+            // They may lie in another ring.
+            return 0;
         }
         let (mut pos, mut left) = (head, unread as usize);
         for buffer in into {
             let len = left.min(buffer.iov_len);
             left -= len;
-            // SAFETY: `len` bytes fit the buffer, which the caller vouches for, and are in the ring.
+            // SAFETY: `len` bytes fit the buffer, which the program gave, and are in the ring.
             unsafe { ring.copy_out(pos, buffer.iov_base.cast(), len as u32) };
             pos = pos.wrapping_add(len as u32);
             if left == 0 {
@@ -403,22 +404,13 @@ impl Stream {
         pos.wrapping_sub(head)
     }
 
-    /// The same where they may lie in another ring.
-    #[cold]
-    unsafe fn take_grown(&self, into: &[iovec]) -> u32 {
-        // SAFETY: the caller vouches for the buffers.
-        let taken = unsafe { self.copy_out(into, 0, u32::MAX as usize) }.unwrap_or(0) as u32;
-        self.consume(taken);
-        taken
-    }
-
-    /// Appends all bytes of the program's buffers, where there is room for all of them and there are any, for a connection that is
-    /// not shared. What was copied without being counted will be copied again.
+    /// Appends all bytes of the program's buffers, where there are any and room for all of them, for a connection that
+    /// is not shared. What was copied without being counted will be copied again.
     ///
     /// # Safety
-    /// The buffers are valid.
+    /// The program gave the buffers.
     #[inline(always)]
-    pub(crate) unsafe fn put(&self, from: &[iovec]) -> Option<u32> {
+    pub(crate) unsafe fn put(&self, from: impl Iterator<Item = iovec>) -> Option<u32> {
         let state = self.state();
         let head = state.tx_head.load(Relaxed);
         let ring = self.tx.get();
@@ -426,28 +418,21 @@ impl Stream {
         let (mut pos, mut left) = (head, (ring.most() - in_flight) as usize);
         for buffer in from {
             if buffer.iov_len > left {
-                // SAFETY: as here.
-                return unsafe { self.put_grown(from) };
+                return uncommon();
             }
             left -= buffer.iov_len;
-            // SAFETY: there is room for the buffer, which the caller vouches for.
+            // SAFETY: there is room for the buffer, which the program gave.
             unsafe { ring.copy_in(pos, buffer.iov_base.cast(), buffer.iov_len as u32) };
             pos = pos.wrapping_add(buffer.iov_len as u32);
         }
-        if pos == head || program::faulted() {
+        if pos == head {
+            return uncommon();
+        }
+        if program::faulted() {
             return None;
         }
         state.tx_head.store(pos, Release);
         Some(pos.wrapping_sub(head))
-    }
-
-    /// The same where the stream outgrows a small ring.
-    #[cold]
-    unsafe fn put_grown(&self, from: &[iovec]) -> Option<u32> {
-        let all = from.iter().fold(0usize, |all, buffer| all.saturating_add(buffer.iov_len));
-        // SAFETY: the caller vouches for the buffers.
-        let put = (all <= self.room() as usize).then(|| unsafe { self.copy_in(from, 0) })?;
-        put.ok().map(|put| put as u32)
     }
 
     /// Where the next byte that is written goes.
@@ -527,14 +512,14 @@ impl Stream {
     #[inline(always)]
     pub(crate) fn advance(&self, notice: &Notice) -> bool {
         let state = self.state();
-        let is_new = |word: &AtomicU32, value: u32| value.wrapping_sub(word.load(Relaxed)) as i32 > 0;
-        if is_new(&state.tx_tail, notice.tx_tail) {
+        let (tx_tail, rx_tail) = (state.tx_tail.load(Relaxed), state.rx_tail.load(Relaxed));
+        if notice.tx_tail.wrapping_sub(tx_tail) as i32 > 0 {
             state.tx_tail.store(notice.tx_tail, Release);
         }
-        let data = is_new(&state.rx_tail, notice.rx_tail);
+        let data = notice.rx_tail.wrapping_sub(rx_tail) as i32 > 0;
         if data {
             // The program is about to read what lies in the cache of the daemon's core.
-            self.rx.get().prefetch(state.rx_tail.load(Relaxed));
+            self.rx.get().prefetch(rx_tail);
             // It is going to answer where the daemon's core has read.
             self.tx.get().prefetch_to_write(state.tx_head.load(Relaxed));
             state.rx_tail.store(notice.rx_tail, Release);
@@ -566,4 +551,12 @@ impl Stream {
     pub(crate) fn exclusively(&self) -> Option<Exclusive> {
         self.shared.then(|| Exclusive::new(&self.state().lock))
     }
+}
+
+/// Nothing, more than there is room for, or more than the small ring holds. Whoever asks next is not to hear of this
+/// call's bad addresses.
+#[cold]
+fn uncommon() -> Option<u32> {
+    program::faulted();
+    None
 }

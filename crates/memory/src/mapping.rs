@@ -16,10 +16,10 @@ const TMPFS_MAGIC: u64 = 0x0102_1994;
 
 /// A part of a sealed memfd, mapped. Bytes are only copied in and out: the program changes them at any moment.
 pub(crate) struct Mapping {
-    pages: Arc<Pages>,
-    /// Where the part begins in the first page.
-    lead: usize,
+    /// The part's first byte, in `_pages`: looked up with each access.
+    first: NonNull<u8>,
     len: usize,
+    _pages: Arc<Pages>,
     /// Pieces of the part that bytes are referred to by, each of [`Mapping::piece`] bytes and the last one at its end.
     pieces: Box<[Arc<Mirror>]>,
 }
@@ -30,10 +30,14 @@ struct Pages {
     mapped: usize,
 }
 
-// SAFETY: the mapping lives as long as the value; access goes through raw copies and atomics.
+// SAFETY: the pages are mapped as long as the value lives; access goes through raw copies and atomics.
 unsafe impl Send for Pages {}
 // SAFETY: as above; no reference to plain shared bytes is ever made.
 unsafe impl Sync for Pages {}
+// SAFETY: as for `Pages`, which it keeps.
+unsafe impl Send for Mapping {}
+// SAFETY: likewise.
+unsafe impl Sync for Mapping {}
 
 impl Mapping {
     /// Whether the data-path may map the file: a memfd that cannot become shorter, in ordinary pages. A byte of another
@@ -65,17 +69,19 @@ impl Mapping {
             return Err(io::Error::last_os_error().into());
         }
         let base = NonNull::new(base.cast()).ok_or(io::Error::from(io::ErrorKind::InvalidData))?;
-        let (pages, lead, len) = (Arc::new(Pages { base, mapped }), lead as usize, len as usize);
+        let (pages, len) = (Arc::new(Pages { base, mapped }), len as usize);
+        // SAFETY: in the mapping.
+        let first = unsafe { base.add(lead as usize) };
         let size = piece(len);
         let begins = (0..len / size).map(|at| at * size).chain((len % size > 0).then_some(len - size));
         let mirror = |at: usize| {
             let held = Arc::clone(&pages) as Arc<dyn Send + Sync>;
             // SAFETY: in the mapping, which `held` keeps, and whose file keeps its bytes (`is_safe`). Nothing writes
             // to it: it is only referred to, by spans.
-            Arc::new(unsafe { Mirror::borrowed(base.add(lead + at), size as u32, held) })
+            Arc::new(unsafe { Mirror::borrowed(first.add(at), size as u32, held) })
         };
         let pieces = begins.map(mirror).collect();
-        Ok(Mapping { pages, lead, len, pieces })
+        Ok(Mapping { first, len, _pages: pages, pieces })
     }
 
     /// The address of byte `at`. Panics where it has no `len` bytes from there on.
@@ -83,7 +89,7 @@ impl Mapping {
     fn address(&self, at: u64, len: usize) -> *mut u8 {
         assert!(self.holds(at, len));
         // SAFETY: in the mapping, as just checked.
-        unsafe { self.pages.base.as_ptr().add(self.lead + at as usize) }
+        unsafe { self.first.as_ptr().add(at as usize) }
     }
 
     /// Bytes by reference; none where they lie in no one of the pieces that can be referred to. Panics where the range
@@ -172,7 +178,7 @@ impl Mapping {
     /// Replaces the word at `at` by what `change` makes of it, unless that is `None`, and returns what it was. Atomic
     /// among all that touch the word, the program included. Panics where the word is not aligned or not in the mapping.
     pub(crate) fn update(&self, at: u64, change: impl Fn(u64) -> Option<u64>) -> u64 {
-        assert!((self.lead as u64 + at) % 8 == 0);
+        assert!((self.first.addr().get() as u64 + at) % 8 == 0);
         // SAFETY: in the mapping, which is writable where a region grants atomics, and aligned: the base is a page's
         // first byte. Atomics may be shared with anyone.
         let word = unsafe { AtomicU64::from_ptr(self.address(at, 8).cast()) };

@@ -305,6 +305,15 @@ impl Qp {
     /// When something is due by itself.
     pub(crate) fn due(&self) -> Option<Nanos> {
         let paced = self.pacer.as_ref().and_then(|pacer| pacer.waits_until());
-        [self.requester.deadline, self.requester.rnr_until, paced].into_iter().flatten().min()
+        earlier(earlier(self.requester.deadline, self.requester.rnr_until), paced)
+    }
+}
+
+/// The earlier of two times. (The smallest of an array of options costs five times as much.)
+#[inline(always)]
+fn earlier(one: Option<Nanos>, other: Option<Nanos>) -> Option<Nanos> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(one.min(other)),
+        (one, other) => one.or(other),
     }
 }

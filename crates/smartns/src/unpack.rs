@@ -60,8 +60,8 @@ fn quick<'f>(qp: &mut Qp, packed: &mut Packed<'f>, round: &mut Round<'_, '_>) ->
     let mut receives = registered.row(receive_domain(qp, round), Access::LocalWrite);
     let ready = qp.identity.kind == QpKind::Rc && qp.receives() && qp.responder.message.is_none();
     let end = loop {
-        let next = packed.next_packet();
-        let Ok(Some(inner)) = next else { break next };
+        let here = packed.clone();
+        let Ok(Some(inner)) = packed.next_packet() else { break read_again(packed, here) };
         let bth = &inner.bth;
         let comes_next = bth.qp == qp.identity.number && bth.psn == qp.responder.expected.plus(done);
         let sound = ready && comes_next && inner.payload.len() <= qp.settings.mtu as usize;
@@ -71,7 +71,7 @@ fn quick<'f>(qp: &mut Qp, packed: &mut Packed<'f>, round: &mut Round<'_, '_>) ->
             _ => false,
         };
         if !is_done {
-            break next;
+            break read_again(packed, here);
         }
         (done, asked) = (done + 1, asked | bth.ack_request);
     };
@@ -79,6 +79,13 @@ fn quick<'f>(qp: &mut Qp, packed: &mut Packed<'f>, round: &mut Round<'_, '_>) ->
         placed(qp, done, asked, round);
     }
     end
+}
+
+/// Reads a packet once more, for the others: the loop above need not put together what is in it.
+#[inline(never)]
+fn read_again<'f>(packed: &mut Packed<'f>, here: Packed<'f>) -> Result<Option<Inner<'f>>, Malformed> {
+    *packed = here;
+    packed.next_packet()
 }
 
 /// Places a WRITE; false where something is wrong with it, and nothing is done.

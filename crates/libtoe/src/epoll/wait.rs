@@ -129,9 +129,10 @@ fn collect_ours(lib: &mut Lib, key: Key, out: Out) -> Result<usize> {
 impl EpollSet {
     /// `nested` has the entries of ready sets.
     fn take_ready(&mut self, sockets: &mut Slab<Socket>, nested: &[u32], out: Out) -> Result<usize> {
-        let (mut found, mut looked, mut again) = (0, 0, 0);
+        let (mut next, mut looked, mut again) = (out.at, 0, 0);
+        let end = out.at.wrapping_add(out.len);
         let mut is_bad = false;
-        while looked < self.ready.len() && found < out.len {
+        while looked < self.ready.len() && next != end {
             let index = self.ready[looked];
             looked += 1;
             let Some(entry) = self.entries.get_mut(index as usize) else { continue };
@@ -148,13 +149,14 @@ impl EpollSet {
             }
             let event = epoll_event { events: bits, u64: entry.data };
             // SAFETY: the program gave the place for so many.
-            if !unsafe { program::put_event(out.at.wrapping_add(found), event) } {
+            unsafe { program::put_event(next, event) };
+            if program::faulted() {
                 entry.queued = true;
                 looked -= 1;
-                is_bad = found == 0;
+                is_bad = next == out.at;
                 break;
             }
-            found += 1;
+            next = next.wrapping_add(1);
             if entry.events & ONCE != 0 {
                 entry.disabled = true;
             } else if entry.events & EDGE == 0 {
@@ -167,6 +169,7 @@ impl EpollSet {
         if again < self.ready.len() {
             self.ready.rotate_left(again);
         }
+        let found = (next.addr() - out.at.addr()) / size_of::<epoll_event>();
         if is_bad { Err(libc::EFAULT) } else { Ok(found) }
     }
 }

@@ -6,6 +6,7 @@ use crate::fast;
 use crate::interfaces::netlink;
 use crate::lock::Guard;
 use crate::passing;
+use crate::pieces::List;
 use crate::program;
 use crate::real;
 use crate::state::Key;
@@ -17,25 +18,12 @@ unsafe fn pieces<'a>(message: &msghdr) -> Result<&'a [iovec]> {
     unsafe { buffers(message.msg_iov, message.msg_iovlen.min(1025) as c_int) }
 }
 
-/// The buffers of a message that has some and not too many; of a single one a copy, in the place given.
+/// The buffers of a message that has some and not too many.
 #[inline(always)]
-unsafe fn few_pieces(message: *const msghdr, one: &mut [iovec; 1]) -> Option<&[iovec]> {
+fn list_of(message: *const msghdr) -> Option<List> {
     let (list, count) = program::list_of(message);
-    if count == 1 {
-        *one = [program::piece_of(list)];
-        return Some(one);
-    }
-    if count > MOST_PIECES || count == 0 || !program::can_read(list, count * size_of::<iovec>()) {
-        return None;
-    }
-    // SAFETY: the caller's list.
-    Some(unsafe { std::slice::from_raw_parts(list, count) })
+    List::new(list, count)
 }
-
-const NO_PIECE: iovec = iovec { iov_base: std::ptr::null_mut(), iov_len: 0 };
-
-/// As many as Linux takes.
-const MOST_PIECES: usize = 1024;
 
 /// `recvmsg`. A stream has no sender's address and no control messages. Over a UNIX socket, sockets of ours may come.
 #[unsafe(no_mangle)]
@@ -63,7 +51,7 @@ unsafe fn receive_message(lib: &mut Guard, key: Key, message: *mut msghdr, flags
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the caller's message.
-    quick!(few_pieces(message, &mut [NO_PIECE]).and_then(|pieces| fast::transmit(fd, pieces, flags)));
+    quick!(list_of(message).and_then(|pieces| fast::transmit(fd, pieces, flags)));
     // SAFETY: as this function.
     unsafe { any_sendmsg(fd, message, flags) }
 }

@@ -86,6 +86,21 @@ static void lists(int e[2], char *bad) {
     CHECK(recvmmsg(e[1], &several, 1, 0, NULL) == 1 && *space == 'y');
 }
 
+/* The first buffer of a list can be read, the next one cannot: nothing is moved. */
+static void list_that_ends_badly(int e[2]) {
+    char space[2] = "l";
+    struct iovec *list = (struct iovec *)bad_page(1) - 1;
+    struct msghdr message = {.msg_iov = list, .msg_iovlen = 2};
+    *list = (struct iovec){space, 1};
+    BAD(writev(e[0], list, 2));
+    BAD(sendmsg(e[0], &message, 0));
+    CHECK(write(e[0], "z", 1) == 1);
+    arrives(e[1], 1);
+    BAD(readv(e[1], list, 2));
+    BAD(recvmsg(e[1], &message, 0));
+    CHECK(read(e[1], space, 2) == 1 && *space == 'z' && recv(e[1], space, 1, MSG_DONTWAIT) < 0);
+}
+
 static void names_at(int e[2], char *bad) {
     struct sockaddr_in name;
     socklen_t len = sizeof name;
@@ -242,6 +257,7 @@ static void addresses(void) {
         sleeps_at(e, bad_addresses[i]);
     }
     pages(e);
+    list_that_ends_badly(e);
     unpair(e);
     own_handlers();
 }

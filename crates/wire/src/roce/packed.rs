@@ -123,7 +123,7 @@ impl<'f> Packed<'f> {
     ///
     /// # Errors
     /// What follows is no packet, and the train ends with it.
-    #[inline]
+    #[inline(always)]
     pub fn next_packet(&mut self) -> Result<Option<Inner<'f>>, Malformed> {
         let (at, len) = (self.at, std::mem::take(&mut self.len));
         if len == 0 {
