@@ -61,8 +61,8 @@ pub(crate) struct Pace {
     probes: u32,
     /// How often it was sent again because time was up.
     pub timeouts: u32,
-    /// A timeout sent something again since the last round trip was measured.
-    sent_again: bool,
+    /// A timeout sent something again since the last round trip was measured: all before this.
+    sent_again: Option<u32>,
 }
 
 /// What a look at a flow comes to.
@@ -98,7 +98,7 @@ impl Pace {
             quiet: 0,
             probes: 0,
             timeouts: 0,
-            sent_again: false,
+            sent_again: None,
         }
     }
 
@@ -204,14 +204,17 @@ impl Pace {
         let measured = fresh.then_some(figures.rtt_ns as Nanos);
         if let Some(rtt) = measured {
             self.rtt.sample(rtt);
-            self.sent_again = false;
+            self.sent_again = None;
         }
         if figures.snd_una != self.last.snd_una {
             // Karn's rule (RFC 6298 section 5): a backoff stays until a round trip was measured. What was acknowledged may
             // have been sent again too early, and so would be the next; with many connections that alone fills the
             // data-path.
-            if !self.sent_again {
+            // What was sent first after the last timeout is not in doubt. A sender that goes back through many holes
+            // sends most of its window again before anything can be measured, and may time out once more in it.
+            if self.sent_again.is_none_or(|sent| Seq(sent).before(Seq(figures.snd_una))) {
                 self.rtt.reset_backoff();
+                self.sent_again = None;
             }
             self.progress_at = now;
             self.retry_at = None;
@@ -270,7 +273,9 @@ impl Pace {
         }
         tick.retransmit = figures.outstanding > 0;
         tick.probe = !tick.retransmit;
-        self.sent_again |= tick.retransmit;
+        if tick.retransmit {
+            self.sent_again = Some(figures.snd_nxt);
+        }
         self.timeouts += u32::from(tick.retransmit);
         self.rtt.back_off();
         tick.doubt_path = self.rtt.backoffs() == 3;
@@ -481,6 +486,32 @@ mod tests {
             pace.tick(begin + 100 * MS, &figures, &OPTIONS, false, MS / 10, 1000);
         }
         assert!(again <= 8, "{again} retransmissions of 20 segments");
+    }
+
+    /// One window is lost in many places, so that nothing can be measured until it has all arrived; the next one, too.
+    // Checks RFC 6298: 5.5.
+    #[test]
+    fn a_backoff_ends_with_what_was_sent_first_after_the_timeout() {
+        let (mut pace, mut figures) = (pace(), FlowFigures::default());
+        let mut begin = MS;
+        for window in 1..50 {
+            (figures.snd_nxt, figures.outstanding) = (figures.snd_nxt + 8000, 8000);
+            let mut now = begin;
+            let timeout = loop {
+                let tick = pace.tick(now, &figures, &OPTIONS, false, MS / 10, 1000);
+                if tick.retransmit {
+                    break now;
+                }
+                now = tick.next.unwrap();
+            };
+            assert!(timeout - begin <= 21 * MS, "window {window}: {} ms", (timeout - begin) / MS);
+            begin = timeout + MS;
+            // All of the window, and a byte behind it.
+            (figures.snd_nxt, figures.outstanding) = (figures.snd_nxt + 1, 0);
+            (figures.snd_una, figures.last_rx_ns) = (figures.snd_nxt, begin);
+            figures.acked_bytes += 8001;
+            pace.tick(begin, &figures, &OPTIONS, false, MS / 10, 1000);
+        }
     }
 
     /// With tens of thousands of flows there is a quarter of a second from one look to the next, and no timeout in between.

@@ -104,9 +104,12 @@ impl Laminar {
         if let Some((id, parts)) = owner {
             if let Some(flow) = self.flow(id) {
                 flow.heard(now);
-                flow.note_blocks(&parts.tcp);
+                let again = flow.note_blocks(&parts.tcp);
                 if !answered && flow.clock.is_some() {
                     flow.stamped_at = now;
+                }
+                if again {
+                    self.may_send(id, burst);
                 }
             }
         }
@@ -136,13 +139,11 @@ impl Laminar {
             return;
         };
         let length = dma.length as u32;
-        if let Some((frame, payload_at)) = &segment {
-            arrived(flow, (frame, *payload_at), &dma, now);
-        }
+        let again = segment.as_ref().is_some_and(|(frame, payload_at)| arrived(flow, (frame, *payload_at), &dma, now));
         let edge = flow.edge;
         let change = flow.follow(&dma, now);
-        let moved =
-            change.acked || edge != flow.edge || dma.op == DMA_GRANT || dma.flags & (FAST_RETRANSMIT | DUP_ACK) != 0;
+        let news = dma.op == DMA_GRANT || dma.flags & (FAST_RETRANSMIT | DUP_ACK) != 0;
+        let moved = change.acked || edge != flow.edge || news || again;
         if change.wider {
             self.switch.program.set_largest_window(id, flow.max_wnd);
         }
@@ -240,14 +241,16 @@ impl Laminar {
     }
 }
 
-/// A segment of a flow has come: its payload to its place, and what it tells beside its descriptor.
+/// A segment of a flow has come: its payload to its place, and what it tells beside its descriptor. True where that
+/// shows that something has to be sent again.
 #[inline(always)]
-fn arrived(flow: &mut Flow, (frame, payload_at): (&Frame, usize), dma: &Dma, now: Nanos) {
+fn arrived(flow: &mut Flow, (frame, payload_at): (&Frame, usize), dma: &Dma, now: Nanos) -> bool {
     flow.heard(now);
+    let mut again = false;
     if payload_at > slow::PLAIN {
         // Where all segments have timestamps, these are all that the pipeline took off.
         if flow.clock.is_none() {
-            slow::note_options(flow, frame);
+            again = slow::note_options(flow, frame);
         } else if dma.flags & CHALLENGE == 0 {
             flow.stamped_at = now;
         }
@@ -257,6 +260,7 @@ fn arrived(flow: &mut Flow, (frame, payload_at): (&Frame, usize), dma: &Dma, now
         flow.receives(dma.address.wrapping_add(u32::from(dma.length) - 1));
         place(frame, payload_at, dma, &flow.rx);
     }
+    again
 }
 
 /// The segment echoes ECN marks.

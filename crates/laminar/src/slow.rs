@@ -64,8 +64,8 @@ impl Laminar {
                 return burst.pool.put(frame);
             }
         }
-        if let Some(flow) = self.flow(flow) {
-            flow.note_blocks(&parts.tcp);
+        if self.flow(flow).is_some_and(|flow| flow.note_blocks(&parts.tcp)) {
+            self.may_send(flow, burst);
         }
         let stamps = parts.tcp.options.timestamps.filter(|_| self.flow(flow).is_some_and(|flow| flow.clock.is_some()));
         plain(&mut frame, &parts, stamps);
@@ -271,12 +271,11 @@ impl Laminar {
     }
 }
 
-/// What a segment tells whose options the pipeline took off.
+/// What a segment tells whose options the pipeline took off. True where something has to be sent again.
 #[cold]
-pub(crate) fn note_options(flow: &mut Flow, frame: &Frame) {
-    if let Some(Ok((header, _))) = frame.bytes().get(TCP_AT..).map(tcp::Header::parse) {
-        flow.note_blocks(&header);
-    }
+pub(crate) fn note_options(flow: &mut Flow, frame: &Frame) -> bool {
+    let header = frame.bytes().get(TCP_AT..).map(tcp::Header::parse);
+    matches!(header, Some(Ok((header, _))) if flow.note_blocks(&header))
 }
 
 /// Takes options, FIN and URG off, but for timestamps, in the form that the pipeline takes (RFC 7323 appendix A).

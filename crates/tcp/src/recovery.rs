@@ -13,8 +13,13 @@ pub struct Recovery {
     sacked: (Seq, Seq),
     /// Recovery ends where this is acknowledged.
     recover: Seq,
-    /// Up to where the hole was sent again.
+    /// What it has left of this was sent again. Empty blocks at the front stand for: nobody knows.
+    leftmost: Seq,
+    /// Up to where the hole was sent again, and where sending went on.
     resent: Seq,
+    beyond: Seq,
+    /// Duplicate acknowledgements since the front was sent again.
+    duplicates: u8,
     active: bool,
     /// The hole was sent again, and sending went on after all that was sent before.
     jumped: bool,
@@ -23,7 +28,17 @@ pub struct Recovery {
 impl Recovery {
     /// Nothing is lost of a stream that begins here.
     pub fn new(at: Seq) -> Recovery {
-        Recovery { sacked: (at, at), recover: at, resent: at, active: false, jumped: false }
+        let sacked = (at, at);
+        Recovery {
+            sacked,
+            recover: at,
+            leftmost: at,
+            resent: at,
+            beyond: at,
+            duplicates: 0,
+            active: false,
+            jumped: false,
+        }
     }
 
     /// Nothing is lost, and the peer has nothing beyond a hole.
@@ -48,13 +63,16 @@ impl Recovery {
     #[inline]
     pub fn begin(&mut self, max: Seq) {
         (self.active, self.recover, self.jumped) = (true, max, false);
+        (self.leftmost, self.duplicates) = (self.sacked.0, 0);
     }
 
     /// A timeout: what was selectively acknowledged counts for nothing (RFC 2018 section 8).
     // Meets RFC 2018: 8-a.
     pub fn time_out(&mut self, una: Seq, max: Seq) {
+        let leftmost = if self.has_block() { self.sacked.0 } else { max };
         self.sacked = (una, una);
         self.begin(max);
+        self.leftmost = leftmost;
     }
 
     /// Sending goes back to the front for another reason than a loss.
@@ -68,6 +86,9 @@ impl Recovery {
     pub fn note_block(&mut self, left: Seq, right: Seq, max: Seq) -> bool {
         let news = right.at_or_before(max) && (left, right) != self.sacked;
         if news {
+            if self.leftmost == self.sacked.0 && !self.has_block() {
+                self.leftmost = left;
+            }
             self.sacked = (left, right);
         }
         news
@@ -86,7 +107,13 @@ impl Recovery {
         }
         let filled = self.jumped && self.resent.at_or_before(una);
         self.jumped &= !filled;
-        filled && una.before(self.recover)
+        let goes_back = filled && una.before(self.recover);
+        self.duplicates = 0;
+        if self.leftmost.at_or_before(una) {
+            // What was on its way before the hole was sent again has come, or never will.
+            self.leftmost = if goes_back { self.beyond } else { self.sacked.0 };
+        }
+        goes_back
     }
 
     /// Puts an empty block at `una`: where it stands means nothing.
@@ -105,7 +132,7 @@ impl Recovery {
         if left == right || !nxt.within(left, right - left) {
             return nxt;
         }
-        (self.jumped, self.resent) = (true, nxt);
+        (self.jumped, self.resent, self.beyond) = (true, nxt, max);
         max
     }
 
@@ -116,9 +143,29 @@ impl Recovery {
         if left != right && nxt.before(left) { len.min(left - nxt) } else { len }
     }
 
-    /// Within recovery: what is being sent again, up to `nxt`, has come beyond a hole. The peer keeps one block, so the
-    /// hole's bytes were on their way before these.
-    pub fn is_lost_again(&self, nxt: Seq) -> bool {
+    /// An acknowledgement of nothing new has come, within recovery, with sending at `nxt`. The peer has
+    /// so much of what was sent after the front was sent again that the front is lost again. That shows where its block
+    /// grows to the left, into what was sent again, or to the right, into what was sent after the hole. What it had
+    /// before says nothing: that was on its way before.
+    ///
+    /// So much is three segments, or one with three acknowledgements (RFC 6675 section 2), or all (RFC 5827).
+    pub fn is_lost_again(&mut self, una: Seq, nxt: Seq, mss: u32) -> bool {
+        if !self.active || !self.has_block() {
+            return false;
+        }
+        self.duplicates = self.duplicates.saturating_add(1);
+        let (left, right) = self.sacked;
+        let (end, sent_on) = if self.jumped { (self.resent, nxt - self.beyond) } else { (nxt, 0) };
+        let behind = |from: Seq, to: Seq| if from.before(to) { to - from } else { 0 };
+        let after = behind(una + mss, end) + sent_on;
+        let grown = behind(left, right).min(behind(left, self.leftmost)).min(behind(left, end));
+        let came = grown + if self.jumped { behind(self.beyond, right) } else { 0 };
+        came > 0 && (self.duplicates >= DUPLICATES || came >= after.min(u32::from(DUPLICATES) * mss))
+    }
+
+    /// The same, told by three duplicates: what is being sent again, up to `nxt`, has come beyond a hole. A peer that
+    /// keeps one block has nothing there but what was sent again.
+    pub fn is_lost_again_by_duplicates(&self, nxt: Seq) -> bool {
         self.has_block() && !self.jumped && self.sacked.0.before(nxt)
     }
 }
@@ -175,6 +222,7 @@ mod tests {
 
     const UNA: Seq = Seq(u32::MAX - 1999);
     const MAX: Seq = Seq(8000);
+    const MSS: u32 = 1000;
 
     fn at(off: u32) -> Seq {
         UNA + off
@@ -223,9 +271,61 @@ mod tests {
         let mut recovery = Recovery::new(UNA);
         recovery.begin(MAX);
         recovery.note_block(at(1000), at(2000), MAX);
-        assert!(!recovery.is_lost_again(at(1000)) && recovery.is_lost_again(at(1001)));
+        let by_duplicates = |recovery: &Recovery, nxt| recovery.is_lost_again_by_duplicates(nxt);
+        assert!(!by_duplicates(&recovery, at(1000)) && by_duplicates(&recovery, at(1001)));
         recovery.skip(at(1000), MAX);
-        assert!(!recovery.is_lost_again(MAX), "sending went on beyond");
+        assert!(!by_duplicates(&recovery, MAX), "sending went on beyond");
+    }
+
+    #[test]
+    fn a_block_that_grows_into_what_was_sent_again_shows_that_the_front_is_lost_again() {
+        let mut recovery = Recovery::new(UNA);
+        recovery.note_block(at(3000), at(4000), MAX);
+        recovery.begin(MAX);
+        assert!(!recovery.is_lost_again(UNA, at(3000), MSS), "it was there before");
+        recovery.skip(at(3000), MAX);
+        for right in [at(5000), at(6000), at(7000)] {
+            recovery.note_block(at(3000), right, MAX);
+            assert!(!recovery.is_lost_again(UNA, MAX, MSS), "that was on its way before");
+        }
+        recovery.note_block(at(2500), at(7000), MAX);
+        assert!(recovery.is_lost_again(UNA, MAX, MSS), "one segment, and three acknowledgements");
+        recovery.begin(MAX);
+        recovery.skip(at(2500), MAX);
+        recovery.note_block(at(1500), at(7000), MAX);
+        assert!(!recovery.is_lost_again(UNA, MAX, MSS), "it may have been overtaken");
+        recovery.note_block(at(1000), at(7000), MAX);
+        assert!(recovery.is_lost_again(UNA, MAX, MSS), "all that was sent after it");
+        recovery.begin(MAX);
+        recovery.skip(at(1000), MAX);
+        recovery.note_block(at(1000), MAX + 3000, MAX + 8000);
+        assert!(recovery.is_lost_again(UNA, MAX + 8000, MSS), "three segments, sent after the hole");
+    }
+
+    #[test]
+    fn a_hole_is_filled_and_the_front_of_what_follows_is_lost_again() {
+        let mut recovery = Recovery::new(UNA);
+        recovery.note_block(at(1000), at(2000), MAX);
+        recovery.begin(MAX);
+        recovery.skip(at(1000), MAX);
+        assert!(recovery.acknowledge(at(2000), true));
+        recovery.note_block(at(3000), at(5000), MAX);
+        assert!(!recovery.is_lost_again(at(2000), at(7000), MSS));
+        recovery.note_block(at(3000), at(6000), MAX);
+        assert!(recovery.is_lost_again(at(2000), at(7000), MSS));
+    }
+
+    #[test]
+    fn after_a_timeout_only_news_shows_that_the_front_is_lost_again() {
+        for had_block in [true, false] {
+            let mut recovery = Recovery::new(UNA);
+            if had_block {
+                recovery.note_block(at(1000), at(4000), MAX);
+            }
+            recovery.time_out(UNA, MAX);
+            recovery.note_block(at(1000), at(4000), MAX);
+            assert_eq!(recovery.is_lost_again(UNA, at(6000), MSS), !had_block, "{had_block}");
+        }
     }
 
     // Checks RFC 5681: 3.2-e, 3.2-f.

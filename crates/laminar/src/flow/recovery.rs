@@ -20,7 +20,7 @@ impl Flow {
                 stats.fast_retransmits.fetch_add(1, Relaxed);
                 stats.duplicate_acks.fetch_add(DUPLICATES.into(), Relaxed);
                 self.go_back();
-            } else if self.recovery.is_lost_again(self.nxt) {
+            } else if self.recovery.is_lost_again_by_duplicates(self.nxt) {
                 self.go_back();
             }
         }
@@ -59,14 +59,22 @@ impl Flow {
     }
 
     /// What the peer has beyond a hole, as this acknowledgement tells (thesis 5.5.4.3). The pipeline knows nothing of
-    /// it: what to send again is the host's.
+    /// it: what to send again is the host's. True where that shows that something has to be sent again: the pipeline
+    /// tells of three duplicates once for each byte that they acknowledge.
     // Meets RFC 2018: 5-a.
-    pub(crate) fn note_blocks(&mut self, header: &tcp::Header) {
+    #[must_use]
+    pub(crate) fn note_blocks(&mut self, header: &tcp::Header) -> bool {
         let is_new = self.params.agreed.sack && self.una.at_or_before(header.ack);
-        if let Some((left, right)) = header.options.lowest_block_above(header.ack).filter(|_| is_new) {
-            self.block_is_news |= self.recovery.note_block(left, right, self.max);
-            self.losing |= self.recovery.has_block();
+        let Some((left, right)) = header.options.lowest_block_above(header.ack).filter(|_| is_new) else {
+            return false;
+        };
+        self.block_is_news |= self.recovery.note_block(left, right, self.max);
+        self.losing |= self.recovery.has_block();
+        let again = header.ack == self.una && self.recovery.is_lost_again(self.una, self.nxt, self.mss);
+        if again {
+            self.go_back();
         }
+        again
     }
 
     /// Where the peer has what follows, only the hole is sent again.
