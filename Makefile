@@ -16,7 +16,7 @@ help:
 	@echo 'make faults  only the bad input and the killed processes (FAULTS="--filter hostile")'
 	@echo 'make interop  RDMA between OpenTOE and Linux in a virtual machine (INTEROP="--filter READ")'
 	@echo 'make endurance  a thousand kills each, modules loaded a thousand times, 32,000 connections at once, a million one after the other: an hour'
-	@echo 'make differential  random socket calls on the kernel and on OpenTOE, compared (DIFFERENTIAL="--sequences N")'
+	@echo 'make differential  random socket calls on the kernel and on OpenTOE, compared (DIFFERENTIAL="--sequences N --engine laminar")'
 	@echo 'make model   rings and doorbells in every interleaving of two threads (loom)'
 	@echo 'make sanitize   unsafe code and threads under sanitizers (needs a nightly compiler)'
 	@echo 'make shake   unit tests many times on a crowded machine (SHAKE="--times 30 -p daemon --test lifecycle")'

@@ -8,7 +8,8 @@ use std::time::Duration;
 use tests::daemon::beside;
 use tests::process::{self, Process, Session};
 
-const USAGE: &str = "usage: differential [--sequences N] [--first SEED] [--jobs N]
+const USAGE: &str = "usage: differential [--engine E] [--sequences N] [--first SEED] [--jobs N]
+  --engine E      the data-path of OpenTOE's host (flextoe)
   --sequences N   how many (500)
   --first SEED    the seed of the first one; each has the next (1)
   --jobs N        programs that run at the same time (4)";
@@ -23,14 +24,15 @@ const SHOWN: u64 = 20;
 const ADDRESS: &str = "10.99.0.2";
 
 fn main() {
-    let (mut sequences, mut first, mut jobs) = (500, 1, 4);
+    let (mut engine, mut sequences, mut first, mut jobs) = ("flextoe".to_string(), 500, 1, 4);
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
-        let number = words.next().and_then(|number| number.parse::<u64>().ok());
-        match (word.as_str(), number) {
-            ("--sequences", Some(number)) => sequences = number,
-            ("--first", Some(number)) => first = number,
-            ("--jobs", Some(number @ 1..=64)) => jobs = number,
+        let value = words.next().unwrap_or_default();
+        match (word.as_str(), value.parse::<u64>()) {
+            ("--engine", Err(_)) if !value.is_empty() => engine = value,
+            ("--sequences", Ok(number)) => sequences = number,
+            ("--first", Ok(number)) => first = number,
+            ("--jobs", Ok(number @ 1..=64)) => jobs = number,
             _ => {
                 eprintln!("{USAGE}");
                 std::process::exit(if word == "--help" { 0 } else { 2 });
@@ -38,7 +40,7 @@ fn main() {
         }
     }
     process::sweep();
-    let outcome = Session::new().and_then(|session| Laboratory::new(&session)?.run(first, sequences, jobs));
+    let outcome = Session::new().and_then(|session| Laboratory::new(&session, &engine)?.run(first, sequences, jobs));
     match outcome {
         Ok(true) => {}
         Ok(false) => std::process::exit(1),
@@ -52,22 +54,23 @@ fn main() {
 /// The program, and a daemon with one host.
 struct Laboratory<'a> {
     session: &'a Session,
+    engine: String,
     program: String,
     socket: String,
     daemon: Process<'a>,
 }
 
 impl<'a> Laboratory<'a> {
-    fn new(session: &'a Session) -> Result<Laboratory<'a>, String> {
+    fn new(session: &'a Session, engine: &str) -> Result<Laboratory<'a>, String> {
         let path = |name: &str| session.dir().join(name).display().to_string();
         let (program, socket, file) = (path("socket_calls"), path("toe"), path("toed.toml"));
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/socket_calls.c");
         let mut compiler = Command::new("cc");
         compiler.args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", &program, source]);
         session.run(compiler)?;
-        let port = "port = { kind = \"fabric\" }\n[host.timers]\ntime_wait_ms = 1000\n";
+        let host = format!("engine = {engine:?}\nport = {{ kind = \"fabric\" }}\n[host.timers]\ntime_wait_ms = 1000\n");
         let text = format!(
-            "socket = {socket:?}\n[[fabric]]\nname = \"lab\"\n[[host]]\nname = \"lab\"\naddress = \"{ADDRESS}\"\n{port}"
+            "socket = {socket:?}\n[[fabric]]\nname = \"lab\"\n[[host]]\nname = \"lab\"\naddress = \"{ADDRESS}\"\n{host}"
         );
         fs::write(&file, text).map_err(|error| error.to_string())?;
         let mut command = Command::new(beside("toed"));
@@ -78,7 +81,7 @@ impl<'a> Laboratory<'a> {
             daemon.running().map_err(|error| format!("{error}: {}", daemon.stderr().trim()))?;
             Ok(fs::exists(&socket).unwrap_or(false))
         })?;
-        Ok(Laboratory { session, program, socket, daemon })
+        Ok(Laboratory { session, engine: engine.to_string(), program, socket, daemon })
     }
 
     fn run(&mut self, first: u64, sequences: u64, jobs: u64) -> Result<bool, String> {
@@ -129,24 +132,24 @@ impl<'a> Laboratory<'a> {
             for (seed, expected) in kernel {
                 let found = opentoe.get(&seed).map(String::as_str).unwrap_or_default();
                 if found != expected {
-                    different.insert(seed, show(seed, &expected, found));
+                    different.insert(seed, self.show(seed, &expected, found));
                 }
             }
         }
         Ok(different)
+    }
+
+    /// A sequence up to the first difference.
+    fn show(&self, seed: u64, kernel: &str, opentoe: &str) -> String {
+        let same = kernel.lines().zip(opentoe.lines()).take_while(|(kernel, opentoe)| kernel == opentoe).count();
+        let before: String = kernel.lines().take(same).map(|line| format!("    {line}\n")).collect();
+        let next = |text: &str| text.lines().nth(same).unwrap_or(" (the end)").to_string();
+        let again = format!("differential --engine {} --first {seed} --sequences 1", self.engine);
+        format!("seed {seed}: {again}\n{before}  kernel:  {}\n  OpenTOE: {}", next(kernel), next(opentoe))
     }
 }
 
 fn by_seed(output: &str) -> BTreeMap<u64, String> {
     let parts = output.split("seed ").filter_map(|part| part.split_once('\n'));
     parts.filter_map(|(seed, text)| Some((seed.parse().ok()?, text.to_string()))).collect()
-}
-
-/// A sequence up to the first difference.
-fn show(seed: u64, kernel: &str, opentoe: &str) -> String {
-    let same = kernel.lines().zip(opentoe.lines()).take_while(|(kernel, opentoe)| kernel == opentoe).count();
-    let before: String = kernel.lines().take(same).map(|line| format!("    {line}\n")).collect();
-    let next = |text: &str| text.lines().nth(same).unwrap_or(" (the end)").to_string();
-    let again = format!("differential --first {seed} --sequences 1");
-    format!("seed {seed}: {again}\n{before}  kernel:  {}\n  OpenTOE: {}", next(kernel), next(opentoe))
 }
