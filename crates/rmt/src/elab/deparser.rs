@@ -1,6 +1,6 @@
 //! Deparsers: headers in order, checksums, mirror, digest.
+use super::scope::{Elab, Object, Place};
 use super::types::Type;
-use super::{Elab, Object, Place};
 use crate::ast::{self, StmtKind};
 use crate::diag::{Pos, Problem, Res};
 use crate::ir::{Deparse, Expr, Gress, Ty};

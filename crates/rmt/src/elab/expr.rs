@@ -1,5 +1,5 @@
 //! Expressions: names to fields, types to widths, constants folded (P4-16 section 8).
-use super::{Binding, Elab, Object, Place};
+use super::scope::{Binding, Elab, Object, Place};
 use crate::ast::{self, BinOp, UnOp};
 use crate::diag::{Pos, Problem, Res};
 use crate::ir::{Dst, Expr, ExprKind, Ty, mask};

@@ -1,11 +1,13 @@
 //! Syntax tree to intermediate form: names resolved, types checked, controls inlined, headers flattened. It starts at
 //! `Switch(...) main` and follows the pipeline, so that code that is not reached costs nothing.
+mod declare;
 mod deparser;
 mod expr;
 mod filter;
 mod objects;
 mod parser;
 mod pipeline;
+mod scope;
 mod stateful;
 mod stmt;
 mod types;
@@ -13,6 +15,7 @@ mod types;
 use crate::ast;
 use crate::diag::{Pos, Problem, Res};
 use crate::ir::{self, FieldId, Gress, Program, Role, Ty};
+use scope::{Binding, Elab, Object, Place, StructPlace};
 use std::collections::HashMap;
 use std::rc::Rc;
 use types::Type;
@@ -29,78 +32,6 @@ pub(crate) fn elaborate(decls: &[ast::Decl]) -> (Program, Vec<Problem>) {
         elab.problems.push(*problem);
     }
     (elab.out, elab.problems)
-}
-
-/// What a name means.
-#[derive(Debug, Clone)]
-enum Binding {
-    Const(u128, Ty),
-    Enum(HashMap<String, u128>, Ty),
-    Place(Place),
-    /// A parameter of an action that is expanded in place.
-    Value(ir::Expr),
-    /// Action data.
-    Arg(usize, Ty),
-    Object(Object),
-    Action(Rc<ast::Action>, usize),
-    /// An action that is only expanded where it is called.
-    Macro(Rc<ast::Action>),
-    Table(usize),
-}
-
-/// Something with fields.
-#[derive(Debug, Clone)]
-enum Place {
-    Scalar(FieldId, Ty),
-    Mem(usize, Ty),
-    Out(usize, Ty),
-    Header(usize),
-    Struct(Rc<StructPlace>),
-}
-
-#[derive(Debug)]
-struct StructPlace {
-    type_name: String,
-    members: Vec<(String, Place)>,
-}
-
-/// Instances of externs, and the architecture's objects.
-#[derive(Debug, Clone)]
-enum Object {
-    PacketIn,
-    PacketOut,
-    Register(usize),
-    RegisterAction(usize),
-    Hash(usize),
-    Random(u32),
-    Counter(usize),
-    Meter(usize),
-    Math(usize),
-    /// A low-pass filter: the register that holds its averages.
-    Filter(usize),
-    /// A value that the control plane could set; here always the initial one.
-    Param(u128, Ty),
-    Checksum(usize),
-    Mirror,
-    Digest(String),
-    Resubmit,
-    Control(String),
-}
-
-struct Elab<'a> {
-    controls: HashMap<String, &'a ast::Control>,
-    parsers: HashMap<String, &'a ast::Parser>,
-    instances: Vec<&'a ast::Instance>,
-    types: HashMap<String, Type>,
-    scopes: Vec<HashMap<String, Binding>>,
-    out: Program,
-    problems: Vec<Problem>,
-    gress: Gress,
-    /// Names of the control instances around, each with a dot.
-    prefix: String,
-    /// Controls and actions being expanded, and all that were.
-    nesting: usize,
-    expansions: usize,
 }
 
 impl<'a> Elab<'a> {

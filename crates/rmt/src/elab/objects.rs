@@ -1,5 +1,5 @@
 //! What a control declares: instances of externs and controls, actions, tables.
-use super::{Binding, Elab, Object};
+use super::scope::{Binding, Elab, Object};
 use crate::ast::{self, Dir, Local, TypeKind};
 use crate::diag::{Pos, Problem, Res};
 use crate::ir::{self, HashKind, Match, MatchKind, Ty, mask};

@@ -1,6 +1,6 @@
 //! Parsers: states with operations and transitions.
+use super::scope::{Binding, Elab, Object, Place};
 use super::types::Type;
-use super::{Binding, Elab, Object, Place};
 use crate::ast::{self, StmtKind, Transition};
 use crate::diag::{Pos, Problem, Res};
 use crate::ir::{self, Expr, ExprKind, ParseOp, Target, Ty};

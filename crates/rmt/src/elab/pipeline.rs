@@ -1,6 +1,6 @@
 //! From `Switch(...) main` to the six parts of the pipeline, and controls within controls.
+use super::scope::{Binding, Elab, Object, Place};
 use super::types::Type;
-use super::{Binding, Elab, Object, Place};
 use crate::ast::{self, ExprKind, Param, TypeKind};
 use crate::diag::{Pos, Problem, Res};
 use crate::ir::{self, FieldId, Gress, Role};

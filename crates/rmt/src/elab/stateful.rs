@@ -1,7 +1,7 @@
 //! Registers and the programs of their stateful ALUs (RegisterAction).
 use super::expr::show;
+use super::scope::{Binding, Elab, Object, Place, StructPlace};
 use super::types::Type;
-use super::{Binding, Elab, Object, Place, StructPlace};
 use crate::ast::{self, Dir};
 use crate::diag::{Pos, Problem, Res};
 use crate::ir::{self, Expr, ExprKind, MathOp, MathUnit, Ty};

@@ -1,5 +1,5 @@
 //! Statements of controls, actions and stateful programs.
-use super::{Binding, Elab, Object, Place};
+use super::scope::{Binding, Elab, Object, Place};
 use crate::ast::{self, StmtKind};
 use crate::diag::{Pos, Problem, Res};
 use crate::ir::{self, Dst, Role, Ty};

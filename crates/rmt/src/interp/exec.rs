@@ -1,7 +1,7 @@
 //! Controls, actions, stateful programs and expressions.
-use super::Machine;
+use super::bits::{BitWriter, bits};
 use super::hash::hash;
-use super::packet::BitWriter;
+use super::machine::Machine;
 use crate::ir::{ActionCall, Apply, BinOp, Dst, Expr, ExprKind, FieldId, Place, Program, Stmt, StmtKind, mask};
 use crate::ops;
 use std::ops::ControlFlow;
@@ -38,7 +38,7 @@ impl Scope<'_> {
                 let bits = list.iter().enumerate().map(|(i, c)| (self.eval(c) as usize) << i);
                 1 << bits.sum::<usize>()
             }
-            ExprKind::Lookahead(offset) => super::packet::bits(self.ahead, *offset as usize, ty.width()).unwrap_or(0),
+            ExprKind::Lookahead(offset) => bits(self.ahead, *offset as usize, ty.width()).unwrap_or(0),
         }
     }
 

@@ -4,20 +4,25 @@
 //!
 //! Fields are zero at the start of a pass. An index beyond a register's end reads zero and writes nothing. Multicast
 //! groups are not replicated.
+mod bits;
+mod entries;
 mod exec;
 mod hash;
+mod machine;
 mod packet;
 mod tables;
 
 pub use crate::control::{ControlError, EntryKey};
 pub(crate) use hash::hash;
+pub use machine::{Machine, Session};
 pub(crate) use packet::sum;
 
 use crate::ir::{Gress, Program};
 use crate::meter::Meters;
+use bits::BitWriter;
+use entries::TableState;
 use packet::Outcome;
 use std::collections::BTreeMap;
-use tables::TableState;
 
 /// A packet between ingress and egress.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -72,32 +77,8 @@ pub struct BatchOut {
     pub digests: Vec<(String, Vec<u128>)>,
 }
 
-/// Where a mirror session's copies go.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Session {
-    /// Port, unless the program sets `mirror_egress_port`.
-    pub port: u16,
-    /// Bytes of the packet itself that are copied at most.
-    pub truncate: usize,
-}
-
 /// Passes of one packet's copies through egress at most.
 const MAX_COPIES: usize = 64;
-
-/// A program with its state.
-#[derive(Debug, Clone)]
-pub struct Machine {
-    program: Program,
-    registers: Vec<Vec<u128>>,
-    tables: Vec<TableState>,
-    counters: Vec<Vec<u64>>,
-    meters: Vec<Meters>,
-    /// Bytes of the packet that is on its way through.
-    length: usize,
-    sessions: BTreeMap<u8, Session>,
-    random: u64,
-    now_ns: u64,
-}
 
 impl Machine {
     /// Registers at their initial values, tables with their constant entries.
@@ -209,7 +190,7 @@ impl Machine {
         let Some(header) = program.headers.iter().find(|h| h.gress == gress && h.type_name == type_name) else {
             return Vec::new();
         };
-        let mut bits = packet::BitWriter::default();
+        let mut bits = BitWriter::default();
         for id in &header.fields {
             let field = program.field(*id);
             let name = &field.name[header.name.len() + 1..];

@@ -1,58 +1,8 @@
 //! What the control plane sees: tables, registers and counters by name.
-use super::Machine;
+use super::entries::values;
+use super::machine::Machine;
 use crate::control::{self, Addition, ControlError, EntryKey};
-use crate::ir::{ActionCall, Match, MatchKind, Table};
 use crate::meter::Rates;
-use crate::scan::Scan;
-use std::collections::HashMap;
-
-/// Entries of a table.
-#[derive(Debug, Clone)]
-pub(super) struct TableState {
-    exact: Option<HashMap<Vec<u128>, ActionCall>>,
-    scanned: Scan<ActionCall>,
-    default: ActionCall,
-}
-
-impl TableState {
-    pub(super) fn new(table: &Table) -> TableState {
-        let all_exact = table.keys.iter().all(|k| k.kind == MatchKind::Exact);
-        let mut state =
-            TableState { exact: all_exact.then(HashMap::new), scanned: Scan::new(), default: table.default.clone() };
-        for entry in &table.entries {
-            match &mut state.exact {
-                Some(map) => {
-                    map.entry(values(&entry.keys)).or_insert(entry.call.clone());
-                }
-                None => state.scanned.push(0, entry.keys.clone(), entry.call.clone()),
-            }
-        }
-        state
-    }
-
-    /// The entry's action, or nothing on a miss.
-    pub(super) fn find(&self, keys: &[u128]) -> Option<&ActionCall> {
-        match &self.exact {
-            Some(map) => map.get(keys),
-            None => self.scanned.find(keys),
-        }
-    }
-
-    pub(super) fn default(&self) -> &ActionCall {
-        &self.default
-    }
-
-    fn len(&self) -> usize {
-        self.exact.as_ref().map_or(self.scanned.len(), HashMap::len)
-    }
-}
-
-fn values(keys: &[Match]) -> Vec<u128> {
-    let value = |m: &Match| match m {
-        Match::Mask(value, _) | Match::Range(value, _) => *value,
-    };
-    keys.iter().map(value).collect()
-}
 
 impl Machine {
     /// Adds an entry, or replaces that of the same keys. Of ternary entries that match, the one with the least

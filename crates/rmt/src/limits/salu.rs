@@ -1,6 +1,6 @@
 //! Stateful ALUs: what one RegisterAction can do with an entry of a register.
 use super::action::body_reads;
-use super::text;
+use super::text::text;
 use crate::diag::{Pos, Problem, Res};
 use crate::ir::{BinOp, Dst, Expr, ExprKind, Gress, Place, Program, RegisterAction, Stmt, StmtKind, Ty, UnOp};
 use std::collections::{BTreeMap, BTreeSet};

@@ -2,13 +2,18 @@
 //! calls. The only unsafe code of the crate is here and in `code`.
 #![allow(unsafe_code)]
 
-use super::tables::Memory;
-use super::{MOST_MIRRORS, MOST_SIDE_BYTES};
+use super::record;
+use super::tables::{Memory, View};
 use crate::interp::hash;
 use crate::ir::{Gress, Program, Ty};
 use crate::meter::Meters;
 use crate::ops;
 use std::mem::offset_of;
+
+/// Copies that one pass can make.
+pub(super) const MOST_MIRRORS: usize = 4;
+/// Bytes that a mirror puts in front of its copy at most: the hardware's limit.
+pub(super) const MOST_SIDE_BYTES: usize = 48;
 
 /// A copy that a mirror made.
 #[repr(C)]
@@ -17,21 +22,6 @@ pub(super) struct MirrorOut {
     pub session: u64,
     pub len: u64,
     pub bytes: [u8; MOST_SIDE_BYTES],
-}
-
-/// A table with exact keys of one word or two, as generated code looks entries up in it.
-#[repr(C)]
-pub(super) struct View {
-    /// Numbers of entries plus one, by the key (direct) or by its hash; 0 is empty.
-    pub slots: *const u32,
-    /// Direct: how many slots. Otherwise their number less one, all ones in binary.
-    pub limit: u64,
-    /// Key and record of each entry.
-    pub entries: *const u64,
-    /// Words of an entry.
-    pub width: u64,
-    /// The record where there is no entry.
-    pub default: *const u64,
 }
 
 /// Memory of one pass. Pointers lead to what the [`super::Native`] owns, and are made anew when that changes.
@@ -218,7 +208,7 @@ pub(super) extern "C" fn probe_two(view: *const View, first: u64, second: u64) -
 /// The view is that of a hashed table whose keys have this many words, and is up to date.
 #[inline(always)]
 unsafe fn probe<const N: usize>(view: &View, key: [u64; N]) -> *const u64 {
-    let mut at = super::tables::hash(&key);
+    let mut at = record::hash(&key);
     loop {
         // SAFETY: there are `limit` + 1 slots, a power of two, of which one at least is empty; each names an entry.
         let number = unsafe { *view.slots.add(at & view.limit as usize) };

@@ -1,8 +1,7 @@
 //! Deparsers: headers and copies to bytes, checksums, and what the architecture is told.
-use super::context::{self as at, In};
+use super::context::{self as at, In, MOST_MIRRORS, MOST_SIDE_BYTES};
 use super::lower::{Lower, Refusal};
 use super::values::Scope;
-use super::{MOST_MIRRORS, MOST_SIDE_BYTES};
 use crate::ir::{Deparse, Expr, FieldId};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64};

@@ -4,7 +4,7 @@ use super::context as at;
 use super::facts::Bits;
 use super::live::Ahead;
 use super::lower::{Lower, Refusal, call};
-use super::tables::{Form, HASH_FACTOR, HASH_SEED, record_words};
+use super::record::{Form, HASH_FACTOR, HASH_SEED, RECORD_DATA, actions_of, packed_words, packing, record_words};
 use super::values::{Operand, Scope, container};
 use super::ways::{Next, Way, follow};
 use crate::ir::{ActionCall, Apply, Entry, ExprKind, Match, MatchKind, Stmt, Table, mask};
@@ -17,8 +17,6 @@ use std::collections::BTreeSet;
 /// Branches of one table's tree at most: each may repeat the entries that leave its key open. What is left then is
 /// compared entry by entry.
 const NODES: usize = 200;
-/// Of a record in memory: words before the action's data.
-pub(super) const RECORD_DATA: usize = 2;
 
 /// An applied table while its code is made.
 struct Site<'p> {
@@ -27,15 +25,6 @@ struct Site<'p> {
     keys: Vec<Value>,
     /// What follows the table.
     next: Next<'p>,
-}
-
-/// The actions that may run: those of the table, and its default. Records name an action by its place here.
-pub(super) fn actions_of(table: &Table) -> Vec<usize> {
-    let mut list = table.actions.clone();
-    if !list.contains(&table.default.action) {
-        list.push(table.default.action);
-    }
-    list
 }
 
 impl<'p> Lower<'_, 'p> {
@@ -240,7 +229,7 @@ impl<'p> Lower<'_, 'p> {
         record
     }
 
-    /// As [`super::tables::hash`].
+    /// As [`super::record::hash`].
     fn hash_words(&mut self, words: &[Value]) -> Value {
         let mut mixed = self.b.ins().iconst(I64, HASH_SEED as i64);
         let factor = self.b.ins().iconst(I64, HASH_FACTOR as i64);
@@ -385,32 +374,6 @@ impl<'p> Lower<'_, 'p> {
         }
         all
     }
-}
-
-/// Words of a piece of an action's data in memory.
-pub(super) fn key_words(width: u32) -> usize {
-    if width > 64 { 2 } else { 1 }
-}
-
-/// Where each key lies in an entry's packed keys: word, and bits to the left in it. Keys share words where they fit;
-/// one of more than 64 bits has two of its own, the low one first.
-pub(super) fn packing(widths: &[u32]) -> Vec<(usize, u32)> {
-    let (mut word, mut used) = (0, 0);
-    let mut place = |width: &u32| {
-        if used > 0 && used + width > 64 {
-            (word, used) = (word + 1, 0);
-        }
-        let at = (word, used);
-        (word, used) = if *width > 64 { (word + 2, 0) } else { (word, used + width) };
-        at
-    };
-    widths.iter().map(&mut place).collect()
-}
-
-/// Words of all keys.
-pub(super) fn packed_words(widths: &[u32]) -> usize {
-    let last = packing(widths).last().map(|(word, _)| *word);
-    last.map_or(0, |word| word + key_words(*widths.last().unwrap_or(&0)))
 }
 
 /// Not against what is known of the keys.

@@ -15,6 +15,7 @@ mod lower;
 mod matching;
 mod packet;
 mod pass;
+mod record;
 mod tables;
 mod values;
 mod ways;
@@ -28,14 +29,9 @@ use crate::interp::Session;
 use crate::ir::{Deparse, Gress, Program};
 use crate::meter::{Meters, Rates};
 use code::Code;
-use context::{Context, View};
+use context::Context;
 use std::sync::Arc;
-use tables::Memory;
-
-/// Copies that one pass can make.
-const MOST_MIRRORS: usize = 4;
-/// Bytes that a mirror puts in front of its copy at most: the hardware's limit.
-const MOST_SIDE_BYTES: usize = 48;
+use tables::{Memory, View};
 
 /// A compiled program with its state.
 pub struct Native {

@@ -1,6 +1,7 @@
 //! Packets through compiled code: one by one, through a half or through both at once, or in batches through a half.
-use super::context::{self, View};
-use super::{MOST_MIRRORS, MOST_SIDE_BYTES, Native};
+use super::Native;
+use super::context::{self, MOST_MIRRORS, MOST_SIDE_BYTES};
+use super::tables::View;
 use crate::ir::Gress;
 
 /// The headers of so many packets of a batch get room at once.

@@ -1,36 +1,22 @@
 //! Tables that the control plane fills, in memory: where generated code looks entries up. An entry's record is its
 //! action's place in [`actions_of`], whether it is a hit, and the action's data, a word each (two above 64 bits).
-use super::context::View;
-use super::matching::{RECORD_DATA, actions_of, key_words, packed_words, packing};
-use crate::ir::{ActionCall, Match, MatchKind, Program, Table, mask};
+use super::record::{Form, actions_of, hash, key_words, packed_words, packing, record_words};
+use crate::ir::{ActionCall, Match, Program, Table, mask};
 use crate::scan::Scan;
 
-/// How a table's entries are found.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Form {
-    /// One small key is its own place.
-    Direct,
-    /// By a hash of exact keys.
-    Hashed,
-    /// One after the other.
-    Scanned,
-}
-
-impl Form {
-    pub(super) fn of(table: &Table) -> Form {
-        let exact = !table.keys.is_empty() && table.keys.iter().all(|k| k.kind == MatchKind::Exact);
-        match &table.keys[..] {
-            _ if !exact || !table.entries.is_empty() => Form::Scanned,
-            [key] if key.expr.ty.width() <= 16 => Form::Direct,
-            _ => Form::Hashed,
-        }
-    }
-}
-
-/// Words of a record at most.
-pub(super) fn record_words(program: &Program, table: &Table) -> usize {
-    let data = |action: &usize| program.actions[*action].params.iter().map(|p| key_words(p.1.width())).sum();
-    RECORD_DATA + actions_of(table).iter().map(data).max().unwrap_or(0)
+/// A table with exact keys of one word or two, as generated code looks entries up in it.
+#[repr(C)]
+pub(super) struct View {
+    /// Numbers of entries plus one, by the key (direct) or by its hash; 0 is empty.
+    pub slots: *const u32,
+    /// Direct: how many slots. Otherwise their number less one, all ones in binary.
+    pub limit: u64,
+    /// Key and record of each entry.
+    pub entries: *const u64,
+    /// Words of an entry.
+    pub width: u64,
+    /// The record where there is no entry.
+    pub default: *const u64,
 }
 
 impl View {
@@ -293,20 +279,6 @@ impl Exact {
         self.slots[hole] = 0;
         true
     }
-}
-
-/// What a hash begins with, and what it is multiplied by.
-pub(super) const HASH_SEED: u64 = 0x243f_6a88_85a3_08d3;
-pub(super) const HASH_FACTOR: u64 = 0x9e37_79b9_7f4a_7c15;
-
-/// Where an entry's place is sought first. Generated code has it, too.
-#[inline(always)]
-pub(super) fn hash(words: &[u64]) -> usize {
-    let mixed = words.iter().fold(HASH_SEED, |h, w| {
-        let wide = (h ^ w) as u128 * HASH_FACTOR as u128;
-        (wide >> 64) as u64 ^ wide as u64
-    });
-    mixed as usize
 }
 
 /// Keys are a few words: a loop is quicker than a call.
