@@ -3,11 +3,12 @@
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 APPS := $(patsubst apps/%.c,$(TARGET)/apps/%,$(wildcard apps/*.c))
 MODULES := $(patsubst xdp/%.c,$(TARGET)/xdp/%.o,$(wildcard xdp/*.c))
+FUNCTIONS := $(patsubst offload/%.c,$(TARGET)/offload/%.so,$(wildcard offload/*.c))
 # Namespaces and devices need root.
 AS_ROOT := $(if $(filter-out 0,$(shell id -u)),sudo -E)
 CFLAGS ?= -std=c11 -O2 -g -Wall -Wextra -Werror
 
-.PHONY: help demo test build install uninstall apps xdp bench grid faults interop endurance differential model sanitize shake setup clean bench-instructions p4-tofino
+.PHONY: help demo test build install uninstall apps xdp functions bench grid faults interop endurance differential model sanitize shake setup clean bench-instructions p4-tofino
 
 help:
 	@echo 'make demo    Debian programs on OpenTOE and on the kernel, side by side'
@@ -26,6 +27,7 @@ help:
 	@echo 'make bench   everything that is said about speed, measured beside Linux (about 20 minutes): BENCH="--quick"'
 	@echo 'make bench-instructions  what a segment costs, beside what it cost before (needs valgrind)'
 	@echo 'make p4-tofino  the P4 programs through the compiler for the chip (bf-p4c), where it is installed'
+	@echo 'make functions   the offload functions in offload/, as objects for "opentoe offload load"'
 	@echo 'make setup   the Debian packages that all of this needs'
 
 demo: setup
@@ -35,7 +37,7 @@ demo: setup
 test:
 	tests/run
 
-build: setup apps xdp
+build: setup apps xdp functions
 	cargo build --release --workspace --lib --bins --example cost
 
 # What is installed, by folder. The daemon's configuration is written only where there is none.
@@ -50,16 +52,17 @@ DOCUMENTS := README.md ARCHITECTURE.md LICENSE-MIT LICENSE-APACHE $(wildcard doc
 COMPLETIONS := share/bash-completion/completions/opentoe share/zsh/site-functions/_opentoe share/fish/vendor_completions.d/opentoe.fish
 
 install: build
-	install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/apps $(LIBDIR)/examples $(LIBDIR)/rdma $(LIBDIR)/xdp $(PREFIX)/include $(MANDIR)/man1 $(MANDIR)/man3) \
+	install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/apps $(LIBDIR)/examples $(LIBDIR)/offload $(LIBDIR)/rdma $(LIBDIR)/xdp $(PREFIX)/include $(MANDIR)/man1 $(MANDIR)/man3) \
 		$(addprefix $(DESTDIR),$(SYSCONFDIR)/opentoe $(PREFIX)/lib/systemd/system $(PREFIX)/lib/sysusers.d) \
 		$(addprefix $(DESTDIR)$(PREFIX)/,$(dir $(COMPLETIONS)))
-	install -m 755 $(addprefix $(TARGET)/release/,opentoe toed opentoe-sim) $(DESTDIR)$(BINDIR)
-	install -m 755 $(TARGET)/release/libtoe.so $(TARGET)/release/libibverbs $(DESTDIR)$(LIBDIR)
+	install -m 755 $(addprefix $(TARGET)/release/,opentoe toed opentoe-sim opentoe-offload) $(DESTDIR)$(BINDIR)
+	install -m 755 $(TARGET)/release/libtoe.so $(TARGET)/release/libibverbs $(TARGET)/release/liboffload.so $(DESTDIR)$(LIBDIR)
 	cp -Pf $(TARGET)/release/rdma/* $(DESTDIR)$(LIBDIR)/rdma
 	install -m 755 $(APPS) $(DESTDIR)$(LIBDIR)/apps
 	install -m 755 $(TARGET)/release/examples/cost $(DESTDIR)$(LIBDIR)/examples
 	install -m 644 $(MODULES) $(DESTDIR)$(LIBDIR)/xdp
-	install -m 644 include/toe.h $(DESTDIR)$(PREFIX)/include
+	install -m 644 $(FUNCTIONS) $(DESTDIR)$(LIBDIR)/offload
+	install -m 644 include/toe.h include/offload.h $(DESTDIR)$(PREFIX)/include
 	$(TARGET)/release/opentoe manual $(DESTDIR)$(MANDIR)/man1
 	install -m 644 $(wildcard man/*.3) $(DESTDIR)$(MANDIR)/man3
 	for document in $(DOCUMENTS); do \
@@ -74,16 +77,29 @@ install: build
 
 # The configuration stays: it may be the operator's.
 uninstall:
-	rm -f $(addprefix $(DESTDIR)$(BINDIR)/,opentoe toed opentoe-sim) $(DESTDIR)$(PREFIX)/include/toe.h \
+	rm -f $(addprefix $(DESTDIR)$(BINDIR)/,opentoe toed opentoe-sim opentoe-offload) $(addprefix $(DESTDIR)$(PREFIX)/include/,toe.h offload.h) \
 		$(addprefix $(DESTDIR)$(PREFIX)/,$(COMPLETIONS) lib/systemd/system/toed.service lib/sysusers.d/toe.conf) \
 		$(DESTDIR)$(MANDIR)/man1/opentoe.1 $(DESTDIR)$(MANDIR)/man1/opentoe-*.1 $(addprefix $(DESTDIR)$(MANDIR)/,$(patsubst man/%,man3/%,$(wildcard man/*.3)))
 	rm -rf $(DESTDIR)$(LIBDIR) $(DESTDIR)$(DOCDIR)
 
 apps: $(APPS)
 
-$(TARGET)/apps/%: apps/%.c $(wildcard apps/*.h) include/toe.h
+$(TARGET)/apps/%: apps/%.c $(wildcard apps/*.h include/*.h)
 	@mkdir -p $(@D)
-	$(CC) $(CFLAGS) -pthread -o $@ $<
+	$(CC) $(CFLAGS) -pthread -o $@ $< $(LDLIBS)
+
+$(TARGET)/apps/offload_%: LDLIBS = -lrdmacm -libverbs
+$(TARGET)/apps/offload_host: LDLIBS += -L$(TARGET)/release -loffload -Wl,-rpath,'$$ORIGIN/../release:$$ORIGIN/..'
+$(TARGET)/apps/offload_host: | $(TARGET)/release/liboffload.so
+
+$(TARGET)/release/liboffload.so:
+	cargo build --release -p offload --lib
+
+functions: $(FUNCTIONS)
+
+$(TARGET)/offload/%.so: offload/%.c include/offload.h
+	@mkdir -p $(@D)
+	$(CC) $(CFLAGS) -fPIC -shared -Iinclude -o $@ $<
 
 xdp: $(MODULES)
 

@@ -1,6 +1,8 @@
 //! The command line.
+mod offload;
 mod p4;
 
+pub(crate) use offload::*;
 pub(crate) use p4::*;
 
 use crate::top::Sort;
@@ -131,6 +133,14 @@ Examples:
   opentoe xdp unload firewall"
     )]
     Xdp(XdpArguments),
+    /// Load functions that run beside the transport of verbs, and look at them
+    #[command(after_help = "An engine is started by the program opentoe-offload; docs/OFFLOAD.md has everything.
+
+Examples:
+  opentoe offload load target/offload/list.so
+  opentoe offload ls
+  opentoe offload unload list")]
+    Offload(OffloadArguments),
     /// Check P4 programs for match-action pipelines, run changed ones, and look into their registers
     P4(P4Arguments),
     /// Replay or search simulated faults by seed

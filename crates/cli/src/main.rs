@@ -7,6 +7,7 @@ mod doctor;
 mod library;
 mod locate;
 mod ls;
+mod offload;
 mod p4;
 mod pcap;
 mod private;
@@ -51,6 +52,7 @@ fn main() -> ExitCode {
         Verb::Pcap(arguments) => pcap::pcap(&arguments),
         Verb::Xdp(arguments) => xdp::xdp(&arguments),
         Verb::Sim(arguments) => sim::sim(&arguments),
+        Verb::Offload(arguments) => offload::offload(&arguments),
         Verb::P4(arguments) => p4::p4(&arguments),
         Verb::Doctor(arguments) => doctor::doctor(&arguments),
         Verb::Completions(arguments) => shell::completions(&arguments),

@@ -65,10 +65,20 @@ fn usage_errors_exit_with_2() {
 #[test]
 fn help_is_everywhere_with_examples() {
     let scratch = Scratch::new();
-    for verb in ["run", "demo", "ls", "stats", "why", "pcap", "top", "trace"] {
+    for verb in ["run", "demo", "ls", "stats", "why", "pcap", "top", "trace", "offload"] {
         let output = scratch.toe(&[verb, "--help"]);
         assert_eq!(output.status.code(), Some(0));
         assert!(String::from_utf8_lossy(&output.stdout).contains("Example"), "{verb}");
+    }
+}
+
+#[test]
+fn an_offload_engine_that_is_not_there_is_one_sentence_and_1() {
+    let scratch = Scratch::new();
+    for arguments in [&["ls"][..], &["load", "/proc/version"], &["unload", "x"]] {
+        let output = scratch.command().env("TOE_OFFLOAD", "/nobody").arg("offload").args(arguments).output().unwrap();
+        assert_eq!(output.status.code(), Some(1), "{arguments:?}");
+        assert!(error(&output).starts_with("opentoe: no offload engine answers at /nobody: "), "{}", error(&output));
     }
 }
 

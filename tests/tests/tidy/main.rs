@@ -20,7 +20,7 @@ const ROWS: &[&[&str]] = &[
     &["bench"],
     &["daemon"],
     &["sim", "script"],
-    &["libtoe", "libverbs", "zeronic"],
+    &["libtoe", "libverbs", "offload", "zeronic"],
     &["engines"],
     &["control", "rdma"],
     &["flextoe", "laminar", "smartns", "solar"],
@@ -31,14 +31,16 @@ const ROWS: &[&[&str]] = &[
     &["port", "memory", "intercept"],
     &["shm"],
     &["tcp"],
-    &["wire", "console", "trace", "toe-api"],
+    &["wire", "console", "trace", "toe-api", "offload-api"],
 ];
 
 /// Crates that may contain unsafe code; every other one forbids it in its first lines.
-const UNSAFE: &[&str] = &["shm", "memory", "port", "intercept", "libtoe", "libverbs", "script", "toe-api"];
+const UNSAFE: &[&str] =
+    &["shm", "memory", "port", "intercept", "libtoe", "libverbs", "script", "toe-api", "offload-api"];
 
-/// Crates with a code generator: unsafe code only in these files, denied in all others.
+/// Crates that make or run code: unsafe code only in these files, denied in all others.
 const GENERATORS: &[(&str, &[&str])] = &[
+    ("offload", &["src/call.rs", "src/dma.rs", "src/host_calls.rs", "src/library.rs"]),
     ("rmt", &["src/native/code.rs", "src/native/context.rs"]),
     ("xdp", &["src/native/mod.rs", "src/native/helpers.rs", "src/native/interp.rs", "src/native/jit/mod.rs"]),
 ];

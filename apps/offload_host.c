@@ -1,0 +1,126 @@
+/* A program whose memory offload functions reach: a list, a hash table, bytes, and a list to append to. The same memory
+ * is there for one-sided verbs, so that both ways can be compared.
+ *
+ * offload_host SOCKET PORT VERBS_PORT [kernel]
+ * "kernel": in ordinary memory, which the engine reaches through the kernel. It ends when its standard input does. */
+#define OFFLOAD_NO_FUNCTIONS
+#include "../include/offload.h"
+#include "offload_memory.h"
+#include <arpa/inet.h>
+#include <pthread.h>
+#include <rdma/rdma_cma.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+#include <unistd.h>
+
+#define HASH_BUCKETS (2 * ELEMENTS)
+
+struct memory {
+    struct list_element list[ELEMENTS];
+    struct bucket buckets[HASH_BUCKETS];
+    uint8_t values[ELEMENTS][VALUE_BYTES];
+    struct append_element pool[ELEMENTS];
+    struct hash_table table;
+    struct append_list append;
+    uint8_t block[BLOCK_BYTES];
+};
+
+static void fail(const char *what)
+{
+    perror(what);
+    exit(1);
+}
+
+static void fill(struct memory *memory)
+{
+    for (uint64_t i = 0; i < ELEMENTS; i++) {
+        /* Neighbours in the list are none in memory. */
+        uint64_t place = i * 389 % ELEMENTS, next = (i + 1) * 389 % ELEMENTS;
+        struct list_element *element = &memory->list[place];
+        element->key = i + 1;
+        element->next = i + 1 < ELEMENTS ? (uintptr_t)&memory->list[next] : 0;
+        element->value = (uintptr_t)memory->values[place];
+        for (int at = 0; at < VALUE_BYTES; at++)
+            memory->values[place][at] = value_byte(element->key, at);
+        uint64_t bucket = hash(element->key);
+        while (memory->buckets[bucket % HASH_BUCKETS].key)
+            bucket++;
+        memory->buckets[bucket % HASH_BUCKETS] = (struct bucket){element->key, element->value};
+    }
+    memory->table = (struct hash_table){HASH_BUCKETS - 1, (uintptr_t)memory->buckets};
+    memory->append = (struct append_list){0, 0, ELEMENTS, (uintptr_t)memory->pool};
+    for (uint64_t at = 0; at < BLOCK_BYTES; at++)
+        memory->block[at] = block_byte(at);
+}
+
+static struct memory *memory;
+
+static struct rdma_event_channel *listen_on(const char *port)
+{
+    struct rdma_event_channel *channel = rdma_create_event_channel();
+    struct sockaddr_in any = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port))};
+    struct rdma_cm_id *listener;
+
+    if (!channel || rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP) ||
+        rdma_bind_addr(listener, (struct sockaddr *)&any) || rdma_listen(listener, 16))
+        fail("offload_host: listen");
+    return channel;
+}
+
+/* Lets clients READ the memory by verbs. */
+static void *serve(void *channel)
+{
+    struct rdma_cm_event *event;
+    struct ibv_pd *pd = NULL;
+    struct ibv_mr *mr = NULL;
+
+    while (!rdma_get_cm_event(channel, &event)) {
+        struct rdma_cm_id *id = event->id;
+        if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
+            if (!pd && !(pd = ibv_alloc_pd(id->verbs)))
+                fail("offload_host: protection domain");
+            if (!mr && !(mr = ibv_reg_mr(pd, memory, sizeof *memory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ)))
+                fail("offload_host: ibv_reg_mr");
+            struct ibv_qp_init_attr attr = {.qp_type = IBV_QPT_RC, .cap = {1, 1, 1, 1, 0}};
+            attr.send_cq = attr.recv_cq = ibv_create_cq(id->verbs, 2, NULL, NULL, 0);
+            struct shown shown = {(uintptr_t)memory->list, (uintptr_t)memory->block, (uintptr_t)&memory->table,
+                                  (uintptr_t)&memory->append, mr->rkey, (uint32_t)getpid()};
+            struct rdma_conn_param param = {.private_data = &shown, .private_data_len = sizeof shown,
+                                            .responder_resources = 16, .initiator_depth = 1, .rnr_retry_count = 7};
+            if (rdma_create_qp(id, pd, &attr) || rdma_accept(id, &param))
+                fail("offload_host: accept");
+        } else if (event->event == RDMA_CM_EVENT_DISCONNECTED) {
+            rdma_disconnect(id);
+        }
+        rdma_ack_cm_event(event);
+    }
+    return NULL;
+}
+
+int main(int argc, char **argv)
+{
+    pthread_t thread;
+    char byte;
+
+    if (argc < 4) {
+        fprintf(stderr, "usage: offload_host SOCKET PORT VERBS_PORT [kernel]\n");
+        return 2;
+    }
+    memory = argc > 4 ? calloc(1, sizeof *memory) : offload_memory(sizeof *memory);
+    if (!memory)
+        fail("offload_host: memory");
+    fill(memory);
+    if (offload_open(argv[1], (uint16_t)atoi(argv[2])) || register_dma_region(memory, sizeof *memory))
+        fail("offload_host: the offload engine");
+    if (pthread_create(&thread, NULL, serve, listen_on(argv[3])))
+        fail("offload_host: thread");
+    puts("ready");
+    fflush(stdout);
+    while (read(0, &byte, 1) > 0) {
+    }
+    /* What was appended, newest first. */
+    for (uint64_t at = memory->append.first; at; at = ((struct append_element *)at)->next)
+        printf("%llu\n", (unsigned long long)((struct append_element *)at)->value);
+    return 0;
+}

@@ -1,0 +1,56 @@
+//! The examples, called by an ordinary verbs client over a reliable connection between two hosts, with a real daemon.
+mod place;
+
+use place::{EXAMPLES, Place, built, library_of, text};
+
+const CHECKED: &str = "list right\nreads right\nget right\ncrc right\nappend right\n";
+
+#[test]
+fn every_example_finds_what_one_sided_verbs_find() {
+    let place = Place::new(&[]);
+    let host = place.host(7000, &[]);
+    assert_eq!(place.call(&host, &["0x10", "@list", "1"]), "0xff00 \n", "nothing is loaded");
+    place.load_examples();
+    assert_eq!(text(&mut place.client(&host, &["check"])), CHECKED);
+    let view = place.view();
+    let names: Vec<&str> = view.libraries.iter().map(|library| library.name.as_str()).collect();
+    assert_eq!(names.len(), EXAMPLES.len());
+    assert!(view.libraries.iter().all(|library| library.calls > 0 && library.failed == 0), "{view:?}");
+    assert_eq!((view.hosts.len(), view.hosts[0].port, view.hosts[0].pid), (1, 7000, host.child.id()));
+    // What was appended by atomics, newest first.
+    assert_eq!(host.end(), "102\n101\n100\n");
+}
+
+#[test]
+fn memory_that_is_reached_through_the_kernel_serves_as_well() {
+    let place = Place::new(&["--threads", "2"]);
+    let host = place.host(7000, &["kernel"]);
+    place.load_examples();
+    let clients: Vec<_> = (0..3).map(|_| place.client(&host, &["until", "500"]).output()).collect();
+    assert!(clients.iter().all(|output| output.as_ref().is_ok_and(|output| output.stdout == b"begun\n500\n")));
+    assert_eq!(text(&mut place.client(&host, &["check"])), CHECKED);
+    assert_eq!(host.end(), "102\n101\n100\n");
+}
+
+#[test]
+fn functions_in_rust_and_opcodes_of_a_port() {
+    let place = Place::new(&[]);
+    let (one, other) = (place.host(7000, &[]), place.host(7010, &[]));
+    place.load("words", &built().join("examples/libwords.so"));
+    assert_eq!(place.call(&one, &["0x60", "@list"]).len(), "0 ".len() + 16 + 1);
+    assert_eq!(place.call(&one, &["0x60", "8"]), "0xff01 \n", "EFAULT");
+    let before = place.call(&one, &["0x61", "@append", "5"]);
+    assert_eq!(place.call(&one, &["0x61", "@append", "5"]).len(), before.len());
+    let port = |name: &str, port: u16, status: u16| {
+        let text = format!(
+            "static int f(offload_context *c) {{ return c->request_size ? {status} : 0; }}
+            int offload_init(void) {{ return register_opcode(0x62, {port}, f); }}"
+        );
+        place.load(name, &library_of(name, &text));
+    };
+    port("every", 0, 1);
+    port("one-port", 7000, 2);
+    assert_eq!([&one, &other].map(|host| place.call(host, &["0x62", "1"])), ["0x2 \n", "0x1 \n"]);
+    offload::client::unload(&place.socket(), "one-port").unwrap();
+    assert_eq!(place.call(&one, &["0x62", "1"]), "0x1 \n");
+}
