@@ -63,7 +63,7 @@ install: build
 	install -m 644 $(MODULES) $(DESTDIR)$(LIBDIR)/xdp
 	install -m 644 $(FUNCTIONS) $(DESTDIR)$(LIBDIR)/offload
 	install -m 644 include/toe.h include/offload.h $(DESTDIR)$(PREFIX)/include
-	$(TARGET)/release/opentoe manual $(DESTDIR)$(MANDIR)/man1
+	$(TARGET)/release/opentoe manual $(DESTDIR)$(MANDIR)
 	install -m 644 $(wildcard man/*.3) $(DESTDIR)$(MANDIR)/man3
 	for document in $(DOCUMENTS); do \
 		install -D -m 644 $$document $(DESTDIR)$(DOCDIR)/$$document || exit 1; done
@@ -79,7 +79,7 @@ install: build
 uninstall:
 	rm -f $(addprefix $(DESTDIR)$(BINDIR)/,opentoe toed opentoe-sim opentoe-offload) $(addprefix $(DESTDIR)$(PREFIX)/include/,toe.h offload.h) \
 		$(addprefix $(DESTDIR)$(PREFIX)/,$(COMPLETIONS) lib/systemd/system/toed.service lib/sysusers.d/toe.conf) \
-		$(DESTDIR)$(MANDIR)/man1/opentoe.1 $(DESTDIR)$(MANDIR)/man1/opentoe-*.1 $(addprefix $(DESTDIR)$(MANDIR)/,$(patsubst man/%,man3/%,$(wildcard man/*.3)))
+		$(DESTDIR)$(MANDIR)/man1/opentoe.1 $(DESTDIR)$(MANDIR)/man1/opentoe-*.1 $(addprefix $(DESTDIR)$(MANDIR)/,man5/toed.toml.5 man8/toed.8 $(patsubst man/%,man3/%,$(wildcard man/*.3)))
 	rm -rf $(DESTDIR)$(LIBDIR) $(DESTDIR)$(DOCDIR)
 
 apps: $(APPS)

@@ -302,6 +302,10 @@ fn configuration(lab: &Lab, socket: &Path) -> String {
     if lab.link.is_fabric() {
         text += "[[fabric]]\nname = \"lab\"\n";
     }
+    if lab.link == Link::Uplink {
+        let kernel = lab.client.address;
+        text += &format!("[[fabric.uplink]]\nkind = \"tap\"\ndevice = {DEVICE:?}\nkernel_address = \"{kernel}/24\"\n");
+    }
     if matches!(lab.link, Link::Lossy | Link::LossyThreads) {
         // Damage is rare, since a spliced segment crosses this network twice, and of two bits, one on each side of the
         // proxy, one in 32 pairs leaves TCP's checksum right: with one frame in 500, one transfer of 100 MB each way in

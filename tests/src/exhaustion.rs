@@ -19,9 +19,15 @@ pub(crate) fn port_gone(bench: &Bench) -> Outcome {
     let before = ticks(daemon.id())?;
     bench.session.pause(Duration::from_secs(1))?;
     let used = ticks(daemon.id())? - before;
-    daemon.ask("ls")?;
+    let told = [["ls"], ["why"], ["doctor"]].map(|words| bench.session.run(daemon.toe(&words)));
+    for told in told {
+        let told = told?;
+        if !told.contains("was deleted") {
+            return Err(format!("nothing is said of the device: {told}"));
+        }
+    }
     match used {
-        0..50 => Ok(format!("the daemon answers on, {used} ticks of 10 ms in a second")),
+        0..50 => Ok(format!("ls, why and doctor say so; {used} ticks of 10 ms in a second")),
         _ => Err(format!("without its device the daemon used {used} ticks of 10 ms in a second")),
     }
 }

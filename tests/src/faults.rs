@@ -46,7 +46,7 @@ impl Fault {
 const EVERYWHERE: &[Link] = &[Link::Linux, Link::TapServer, Link::TapClient, Link::Fabric];
 const OPENTOE: &[Link] = &[Link::TapServer, Link::TapClient, Link::Fabric];
 
-const TAKEN_OVER: &[Link] = &[Link::TapServer, Link::TapClient, Link::Fabric, Link::TwoPorts];
+const TAKEN_OVER: &[Link] = &[Link::TapServer, Link::TapClient, Link::Fabric, Link::TwoPorts, Link::Uplink];
 
 const MODULES: &[Link] = &[Link::TapServer, Link::TapClient, Link::Fabric, Link::LossyThreads];
 

@@ -35,6 +35,8 @@ pub enum Link {
     LossyThreads,
     /// As `Fabric`, and the server's host has a second port, a TAP device, with the kernel behind it.
     TwoPorts,
+    /// Server on OpenTOE on a fabric, client on the kernel behind the fabric's uplink, a TAP device.
+    Uplink,
     /// Server on OpenTOE over AF_XDP on a veth device, client on the kernel at its other end.
     AfxdpServer,
     /// Client on OpenTOE over AF_XDP, server on the kernel.
@@ -57,6 +59,7 @@ impl Link {
             Link::Lossy => "lossy",
             Link::LossyThreads => "lossy-threads",
             Link::TwoPorts => "two-ports",
+            Link::Uplink => "uplink",
             Link::AfxdpServer => "afxdp-server",
             Link::AfxdpClient => "afxdp-client",
         }
@@ -74,13 +77,14 @@ impl Link {
 
     /// Hosts are members of a fabric.
     pub fn is_fabric(self) -> bool {
-        matches!(self, Link::Fabric | Link::Loopback | Link::Lossy | Link::LossyThreads | Link::TwoPorts)
+        let members = matches!(self, Link::Fabric | Link::Loopback | Link::Lossy | Link::LossyThreads);
+        members || matches!(self, Link::TwoPorts | Link::Uplink)
     }
 
     fn toe_sides(self) -> (bool, bool) {
         match self {
             Link::Linux => (false, false),
-            Link::TapServer | Link::AfxdpServer => (true, false),
+            Link::TapServer | Link::Uplink | Link::AfxdpServer => (true, false),
             Link::TapClient | Link::AfxdpClient => (false, true),
             Link::Fabric | Link::Loopback | Link::Lossy | Link::LossyThreads | Link::TwoPorts => (true, true),
         }
@@ -162,7 +166,7 @@ impl<'a> Lab<'a> {
                 plain_frames(&near)?;
             }
             Link::Loopback => drop(far.ip(&["link", "set", "lo", "down"])?),
-            Link::TapServer | Link::TapClient => {}
+            Link::TapServer | Link::TapClient | Link::Uplink => {}
             Link::Fabric | Link::Lossy | Link::LossyThreads | Link::TwoPorts => {}
         }
         let mut lab = Lab { link, engine: engine.into(), roomy, logs, daemon: None, server, client, near, far };

@@ -161,7 +161,7 @@ Examples:
   opentoe completions bash > /etc/bash_completion.d/opentoe
   opentoe completions fish > ~/.config/fish/completions/opentoe.fish")]
     Completions(CompletionsArguments),
-    /// Write this command's manual pages
+    /// Write the manual pages
     #[command(hide = true)]
     Manual(ManualArguments),
     /// The daemon of one program

@@ -1,10 +1,11 @@
 //! `opentoe doctor`: what this machine offers, what is missing, and what to do about it.
 use crate::arguments::DoctorArguments;
+use crate::ls::list;
 use crate::program::{self, Kind, Remark, program_path};
 use crate::run::find_program;
 use crate::table::{Table, green, red, say, say_json, yellow};
-use crate::{library, locate, private};
-use serde_json::json;
+use crate::{library, locate, private, units};
+use serde_json::{Value, json};
 use std::ffi::OsString;
 use std::fs;
 use std::path::Path;
@@ -54,8 +55,8 @@ fn report(findings: &[Finding], as_json: bool) {
     table.print();
     let count = |state| findings.iter().filter(|one| one.state == state).count();
     let (warnings, missing) = (count(State::Warn), count(State::Missing));
-    let s = if warnings == 1 { "" } else { "s" };
-    say(&format!("\n{} ok, {warnings} warning{s}, {missing} missing", count(State::Ok)));
+    let warnings = units::several(warnings, "warning");
+    say(&format!("\n{} ok, {warnings}, {missing} missing", count(State::Ok)));
 }
 
 /// What a program's file says of how it will run; fails where it will not run on OpenTOE.
@@ -104,11 +105,14 @@ fn daemon(arguments: &DoctorArguments) -> Finding {
     };
     match daemon::client::ask(&socket, &daemon::protocol::Question::Hello) {
         Ok(hello) => {
-            let hosts = hello["hosts"].as_array().map_or(0, Vec::len);
-            ok(
-                "daemon",
-                format!("toed {} with {hosts} hosts at {}", hello["version"].as_str().unwrap_or("?"), socket.display()),
-            )
+            let hosts = units::several(hello["hosts"].as_array().map_or(0, Vec::len), "host");
+            let version = hello["version"].as_str().unwrap_or("?");
+            let found = format!("toed {version} with {hosts} at {}", socket.display());
+            let drops = daemon::client::ask(&socket, &daemon::protocol::Question::Drops).unwrap_or_default();
+            match list(&drops, "failures").iter().filter_map(Value::as_str).collect::<Vec<_>>() {
+                failures if failures.is_empty() => ok("daemon", found),
+                failures => warn("daemon", format!("{found}; {}", failures.join("; "))),
+            }
         }
         Err(_) => ok("daemon", "none is running: opentoe run starts one".into()),
     }

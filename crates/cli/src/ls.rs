@@ -25,6 +25,7 @@ pub(crate) fn ls(arguments: &LsArguments) -> Result<(), String> {
         say_json(&answer);
         return Ok(());
     }
+    failures(&answer);
     hosts(&answer).print();
     for host in list(&answer, "hosts") {
         inventory(host, arguments.all);
@@ -40,6 +41,13 @@ pub(crate) fn ls(arguments: &LsArguments) -> Result<(), String> {
         section(host, "connections", &zeronic_connections(host));
     }
     Ok(())
+}
+
+/// Prints sentences about networks that are gone for good; returns how many there are.
+pub(crate) fn failures(answer: &Value) -> usize {
+    let failures = list(answer, "failures");
+    failures.iter().for_each(|failure| say(&red(&cell(failure))));
+    failures.len()
 }
 
 /// Hosts for programs of `toe_comm_*`.
@@ -108,9 +116,6 @@ fn open(host: &Value) -> u64 {
 }
 
 fn inventory(host: &Value, all: bool) {
-    if let Some(failure) = host["failure"].as_str() {
-        say(&red(&format!("\nhost {}: {failure}", cell(&host["name"]))));
-    }
     section(host, "ports", &ports(host));
     section(host, "programs", &programs(host));
     list(host, "contexts").iter().filter_map(full).for_each(|sentence| say(&red(&sentence)));

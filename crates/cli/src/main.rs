@@ -7,6 +7,7 @@ mod doctor;
 mod library;
 mod locate;
 mod ls;
+mod manual;
 mod offload;
 mod p4;
 mod pcap;
@@ -56,7 +57,7 @@ fn main() -> ExitCode {
         Verb::P4(arguments) => p4::p4(&arguments),
         Verb::Doctor(arguments) => doctor::doctor(&arguments),
         Verb::Completions(arguments) => shell::completions(&arguments),
-        Verb::Manual(arguments) => shell::manual(&arguments),
+        Verb::Manual(arguments) => manual::manual(&arguments),
         Verb::PrivateDaemon(arguments) => private::serve(&arguments),
         Verb::Memload(arguments) => demo::memload::main(&arguments),
     };

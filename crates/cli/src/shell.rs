@@ -1,5 +1,5 @@
-//! What stands around the command once it is installed: completions for shells, manual pages.
-use crate::arguments::{Arguments, CompletionsArguments, ManualArguments};
+//! What a shell needs to complete the command's words.
+use crate::arguments::{Arguments, CompletionsArguments};
 use clap::CommandFactory;
 
 /// `opentoe completions SHELL`.
@@ -8,11 +8,4 @@ pub(crate) fn completions(arguments: &CompletionsArguments) -> Result<(), String
     clap_complete::generate(arguments.shell, &mut Arguments::command(), "opentoe", &mut script);
     console::print(&String::from_utf8_lossy(&script));
     Ok(())
-}
-
-/// A page for the command and one for each of its verbs: opentoe.1, opentoe-run.1, ...
-pub(crate) fn manual(arguments: &ManualArguments) -> Result<(), String> {
-    let directory = &arguments.directory;
-    clap_mangen::generate_to(Arguments::command(), directory)
-        .map_err(|error| format!("cannot write manual pages to {}: {error}", directory.display()))
 }

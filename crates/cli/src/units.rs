@@ -50,6 +50,11 @@ pub(crate) fn duration(seconds: u64) -> String {
     }
 }
 
+/// So many things: one host, two hosts.
+pub(crate) fn several(count: usize, thing: &str) -> String {
+    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

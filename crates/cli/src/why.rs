@@ -1,7 +1,7 @@
 //! `opentoe why`: reasons, in sentences.
 use crate::arguments::WhyArguments;
 use crate::locate;
-use crate::ls::list;
+use crate::ls::{failures, list};
 use crate::process;
 use crate::table::{Table, cell, say, say_json, thousands};
 use crate::volumes;
@@ -28,6 +28,7 @@ pub(crate) fn why(arguments: &WhyArguments) -> Result<(), String> {
 }
 
 fn drops(answer: &Value) {
+    let failures = failures(answer);
     let mut table = Table::new(&["host", "drops", "reason", "meaning"]);
     for host in list(answer, "hosts") {
         for drop in list(host, "drops") {
@@ -38,7 +39,7 @@ fn drops(answer: &Value) {
     let troubles = volumes::why(answer);
     match table.is_empty() {
         false => table.print(),
-        true if troubles == 0 => say("Nothing was dropped."),
+        true if troubles + failures == 0 => say("Nothing was dropped."),
         true => {}
     }
 }

@@ -92,13 +92,13 @@ fn each_frame_is_captured_once_with_what_became_of_it() {
             got.len() >= bytes.len()
         });
         assert!(got == bytes);
-        net.inject(1, &[7; 60]);
+        net.inject(1, &[6; 60]);
         net.run_for(SECOND);
         let (received, sent) = stop(&mut net, 1, &queue);
         let from_server = net.seen.iter().filter(|(from, _)| *from == 1).map(|(_, bytes)| bytes.clone());
         assert!(sent.iter().map(|packet| packet.bytes.clone()).eq(from_server), "what was sent, in order");
         let mut wanted = delivered.borrow().clone();
-        wanted.push(vec![7; 60]);
+        wanted.push(vec![6; 60]);
         assert!(sorted(received.iter().map(|packet| packet.bytes.clone())) == sorted(wanted), "what was received");
         let drops =
             net.nodes[1].host.drops().iter().map(|(reason, count)| (reason.label().to_string(), count)).collect();

@@ -512,6 +512,26 @@ fn invalid_addresses_are_refused() {
     net.end_all(vec![client, server]);
 }
 
+/// An IPv6 neighbour solicitation, which the kernel sends on a TAP device: the host is none of its group, and
+/// no network card would have passed it on. The same frame to the host itself is dropped.
+#[test]
+fn frames_to_groups_of_another_protocol_are_no_drops() {
+    let (mut net, _) = two();
+    let solicitation = |to: wire::Mac| {
+        let mut frame = [0; 86];
+        frame[..6].copy_from_slice(&to.0);
+        frame[6..12].copy_from_slice(&mac_of(0).0);
+        frame[12..14].copy_from_slice(&[0x86, 0xdd]);
+        frame
+    };
+    net.inject(1, &solicitation(wire::Mac([0x33, 0x33, 0xff, 0, 0, 2])));
+    net.settle();
+    assert_eq!(net.drops(1, DropReason::Ethernet), 0);
+    net.inject(1, &solicitation(mac_of(1)));
+    net.settle();
+    assert_eq!(net.drops(1, DropReason::Ethernet), 1);
+}
+
 // Checks RFC 9293: MUST-55, MUST-56.
 #[test]
 fn what_icmp_says_of_an_open_connection_does_not_end_it() {

@@ -2,21 +2,19 @@
 use crate::access::Access;
 use crate::block::{self, BlockThreads};
 use crate::clock::Clock;
-use crate::config::{Config, FabricSection, HostSection, PortKind, PortSection};
+use crate::config::{Config, HostSection, PortKind, PortSection};
 use crate::datapath::{DataPath, Handle};
 use crate::ports::PortPlan;
 use crate::rdma::{RdmaMaker, RdmaPlace};
 use crate::secret::secret;
+use crate::takeover::{AllTaps, Owner, TapDevice, Taps};
 use crate::zeronic::{self, ZeronicPlace};
 use context::attach::Interface;
 use control::Host;
 use host::{Link, Ports};
 use port::{Capture, Captured, Fabric, FramePool, Port, Tap, TapConfig, local_mac};
-use std::collections::HashMap;
-use std::os::fd::OwnedFd;
 use std::sync::Arc;
 use trace::Traces;
-use wire::Mac;
 
 /// Frames of each size that the threads share.
 const POOL: usize = 8192;
@@ -36,12 +34,6 @@ pub(crate) struct Built {
     /// The threads' own tracepoints.
     pub(crate) traces: Vec<Arc<Traces>>,
 }
-
-/// A TAP device of a daemon that is taken over: name, hardware address of its host, descriptor.
-pub(crate) type OldTap = (String, Mac, OwnedFd);
-
-/// Those of all its hosts: by host, and place among its ports.
-pub(crate) type OldTaps = HashMap<String, HashMap<usize, OldTap>>;
 
 /// Where a host is served.
 #[derive(Clone)]
@@ -66,7 +58,7 @@ pub(crate) struct HostPlace {
 /// Opens and makes everything. The error is a sentence.
 ///
 /// TAP devices of a daemon that is taken over are used as they are.
-pub(crate) fn build(config: &Config, clock: Clock, taps: &mut OldTaps) -> Result<Built, String> {
+pub(crate) fn build(config: &Config, clock: Clock, mut devices: AllTaps) -> Result<Built, String> {
     let pool = FramePool::new(POOL);
     let threads = config.service.thread.len().max(1);
     let (mut paths, mut handles, mut traces) = (Vec::new(), Vec::new(), Vec::new());
@@ -78,14 +70,15 @@ pub(crate) fn build(config: &Config, clock: Clock, taps: &mut OldTaps) -> Result
         paths.push(path);
         handles.push(handle);
     }
-    let fabrics = fabrics(config, clock)?;
+    let fabrics = fabrics(config, clock, &mut devices)?;
     let mut rdma = RdmaMaker::default();
     let mut hosts = Vec::new();
     for section in &config.hosts {
         let path = &mut paths[section.thread];
         let index = path.hosts.len();
         let traces = Traces::new(Clock::ticks);
-        seat(path, section, (&fabrics, taps.remove(&section.stack.name).unwrap_or_default()), &pool, &traces)
+        let own = devices.remove(&Owner::Host(section.stack.name.clone())).unwrap_or_default();
+        seat(path, section, (&fabrics, own), &pool, &traces)
             .map_err(|e| format!("host {}: {e}", section.stack.name))?;
         let (routes, stack) =
             (path.hosts[index].host.net().routes.list(), path.hosts[index].host.base().config().clone());
@@ -147,12 +140,16 @@ fn line_rate(host: &HostSection, config: &Config) -> Option<u64> {
 }
 
 /// All fabrics, with their uplinks; hosts join afterwards, because what a fabric offers depends on its uplinks.
-fn fabrics(config: &Config, clock: Clock) -> Result<Vec<(String, Fabric)>, String> {
+fn fabrics(config: &Config, clock: Clock, devices: &mut AllTaps) -> Result<Vec<(String, Fabric)>, String> {
     let mut fabrics = Vec::new();
     for section in &config.fabrics {
         let fabric = Fabric::new(section.config.clone());
-        for uplink in &section.uplinks {
-            add_uplink(&fabric, section, uplink, clock).map_err(|e| format!("fabric {}: {e}", section.name))?;
+        let mut old = devices.remove(&Owner::Fabric(section.name.clone())).unwrap_or_default();
+        for (at, uplink) in section.uplinks.iter().enumerate() {
+            let failed = |e: String| format!("fabric {}: {e}", section.name);
+            let port = open_device(uplink.plan().map_err(failed)?, &section.name, old.remove(&at)).map_err(failed)?;
+            let name = port.name();
+            fabric.uplink(&name, captured(port, uplink, clock)?).map_err(|e| failed(e.to_string()))?;
         }
         fabrics.push((section.name.clone(), fabric));
     }
@@ -163,17 +160,24 @@ fn fabrics(config: &Config, clock: Clock) -> Result<Vec<(String, Fabric)>, Strin
     Ok(fabrics)
 }
 
-fn add_uplink(fabric: &Fabric, section: &FabricSection, uplink: &PortSection, clock: Clock) -> Result<(), String> {
-    let port = uplink.plan()?.open(&section.name)?;
-    let name = port.name();
-    fabric.uplink(&name, captured(port, uplink, clock)?).map_err(|e| e.to_string())
+/// Opens a device, or goes on with the one of a daemon that is taken over.
+fn open_device(plan: PortPlan, owner: &str, old: Option<TapDevice>) -> Result<Box<dyn Port>, String> {
+    match (plan, old) {
+        (PortPlan::Tap(config), Some(old)) if !config.name.contains('%') && config.name != old.name => {
+            Err(format!("the daemon that runs has the device {}, and this configuration {}", old.name, config.name))
+        }
+        (PortPlan::Tap(config), Some(TapDevice { name, mac, fd })) => {
+            Ok(Box::new(Tap::adopt(fd, &TapConfig { name, mac: Some(mac), ..config })))
+        }
+        (plan, _) => plan.open(owner),
+    }
 }
 
 /// Opens a host's ports, makes its engine and its stack, and gives it a seat.
 fn seat(
     path: &mut DataPath,
     section: &HostSection,
-    (fabrics, mut old): (&[(String, Fabric)], HashMap<usize, OldTap>),
+    (fabrics, mut old): (&[(String, Fabric)], Taps),
     pool: &FramePool,
     traces: &Traces,
 ) -> Result<(), String> {
@@ -192,11 +196,11 @@ fn open(
     section: &HostSection,
     at: usize,
     fabrics: &[(String, Fabric)],
-    old: Option<OldTap>,
+    old: Option<TapDevice>,
 ) -> Result<Box<dyn Port>, String> {
     let name = &section.stack.name;
-    Ok(match (section.ports[at].plan()?, old) {
-        (PortPlan::Fabric { fabric: wanted, mac }, _) => {
+    match section.ports[at].plan()? {
+        PortPlan::Fabric { fabric: wanted, mac } => {
             let found = fabrics.iter().find(|(fabric, _)| wanted.as_ref().is_none_or(|wanted| wanted == fabric));
             let (_, fabric) = found.ok_or("its fabric is not there")?;
             // As fabrics name members, and addresses follow from names, each place of a host has one of its own.
@@ -205,13 +209,10 @@ fn open(
                 _ => (format!("{name}.{at}"), format!("{name}.{at} {}", section.stack.address)),
             };
             let mac = mac.unwrap_or_else(|| local_mac(&seed));
-            Box::new(fabric.join(&member, mac).map_err(|e| format!("cannot join the fabric: {e}"))?)
+            Ok(Box::new(fabric.join(&member, mac).map_err(|e| format!("cannot join the fabric: {e}"))?))
         }
-        (PortPlan::Tap(config), Some((device, mac, fd))) => {
-            Box::new(Tap::adopt(fd, &TapConfig { name: device, mac: Some(mac), ..config }))
-        }
-        (plan, _) => plan.open(name)?,
-    })
+        plan => open_device(plan, name, old),
+    }
 }
 
 fn host(section: &HostSection, ports: &Ports, pool: &FramePool) -> Result<Host, String> {

@@ -1,5 +1,9 @@
 //! A data-path thread: ports, hosts and fabrics in rounds. While there is work it polls; then it yields; then it
 //! sleeps on the doorbells of all contexts and the descriptors of all ports, so that an idle daemon uses no CPU.
+mod handover;
+
+pub(crate) use handover::Stopped;
+
 use crate::clock::Clock;
 use crate::config::PollingConfig;
 use crate::rdma::RdmaSeat;
@@ -8,7 +12,7 @@ use crate::workers::{EndWithThread, SILENCE, Workers};
 use crate::zeronic::ZeronicSeat;
 use ::rdma::{Device, NewProgram, ProgramId};
 use context::{ControlEnd, EngineEnd};
-use control::{Application, Host, HostState};
+use control::{Application, Host};
 use engine::{ContextId, DropReason};
 use host::Ports;
 use port::{Fabric, Frame, FramePool, Nanos, Port, PortDrops};
@@ -21,12 +25,9 @@ use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 use trace::{NO_FLOW, Point, Tracer, Traces};
-use wire::Mac;
 
 /// Frames taken from a port in one round.
 const BURST: usize = 64;
-/// How long a daemon that is taken over waits for a moment at which it may stop.
-const SETTLE: Nanos = 500_000_000;
 /// Actions that may wait for a thread.
 const ACTIONS: usize = 64;
 
@@ -278,81 +279,6 @@ impl DataPath {
         }
     }
 
-    /// What a new daemon needs to make a host's ports: device, hardware address, descriptor of each. Fails with a
-    /// sentence where the host cannot be handed over.
-    pub(crate) fn handover_of(&self, host: usize) -> Result<Vec<(String, Mac, OwnedFd)>, String> {
-        let seat = self.hosts.get(host).ok_or("the host is gone")?;
-        if !self.zeronics.is_empty() {
-            return Err("a daemon with ZeroNIC hosts cannot be taken over".into());
-        }
-        if let Some(sentence) = seat.host.handover_obstacle() {
-            return Err(sentence);
-        }
-        let parts = |port: &dyn Port| {
-            let name = port.name();
-            let device = name.strip_prefix("tap ").unwrap_or(&name);
-            // Of a port that has no descriptor, its doorbell's stands for it: only a TAP's is used.
-            let fd = port.wait_fd().map_or_else(|| self.wake.fd().try_clone_to_owned(), |fd| fd.try_clone_to_owned());
-            Ok((device.into(), port.mac(), fd.map_err(|e| e.to_string())?))
-        };
-        seat.ports.iter().map(parts).collect()
-    }
-
-    /// Stops all hosts, as a daemon does that is taken over. Where that fails, with a sentence, they are to be told to go on.
-    pub(crate) fn stop_hosts(&mut self) -> Result<Vec<Stopped>, String> {
-        let begin = self.clock.now();
-        while !self.hosts.iter().all(|seat| seat.host.base().is_settled()) {
-            let now = self.clock.now();
-            if now - begin > SETTLE {
-                return Err("programs are leaving at this moment: try again".into());
-            }
-            self.round(now);
-        }
-        // Programs went on meanwhile.
-        if let Some(sentence) = self.hosts.iter().find_map(|seat| seat.host.handover_obstacle()) {
-            return Err(sentence);
-        }
-        self.paused = true;
-        self.hosts.iter_mut().for_each(|seat| seat.host.base_mut().stop());
-        while !self.hosts.iter().all(|seat| seat.host.base().is_stopped()) {
-            let now = self.clock.now();
-            if now - begin > 2 * SETTLE {
-                return Err("an engine does not stop".into());
-            }
-            for seat in &mut self.hosts {
-                seat.poll_host(now, &mut self.pool);
-            }
-        }
-        let now = self.clock.now();
-        self.hosts.iter().map(|seat| Stopped::of(seat, now)).collect()
-    }
-
-    /// Nobody took the hosts over.
-    pub(crate) fn go_on(&mut self) {
-        if std::mem::take(&mut self.paused) {
-            let now = self.clock.now();
-            self.hosts.iter_mut().for_each(|seat| seat.host.use_base(now, |tcp, context| tcp.go_on(context)));
-        }
-    }
-
-    /// A host goes on with what another daemon's was; `bells` are to be watched.
-    pub(crate) fn restore(
-        &mut self,
-        host: usize,
-        state: HostState,
-        ends: HashMap<ContextId, (EngineEnd, ControlEnd)>,
-        bells: Vec<(ContextId, OwnedFd)>,
-    ) -> Result<(), String> {
-        let seat = self.hosts.get_mut(host).ok_or("the host is gone")?;
-        seat.host.use_base(self.clock.now(), |tcp, context| tcp.restore(context, state, ends))?;
-        for (context, bell) in bells {
-            watch(&self.epoll, bell.as_fd(), epoll::EventFlags::ET)
-                .map_err(|e| format!("no room for a doorbell: {e}"))?;
-            seat.bells.insert(context, bell);
-        }
-        Ok(())
-    }
-
     /// Connections that are not closed yet; those that only wait for old duplicates do not count.
     pub(crate) fn open_flows(&self) -> usize {
         self.hosts.iter().map(|seat| seat.host.base().flow_count()).sum()
@@ -510,26 +436,6 @@ impl DataPath {
                 seat.rewatch(&self.epoll);
             }
         }
-    }
-}
-
-/// A host that stands still.
-pub(crate) struct Stopped {
-    pub(crate) state: HostState,
-    /// Of its contexts: region, both doorbells.
-    pub(crate) descriptors: Vec<(ContextId, [OwnedFd; 3])>,
-}
-
-impl Stopped {
-    fn of(seat: &HostSeat, now: Nanos) -> Result<Stopped, String> {
-        let state = seat.host.base().state(now, seat.host.net());
-        let descriptors = state.contexts().map(|context| {
-            let own = seat.host.base().descriptors(context).ok_or("a context is gone")?;
-            let [region, bell, mine] = own.map(|fd| fd.try_clone_to_owned().map_err(|e| e.to_string()));
-            Ok::<_, String>((context, [region?, bell?, mine?]))
-        });
-        let descriptors = descriptors.collect::<Result<_, _>>()?;
-        Ok(Stopped { state, descriptors })
     }
 }
 

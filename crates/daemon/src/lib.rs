@@ -4,7 +4,9 @@
 
 mod access;
 mod applications;
+mod arguments;
 mod attaching;
+pub mod background;
 mod block;
 mod build;
 mod capture;
@@ -36,6 +38,7 @@ mod wake;
 mod workers;
 mod zeronic;
 
+pub use arguments::Arguments;
 pub use service::{LINGER, Options, run};
 pub use sockets::{default_socket, management_path};
 pub use splices::SpliceMaps;

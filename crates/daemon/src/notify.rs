@@ -26,6 +26,11 @@ impl ServiceManager {
         self.tell("READY=1");
     }
 
+    /// The same of a daemon that took another one's place: from now on the service's main process is this one.
+    pub(crate) fn took_over(&self) {
+        self.tell(&format!("MAINPID={}\nREADY=1", std::process::id()));
+    }
+
     /// The daemon ends.
     pub(crate) fn stopping(&self) {
         self.tell("STOPPING=1");

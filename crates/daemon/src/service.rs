@@ -71,11 +71,11 @@ pub fn run(config: &Config, options: &Options) -> Result<(), String> {
     let signals = signals(options).map_err(|e| format!("cannot receive signals: {e}"))?;
     let owners = options.owner.map(|first| Owners::new(first, options.shared)).transpose()?.map(Arc::new);
     let path = config.service.socket.clone().unwrap_or_else(default_socket);
-    let taking = options.takeover.then(|| Taking::begin(&path)).transpose()?;
-    let clock = taking.as_ref().map_or_else(Clock::start, |taking| Clock::start_at(taking.now));
+    let mut taking = options.takeover.then(|| Taking::begin(&path)).transpose()?;
+    let clock = taking.as_ref().map_or_else(Clock::start, |taking| taking.clock);
     let opened = if options.takeover { None } else { Some(Sockets::open(&path, &config.service)?) };
-    let mut ports = taking.as_ref().map(Taking::ports).transpose()?.unwrap_or_default();
-    let Built { mut paths, handles, hosts, zeronics, blocks, traces } = build(config, clock, &mut ports)?;
+    let devices = taking.as_mut().map(Taking::devices).unwrap_or_default();
+    let Built { mut paths, handles, hosts, zeronics, blocks, traces } = build(config, clock, devices)?;
     let operators = Access::to_manage(config.service.manage_group.as_deref())?;
     let listen = config.service.metrics.listen;
     let mut metrics_listener = listen.filter(|_| !options.takeover).map(metrics::listen).transpose()?;
@@ -117,8 +117,13 @@ pub fn run(config: &Config, options: &Options) -> Result<(), String> {
     desk.watch_all(&signals).map_err(failed)?;
     desk.adopt(peers);
     let manager = ServiceManager::of_environment();
+    // Before the announcement: who waits for it ends then, and the service manager needs its next main process.
+    if options.takeover {
+        manager.took_over()
+    } else {
+        manager.ready()
+    }
     announce(&desk.config, options, &path);
-    manager.ready();
     if desk.config.service.confine {
         confine::filter_system_calls()?;
     }

@@ -98,7 +98,25 @@ impl Observer {
             }
         }
         answer["fabrics"] = Value::Array(fabrics);
+        answer["failures"] = json!(self.failures()?);
         Ok(answer)
+    }
+
+    /// Sentences about networks that are gone for good.
+    fn failures(&self) -> Result<Vec<String>, String> {
+        let of = |path: &mut DataPath| {
+            let ports = path.hosts.iter().map(|seat| {
+                let failures = seat.ports.iter().filter_map(|port| port.failure());
+                (format!("host {}", seat.name), failures.collect::<Vec<_>>())
+            });
+            let fabrics = path.fabrics.iter().map(|seat| (format!("fabric {}", seat.name), seat.fabric.failures()));
+            let sentences = |(of, failures): (String, Vec<String>)| {
+                failures.into_iter().map(|failure| format!("{of}: {failure}")).collect::<Vec<_>>()
+            };
+            ports.chain(fabrics).flat_map(sentences).collect::<Vec<_>>()
+        };
+        let all = self.handles.iter().map(|handle| handle.ask(of)).collect::<Result<Vec<_>, _>>()?;
+        Ok(all.into_iter().flatten().collect())
     }
 
     /// Counters of all hosts, or of one; and of all their flows, or of one.
@@ -143,7 +161,7 @@ impl Observer {
         };
         Ok(json!({
             "hosts": hosts, "zeronics": zeronics, "volumes": volumes, "blocks": blocks, "fabrics": fabrics,
-            "threads": threads,
+            "threads": threads, "failures": self.failures()?,
         }))
     }
 
@@ -195,7 +213,7 @@ impl Observer {
         for place in &self.zeronics {
             hosts.push(json!({ "name": place.section.name, "drops": place.look()?.drops }));
         }
-        Ok(json!({ "hosts": hosts, "storage": self.storage.troubles()? }))
+        Ok(json!({ "hosts": hosts, "storage": self.storage.troubles()?, "failures": self.failures()? }))
     }
 
     /// Whether a descriptor is accelerated, and why.
@@ -309,7 +327,6 @@ impl Inventory {
             "engine": place.config.engine.name(),
             "port": self.ports.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(", "),
             "ports": self.ports,
-            "failure": self.ports.iter().find_map(|port| port.failure.as_ref()),
             "contexts": self.contexts,
             "listeners": listeners.collect::<Vec<_>>(),
             "rdma": self.rdma.as_ref().map(|programs| json!({ "device": rdma::NAME, "programs": programs })),

@@ -1,6 +1,7 @@
 //! Who may take a daemon over: one of the same version, and no other.
 mod common;
 
+use common::application::PATIENCE;
 use common::{Toed, toed};
 use daemon::client::ask;
 use daemon::protocol::Question;
@@ -8,6 +9,7 @@ use serde_json::json;
 use shm::handover;
 use std::io::{BufRead, BufReader};
 use std::os::fd::AsFd;
+use std::os::unix::net::UnixDatagram;
 use std::process::Stdio;
 
 const CONFIGURATION: &str = "log = \"error\"\n[[host]]\nname = \"a\"\naddress = \"10.0.0.1\"\nprefix_len = 24\n";
@@ -43,4 +45,43 @@ fn the_version_before_is_refused_in_one_sentence_and_the_same_one_takes_over() {
     assert_eq!(old.ask(&Question::Ls)["hosts"][0]["name"], json!("a"), "the new one answers");
     ask(&old.socket(), &Question::Stop).unwrap();
     assert!(new.wait().unwrap().success());
+}
+
+/// What a service manager's reload command is: it ends when programs can attach to the new daemon, which names
+/// itself the service's main process.
+#[test]
+fn a_daemon_in_the_background_takes_over_and_is_the_next_main_process() {
+    let mut old = Toed::start(CONFIGURATION);
+    let place = std::env::temp_dir().join(format!("toed-main-process-{}", std::process::id()));
+    let manager = UnixDatagram::bind(&place).unwrap();
+    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    let mut reload = toed(&old.directory);
+    // The daemon in the background keeps the standard error that it was given.
+    reload.args(["--takeover", "--background"]).env("NOTIFY_SOCKET", &place).stderr(Stdio::inherit());
+    let output = reload.output().unwrap();
+    assert!(output.status.success(), "{output:?}");
+    let said = String::from_utf8(output.stdout).unwrap();
+    let pid = said.trim().rsplit(' ').next().unwrap();
+    let mut word = [0; 64];
+    let len = manager.recv(&mut word).unwrap();
+    assert_eq!(String::from_utf8_lossy(&word[..len]), format!("MAINPID={pid}\nREADY=1"));
+    assert!(old.child.wait().unwrap().success(), "the old daemon ends");
+    assert_eq!(old.ask(&Question::Hello)["pid"].to_string(), pid);
+    ask(&old.socket(), &Question::Stop).unwrap();
+    std::fs::remove_file(place).unwrap();
+}
+
+/// The command fails where the daemon does, and the one that runs goes on.
+#[test]
+fn a_reload_that_is_refused_fails() {
+    let old = Toed::start(CONFIGURATION);
+    let other = CONFIGURATION.replace("\"a\"", "\"b\"");
+    std::fs::write(old.directory.join("toed.toml"), other).unwrap();
+    let mut reload = toed(&old.directory);
+    let output = reload.args(["--takeover", "--background"]).output().unwrap();
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert!(!output.status.success(), "{said}");
+    assert!(said.contains("has a host a, and this configuration none"), "{said}");
+    assert!(said.contains("the daemon in the background did not start"), "{said}");
+    assert_eq!(old.ask(&Question::Ls)["hosts"][0]["name"], json!("a"), "it goes on");
 }

@@ -235,6 +235,7 @@ impl Net {
                 self.on_icmp(now, &ip, frame, drops)
             }
             Ok(Outermost::Ip(ip)) => Received::Packet(ip),
+            Ok(Outermost::Foreign) => Received::Done,
             Ok(Outermost::Arp(packet)) => {
                 let port = usize::from(frame.port).min(self.ports - 1);
                 self.on_arp(now, port, &packet, drops)

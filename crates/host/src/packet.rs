@@ -123,6 +123,8 @@ fn build_ipv4(ethernet: &ethernet::Header, ipv4: &ipv4::Header, body: &[u8], poo
 pub(crate) enum Outermost {
     Arp(arp::Packet),
     Ip(Ip),
+    /// For a group of stations, of a protocol that this host does not speak: it was never one of them.
+    Foreign,
 }
 
 /// A received IPv4 packet for this host.
@@ -161,6 +163,8 @@ pub(crate) fn read(frame: &Frame, links: &[Link]) -> Result<Outermost, DropReaso
     let at = ethernet::HEADER_LEN;
     match eth.ethertype {
         EtherType::Arp => arp::Packet::parse(&bytes[at..]).map(Outermost::Arp).map_err(|_| DropReason::Ethernet),
+        // The kernel's IPv6 on a TAP device looks for its neighbours all the time, for one.
+        EtherType::Other(_) if eth.dst.is_group() => Ok(Outermost::Foreign),
         EtherType::Other(_) => Err(DropReason::Ethernet),
         EtherType::Ipv4 => {
             let (header, len) = ipv4::Header::parse(&bytes[at..], frame.len() - at).map_err(|_| DropReason::Ipv4)?;

@@ -17,6 +17,7 @@ use crate::{Capabilities, Checksum, Frame, FramePool, Nanos, Port, PortCounters,
 use bell::Bell;
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
 use switch::{Slot, Switch};
 use wire::Mac;
@@ -38,6 +39,8 @@ struct Shared {
     switch: Mutex<Switch>,
     /// Apart from the switch, so that system calls of an uplink do not hold up the hosts.
     uplinks: Mutex<Vec<Uplink>>,
+    /// Nothing is taken from the uplinks.
+    held: AtomicBool,
 }
 
 struct Uplink {
@@ -88,7 +91,11 @@ pub struct MemberFigures {
 impl Fabric {
     /// An empty network.
     pub fn new(config: FabricConfig) -> Fabric {
-        Fabric(Arc::new(Shared { switch: Mutex::new(Switch::new(config)), uplinks: Mutex::new(Vec::new()) }))
+        Fabric(Arc::new(Shared {
+            switch: Mutex::new(Switch::new(config)),
+            uplinks: Mutex::new(Vec::new()),
+            held: AtomicBool::new(false),
+        }))
     }
 
     /// A host joins with its hardware address, which no other member may have; it leaves when the port is dropped.
@@ -121,6 +128,17 @@ impl Fabric {
             Err(TryLockError::WouldBlock) => return 0,
         };
         uplinks.iter_mut().map(|uplink| self.pump(now, uplink, pool, drops)).sum()
+    }
+
+    /// From now on, frames from outside wait in the uplinks' devices, or they come in again. Those that hosts
+    /// send go out either way.
+    pub fn hold_uplinks(&self, held: bool) {
+        self.0.held.store(held, Ordering::Relaxed);
+    }
+
+    /// What `look` gives for each uplink, in the order in which they joined.
+    pub fn each_uplink<T>(&self, look: impl FnMut(&dyn Port) -> T) -> Vec<T> {
+        lock(&self.0.uplinks).iter().map(|uplink| &*uplink.port).map(look).collect()
     }
 
     /// Descriptors that become readable when [`Fabric::poll`] has something to do: the uplinks' own, and those that
@@ -220,7 +238,7 @@ impl Fabric {
 
     fn pump(&self, now: Nanos, uplink: &mut Uplink, pool: &mut FramePool, drops: &mut PortDrops) -> usize {
         uplink.bell.clear();
-        let inwards = uplink.receive(now, pool);
+        let inwards = if self.0.held.load(Ordering::Relaxed) { 0 } else { uplink.receive(now, pool) };
         let Uplink { port, slot, bell, received, to_send, .. } = uplink;
         if inwards > 0 {
             self.switch().send(now, *slot, received, pool, drops);

@@ -77,6 +77,10 @@ pub(super) fn draw(area: Rect, buffer: &mut Buffer, picture: &Picture, state: &S
     }
     // What is left to the connections grows with the terminal, and so does a part of the rest.
     let spare = usize::from(area.height).saturating_sub(24) / 4;
+    for failure in picture.failures.iter().take(FEW[0]) {
+        let alarm = page.alarm();
+        page.say(failure, alarm);
+    }
     threads(&mut page, picture, FEW[0] + spare);
     hosts(&mut page, picture, state, FEW[1] + spare);
     modules_and_drops(&mut page, picture, state, FEW[2] + spare);

@@ -14,6 +14,8 @@ pub(super) struct Picture {
     pub uptime_s: f64,
     /// Seconds between the two moments.
     pub seconds: f64,
+    /// Sentences about networks that are gone for good.
+    pub failures: Vec<String>,
     /// Data-path threads.
     pub threads: Vec<ThreadRow>,
     /// Hosts.
@@ -111,7 +113,12 @@ pub(super) struct FlowRow {
 impl Picture {
     /// From one moment to the next; `before` is the same as `now` where there is none, and rates are 0 then.
     pub(super) fn between(before: &Sample, now: &Sample) -> Picture {
-        let mut picture = Picture { version: now.version.clone(), pid: now.pid, ..Picture::default() };
+        let mut picture = Picture {
+            version: now.version.clone(),
+            pid: now.pid,
+            failures: now.failures.clone(),
+            ..Picture::default()
+        };
         let clock = |sample: &Sample| sample.threads.first().map_or(0, |thread| thread.now_ns);
         picture.uptime_s = clock(now) as f64 / 1e9;
         picture.seconds = clock(now).saturating_sub(clock(before)) as f64 / 1e9;

@@ -14,6 +14,8 @@ pub(super) struct Sample {
     pub pid: u32,
     pub hosts: Vec<Host>,
     pub threads: Vec<Thread>,
+    /// Sentences about networks that are gone for good.
+    pub failures: Vec<String>,
 }
 
 /// A host's counters. What older daemons lack is zero.

@@ -1,8 +1,8 @@
 //! The old daemon's side. Whatever goes wrong until the new one has said that it goes on, this one goes on.
-use super::{Line, Word, in_memory, strange};
+use super::{Line, Owner, TapDevice, Word, in_memory, strange};
 use crate::build::HostPlace;
 use crate::clock::Clock;
-use crate::config::{Config, PortKind};
+use crate::config::{Config, PortKind, PortSection};
 use crate::datapath::{Handle, Stopped};
 use engine::ContextId;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -46,30 +46,44 @@ pub(crate) fn give(giving: &Giving<'_>, socket: OwnedFd, clock: Clock) -> Result
 
 /// Says what there is, and hands over what is needed to make everything anew.
 fn prepare(giving: &Giving<'_>, line: &Line, clock: Clock) -> Result<(), String> {
-    if let Some(fabric) = giving.config.fabrics.iter().find(|fabric| !fabric.uplinks.is_empty()) {
-        return Err(format!("fabric {} has uplinks, which cannot be handed over", fabric.name));
+    let is_afxdp = |port: &PortSection| port.kind == PortKind::Afxdp;
+    if let Some(fabric) = giving.config.fabrics.iter().find(|fabric| fabric.uplinks.iter().any(is_afxdp)) {
+        return Err(format!("fabric {} has an AF_XDP uplink, which cannot be handed over", fabric.name));
     }
-    let mut taps = Vec::new();
+    let mut owners: Vec<(Owner, Vec<Option<TapDevice>>)> = Vec::new();
     for place in giving.hosts {
         let (name, index) = (place.config.stack.name.clone(), place.index);
-        if place.config.ports.iter().any(|port| port.kind == PortKind::Afxdp) {
+        if place.config.ports.iter().any(is_afxdp) {
             return Err(format!("host {name} has an AF_XDP port, which cannot be handed over"));
         }
-        let parts = giving.handles[place.thread].ask(move |path| path.handover_of(index))??;
-        for (port, (device, mac, fd)) in parts.into_iter().enumerate() {
-            if place.config.ports[port].kind == PortKind::Tap {
-                taps.push((Word::Tap { host: name.clone(), port, device, mac }, fd));
-            }
-        }
+        let devices = giving.handles[place.thread].ask(move |path| path.handover_of(index))??;
+        owners.push((Owner::Host(name), devices));
     }
-    line.say(&Word::Ready { now: clock.now(), taps: taps.len() }, &[])?;
-    taps.iter().try_for_each(|(word, fd)| line.say(word, &[fd.as_fd()]))
+    for handle in giving.handles {
+        let fabrics = handle.ask(|path| path.uplinks())?.map_err(|e| format!("no descriptor of an uplink: {e}"))?;
+        owners.extend(fabrics.into_iter().map(|(name, devices)| (Owner::Fabric(name), devices)));
+    }
+    let places = owners.into_iter().flat_map(|(owner, devices)| {
+        devices.into_iter().enumerate().map(move |(at, device)| device.map(|device| (owner.clone(), at, device)))
+    });
+    let devices: Vec<(Owner, usize, TapDevice)> = places.flatten().collect();
+    line.say(&Word::Ready { now: clock.now(), origin: clock.origin(), taps: devices.len() }, &[])?;
+    devices.into_iter().try_for_each(|(owner, at, TapDevice { name, mac, fd })| {
+        line.say(&Word::Tap { owner, at, device: name, mac }, &[fd.as_fd()])
+    })
 }
 
 fn stop_and_send(giving: &Giving<'_>, line: &Line) -> Result<(), String> {
+    // On all threads first, since the hosts of a fabric may be on several.
+    for handle in giving.handles {
+        handle.ask(|path| path.hold_uplinks(true))?;
+    }
     let mut threads = Vec::new();
     for handle in giving.handles {
         threads.push(handle.ask(|path| path.stop_hosts())??);
+    }
+    for handle in giving.handles {
+        handle.ask(|path| path.empty_uplinks())?;
     }
     let hosts: Vec<(&HostPlace, &Stopped)> =
         giving.hosts.iter().map(|place| (place, &threads[place.thread][place.index])).collect();

@@ -7,17 +7,20 @@ pub(crate) use give::{Giving, give};
 pub(crate) use take::{TakenHosts, Taking};
 
 use engine::Nanos;
+use port::Port;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
 use shm::{Mirror, PAGE, Region, handover};
+use std::collections::HashMap;
+use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::time::Duration;
 use wire::Mac;
 
 /// Version of all that is handed over. A daemon refuses another one's.
-pub(crate) const VERSION: u32 = 8;
+pub(crate) const VERSION: u32 = 9;
 /// How long either waits for the other. Past it, the old daemon goes on.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -31,10 +34,11 @@ pub(crate) struct Wish {
 /// What follows. Where descriptors come with a message, they are named.
 #[derive(Debug, Serialize, Deserialize)]
 enum Word {
-    /// Old: it can be taken over. So many [`Word::Tap`] follow.
-    Ready { now: Nanos, taps: usize },
-    /// Old: a TAP device, with its descriptor: which of a host's ports it is.
-    Tap { host: String, port: usize, device: String, mac: Mac },
+    /// Old: it can be taken over; its clock, and the 0 of that on the system's monotonic clock. So many
+    /// [`Word::Tap`] follow.
+    Ready { now: Nanos, origin: Nanos, taps: usize },
+    /// Old: a TAP device, with its descriptor: whose, and which of its ports or uplinks it is.
+    Tap { owner: Owner, at: usize, device: String, mac: Mac },
     /// New: it has made everything; stop now.
     Stop,
     /// Old: it has stopped. With the states of its hosts, of so many bytes, and its two listening sockets. So many
@@ -47,6 +51,40 @@ enum Word {
     /// Either: it is not to be, for this reason. The old daemon goes on.
     Refused(String),
 }
+
+/// Who has a device.
+#[derive(Debug, Clone, PartialEq, Eq, Hash, Serialize, Deserialize)]
+pub(crate) enum Owner {
+    /// A host: it is one of its ports.
+    Host(String),
+    /// A fabric: it is one of its uplinks.
+    Fabric(String),
+}
+
+/// A TAP device of the old daemon.
+#[derive(Debug)]
+pub(crate) struct TapDevice {
+    pub(crate) name: String,
+    /// The hardware address of what is behind it.
+    pub(crate) mac: Mac,
+    pub(crate) fd: OwnedFd,
+}
+
+impl TapDevice {
+    /// The device of a port; nothing where it has none, or none any more.
+    pub(crate) fn of(port: &dyn Port) -> io::Result<Option<TapDevice>> {
+        let name = port.name();
+        let Some(fd) = port.wait_fd() else { return Ok(None) };
+        let device = name.strip_prefix("tap ").map(String::from);
+        device.map(|name| Ok(TapDevice { name, mac: port.mac(), fd: fd.try_clone_to_owned()? })).transpose()
+    }
+}
+
+/// The devices of one owner, by place among its ports or uplinks.
+pub(crate) type Taps = HashMap<usize, TapDevice>;
+
+/// All devices that the old daemon hands over.
+pub(crate) type AllTaps = HashMap<Owner, Taps>;
 
 /// The connection between the two.
 struct Line(OwnedFd);

@@ -1,6 +1,7 @@
 //! The new daemon's side.
-use super::{Line, VERSION, Wish, Word, from_memory, read, strange};
-use crate::build::{HostPlace, OldTap, OldTaps};
+use super::{AllTaps, Line, TapDevice, VERSION, Wish, Word, from_memory, read, strange};
+use crate::build::HostPlace;
+use crate::clock::Clock;
 use crate::datapath::DataPath;
 use context::daemon_ends;
 use control::HostState;
@@ -14,9 +15,9 @@ use std::sync::Arc;
 /// A daemon that is about to be taken over.
 pub(crate) struct Taking {
     line: Line,
-    /// Its clock.
-    pub(crate) now: Nanos,
-    taps: HashMap<(String, usize), OldTap>,
+    /// Goes on with the old daemon's.
+    pub(crate) clock: Clock,
+    devices: AllTaps,
 }
 
 /// What came of it.
@@ -42,23 +43,20 @@ impl Taking {
         let wish = serde_json::to_vec(&Wish { takeover: VERSION }).map_err(|e| e.to_string())?;
         handover::send(socket.as_fd(), &wish, &[]).map_err(|e| format!("the other daemon is gone: {e}"))?;
         let line = Line::new(socket)?;
-        let (Word::Ready { now, taps: count }, _) = line.hear()? else { return Err(strange()) };
-        let mut taps = HashMap::new();
+        let (Word::Ready { now, origin, taps: count }, _) = line.hear()? else { return Err(strange()) };
+        let clock = Clock::go_on(now, origin);
+        let mut devices = AllTaps::new();
         for _ in 0..count {
-            let (Word::Tap { host, port, device, mac }, mut fds) = line.hear()? else { return Err(strange()) };
-            taps.insert((host, port), (device, mac, fds.pop().ok_or_else(strange)?));
+            let (Word::Tap { owner, at, device, mac }, mut fds) = line.hear()? else { return Err(strange()) };
+            let fd = fds.pop().ok_or_else(strange)?;
+            devices.entry(owner).or_default().insert(at, TapDevice { name: device, mac, fd });
         }
-        Ok(Taking { line, now, taps })
+        Ok(Taking { line, clock, devices })
     }
 
-    /// Its TAP devices, by host and place among its ports.
-    pub(crate) fn ports(&self) -> Result<OldTaps, String> {
-        let mut taps = OldTaps::new();
-        for ((host, port), (device, mac, fd)) in &self.taps {
-            let fd = fd.try_clone().map_err(|e| format!("no descriptor for {device}: {e}"))?;
-            taps.entry(host.clone()).or_default().insert(*port, (device.clone(), *mac, fd));
-        }
-        Ok(taps)
+    /// Its TAP devices; they are given once.
+    pub(crate) fn devices(&mut self) -> AllTaps {
+        std::mem::take(&mut self.devices)
     }
 
     /// Has the old daemon stop and goes on with what it was, on data-paths that do not run yet. On an error, a sentence,
