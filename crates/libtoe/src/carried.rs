@@ -1,7 +1,7 @@
 //! A socket on its way to another process or another program: what must be told of it. Positions and bytes are in the
 //! shared regions, whose descriptors go with it.
 use crate::attach;
-use crate::context_side::Home;
+use crate::home::Home;
 use crate::room;
 use crate::socket::{Bound, Kind, Listener, Socket};
 use crate::state::{Key, Lib};

@@ -5,16 +5,8 @@
 //! it needs beyond that are `read` and `write` on descriptors made before, `futex`, `rt_sigprocmask` and `clock_gettime`.
 use crate::lock;
 use crate::thread;
-use std::sync::atomic::AtomicBool;
+use crate::waking::CONFINED;
 use std::sync::atomic::Ordering::Relaxed;
-
-static CONFINED: AtomicBool = AtomicBool::new(false);
-
-/// A filter is installed in this process. It may concern some of its threads only.
-#[inline]
-pub(crate) fn is_confined() -> bool {
-    CONFINED.load(Relaxed)
-}
 
 /// Runs a call that installs a filter for this thread; returns what it returns.
 pub(crate) fn install<T: PartialEq + From<i8>>(call: impl FnOnce() -> T) -> T {

@@ -101,22 +101,6 @@ fn wait_for_it(lib: &mut Guard, key: Key) -> Result<()> {
     }
 }
 
-/// `shutdown` of a connection that is being opened.
-pub(crate) fn give_up(lib: &mut Guard, key: Key) -> Result<()> {
-    let Kind::Connecting(attempt) = &lib.need_socket(key)?.kind else { return Err(libc::ENOTCONN) };
-    let Attempt { tag, bound, .. } = **attempt;
-    if let Some(context) = lib.context() {
-        context.connects.remove(&tag);
-    }
-    context_side::tell(lib, Request::CancelConnect { tag });
-    let Lib { sockets, sets, .. } = &mut **lib;
-    if let Some(socket) = sockets.get_mut(key.index) {
-        (socket.kind, socket.outcome_owed) = (bound.map_or(Kind::Fresh, Kind::bound), false);
-        readiness::notify(socket, sets, readiness::ALL);
-    }
-    Ok(())
-}
-
 impl Lib {
     /// After the call that says that an attempt failed, the socket is as new.
     fn disconnect(&mut self, key: Key) {

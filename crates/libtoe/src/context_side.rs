@@ -1,6 +1,7 @@
 //! The application's side of a context: taking notices and replies in, sending bumps and requests out.
 use crate::epoll::EpollSet;
 use crate::errno::Result;
+use crate::home::Home;
 use crate::lock::Guard;
 use crate::say::{self, Topic};
 use crate::signals::Signals;
@@ -8,39 +9,12 @@ use crate::socket::{Kind, Pending, Socket};
 use crate::state::{Key, Lib, Link, Slab};
 use crate::stream::Stream;
 use crate::wait::{self, Wait};
-use crate::{fast, readiness, room, table};
+use crate::{readiness, table};
 use context::attach::Welcome;
-use context::{AppEnd, Geometry, LOG_SLOT, Notice, Reply, Request, Slot};
-use shm::Region;
+use context::{AppEnd, LOG_SLOT, Notice, Reply, Request, Slot};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
-
-/// Where a connection's buffers and state lie. It outlives the context: inherited connections stay in their
-/// parent's region.
-pub(crate) struct Home {
-    /// The region.
-    pub region: Arc<Region>,
-    /// Its layout.
-    pub geometry: Geometry,
-    /// Number of its context in the daemon.
-    pub context: u32,
-}
-
-impl Home {
-    /// A region that was just mapped.
-    pub(crate) fn new(region: Arc<Region>, geometry: Geometry, context: u32) -> Home {
-        room::mapped(region.len());
-        Home { region, geometry, context }
-    }
-}
-
-impl Drop for Home {
-    fn drop(&mut self) {
-        room::unmapped(self.region.len());
-        table::clear(self.region.fd().as_raw_fd());
-    }
-}
 
 /// What one slot of the data pair is used for.
 #[derive(Clone, Copy)]
@@ -199,7 +173,7 @@ impl Context {
         if Notice::tag(words) != entry.tag {
             return None;
         }
-        fast::take_notice(sockets.get_mut(entry.socket as usize)?, sets, &notice)
+        readiness::take_notice(sockets.get_mut(entry.socket as usize)?, sets, &notice)
     }
 
     /// Takes a notice in.
@@ -472,7 +446,7 @@ impl Lib {
     /// Before a thread sleeps, everything that was held back goes out: there is no timer that would do it.
     pub(crate) fn send_held(&mut self) {
         while let Some(key) = self.context().and_then(|context| context.held.pop()) {
-            crate::data::uncork(self, key);
+            self.uncork(key);
         }
     }
 }
@@ -515,4 +489,22 @@ pub(crate) fn tell(lib: &mut Guard, request: Request) {
 /// The context with this number, if it is still the process's.
 fn still(lib: &mut Lib, number: u32) -> Option<&mut Context> {
     lib.context().filter(|context| context.number == number)
+}
+
+impl Lib {
+    /// Tells the engine how far the program has come.
+    pub(crate) fn bump(&mut self, key: Key) {
+        let Lib { sockets, link: Link::Attached(context), .. } = self else { return };
+        if let Some(Socket { kind: Kind::Stream(stream), .. }) = sockets.get_mut(key.index) {
+            context.bump(key, stream);
+        }
+    }
+
+    /// `TCP_CORK` was taken off, or `TCP_NODELAY` set: what was held back goes out.
+    pub(crate) fn uncork(&mut self, key: Key) {
+        let held = |socket: &Socket| matches!(&socket.kind, Kind::Stream(stream) if stream.untold);
+        if self.sockets.get(key.index).is_some_and(held) {
+            self.bump(key);
+        }
+    }
 }

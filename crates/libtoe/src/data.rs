@@ -295,7 +295,7 @@ unsafe fn put_now(
     }
     if written == 0 {
         if stream.untold {
-            tell(link, key, socket);
+            lib.bump(key);
         }
         return (wanted == 0).then_some(Ok(0));
     }
@@ -332,20 +332,6 @@ pub(crate) fn tell_window(lib: &mut Lib, key: Key) {
     }
 }
 
-/// Tells the engine how far the program has come.
-pub(crate) fn bump(lib: &mut Lib, key: Key) {
-    let Lib { sockets, link, .. } = lib;
-    if let Some(socket) = sockets.get_mut(key.index) {
-        tell(link, key, socket);
-    }
-}
-
-fn tell(link: &mut Link, key: Key, socket: &mut Socket) {
-    if let (Link::Attached(context), Kind::Stream(stream)) = (link, &mut socket.kind) {
-        context.bump(key, stream);
-    }
-}
-
 /// Why bytes cannot be written now, where they never can.
 pub(crate) fn can_write(socket: &mut Socket) -> Result<()> {
     if socket.error != 0 {
@@ -358,15 +344,6 @@ pub(crate) fn can_write(socket: &mut Socket) -> Result<()> {
         Kind::Connecting { .. } => Err(libc::EAGAIN),
         // Linux says EPIPE on a socket that was never connected.
         _ => Err(libc::EPIPE),
-    }
-}
-
-/// `TCP_CORK` was taken off, or `TCP_NODELAY` set: what was held back goes out.
-pub(crate) fn uncork(lib: &mut Lib, key: Key) {
-    let Lib { sockets, link, .. } = lib;
-    let Some(socket) = sockets.get_mut(key.index) else { return };
-    if matches!(&socket.kind, Kind::Stream(stream) if stream.untold) {
-        tell(link, key, socket);
     }
 }
 
@@ -425,8 +402,7 @@ fn wait_for_room(lib: &mut Guard, key: Key, some_sent: bool) -> Result<()> {
 
 /// Reads as much of the file as there is room for, and sends it.
 fn put_file(lib: &mut Lib, key: Key, file: RawFd, at: Option<i64>, most: usize) -> Result<usize> {
-    let Lib { sockets, link, .. } = lib;
-    let socket = sockets.get_mut(key.index).ok_or(libc::EBADF)?;
+    let socket = lib.sockets.get_mut(key.index).ok_or(libc::EBADF)?;
     let corked = socket.options.cork;
     let stream = socket.stream()?;
     let _exclusive = stream.exclusively();
@@ -443,7 +419,7 @@ fn put_file(lib: &mut Lib, key: Key, file: RawFd, at: Option<i64>, most: usize) 
     stream.produced(got as u32);
     if got > 0 && (!corked || stream.in_flight() >= stream.mss as u32) {
         drop(_exclusive);
-        tell(link, key, socket);
+        lib.bump(key);
     }
     Ok(got as usize)
 }

@@ -21,7 +21,7 @@ impl Exclusive {
             if looks % LOOKS == 0 && is_dead(holder) {
                 let _ = lock.compare_exchange(holder, 0, Relaxed, Relaxed);
             }
-            crate::wait::yield_now();
+            crate::waking::yield_now();
         }
         Exclusive { lock }
     }

@@ -5,8 +5,9 @@
 //! left open. The new program's copy of the library finds the variable and goes on.
 use crate::attach;
 use crate::carried::{self, HomeRecord, SocketRecord};
-use crate::context_side::{self, Home};
+use crate::context_side;
 use crate::environment;
+use crate::home::Home;
 use crate::lock::{self, Guard};
 use crate::real;
 use crate::state::Lib;

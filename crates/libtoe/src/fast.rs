@@ -1,20 +1,16 @@
-//! The common case of reading, writing and hearing from the engine: an open connection that only this process has, neither direction shut, with
+//! The common case of reading and writing: an open connection that only this process has, neither direction shut, with
 //! bytes or room there.
 //!
 //! One look-up, one lock, one copy, one bump. Whatever is not common gives `None` before anything was changed, and goes
 //! the long way (`data`), which knows all cases.
-use crate::epoll::{self, EpollSet};
-use crate::few::Few;
 use crate::lock::{self, Guard};
 use crate::pieces::Pieces;
-use crate::readiness::{IN, OUT};
 use crate::socket::{Kind, Socket};
-use crate::state::{Key, Lib, Link, Slab};
+use crate::state::{Key, Lib, Link};
 use crate::stream::{SHUT_WRITE, SPLICED, Stream};
 use crate::table::{self, Entry};
 use crate::wait;
 use crate::{context_side::Context, errno};
-use context::Notice;
 use libc::{c_int, iovec, ssize_t};
 
 /// The socket of a descriptor, with the library locked, by its index.
@@ -122,32 +118,4 @@ pub(crate) unsafe fn transmit(fd: c_int, from: impl Iterator<Item = iovec>, flag
         wait::yield_between();
     }
     Some(put as ssize_t)
-}
-
-/// Takes a notice in that says only that bytes came or were acknowledged (no end), of a connection that at most one set watches.
-/// `None`, and nothing was done, for all others.
-#[inline(always)]
-pub(crate) fn take_notice(socket: &mut Socket, sets: &mut Slab<EpollSet>, notice: &Notice) -> Option<()> {
-    let Kind::Stream(stream) = &socket.kind else { return None };
-    if stream.wants_room || !matches!(socket.waiters, Few::None) {
-        return None;
-    }
-    match (stream.advance(notice), &socket.watchers) {
-        (false, _) | (true, Few::None) => {}
-        (true, Few::One(watcher)) => epoll::became_ready(sets, *watcher, IN),
-        (true, Few::Many(watchers)) => watchers.iter().for_each(|watcher| epoll::became_ready(sets, *watcher, IN)),
-    }
-    Some(())
-}
-
-/// What a socket that somebody waits for is ready for, where it is an open connection with nothing to say but that bytes
-/// are there or not.
-#[inline(always)]
-pub(crate) fn ready_bits(socket: &Socket, wanted: u32) -> Option<u32> {
-    match &socket.kind {
-        Kind::Stream(stream) if !socket.broken && socket.error == 0 && wanted & OUT == 0 && stream.flags() == 0 => {
-            Some(if stream.unread_bytes() != 0 { IN & wanted } else { 0 })
-        }
-        _ => None,
-    }
 }

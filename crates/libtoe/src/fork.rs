@@ -6,7 +6,7 @@ use crate::few::Few;
 use crate::lock::{self, Guard};
 use crate::socket::{Kind, Socket};
 use crate::state::{Lib, Link};
-use crate::{attach, epoll, real, rest, thread, wait};
+use crate::{attach, epoll, quiet, real, thread, wait};
 use context::{Reply, Request};
 use libc::pid_t;
 use std::cell::RefCell;
@@ -151,7 +151,7 @@ fn inherit_sockets(lib: &mut Lib) {
                 stream.owed = false;
                 stream.untold = false;
                 // The answer to a parent that has just asked to rest goes to the parent.
-                stream.rest = rest::State::default();
+                stream.rest = quiet::State::default();
                 if !attached {
                     socket.error = libc::ECONNRESET;
                     socket.broken = true;

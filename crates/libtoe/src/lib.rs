@@ -28,6 +28,7 @@ mod fast;
 mod faults;
 mod few;
 mod fork;
+mod home;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod image;
 mod interfaces;
@@ -37,14 +38,18 @@ mod listener;
 mod lists;
 mod lock;
 mod log;
+mod log_records;
 mod lookout;
 mod lost;
+mod option_values;
 mod options;
 mod own_fd;
+mod own_socket;
 mod passing;
 mod pieces;
 mod poll;
 mod program;
+mod quiet;
 mod readiness;
 mod real;
 mod reattach;
@@ -65,6 +70,7 @@ mod stream;
 mod table;
 mod thread;
 mod wait;
+mod waking;
 mod zero_copy;
 
 /// Run by the dynamic linker when the library is loaded.

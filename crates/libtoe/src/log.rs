@@ -1,9 +1,11 @@
 //! Shared logs (include/toe.h, man/toe_log.3, docs/SHARED-LOG.md): the application's side. The data-path orders records of
 //! many connections and puts them in place; here they are found, handed out in order, and given back.
-use crate::context_side::{self, Context, Home};
+use crate::context_side::{self, Context};
 use crate::epoll::EpollSet;
 use crate::errno::Result;
 use crate::lock::Guard;
+use crate::log_records::Log;
+pub(crate) use crate::log_records::Record;
 use crate::readiness;
 use crate::share;
 use crate::signals::Signals;
@@ -19,40 +21,6 @@ use std::time::{Duration, Instant};
 const PAUSE: Duration = Duration::from_millis(1);
 /// How often a connection that stands still for a moment is asked again.
 const ATTEMPTS: u32 = 200;
-
-/// The log of this process. Records are counted from its beginning.
-pub(crate) struct Log {
-    home: Arc<Home>,
-    shape: LogShape,
-    /// Can be read, as the engine said; handed out; given back.
-    ready: u64,
-    read: u64,
-    trimmed: u64,
-}
-
-/// `struct toe_log_record`.
-#[repr(C)]
-#[derive(Debug, Clone, Copy)]
-pub(crate) struct Record {
-    data: *const u8,
-    index: u64,
-    mark: u64,
-    number: u64,
-}
-
-impl Log {
-    /// There is something to hand out.
-    pub(crate) fn is_readable(&self) -> bool {
-        self.ready != self.read
-    }
-
-    fn record(&self, index: u64) -> Record {
-        let (region, geometry) = (&self.home.region, &self.home.geometry);
-        let said = self.shape.read(region, geometry, index);
-        let data = if said.hole { std::ptr::null() } else { self.shape.address(region, geometry, index) };
-        Record { data, index, mark: said.mark, number: said.number }
-    }
-}
 
 /// Makes a fresh socket of ours the log, with so many records of a size.
 pub(crate) fn open(lib: &mut Guard, key: Key, record: usize, records: usize) -> Result<()> {

@@ -5,134 +5,17 @@
 //! unknown option fails as in Linux, and a socket that falls back to the kernel has all its options. Options that
 //! every value fits are only noted until a socket has a kernel socket of its own.
 use crate::context_side;
-use crate::data;
 use crate::errno::{self, Result};
 use crate::lock::Guard;
+use crate::option_values::set_policy_in_kernel;
 use crate::real;
 use crate::socket::Kind;
 use crate::state::{Key, Lib};
 use context::{FlowInfo, OptionName, Reply, Request, Slot, Unaccelerated};
 use libc::{IPPROTO_TCP, SOL_SOCKET, c_int};
-use std::ops::{Deref, DerefMut};
 use std::os::fd::RawFd;
-use std::sync::Arc;
 use std::time::Duration;
 use tcp::congestion::CongestionName;
-
-/// The options of a socket. Most sockets of a program have the same ones, and then they are there once: what a socket
-/// changes is its own until another one has the same.
-#[derive(Default, Clone)]
-pub(crate) struct Options(Option<Arc<Values>>);
-
-/// What a socket has on which none was set.
-static NONE: Values = Values::none();
-
-impl Deref for Options {
-    type Target = Values;
-    #[inline]
-    fn deref(&self) -> &Values {
-        self.0.as_deref().unwrap_or(&NONE)
-    }
-}
-
-impl DerefMut for Options {
-    fn deref_mut(&mut self) -> &mut Values {
-        Arc::make_mut(self.0.get_or_insert_with(|| Arc::new(Values::none())))
-    }
-}
-
-/// Options that were set lately, for sockets to share.
-pub(crate) struct Recent {
-    values: [Option<Arc<Values>>; RECENT],
-    next: usize,
-}
-
-/// Programs set two or three options on a socket, one after the other: so many states it goes through.
-const RECENT: usize = 8;
-
-impl Recent {
-    /// None yet.
-    pub(crate) const fn new() -> Recent {
-        Recent { values: [const { None }; RECENT], next: 0 }
-    }
-
-    /// Lets a socket that has changed its options share them with another one.
-    fn share(&mut self, options: &mut Options) {
-        let Some(values) = &mut options.0 else { return };
-        match self.values.iter().flatten().find(|recent| *recent == values) {
-            Some(same) => *values = Arc::clone(same),
-            None => {
-                self.values[self.next] = Some(Arc::clone(values));
-                self.next = (self.next + 1) % RECENT;
-            }
-        }
-    }
-}
-
-/// Options that the library acts upon.
-#[derive(Clone, PartialEq)]
-pub(crate) struct Values {
-    /// `SO_REUSEADDR`.
-    pub reuse_address: bool,
-    /// `SO_REUSEPORT`.
-    pub reuse_port: bool,
-    /// `SO_LINGER`, seconds; `None` where it is off.
-    pub linger: Option<c_int>,
-    /// `SO_RCVTIMEO`.
-    pub receive_timeout: Option<Duration>,
-    /// `SO_SNDTIMEO`.
-    pub send_timeout: Option<Duration>,
-    /// `TCP_CORK`.
-    pub cork: bool,
-    /// `TCP_CONGESTION`, a code of `tcp::congestion`.
-    pub congestion: u8,
-    /// `TCP_MAXSEG`; 0 where it was not set.
-    pub mss: u16,
-    /// `IPV6_V6ONLY`.
-    pub v6_only: bool,
-    /// `SO_RCVBUF` and `SO_SNDBUF` were set by the program.
-    sized: (bool, bool),
-    /// Options for the control plane, kept for when there is a connection.
-    for_flow: Vec<(OptionName, u64)>,
-    /// Everything that was set, for accepted connections to inherit.
-    set: Vec<(c_int, c_int, Vec<u8>)>,
-}
-
-impl Values {
-    const fn none() -> Values {
-        Values {
-            reuse_address: false,
-            reuse_port: false,
-            linger: None,
-            receive_timeout: None,
-            send_timeout: None,
-            cork: false,
-            congestion: 0,
-            mss: 0,
-            v6_only: false,
-            sized: (false, false),
-            for_flow: Vec::new(),
-            set: Vec::new(),
-        }
-    }
-
-    /// Gives a kernel socket everything that was set. A refused option is one that an accepted connection does not
-    /// inherit from its listener.
-    pub(crate) fn set_in_kernel(&self, fd: RawFd) {
-        for (level, name, value) in &self.set {
-            // SAFETY: the value is a valid buffer of the length given.
-            unsafe { real::setsockopt(fd, *level, *name, value.as_ptr().cast(), value.len() as u32) };
-        }
-        if let Some(policy) = CongestionName::from_code(self.congestion) {
-            set_policy_in_kernel(fd, policy.name.as_bytes());
-        }
-    }
-
-    fn remember(&mut self, level: c_int, name: c_int, value: &[u8]) {
-        self.set.retain(|(l, n, _)| (*l, *n) != (level, name));
-        self.set.push((level, name, value.to_vec()));
-    }
-}
 
 /// What has an effect that only the kernel can bring about: a socket on which it is set is the kernel's.
 fn is_kernels_alone(level: c_int, name: c_int) -> bool {
@@ -206,10 +89,10 @@ fn act(lib: &mut Guard, key: Key, level: c_int, name: c_int, value: &[u8]) -> Re
         (IPPROTO_TCP, libc::TCP_CORK) => {
             options.cork = number != 0;
             if number == 0 {
-                data::uncork(lib, key);
+                lib.uncork(key);
             }
         }
-        (IPPROTO_TCP, libc::TCP_NODELAY) if number != 0 => data::uncork(lib, key),
+        (IPPROTO_TCP, libc::TCP_NODELAY) if number != 0 => lib.uncork(key),
         _ => {
             if let Some((option, value)) = for_control_plane(level, name, number, value) {
                 set_for_flow(lib, key, option, value)?;
@@ -266,12 +149,6 @@ fn set_congestion(lib: &mut Guard, key: Key, fd: RawFd, value: &[u8]) -> Result<
         set_for_flow(lib, key, OptionName::Congestion, policy.code.into())?;
     }
     Ok(())
-}
-
-/// The kernel may not have the policy: then its own goes on.
-fn set_policy_in_kernel(fd: RawFd, name: &[u8]) {
-    // SAFETY: the slice is valid for its length.
-    unsafe { real::setsockopt(fd, IPPROTO_TCP, libc::TCP_CONGESTION, name.as_ptr().cast(), name.len() as u32) };
 }
 
 fn read_int(value: &[u8]) -> c_int {

@@ -6,7 +6,6 @@
 //! meanwhile, for whoever shows the token in the envelope, and gives the region with the connection's buffers.
 use crate::attach;
 use crate::carried::{self, SocketRecord};
-use crate::confine;
 use crate::context_side;
 use crate::errno::{self, Result};
 use crate::lock::{self, Guard};
@@ -18,6 +17,7 @@ use crate::socket::Kind;
 use crate::stand_in;
 use crate::state::Key;
 use crate::table::{self, Entry};
+use crate::waking;
 use context::{Reply, Request, Unaccelerated};
 use libc::{c_int, c_uint, cmsghdr, mmsghdr, msghdr, ssize_t, timespec};
 use serde::{Deserialize, Serialize};
@@ -155,7 +155,7 @@ unsafe fn enclose_all(over: c_int, places: &[*mut RawFd], sent: &mut Sent) -> Re
         say::once(topic);
         Err(libc::EOPNOTSUPP)
     };
-    if confine::is_confined() {
+    if waking::is_confined() {
         return refuse(Topic::NotPassed);
     }
     if is_outside(over) {
@@ -308,7 +308,7 @@ pub(crate) unsafe fn recvmmsg(
 /// Takes the envelopes of a message apart. What was only looked at stays as it is.
 unsafe fn open_all(message: &msghdr, flags: c_int) {
     let none = message.msg_control.is_null() || message.msg_controllen == 0 || flags & libc::MSG_PEEK != 0;
-    if none || !attach::is_enabled() || confine::is_confined() {
+    if none || !attach::is_enabled() || waking::is_confined() {
         return;
     }
     let errno = errno::get();

@@ -1,9 +1,11 @@
 //! What a socket is ready for, in epoll's bits, and telling those who wait for it.
 use crate::epoll::{self, EpollSet};
+use crate::few::Few;
 use crate::socket::{Kind, Socket};
 use crate::state::Slab;
 use crate::stream::{RX_FIN, SHUT_READ, SHUT_WRITE, SPLICED, Stream};
-use crate::wait;
+use crate::waking;
+use context::Notice;
 
 /// Something can be read or accepted.
 pub(crate) const IN: u32 = libc::EPOLLIN as u32 | libc::EPOLLRDNORM as u32;
@@ -79,6 +81,34 @@ pub(crate) fn notify(socket: &mut Socket, sets: &mut Slab<EpollSet>, bits: u32) 
         epoll::became_ready(sets, *watcher, bits);
     }
     for waiter in socket.waiters.as_slice() {
-        wait::wake(*waiter);
+        waking::wake(*waiter);
     }
+}
+
+/// What a socket that somebody waits for is ready for, where it is an open connection with nothing to say but that
+/// bytes are there or not.
+#[inline(always)]
+pub(crate) fn ready_bits(socket: &Socket, wanted: u32) -> Option<u32> {
+    match &socket.kind {
+        Kind::Stream(stream) if !socket.broken && socket.error == 0 && wanted & OUT == 0 && stream.flags() == 0 => {
+            Some(if stream.unread_bytes() != 0 { IN & wanted } else { 0 })
+        }
+        _ => None,
+    }
+}
+
+/// Takes a notice in that says only that bytes came or were acknowledged (no end), of a connection that at most one set
+/// watches. `None`, and nothing was done, for all others.
+#[inline(always)]
+pub(crate) fn take_notice(socket: &mut Socket, sets: &mut Slab<EpollSet>, notice: &Notice) -> Option<()> {
+    let Kind::Stream(stream) = &socket.kind else { return None };
+    if stream.wants_room || !matches!(socket.waiters, Few::None) {
+        return None;
+    }
+    match (stream.advance(notice), &socket.watchers) {
+        (false, _) | (true, Few::None) => {}
+        (true, Few::One(watcher)) => epoll::became_ready(sets, *watcher, IN),
+        (true, Few::Many(watchers)) => watchers.iter().for_each(|watcher| epoll::became_ready(sets, *watcher, IN)),
+    }
+    Some(())
 }

@@ -3,14 +3,14 @@
 //! The library has no thread of its own: it tries to attach again in calls of the program, and while none is made, in
 //! sleeps of calls that wait.
 use crate::attach::{self, Failure};
-use crate::confine;
 use crate::listener::Listener;
 use crate::lost::Lost;
+use crate::quiet;
 use crate::readiness;
-use crate::rest;
 use crate::say;
 use crate::socket::Kind;
 use crate::state::{Key, Lib, Link};
+use crate::waking;
 use context::{Notice, Request, Unaccelerated};
 use std::time::Instant;
 
@@ -29,7 +29,7 @@ impl Lib {
         }
         self.drain_leftovers();
         // Descriptors cannot be opened under a filter of the program's.
-        let comes_back = !confine::is_confined();
+        let comes_back = !waking::is_confined();
         let mut listeners = 0;
         for index in self.sockets.indices() {
             listeners += usize::from(self.lose(index, comes_back));
@@ -66,7 +66,7 @@ impl Lib {
                 socket.broken = true;
                 // Its slot is nothing to another daemon.
                 (stream.name, stream.gone) = (None, true);
-                (stream.owed, stream.untold, stream.rest) = (false, false, rest::State::default());
+                (stream.owed, stream.untold, stream.rest) = (false, false, quiet::State::default());
             }
         }
         readiness::notify(socket, &mut self.sets, readiness::ALL);
@@ -127,7 +127,7 @@ impl Lib {
     pub(crate) fn take_ticket(&mut self, key: Key) {
         let Some(Kind::Listener(listener)) = self.socket(key).map(|socket| &socket.kind) else { return };
         let binding = listener.bound.binding;
-        if listener.ticket.is_some() || confine::is_confined() {
+        if listener.ticket.is_some() || waking::is_confined() {
             return;
         }
         let ticket = self.context().and_then(|context| attach::ticket(context.control(), binding));

@@ -1,5 +1,5 @@
 //! Rings of payload bytes, as this process sees them.
-use crate::context_side::Home;
+use crate::home::Home;
 use crate::program;
 use context::Slot;
 

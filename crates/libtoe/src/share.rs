@@ -8,13 +8,12 @@
 //! whoever wrote or read looks afterwards whether it still has the claim ([`confirm`]): either the new claimer saw the
 //! positions, or the other one sees the new claimer.
 use crate::context_side;
-use crate::data;
 use crate::errno::Result;
 use crate::lock::Guard;
-use crate::rest;
+use crate::signals::Signals;
 use crate::socket::Kind;
 use crate::state::{Key, Lib};
-use crate::wait::Target;
+use crate::wait::{self, Target, Wait};
 use context::{Reply, Request, Slot, Unaccelerated};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::fence;
@@ -24,13 +23,26 @@ use std::sync::atomic::fence;
 #[inline]
 pub(crate) fn claim(lib: &mut Guard, key: Key) -> Result<()> {
     if matches!(&lib.need_socket(key)?.kind, Kind::Stream(stream) if stream.rest.asked) {
-        rest::wake(lib, key)?;
+        end_rest(lib, key)?;
     }
     let by = match &lib.need_socket(key)?.kind {
         Kind::Stream(stream) if stream.shared => stream.claim_by,
         _ => return Ok(()),
     };
     claim_shared(lib, key, by)
+}
+
+/// Waits until the daemon has answered for a connection that is wanted again: microseconds.
+#[cold]
+fn end_rest(lib: &mut Guard, key: Key) -> Result<()> {
+    let wait = Wait { signals: Signals::Keep, ..Wait::forever() };
+    wait::until(lib, wait, |lib, _| match lib.context() {
+        None => Some(()),
+        Some(_) => match lib.socket(key).map(|socket| &socket.kind) {
+            Some(Kind::Stream(stream)) if stream.rest.asked => None,
+            _ => Some(()),
+        },
+    })
 }
 
 /// Before a wait goes to sleep: its connections' notices come here.
@@ -98,7 +110,7 @@ impl Lib {
         if old.is_none() {
             self.label(key, Unaccelerated::No);
         }
-        data::bump(self, key);
+        self.bump(key);
     }
 }
 

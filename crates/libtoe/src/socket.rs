@@ -1,13 +1,12 @@
 //! A socket that is OpenTOE's or may become so: what it is, and how it changes.
-use crate::connect;
 use crate::context_side::{self, Context};
 use crate::epoll::{self, Watcher, kernel_half};
 use crate::errno::Result;
 use crate::few::Few;
 pub(crate) use crate::listener::{Bound, Listener, Pending};
 use crate::lock::Guard;
-use crate::log::Log;
-use crate::options::Options;
+use crate::log_records::Log;
+use crate::option_values::Options;
 use crate::readiness;
 use crate::state::{Key, Lib, Link};
 use crate::stream::{SHUT_READ, SHUT_WRITE, Stream};
@@ -244,7 +243,7 @@ impl Lib {
         }
         let Some(socket) = self.sockets.remove(index) else { return };
         socket.watchers.as_slice().iter().for_each(|watcher| epoll::forget(&mut self.sets, *watcher));
-        socket.waiters.as_slice().iter().for_each(|fd| crate::wait::wake(*fd));
+        socket.waiters.as_slice().iter().for_each(|fd| crate::waking::wake(*fd));
         self.close_socket(socket);
     }
 
@@ -370,7 +369,7 @@ impl Context {
     /// Sends a request that must not be lost, in a call that cannot wait: the ring is emptied by the daemon soon.
     pub(crate) fn tell_surely(&mut self, request: Request) {
         while !self.tell(request) && !self.daemon_is_gone() {
-            crate::wait::yield_now();
+            crate::waking::yield_now();
         }
     }
 
@@ -463,7 +462,7 @@ pub(crate) fn shutdown(lib: &mut Guard, key: Key, how: c_int) -> Result<()> {
         return if flags & SHUT_READ != 0 { stop_listening(lib, key) } else { Ok(()) };
     }
     if matches!(socket.kind, Kind::Connecting { .. }) {
-        return connect::give_up(lib, key);
+        return give_up_connecting(lib, key);
     }
     let broken = socket.broken;
     if matches!(socket.kind, Kind::Stream(_)) {
@@ -523,6 +522,22 @@ impl Context {
         let welcome = &self.welcome;
         welcome.addresses.contains(&remote.ip) || welcome.routes.iter().any(|route| route.contains(remote.ip))
     }
+}
+
+/// `shutdown` of a connection that is being opened.
+pub(crate) fn give_up_connecting(lib: &mut Guard, key: Key) -> Result<()> {
+    let Kind::Connecting(attempt) = &lib.need_socket(key)?.kind else { return Err(libc::ENOTCONN) };
+    let Attempt { tag, bound, .. } = **attempt;
+    if let Some(context) = lib.context() {
+        context.connects.remove(&tag);
+    }
+    context_side::tell(lib, Request::CancelConnect { tag });
+    let Lib { sockets, sets, .. } = &mut **lib;
+    if let Some(socket) = sockets.get_mut(key.index) {
+        (socket.kind, socket.outcome_owed) = (bound.map_or(Kind::Fresh, Kind::bound), false);
+        readiness::notify(socket, sets, readiness::ALL);
+    }
+    Ok(())
 }
 
 #[cfg(test)]

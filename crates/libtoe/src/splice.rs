@@ -7,13 +7,13 @@
 use crate::context_side;
 use crate::errno::Result;
 use crate::lock::Guard;
+use crate::readiness;
 use crate::share;
 use crate::signals::Signals;
 use crate::socket::{Kind, Socket};
 use crate::state::{Key, Lib, Link};
 use crate::stream::{RX_FIN, SHUT_READ, SHUT_WRITE, SPLICED};
 use crate::wait::{self, Target, Wait};
-use crate::{data, readiness};
 use context::{Request, Slot, SpliceEnd};
 use std::time::{Duration, Instant};
 
@@ -40,7 +40,7 @@ pub(crate) fn splice(lib: &mut Guard, keys: [Key; 2]) -> Result<()> {
     let mut blocking = true;
     for key in keys {
         share::claim(lib, key)?;
-        data::uncork(lib, key);
+        lib.uncork(key);
         blocking &= !lib.need_socket(key)?.nonblocking;
     }
     let deadline = Instant::now() + if blocking { PATIENCE } else { Duration::ZERO };

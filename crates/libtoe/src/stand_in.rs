@@ -7,7 +7,6 @@
 use crate::errno::{self, Result};
 use crate::own_fd::OwnFd;
 use crate::real;
-use crate::state::{Key, Lib};
 use libc::{c_int, c_ulong};
 use std::os::fd::RawFd;
 
@@ -36,39 +35,10 @@ impl StandIns {
 }
 
 /// A kernel socket; `errno` of the system where there is none to be had.
-fn kernel_socket(is_v6: bool, flags: c_int) -> Result<RawFd> {
+pub(crate) fn kernel_socket(is_v6: bool, flags: c_int) -> Result<RawFd> {
     let family = if is_v6 { libc::AF_INET6 } else { libc::AF_INET };
     // SAFETY: a plain call.
     errno::check(unsafe { real::socket(family, libc::SOCK_STREAM | flags, libc::IPPROTO_TCP) })
-}
-
-impl Lib {
-    /// Gives a socket that has only the stand-in a kernel socket of its own, with everything that was set, behind all
-    /// of its descriptors.
-    pub(crate) fn own_kernel_socket(&mut self, key: Key) -> Result<()> {
-        let socket = self.need_socket(key)?;
-        if !socket.stands_in {
-            return Ok(());
-        }
-        let flags = if socket.nonblocking { libc::SOCK_NONBLOCK } else { 0 };
-        let fresh = kernel_socket(socket.is_v6, flags | libc::SOCK_CLOEXEC)?;
-        socket.options.set_in_kernel(fresh);
-        socket.stands_in = false;
-        self.descriptors(key.index).into_iter().for_each(|fd| replace(fresh, fd));
-        // SAFETY: made above; its duplicates stay.
-        unsafe { real::close(fresh) };
-        Ok(())
-    }
-
-    /// Before other processes get the descriptors: what is not connected yet must be the same socket to all of them.
-    pub(crate) fn own_kernel_sockets(&mut self) {
-        for index in self.sockets.indices() {
-            let Some(socket) = self.sockets.get(index).filter(|socket| !socket.is_stream()) else { continue };
-            let key = Key { index, id: socket.id };
-            // Where the system has none left, the stand-in goes on.
-            let _ = self.own_kernel_socket(key);
-        }
-    }
 }
 
 /// Makes `fd` refer to another kernel socket; its close-on-exec flag stays.

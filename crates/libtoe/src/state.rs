@@ -5,13 +5,12 @@ use crate::errno::Result;
 use crate::few::Few;
 use crate::lists::Lists;
 use crate::lost::Lost;
-use crate::options::Recent;
-
-use crate::rest::Hand;
+use crate::option_values::Recent;
+use crate::quiet::Hand;
 use crate::socket::Socket;
 use crate::stand_in::StandIns;
 use crate::table::{self, Entry};
-use crate::wait;
+use crate::waking;
 use context::IpAddress;
 use std::os::fd::RawFd;
 
@@ -184,7 +183,7 @@ impl Lib {
 
     /// Wakes all threads that wait for an answer.
     pub(crate) fn wake_askers(&self) {
-        self.askers.as_slice().iter().for_each(|fd| wait::wake(*fd));
+        self.askers.as_slice().iter().for_each(|fd| waking::wake(*fd));
     }
 
     /// Enters a fresh descriptor of a fresh socket.

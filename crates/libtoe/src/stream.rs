@@ -1,10 +1,10 @@
 //! An open connection as this process sees it: positions in the shared slot state, bytes in the shared buffers.
-use crate::context_side::Home;
 use crate::errno::Result;
 use crate::exclusive::Exclusive;
+use crate::home::Home;
 use crate::kept::Kept;
 use crate::program;
-use crate::rest;
+use crate::quiet;
 use crate::ring::{Ring, Way};
 use context::{Bump, CompactTuple, FourTuple, Notice, Slot};
 use libc::iovec;
@@ -107,7 +107,7 @@ pub(crate) struct Stream {
     /// Bytes were written that the engine was not told of (`MSG_MORE`, `TCP_CORK`).
     pub untold: bool,
     /// About giving back the memory of its buffers.
-    pub rest: rest::State,
+    pub rest: quiet::State,
     /// What the program took out of the receive buffer in place and has not freed.
     kept: Option<Box<Kept>>,
 }
@@ -149,7 +149,7 @@ impl Stream {
             wants_room: false,
             owed: false,
             untold: false,
-            rest: rest::State::default(),
+            rest: quiet::State::default(),
             kept: None,
         }
     }

@@ -3,7 +3,6 @@
 //! A hand-over to a thread that sleeps on another core costs some 20 us, one to a thread that yields less than
 //! one: so a waiting thread yields first and sleeps late. While it yields it only looks at the rings' positions, without
 //! the lock.
-use crate::confine;
 use crate::epoll;
 use crate::errno::{self, Result};
 use crate::lock::{self, Guard};
@@ -14,6 +13,7 @@ use crate::signals::{BlockedSignals, Signals};
 use crate::socket::Kind;
 use crate::state::{Key, Lib, Link};
 use crate::thread;
+use crate::waking::{self, wakes, yield_now};
 use libc::{c_int, pollfd, sigset_t, timespec};
 use shm::Crowd;
 use std::cell::Cell;
@@ -223,7 +223,7 @@ enum SleepSet {
 
 /// What this thread sleeps on, other than on each descriptor; `in_turn` where the bell need not wake every thread.
 fn sleep_set(link: &Link, in_turn: bool, lookout: &mut Lookout) -> Option<SleepSet> {
-    if confine::is_confined() {
+    if waking::is_confined() {
         return thread::single().map(SleepSet::Single);
     }
     let bed = if in_turn { thread::bed(link, lookout.steps_back()) } else { None };
@@ -379,7 +379,7 @@ pub(crate) struct Patience {
 impl Patience {
     /// A wait begins.
     pub(crate) fn new() -> Patience {
-        let since = (!CROWD.is_there() && !confine::is_confined()).then(Instant::now);
+        let since = (!CROWD.is_there() && !waking::is_confined()).then(Instant::now);
         let counted = since.is_some() && !lock::is_alone();
         if counted {
             YIELDING.fetch_add(1, Relaxed);
@@ -447,18 +447,9 @@ fn give_way() {
 
 /// Lets another thread run between two large pieces of work, unless the scheduler takes the core away anyway.
 pub(crate) fn yield_between() {
-    if !CROWD.is_there() && !confine::is_confined() {
+    if !CROWD.is_there() && !waking::is_confined() {
         give_way();
     }
-}
-
-/// Lets another thread run, where the program's filter lets it. Not a cancellation point.
-pub(crate) fn yield_now() {
-    if confine::is_confined() {
-        return std::hint::spin_loop();
-    }
-    // SAFETY: a system call without arguments.
-    unsafe { libc::sched_yield() };
 }
 
 /// The longest that a wait for a set may sleep; `shared` where it has shared connections.
@@ -485,20 +476,4 @@ pub(crate) fn until_deadline(deadline: Option<Instant>, nap: Option<Duration>) -
 pub(crate) fn milliseconds(time: Option<timespec>) -> c_int {
     let whole = |time: timespec| (time.tv_sec * 1000 + (time.tv_nsec + 999_999) / 1_000_000).min(c_int::MAX as i64);
     time.map_or(-1, |time| whole(time) as c_int)
-}
-
-/// How often anybody was woken.
-static WAKES: AtomicU32 = AtomicU32::new(0);
-
-/// How often this process has woken threads of its own.
-pub(crate) fn wakes() -> u32 {
-    WAKES.load(Relaxed)
-}
-
-/// Wakes whoever sleeps on the eventfd.
-pub(crate) fn wake(fd: RawFd) {
-    WAKES.fetch_add(1, Relaxed);
-    let one = 1u64;
-    // SAFETY: writes eight bytes of a local; failing means that it is signalled already.
-    unsafe { real::write(fd, (&raw const one).cast(), 8) };
 }

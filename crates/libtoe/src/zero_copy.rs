@@ -103,7 +103,7 @@ pub(crate) fn take(lib: &mut Guard, key: Key, len: usize, flags: c_int) -> Resul
         return Err(libc::ENOBUFS);
     }
     if stream.keeps() && stream.untold_window() > 0 && (stream.readable() as usize) < len {
-        data::bump(lib, key);
+        lib.bump(key);
     }
     let there: usize = peek(lib, key, len, flags)?.iter().map(|piece| piece.iov_len).sum();
     Ok(own(lib.need_socket(key)?)?.keep(there.min(len) as u32))

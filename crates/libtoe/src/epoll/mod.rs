@@ -14,16 +14,14 @@ mod wait;
 
 pub(crate) use bed::{BELL, Bed, DAEMON, KICK, REASONS};
 pub(crate) use control::control;
-pub(crate) use inherited::{after_fork, has_shared};
+pub(crate) use inherited::after_fork;
 pub(crate) use wait::{Out, wait_events};
 
-use crate::fast;
 use crate::few::Few;
 use crate::own_fd::OwnFd;
-use crate::socket::Socket;
+use crate::socket::{Kind, Socket};
 use crate::state::{Key, Lib, Slab};
-use crate::wait as waiting;
-use crate::{readiness, table};
+use crate::{readiness, table, waking};
 use std::os::fd::RawFd;
 
 /// Longest chain of sets within sets, as in Linux.
@@ -115,7 +113,7 @@ impl EpollSet {
     /// Ends the sleep of a thread. A whole batch of members may become ready while it gets up.
     fn kick(&mut self) {
         if self.sleepers > 0 && !std::mem::replace(&mut self.kicked, true) {
-            self.kick.iter().for_each(|kick| waiting::wake(kick.fd()));
+            self.kick.iter().for_each(|kick| waking::wake(kick.fd()));
         }
     }
 
@@ -165,7 +163,7 @@ pub(crate) fn became_ready(sets: &mut Slab<EpollSet>, watcher: Watcher, bits: u3
 fn tell(sets: &mut Slab<EpollSet>, set: u32) {
     let Some(found) = sets.get_mut(set as usize) else { return };
     found.kick();
-    found.waiters.as_slice().iter().for_each(|fd| waiting::wake(*fd));
+    found.waiters.as_slice().iter().for_each(|fd| waking::wake(*fd));
     for parent in found.parents.clone().as_slice() {
         became_ready(sets, *parent, readiness::IN);
     }
@@ -181,7 +179,7 @@ pub(crate) fn forget(sets: &mut Slab<EpollSet>, watcher: Watcher) {
 #[inline(always)]
 fn among(sockets: &mut Slab<Socket>, socket: u32, wanted: u32) -> u32 {
     match sockets.get_mut(socket as usize) {
-        Some(socket) => fast::ready_bits(socket, wanted).unwrap_or_else(|| readiness::among(socket, wanted)),
+        Some(socket) => readiness::ready_bits(socket, wanted).unwrap_or_else(|| readiness::among(socket, wanted)),
         None => 0,
     }
 }
@@ -239,4 +237,25 @@ impl Lib {
         }
         false
     }
+}
+
+/// Whether another process may take news of a connection in the set.
+pub(crate) fn has_shared(lib: &mut Lib, key: Key) -> bool {
+    members_after_fork(lib, key).iter().any(|member| is_shared(lib, *member))
+}
+
+fn is_shared(lib: &mut Lib, key: Key) -> bool {
+    matches!(lib.socket(key).map(|socket| &socket.kind), Some(Kind::Stream(stream)) if stream.shared)
+}
+
+/// The sockets of a set that existed when the process forked; none for others, which costs nothing.
+fn members_after_fork(lib: &mut Lib, key: Key) -> Vec<Key> {
+    let Some(set) = lib.set(key).filter(|set| set.may_share) else { return Vec::new() };
+    let targets: Vec<Target> =
+        set.entries.indices().iter().filter_map(|i| set.entries.get(*i)).map(|entry| entry.target).collect();
+    let key = |target| match target {
+        Target::Socket(index) => lib.key_of(index as usize),
+        Target::Set(_) => None,
+    };
+    targets.into_iter().filter_map(key).collect()
 }

@@ -12,6 +12,7 @@ use crate::signals::BlockedSignals;
 use crate::socket::Socket;
 use crate::state::{Key, Lib, Slab};
 use crate::wait::{self, Naps, Patience};
+use crate::waking;
 use libc::{c_int, epoll_event, sigset_t};
 use std::os::fd::RawFd;
 use std::time::{Duration, Instant};
@@ -254,10 +255,10 @@ fn sleep(
         lib.drain();
         lib.check_daemon();
     }
-    let (others, wakes) = (lib.taken_in != taken_in, wait::wakes());
+    let (others, wakes) = (lib.taken_in != taken_in, waking::wakes());
     let found = collect(lib, key, out, true)?;
     if !lock::is_alone() {
-        let woke = wait::wakes() != wakes;
+        let woke = waking::wakes() != wakes;
         lookout.woke(End { rung, slept: begin.elapsed(), others, woke, found: found > 0 });
     }
     if found == out.len {

@@ -3,9 +3,9 @@
 pub(crate) mod netlink;
 
 use crate::attach;
-use crate::confine;
 use crate::lock;
 use crate::real;
+use crate::waking;
 use context::IpAddress;
 use context::attach::Interface;
 use libc::{c_int, c_uint, sockaddr_in, sockaddr_in6};
@@ -90,7 +90,7 @@ pub(crate) fn all() -> Vec<Shown> {
     let ports = {
         let Ok(mut lib) = lock::lock() else { return Vec::new() };
         // A filter of the program's own may forbid what is needed.
-        if !confine::is_confined() {
+        if !waking::is_confined() {
             attach::if_possible(&mut lib);
         }
         lib.context().map(|context| context.welcome.interfaces.clone()).unwrap_or_default()

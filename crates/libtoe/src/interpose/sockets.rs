@@ -457,7 +457,7 @@ fn not_here(lib: &mut Guard, key: Key, reason: Unaccelerated) -> Decided<c_int> 
 /// `connect` to `AF_UNSPEC`: gives a connection that is being opened up.
 fn dissolve(lib: &mut Guard, key: Key) -> Decided<c_int> {
     match lib.need_socket(key)?.kind {
-        Kind::Connecting { .. } => opening::give_up(lib, key).map(|()| Some(0)),
+        Kind::Connecting { .. } => socket::give_up_connecting(lib, key).map(|()| Some(0)),
         Kind::Fresh => Ok(Some(0)),
         _ => Err(libc::EOPNOTSUPP),
     }

@@ -1,0 +1,32 @@
+//! The shared memory in which connections lie.
+use crate::{room, table};
+use context::Geometry;
+use shm::Region;
+use std::os::fd::AsRawFd;
+use std::sync::Arc;
+
+/// Where a connection's buffers and state lie. It outlives the context: inherited connections stay in their
+/// parent's region.
+pub(crate) struct Home {
+    /// The region.
+    pub region: Arc<Region>,
+    /// Its layout.
+    pub geometry: Geometry,
+    /// Number of its context in the daemon.
+    pub context: u32,
+}
+
+impl Home {
+    /// A region that was just mapped.
+    pub(crate) fn new(region: Arc<Region>, geometry: Geometry, context: u32) -> Home {
+        room::mapped(region.len());
+        Home { region, geometry, context }
+    }
+}
+
+impl Drop for Home {
+    fn drop(&mut self) {
+        room::unmapped(self.region.len());
+        table::clear(self.region.fd().as_raw_fd());
+    }
+}
