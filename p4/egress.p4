@@ -25,10 +25,11 @@ struct egress_metadata_t {
     bit<32> snd_una;
     bit<32> snd_max;
     bit<32> snd_edge;
+    bit<16> place;         // of a received segment: RX_WITHIN, or where it lies instead
     // Serial-number differences (RFC 9293 3.4): the sign bit decides.
     bit<32> from_next;     // seq - rx_next: 0 or negative begins in order
     bit<32> end_from_next; // seq_end - rx_next: positive brings new bytes
-    bit<32> room;          // rx_edge - seq_end: negative exceeds the window
+    bit<32> room;          // rx_edge - seq_end: negative exceeds the window; then what is advertised
     bit<32> acked;         // ack - snd_una
     bit<32> unacked;       // snd_max - ack
     bit<32> behind;        // ack + the peer's largest window - snd_una: negative is older than any window
@@ -46,7 +47,6 @@ struct egress_metadata_t {
     bit<32> credits;
     bit<32> length;
     bit<32> skip;
-    bit<32> window;
     bit<16> tcp_len;
     bit<16> payload_sum;
     bit<8> notes;
@@ -84,6 +84,7 @@ parser LaminarEgressParser(
     state start {
         pkt.extract(eg_intr_md);
         pkt.extract(hdr.seg);
+        meta.place = 0;
         meta.rx = 0;
         meta.tx = 0;
         meta.head_before = 0;
@@ -138,6 +139,7 @@ control LaminarEgress(
 #ifdef TIMELY
     Paws() paws;
 #endif
+    Acceptance() acceptance;
     TransmitWindow() transmit_window;
     Reassembly() reassembly;
     Transmission() transmission;
@@ -159,24 +161,20 @@ control LaminarEgress(
     // Meets RFC 7323: 2.3-b.
 
     action scaled() {
-        meta.window = meta.room >> RX_SCALE;
-    }
-
-    action unscaled() {
-        meta.window = meta.room;
+        meta.room = meta.room >> RX_SCALE;
     }
 
     table scaling {
         key = { meta.options: ternary; }
-        actions = { scaled; unscaled; }
+        actions = { scaled; NoAction; }
         const entries = {
-            OPTION_UNSCALED &&& OPTION_UNSCALED: unscaled();
+            OPTION_UNSCALED &&& OPTION_UNSCALED: NoAction();
         }
         const default_action = scaled();
     }
 
     action fits() {
-        hdr.tcp.window = (bit<16>)meta.window;
+        hdr.tcp.window = (bit<16>)meta.room;
     }
 
     action full() {
@@ -184,7 +182,7 @@ control LaminarEgress(
     }
 
     table window {
-        key = { meta.window: ternary; }
+        key = { meta.room: ternary; }
         actions = { fits; full; }
         const entries = {
             0 &&& 0xffff0000: fits();
@@ -212,7 +210,7 @@ control LaminarEgress(
 
     action tx_headers() {
         network_headers();
-        hdr.tcp.seq_no = hdr.seg.seq;
+        hdr.tcp.seq_no = hdr.seg.ack;
         hdr.tcp.ack_no = meta.rx_next;
         hdr.ipv4.total_len = hdr.seg.length + 40;
         hdr.ipv4.ecn = (bit<2>)hdr.seg.marks;
@@ -404,6 +402,7 @@ control LaminarEgress(
 #ifdef TIMELY
         paws.apply(hdr, meta);
 #endif
+        acceptance.apply(hdr, meta);
         transmit_window.apply(hdr, meta);
         reassembly.apply(hdr, meta);
         transmission.apply(hdr, meta);

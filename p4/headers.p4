@@ -138,7 +138,7 @@ header dma_h {
                        // DMA_RX: sequence number up to which the application can read
     bit<32> una;       // to the host: oldest sequence number not acknowledged
     bit<32> edge;      // to the host: right edge of the peer's window; DMA_GRANT from control: most credits to hold;
-                       // DMA_TX and DMA_SYNC: the next sequence number that the host expects (TIMELY)
+                       // DMA_TX and DMA_SYNC: the next sequence number that the host expects
     bit<32> credits;   // to the host: bytes that may be sent
 }
 
@@ -165,9 +165,9 @@ header seg_h {
     bit<16> context;
     bit<16> length;
     bit<16> sum;
-    bit<32> seq;
-    bit<32> seq_end;
-    bit<32> ack;       // TX: again the sequence number
+    bit<32> seq;       // TX and SYNC: the next sequence number that the host expects
+    bit<32> seq_end;   // SYNC: bytes consumed
+    bit<32> ack;       // TX: the sequence number
     bit<32> ack_edge;  // ack + window; TX: again the end of the segment
     bit<32> amount;    // SYNC: bytes consumed; GRANT: most credits to hold
     bit<32> grant;     // GRANT: bytes

@@ -217,9 +217,7 @@ control LaminarIngress(
         hdr.seg.context = hdr.dma.context;
         hdr.seg.sum = hdr.dma.sum;
         hdr.seg.ack = hdr.seg.seq;
-#ifdef TIMELY
         hdr.seg.amount = hdr.dma.edge;
-#endif
         hdr.dma.setInvalid();
         ig_tm_md.ucast_egress_port = hdr.seg.port;
     }
@@ -231,9 +229,7 @@ control LaminarIngress(
         hdr.seg.flow = hdr.dma.flow;
         hdr.seg.context = hdr.dma.context;
         hdr.seg.amount = hdr.dma.position;
-#ifdef TIMELY
         hdr.seg.seq = hdr.dma.edge;
-#endif
         hdr.dma.setInvalid();
         ig_tm_md.ucast_egress_port = hdr.seg.port;
     }
@@ -389,8 +385,15 @@ control LaminarIngress(
         hdr.seg.ack_edge = hdr.seg.ack + meta.window;
     }
 
+    // Egress looks at two words of each segment to know what the peer was told (`rx_told`): of what is sent, one is the
+    // number that the host expects.
     action tx_edge() {
         hdr.seg.ack_edge = hdr.seg.seq_end;
+        hdr.seg.seq = hdr.seg.amount;
+    }
+
+    action sync_edge() {
+        hdr.seg.seq_end = hdr.seg.amount;
     }
 
     // ---- frames that are not Laminar's (thesis 5.2 step 5) ----
@@ -443,6 +446,8 @@ control LaminarIngress(
             sum();
             if (hdr.seg.kind == KIND_RX) {
                 rx_edge();
+            } else if (hdr.seg.kind == KIND_SYNC) {
+                sync_edge();
             } else {
                 tx_edge();
             }

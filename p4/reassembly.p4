@@ -15,10 +15,87 @@ struct rx_window_t {
     bit<32> edge;
 }
 
+// Where a segment lies, beside what the peer was told: a stateful ALU tells all its comparisons as one bit of sixteen.
+const bit<16> RX_WITHIN = 1;
+const bit<16> RX_BELOW = 2;
+const bit<16> RX_BEYOND = 4;
+const bit<16> RX_BOTH = 8;
+
+// What the peer was told: the last number acknowledged, and the right edge of the window.
+struct rx_told_t {
+    bit<32> acked;
+    bit<32> edge;
+}
+
 // The one out-of-order interval, as offsets from rx_next; empty where the tail is 0.
 struct interval_t {
     bit<32> head;
     bit<32> tail;
+}
+
+// Whether a segment is acceptable (RFC 9293 section 3.10.7.4), ahead of all state that its acknowledgement would move. The
+// verdict of `rx_window` comes too late for that, since it needs to know in turn whether the acknowledgement can be. The
+// edge is exact: nothing but the application's reading moves it. The other end is the last number acknowledged, not the
+// next expected, which it never passes: as Linux does, and the rules of all engines (`check_sequence` of crates/tcp),
+// because such a segment may be a good one that was overtaken, and its acknowledgement is worth having.
+// Meets RFC 9293: 3.10.7.4-a.
+control Acceptance(inout egress_headers_t hdr, inout egress_metadata_t meta) {
+    Register<rx_told_t, bit<16>>(FLOWS, {0, 0}) rx_told;
+
+    RegisterAction<rx_told_t, bit<16>, bit<16>>(rx_told) told_check = {
+        void apply(inout rx_told_t t, out bit<16> place) {
+            place = this.predicate<bit<16>>(
+                (int<32>)(hdr.seg.seq_end - t.acked) < 0, (int<32>)(t.edge - hdr.seg.seq) < 0);
+        }
+    };
+
+    // A pseudo segment acknowledges what it covers, the rest what the host had when it sent it.
+    RegisterAction<rx_told_t, bit<16>, bit<32>>(rx_told) told_acknowledge = {
+        void apply(inout rx_told_t t) {
+            if ((int<32>)(hdr.seg.seq_end - t.acked) > 0) {
+                t.acked = hdr.seg.seq_end;
+            }
+        }
+    };
+
+    RegisterAction<rx_told_t, bit<16>, bit<32>>(rx_told) told_send = {
+        void apply(inout rx_told_t t) {
+            if ((int<32>)(hdr.seg.seq - t.acked) > 0) {
+                t.acked = hdr.seg.seq;
+            }
+        }
+    };
+
+    RegisterAction<rx_told_t, bit<16>, bit<32>>(rx_told) told_extend = {
+        void apply(inout rx_told_t t) {
+            if ((int<32>)(hdr.seg.seq - t.acked) > 0) {
+                t.acked = hdr.seg.seq;
+            }
+            t.edge = t.edge + hdr.seg.seq_end;
+        }
+    };
+
+    action do_check() { meta.place = told_check.execute(hdr.seg.flow); }
+    action do_acknowledge() { told_acknowledge.execute(hdr.seg.flow); }
+    action do_send() { told_send.execute(hdr.seg.flow); }
+    action do_extend() { told_extend.execute(hdr.seg.flow); }
+
+    table rx_told_of {
+        key = { hdr.seg.kind: exact; }
+        actions = { do_check; do_acknowledge; do_send; do_extend; NoAction; }
+        const entries = {
+            KIND_RX: do_check();
+            KIND_ACK: do_acknowledge();
+            KIND_MERGE: do_acknowledge();
+            KIND_TX: do_send();
+            KIND_SYNC: do_extend();
+        }
+        const default_action = NoAction();
+    }
+
+    apply {
+        rx_told_of.apply();
+    }
 }
 
 // Meets RFC 5681: 3.2-a, 3.2-b.

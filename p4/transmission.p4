@@ -53,25 +53,25 @@ control TransmitWindow(inout egress_headers_t hdr, inout egress_metadata_t meta)
     action do_tx_send() { meta.snd_una = tx_window_send.execute(hdr.seg.flow, meta.snd_max); }
     action do_tx_read() { meta.snd_una = tx_window_read.execute(hdr.seg.flow, meta.snd_max); }
 
+    // The acknowledgement of a segment that lies outside the window may be another connection's.
     table tx_window_of {
         key = {
-#ifdef TIMELY
             hdr.seg.kind: ternary;
+            meta.place: ternary;
+#ifdef TIMELY
             hdr.seg.stamped: ternary;
             hdr.timestamps.echo: ternary;
-#else
-            hdr.seg.kind: exact;
 #endif
         }
         actions = { do_tx_ack; do_tx_send; do_tx_read; }
         const entries = {
 #ifdef TIMELY
-            (KIND_RX, 1, 0x80000000 &&& 0x80000000): do_tx_read();
-            (KIND_RX, _, _): do_tx_ack();
-            (KIND_TX, _, _): do_tx_send();
+            (KIND_RX, _, 1, 0x80000000 &&& 0x80000000): do_tx_read();
+            (KIND_RX, RX_WITHIN, _, _): do_tx_ack();
+            (KIND_TX, _, _, _): do_tx_send();
 #else
-            KIND_RX: do_tx_ack();
-            KIND_TX: do_tx_send();
+            (KIND_RX, RX_WITHIN): do_tx_ack();
+            (KIND_TX, _): do_tx_send();
 #endif
         }
         const default_action = do_tx_read();
@@ -113,6 +113,24 @@ control TransmitWindow(inout egress_headers_t hdr, inout egress_metadata_t meta)
         meta.behind = meta.behind - meta.snd_una;
     }
 
+    // As if it were an old acknowledgement: these say nothing.
+    action measure_outside() {
+        meta.acked = 0x80000000;
+        meta.unacked = meta.snd_max - hdr.seg.ack;
+        meta.behind = meta.behind - meta.snd_una;
+    }
+
+    table differences {
+        key = { meta.place: exact; }
+        actions = { measure; measure_outside; }
+        const entries = {
+            RX_BELOW: measure_outside();
+            RX_BEYOND: measure_outside();
+            RX_BOTH: measure_outside();
+        }
+        const default_action = measure();
+    }
+
     // What an old acknowledgement, or one of bytes that were never sent, tells of the peer's window is of another time or of
     // another connection (RFC 9293 section 3.10.7.4: SND.UNA =< SEG.ACK =< SND.NXT).
     action forget_edge() { hdr.seg.ack_edge = meta.snd_una; }
@@ -140,7 +158,7 @@ control TransmitWindow(inout egress_headers_t hdr, inout egress_metadata_t meta)
         old_segments.apply();
 #endif
         reach();
-        measure();
+        differences.apply();
         told.apply();
     }
 }

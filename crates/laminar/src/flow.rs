@@ -441,13 +441,6 @@ impl Flow {
         Notice { slot, rx_tail, tx_tail: acked - self.tx_base, fin: self.ends.peer_ended(), grown: self.rx.has_grown() }
     }
 
-    /// The number that is acknowledged, for a program that compares timestamps (RFC 7323 section 4.3); of other
-    /// connections nothing looks at it.
-    #[inline]
-    pub(crate) fn acknowledged(&self) -> u32 {
-        if self.clock.is_some() { self.rcv_nxt().0 } else { 0 }
-    }
-
     pub(crate) fn rcv_nxt(&self) -> Seq {
         self.rx_base + self.rx_tail + self.ends.peer_len()
     }

@@ -323,7 +323,7 @@ impl Laminar {
     fn sync(&mut self, id: u32, amount: u32, burst: &mut Burst<'_, Stream>) {
         let Some(flow) = self.flow(id) else { return };
         flow.ack_due = None;
-        let (context, edge) = (flow.params.context.0 as u16, flow.acknowledged());
+        let (context, edge) = (flow.params.context.0 as u16, flow.rcv_nxt().0);
         let dma = Dma { op: DMA_SYNC, context, flow: id as u16, position: amount, edge, ..Dma::default() };
         self.tell(PORT_HOST, &dma, burst);
     }
@@ -457,7 +457,7 @@ impl Laminar {
         };
         let context = flow.params.context.0 as u16;
         let wanted = flow.wanted(&push);
-        let edge = flow.acknowledged();
+        let edge = flow.rcv_nxt().0;
         flow.credits += wanted.unwrap_or(0);
         let flags = flow.tx_flags(&push);
         flow.pushed(&push, now);

@@ -104,14 +104,11 @@ impl Laminar {
         if let Some((id, parts)) = owner {
             if let Some(flow) = self.flow(id) {
                 flow.heard(now);
-                let again = flow.note_blocks(&parts.tcp);
                 if !answered && flow.clock.is_some() {
                     flow.stamped_at = now;
                 }
-                if again {
-                    self.may_send(id, burst);
-                }
             }
+            self.note_blocks(id, &parts, burst);
         }
         if answered && length > 0 {
             return self.refuse(frame, DropReason::Duplicate, id, burst);
@@ -249,10 +246,10 @@ fn arrived(flow: &mut Flow, (frame, payload_at): (&Frame, usize), dma: &Dma, now
     let mut again = false;
     if payload_at > slow::PLAIN {
         // Where all segments have timestamps, these are all that the pipeline took off.
-        if flow.clock.is_none() {
-            again = slow::note_options(flow, frame);
-        } else if dma.flags & CHALLENGE == 0 {
-            flow.stamped_at = now;
+        match flow.clock {
+            _ if dma.flags & CHALLENGE != 0 => {}
+            None => again = slow::note_options(flow, frame),
+            Some(_) => flow.stamped_at = now,
         }
     }
     // A frame to another station is not this flow's (a port in promiscuous mode).

@@ -6,6 +6,7 @@ use rmt::interp::Session;
 use rmt::native::{ControlError, EntryKey, Native};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
+use tcp::ReceiveWindow;
 use wire::{Mac, Seq};
 
 /// Flows that the registers of one stage hold (thesis: 32 K).
@@ -70,6 +71,7 @@ const OPTION_UNSCALED: u8 = 0x04;
 /// Numbers of the program's registers.
 struct Registers {
     rx_window: usize,
+    rx_told: usize,
     rx_ooo: usize,
     tx_window: usize,
     tx_edge: usize,
@@ -184,6 +186,7 @@ impl Program {
         let register = |name: &str| native.register(name).map_err(missing);
         let registers = Registers {
             rx_window: register("rx_window")?,
+            rx_told: register("rx_told")?,
             rx_ooo: register("rx_ooo")?,
             tx_window: register("tx_window")?,
             tx_edge: register("tx_edge")?,
@@ -280,7 +283,9 @@ impl Program {
         // Not what the buffer holds: what can be told of it. So nothing beyond what is advertised is accepted (RFC 9293
         // section 3.10.7.4), but for what the scale rounds off.
         let window = tcp::window::largest_window(p.rx.full_size(), p.agreed.rcv_shift);
-        self.native.write(r.rx_window, flow, [p.rcv_nxt.0, (p.rcv_nxt + window).0]);
+        for register in [r.rx_window, r.rx_told] {
+            self.native.write(register, flow, [p.rcv_nxt.0, (p.rcv_nxt + window).0]);
+        }
         self.native.write(r.rx_ooo, flow, [0, 0]);
         self.native.write(r.tx_window, flow, [p.snd_nxt.0, p.snd_nxt.0]);
         self.native.write(r.tx_edge, flow, [(p.snd_nxt + p.snd_wnd).0, 0]);
@@ -300,7 +305,9 @@ impl Program {
     /// and right edge.
     pub(crate) fn resume(&mut self, flow: u32, sent: [Seq; 2], received: [Seq; 2]) {
         self.native.write(self.registers.tx_window, flow, sent.map(|seq| seq.0));
-        self.native.write(self.registers.rx_window, flow, received.map(|seq| seq.0));
+        for register in [self.registers.rx_window, self.registers.rx_told] {
+            self.native.write(register, flow, received.map(|seq| seq.0));
+        }
     }
 
     /// Its segments find the flow, whose stream begins at this sequence number. False where the table is full.
@@ -388,6 +395,13 @@ impl Program {
         self.native.read(self.registers.rx_window, flow)
     }
 
+    /// The pipeline takes the acknowledgement of a segment with this sequence number and payload (RFC 9293 section
+    /// 3.10.7.4).
+    pub(crate) fn accepts(&self, flow: u32, seq: Seq, payload: u32) -> bool {
+        let [acked, edge] = self.native.read(self.registers.rx_told, flow).map(Seq);
+        ReceiveWindow { next: acked, edge }.check_sequence(seq, payload, false, acked).is_ok()
+    }
+
     /// The flow's stream from `first` on is records of a log. False where there is no room.
     pub(crate) fn join_log(&mut self, flow: u32, log: u16, first: Seq, record: u32) -> bool {
         let origin = first.0.wrapping_neg();
@@ -426,6 +440,8 @@ impl Program {
 
     /// The stream of the peer has ended at `next`: nothing more fits.
     pub(crate) fn end_rx(&mut self, flow: u32, next: u32) {
+        let [acked, _] = self.native.read(self.registers.rx_told, flow);
+        self.native.write(self.registers.rx_told, flow, [acked, next]);
         self.native.write(self.registers.rx_window, flow, [next, next]);
         self.native.write(self.registers.rx_ooo, flow, [0, 0]);
     }

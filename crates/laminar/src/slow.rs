@@ -64,9 +64,7 @@ impl Laminar {
                 return burst.pool.put(frame);
             }
         }
-        if self.flow(flow).is_some_and(|flow| flow.note_blocks(&parts.tcp)) {
-            self.may_send(flow, burst);
-        }
+        self.note_blocks(flow, &parts, burst);
         let stamps = parts.tcp.options.timestamps.filter(|_| self.flow(flow).is_some_and(|flow| flow.clock.is_some()));
         plain(&mut frame, &parts, stamps);
         self.slow_path_again = true;
@@ -80,6 +78,14 @@ impl Laminar {
     pub(crate) fn owner(&self, frame: &Frame) -> Option<(u32, Parts)> {
         let parts = parts(frame).ok()?;
         Some((self.tuples.get(&parts.tuple).copied()?, parts))
+    }
+
+    /// What the peer has beyond a hole, as a segment tells that may lie outside the window.
+    pub(crate) fn note_blocks(&mut self, id: u32, parts: &Parts, burst: &mut Burst<'_, Stream>) {
+        let accepted = self.switch.program.accepts(id, parts.tcp.seq, parts.payload);
+        if self.flow(id).is_some_and(|flow| accepted && flow.note_blocks(&parts.tcp)) {
+            self.may_send(id, burst);
+        }
     }
 
     /// What is to be done before the pipeline gets the segment. An error: it does not get it, perhaps for a reason to

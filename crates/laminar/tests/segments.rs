@@ -117,6 +117,25 @@ fn what_acknowledges_bytes_never_sent_is_answered_and_dropped() {
     assert_eq!(s.notice().map(|notice| notice.0), Some(500));
 }
 
+// Checks RFC 9293: 3.10.7.4-a.
+#[test]
+fn what_lies_outside_the_window_acknowledges_nothing() {
+    let mut s = solo();
+    s.receive(&[seg(S, S, ACK, 1000)]);
+    s.read(1000);
+    s.notice();
+    assert_eq!(s.write(100, false).len(), 1);
+    // Below the window, beyond it, below it with a FIN and with options that go another way.
+    let sack = Seg { sack: Some((S + 5, S + 9)), ..seg(S + 100, S + 100, ACK, 100) };
+    let fin = seg(S + 100, S + 100, ACK | Flags::FIN, 100);
+    for old in [seg(S + 100, S + 100, ACK, 100), seg(S + 20_000, S + 100, ACK, 100), fin, sack] {
+        assert_eq!(acks(&s.receive(&[old])), [S + 1000], "{old:?}");
+        assert_eq!((s.notice(), s.side.stats.read().outstanding), (None, 100), "{old:?}");
+    }
+    s.receive(&[seg(S + 1000, S + 100, ACK, 0)]);
+    assert_eq!(s.notice().map(|notice| notice.1), Some(100));
+}
+
 // Checks RFC 5961: 7-a.
 #[test]
 fn challenges_are_limited() {

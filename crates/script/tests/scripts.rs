@@ -306,6 +306,27 @@ fn an_acknowledgement_is_not_older_than_the_largest_window_that_the_peer_told() 
     });
 }
 
+// Checks RFC 9293: 3.10.7.4-a.
+#[test]
+fn what_lies_outside_the_window_acknowledges_nothing() {
+    // A doubled segment of an earlier connection of the same ports: answered, and dropped as a whole.
+    on_all("min_rto_ms=200", |s| {
+        let listener = s.listen();
+        let fd = s.establish(listener);
+        s.send(segment(PSH | ACK, 1, 1).payload(&[7; 1000]));
+        s.expect(segment(ACK, 1, 1001));
+        s.write(fd, b"lost").unwrap();
+        s.expect(segment(ACK, 1, 1001).payload(b"lost"));
+        for seq in [1u32.wrapping_sub(750), 990, 1_000_000] {
+            s.send(segment(PSH | ACK, seq, 5).payload(b"other"));
+            s.expect(segment(ACK, 5, 1001));
+        }
+        s.expect(segment(ACK, 1, 1001).payload(b"lost"));
+        s.send(segment(ACK, 1001, 5));
+        s.silence(100_000);
+    });
+}
+
 #[test]
 fn an_acknowledgement_of_what_was_never_sent_is_answered_and_dropped() {
     // RFC 9293 section 3.10.7.4, fifth; RFC 5961 section 5.2.

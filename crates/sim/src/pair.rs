@@ -140,12 +140,15 @@ impl Pair {
         if acked <= from {
             return Ok(());
         }
-        if acked - theirs.read > u64::from(buffer.full_size()) {
-            let held = acked - theirs.read;
+        // The ring that is in use: what the small one does not hold cannot have arrived before it has grown.
+        let grown = buffer.look();
+        let ring = grown.as_ref().unwrap_or(buffer);
+        let held = acked - theirs.read;
+        if held > u64::from(ring.size()) {
             return Err(format!("{}: {held} bytes are acknowledged but not read, the buffer is smaller", self.name()));
         }
         let mut bytes = vec![0; (acked - from) as usize];
-        buffer.look().as_ref().unwrap_or(buffer).read(from as u32, &mut bytes);
+        ring.read(from as u32, &mut bytes);
         match mine.stream.first_difference(from, &bytes) {
             Some(at) => Err(format!(
                 "{}: byte {} of {} is acknowledged, but it is not in the receive buffer",

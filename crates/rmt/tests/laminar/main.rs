@@ -61,7 +61,9 @@ pub(crate) fn with_state(rx_next: u32, avail: u32, defines: &[&str]) -> Machine 
     m.table_add("headers", &[key(FLOW as u32)], 0, "addresses", &headers).unwrap();
     m.table_add("grants", &[key(FLOW as u32)], 0, "granted", &[CONTEXT as u128, 3000, 8000]).unwrap();
     let flow = FLOW as u32;
-    m.register_write("rx_window", flow, &[rx_next as u128, rx_next.wrapping_add(avail) as u128]).unwrap();
+    for name in ["rx_window", "rx_told"] {
+        m.register_write(name, flow, &[rx_next as u128, rx_next.wrapping_add(avail) as u128]).unwrap();
+    }
     if timely {
         m.register_write("ts_recent", flow, &[0, rx_next as u128]).unwrap();
     }

@@ -124,7 +124,7 @@ impl Pair {
         }
         self.read += n;
         if n > 0 {
-            let sync = Dma { position: n, ..Dma::to(2) };
+            let sync = Dma { position: n, edge: ISS + self.readable, ..Dma::to(2) };
             let update = from_host(&mut self.receiver, PORT_HOST, &sync, &[]).unwrap();
             self.acks.push(Seg::parse(&update));
         }

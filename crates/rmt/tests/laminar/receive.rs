@@ -159,10 +159,10 @@ fn congestion_marks_are_echoed_one_by_one() {
 fn consumed_bytes_open_the_window_and_tell_the_peer() {
     let mut m = machine(1000);
     pass(&mut m, &Seg::data(1000, 1000));
-    let sync = Dma { position: 250, ..Dma::to(2) };
+    let sync = Dma { position: 250, edge: 2000, ..Dma::to(2) };
     let update = from_host(&mut m, PORT_HOST, &sync, &[]).map(|f| Seg::parse(&f)).unwrap();
     assert_eq!((update.ack, update.window, update.seq), (2000, 250 >> 7, ISS));
-    assert_eq!(register(&m, "rx_window"), [2000, 2250]);
+    assert_eq!((register(&m, "rx_window"), register(&m, "rx_told")), (vec![2000, 2250], vec![2000, 2250]));
 }
 
 #[test]
@@ -247,7 +247,7 @@ fn what_the_application_may_have_read_is_not_placed_again() {
     let mut m = machine(1000);
     pass(&mut m, &Seg::data(1500, 500));
     let (_, merge) = delivered(receive(&mut m, &Seg::data(1000, 500)));
-    let sync = Dma { position: 1000, ..Dma::to(2) };
+    let sync = Dma { position: 1000, edge: 2000, ..Dma::to(2) };
     from_host(&mut m, PORT_HOST, &sync, &[]).unwrap();
     let (dma, _) = delivered(receive(&mut m, &Seg::data(2000, 600)));
     assert_eq!(dma.map(|d| (d.skip, d.position)), Some((0, 2600)));

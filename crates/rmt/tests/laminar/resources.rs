@@ -21,7 +21,7 @@ fn serves_32_k_flows() {
 fn ingress_changes_no_state() {
     let report = program(&[]).report;
     let writers: Vec<_> = report.tables.iter().filter(|t| !t.registers.is_empty()).map(|t| t.gress.name()).collect();
-    assert!(writers.iter().all(|g| *g == "egress") && writers.len() == 8, "{writers:?}");
+    assert!(writers.iter().all(|g| *g == "egress") && writers.len() == 9, "{writers:?}");
 }
 
 #[test]

@@ -131,6 +131,7 @@ impl Lab {
             m.table_add("flows", &tuple, 0, "rx_flow", &args).unwrap();
             let window = [start as u128, start.wrapping_add(WINDOW) as u128];
             m.register_write("rx_window", flow as u32, &window).unwrap();
+            m.register_write("rx_told", flow as u32, &window).unwrap();
             m.register_write("tx_window", flow as u32, &[ISS as u128, ISS as u128]).unwrap();
             m.table_add("contexts", &[key(flow as u32), key(CONTEXT as u32)], 0, "tx_flow", &[0, 8, 0]).unwrap();
             join(&mut m, flow, start);
@@ -217,7 +218,8 @@ impl Lab {
         let gain = (writer.readable / RECORD * RECORD + WINDOW).saturating_sub(writer.granted);
         if gain > 0 {
             writer.granted += gain;
-            let dma = Dma { position: gain, flow: writer.flow, ..Dma::to(2) };
+            let edge = writer.start.wrapping_add(writer.readable);
+            let dma = Dma { position: gain, flow: writer.flow, edge, ..Dma::to(2) };
             from_host(&mut self.m, PORT_HOST, &dma, &[]).expect("a window update");
         }
     }

@@ -208,7 +208,7 @@ impl World {
         let most = self.random.below(RING);
         let n = self.receiver.consume(most);
         if n > 0 {
-            let sync = Dma { position: n, ..Dma::to(2) };
+            let sync = Dma { position: n, edge: START.wrapping_add(self.receiver.readable), ..Dma::to(2) };
             let update = from_host(&mut self.m, PORT_HOST, &sync, &[]).map(|f| Seg::parse(&f)).unwrap();
             self.acknowledged(&update);
         }

@@ -139,6 +139,48 @@ fn acknowledging_what_was_never_sent_is_reported() {
     assert_eq!(register(&m, "rx_window")[0], 1000);
 }
 
+// RFC 9293 section 3.10.7.4: what is not acceptable is answered and dropped, with its acknowledgement.
+#[test]
+fn what_lies_outside_the_window_acknowledges_nothing() {
+    let mut m = machine(10_000);
+    credit(&mut m, 10_000);
+    send(&mut m, 0, &[1; 100]);
+    let (_, pseudo) = delivered(receive(&mut m, &Seg::data(1000, 500)));
+    acknowledge(&mut m, &pseudo.unwrap()).unwrap();
+    assert_eq!(register(&m, "rx_told"), [1500, 11_000]);
+    let state = |m: &Machine| ["rx_window", "tx_window", "tx_edge", "dup_ack_count"].map(|name| register(m, name));
+    let before = state(&m);
+    // Below and beyond, with payload and without.
+    for (seq, len) in [(900, 50), (1400, 99), (11_001, 50), (1400, 0), (1499, 0), (11_001, 0), (1500 + (1 << 31), 9)] {
+        let seg = Seg { ack: ISS + 100, window: 65_535, ..Seg::data(seq, len) };
+        let (dma, pseudo) = delivered(receive(&mut m, &seg));
+        assert!(
+            dma.is_some() != pseudo.is_some(),
+            "{seq} is answered, by the host within its limit or by the pipeline"
+        );
+        assert!(dma.is_none_or(|dma| (dma.una, dma.edge, dma.length) == (ISS, ISS, 0)), "{seq}");
+        assert_eq!(state(&m), before, "{seq}");
+    }
+    // At either end: one that was overtaken, and one that finds the window closed.
+    receive(&mut m, &Seg { ack: ISS + 40, ..Seg::data(1400, 100) });
+    assert_eq!(register(&m, "tx_window")[0], ISS + 40);
+    receive(&mut m, &Seg { ack: ISS + 100, ..Seg::data(11_000, 1) });
+    assert_eq!(register(&m, "tx_window")[0], ISS + 100);
+}
+
+#[test]
+fn what_is_sent_moves_the_window_below_which_nothing_is_taken() {
+    let mut m = machine(10_000);
+    credit(&mut m, 10_000);
+    let dma = Dma { length: 10, edge: 1300, ..Dma::to(TX) };
+    from_host(&mut m, PORT_HOST, &dma, &[1; 10]).unwrap();
+    assert_eq!(register(&m, "rx_told"), [1300, 11_000]);
+    from_host(&mut m, PORT_HOST, &Dma { edge: 1400, position: 50, ..Dma::to(2) }, &[]).unwrap();
+    assert_eq!((register(&m, "rx_told"), register(&m, "rx_window")), (vec![1400, 11_050], vec![1000, 11_050]));
+    from_host(&mut m, PORT_HOST, &Dma { edge: 1200, ..Dma::to(2) }, &[]).unwrap();
+    assert_eq!(register(&m, "rx_told"), [1400, 11_050], "it only moves forward");
+}
+
 #[test]
 fn an_acknowledgement_older_than_the_largest_window_is_left_to_the_host() {
     let mut m = machine(10_000);
