@@ -1,4 +1,5 @@
 //! A host of the simulation: the product's own control plane and engine, polled in virtual time.
+use crate::pair::GIVE_UP_MS;
 use crate::plan::{Cut, HostPlan, Jump, Plan};
 use crate::random::Random;
 use crate::rdma::device::SharedDevice;
@@ -340,7 +341,7 @@ fn timers(host: &HostPlan) -> TimerConfig {
         syn_rto_ms: 100,
         syn_retries: 100_000,
         syn_ack_retries: 100_000,
-        give_up_ms: 3_600_000,
+        give_up_ms: GIVE_UP_MS,
         time_wait_ms: host.time_wait_ms,
         arp_retry_ms: 50,
         arp_tries: 100,

@@ -12,6 +12,8 @@ pub(crate) const SERVER: usize = 1;
 
 /// For so long a host goes on to send what a program left that has closed (`fin_timeout_ms`).
 const FIN_TIMEOUT: Nanos = 60_000_000_000;
+/// For so long it repeats what nobody acknowledges (`give_up_ms`).
+pub(crate) const GIVE_UP_MS: u32 = 3_600_000;
 
 /// How far a side is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -95,6 +97,13 @@ impl Pair {
             return false;
         };
         closed < opened && now - closed >= FIN_TIMEOUT
+    }
+
+    /// Its client has it for an hour and its server never had: where a backlog is always full, those who come at the
+    /// right moment get each place that comes free, and who waits may give up.
+    pub(crate) fn was_left_waiting(&self, now: Nanos) -> bool {
+        let since = self.halves[CLIENT].opened_at.filter(|_| self.halves[SERVER].stage == Stage::Waiting);
+        since.is_some_and(|since| now - since >= Nanos::from(GIVE_UP_MS) * 1_000_000)
     }
 
     /// Both applications are done with it.

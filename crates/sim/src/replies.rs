@@ -10,6 +10,9 @@ use port::Nanos;
 const FORGET_UNKNOWN: Nanos = 10_000_000_000;
 /// Why an error is no surprise.
 pub(crate) const GIVEN_UP: &str = "its client closed it a minute before its server had it";
+/// Linux' number for a peer that does not answer.
+const ETIMEDOUT: u16 = 110;
+const LEFT_WAITING: &str = "nobody took it for an hour";
 
 impl App {
     pub(crate) fn take_replies(&mut self, now: Nanos, scene: &mut Scene) -> Result<(), String> {
@@ -254,6 +257,9 @@ impl App {
         }
         if pair.may_be_given_up(now) {
             pair.spoil(GIVEN_UP);
+        }
+        if errno == ETIMEDOUT && pair.was_left_waiting(now) {
+            pair.spoil(LEFT_WAITING);
         }
         if pair.spoiled.is_none() {
             return Err(format!("{}: it failed with error {errno}", pair.name()));
