@@ -208,7 +208,12 @@ impl World {
             app.ending = true;
             app.wake_at = self.now + 1;
         }
+        // Who has just closed waits for the acknowledgement of its FIN, which may be lost.
+        let end = self.now + self.patience;
         self.run_until(self.now + SECOND)?;
+        while self.now < end && !self.apps.iter().all(App::is_idle) {
+            self.run_until(self.now + SECOND)?;
+        }
         for app in std::mem::take(&mut self.apps) {
             if !app.is_idle() {
                 return Err(format!("application {} got something after its end", app.index));
