@@ -1,8 +1,9 @@
 /* A program whose memory offload functions reach: a list, a hash table, bytes, and a list to append to. The same memory
  * is there for one-sided verbs, so that both ways can be compared.
  *
- * offload_host SOCKET PORT VERBS_PORT [kernel]
- * "kernel": in ordinary memory, which the engine reaches through the kernel. It ends when its standard input does. */
+ * offload_host SOCKET PORT VERBS_PORT [kernel|stay]
+ * "kernel": in ordinary memory, which the engine reaches through the kernel. It ends when its standard input does, unless
+ * it is to stay. */
 #define OFFLOAD_NO_FUNCTIONS
 #include "../include/offload.h"
 #include "offload_memory.h"
@@ -104,10 +105,10 @@ int main(int argc, char **argv)
     char byte;
 
     if (argc < 4) {
-        fprintf(stderr, "usage: offload_host SOCKET PORT VERBS_PORT [kernel]\n");
+        fprintf(stderr, "usage: offload_host SOCKET PORT VERBS_PORT [kernel|stay]\n");
         return 2;
     }
-    memory = argc > 4 ? calloc(1, sizeof *memory) : offload_memory(sizeof *memory);
+    memory = argc > 4 && !strcmp(argv[4], "kernel") ? calloc(1, sizeof *memory) : offload_memory(sizeof *memory);
     if (!memory)
         fail("offload_host: memory");
     fill(memory);
@@ -117,6 +118,7 @@ int main(int argc, char **argv)
         fail("offload_host: thread");
     puts("ready");
     fflush(stdout);
+    while (argc > 4 && !strcmp(argv[4], "stay")) pause();
     while (read(0, &byte, 1) > 0) {
     }
     /* What was appended, newest first. */

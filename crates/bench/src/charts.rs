@@ -28,6 +28,7 @@ pub(crate) fn of(report: &Report) -> Vec<(&'static str, Chart)> {
         "echo" if varies(report, "size") => vec![("message-size", message_size(report))],
         "block" if varies(report, "depth") => vec![("block-depth", block_depth(report))],
         "volume" if varies(report, "clients") => vec![("volume-clients", volume_clients(report))],
+        "offload" if varies(report, "hops") => vec![("offload-list", offload_list(report))],
         "stream" if varies(report, "size") => vec![("write-size", write_size(report))],
         _ => Vec::new(),
     };
@@ -88,6 +89,12 @@ fn block_depth(report: &Report) -> Chart {
 fn volume_clients(report: &Report) -> Chart {
     let lines = lines(report, of_point("clients"), |run| run.speed() / 1e3);
     chart("A volume: blocks of 4 KiB at random places, by fio", "clients", "thousand a second", lines)
+}
+
+fn offload_list(report: &Report) -> Chart {
+    let median = |run: &Run| run.latency_us.map_or(f64::NAN, |latency| latency.p50);
+    let title = "A list in the memory of another host: median time to find a key";
+    chart(title, "elements looked at", "microseconds", lines(report, of_point("hops"), median))
 }
 
 fn write_size(report: &Report) -> Chart {

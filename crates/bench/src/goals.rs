@@ -43,6 +43,7 @@ pub(crate) const PARTS: &[Part] = &[
     part("isolation", "isolation"),
     curve("block", "block"),
     curve("volume", "volume --clients 1,4,12"),
+    part("offload", "offload --hops 4 --batch 64"),
     curve("instructions", "instructions"),
     curve("load", "echo --conns 32 --rate 25000,50000,100000,200000,400000,800000"),
     curve("connections", "echo --conns 1,4,16,64,256,1024,4096"),
@@ -314,6 +315,25 @@ pub(crate) const GOALS: &[Goal] = &[
         "instructions",
         "TAS 1.44 kilocycles",
         |r| counted(r, instructions::ENGINE)
+    ),
+    goal!(
+        "list of 4, offload function: 1/p50",
+        ">= 1.7x READs",
+        AtLeast(1.7),
+        "offload",
+        "SmartNS 1.7x beside a card (fig. 15)",
+        |r| {
+            let ratio = r.ratio(&at(r, "hops", 4)?, "verbs", "offload", p50)?;
+            Some((ratio.median, format!("{}x ({:.2}-{:.2})", three(ratio.median), ratio.min, ratio.max)))
+        }
+    ),
+    goal!(
+        "64 B, 64 in a request: offloaded",
+        ">= 3.5x READs",
+        AtLeast(3.5),
+        "offload",
+        "SmartNS 3.5x beside a card (fig. 15)",
+        |r| times(r, &at(r, "batch", 64)?, "offload", &["verbs"])
     ),
     goal!(
         "memory of an idle connection's end",

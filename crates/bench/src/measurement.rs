@@ -3,7 +3,7 @@ use crate::arguments::Common;
 use crate::cases::compare::Comparison;
 use crate::cases::{
     block, compare, connect, echo, extensions, fairness, http, idle, incast, instructions, isolation, kv, log, loss,
-    rdma, stream, volume,
+    offload, rdma, stream, volume,
 };
 use crate::charts;
 use crate::plot::Chart;
@@ -44,6 +44,8 @@ pub enum Case {
     Loss(loss::Arguments),
     /// RDMA programs beside TCP: perftest and UCX, rate and latency, also over loss (SmartNS section 5.2)
     Rdma(rdma::Arguments),
+    /// Offload functions beside one-sided verbs: a list over its hops, batched reads (SmartNS figure 15)
+    Offload(offload::Arguments),
     /// What tracepoints, a capture and modules cost, put on and off while echoes run (thesis table 4.3)
     Extensions(extensions::Arguments),
 }
@@ -67,6 +69,7 @@ impl Case {
             Case::Fairness(arguments) => &arguments.common,
             Case::Loss(arguments) => &arguments.common,
             Case::Rdma(arguments) => &arguments.common,
+            Case::Offload(arguments) => &arguments.common,
             Case::Extensions(arguments) => &arguments.common,
         }
     }
@@ -99,6 +102,7 @@ impl Case {
                 measurements as f64 * (a.common.seconds(4.0) + a.common.warm_up() + 1.0)
             }
             Case::Rdma(a) => rdma::estimate(a),
+            Case::Offload(a) => offload::estimate(a),
             Case::Volume(a) => volume::estimate(a),
             _ => 0.0,
         }
@@ -123,6 +127,7 @@ pub(crate) fn measure(case: &Case, tools: &Tools) -> Result<(Report, String), St
         Case::Fairness(arguments) => fairness::run(tools, arguments),
         Case::Loss(arguments) => loss::run(tools, arguments),
         Case::Rdma(arguments) => rdma::run(tools, arguments),
+        Case::Offload(arguments) => offload::run(tools, arguments),
         Case::Extensions(arguments) => extensions::run(tools, arguments),
     }?
     .unless_empty()?;

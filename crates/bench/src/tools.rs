@@ -59,6 +59,16 @@ impl Tools {
         std::fs::read(&path).map_err(|e| format!("cannot read {}: {e}", path.display()))
     }
 
+    /// The file of one of the libraries in `offload/`.
+    pub fn functions(&self, name: &str) -> Result<PathBuf, String> {
+        let file = format!("{name}.so");
+        let places = ["offload", "../offload", "../lib/opentoe/offload", "../libexec/opentoe"];
+        let directory = find(&self.own, "TOE_FUNCTIONS", places, &file).ok_or_else(|| {
+            format!("the library {file} is not beside {}: make functions, or set TOE_FUNCTIONS", self.own.display())
+        })?;
+        Ok(directory.join(file))
+    }
+
     /// What stands in front of a program to keep it on a core and ahead of what else the machine does. A core beyond
     /// the last one is the last one.
     pub fn pinned(&self, core: usize) -> Vec<String> {

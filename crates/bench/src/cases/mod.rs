@@ -16,6 +16,7 @@ pub(crate) mod kv;
 pub(crate) mod log;
 pub(crate) mod loss;
 mod observed;
+pub(crate) mod offload;
 pub(crate) mod rdma;
 mod rpc;
 mod spliced;

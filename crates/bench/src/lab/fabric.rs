@@ -104,6 +104,11 @@ impl<'a> FabricLab<'a> {
         self.daemon.run_plain(&self.netns, words, "plain.log")
     }
 
+    /// Starts a program on the server's host.
+    pub(crate) fn on_server(&self, words: &[String]) -> Result<Process, String> {
+        self.daemon.run(&self.netns, "server", words, "server.log".into())
+    }
+
     /// Starts a program in a place of clients and waits until it listens on the port.
     pub(crate) fn proxy(&self, place: usize, words: &[String], port: u16) -> Result<Process, String> {
         let mut proxy = self.daemon.run(&self.netns, &format!("client{place}"), words, "proxy.log".into())?;
