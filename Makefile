@@ -8,7 +8,7 @@ FUNCTIONS := $(patsubst offload/%.c,$(TARGET)/offload/%.so,$(wildcard offload/*.
 AS_ROOT := $(if $(filter-out 0,$(shell id -u)),sudo -E)
 CFLAGS ?= -std=c11 -O2 -g -Wall -Wextra -Werror
 
-.PHONY: help demo test build install uninstall apps xdp functions bench grid faults interop endurance differential model sanitize shake setup clean bench-instructions p4-tofino
+.PHONY: help demo test build install uninstall deb apps xdp functions bench grid faults interop endurance differential model sanitize shake setup clean bench-instructions p4-tofino
 
 help:
 	@echo 'make demo    Debian programs on OpenTOE and on the kernel, side by side'
@@ -23,6 +23,7 @@ help:
 	@echo 'make shake   unit tests many times on a crowded machine (SHAKE="--times 30 -p daemon --test lifecycle")'
 	@echo 'make build   everything, optimised'
 	@echo 'make install   into PREFIX=/usr/local (DESTDIR=... for packages); make uninstall takes it out again'
+	@echo 'make deb     a Debian package, in target/deb'
 	@echo 'make xdp     the modules in xdp/, as objects for "opentoe xdp load"'
 	@echo 'make bench   everything that is said about speed, measured beside Linux (about 20 minutes): BENCH="--quick"'
 	@echo 'make bench-instructions  what a segment costs, beside what it cost before (needs valgrind)'
@@ -81,6 +82,9 @@ uninstall:
 		$(addprefix $(DESTDIR)$(PREFIX)/,$(COMPLETIONS) lib/systemd/system/toed.service lib/sysusers.d/toe.conf) \
 		$(DESTDIR)$(MANDIR)/man1/opentoe.1 $(DESTDIR)$(MANDIR)/man1/opentoe-*.1 $(addprefix $(DESTDIR)$(MANDIR)/,man5/toed.toml.5 man8/toed.8 $(patsubst man/%,man3/%,$(wildcard man/*.3)))
 	rm -rf $(DESTDIR)$(LIBDIR) $(DESTDIR)$(DOCDIR)
+
+deb: build
+	dist/deb
 
 apps: $(APPS)
 

@@ -417,6 +417,7 @@ pub(crate) enum XdpVerb {
 Examples:
   opentoe xdp load null.o
   opentoe xdp load firewall.o --host a --position 5 --name edge
+  opentoe xdp load lesson.o --program xdp_drop_func     of an object with several, as libxdp's
   opentoe xdp load native:meter")]
     Load {
         /// The object, or native:NAME
@@ -425,6 +426,9 @@ Examples:
         /// Call it so; otherwise as its function is called
         #[arg(long, value_name = "NAME")]
         name: Option<String>,
+        /// The function to load; it may be left out where the object has one program
+        #[arg(long, value_name = "FUNCTION")]
+        program: Option<String>,
         /// Modules of a stage run in the order of their positions; otherwise it runs last
         #[arg(long, value_name = "NUMBER")]
         position: Option<u32>,

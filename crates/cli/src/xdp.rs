@@ -15,10 +15,11 @@ pub(crate) fn xdp(arguments: &XdpArguments) -> Result<(), String> {
     let host = arguments.host.clone();
     let ask = |question| client::ask(&socket, &Question::Xdp(question));
     let (answer, show): (Value, fn(&Value)) = match &arguments.verb {
-        XdpVerb::Load { file, name, position } => {
+        XdpVerb::Load { file, name, program, position } => {
             let (native, object) = read(file)?;
             let bytes = object.len() as u64;
-            let question = Xdp::Load { host, name: name.clone(), position: *position, native, bytes };
+            let (name, program) = (name.clone(), program.clone());
+            let question = Xdp::Load { host, name, position: *position, native, program, bytes };
             (client::send(&socket, &Question::Xdp(question), &object)?, loaded)
         }
         XdpVerb::Ls => (ask(Xdp::Ls { host })?, modules),

@@ -150,6 +150,8 @@ pub struct ModuleSection {
     pub file: PathBuf,
     /// Its name; its own where there is none.
     pub name: Option<String>,
+    /// Which of the object's programs, by its function's name; it may be left out where there is only one.
+    pub program: Option<String>,
     /// Modules of a stage run in the order of their positions; last where it is not said.
     pub position: Option<u32>,
 }

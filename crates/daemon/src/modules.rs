@@ -60,12 +60,16 @@ pub(crate) struct Wish<'a> {
     pub(crate) native: Option<&'a str>,
     /// An eBPF object's bytes, where it is not a native one.
     pub(crate) object: &'a [u8],
+    /// Which of the object's programs.
+    pub(crate) program: Option<&'a str>,
 }
 
 /// Whether a host could run a module of its configuration.
 pub(crate) fn check(section: &ModuleSection, host: &HostConfig) -> Result<(), String> {
     let (native, object) = content_of(section)?;
-    native.map_or_else(|| Content::object(&object, 1), |name| Content::native(name, host)).map(drop)
+    native
+        .map_or_else(|| Content::object(&object, section.program.as_deref(), 1), |name| Content::native(name, host))
+        .map(drop)
 }
 
 /// The name of a native module, or else the bytes of the object.
@@ -89,7 +93,8 @@ impl Modules {
                 let said = |sentence| format!("host {}: module {}: {sentence}", name_of(place), section.file.display());
                 let (native, object) = content_of(section).map_err(said)?;
                 let (host, name) = (Some(name_of(place)), section.name.as_deref());
-                let wish = Wish { host, name, position: section.position, native, object: &object };
+                let program = section.program.as_deref();
+                let wish = Wish { host, name, position: section.position, native, object: &object, program };
                 log(name_of(place), &self.load(&wish).map_err(said)?);
             }
         }
@@ -99,9 +104,9 @@ impl Modules {
     /// Answers a question; `object` are the bytes that came with it.
     pub(crate) fn answer(&self, question: &Xdp, object: &[u8]) -> Result<Value, String> {
         match question {
-            Xdp::Load { host, name, position, native, .. } => {
+            Xdp::Load { host, name, position, native, program, .. } => {
                 let (host, name, native) = (host.as_deref(), name.as_deref(), native.as_deref());
-                self.load(&Wish { host, name, position: *position, native, object })
+                self.load(&Wish { host, name, position: *position, native, object, program: program.as_deref() })
             }
             Xdp::Ls { host } => self.ls(host.as_deref()),
             Xdp::Unload { host, module } => self.unload(host.as_deref(), module),
@@ -125,7 +130,7 @@ impl Modules {
             None => {
                 let mapping = &place.config.mapping;
                 let replicas = if mapping.threads { mapping.preprocess.max(mapping.flow_groups) } else { 1 };
-                Content::object(wish.object, replicas.into())?
+                Content::object(wish.object, wish.program, replicas.into())?
             }
         };
         let name = wish.name.unwrap_or(content.source.name()).to_owned();

@@ -150,6 +150,9 @@ pub enum Xdp {
         position: Option<u32>,
         /// Name of a module that is built in, instead of an object.
         native: Option<String>,
+        /// Which of an object's programs, by its function's name; it may be left out where there is only one.
+        #[serde(default)]
+        program: Option<String>,
         /// So many bytes of the object follow the line, [`MAX_OBJECT`] at most.
         bytes: u64,
     },

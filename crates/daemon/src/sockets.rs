@@ -54,7 +54,8 @@ impl Sockets {
             return Err(format!("another toed is running at {}", path.display()));
         }
         if let Some(directory) = path.parent().filter(|directory| !directory.as_os_str().is_empty()) {
-            fs::create_dir_all(directory).map_err(|e| format!("cannot make {}: {e}", directory.display()))?;
+            fs::create_dir_all(directory)
+                .map_err(|e| format!("cannot make {}: {e}; --socket names another place", directory.display()))?;
         }
         let mode = config.mode()?;
         let group = config.socket_group.as_deref().map(group_number).transpose()?;

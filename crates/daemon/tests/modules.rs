@@ -17,7 +17,7 @@ const CONFIGURATION: &str = "log = \"warn\"\n[[host]]\nname = \"a\"\naddress = \
 
 fn load(host: &str, native: &str, name: Option<&str>, position: Option<u32>) -> Question {
     let (host, native) = (Some(host.into()), Some(native.into()));
-    Question::Xdp(Xdp::Load { host, name: name.map(Into::into), position, native, bytes: 0 })
+    Question::Xdp(Xdp::Load { host, name: name.map(Into::into), position, native, program: None, bytes: 0 })
 }
 
 fn unload(host: Option<&str>, module: &str) -> Question {
@@ -99,6 +99,7 @@ fn a_refusal_is_one_sentence_and_changes_nothing() {
         name: None,
         position: None,
         native: None,
+        program: None,
         bytes: MAX_OBJECT + 1,
     });
     refused(&large, "too large");
@@ -118,7 +119,14 @@ fn bytes_that_are_no_module_are_refused() {
     let own = fs::read(std::env::current_exe().unwrap()).unwrap();
     for bytes in [&b""[..], b"not an object", &own[..own.len().min(1 << 20)]] {
         let (host, bytes_len) = (Some("a".into()), bytes.len() as u64);
-        let question = Question::Xdp(Xdp::Load { host, name: None, position: None, native: None, bytes: bytes_len });
+        let question = Question::Xdp(Xdp::Load {
+            host,
+            name: None,
+            position: None,
+            native: None,
+            program: None,
+            bytes: bytes_len,
+        });
         let sentence = send(&toed.socket(), &question, bytes).unwrap_err();
         assert!(!sentence.is_empty() && !sentence.contains('\n'), "{sentence}");
         assert_eq!(modules(&toed), before);

@@ -16,7 +16,7 @@ port::drop_reasons! {
         Protocol = "protocol",
         /// The TCP header or an option in it is malformed.
         TcpHeader = "tcp_header",
-        /// The TCP checksum is wrong.
+        /// The TCP checksum is wrong, or the sender left it to a device (there: ethtool -K DEVICE tx off).
         TcpChecksum = "tcp_checksum",
         /// The ICMP message is malformed, unsolicited or does not fit what it claims to answer.
         Icmp = "icmp",

@@ -60,7 +60,7 @@ fn not_permitted(error: &io::Error) -> bool {
 
 fn why(error: &io::Error) -> String {
     match error.raw_os_error() {
-        Some(libc::EPERM) => "the daemon may not load BPF programs (CAP_BPF and CAP_NET_ADMIN)".into(),
+        Some(libc::EPERM) => "the daemon may not load BPF programs: it gave its capabilities up at its start (confine = false keeps them), or had none".into(),
         _ => "this kernel has no BPF".into(),
     }
 }

@@ -53,6 +53,13 @@ fn which_program() {
     says(&(program("xdp", "one") + &program("xdp", "two")), &["several programs", "one", "two"]);
     says(&program("tc", "one"), &["\"tc\"", "SEC(\"xdp\")"]);
     says("int x = 5;", &["no program"]);
+    // One of several is chosen by its name, and what stands beside it does not matter then.
+    let bytes = compile(&(program("xdp", "one") + &program("xdp/devmap", "two") + &program("tc", "three")));
+    let chosen = |name: &str| Object::parse_program(&bytes, Some(name));
+    assert_eq!(chosen("one").unwrap().stage, engine::Stage::Ingress);
+    assert_eq!(chosen("two").unwrap().stage, engine::Stage::Egress);
+    assert!(chosen("three").unwrap_err().contains("\"tc\""));
+    assert_eq!(chosen("four").unwrap_err(), "the object has no program `four`: it has one, two");
 }
 
 #[test]

@@ -129,7 +129,8 @@ fn tracepoints(on: bool) -> Question {
 pub(super) fn load(tools: &Tools, lab: &FabricLab, host: &str, module: &str) -> Result<(), String> {
     let object = tools.module(module)?;
     let host = Some(host.to_string());
-    let question = Xdp::Load { host, name: None, position: None, native: None, bytes: object.len() as u64 };
+    let question =
+        Xdp::Load { host, name: None, position: None, native: None, program: None, bytes: object.len() as u64 };
     lab.daemon().send(&Question::Xdp(question), &object).map(drop)
 }
 

@@ -56,9 +56,9 @@ impl Content {
         }
     }
 
-    /// An eBPF object, checked and compiled for a host with so many replicas of a stage.
-    pub(super) fn object(bytes: &[u8], replicas: u32) -> Result<Content, String> {
-        let program = Program::load(Object::parse(bytes)?, &Limits { replicas, ..Limits::default() })?;
+    /// A program of an eBPF object, checked and compiled for a host with so many replicas of a stage.
+    pub(super) fn object(bytes: &[u8], program: Option<&str>, replicas: u32) -> Result<Content, String> {
+        let program = Program::load(Object::parse_program(bytes, program)?, &Limits { replicas, ..Limits::default() })?;
         Ok(Content { kind: "ebpf", source: Arc::clone(&program) as _, maps: Some(program) })
     }
 

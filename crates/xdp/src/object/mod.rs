@@ -56,11 +56,17 @@ pub struct Object {
 }
 
 impl Object {
-    /// Reads an object. Errors: one sentence that says why it cannot be a module.
+    /// Reads an object that has one program. Errors: one sentence that says why it cannot be a module.
     pub fn parse(bytes: &[u8]) -> Result<Object, String> {
+        Object::parse_program(bytes, None)
+    }
+
+    /// Reads one program of an object, by the name of its function: libxdp's objects have several, and may have
+    /// programs of other kinds beside them.
+    pub fn parse_program(bytes: &[u8], name: Option<&str>) -> Result<Object, String> {
         let sections = Sections::read(bytes)?;
         let (types, extension) = debug_information(&sections)?;
-        let (program, stage, frags) = the_program(&sections)?;
+        let (program, stage, frags) = the_program(&sections, name)?;
         let maps = maps::definitions(&sections, &types)?;
         let mut linker = Linker { sections: &sections, maps: &maps, raw: Vec::new(), linked: Vec::new() };
         linker.link(&program)?;
@@ -169,9 +175,11 @@ fn meaning(section: &str) -> Result<Option<(Stage, bool)>, String> {
     }
 }
 
-fn the_program(sections: &Sections<'_>) -> Result<(Symbol, Stage, bool), String> {
+/// The program of this name, or the only one.
+fn the_program(sections: &Sections<'_>, name: Option<&str>) -> Result<(Symbol, Stage, bool), String> {
     let mut found = Vec::new();
-    for symbol in sections.functions() {
+    let wanted = |symbol: &&Symbol| name.is_none_or(|name| symbol.name == name);
+    for symbol in sections.functions().filter(wanted) {
         let section = &sections.all[symbol.section].name;
         if let Some((stage, frags)) = meaning(section)? {
             // A static function beside the program is one that it calls.
@@ -182,12 +190,23 @@ fn the_program(sections: &Sections<'_>) -> Result<(Symbol, Stage, bool), String>
     }
     match found.len() {
         1 => Ok(found.remove(0)),
+        0 if name.is_some() => {
+            Err(format!("the object has no program `{}`{}", name.unwrap_or_default(), others(sections)))
+        }
         0 => Err("the object has no program: mark a function that is not static with SEC(\"xdp\")".into()),
         _ => {
             let names: Vec<&str> = found.iter().map(|(symbol, ..)| symbol.name.as_str()).collect();
-            Err(format!("the object has several programs ({}): a module has one", names.join(", ")))
+            Err(format!("the object has several programs ({}): say which one with --program", names.join(", ")))
         }
     }
+}
+
+/// Which programs an object has, as the end of a sentence.
+fn others(sections: &Sections<'_>) -> String {
+    let is_program =
+        |symbol: &&Symbol| symbol.global && matches!(meaning(&sections.all[symbol.section].name), Ok(Some(_)));
+    let names: Vec<&str> = sections.functions().filter(is_program).map(|symbol| symbol.name.as_str()).collect();
+    if names.is_empty() { String::new() } else { format!(": it has {}", names.join(", ")) }
 }
 
 /// Appends functions to a program as they are called, and makes references to maps and functions good.
