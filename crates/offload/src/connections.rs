@@ -71,12 +71,7 @@ impl Connections {
     pub(crate) fn look(&mut self) -> io::Result<()> {
         self.wake.awake();
         self.wake.going_to_sleep();
-        while let Ok(gone) = self.gone.try_recv() {
-            match gone {
-                Gone::Ended(link) => self.destroy(*link),
-                Gone::Broken(qp) => self.end(|open| open.qp == qp),
-            }
-        }
+        self.take_back();
         let mut events = [0; 64];
         let read = rustix::io::read(&self.channel.pipe, &mut events);
         if matches!(read, Ok(0)) || self.device.is_gone() {
@@ -84,8 +79,20 @@ impl Connections {
         }
         while let Answer::Event(Some(Event { id, what })) = self.answer(Request::Event(self.channel.number))? {
             self.happened(id, what);
+            // Events may come for as long as clients do: those that have gone make room meanwhile.
+            self.take_back();
         }
         Ok(())
+    }
+
+    /// Takes in what threads have given back.
+    fn take_back(&mut self) {
+        while let Ok(gone) = self.gone.try_recv() {
+            match gone {
+                Gone::Ended(link) => self.destroy(*link),
+                Gone::Broken(qp) => self.end(|open| open.qp == qp),
+            }
+        }
     }
 
     /// Clients may connect to a host program's port.
@@ -159,14 +166,11 @@ impl Connections {
         };
         let qp = made.qp;
         let link = Link::new(made, Arc::clone(&host), memory, key);
-        if let Err(error) = self.make_ready(id, qp, told) {
-            self.forget(qp, key);
-            return Err(error);
-        }
         self.open.insert(id, Open { qp, thread, host, key, ends: false });
         self.threads[thread].links += 1;
+        // Before the client is accepted: its first request may come at once.
         self.threads[thread].tell(Message::Link(Box::new(link)));
-        Ok(())
+        self.make_ready(id, qp, told).inspect_err(|_| self.end(|open| open.qp == qp))
     }
 
     /// Takes a queue pair to the state ready to send, and accepts.

@@ -54,3 +54,18 @@ fn functions_in_rust_and_opcodes_of_a_port() {
     offload::client::unload(&place.socket(), "one-port").unwrap();
     assert_eq!(place.call(&one, &["0x62", "1"]), "0x1 \n");
 }
+
+/// A client may send as soon as it is accepted: the thread that is to serve it must know its queue pair by then.
+#[test]
+fn the_first_request_of_a_connection_is_answered() {
+    let place = Place::new(&["--threads", "2"]);
+    let host = place.host(7000, &[]);
+    place.load_examples();
+    // Many at once, so that threads are interrupted anywhere.
+    let call = || assert!(place.call(&host, &["0x12", "@table", "1"]).starts_with("0 "));
+    std::thread::scope(|scope| {
+        for _ in 0..8 {
+            scope.spawn(|| (0..50).for_each(|_| call()));
+        }
+    });
+}

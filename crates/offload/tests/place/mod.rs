@@ -48,8 +48,11 @@ fn cc(into: &str, source: &Path, more: &[&str]) -> PathBuf {
     let into = Path::new(env!("CARGO_TARGET_TMPDIR")).join(into);
     let mut command = Command::new("cc");
     command.args(["-std=c11", "-O2", "-Wall", "-Wextra", "-Werror", "-pthread", "-I"]).arg(root().join("include"));
-    let output = command.arg("-o").arg(&into).arg(source).args(more).output().unwrap();
+    // Under another name first: other tests may use the file now.
+    let fresh = into.with_extension(std::process::id().to_string());
+    let output = command.arg("-o").arg(&fresh).arg(source).args(more).output().unwrap();
     assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    fs::rename(fresh, &into).unwrap();
     into
 }
 
