@@ -9,7 +9,7 @@ use context::comm::{Completion, Order, Outcome, Piece, Post};
 use memory::{Domain, Key};
 use port::{Port, PortDrops};
 use shm::{Doorbell, PipeConsumer, PipeProducer};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use wire::Nanos;
 
 /// Posts taken from one program in one round.
@@ -70,7 +70,7 @@ pub struct ProgramView {
 
 struct Program {
     ends: NewProgram,
-    connections: HashMap<u32, FlowId>,
+    connections: BTreeMap<u32, FlowId>,
     last: u32,
     /// Completions that found no room.
     late: VecDeque<Completion>,
@@ -120,7 +120,7 @@ impl<T: Transport, M: Memory> Programs<T, M> {
         }
         self.next += 1;
         let id = ProgramId(self.next);
-        let program = Program { ends, connections: HashMap::new(), last: 0, late: VecDeque::new(), news: false };
+        let program = Program { ends, connections: BTreeMap::new(), last: 0, late: VecDeque::new(), news: false };
         self.programs.insert(id, program);
         Ok(id)
     }

@@ -210,13 +210,18 @@ impl<M: Memory> Unit<M> {
     /// Memory was posted: what waited for it is tried again.
     pub(crate) fn retry(&mut self, now: Nanos, flow: FlowId, pool: &mut FramePool, up: &mut Vec<Box<Frame>>) {
         let Some(way) = self.way(flow).filter(|way| !way.kept.is_empty()) else { return };
-        let mut frames = Vec::new();
+        let (mut frames, mut parts) = (Vec::new(), Vec::new());
         for kept in way.take_kept() {
             match kept {
                 Kept::Frame(frame) => frames.push(frame),
-                Kept::Bytes(seq, bytes) => self.place_kept(flow, seq, bytes),
+                Kept::Bytes(seq, bytes) => parts.push((seq, bytes)),
             }
         }
+        // In their order, so that none makes a hole that the next one fills.
+        if let Some(positions) = self.nic.positions(flow) {
+            parts.sort_by_key(|(seq, _)| (*seq - positions.cursor) as i32);
+        }
+        parts.into_iter().for_each(|(seq, bytes)| self.place_kept(flow, seq, bytes));
         self.incoming(now, &mut frames, pool, up);
         self.touch(flow);
     }

@@ -7,7 +7,7 @@ use crate::unit::{Moved, Shortage, Unit};
 use engine::DropCounts;
 use memory::Domain;
 use port::{Frame, FramePool, Port, PortDrops};
-use std::collections::{HashMap, VecDeque};
+use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddrV4;
 use wire::{Ipv4Tuple, Nanos};
@@ -17,6 +17,8 @@ const BURST: usize = 64;
 /// Connections that a listener's peers have begun and nobody has accepted yet.
 const MOST_BEGUN: usize = 64;
 
+/// For so long after a peer has begun a connection that nobody will accept, the transport may accept it.
+const STRAYS_NS: Nanos = 60_000_000_000;
 /// Each connection is looked at this often.
 const LOOK_NS: Nanos = 100_000_000;
 /// While a window is closed although a little memory is posted, the next look at it is not later than this.
@@ -117,7 +119,8 @@ struct Talk {
 pub struct Stack<T: Transport, M: Memory> {
     unit: Unit<M>,
     transport: T,
-    talks: HashMap<FlowId, Talk>,
+    /// In an order that is the same each time.
+    talks: BTreeMap<FlowId, Talk>,
     /// Ports that the transport listens on, and the domain of their connections' memory; none where nobody accepts.
     listeners: HashMap<u16, Option<Domain>>,
     /// Connections that peers have begun, the oldest first.
@@ -128,6 +131,8 @@ pub struct Stack<T: Transport, M: Memory> {
     up: Vec<Box<Frame>>,
     out: Vec<Box<Frame>>,
     now: Nanos,
+    /// Until then, the transport may accept connections that are to be reset.
+    strays_until: Nanos,
     /// When all connections are looked at.
     next_look: Nanos,
 }
@@ -138,7 +143,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         Ok(Stack {
             unit: Unit::new(Nic::new(limits), memory, shortage)?,
             transport,
-            talks: HashMap::new(),
+            talks: BTreeMap::new(),
             listeners: HashMap::new(),
             begun: VecDeque::new(),
             events: VecDeque::new(),
@@ -147,6 +152,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             up: Vec::new(),
             out: Vec::new(),
             now: 0,
+            strays_until: 0,
             next_look: 0,
         })
     }
@@ -200,6 +206,11 @@ impl<T: Transport, M: Memory> Stack<T, M> {
     /// Posts memory to receive into. [`Event::Received`] with this number follows.
     pub fn post_receive(&mut self, connection: Connection, id: u64, segment: Segment) -> Result<(), Refused> {
         let talk = self.talks.get_mut(&connection).ok_or(Refused::Flow)?;
+        if talk.end_told {
+            // Nothing will come.
+            self.events.push_back(Event::Received { connection, id, bytes: 0 });
+            return Ok(());
+        }
         self.unit.nic.post_receive(connection, segment)?;
         talk.receives.push_back(Post { id, bytes: segment.len, done: 0 });
         self.unit.retry(self.now, connection, &mut self.pool, &mut self.up);
@@ -304,7 +315,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         if moved > 0 {
             self.transport.headers_in(now, &mut self.up, &mut self.pool);
         }
-        if !self.begun.is_empty() {
+        if !self.begun.is_empty() || now < self.strays_until {
             self.accept();
         }
         if now >= self.next_look {
@@ -335,7 +346,11 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         }
         for at in 0..self.received.len() {
             let Some(tuple) = crate::split::begins(&self.received[at]) else { continue };
-            let Some(domain) = self.listeners.get(&tuple.local_port).copied().flatten() else { continue };
+            let Some(listener) = self.listeners.get(&tuple.local_port).copied() else { continue };
+            let Some(domain) = listener else {
+                self.strays_until = self.now + STRAYS_NS;
+                continue;
+            };
             if self.unit.nic.find(&tuple).is_some() {
                 continue;
             }
@@ -347,7 +362,10 @@ impl<T: Transport, M: Memory> Stack<T, M> {
                     self.unit.add_way(flow, tuple);
                     self.begun.push_back(flow);
                 }
-                None => self.unit.refuse(),
+                None => {
+                    self.strays_until = self.now + STRAYS_NS;
+                    self.unit.refuse();
+                }
             }
         }
     }
@@ -372,8 +390,9 @@ impl<T: Transport, M: Memory> Stack<T, M> {
     }
 
     fn look_after_touched(&mut self) {
-        for at in 0..self.unit.touched.len() {
-            let flow = self.unit.touched[at];
+        // What is touched meanwhile is looked at in the next round.
+        let mut touched = std::mem::take(&mut self.unit.touched);
+        for flow in touched.drain(..) {
             if let Some(way) = self.unit.way(flow) {
                 way.touched = false;
             }
@@ -381,7 +400,9 @@ impl<T: Transport, M: Memory> Stack<T, M> {
                 self.fail(flow, why);
             }
         }
-        self.unit.touched.clear();
+        if self.unit.touched.is_empty() {
+            self.unit.touched = touched;
+        }
     }
 
     fn look_after(&mut self, flow: FlowId) -> Result<(), String> {
@@ -399,6 +420,10 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             finish(&mut talk.receives, u64::from(moved), |id, bytes| {
                 self.events.push_back(Event::Received { connection: flow, id, bytes });
             });
+            if moved > 0 {
+                // A hole was filled: what was kept beyond one hole too many may have its place now.
+                self.unit.retry(self.now, flow, &mut self.pool, &mut self.up);
+            }
         }
         if let Some(begin) = outgoing {
             let acknowledged = self.transport.acknowledged(talk.socket);

@@ -85,12 +85,16 @@ impl Window {
         self.last = Some(Last { seq, ack, timestamps: segment.options.timestamps });
         let open = open(segment.ack, offered, posted.end);
         self.squeezed = (open > 0 && open >> wire == 0).then(|| self.squeezed.unwrap_or(now));
-        self.tell(segment.ack, open >> wire, wire)
+        self.tell(segment.ack, open, offered, wire)
     }
 
-    /// The field for so many units from `ack` on.
-    fn tell(&mut self, ack: Seq, units: u32, wire: u8) -> u16 {
-        let units = units.min(u32::from(u16::MAX));
+    /// The field for `open` bytes from `ack` on, and not for less than the peer was told before, as long as the
+    /// transport offers it: what the peer may send by then is taken (RFC 9293 section 3.8.6: a receiver does not shrink
+    /// its window).
+    fn tell(&mut self, ack: Seq, open: u32, offered: Seq, wire: u8) -> u16 {
+        let kept = self.told.map_or(ack, |told| if offered.before(told) { offered } else { told });
+        let before = if ack.before(kept) { kept - ack } else { 0 };
+        let units = (open.max(before) >> wire).min(u32::from(u16::MAX));
         let edge = ack + (units << wire);
         self.told = Some(self.told.map_or(edge, |told| told.max(edge)));
         units as u16
@@ -109,14 +113,15 @@ impl Window {
             return None;
         }
         self.squeezed = None;
-        Some((last, self.tell(last.ack, open >> wire, wire)))
+        Some((last, self.tell(last.ack, open, offered, wire)))
     }
 
     /// Rounding down leaves a small receive without its last bytes. So after a while, one unit is named.
     pub(crate) fn squeeze(&mut self, now: Nanos) -> Option<(Last, u16)> {
         let last = self.last?;
         self.squeezed.take_if(|since| now >= since.saturating_add(SQUEEZED_NS))?;
-        Some((last, self.tell(last.ack, 1, self.scales().1)))
+        let wire = self.scales().1;
+        Some((last, self.tell(last.ack, 1 << wire, self.offered?, wire)))
     }
 
     /// [`Window::squeeze`] has something to do, now or later.
@@ -131,8 +136,7 @@ impl Window {
             return None;
         }
         self.answered = now.max(1);
-        let (_, wire) = self.scales();
-        Some((last, self.tell(last.ack, open(last.ack, offered, posted_end) >> wire, wire)))
+        Some((last, self.tell(last.ack, open(last.ack, offered, posted_end), offered, self.scales().1)))
     }
 }
 

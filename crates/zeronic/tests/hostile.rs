@@ -6,10 +6,12 @@ mod support;
 
 use memory::Key;
 use script::{HERE, OURS, Said, Scene, THEIRS, THERE};
-use support::REGION_LEN;
+use std::net::SocketAddrV4;
+use support::{DOMAIN, REGION_LEN};
+use wire::Ipv4Tuple;
 use wire::Seq;
 use wire::tcp::{Flags, Options, Timestamps};
-use zeronic::{Event, InOrder, Segment, Shortage};
+use zeronic::{Event, InOrder, Segment, Shortage, Socket};
 
 const ACK: Flags = Flags::ACK;
 
@@ -265,4 +267,84 @@ fn a_window_update_leaves_before_what_the_transport_said_later() {
     scene.transport_says(&[said(101)]);
     let values = scene.line.sent.iter().map(|said| said.options.timestamps.unwrap().value);
     assert_eq!(values.collect::<Vec<_>>(), [100, 101]);
+}
+
+/// More deferred payload than may lie behind holes: what was refused for that has its place when holes are filled.
+#[test]
+fn deferred_payload_behind_a_hole_too_many_is_placed_later() {
+    let mut scene = Scene::new(Shortage::Defer);
+    (0..35).for_each(|at| scene.peer_says(&[data(2 * at + 1, &[2])]));
+    scene.stack.post_receive(scene.connection, 1, segment(0, 0, 64)).unwrap();
+    scene.stack.post_receive(scene.connection, 2, segment(1, 0, 6)).unwrap();
+    in_order(&mut scene, 70);
+    (0..35).for_each(|at| scene.peer_says(&[data(2 * at, &[1])]));
+    (0..4).for_each(|_| scene.poll());
+    let done = |id, bytes| Event::Received { connection: scene.connection, id, bytes };
+    let expected = [done(1, 64), done(2, 6)];
+    assert_eq!(scene.events(), expected);
+    assert_eq!(memory(&scene, 0)[60..], [1, 2, 1, 2]);
+    assert_eq!(memory(&scene, 1)[..7], [1, 2, 1, 2, 1, 2, 0]);
+}
+
+/// RFC 9293 section 3.8.6: a receiver does not shrink its window.
+#[test]
+fn room_for_deferred_payload_is_not_taken_back_once_it_was_told() {
+    let mut scene = Scene::new(Shortage::Defer);
+    scene.transport_says(&[ack(0, 100)]);
+    scene.peer_says(&[data(0, &[1; 1400])]);
+    scene.transport_says(&[ack(1400, 100)]);
+    let told = scene.line.sent.pop().unwrap();
+    scene.peer_says(&[data(1400, &[2; 1400]), data(2800, &[3; 400])]);
+    scene.transport_says(&[ack(3200, 100)]);
+    let later = scene.line.sent.pop().unwrap();
+    let edge = |said: &Said| said.ack + 64 * u32::from(said.window);
+    assert_eq!(edge(&told) - THEIRS, 1400 + 45 * 64);
+    // Within a unit.
+    assert!(edge(&told).before(edge(&later) + 64));
+}
+
+#[test]
+fn a_receive_that_is_posted_after_the_end_of_the_stream_is_done_at_once() {
+    let mut scene = Scene::new(Shortage::Drop);
+    scene.stack.transport().in_order = InOrder { bytes: 0, ended: true };
+    scene.peer_says(&[Said::new(THEIRS, OURS, ACK | Flags::FIN, &[])]);
+    assert_eq!(scene.events(), [Event::Ended { connection: scene.connection }]);
+    scene.stack.post_receive(scene.connection, 5, segment(0, 0, 8)).unwrap();
+    assert_eq!(scene.events(), [Event::Received { connection: scene.connection, id: 5, bytes: 0 }]);
+}
+
+/// The transport still accepts on a port whose program is gone: such a connection is reset, so that nobody believes
+/// that its bytes arrived.
+#[test]
+fn who_connects_to_a_port_whose_program_is_gone_is_reset() {
+    let mut scene = Scene::new(Shortage::Drop);
+    scene.stack.listen(9000, DOMAIN).unwrap();
+    scene.stack.unlisten(9000);
+    let to = SocketAddrV4::new(*HERE.ip(), 9000);
+    scene.line.to_receive = vec![Said::new(THEIRS, Seq(0), Flags::SYN, &[]).frame(THERE, to)];
+    scene.poll();
+    let (local_ip, remote_ip) = (*to.ip(), *THERE.ip());
+    let tuple = Ipv4Tuple { local_ip, local_port: to.port(), remote_ip, remote_port: THERE.port() };
+    scene.stack.transport().accepts.push((Socket(5), tuple));
+    scene.poll();
+    assert_eq!((scene.stack.transport().closed.clone(), scene.events()), (vec![Socket(5)], vec![]));
+}
+
+/// The program ends its registration while the transport sends again, or while more comes: nothing is read or written
+/// any more, nothing counts as placed, and the connection goes on for whoever closes it.
+#[test]
+fn memory_that_is_unmapped_under_a_retransmission() {
+    let mut scene = Scene::new(Shortage::Drop);
+    scene.stack.post_send(scene.connection, 1, segment(0, 0, 8)).unwrap();
+    scene.stack.post_receive(scene.connection, 2, segment(1, 0, 8)).unwrap();
+    let out = || Said::new(OURS, THEIRS, ACK, &[0xdd; 8]);
+    scene.transport_says(&[out()]);
+    assert_eq!(scene.line.sent.drain(..).count(), 1);
+    scene.stack.memory().unmap();
+    scene.transport_says(&[out()]);
+    in_order(&mut scene, 4);
+    scene.peer_says(&[data(0, &[1; 4])]);
+    assert_eq!((scene.line.sent.len(), scene.seen(), scene.events()), (0, vec![], vec![]));
+    assert_eq!(scene.stack.counters().faults, 2);
+    assert_eq!(memory(&scene, 1), [0; REGION_LEN]);
 }

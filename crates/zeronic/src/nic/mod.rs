@@ -138,7 +138,7 @@ impl Default for Limits {
 }
 
 /// Names a flow; not used again for another one soon.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct FlowId {
     line: u16,
     generation: u16,

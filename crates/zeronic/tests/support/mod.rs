@@ -1,7 +1,7 @@
 //! A plain reference of the NIC's half: a map of bytes, nothing clever.
 #![allow(dead_code, reason = "each test file uses its part")]
 use memory::{Domain, Fault, Key};
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use wire::{Ipv4Tuple, Seq};
@@ -13,11 +13,20 @@ pub(crate) const REGION_LEN: usize = 64;
 
 /// Regions that are plain arrays. What lies outside of them is a fault.
 #[derive(Clone, PartialEq, Debug)]
-pub(crate) struct Plain(pub RefCell<[[u8; REGION_LEN]; REGIONS]>);
+pub(crate) struct Plain(pub RefCell<[[u8; REGION_LEN]; REGIONS]>, Cell<bool>);
 
 impl Plain {
     pub(crate) fn new() -> Plain {
-        Plain(RefCell::new([[0; REGION_LEN]; REGIONS]))
+        Plain(RefCell::new([[0; REGION_LEN]; REGIONS]), Cell::new(false))
+    }
+
+    /// From now on, no region is registered.
+    pub(crate) fn unmap(&self) {
+        self.1.set(true);
+    }
+
+    fn is_mapped(&self) -> Result<(), Fault> {
+        if self.1.get() { Err(Fault::Key) } else { Ok(()) }
     }
 }
 
@@ -33,12 +42,14 @@ fn range(key: Key, at: u64, len: usize) -> Result<(usize, std::ops::Range<usize>
 impl Memory for Plain {
     fn write(&self, domain: Domain, key: Key, at: u64, from: &[u8]) -> Result<(), Fault> {
         assert_eq!(domain, DOMAIN);
+        self.is_mapped()?;
         let (region, range) = range(key, at, from.len())?;
         self.0.borrow_mut()[region][range].copy_from_slice(from);
         Ok(())
     }
     fn append(&self, domain: Domain, key: Key, at: u64, len: usize, into: &mut Vec<u8>) -> Result<(), Fault> {
         assert_eq!(domain, DOMAIN);
+        self.is_mapped()?;
         let (region, range) = range(key, at, len)?;
         into.extend_from_slice(&self.0.borrow()[region][range]);
         Ok(())

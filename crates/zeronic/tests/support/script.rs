@@ -76,6 +76,9 @@ pub(crate) struct Script {
     pub acknowledged: u64,
     pub taken: u64,
     pub dies: Option<String>,
+    /// Connections that it accepts, and those that it was to close.
+    pub accepts: Vec<(Socket, Ipv4Tuple)>,
+    pub closed: Vec<Socket>,
 }
 
 impl Transport for Script {
@@ -88,7 +91,7 @@ impl Transport for Script {
         Ok(())
     }
     fn accept(&mut self) -> Option<(Socket, Ipv4Tuple)> {
-        None
+        self.accepts.pop()
     }
     fn send(&mut self, _: Socket, bytes: u64) -> Result<u64, String> {
         self.taken += bytes;
@@ -101,7 +104,9 @@ impl Transport for Script {
         self.dies.clone().map_or(Ok(std::mem::take(&mut self.in_order)), Err)
     }
     fn end(&mut self, _: Socket) {}
-    fn close(&mut self, _: Socket) {}
+    fn close(&mut self, socket: Socket) {
+        self.closed.push(socket);
+    }
     fn headers_in(&mut self, _: Nanos, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool) {
         for frame in frames.drain(..) {
             self.seen.extend(Said::of(&frame));
