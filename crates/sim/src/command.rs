@@ -1,7 +1,7 @@
 //! The command line: searches for seeds that fail, or replays one.
 #![forbid(unsafe_code)]
 
-use crate::generate::generate_on;
+use crate::generate::{generate_on, generate_talks};
 use crate::runner::{Search, Tally, run_caught, run_seeds};
 use crate::shrink::shrink;
 use crate::{Plan, run_traced};
@@ -37,6 +37,9 @@ pub struct Arguments {
     /// The engine of all hosts, instead of those that the seeds choose
     #[arg(long, value_name = "NAME", conflicts_with = "plan")]
     pub engine: Option<EngineKind>,
+    /// Only ZeroNIC hosts: what the seeds say of them, and one pair of them at least
+    #[arg(long, conflicts_with_all = ["plan", "engine"])]
+    pub zeronic: bool,
     /// Stop after so many failures
     #[arg(long, default_value_t = 5)]
     pub failures: usize,
@@ -64,12 +67,16 @@ pub fn run(arguments: &Arguments) -> ExitCode {
                 }
             }
         }
-        None => arguments.seed.map(|seed| generate_on(seed, arguments.engine)),
+        None => arguments.seed.map(|seed| scenario(seed, arguments)),
     };
     match plan {
         Some(plan) => one(&plan, arguments),
         None => many(arguments),
     }
+}
+
+fn scenario(seed: u64, arguments: &Arguments) -> Plan {
+    if arguments.zeronic { generate_talks(seed) } else { generate_on(seed, arguments.engine) }
 }
 
 /// Runs one scenario.
@@ -102,11 +109,11 @@ fn one(plan: &Plan, arguments: &Arguments) -> ExitCode {
 /// What is to be searched. A search by time begins elsewhere each time, so that the searches of many nights add up.
 fn search(arguments: &Arguments, begin: Instant) -> Search {
     let since_1970 = || SystemTime::now().duration_since(SystemTime::UNIX_EPOCH).map_or(0, |time| time.as_secs());
-    let Arguments { seeds, jobs, failures, engine, .. } = *arguments;
+    let Arguments { seeds, jobs, failures, engine, zeronic, .. } = *arguments;
     let end = |hours: f64| begin + Duration::from_secs_f64(hours.clamp(0.0, 1e5) * 3600.0);
     let first = arguments.start.unwrap_or_else(|| if arguments.hours.is_some() { since_1970() << 20 } else { 0 });
     let count = if arguments.hours.is_some() { u64::MAX } else { seeds };
-    Search { first, count, jobs, failures, until: arguments.hours.map(end), engine }
+    Search { first, count, jobs, failures, until: arguments.hours.map(end), engine, zeronic }
 }
 
 /// Runs many seeds.
@@ -127,11 +134,18 @@ fn many(arguments: &Arguments) -> ExitCode {
     }
     say(&summary(&tally, begin));
     for (seed, failure) in &tally.failures {
-        let engine = if arguments.engine == Some(EngineKind::Laminar) { " --engine laminar" } else { "" };
-        say(&format!("seed {seed} FAILED {failure}\n  again: opentoe sim --seed {seed}{engine} --shrink"));
+        let laminar = arguments.engine == Some(EngineKind::Laminar);
+        let only = if laminar {
+            " --engine laminar"
+        } else if arguments.zeronic {
+            " --zeronic"
+        } else {
+            ""
+        };
+        say(&format!("seed {seed} FAILED {failure}\n  again: opentoe sim --seed {seed}{only} --shrink"));
     }
     if let Some((seed, _)) = tally.failures.first() {
-        print_smaller(&generate_on(*seed, arguments.engine));
+        print_smaller(&scenario(*seed, arguments));
     }
     if tally.failures.is_empty() { ExitCode::SUCCESS } else { ExitCode::FAILURE }
 }
@@ -151,7 +165,7 @@ fn progress(tally: &Tally, search: &Search, begin: Instant) {
 fn summary(tally: &Tally, begin: Instant) -> String {
     let seconds = begin.elapsed().as_secs_f64();
     format!(
-        "{} seeds in {seconds:.0} s ({:.0} a second), {} failed; {} connections, {} of them spoiled by plan; {} MB read, {} RDMA operations judged, {} queue pairs renewed, {} frames, {:.1} virtual hours",
+        "{} seeds in {seconds:.0} s ({:.0} a second), {} failed; {} connections, {} of them spoiled by plan; {} MB read, {} RDMA operations judged, {} queue pairs renewed, {} ZeroNIC posts judged, {} frames, {:.1} virtual hours",
         tally.seeds,
         tally.seeds as f64 / seconds.max(0.001),
         tally.failures.len(),
@@ -160,6 +174,7 @@ fn summary(tally: &Tally, begin: Instant) -> String {
         tally.figures.bytes / 1_000_000,
         tally.figures.operations,
         tally.figures.renewed,
+        tally.figures.posts,
         tally.figures.frames,
         tally.figures.virtual_ns as f64 / 3.6e12,
     )

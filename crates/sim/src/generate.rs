@@ -4,6 +4,7 @@ use crate::plan::{
 };
 use crate::random::Random;
 use crate::rdma;
+use crate::zeronic;
 use engines::{EngineKind, Mapping};
 use port::FabricConfig;
 
@@ -12,6 +13,14 @@ const MOST_BYTES: u64 = 600_000;
 
 /// The smallest receive buffer whose window does not fit into 16 bits.
 const SCALED: u32 = 128 << 10;
+
+/// A scenario of ZeroNIC hosts alone, on the network of the seed's scenario.
+pub fn generate_talks(seed: u64) -> Plan {
+    let mut plan = generate(seed);
+    zeronic::draw::draw(&mut plan);
+    plan.leave_talks();
+    plan
+}
 
 /// The scenario of a seed, all of whose hosts have this engine, if one is named.
 pub fn generate_on(seed: u64, engine: Option<EngineKind>) -> Plan {
@@ -50,8 +59,8 @@ pub fn generate(seed: u64) -> Plan {
     let mut hosts = hosts;
     hosts.iter_mut().for_each(|host| host.mtu = host.mtu.min(fabric.mtu));
     let (jumps, takeovers) = (Vec::new(), Vec::new());
-    let links = Vec::new();
-    let mut plan = Plan { seed, aim: aim(random), fabric, hosts, apps, listens, calls, links, cuts, jumps, takeovers };
+    let (links, talks, aim) = (Vec::new(), Vec::new(), aim(random));
+    let mut plan = Plan { seed, aim, fabric, hosts, apps, listens, calls, links, talks, cuts, jumps, takeovers };
     separate_ports(&mut plan);
     widen_backlogs(&mut plan);
     fill_tables(random, &mut plan);

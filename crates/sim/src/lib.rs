@@ -25,6 +25,7 @@ mod schedule;
 pub mod shrink;
 mod takeover;
 mod world;
+pub mod zeronic;
 
 pub use plan::Plan;
 pub use runner::run_caught;

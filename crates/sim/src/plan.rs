@@ -1,5 +1,6 @@
 //! A scenario as data: what is simulated follows from it alone, so that it can be saved, replayed and made smaller.
 use crate::rdma::plan::LinkPlan;
+use crate::zeronic::plan::TalkPlan;
 use engines::{EngineKind, Mapping};
 use port::FabricConfig;
 use serde::{Deserialize, Serialize};
@@ -30,6 +31,9 @@ pub struct Plan {
     /// Pairs of RDMA programs.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub links: Vec<LinkPlan>,
+    /// Pairs of ZeroNIC hosts.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub talks: Vec<TalkPlan>,
     /// When a host's link is cut.
     #[serde(default)]
     pub cuts: Vec<Cut>,
@@ -385,6 +389,10 @@ impl Plan {
             call.check()?;
         }
         self.links.iter().try_for_each(|link| link.check(self.hosts.len()))?;
+        if self.talks.len() > 16 || self.hosts.is_empty() {
+            return Err("the plan has more than 16 ZeroNIC talks, or no host".into());
+        }
+        self.talks.iter().try_for_each(TalkPlan::check)?;
         let takeovers = self.takeovers.iter().map(|takeover| takeover.host);
         let named =
             self.cuts.iter().map(|cut| cut.host).chain(self.jumps.iter().map(|jump| jump.host)).chain(takeovers);
@@ -405,6 +413,20 @@ impl Plan {
     pub fn share_port(&self, one: usize, other: usize) -> bool {
         let place = |listen: usize| (self.apps[self.listens[listen].app].host, self.listens[listen].port);
         place(one) == place(other)
+    }
+
+    /// Of all that happens in the scenario, its ZeroNIC talks are left.
+    pub fn leave_talks(&mut self) {
+        let Plan { hosts, apps, listens, calls, links, cuts, jumps, takeovers, aim, .. } = self;
+        hosts.truncate(1);
+        apps.clear();
+        listens.clear();
+        calls.clear();
+        links.clear();
+        cuts.clear();
+        jumps.clear();
+        takeovers.clear();
+        *aim = None;
     }
 
     /// Address of a host.

@@ -1,6 +1,6 @@
 //! Runs many scenarios: on several threads, with panics caught and told like any other failure.
 use crate::Plan;
-use crate::generate::generate_on;
+use crate::generate::{generate_on, generate_talks};
 use crate::scene::Figures;
 use crate::world::{Failure, run};
 use engines::EngineKind;
@@ -69,23 +69,26 @@ pub struct Search {
     pub until: Option<Instant>,
     /// The engine of all hosts, in the place of those that the seeds choose.
     pub engine: Option<EngineKind>,
+    /// Only what the seeds say of ZeroNIC.
+    pub zeronic: bool,
 }
 
 /// Runs seeds one after another. `progress` is told of each.
 pub fn run_seeds(search: Search, mut progress: impl FnMut(&Tally)) -> Tally {
-    let Search { first, count, jobs, failures: most, until, engine } = search;
+    let Search { first, count, jobs, failures: most, until, engine, zeronic } = search;
+    let scenario = |seed| if zeronic { generate_talks(seed) } else { generate_on(seed, engine) };
     let over = || until.is_some_and(|until| Instant::now() >= until);
     let (next, stop) = (AtomicU64::new(0), AtomicBool::new(false));
     let (sender, receiver) = channel();
     let mut tally = Tally::default();
     std::thread::scope(|scope| {
         for _ in 0..jobs.max(1) {
-            let (sender, next, stop, over) = (sender.clone(), &next, &stop, &over);
+            let (sender, next, stop, over, scenario) = (sender.clone(), &next, &stop, &over, &scenario);
             scope.spawn(move || {
                 while !stop.load(Relaxed) && !over() {
                     let index = next.fetch_add(1, Relaxed);
                     let seed = first.wrapping_add(index);
-                    if index >= count || sender.send((seed, run_caught(&generate_on(seed, engine)))).is_err() {
+                    if index >= count || sender.send((seed, run_caught(&scenario(seed)))).is_err() {
                         break;
                     }
                 }
@@ -119,5 +122,6 @@ fn add(sum: &mut Figures, figures: &Figures) {
     sum.rested += figures.rested;
     sum.operations += figures.operations;
     sum.renewed += figures.renewed;
+    sum.posts += figures.posts;
     sum.virtual_ns += figures.virtual_ns;
 }

@@ -55,6 +55,8 @@ pub struct Figures {
     pub operations: u64,
     /// Queue pairs that began anew after an error.
     pub renewed: u64,
+    /// Posts of ZeroNIC programs that were judged.
+    pub posts: u64,
     /// Virtual time, nanoseconds.
     pub virtual_ns: u64,
     /// Sum over everything that was sent, with its time: equal for equal runs.
@@ -66,11 +68,11 @@ impl std::fmt::Display for Figures {
         let Figures {
             completed, spoiled, bytes, frames, resent, takeovers, cookies, rested, virtual_ns, digest, ..
         } = self;
-        let Figures { operations, renewed, .. } = self;
+        let Figures { operations, renewed, posts, .. } = self;
         let seconds = *virtual_ns as f64 / 1e9;
         write!(f, "{} connections, {spoiled} of them spoiled by plan; {bytes} bytes read; ", completed + spoiled)?;
         write!(f, "{frames} frames, {resent} segments sent again; {takeovers} takeovers, {cookies} cookies, ")?;
-        write!(f, "{operations} RDMA operations judged, {renewed} queue pairs renewed; ")?;
+        write!(f, "{operations} RDMA operations judged, {renewed} queue pairs renewed, {posts} ZeroNIC posts; ")?;
         write!(f, "{rested} connections rested; {seconds:.1} virtual seconds; digest {digest:016x}")
     }
 }

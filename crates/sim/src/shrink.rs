@@ -1,5 +1,6 @@
 //! Makes a scenario that fails smaller, as long as it goes on failing.
 use crate::plan::{Ending, Plan, Script};
+use crate::zeronic::plan::{ShortagePlan, SidePlan};
 use engines::{EngineKind, Mapping};
 use port::FabricConfig;
 
@@ -49,6 +50,10 @@ fn candidates(plan: &Plan) -> Vec<Plan> {
     add(&|plan| plan.links.clear());
     for index in 0..plan.links.len() {
         smaller_link(index, &mut add);
+    }
+    add(&|plan| plan.talks.clear());
+    for index in 0..plan.talks.len() {
+        smaller_talk(index, &mut add);
     }
     add(&|plan| plan.cuts.clear());
     add(&|plan| plan.jumps.clear());
@@ -158,6 +163,32 @@ fn smaller_link(index: usize, add: &mut Add<'_>) {
     add(&|plan| (plan.links[index].gap_us, plan.links[index].receive_gap_us) = (0, 0));
     add(&|plan| plan.links[index].psn = 0);
     add(&|plan| plan.links[index].receives = 32);
+}
+
+fn smaller_talk(index: usize, add: &mut Add<'_>) {
+    add(&|plan| plan.leave_talks());
+    add(&|plan| {
+        plan.talks.remove(index);
+    });
+    add(&|plan| plan.talks[index].trouble = None);
+    add(&|plan| plan.talks[index].connections = 1);
+    add(&|plan| plan.talks[index].start_us = 1);
+    for side in 0..2 {
+        let mut change = |change: &dyn Fn(&mut SidePlan)| add(&|plan| change(&mut plan.talks[index].sides[side]));
+        change(&|side| side.engine = EngineKind::Flextoe);
+        change(&|side| side.shortage = ShortagePlan::Defer);
+        change(&|side| side.congestion = String::new());
+        change(&|side| side.buffer_bytes = 1 << 16);
+        change(&|side| (side.min_rto_ms, side.max_rto_ms) = (10, 500));
+        change(&|side| (side.poll_ns, side.stall) = (2000, 0.0));
+        change(&|side| (side.entries, side.holes) = (128, 128));
+        change(&|side| side.shortest = side.longest);
+        change(&|side| (side.receives, side.sends) = (1, 1));
+        change(&|side| (side.receive_gap_us, side.send_gap_us, side.latency_us) = (0, 0, 0));
+        add(&|plan| plan.talks[index].bytes[side] = 0);
+        add(&|plan| plan.talks[index].bytes[side] /= 2);
+        add(&|plan| plan.talks[index].bytes[side] = plan.talks[index].bytes[side].saturating_sub(1));
+    }
 }
 
 fn smaller_call(index: usize, add: &mut Add<'_>) {

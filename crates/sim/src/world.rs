@@ -10,6 +10,7 @@ use crate::rdma::link::Link;
 use crate::rdma::plan::LinkPlan;
 use crate::replies::GIVEN_UP;
 use crate::scene::{Figures, Listening, Scene};
+use crate::zeronic::talk::Talk;
 use context::Request;
 use port::{Fabric, FabricConfig, Nanos};
 use std::fmt;
@@ -60,9 +61,13 @@ pub fn run_traced(plan: &Plan, trace: Option<&mut Vec<String>>) -> Result<Figure
     }
     let mut world = World::new(plan, start, None).map_err(failed)?;
     world.scene.inspector.tracing = trace.is_some();
+    if trace.is_some() {
+        world.talks.iter().for_each(Talk::keep_trace);
+    }
     let result = world.run().map_err(|what| Failure { at: world.now - start, what });
     if let Some(trace) = trace {
         trace.extend(world.scene.inspector.trace.drain(..));
+        world.talks.iter().for_each(|talk| trace.extend(talk.trace()));
     }
     result
 }
@@ -75,12 +80,24 @@ pub fn run_watched(plan: &Plan, traces: &Traces) -> Result<Figures, Failure> {
     world.run().map_err(|what| Failure { at: world.now - BASE, what })
 }
 
-/// As [`run`], with something wrong in the first link of RDMA programs.
+/// What is wrong in [`run_lying`].
 #[cfg(test)]
-pub(crate) fn run_lying(plan: &Plan, lie: Option<crate::rdma::judge::Lie>) -> Result<Figures, Failure> {
+pub(crate) enum Lying {
+    /// In the first link of RDMA programs.
+    Rdma(Option<crate::rdma::judge::Lie>),
+    /// In the first talk of ZeroNIC hosts.
+    Zeronic(Option<crate::zeronic::judge::Lie>),
+}
+
+/// As [`run`], with something wrong.
+#[cfg(test)]
+pub(crate) fn run_lying(plan: &Plan, lie: Lying) -> Result<Figures, Failure> {
     let failed = |what| Failure { at: 0, what };
     let mut world = World::new(plan, BASE, None).map_err(failed)?;
-    world.links[0].judge.lie = lie;
+    match lie {
+        Lying::Rdma(lie) => world.links[0].judge.lie = lie,
+        Lying::Zeronic(lie) => world.talks[0].lie = lie,
+    }
     world.run().map_err(|what| Failure { at: world.now - BASE, what })
 }
 
@@ -113,6 +130,7 @@ struct World {
     hosts: Vec<SimHost>,
     apps: Vec<App>,
     links: Vec<Link>,
+    talks: Vec<Talk>,
     /// Crashes to come: when, and which application of the plan.
     crashes: Vec<(Nanos, usize)>,
     random: Random,
@@ -148,6 +166,7 @@ impl World {
             hosts,
             apps: Vec::new(),
             links: Vec::new(),
+            talks: Vec::new(),
             crashes,
             random,
             steps: 0,
@@ -164,11 +183,14 @@ impl World {
             world.apps.push(app);
         }
         world.links = links(plan, start, &mut world.hosts)?;
+        let talks = (0..plan.talks.len()).map(|index| Talk::new(plan, index, start, &fabric));
+        world.talks = talks.collect::<Result<_, String>>()?;
         Ok(world)
     }
 
     fn run(&mut self) -> Result<Figures, String> {
-        while !self.apps.iter().all(App::is_idle) || !self.links.iter().all(Link::is_over) {
+        let over = |world: &World| world.links.iter().all(Link::is_over) && world.talks.iter().all(Talk::is_over);
+        while !self.apps.iter().all(App::is_idle) || !over(self) {
             if !self.step()? {
                 self.wait_in_vain()?;
             }
@@ -188,6 +210,12 @@ impl World {
         figures.resent = self.scene.inspector.resent;
         figures.digest = self.scene.inspector.digest;
         figures.virtual_ns = self.now - self.start;
+        for talk in &self.talks {
+            let (frames, resent, digest) = talk.figures();
+            figures.posts += talk.judged;
+            (figures.frames, figures.resent) = (figures.frames + frames, figures.resent + resent);
+            figures.digest = figures.digest.rotate_left(7) ^ digest;
+        }
         Ok(*figures)
     }
 
@@ -222,7 +250,9 @@ impl World {
         }
         let waits = self.scene.plan.hosts.iter().map(|host| Nanos::from(host.time_wait_ms)).max().unwrap_or(0);
         self.run_until(self.now + waits * 1_000_000 + self.patience)?;
-        self.hosts.iter().try_for_each(|host| host.leftover(self.now, &self.scene.plan))
+        self.hosts.iter().try_for_each(|host| host.leftover(self.now, &self.scene.plan))?;
+        let finish = |(index, talk): (usize, &mut Talk)| talk.finish().map_err(|what| format!("talk {index}: {what}"));
+        self.talks.iter_mut().enumerate().try_for_each(finish)
     }
 
     fn run_until(&mut self, end: Nanos) -> Result<(), String> {
@@ -240,7 +270,7 @@ impl World {
             return Ok(false);
         }
         let figures = &self.scene.figures;
-        let judged: u64 = self.links.iter().map(Link::judged).sum();
+        let judged = self.links.iter().map(Link::judged).chain(self.talks.iter().map(|talk| talk.judged)).sum::<u64>();
         let done = figures.bytes + figures.completed + figures.spoiled + judged;
         self.steps = if done == self.done { self.steps + 1 } else { 0 };
         self.done = done;
@@ -251,6 +281,9 @@ impl World {
         self.crash_if_due();
         self.poll_hosts()?;
         self.act()?;
+        for (index, talk) in self.talks.iter_mut().enumerate().filter(|(_, talk)| talk.next(self.now) <= self.now) {
+            talk.step(self.now).map_err(|what| format!("talk {index}: {what}"))?;
+        }
         self.check_progress()?;
         Ok(true)
     }
@@ -260,7 +293,8 @@ impl World {
         let apps = self.apps.iter().map(|app| app.wake_at);
         let crashes = self.crashes.iter().map(|(at, _)| *at);
         let links = self.links.iter().map(|link| link.wake_at);
-        hosts.chain(apps).chain(crashes).chain(links).min().unwrap_or(Nanos::MAX)
+        let talks = self.talks.iter().map(|talk| talk.next(self.now));
+        hosts.chain(apps).chain(crashes).chain(links).chain(talks).min().unwrap_or(Nanos::MAX)
     }
 
     fn poll_hosts(&mut self) -> Result<(), String> {
@@ -434,6 +468,10 @@ impl World {
         if let Some(link) = self.links.iter().find(still) {
             return Err(format!("stuck: RDMA: {}", link.unfinished()));
         }
+        let still = |talk: &&mut Talk| !talk.is_over() && now.saturating_sub(talk.progress_at) > patience;
+        if let Some(talk) = self.talks.iter_mut().find(still) {
+            return Err(format!("stuck: {}", talk.unfinished()));
+        }
         for app in &self.apps {
             if let Some((_, (slot, _))) =
                 app.closing.iter().find(|(_, (_, since))| now.saturating_sub(*since) > patience)
@@ -494,7 +532,9 @@ fn links(plan: &Plan, start: Nanos, hosts: &mut [SimHost]) -> Result<Vec<Link>, 
 /// How long nothing may happen on a connection: a hundred retransmission timeouts and more, and what the scenario itself
 /// takes.
 fn patience(plan: &Plan) -> Nanos {
-    let rto = plan.hosts.iter().map(|host| Nanos::from(host.max_rto_ms)).max().unwrap_or(0) * 1_000_000;
+    let of_talks = plan.talks.iter().flat_map(|talk| talk.sides.iter().map(|side| side.max_rto_ms));
+    let rtos = plan.hosts.iter().map(|host| host.max_rto_ms).chain(of_talks);
+    let rto = Nanos::from(rtos.max().unwrap_or(0)) * 1_000_000;
     let cuts = plan.cuts.iter().map(|cut| cut.until_us * 1000).max().unwrap_or(0);
     // A clock that leaps back stands still for as long.
     let back: Nanos = plan.jumps.iter().map(|jump| jump.by_ms.min(0).unsigned_abs() * 1_000_000).sum();

@@ -28,7 +28,7 @@ fn saved_scenarios_pass() {
 }
 
 fn pass(first: u64, count: u64, engine: Option<EngineKind>) {
-    let search = Search { first, count, jobs: 2, failures: 3, until: None, engine };
+    let search = Search { first, count, jobs: 2, failures: 3, until: None, engine, zeronic: false };
     let tally = run_seeds(search, |_| ());
     for (seed, failure) in &tally.failures {
         println!("seed {seed} {failure}\n  again: opentoe sim --seed {seed} --shrink, with the engine {engine:?}");
@@ -40,6 +40,19 @@ fn pass(first: u64, count: u64, engine: Option<EngineKind>) {
 #[test]
 fn random_scenarios_pass() {
     pass(0, SEEDS, None);
+}
+
+/// ZeroNIC hosts have seeds of their own.
+#[test]
+fn random_scenarios_of_zeronic_pass() {
+    let search = Search { first: 0, count: 60, jobs: 2, failures: 3, until: None, engine: None, zeronic: true };
+    let tally = run_seeds(search, |_| ());
+    assert!(tally.failures.is_empty(), "{:?}; again: opentoe sim --zeronic --seed N --shrink", tally.failures);
+    assert!(tally.figures.posts > 1000, "too little happened to mean anything: {:?}", tally.figures);
+    for seed in 0..6 {
+        let plan = sim::generate::generate_talks(seed);
+        assert_eq!((run(&plan), Plan::from_toml(&plan.to_toml())), (run(&plan), Ok(plan.clone())), "seed {seed}");
+    }
 }
 
 /// Seeds choose Laminar for every fourth host; here all have it.

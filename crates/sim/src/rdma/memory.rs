@@ -1,4 +1,5 @@
 //! A program's registered memory: sections with places in them, and bytes between that nobody may write.
+use crate::random::Stream;
 use ::memory::{Description, Domain, Extent, Key, MemoryTable, Rights, Way};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use std::fs::File;
@@ -27,6 +28,11 @@ impl Section {
     pub(crate) fn place(&self, number: usize) -> usize {
         assert!(number < self.places);
         self.at + number * self.stride + BETWEEN
+    }
+
+    /// The same as an offset in the section's registration.
+    pub(crate) fn offset(&self, number: usize) -> u64 {
+        (self.place(number) - self.at) as u64
     }
 
     fn end(&self) -> usize {
@@ -89,6 +95,34 @@ impl Memory {
         let mut bytes = vec![0; len];
         self.file.read_exact_at(&mut bytes, at as u64).map_err(failed)?;
         Ok(bytes)
+    }
+
+    /// All of it.
+    pub(crate) fn all(&self) -> Result<Vec<u8>, String> {
+        self.read(0, self.receive.end().next_multiple_of(PAGE))
+    }
+
+    /// Nobody has written to a place, or around it.
+    pub(crate) fn is_clear(&self, section: &Section, place: usize) -> Result<bool, String> {
+        let bytes = self.read(section.place(place) - BETWEEN, section.stride)?;
+        Ok(bytes.iter().all(|byte| *byte == GUARD))
+    }
+
+    /// A place of a section has `len` bytes of a stream, from `from` on.
+    pub(crate) fn has(
+        &self,
+        section: usize,
+        place: usize,
+        stream: Stream,
+        from: u64,
+        len: usize,
+    ) -> Result<(), String> {
+        let section = [&self.source, &self.target, &self.receive][section];
+        let bytes = self.read(section.place(place), len)?;
+        match stream.first_difference(from, &bytes) {
+            Some(at) => Err(format!("byte {} of the stream is not in its place", from + at as u64)),
+            None => Ok(()),
+        }
     }
 
     /// A place is nobody's again.

@@ -7,7 +7,7 @@ pub(crate) mod judge;
 #[cfg(test)]
 mod lies;
 pub(crate) mod link;
-mod memory;
+pub(crate) mod memory;
 mod network;
 pub mod plan;
 mod program;
