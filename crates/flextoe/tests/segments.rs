@@ -4,7 +4,7 @@ mod common;
 use common::Config;
 use common::solo::{ACK, FLOW, Seg, Solo, seg};
 use engine::stream;
-use engine::{DropReason, Event};
+use engine::{Checksum, DropReason, Event};
 use wire::ipv4::Ecn;
 use wire::tcp::{Flags, Timestamps};
 
@@ -397,4 +397,26 @@ fn a_closed_window_does_not_keep_a_reset_out() {
     assert_eq!(solo.receive(&[seg(1000, 1000, ACK, 8192)])[0].window, 0);
     solo.receive(&[seg(9192, 1000, Flags::RST, 0)]);
     assert!(solo.events().contains(&Event::Transport(stream::Event::Reset(FLOW))));
+}
+
+#[test]
+fn one_unusual_segment_takes_few_others_the_long_way() {
+    let mut solo = Solo::plain();
+    let burst = |solo: &mut Solo, segs: &[Seg]| {
+        for s in segs {
+            let mut frame = solo.frame(s);
+            frame.checksum = Checksum::Verified;
+            solo.side.rx.push(frame);
+        }
+        solo.round();
+        let all = solo.side.engine.module_stats();
+        let batches = all.into_iter().find(|(module, what, _)| module == "preprocess" && *what == "batches");
+        batches.expect("a module").2
+    };
+    let before = burst(&mut solo, &[seg(1000, 1000, ACK, 100)]);
+    let mut segs: Vec<Seg> = (0..50).map(|at| seg(1100 + 100 * at, 1000, ACK, 100)).collect();
+    segs.insert(3, Seg { window: 2000, ..seg(1400, 1000, ACK, 0) });
+    // Three before it at once, it and seven others as works, and the others at once again.
+    assert_eq!(burst(&mut solo, &segs) - before, 3);
+    assert_eq!(solo.notice(), Some((5100, 0, false)));
 }

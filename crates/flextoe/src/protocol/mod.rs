@@ -292,7 +292,6 @@ fn settle(state: &mut ProtocolState, work: &mut Work) {
     }
     work.report = state.report(work.sent());
     state.plain = state.is_plain();
-    state.set_plain_end();
     state.publish();
     state.check();
 }

@@ -44,9 +44,6 @@ pub(crate) struct ProtocolState {
     pub rcv_head: Seq,
     /// Right edge of the advertised window: what lies beyond it is not accepted (RFC 9293 section 3.10.7.4).
     pub rcv_adv: Seq,
-    /// Up to where plain segments reach: the advertised window's edge, or the end of the place where the stream is now,
-    /// whichever comes first. It may be old and too low, since neither moves back.
-    pub plain_end: Seq,
     /// The acknowledgement number sent last (RFC 7323 section 4.3: Last.ACK.sent).
     pub last_ack: Seq,
     /// What came out of order.
@@ -147,7 +144,6 @@ impl ProtocolState {
             rcv_head: p.rcv_nxt,
             // What the handshake told: the window of a SYN is not scaled (RFC 7323 section 2.2).
             rcv_adv: p.rcv_nxt + p.rx.full_size().min(u16::MAX.into()),
-            plain_end: p.rcv_nxt,
             last_ack: p.rcv_nxt,
             ooo: Reassembly::new(),
             unacked: 0,
@@ -353,18 +349,9 @@ impl ProtocolState {
         stats.rcv_nxt.store(self.rcv_nxt.0, Relaxed);
     }
 
-    /// Looks again how far plain segments reach.
-    #[inline]
-    pub(super) fn set_plain_end(&mut self) {
-        let place = self.rcv_head + self.fixed.rx_place;
-        self.plain_end = if place.before(self.rcv_adv) { place } else { self.rcv_adv };
-    }
-
     /// What must hold between any two works.
     pub(super) fn check(&self) {
-        debug_assert!(!self.plain || self.rcv_nxt.at_or_before(self.plain_end), "plain segments fit");
-        debug_assert!(self.plain_end.at_or_before(self.rcv_adv), "plain segments are within the window");
-        debug_assert!(self.plain_end.at_or_before(self.rcv_head + self.fixed.rx_place), "and within the place");
+        debug_assert!(!self.plain || self.rcv_nxt.at_or_before(self.rcv_adv), "plain segments are within the window");
         debug_assert!(!self.plain || self.is_plain(), "plain");
         debug_assert!(self.una.at_or_before(self.nxt) && self.nxt.at_or_before(self.max), "una <= nxt <= max");
         debug_assert!(self.max.at_or_before(self.end()), "max <= end");
