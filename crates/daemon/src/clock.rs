@@ -24,8 +24,10 @@ impl Clock {
     }
 
     fn from(now: Nanos, origin: Nanos) -> Clock {
+        // In this order: time between the two looks puts the clock ahead, never back.
+        let present = Instant::now();
         let elapsed = monotonic().saturating_sub(origin).max(now);
-        Clock(Instant::now().checked_sub(Duration::from_nanos(elapsed)).unwrap_or_else(Instant::now))
+        Clock(present.checked_sub(Duration::from_nanos(elapsed)).unwrap_or(present))
     }
 
     /// Its 0, as the system's monotonic clock shows it.
