@@ -179,7 +179,11 @@ impl Talk {
                 self.left[side] = self.programs[side].take();
                 self.hosts[side].programs.detach(id);
             }
-            TroubleKind::Unmaps => program.unmap(&self.hosts[side])?,
+            TroubleKind::Unmaps => {
+                program.unmap(&self.hosts[side])?;
+                // Posts that wait to be taken are refused: the stream ends without their bytes.
+                self.watch.lock().pairs.iter_mut().for_each(|pair| pair.halves[side].unsaid = true);
+            }
             TroubleKind::Closes => (0..self.plan.connections).try_for_each(|at| program.close(at))?,
         }
         self.hosts[side].nudge();
