@@ -72,10 +72,23 @@ fn program(name: &str) -> PathBuf {
     Path::new(env!("CARGO_TARGET_TMPDIR")).join(name)
 }
 
+/// Builds liboffload.so as this test was built: cargo builds no `cdylib` for integration tests.
+fn build_library() {
+    let folder = built();
+    let mut cargo = Command::new(env!("CARGO"));
+    cargo.args(["build", "--quiet", "--package", "offload", "--lib"]);
+    cargo.env("CARGO_TARGET_DIR", folder.parent().unwrap());
+    if folder.file_name().is_some_and(|name| name == "release") {
+        cargo.args(["--profile", if cfg!(debug_assertions) { "bench" } else { "release" }]);
+    }
+    assert!(cargo.current_dir(env!("CARGO_MANIFEST_DIR")).status().unwrap().success());
+}
+
 /// Compiles what the tests share, once.
 fn compile() {
     static ONCE: Once = Once::new();
     ONCE.call_once(|| {
+        build_library();
         let app = |name: &str| root().join("apps").join(format!("{name}.c"));
         cc("offload_client", &app("offload_client"), &["-lrdmacm", "-libverbs"]);
         let folder = built().to_str().unwrap().to_string();
