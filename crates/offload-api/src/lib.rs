@@ -3,7 +3,7 @@
 //!
 //! A library of functions in Rust is a `cdylib` that says [`functions!`] once:
 //!
-//! ```text
+//! ```no_run
 //! use offload_api::Call;
 //!
 //! /// Answers with the 8 bytes at the address that the request names.

@@ -312,10 +312,11 @@ impl Work {
             return;
         }
         self.looked = now;
-        let late = |running: &Running| running.end.is_none() && running.call.deadline() < now;
-        let places: Vec<usize> = (0..CALLS).filter(|place| self.running[*place].as_ref().is_some_and(late)).collect();
-        for place in places.into_iter().filter(|place| !self.ready.contains(place)).collect::<Vec<_>>() {
-            if let Some(running) = &mut self.running[place] {
+        for place in 0..CALLS {
+            // One that is ready looks at its time itself.
+            let late = |running: &&mut Running| running.end.is_none() && running.call.deadline() < now;
+            let Some(running) = self.running[place].as_mut().filter(late) else { continue };
+            if !self.ready.contains(&place) {
                 let end = running.call.time_out();
                 self.ended(place, end);
             }

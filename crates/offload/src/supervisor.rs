@@ -160,7 +160,11 @@ impl Supervisor {
         loop {
             use rustix::event::{PollFd, PollFlags, poll};
             let _ = poll(&mut [PollFd::new(listener, PollFlags::IN)], None);
-            let Ok(client) = handover::accept(listener.as_fd()) else { continue };
+            let Ok(client) = handover::accept(listener.as_fd()) else {
+                // Without a descriptor for whoever knocks, the socket stays readable.
+                std::thread::sleep(FIRST_PAUSE);
+                continue;
+            };
             let supervisor = Arc::clone(&self);
             std::thread::spawn(move || supervisor.talk(&client));
         }
@@ -282,11 +286,8 @@ impl State {
                 *opened = Some(number);
                 self.hosts.push(Opened { number, pid, requests: Vec::new() });
             }
-            let of = self.hosts.iter_mut().find(|host| host.number == number);
-            of.into_iter().for_each(|of| of.requests.push((request.clone(), Vec::new())));
-            let last = self.hosts.iter_mut().find(|host| host.number == number);
-            if let Some(last) = last.and_then(|of| of.requests.last_mut()) {
-                last.1 = files;
+            if let Some(of) = self.hosts.iter_mut().find(|host| host.number == number) {
+                of.requests.push((request, files));
             }
         }
         Ok(answer)
