@@ -283,15 +283,18 @@ fn call(input: &mut Input<'_>) -> Call {
         ..Parameters::default()
     };
     let address = |input: &mut Input<'_>| SocketAddrV4::new(peer(input.byte()), PORTS[usize::from(input.byte()) % 3]);
+    let group = |input: &mut Input<'_>| SocketAddrV4::new(Ipv4Addr::new(239, 0, 0, input.byte()), PORTS[0]);
     match kind % 16 {
         0 => Call::Create { channel: 1, space: if kind & 16 == 0 { Space::Connections } else { Space::Datagrams } },
         1 => Call::Destroy(id),
         2 => Call::Bind { id, address: SocketAddrV4::new(OWN, input.byte().into()), shared: kind & 16 == 0 },
+        3 if kind & 16 != 0 => Call::Resolve { id, to: group(input), timeout: input.byte().into() },
         3 => Call::Resolve { id, to: address(input), timeout: input.byte().into() },
         4 => Call::Route(id),
         5 => Call::Listen { id, backlog: input.byte().into() },
         6 => Call::Connect { id, parameters: parameters(input) },
-        7 | 8 => Call::Accept { id, parameters: parameters(input) },
+        7 => Call::Accept { id, parameters: parameters(input) },
+        8 => Call::Join { id, group: group(input) },
         9 => Call::Reject { id, data: data(input, 200).0 },
         10 => Call::Establish(id),
         11 => Call::Disconnect(id),

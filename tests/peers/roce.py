@@ -20,6 +20,7 @@ dice = random.Random(seed)
 PORT = 4791
 SEND, WRITE_FIRST, WRITE_MIDDLE, WRITE_LAST, WRITE, READ = 0x04, 0x06, 0x07, 0x08, 0x0A, 0x0C
 READ_RESPONSE, ACKNOWLEDGE, ATOMIC_ACKNOWLEDGE, COMPARE, ADD = 0x10, 0x11, 0x12, 0x13, 0x14
+DATAGRAM, EVERYBODY, GROUP, to_group = 0x64, 0xFFFFFF, "239.7.1.74", bytes.fromhex("01005e07014a")
 # AETH syndromes (IBTA 1.3, table 43 and 44).
 SEQUENCE_ERROR, INVALID, ACCESS = 0x60, 0x61, 0x62
 
@@ -45,14 +46,14 @@ def invariant(ip, udp, bth, rest):
     return struct.pack("<I", zlib.crc32(b"\xff" * 8 + ip + udp[:6] + b"\xff\xff" + bth + rest))
 
 
-def packet(qp, opcode, psn, rest=b"", asks=True, source=None, broken=False, version=0, partition=0xFFFF):
+def packet(qp, opcode, psn, rest=b"", asks=True, source=None, broken=False, version=0, partition=0xFFFF, group=None):
     pad = -len(rest) % 4
     bth = struct.pack("!BBH", opcode, pad << 4 | version, partition)
     bth += struct.pack("!II", qp, (asks << 31) | psn & 0xFFFFFF)
     rest += bytes(pad)
     size = 20 + 8 + len(bth) + len(rest) + 4
     ip = struct.pack("!BBHHHBBH", 0x45, 0, size, 0, 0x4000, 64, 17, 0)
-    ip += socket.inet_aton(source or own) + socket.inet_aton(host)
+    ip += socket.inet_aton(source or own) + socket.inet_aton(group or host)
     ip = ip[:10] + struct.pack("!H", checksum(ip)) + ip[12:]
     udp = struct.pack("!HHHH", 0xC123, PORT, size - 20, 0)
     icrc = invariant(ip, udp, bth, rest)
@@ -122,6 +123,12 @@ for turn in range(300):
         rest = struct.pack("!I", syndrome << 24 | dice.randrange(1 << 24)) + data[: dice.choice((0, 8, 64))]
         send(quiet, opcode, dice.choice((first, first - 1, first + 5, dice.randrange(1 << 24))), rest)
     send(quiet, dice.choice((0x3F, 0x64, 0x65, 0x81, 0xFF)), first, data)
+    # A group's address needs the group's queue pair and hardware address, and members: here one of the three lacks.
+    datagram = struct.pack("!II", 0x1234567, own_qp) + data
+    send(dice.choice((quiet, EVERYBODY)), DATAGRAM, first, datagram, group=GROUP)
+    raw.send(to_group + packet(EVERYBODY, DATAGRAM, first, datagram, group=GROUP)[6:])
+    raw.send(to_group + packet(quiet, WRITE, first, remote(0, 64) + data, group=GROUP)[6:])
+    sent += 2
     whole = bytearray(packet(quiet, WRITE, first, remote(0, 64) + data))
     raw.send(whole[: dice.randrange(42, len(whole))])
     whole[dice.randrange(42, len(whole))] ^= 1 << dice.randrange(8)

@@ -140,6 +140,7 @@ pub const ALL: &[Case] = &[
     rdma("rping -V", verbs::rping),
     rdma("ucmatose", verbs::ucmatose),
     rdma("udaddy", verbs::udaddy),
+    rdma("mckey", verbs::multicast),
     rdma("rdma_server, rdma_client", verbs::endpoints),
     rdma("rstream -T v", rsockets::stream),
     rdma("rstream -T b -T v", rsockets::stream_blocking),

@@ -96,7 +96,8 @@ pub(crate) fn frames(bench: &Bench) -> Outcome {
     let said = target.succeed().map_err(|error| format!("{error}: {}", target.stderr().trim()))?;
     let operations = operations(&mut honest)?;
     bystanders.finish()?;
-    let reasons = ["roce_header", "roce_icrc", "qp_unknown", "psn_ahead", "psn_duplicate", "response_stale"];
+    let reasons =
+        ["roce_header", "roce_icrc", "qp_unknown", "psn_ahead", "psn_duplicate", "response_stale", "group_unknown"];
     let names = daemon.drops_named(&reasons)?;
     let said = said.lines().last().unwrap_or_default();
     Ok(format!("{}; {said}; {names}; others {operations} operations (seed {seed})", sent.trim()))

@@ -105,6 +105,8 @@ port::drop_reasons! {
         NoReceive = "no_receive",
         /// A datagram's queue key is not that of the queue pair.
         QueueKey = "queue_key",
+        /// A datagram for a multicast group that no queue pair of the host is a member of.
+        GroupUnknown = "group_unknown",
         /// A message of an unreliable service was longer than its receive work request, or had parts missing.
         MessageIncomplete = "message_incomplete",
         /// Payload of a ZeroNIC connection for which no receive is posted, more than is kept: the peer sends it again.

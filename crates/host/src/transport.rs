@@ -132,6 +132,13 @@ pub struct Io<'a> {
     pub(crate) unclaimed: &'a mut Vec<Box<Frame>>,
 }
 
+impl Io<'_> {
+    /// The host gets this frame itself, in its next round, beside those that have its own address.
+    pub fn send_to_self(&mut self, frame: Box<Frame>) {
+        self.to_self.push(frame);
+    }
+}
+
 /// What a transport uses of its host between two rounds.
 pub struct NetContext<'a> {
     /// The time.

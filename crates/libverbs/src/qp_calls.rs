@@ -187,24 +187,36 @@ pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut IbvQp) -> c_int {
     }))
 }
 
+/// A queue pair gets what is sent to a multicast group.
+///
 /// # Safety
-/// The queue pair is the program's, and the group a GID.
-unsafe fn group(qp: *mut IbvQp, group: *const IbvGid, request: fn(Number, Gid) -> Request) -> c_int {
+/// The queue pair is the program's.
+pub(crate) unsafe fn attach(qp: *mut IbvQp, group: Gid) -> Result<()> {
     // SAFETY: as the caller says.
-    let (of, group) = unsafe { (Qp::of(qp), Gid((*group).raw)) };
-    errno::number(of.attachment.done(&request(of.number, group)))
+    let of = unsafe { Qp::of(qp) };
+    of.attachment.done(&Request::Attach { qp: of.number, group })
+}
+
+/// And no longer.
+///
+/// # Safety
+/// The queue pair is the program's.
+pub(crate) unsafe fn detach(qp: *mut IbvQp, group: Gid) -> Result<()> {
+    // SAFETY: as the caller says.
+    let of = unsafe { Qp::of(qp) };
+    of.attachment.done(&Request::Detach { qp: of.number, group })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_attach_mcast(qp: *mut IbvQp, gid: *const IbvGid, _lid: u16) -> c_int {
     // SAFETY: the program passes a queue pair and a GID.
-    unsafe { group(qp, gid, |qp, group| Request::Attach { qp, group }) }
+    errno::number(unsafe { attach(qp, Gid((*gid).raw)) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_detach_mcast(qp: *mut IbvQp, gid: *const IbvGid, _lid: u16) -> c_int {
-    // SAFETY: as above.
-    unsafe { group(qp, gid, |qp, group| Request::Detach { qp, group }) }
+    // SAFETY: the program passes a queue pair and a GID.
+    errno::number(unsafe { detach(qp, Gid((*gid).raw)) })
 }
 
 /// No enhancements of connection establishment are offered: the answer is all zeros.

@@ -71,6 +71,21 @@ impl FramePool {
         frame.flatten();
     }
 
+    /// A flat copy of a frame.
+    pub fn copy(&mut self, frame: &Frame) -> Box<Frame> {
+        let mut twin = self.small();
+        if frame.len() > twin.capacity() {
+            self.put(twin);
+            twin = self.large();
+        }
+        twin.bytes_vec().extend_from_slice(frame.bytes());
+        twin.set_payload(frame.payload().cloned());
+        twin.flatten();
+        twin.checksum = frame.checksum;
+        twin.segment_size = frame.segment_size;
+        twin
+    }
+
     /// Takes a frame back.
     #[inline(always)]
     pub fn put(&mut self, mut frame: Box<Frame>) {

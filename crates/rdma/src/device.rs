@@ -2,6 +2,7 @@
 use crate::cm::{Context, Manager};
 use crate::config::Config;
 use crate::failure::Failure;
+use crate::groups::{self, Groups};
 use crate::gsi;
 use crate::numbers::Numbers;
 use crate::seat::{End, EventPipe, NewProgram, ProgramId, Round, Seat};
@@ -19,8 +20,8 @@ use std::sync::Arc;
 use verbs::attach::Device as Stated;
 use verbs::connections;
 use verbs::control::Answer;
-use verbs::{AddressVector, Mtu, Number, QpAttributes, QpNumber, QpState};
-use wire::roce::{GSI_QP, UDP_PORT};
+use verbs::{AddressVector, Gid, Mtu, Number, QpAttributes, QpNumber, QpState};
+use wire::roce::{GSI_QP, MULTICAST_QP, UDP_PORT};
 
 /// Where the destination address of a frame's IPv4 packet stands: what the host hands over has no VLAN tag.
 const IP_DESTINATION: std::ops::Range<usize> = 30..34;
@@ -34,6 +35,7 @@ pub struct Device {
     pub(crate) seats: BTreeMap<ProgramId, Seat>,
     attached: u32,
     ways: Ways,
+    groups: Groups,
     connections: Manager,
     /// Empty between polls.
     events: Vec<Event>,
@@ -61,6 +63,7 @@ impl Device {
             seats: BTreeMap::new(),
             attached: 0,
             ways: Ways::default(),
+            groups: Groups::default(),
             events: Vec::new(),
             sending: false,
             past_notices: Notices::default(),
@@ -97,6 +100,7 @@ impl Device {
         if let Some(mut seat) = self.seats.remove(&id) {
             self.connections.detach(now, id, &mut self.ways);
             seat.leave(&mut self.ways);
+            self.groups.leave(id);
             self.past_notices.add(seat.shard.notices());
             self.owners.retain(|_, owner| *owner != id);
         }
@@ -209,6 +213,9 @@ impl Device {
     pub fn modify_qp(&mut self, id: ProgramId, number: QpNumber, attributes: &QpAttributes) -> Result<(), Failure> {
         self.check(attributes)?;
         let remote = attributes.path.map(|vector| self.remote(&vector).map(|remote| (remote, vector))).transpose()?;
+        if remote.is_some_and(|(remote, _)| remote.is_multicast()) {
+            return Err(Failure::invalid("a connection has one peer: only datagrams are sent to multicast groups"));
+        }
         let local = self.local();
         let seat = seat(&mut self.seats, id)?;
         seat.shard.modify_qp(number, attributes)?;
@@ -253,13 +260,42 @@ impl Device {
     /// Removes a queue pair: afterwards none of its work requests touches memory.
     ///
     /// # Errors
-    /// As the engine's.
+    /// EBUSY: it is a member of a multicast group; or as the engine's.
     pub fn destroy_qp(&mut self, id: ProgramId, number: QpNumber) -> Result<(), Failure> {
         let seat = seat(&mut self.seats, id)?;
+        if self.groups.has(id, number) {
+            return Err(Failure::busy("the queue pair is a member of a multicast group: detach it first"));
+        }
         seat.shard.remove_qp(number)?;
         seat.kinds.remove(&number);
         seat.forget(End::Qp(number), &mut self.ways);
         self.owners.remove(&number);
+        Ok(())
+    }
+
+    /// A queue pair of datagrams gets what is sent to a multicast group.
+    ///
+    /// # Errors
+    /// EINVAL: this is no group, or no queue pair of datagrams. ENOMEM: the program has as many memberships as it may.
+    pub fn join_group(&mut self, id: ProgramId, qp: QpNumber, group: Gid) -> Result<(), Failure> {
+        let (group, most) = (groups::address_of(group)?, self.stated.limits.memberships);
+        let seat = seat(&mut self.seats, id)?;
+        seat.shard.attach(qp, group)?;
+        let added = self.groups.add(group, id, qp, most);
+        if added.is_err() {
+            seat.shard.detach(qp, group)?;
+        }
+        added
+    }
+
+    /// And no longer.
+    ///
+    /// # Errors
+    /// EINVAL: it is no member.
+    pub fn leave_group(&mut self, id: ProgramId, qp: QpNumber, group: Gid) -> Result<(), Failure> {
+        let group = groups::address_of(group)?;
+        seat(&mut self.seats, id)?.shard.detach(qp, group)?;
+        self.groups.remove(group, id, qp);
         Ok(())
     }
 
@@ -325,24 +361,49 @@ impl Device {
         Station { mac: self.config.mac, address: self.config.address }
     }
 
-    /// Gives each received frame to the program whose queue pair it is for, and returns that.
-    fn share_out(&mut self, now: Nanos, frame: Box<Frame>, io: &mut Io<'_>) -> Option<&mut Seat> {
+    /// Gives each received frame to the program whose queue pair it is for.
+    fn share_out(&mut self, now: Nanos, frame: Box<Frame>, io: &mut Io<'_>) {
         let ours = frame.bytes().get(IP_DESTINATION) == Some(&self.config.address.octets()[..]);
         let number = destination_qp(frame.bytes());
         if ours && number == Some(GSI_QP) {
-            self.manage(now, frame, io);
-            return None;
+            return self.manage(now, frame, io);
         }
         let owner = number.and_then(|number| self.owners.get(&number));
         match owner.and_then(|owner| self.seats.get_mut(owner)) {
-            Some(seat) if ours => {
-                seat.rx.push(frame);
-                Some(seat)
-            }
+            Some(seat) if ours => seat.rx.push(frame),
+            _ if number == Some(MULTICAST_QP) && !ours => self.share_group(frame, io),
             _ => {
                 io.drops.count(if ours { DropReason::QpUnknown } else { DropReason::NotOurs });
                 io.pool.put(frame);
-                None
+            }
+        }
+    }
+
+    /// A datagram for a multicast group: each program that has members gets it.
+    #[cold]
+    fn share_group(&mut self, mut frame: Box<Frame>, io: &mut Io<'_>) {
+        io.pool.flatten(&mut frame);
+        match groups::group_of(&frame).map(|group| self.groups.programs(group)) {
+            None => io.drops.count(DropReason::NotOurs),
+            Some(members) if members.is_empty() => io.drops.count(DropReason::GroupUnknown),
+            Some(members) => {
+                for id in members {
+                    let twin = io.pool.copy(&frame);
+                    self.seats.entry(id).and_modify(|seat| seat.rx.push(twin));
+                }
+            }
+        }
+        io.pool.put(frame);
+    }
+
+    /// What the host sends to groups reaches its own members, too, also those of the program that sends it.
+    #[cold]
+    fn loop_groups(&self, from: usize, io: &mut Io<'_>) {
+        for at in from..io.tx.len() {
+            let group = groups::group_of(&io.tx[at]);
+            if group.is_some_and(|group| !self.groups.programs(group).is_empty()) {
+                let twin = io.pool.copy(&io.tx[at]);
+                io.send_to_self(twin);
             }
         }
     }
@@ -363,7 +424,8 @@ impl Device {
         for frame in rx.drain(..) {
             io.recorder.iter_mut().for_each(|recorder| recorder.keep(&frame));
             let (before, mut events) = (io.drops.clone(), std::mem::take(&mut self.events));
-            if let Some(seat) = self.share_out(now, frame, io) {
+            self.share_out(now, frame, io);
+            for seat in self.seats.values_mut().filter(|seat| !seat.rx.is_empty()) {
                 let mut round = Round { now, tx: io.tx, pool: io.pool, drops: io.drops, events: &mut events };
                 seat.poll(&mut round);
             }
@@ -407,6 +469,9 @@ impl Transport for Device {
         let round = &mut Round { now, tx: io.tx, pool: io.pool, drops: io.drops, events: &mut self.events };
         done += self.seats.values_mut().map(|seat| seat.poll(round)).sum::<usize>();
         self.sending = io.tx.len() > from;
+        if self.sending && !self.groups.is_empty() {
+            self.loop_groups(from, io);
+        }
         if let Some(recorder) = &mut io.recorder {
             io.tx[from..].iter().for_each(|frame| recorder.record(now, frame, &sight(Direction::Out, Fate::Sent)));
         }

@@ -11,6 +11,7 @@ mod config;
 mod device;
 mod failure;
 mod gid;
+mod groups;
 mod gsi;
 mod numbers;
 mod objects;

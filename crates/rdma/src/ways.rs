@@ -16,6 +16,8 @@ use wire::roce::Path;
 const LOOK_AGAIN: Nanos = 1_000_000_000;
 /// Hops, where a program leaves it to the host.
 const HOP_LIMIT: u8 = 64;
+/// The same for multicast: it stays in its network (RFC 1112 section 6.1).
+const GROUP_HOP_LIMIT: u8 = 1;
 /// UDP source ports are from here on (IBTA A17.3.1.1).
 const FIRST_PORT: u16 = 0xc000;
 
@@ -106,6 +108,11 @@ impl Ways {
 impl Destination {
     /// Returns whether its hardware address is another one than before.
     fn resolve(&mut self, now: Nanos, remote: Ipv4Addr, net: &mut Net) -> bool {
+        if remote.is_multicast() {
+            let known = std::mem::replace(&mut self.reach, Reach::Known) == Reach::Known;
+            self.mac = Mac::of_group(remote);
+            return !known;
+        }
         let remote = remote.into();
         let next_hop = if net.is_own(remote) { Some(remote) } else { net.routes.next_hop(remote) };
         let Some(next_hop) = next_hop else {
@@ -165,7 +172,11 @@ pub(crate) fn path(local: Station, remote: Station, vector: &AddressVector, spre
         remote_mac: remote.mac,
         local: local.address,
         remote: remote.address,
-        hop_limit: if vector.hop_limit == 0 { HOP_LIMIT } else { vector.hop_limit },
+        hop_limit: match vector.hop_limit {
+            0 if remote.address.is_multicast() => GROUP_HOP_LIMIT,
+            0 => HOP_LIMIT,
+            given => given,
+        },
         traffic_class: vector.traffic_class,
         source_port: FIRST_PORT | folded,
     }

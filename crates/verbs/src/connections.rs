@@ -138,6 +138,13 @@ pub enum Request {
         /// To which state.
         state: QpState,
     },
+    /// Its queue pair of datagrams is to be a member of a multicast group. [`Happened::Joined`].
+    Join {
+        /// Which.
+        id: Number,
+        /// The group.
+        group: SocketAddrV4,
+    },
     /// The next event of a channel. [`Answer::Event`].
     Event(Number),
 }
@@ -193,6 +200,8 @@ pub enum Happened {
         /// Private data.
         data: Vec<u8>,
     },
+    /// The multicast group can be used: the library attaches the queue pair ([`crate::control::Request::Attach`]).
+    Joined(SocketAddrV4),
     /// The peer did not answer.
     TimedOut,
     /// The peer, or nobody at its port, refused.

@@ -1,6 +1,7 @@
 //! Ethernet II frames.
 use crate::{Malformed, be16};
 use std::fmt;
+use std::net::Ipv4Addr;
 
 /// Bytes of an Ethernet header without a VLAN tag.
 pub const HEADER_LEN: usize = 14;
@@ -34,6 +35,12 @@ impl Mac {
     /// Broadcast or multicast: not the address of one station.
     pub fn is_group(self) -> bool {
         self.0[0] & 1 == 1
+    }
+
+    /// The address of a group of IPv4 hosts: its last 23 bits (RFC 1112 section 6.4).
+    pub fn of_group(group: Ipv4Addr) -> Mac {
+        let [_, b, c, d] = group.octets();
+        Mac([0x01, 0x00, 0x5e, b & 0x7f, c, d])
     }
 }
 

@@ -147,6 +147,29 @@ pub(super) fn udaddy(bench: &Bench) -> Outcome {
     Ok("8 lookups, 10 datagrams each way".into())
 }
 
+/// Debian's example of multicast: each of its datagrams comes, or `mckey` waits for ever.
+pub(super) fn multicast(bench: &Bench) -> Outcome {
+    let group = "239.7.1.74";
+    let common = ["-m", group, "-C", "20", "-S", "1000"];
+    let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
+    let mut receiver = bench.lab.on_server("mckey");
+    receiver.args(common);
+    let mut receiver = bench.session.spawn(receiver)?;
+    bench.session.until("the receiver's queue pair", || {
+        receiver.running()?;
+        let all = daemon.ask("ls")?;
+        Ok(all["hosts"]
+            .as_array()
+            .is_some_and(|hosts| hosts.iter().any(|host| host["rdma"].to_string().contains("\"UD\""))))
+    })?;
+    let printed = bench.client("mckey", &[&common[..], &["-s"]].concat())?;
+    let said = receiver.succeed()?;
+    match [&printed, &said].iter().all(|text| text.contains("data transfers complete")) {
+        true => Ok("20 datagrams".into()),
+        false => Err(format!("mckey -s: {printed}; mckey: {said}")),
+    }
+}
+
 /// The programs that call `rdma_create_ep` and `rdma_get_request`.
 pub(super) fn endpoints(bench: &Bench) -> Outcome {
     let mut server = bench.server(bench.lab.on_server("rdma_server"), &["-p", &bench.port()])?;

@@ -198,8 +198,15 @@ impl Service {
             }
             Request::Connections(connections::Request::OpenChannel) => return self.open_events(),
             Request::Connections(request) => self.connect(request)?,
-            Request::Attach { .. } | Request::Detach { .. } => {
-                return Err(Failure::unsupported("multicast groups are not offered by this device"));
+            Request::Attach { qp, group } => {
+                self.objects.find(Object::new(Kind::Qp, qp))?;
+                self.at.ask(move |device, id| device.join_group(id, qp, group))??;
+                Answer::Done
+            }
+            Request::Detach { qp, group } => {
+                self.objects.find(Object::new(Kind::Qp, qp))?;
+                self.at.ask(move |device, id| device.leave_group(id, qp, group))??;
+                Answer::Done
             }
         };
         Ok(answer.into())

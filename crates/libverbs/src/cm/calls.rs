@@ -99,6 +99,13 @@ fn this_host(service: &Service, address: SocketAddrV4) -> SocketAddrV4 {
 
 /// # Safety
 /// The identifier is the program's.
+unsafe fn is_bound(id: *mut RdmaCmId) -> bool {
+    // SAFETY: as the caller says: zeros where there is no address.
+    unsafe { (*id).route.addr.src.ss_family != 0 }
+}
+
+/// # Safety
+/// The identifier is the program's.
 unsafe fn bind(service: &Service, id: *mut RdmaCmId, address: SocketAddrV4) -> Result<()> {
     // SAFETY: as the caller says.
     let of = unsafe { Id::of(id) };
@@ -121,7 +128,8 @@ pub(crate) unsafe extern "C" fn rdma_resolve_addr(
     // SAFETY: the program passes an identifier, and addresses or null for the first.
     errno::minus_one(service().and_then(|service| unsafe {
         let of = Id::of(id);
-        if !source.is_null() {
+        // As with Linux: an identifier that is bound stays so.
+        if !source.is_null() && !is_bound(id) {
             bind(service, id, address::read(source)?)?;
         }
         let to = this_host(service, address::read(destination)?);

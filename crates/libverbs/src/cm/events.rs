@@ -2,6 +2,7 @@
 use super::held::{Shape, Told, held, kind};
 use super::identifier::{self, Channel, Id};
 use super::lifetime;
+use super::multicast;
 use super::service::{Service, service};
 use crate::abi::{RdmaCmEvent, RdmaCmId, RdmaEventChannel};
 use crate::channel::read_message;
@@ -101,7 +102,10 @@ fn take(service: &Service, channel: *mut RdmaEventChannel, event: Event) -> Opti
     let id = *service.ids().get(&id)?;
     // SAFETY: an identifier leaves the table before it is freed.
     let of = unsafe { Id::of(id) };
-    let shape = shape(service, id, of, what);
+    let shape = match what {
+        Happened::Joined(group) => multicast::joined(of, group)?,
+        what => shape(service, id, of, what),
+    };
     of.events.got();
     let name = remote_gid(of);
     Some(held(id, null_mut(), shape, name))
@@ -171,7 +175,7 @@ fn shape(service: &Service, id: *mut RdmaCmId, of: &Id, what: Happened) -> Shape
         }
         Happened::Disconnected => Shape::of(kind::DISCONNECTED, 0),
         Happened::TimeWaitOver => Shape::of(kind::TIMEWAIT_EXIT, 0),
-        Happened::Requested { .. } => Shape::of(kind::CONNECT_ERROR, -libc::EPROTO),
+        Happened::Requested { .. } | Happened::Joined(_) => Shape::of(kind::CONNECT_ERROR, -libc::EPROTO),
     }
 }
 

@@ -4,8 +4,11 @@ use crate::abi::{RdmaCmEvent, RdmaCmId, RdmaConnParam, RdmaParam, RdmaUdParam};
 use crate::errno;
 use crate::handle;
 use libc::{c_int, c_void};
-use verbs::connections::Parameters;
+use verbs::connections::{DATAGRAM_KEY, Parameters};
 use verbs::{AddressVector, Gid};
+
+/// The queue pair that stands for all members of a group.
+const MULTICAST_QP: u32 = verbs::QP_MASK;
 
 /// `enum rdma_cm_event_type`.
 pub(crate) mod kind {
@@ -20,6 +23,8 @@ pub(crate) mod kind {
     pub(crate) const REJECTED: c_int = 8;
     pub(crate) const ESTABLISHED: c_int = 9;
     pub(crate) const DISCONNECTED: c_int = 10;
+    pub(crate) const MULTICAST_JOIN: c_int = 12;
+    pub(crate) const MULTICAST_ERROR: c_int = 13;
     pub(crate) const TIMEWAIT_EXIT: c_int = 15;
 }
 
@@ -45,6 +50,11 @@ pub(crate) enum Told {
     Connection(Parameters),
     /// Of datagrams: private data, queue pair, queue key.
     Datagrams(Vec<u8>, u32, u32),
+    /// Of a multicast group: its GID, and what the program passed when it joined.
+    Group {
+        group: Gid,
+        context: usize,
+    },
 }
 
 impl Shape {
@@ -75,6 +85,16 @@ pub(crate) fn held(id: *mut RdmaCmId, listen_id: *mut RdmaCmId, shape: Shape, re
                 ah_attr: handle::attributes(&path, 1),
                 qp_num,
                 qkey,
+            };
+        }
+        Told::Group { group, context } => {
+            let path = AddressVector { gid: group, gid_index: 1, hop_limit: 1, ..AddressVector::default() };
+            param.ud = RdmaUdParam {
+                private_data: context as *const c_void,
+                private_data_len: 0,
+                ah_attr: handle::attributes(&path, 1),
+                qp_num: MULTICAST_QP,
+                qkey: DATAGRAM_KEY,
             };
         }
     }

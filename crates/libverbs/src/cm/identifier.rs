@@ -1,5 +1,6 @@
 //! What stands behind `struct rdma_cm_id` and `struct rdma_event_channel`.
 use super::address;
+use super::multicast::Membership;
 use super::service::Service;
 use crate::abi::{IbvGid, IbvQpInitAttr, RdmaAddr, RdmaCmId, RdmaEventChannel, RdmaIbAddr, RdmaRoute};
 use crate::channel::Unacknowledged;
@@ -68,6 +69,8 @@ pub(crate) struct Private {
     /// The library made the completion queues, in that order: of sends, of receives.
     pub(crate) made: [bool; 2],
     pub(crate) made_srq: bool,
+    /// Multicast groups.
+    pub(crate) groups: Vec<Membership>,
 }
 
 /// Attributes for queue pairs that are made later.

@@ -3,8 +3,8 @@
 //!
 //! `service` is the process's one context for all identifiers; `address` reads and writes socket addresses;
 //! `identifier` is what stands behind `struct rdma_cm_id`, `held` what stands behind an event; `lifetime` makes and
-//! ends identifiers; `events` takes events and prepares them; `calls`, `connect`, `resources`, `endpoint` and
-//! `resolver` are what programs call; `refused` is what is not offered.
+//! ends identifiers; `events` takes events and prepares them; `calls`, `connect`, `multicast`, `resources`, `endpoint`
+//! and `resolver` are what programs call; `refused` is what is not offered.
 mod address;
 mod calls;
 mod connect;
@@ -13,6 +13,7 @@ mod events;
 mod held;
 mod identifier;
 mod lifetime;
+mod multicast;
 mod refused;
 mod resolver;
 mod resources;

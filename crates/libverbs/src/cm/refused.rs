@@ -1,4 +1,4 @@
-//! What is not offered: multicast groups, options of vendors.
+//! What is not offered: options of vendors.
 use crate::abi::{IbvEce, RdmaCmId};
 use crate::errno;
 use libc::c_int;
@@ -14,9 +14,6 @@ macro_rules! refused {
 }
 
 refused! {
-    rdma_join_multicast
-    rdma_join_multicast_ex
-    rdma_leave_multicast
     rdma_set_local_ece
 }
 

@@ -108,7 +108,7 @@ impl Link {
             dropped(PortDrop::FabricLoss, &frame);
             return pool.put(frame);
         }
-        let twin = self.random.chance(config.duplicate).then(|| copy(&frame, pool));
+        let twin = self.random.chance(config.duplicate).then(|| pool.copy(&frame));
         for frame in std::iter::once(frame).chain(twin) {
             if let Err((frame, reason)) = self.carry(now, frame, config) {
                 dropped(reason, &frame);
@@ -197,21 +197,6 @@ fn in_flight(config: &FabricConfig) -> u64 {
     }
     let delay = u128::from(config.delay_ns) + u128::from(config.jitter_ns) + u128::from(config.reorder_delay_ns);
     (delay.saturating_mul(config.rate_bps.into()) / 8_000_000_000).min(1 << 40) as u64
-}
-
-/// A flat copy of a frame.
-pub(super) fn copy(frame: &Frame, pool: &mut FramePool) -> Box<Frame> {
-    let mut twin = pool.small();
-    if frame.len() > twin.capacity() {
-        pool.put(twin);
-        twin = pool.large();
-    }
-    twin.bytes_vec().extend_from_slice(frame.bytes());
-    twin.set_payload(frame.payload().cloned());
-    twin.flatten();
-    twin.checksum = frame.checksum;
-    twin.segment_size = frame.segment_size;
-    twin
 }
 
 /// Flips one bit of an IPv4 packet whose checksums are complete: a single flipped bit always changes the Internet

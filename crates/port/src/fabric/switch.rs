@@ -1,7 +1,7 @@
 //! The learning switch: who is a member, which address is where, and to whom a frame goes.
 use super::bell::Bell;
 use super::config::FabricConfig;
-use super::link::{Link, copy};
+use super::link::Link;
 use crate::capture::{Direction, Fate, Recorder, Sight};
 use crate::{Capabilities, Frame, FramePool, Nanos, PortCounters, PortDrop, PortDrops, cut};
 use std::collections::HashMap;
@@ -219,7 +219,7 @@ impl Switch {
         for slot in 0..self.members.len() {
             if slot != from && self.members[slot].as_ref().is_some_and(&wanted) {
                 reached = true;
-                let twin = copy(&frame, pool);
+                let twin = pool.copy(&frame);
                 self.deliver(now, slot, twin, pool, drops);
             }
         }

@@ -54,7 +54,10 @@ impl Manager {
     ) -> Result<Answer, Failure> {
         let of = self.programs.entry(program).or_default();
         let at = |number: &Number| key(program, *number);
-        if matches!(request, Request::Resolve { .. } | Request::Route(_) | Request::Connect { .. }) {
+        if matches!(
+            request,
+            Request::Resolve { .. } | Request::Route(_) | Request::Connect { .. } | Request::Join { .. }
+        ) {
             of.room_for_events()?;
         }
         match request {
@@ -74,6 +77,12 @@ impl Manager {
             Request::Route(id) => {
                 require(matches!(of.id(*id)?.role, Role::Resolved), "the peer's address is not resolved")?;
                 self.post(at(id), Happened::RouteResolved);
+            }
+            Request::Join { id, group } => {
+                let joins = of.id(*id)?;
+                require(joins.space == Space::Datagrams && joins.local.is_some(), "the identifier is not bound")?;
+                require(group.ip().is_multicast(), "this is no multicast group's address")?;
+                self.post(at(id), Happened::Joined(*group));
             }
             Request::Listen { id, backlog } => self.listen(at(id), *backlog)?,
             Request::Connect { id, parameters } => self.connect(context, at(id), parameters)?,
@@ -124,9 +133,7 @@ impl Manager {
         let id = self.known(at)?;
         require(matches!(id.role, Role::New | Role::Ended), "the identifier is in use")?;
         let ip = *to.ip();
-        if ip.is_multicast() {
-            return Err(Failure::unsupported("multicast groups are not offered by this device"));
-        }
+        require(!ip.is_multicast() || id.space == Space::Datagrams, "only datagrams are sent to multicast groups")?;
         require(!ip.is_unspecified() && !ip.is_broadcast(), "this is no peer's address")?;
         if ip.is_loopback() {
             return Err(Failure::new(
@@ -168,6 +175,7 @@ impl Manager {
         require(matches!(id.role, Role::Resolved), "the peer's address is not resolved")?;
         let (space, local, remote) = (id.space, id.local, id.remote);
         let (Some(local), Some(remote)) = (local, remote) else { return Err(Failure::invalid("no peer is named")) };
+        require(!remote.ip().is_multicast(), "a multicast group is joined, not connected to")?;
         let most = if space == Space::Connections { room::CONNECT } else { room::LOOKUP };
         fits(&parameters.data, most)?;
         if !self.has_room() {
