@@ -141,6 +141,7 @@ pub const ALL: &[Case] = &[
     rdma("ucmatose", verbs::ucmatose),
     rdma("udaddy", verbs::udaddy),
     rdma("mckey", verbs::multicast),
+    rdma("memory windows", verbs::windows),
     rdma("rdma_server, rdma_client", verbs::endpoints),
     rdma("rstream -T v", rsockets::stream),
     rdma("rstream -T b -T v", rsockets::stream_blocking),

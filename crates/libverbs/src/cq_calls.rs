@@ -113,12 +113,31 @@ pub(crate) unsafe extern "C" fn ibv_destroy_cq(cq: *mut IbvCq) -> c_int {
     }))
 }
 
-/// A queue cannot be resized: it has the size that was asked for, rounded up.
+/// A queue that is large enough stays as it is.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_resize_cq(cq: *mut IbvCq, entries: c_int) -> c_int {
     // SAFETY: a queue of the program's.
-    let fits = entries > 0 && entries <= unsafe { (*cq).cqe };
-    errno::number(if fits { Ok(()) } else { Err(libc::EOPNOTSUPP) })
+    errno::number(match (entries, unsafe { (*cq).cqe }) {
+        (..=0, _) => Err(libc::EINVAL),
+        (wanted, has) if wanted <= has => Ok(()),
+        // SAFETY: as above.
+        (wanted, _) => unsafe { grow(cq, wanted as u32) },
+    })
+}
+
+/// # Safety
+/// The queue is the program's.
+unsafe fn grow(cq: *mut IbvCq, entries: u32) -> Result<()> {
+    // SAFETY: as the caller says.
+    let of = unsafe { Cq::of(cq) };
+    let (answer, fds) = of.attachment.ask(&Request::ResizeCq { cq: of.number, entries })?;
+    let (Answer::Queue { entries, .. }, Some(fd)) = (answer, fds.into_iter().next()) else { return Err(libc::EIO) };
+    let region = Arc::new(Region::from_fd(fd).map_err(|_| libc::ENOMEM)?);
+    let pipe = AppQueues::new(&region).ok().and_then(|queues| queues.completion).ok_or(libc::EIO)?;
+    of.polled.lock().resize(pipe);
+    // SAFETY: as the caller says; programs read the member.
+    unsafe { (*cq).cqe = entries as c_int };
+    Ok(())
 }
 
 /// `ibv_req_notify_cq`.

@@ -1,12 +1,13 @@
 //! Work requests that are built call by call (`ibv_wr_start` and what follows). From the start to the completion or
 //! abort, the thread holds the queue pair; nothing is posted before the completion.
-use crate::abi::{IbvAh, IbvDataBuf, IbvQp, IbvQpEx, IbvSge};
+use crate::abi::{IbvAh, IbvDataBuf, IbvMw, IbvMwBindInfo, IbvQp, IbvQpEx, IbvSge};
 use crate::build::{Building, Open, Payload, elements};
 use crate::errno::{self, Result};
 use crate::handle::Ah;
 use crate::post::{bounds, first, reserve};
 use crate::queue_pair::Qp;
 use crate::shared_receive::piece;
+use crate::window;
 use libc::{c_int, c_void};
 use verbs::{Datagram, MOST_ELEMENTS, Piece, SendFlags, SendOpcode};
 
@@ -22,7 +23,7 @@ pub(crate) fn with_functions(qp_base: IbvQp) -> IbvQpEx {
         wr_atomic_cmp_swp,
         wr_atomic_fetch_add,
         wr_bind_mw,
-        wr_local_inv: unsupported,
+        wr_local_inv,
         wr_rdma_read,
         wr_rdma_write,
         wr_rdma_write_imm,
@@ -157,6 +158,7 @@ macro_rules! operations {
 operations! {
     wr_send() = Send, |_| {};
     wr_send_imm(data: u32) = SendImmediate, |first| first.immediate = u32::from_be(data);
+    wr_local_inv(key: u32) = LocalInvalidate, |first| first.key = key;
     wr_send_inv(key: u32) = SendInvalidate, |first| first.immediate = key;
     wr_rdma_read(key: u32, address: u64) = Read, |first| (first.key, first.target) = (key, address);
     wr_rdma_write(key: u32, address: u64) = Write, |first| (first.key, first.target) = (key, address);
@@ -219,9 +221,17 @@ unsafe extern "C" fn unsupported(qp: Q, _what: u32) {
     building.keep();
 }
 
-unsafe extern "C" fn wr_bind_mw(qp: Q, _window: *mut c_void, key: u32, _information: *const c_void) {
-    // SAFETY: as in `unsupported`.
-    unsafe { unsupported(qp, key) }
+unsafe extern "C" fn wr_bind_mw(qp: Q, mw: *mut IbvMw, key: u32, to: *const IbvMwBindInfo) {
+    let mut done = Ok(());
+    // SAFETY: verbs: called between start and completion, with a window and a region of the program's.
+    unsafe {
+        begin(qp, SendOpcode::BindWindow, |first| done = window::bind(first, mw, key, &*to));
+        if let Err(number) = done {
+            let mut building = Qp::of(qp.cast()).building.resume();
+            building.fail(number);
+            building.keep();
+        }
+    }
 }
 
 unsafe extern "C" fn wr_send_tso(qp: Q, _header: *mut c_void, _bytes: u16, segment: u16) {

@@ -5,7 +5,7 @@
 //! crate exports its C functions, with the versions of `versions.map`.
 //!
 //! From the outside in. What programs call: `open`, `device`, `query`, `cq_calls`, `poll`, `extended_poll`, `qp_calls`,
-//! `post`, `extended_send`, `shared_receive`, `events`, `region`, `handle`, `channel`, `domain`.
+//! `post`, `extended_send`, `shared_receive`, `events`, `region`, `window`, `handle`, `channel`, `domain`.
 //! librdmacm: `cm`, and `rsockets` above it. What they call seldom: `strings`, `rates`, `system`, `provider`.
 //! Where programs look for a device: `nodes`, `interfaces`.
 //! Memory that the data-path can map: `allocator`, `buffers`. What stands behind it: `completion_queue`, `queue_pair`,
@@ -53,3 +53,4 @@ mod shared_receive;
 mod strings;
 mod system;
 mod ucx;
+mod window;

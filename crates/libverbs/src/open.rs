@@ -9,6 +9,7 @@ use crate::post;
 use crate::qp_calls;
 use crate::query;
 use crate::shared_receive;
+use crate::window;
 use libc::c_int;
 use std::os::fd::AsRawFd;
 
@@ -59,9 +60,9 @@ fn head(device: *mut IbvDevice, async_fd: c_int) -> VerbsContext {
             device,
             ops: IbvContextOps {
                 compat_until_dereg_mr: [0; 7],
-                alloc_mw: 0,
-                bind_mw: 0,
-                dealloc_mw: 0,
+                alloc_mw: window::alloc_mw,
+                bind_mw: window::bind_mw,
+                dealloc_mw: window::dealloc_mw,
                 compat_create_cq: 0,
                 poll_cq: poll::poll_cq,
                 req_notify_cq: cq_calls::req_notify_cq,

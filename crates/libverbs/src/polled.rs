@@ -2,13 +2,15 @@
 use crate::queues::Queues;
 use context::queues::COMPLETION_WORDS;
 use shm::PipeConsumer;
-use std::collections::HashMap;
+use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
 use verbs::{Completion, QpNumber};
 
 /// What one thread at a time polls.
 pub(crate) struct Polled {
     pipe: PipeConsumer<COMPLETION_WORDS>,
+    /// Pipes of which completions come once those before are empty: the queue was resized.
+    later: VecDeque<PipeConsumer<COMPLETION_WORDS>>,
     /// Queue pairs that add completions here.
     known: HashMap<QpNumber, Arc<Queues>>,
     /// Of the last completion.
@@ -30,7 +32,7 @@ pub(crate) struct Ended {
 impl Polled {
     /// No queue pair uses it yet.
     pub(crate) fn new(pipe: PipeConsumer<COMPLETION_WORDS>) -> Polled {
-        Polled { pipe, known: HashMap::new(), last: None, current: None, empty: 0 }
+        Polled { pipe, later: VecDeque::new(), known: HashMap::new(), last: None, current: None, empty: 0 }
     }
 
     /// Completions of this queue pair may come.
@@ -44,17 +46,24 @@ impl Polled {
         self.last = None;
     }
 
+    /// The daemon adds completions to this pipe from now on, and none to those before.
+    pub(crate) fn resize(&mut self, pipe: PipeConsumer<COMPLETION_WORDS>) {
+        self.later.push_back(pipe);
+    }
+
     /// Takes the next completion.
     #[inline]
     pub(crate) fn next(&mut self) -> Option<Ended> {
-        while let Some(words) = self.pipe.pop() {
-            let Some(completion) = Completion::decode(&words) else { continue };
-            if let Some(id) = self.end(&completion) {
-                self.empty = 0;
-                return Some(Ended { completion, id });
+        loop {
+            while let Some(words) = self.pipe.pop() {
+                let Some(completion) = Completion::decode(&words) else { continue };
+                if let Some(id) = self.end(&completion) {
+                    self.empty = 0;
+                    return Some(Ended { completion, id });
+                }
             }
+            self.pipe = self.later.pop_front()?;
         }
-        None
     }
 
     /// The program's name for the work request. `None` where its queue pair is gone or was reset.

@@ -1,11 +1,12 @@
 //! `ibv_post_send` and `ibv_post_recv`.
-use crate::abi::{IbvQp, IbvRecvWr, IbvSendWr, IbvSge};
+use crate::abi::{IbvQp, IbvRecvWr, IbvSendWr, IbvSge, WrBind};
 use crate::attachment::{Attachment, SendPipe};
 use crate::build::{Bounds, Payload, elements};
 use crate::errno::{self, Result};
 use crate::handle::Ah;
 use crate::queue_pair::Qp;
 use crate::shared_receive::{piece, post_list};
+use crate::window;
 use libc::c_int;
 use verbs::{Datagram, QpKind, SendElement, SendFlags, SendOpcode};
 
@@ -53,8 +54,9 @@ unsafe fn post(qp: &Qp, pipe: &mut SendPipe, request: &IbvSendWr) -> Result<()> 
     let mut first = first(qp, opcode(request.opcode)?, request.send_flags)?;
     first.number = number;
     // SAFETY: the members are those of the operation.
-    unsafe { target(qp, request, &mut first) };
-    let list = match usize::try_from(request.num_sge) {
+    unsafe { target(qp, request, &mut first)? };
+    let entries = if first.opcode.is_local() { 0 } else { request.num_sge };
+    let list = match usize::try_from(entries) {
         Err(_) => return Err(libc::EINVAL),
         Ok(0) => &[],
         // SAFETY: as the caller says.
@@ -84,12 +86,24 @@ pub(crate) fn bounds(qp: &Qp) -> Bounds {
     Bounds { pieces: cap.max_send_sge as usize, inline: cap.max_inline_data as usize }
 }
 
-/// The operation of a work request; EINVAL where there is none of this code, EOPNOTSUPP for memory windows.
+/// The operation of a work request; EINVAL where there is none of this code.
 fn opcode(code: c_int) -> Result<SendOpcode> {
-    match u8::try_from(code).ok().and_then(SendOpcode::from_code).ok_or(libc::EINVAL)? {
-        SendOpcode::BindWindow | SendOpcode::LocalInvalidate => Err(libc::EOPNOTSUPP),
-        opcode => Ok(opcode),
+    u8::try_from(code).ok().and_then(SendOpcode::from_code).ok_or(libc::EINVAL)
+}
+
+/// Memory windows: bound and invalidated without payload.
+///
+/// # Safety
+/// The request's union has the member of its operation, and names objects of the program's.
+#[cold]
+unsafe fn local(request: &IbvSendWr, first: &mut SendElement) -> Result<()> {
+    if first.opcode == SendOpcode::LocalInvalidate {
+        first.key = request.imm_data;
+        return Ok(());
     }
+    let WrBind { mw, rkey, bind_info } = &request.bind_mw;
+    // SAFETY: as the caller says.
+    unsafe { window::bind(first, *mw, *rkey, bind_info) }
 }
 
 /// The first element of a work request, without number, target and payload.
@@ -108,7 +122,7 @@ pub(crate) fn first(qp: &Qp, opcode: SendOpcode, flags: libc::c_uint) -> Result<
 /// # Safety
 /// The request's union has the member of its operation, and the address handle of a datagram is one of the program's.
 #[inline]
-unsafe fn target(qp: &Qp, request: &IbvSendWr, first: &mut SendElement) {
+unsafe fn target(qp: &Qp, request: &IbvSendWr, first: &mut SendElement) -> Result<()> {
     first.immediate = match first.opcode {
         SendOpcode::SendInvalidate => request.imm_data,
         _ => u32::from_be(request.imm_data),
@@ -119,6 +133,9 @@ unsafe fn target(qp: &Qp, request: &IbvSendWr, first: &mut SendElement) {
         // SAFETY: as the caller says.
         let handle = unsafe { Ah::of(ud.ah) }.number;
         first.set_datagram(Datagram { handle, qp: ud.remote_qpn, key: ud.remote_qkey });
+    } else if first.opcode.is_local() {
+        // SAFETY: as the caller says.
+        unsafe { local(request, first)? };
     } else if first.opcode.is_atomic() {
         // SAFETY: as the caller says.
         let atomic = unsafe { request.wr.atomic };
@@ -129,6 +146,7 @@ unsafe fn target(qp: &Qp, request: &IbvSendWr, first: &mut SendElement) {
         let rdma = unsafe { request.wr.rdma };
         (first.target, first.key) = (rdma.remote_addr, rdma.rkey);
     }
+    Ok(())
 }
 
 /// The bytes that an entry of inline data names.

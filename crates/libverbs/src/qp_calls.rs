@@ -19,8 +19,8 @@ use verbs::{Gid, Number, QpAttributes, QpKind, QpState};
 /// `IBV_QP_INIT_ATTR_PD` and `IBV_QP_INIT_ATTR_SEND_OPS_FLAGS`.
 const WITH_DOMAIN: u32 = 1;
 const WITH_OPERATIONS: u32 = 1 << 6;
-/// `IBV_QP_EX_WITH_*`: writes, sends, reads and atomics, with immediate data, and sends that invalidate.
-const OPERATIONS: u64 = 0b111_1111 | 1 << 9;
+/// `IBV_QP_EX_WITH_*`: writes, sends, reads and atomics, with immediate data, and what concerns memory windows.
+const OPERATIONS: u64 = 0b11_1111_1111;
 
 /// # Safety
 /// The domain, completion queues and SRQ are the program's, or null where there need be none.

@@ -11,8 +11,9 @@ use verbs::attach::Device;
 
 /// The device's only port.
 const PORT: u32 = 1;
-/// `IBV_DEVICE_PORT_ACTIVE_EVENT`, `IBV_DEVICE_SYS_IMAGE_GUID`, `IBV_DEVICE_RC_RNR_NAK_GEN`.
-const FEATURES: c_uint = 1 << 10 | 1 << 11 | 1 << 12;
+/// `IBV_DEVICE_PORT_ACTIVE_EVENT`, `IBV_DEVICE_SYS_IMAGE_GUID`, `IBV_DEVICE_RC_RNR_NAK_GEN`,
+/// `IBV_DEVICE_MEM_WINDOW_TYPE_2B`.
+const FEATURES: c_uint = 1 << 10 | 1 << 11 | 1 << 12 | 1 << 24;
 /// `IBV_ATOMIC_HCA`: atomics of the device exclude each other, and nothing else.
 const ATOMIC_AMONG_ITSELF: c_int = 1;
 /// `IBV_PORT_ACTIVE`; `IBV_MTU_4096`; "link up" of the physical port; `IBV_LINK_LAYER_ETHERNET`.
@@ -70,7 +71,7 @@ fn device_attributes(device: &Device) -> IbvDeviceAttr {
         atomic_cap: ATOMIC_AMONG_ITSELF,
         max_ee: 0,
         max_rdd: 0,
-        max_mw: 0,
+        max_mw: int(limits.windows),
         max_raw_ipv6_qp: 0,
         max_raw_ethy_qp: 0,
         max_mcast_grp: int(limits.memberships),

@@ -7,9 +7,8 @@ use libc::{c_int, c_uint, c_void};
 use memory::{Key, Rights};
 use verbs::control::Request;
 
-/// `IBV_ACCESS_MW_BIND`, `IBV_ACCESS_HUGETLB`, and the bits of `IBV_ACCESS_OPTIONAL_RANGE` (relaxed order is one):
-/// nothing changes by them.
-const WITHOUT_MEANING: c_uint = 1 << 4 | 1 << 7 | 0x3ff0_0000;
+/// `IBV_ACCESS_HUGETLB`, and the bits of `IBV_ACCESS_OPTIONAL_RANGE` (relaxed order is one): nothing changes by them.
+const WITHOUT_MEANING: c_uint = 1 << 7 | 0x3ff0_0000;
 /// `IBV_ACCESS_ZERO_BASED`.
 const ZERO_BASED: c_uint = 1 << 5;
 /// `IBV_REREG_MR_CHANGE_TRANSLATION`, `_PD` and `_ACCESS`.

@@ -19,13 +19,16 @@ impl Rights {
     pub const REMOTE_READ: Rights = Rights(1 << 2);
     /// A peer may compare and swap, or fetch and add.
     pub const REMOTE_ATOMIC: Rights = Rights(1 << 3);
-    /// All of them.
+    /// All of the above.
     pub const ALL: Rights = Rights(0b1111);
+    /// The program may let a peer access a part of it by a window (`IBV_ACCESS_MW_BIND`).
+    pub const WINDOWS: Rights = Rights(1 << 4);
+    const KNOWN: Rights = Rights(0b1_1111);
 
     /// The rights with these bits; `None` where a bit is unknown.
     pub fn from_bits(bits: u32) -> Option<Rights> {
         let known = u8::try_from(bits).ok()?;
-        (known & !Rights::ALL.0 == 0).then_some(Rights(known))
+        (known & !Rights::KNOWN.0 == 0).then_some(Rights(known))
     }
 
     /// The bits of `enum ibv_access_flags`.
@@ -48,7 +51,7 @@ impl Rights {
     /// No unknown bits, and no remote write or atomic without local write (InfiniBand Architecture 1.3, 10.6.3).
     pub fn are_consistent(self) -> bool {
         let remote = self.0 & (Rights::REMOTE_WRITE | Rights::REMOTE_ATOMIC).0 != 0;
-        self.0 & !Rights::ALL.0 == 0 && (!remote || self.contains(Rights::LOCAL_WRITE))
+        self.0 & !Rights::KNOWN.0 == 0 && (!remote || self.contains(Rights::LOCAL_WRITE))
     }
 }
 
@@ -72,6 +75,10 @@ pub enum Access {
     RemoteWrite,
     /// A peer compares and swaps, or fetches and adds.
     RemoteAtomic,
+    /// The same by a window, which has rights of its own.
+    LocalAtomic,
+    /// A part of it becomes a window: no byte is touched.
+    Bind,
 }
 
 impl Access {
@@ -84,7 +91,24 @@ impl Access {
             Access::RemoteRead => Rights::REMOTE_READ,
             Access::RemoteWrite => Rights::REMOTE_WRITE,
             Access::RemoteAtomic => Rights::REMOTE_ATOMIC,
+            Access::LocalAtomic => Rights::LOCAL_WRITE,
+            Access::Bind => Rights::WINDOWS,
         }
+    }
+
+    /// A peer's access, where the peer's rights are known to somebody else: it needs the program's only.
+    pub fn by_the_program(self) -> Access {
+        match self {
+            Access::RemoteRead => Access::LocalRead,
+            Access::RemoteWrite => Access::LocalWrite,
+            Access::RemoteAtomic => Access::LocalAtomic,
+            own => own,
+        }
+    }
+
+    #[inline]
+    pub(crate) fn is_atomic(self) -> bool {
+        matches!(self, Access::RemoteAtomic | Access::LocalAtomic)
     }
 
     #[inline]
@@ -113,7 +137,8 @@ mod tests {
     fn bits_are_those_of_verbs() {
         // /usr/include/infiniband/verbs.h: LOCAL_WRITE 1, REMOTE_WRITE 2, REMOTE_READ 4, REMOTE_ATOMIC 8, MW_BIND 16.
         assert_eq!(Rights::from_bits(7), Some(Rights::LOCAL_WRITE | Rights::REMOTE_WRITE | Rights::REMOTE_READ));
-        assert_eq!((Rights::from_bits(16), Rights::from_bits(1 << 20)), (None, None));
+        assert_eq!(Rights::from_bits(16), Some(Rights::WINDOWS));
+        assert_eq!((Rights::from_bits(32), Rights::from_bits(1 << 20)), (None, None));
         assert_eq!(Rights::ALL.bits(), 15);
     }
 }

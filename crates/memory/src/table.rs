@@ -384,7 +384,7 @@ impl Lease<'_> {
     }
 
     fn for_atomics(&self) -> Result<&Region, Fault> {
-        if self.access == Access::RemoteAtomic { self.region() } else { Err(Fault::Rights) }
+        if self.access.is_atomic() { self.region() } else { Err(Fault::Rights) }
     }
 }
 

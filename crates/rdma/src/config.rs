@@ -60,6 +60,7 @@ pub const LIMITS: Limits = Limits {
     reads: 128,
     srqs: 256,
     handles: 4096,
+    windows: 4096,
     memberships: 256,
     message_bytes: 1 << 30,
 };
@@ -111,6 +112,7 @@ impl Most {
             srqs: limits.srqs,
             qps: limits.qps,
             handles: limits.handles,
+            windows: limits.windows,
         }
     }
 }

@@ -10,9 +10,10 @@ use crate::view::ProgramView;
 use crate::ways::{Reach, Station, Ways, remote_of};
 use engine::{DropReason, Nanos};
 use host::{Claim, Io, Neighbour, Transport};
-use memory::Key;
+use memory::{Domain, Key};
 use port::Frame;
 use port::capture::{Direction, Fate, Sight};
+use shm::PipeProducer;
 use smartns::{Event, NewCq, NewHandle, NewQp, NewSrq, Notices, Refusal, destination_qp};
 use std::collections::{BTreeMap, HashMap};
 use std::net::Ipv4Addr;
@@ -31,6 +32,9 @@ pub struct Device {
     config: Config,
     stated: Stated,
     numbers: Numbers,
+    /// Numbers of memory windows: the unguessable part of their keys.
+    window_numbers: Numbers,
+    windows: HashMap<Number, ProgramId>,
     owners: HashMap<QpNumber, ProgramId>,
     pub(crate) seats: BTreeMap<ProgramId, Seat>,
     attached: u32,
@@ -56,6 +60,9 @@ impl Device {
         })?;
         Ok(Device {
             numbers: Numbers::new(config.secret),
+            // Another permutation than that of queue pairs.
+            window_numbers: Numbers::new(config.secret.map(|byte| !byte)),
+            windows: HashMap::new(),
             connections: Manager::new(gsi::place(&config, stated.mtu)),
             config,
             stated,
@@ -103,6 +110,7 @@ impl Device {
             self.groups.leave(id);
             self.past_notices.add(seat.shard.notices());
             self.owners.retain(|_, owner| *owner != id);
+            self.windows.retain(|_, owner| *owner != id);
         }
     }
 
@@ -138,6 +146,14 @@ impl Device {
         Ok(())
     }
 
+    /// Completions of a queue go to another pipe from now on.
+    ///
+    /// # Errors
+    /// As the engine's.
+    pub fn resize_cq(&mut self, id: ProgramId, number: Number, pipe: PipeProducer<8>) -> Result<(), Failure> {
+        Ok(seat(&mut self.seats, id)?.shard.resize_cq(number, pipe)?)
+    }
+
     /// Removes a completion queue.
     ///
     /// # Errors
@@ -164,6 +180,28 @@ impl Device {
     /// As [`Device::name_region`].
     pub fn forget_region(&mut self, id: ProgramId, key: Key) -> Result<(), Failure> {
         seat(&mut self.seats, id)?.shard.forget_region(key);
+        Ok(())
+    }
+
+    /// Adds a memory window, whose number is drawn here, and returns that.
+    ///
+    /// # Errors
+    /// As the engine's.
+    pub fn add_window(&mut self, id: ProgramId, domain: Domain) -> Result<Number, Failure> {
+        let seat = seat(&mut self.seats, id)?;
+        let number = self.window_numbers.draw(|number| self.windows.contains_key(&number));
+        seat.shard.add_window(number, domain)?;
+        self.windows.insert(number, id);
+        Ok(number)
+    }
+
+    /// Removes a memory window: afterwards no peer accesses memory by it.
+    ///
+    /// # Errors
+    /// As the engine's.
+    pub fn remove_window(&mut self, id: ProgramId, number: Number) -> Result<(), Failure> {
+        seat(&mut self.seats, id)?.shard.remove_window(number)?;
+        self.windows.remove(&number);
         Ok(())
     }
 
@@ -310,6 +348,14 @@ impl Device {
         seat.go(end, remote, vector, &mut self.ways);
         seat.set_way(end, local, &self.ways);
         Ok(())
+    }
+
+    /// Datagrams of the program were posted and are not sent yet.
+    ///
+    /// # Errors
+    /// ENODEV: the program is not attached any more.
+    pub fn has_datagrams(&mut self, id: ProgramId) -> Result<bool, Failure> {
+        Ok(seat(&mut self.seats, id)?.shard.has_datagrams())
     }
 
     /// Removes an address handle.

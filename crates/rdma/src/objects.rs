@@ -24,10 +24,13 @@ pub enum Kind {
     Qp,
     /// An address handle.
     Handle,
+    /// A memory window; its number is the upper part of its keys.
+    Window,
 }
 
 impl Kind {
-    const ALL: [Kind; 7] = [Kind::Domain, Kind::Region, Kind::Channel, Kind::Cq, Kind::Srq, Kind::Qp, Kind::Handle];
+    const ALL: [Kind; 8] =
+        [Kind::Domain, Kind::Region, Kind::Channel, Kind::Cq, Kind::Srq, Kind::Qp, Kind::Handle, Kind::Window];
 
     const fn name(self) -> &'static str {
         match self {
@@ -38,6 +41,7 @@ impl Kind {
             Kind::Srq => "shared receive queue",
             Kind::Qp => "queue pair",
             Kind::Handle => "address handle",
+            Kind::Window => "memory window",
         }
     }
 }
@@ -81,6 +85,8 @@ pub struct Most {
     pub qps: u32,
     /// Address handles.
     pub handles: u32,
+    /// Memory windows.
+    pub windows: u32,
     /// Bytes of all its memory regions.
     pub region_bytes: u64,
     /// Bytes of the regions of all its queues.
@@ -101,6 +107,7 @@ impl Most {
             Kind::Srq => self.srqs,
             Kind::Qp => self.qps,
             Kind::Handle => self.handles,
+            Kind::Window => self.windows,
         }
     }
 }
@@ -195,6 +202,23 @@ impl Objects {
         self.entries.insert(object, Entry { users: 0, uses: needs.uses.to_vec(), bytes: needs.bytes });
     }
 
+    /// An object has so many bytes of memory more.
+    ///
+    /// # Errors
+    /// EINVAL: there is no such object. ENOMEM: the program would have more memory than it may.
+    pub fn grow(&mut self, object: Object, more: u64) -> Result<(), Failure> {
+        self.find(object)?;
+        let same = Kind::ALL.iter().filter(|other| (**other == Kind::Region) == (object.kind == Kind::Region));
+        let bytes = same.map(|kind| self.bytes[*kind as usize]).fold(more, u64::saturating_add);
+        if bytes > self.most.bytes(object.kind) {
+            let mib = self.most.bytes(object.kind) >> 20;
+            return Err(Failure::limit(format!("with a larger {object} the program would have more than {mib} MiB")));
+        }
+        self.bytes[object.kind as usize] += more;
+        self.entries.entry(object).and_modify(|entry| entry.bytes += more);
+        Ok(())
+    }
+
     /// Looks whether an object could be removed now.
     ///
     /// # Errors
@@ -249,6 +273,7 @@ mod tests {
         srqs: 2,
         qps: 3,
         handles: 2,
+        windows: 2,
         region_bytes: 100,
         queue_bytes: 50,
     };

@@ -104,7 +104,10 @@ fn send_part(qp: &Qp, reply: &Reply, run: &Run, path: &Path, round: &mut Round<'
                 if len == 0 {
                     return Ok(());
                 }
-                round.shared.memory.append(from, Access::RemoteRead, len, into)
+                let number = qp.identity.number;
+                let shared = &round.shared;
+                let (from, access) = shared.windows.resolve(number, from, len as u64, Access::RemoteRead)?;
+                shared.memory.append(from, access, len, into)
             });
             sent.is_ok()
         }

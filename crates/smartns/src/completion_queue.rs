@@ -43,6 +43,11 @@ impl CompletionQueue {
         CompletionQueue { pipe, notify, has_channel, added: false, solicited: false, overrun: false, users: 0 }
     }
 
+    /// Completions go to this pipe from now on.
+    pub(crate) fn resize(&mut self, pipe: PipeProducer<8>) {
+        self.pipe = pipe;
+    }
+
     #[inline]
     pub(crate) fn add(&mut self, completion: &Completion, solicited: Solicited) -> Added {
         if self.overrun {

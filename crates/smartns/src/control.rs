@@ -8,7 +8,8 @@ use crate::shard::Shard;
 use crate::shared::SharedReceives;
 use crate::states::check;
 use engine::Nanos;
-use memory::Key;
+use memory::{Domain, Key};
+use shm::PipeProducer;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use verbs::{Number, QpAttributes, QpKind, QpNumber, QpState};
@@ -22,6 +23,15 @@ impl Shard {
     pub fn add_cq(&mut self, cq: NewCq) -> Result<(), Refusal> {
         let number = cq.number;
         added(self.shared.cqs.insert_at(number, CompletionQueue::new(cq)))
+    }
+
+    /// Completions go to this pipe from now on, which is empty.
+    ///
+    /// # Errors
+    /// There is no such queue.
+    pub fn resize_cq(&mut self, number: Number, pipe: PipeProducer<8>) -> Result<(), Refusal> {
+        let cq = self.shared.cqs.get_mut(number);
+        cq.map(|cq| cq.resize(pipe)).ok_or(Refusal::Unknown("no completion queue has this number"))
     }
 
     /// Removes a completion queue.
@@ -95,6 +105,14 @@ impl Shard {
         Ok(())
     }
 
+    /// Datagrams were posted and are not sent yet. Whoever removes their handle or their queue pair waits for a round
+    /// first: with hardware, what was posted is on its way.
+    pub fn has_datagrams(&mut self) -> bool {
+        self.take_whole_pipe();
+        let waits = |qp: &Qp| qp.identity.kind == QpKind::Ud && qp.sends() && !qp.queue.is_empty();
+        self.qps.iter().any(|(_, qp)| waits(qp))
+    }
+
     /// Removes an address handle. Work requests that name it fail.
     ///
     /// # Errors
@@ -114,6 +132,23 @@ impl Shard {
     /// A region that had such a name is gone.
     pub fn forget_region(&mut self, key: Key) {
         Arc::make_mut(&mut self.shared.memory).forget(key);
+    }
+
+    /// Adds a memory window, which is free. Its number is the upper part of its keys, which nobody is to guess.
+    ///
+    /// # Errors
+    /// The number is taken.
+    pub fn add_window(&mut self, number: Number, domain: Domain) -> Result<(), Refusal> {
+        added(self.shared.windows.add(number, domain).then_some(()))
+    }
+
+    /// Removes a memory window: afterwards no peer accesses memory by it.
+    ///
+    /// # Errors
+    /// There is no such window.
+    pub fn remove_window(&mut self, number: Number) -> Result<(), Refusal> {
+        let removed = self.shared.windows.remove(number);
+        removed.then_some(()).ok_or(Refusal::Unknown("no memory window has this number"))
     }
 
     /// Adds a queue pair, in state reset.
@@ -247,6 +282,7 @@ impl Shard {
         let slot = self.slot(number)?;
         self.take_whole_pipe();
         self.numbers.remove(number);
+        self.shared.windows.unbind_of(number);
         self.timers.cancel(slot);
         self.failed.remove(&slot);
         self.active.retain(|other| *other != slot);

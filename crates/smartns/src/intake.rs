@@ -82,7 +82,7 @@ pub(crate) fn post(qp: &mut Qp, posted: &Posted<'_>, message_bytes: u32) {
     let work = qp.queue.add(posted.element, posted.further);
     work.fault = match () {
         // The library counts free places: only a program that does without it comes here.
-        _ if full || !is_offered(kind, &posted.element) => Some(Status::LocalQpOperation),
+        _ if full || !is_offered(kind, &posted.element, &mut qp.has_local) => Some(Status::LocalQpOperation),
         _ if work.len > message_bytes || work.element.opcode.is_atomic() && work.len != WORD => {
             Some(Status::LocalLength)
         }
@@ -90,13 +90,17 @@ pub(crate) fn post(qp: &mut Qp, posted: &Posted<'_>, message_bytes: u32) {
     };
 }
 
-/// Queue pairs of this kind carry such work requests out.
-fn is_offered(kind: QpKind, element: &SendElement) -> bool {
+/// Queue pairs of this kind carry such work requests out. Notes those that need no packet.
+fn is_offered(kind: QpKind, element: &SendElement, has_local: &mut bool) -> bool {
     use SendOpcode::*;
     let inline = element.flags.has(SendFlags::INLINE);
     match (kind, element.opcode) {
         (QpKind::Rc | QpKind::Uc, Send | SendImmediate | Write | WriteImmediate) => true,
         (QpKind::Rc, SendInvalidate) => true,
+        (QpKind::Rc, BindWindow | LocalInvalidate) => {
+            *has_local = true;
+            !inline && element.pieces == 0
+        }
         (QpKind::Rc, Read | CompareSwap | FetchAdd) => !inline,
         (QpKind::Ud, Send | SendImmediate) => true,
         _ => false,

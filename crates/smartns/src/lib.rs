@@ -43,6 +43,7 @@ mod shard;
 mod shared;
 mod states;
 mod unpack;
+mod windows;
 
 pub use config::{Limits, Recovery, ShardConfig};
 pub use congestion::{Congestion, Sender};

@@ -32,7 +32,7 @@ fn is_short(qp: &Qp, at: usize) -> bool {
 
 #[inline]
 fn fits(work: &Work, most: u32) -> bool {
-    work.len <= most && !work.is_fetch() && work.fault.is_none()
+    work.len <= most && work.has_payload() && work.fault.is_none()
 }
 
 fn pack(qp: &mut Qp, path: &Path, round: &mut Round<'_, '_>) -> u32 {

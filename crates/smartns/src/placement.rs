@@ -67,9 +67,9 @@ impl Registered {
     }
 
     /// An access to `len` bytes is permitted.
-    pub(crate) fn check(&self, target: Target, len: u32, access: Access) -> Result<(), Fault> {
+    pub(crate) fn check(&self, target: Target, len: u64, access: Access) -> Result<(), Fault> {
         let (lease, at) = self.open(target, access)?;
-        let end = at.checked_add(u64::from(len)).ok_or(Fault::Bounds)?;
+        let end = at.checked_add(len).ok_or(Fault::Bounds)?;
         if end <= lease.len() { Ok(()) } else { Err(Fault::Bounds) }
     }
 
@@ -95,14 +95,14 @@ impl Registered {
     }
 
     /// Compares and swaps; returns what was there.
-    pub(crate) fn compare_swap(&self, target: Target, compare: u64, swap: u64) -> Result<u64, Fault> {
-        let (lease, at) = self.open(target, Access::RemoteAtomic)?;
+    pub(crate) fn compare_swap(&self, target: Target, access: Access, values: [u64; 2]) -> Result<u64, Fault> {
+        let ((lease, at), [compare, swap]) = (self.open(target, access)?, values);
         lease.compare_swap(at, compare, swap)
     }
 
     /// Adds; returns what was there.
-    pub(crate) fn fetch_add(&self, target: Target, addend: u64) -> Result<u64, Fault> {
-        let (lease, at) = self.open(target, Access::RemoteAtomic)?;
+    pub(crate) fn fetch_add(&self, target: Target, access: Access, addend: u64) -> Result<u64, Fault> {
+        let (lease, at) = self.open(target, access)?;
         lease.fetch_add(at, addend)
     }
 

@@ -182,6 +182,8 @@ pub(crate) struct Qp {
     pub(crate) tells_drained: bool,
     /// It goes to the error state with its next turn.
     pub(crate) fails: bool,
+    /// Work requests were posted that bind or invalidate memory windows.
+    pub(crate) has_local: bool,
 }
 
 impl Qp {
@@ -215,6 +217,7 @@ impl Qp {
             timer: None,
             tells_drained: false,
             fails: false,
+            has_local: false,
         }
     }
 

@@ -8,7 +8,8 @@ use crate::qp::{Qp, Requester};
 use crate::requests::{base, begin, describe, note_sent, pieces};
 use crate::selective::Resend;
 use crate::send_queue::Work;
-use crate::shared::Round;
+use crate::shared::{Round, Shared};
+use crate::windows::Binder;
 use memory::Fault;
 use verbs::{AsyncEvent, QpKind, QpState, SendFlags, SendOpcode, Status};
 use wire::roce::{AtomicEth, Bth, Headers, Opcode, Path, Psn, Reth};
@@ -46,7 +47,9 @@ pub(crate) fn send(qp: &mut Qp, round: &mut Round<'_, '_>, budget: &mut u32) -> 
             *budget = budget.saturating_sub(cost);
             continue;
         }
-        match send_packet(qp, u32::MAX, &path, round) {
+        let is_local = qp.has_local && is_local(qp);
+        let sent = if is_local { local(qp, round) } else { send_packet(qp, u32::MAX, &path, round) };
+        match sent {
             Ok(cost) => *budget = budget.saturating_sub(cost),
             Err(status) => {
                 let at = qp.requester.at;
@@ -61,7 +64,35 @@ pub(crate) fn send(qp: &mut Qp, round: &mut Round<'_, '_>, budget: &mut u32) -> 
         if qp.identity.kind == QpKind::Uc {
             retire_sent(qp, round);
         }
+        if is_local && !qp.sends() {
+            // What came after it had failed already.
+            return Turn::Wait;
+        }
     }
+}
+
+#[cold]
+fn is_local(qp: &Qp) -> bool {
+    qp.queue.get(qp.requester.at).is_some_and(|work| work.element.opcode.is_local())
+}
+
+/// Binds or invalidates a memory window, in its turn: it begins and needs no packet. It ends once all before it has
+/// ended.
+#[cold]
+fn local(qp: &mut Qp, round: &mut Round<'_, '_>) -> Result<u32, Status> {
+    let by = Binder { qp: qp.identity.number, domain: qp.identity.domain };
+    let Some(work) = qp.queue.get_mut(qp.requester.at) else { return Ok(1) };
+    let Shared { windows, memory, .. } = &mut *round.shared;
+    let done = match work.element.opcode {
+        SendOpcode::BindWindow => windows.bind(by, &work.element.binding(), memory),
+        _ if windows.invalidate(by.qp, work.element.key) => Ok(()),
+        _ => Err(Status::WindowBind),
+    };
+    done?;
+    (work.first, work.packets) = (qp.requester.next, 0);
+    qp.requester.begun += 1;
+    retire(qp, round);
+    Ok(1)
 }
 
 /// Sends a lost packet once more, or asks once more for a part of a read. False where the queue pair failed.
@@ -108,7 +139,8 @@ fn may_send(qp: &mut Qp, round: &mut Round<'_, '_>) -> bool {
 #[inline]
 fn is_ready(qp: &mut Qp, window: u32) -> bool {
     let Qp { requester, queue, settings, .. } = qp;
-    if queue.get(requester.at).is_some_and(|work| requester.sent >= work.packets && requester.at < requester.begun) {
+    let is_over = |requester: &Requester, work: &Work| requester.sent >= work.packets && requester.at < requester.begun;
+    while queue.get(requester.at).is_some_and(|work| is_over(requester, work)) {
         (requester.at, requester.sent) = (requester.at + 1, 0);
     }
     let Some(work) = queue.get_mut(requester.at) else {
@@ -122,6 +154,9 @@ fn is_ready(qp: &mut Qp, window: u32) -> bool {
         let too_many = work.is_fetch() && requester.fetches >= settings.depth;
         if fenced || too_many || qp.state == QpState::SendQueueDrained {
             return false;
+        }
+        if work.element.opcode.is_local() {
+            return true;
         }
         begin(requester, work, settings.mtu);
     }

@@ -81,6 +81,12 @@ pub(crate) fn describe(qp: &Qp, work: &Work, run: &Run, window: u32) -> (Bth, He
     (bth, headers)
 }
 
+/// The next work request sends no packet that could ask.
+#[cold]
+fn local_follows(qp: &Qp) -> bool {
+    qp.queue.get(qp.requester.at + 1).is_some_and(|work| work.element.opcode.is_local())
+}
+
 /// The scatter-gather entries of a work request.
 pub(crate) fn pieces<'a>(queue: &'a SendQueue, work: &'a Work) -> impl Iterator<Item = Piece> + 'a {
     (0..usize::from(work.element.pieces)).map(|at| queue.piece(work, at))
@@ -94,7 +100,7 @@ pub(crate) fn wants_ack(qp: &Qp, work: &Work, run: &Run, window: u32) -> bool {
     let every = 1 << (window / ACKS_OF_A_WINDOW).max(1).ilog2();
     let is_last = run.end() == work.end();
     let waits = qp.identity.signals_all || work.element.flags.has(SendFlags::SIGNALED);
-    let nothing_follows = qp.requester.at + 1 >= qp.queue.len();
+    let nothing_follows = qp.requester.at + 1 >= qp.queue.len() || qp.has_local && local_follows(qp);
     let full = run.end().since(qp.requester.unacked) >= window as i32;
     let again = qp.requester.selective.peer && run.psn.since(qp.requester.sent_to) < 0;
     again

@@ -173,6 +173,9 @@ fn send(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_>) -> Result<(
         (_, Some(_)) => CompletionFlags::INVALIDATED,
         _ => CompletionFlags::default(),
     };
+    if invalidated.is_some_and(|key| !round.shared.windows.invalidate(qp.identity.number, key)) {
+        return Err(ACCESS);
+    }
     let received = Received {
         opcode: CompletionOpcode::Receive,
         bytes: done,
@@ -238,10 +241,11 @@ fn write(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_>) -> Result<
         return Err(Refused::NotReady);
     }
     let target = Target { domain: qp.identity.domain, key: message.key, address: message.address };
+    let (target, access) = accessed(qp, target, len, Access::RemoteWrite, round)?;
     let placed = match (len, ends) {
         (0, _) => Ok(()),
-        (_, true) => round.shared.memory.write_last(target, Access::RemoteWrite, packet.payload),
-        (_, false) => round.shared.memory.write(target, Access::RemoteWrite, packet.payload),
+        (_, true) => round.shared.memory.write_last(target, access, packet.payload),
+        (_, false) => round.shared.memory.write(target, access, packet.payload),
     };
     placed.map_err(|_| ACCESS)?;
     if !ends {
@@ -277,7 +281,8 @@ fn begin_write(qp: &Qp, packet: &Packet<'_>, round: &Round<'_, '_>) -> Result<In
     permitted(qp, Rights::REMOTE_WRITE)?;
     if reth.len > 0 {
         let target = Target { domain: qp.identity.domain, key: reth.key, address: reth.address };
-        round.shared.memory.check(target, reth.len, Access::RemoteWrite).map_err(|_| ACCESS)?;
+        let (target, access) = accessed(qp, target, reth.len, Access::RemoteWrite, round)?;
+        round.shared.memory.check(target, reth.len.into(), access).map_err(|_| ACCESS)?;
     }
     Ok(IncomingWrite { key: reth.key, address: reth.address, left: reth.len, len: reth.len })
 }
@@ -285,6 +290,18 @@ fn begin_write(qp: &Qp, packet: &Packet<'_>, round: &Round<'_, '_>) -> Result<In
 /// The queue pair grants its peer this.
 fn permitted(qp: &Qp, right: Rights) -> Result<(), Refused> {
     if qp.settings.rights.contains(right) { Ok(()) } else { Err(ACCESS) }
+}
+
+/// The region behind what a peer names, and the access to it.
+#[inline]
+fn accessed(
+    qp: &Qp,
+    target: Target,
+    len: u32,
+    access: Access,
+    round: &Round<'_, '_>,
+) -> Result<(Target, Access), Refused> {
+    round.shared.windows.resolve(qp.identity.number, target, len.into(), access).map_err(|_| ACCESS)
 }
 
 /// A request to read. Returns how many packets answer it.
@@ -296,7 +313,8 @@ fn read(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_>) -> Result<u
     permitted(qp, Rights::REMOTE_READ)?;
     let target = Target { domain: qp.identity.domain, key: reth.key, address: reth.address };
     if reth.len > 0 {
-        round.shared.memory.check(target, reth.len, Access::RemoteRead).map_err(|_| ACCESS)?;
+        let (target, access) = accessed(qp, target, reth.len, Access::RemoteRead, round)?;
+        round.shared.memory.check(target, reth.len.into(), access).map_err(|_| ACCESS)?;
     }
     let packets = reth.len.div_ceil(qp.settings.mtu).max(1);
     add_reply(qp, packet.bth.psn, packets, reth.len, Answer::Read(target))?;
@@ -313,11 +331,12 @@ fn atomic(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_>) -> Result
     // Room for the answer first: what cannot be repeated is not executed.
     add_reply(qp, packet.bth.psn, 1, 8, Answer::Atomic(0))?;
     let target = Target { domain: qp.identity.domain, key: header.key, address: header.address };
-    let memory = &round.shared.memory;
-    let before = match packet.opcode().operation() {
-        Operation::CompareSwap => memory.compare_swap(target, header.compare, header.swap_or_add),
-        _ => memory.fetch_add(target, header.swap_or_add),
-    };
+    let (memory, windows) = (&round.shared.memory, &round.shared.windows);
+    let resolved = windows.resolve(qp.identity.number, target, 8, Access::RemoteAtomic);
+    let before = resolved.and_then(|(target, access)| match packet.opcode().operation() {
+        Operation::CompareSwap => memory.compare_swap(target, access, [header.compare, header.swap_or_add]),
+        _ => memory.fetch_add(target, access, header.swap_or_add),
+    });
     let before = before.map_err(|fault| if fault == Fault::Alignment { INVALID } else { ACCESS });
     match (before, qp.responder.replies.holding(packet.bth.psn)) {
         (Ok(before), Some(reply)) => {

@@ -26,6 +26,12 @@ impl Work {
         self.element.opcode == SendOpcode::Read || self.element.opcode.is_atomic()
     }
 
+    /// It is a SEND or a WRITE.
+    #[inline]
+    pub(crate) fn has_payload(&self) -> bool {
+        !(SendOpcode::Read.code()..=SendOpcode::BindWindow.code()).contains(&self.element.opcode.code())
+    }
+
     /// The number behind its last packet's.
     pub(crate) fn end(&self) -> Psn {
         self.first.plus(self.packets)

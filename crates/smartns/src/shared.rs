@@ -5,6 +5,7 @@ use crate::objects::{NewHandle, NewSrq};
 use crate::output::{Event, Notices, ShardOutput};
 use crate::placement::Registered;
 use crate::receive_queue::{Receive, ReceiveQueue};
+use crate::windows::Windows;
 use engine::{DropReason, Frame, Nanos};
 use host::Slab;
 use memory::Domain;
@@ -43,6 +44,7 @@ pub(crate) struct Shared {
     pub(crate) config: ShardConfig,
     /// Names change between polls only: then nobody else holds it.
     pub(crate) memory: Arc<Registered>,
+    pub(crate) windows: Windows,
     pub(crate) cqs: Slab<CompletionQueue>,
     pub(crate) srqs: Slab<SharedReceives>,
     pub(crate) handles: Slab<NewHandle>,
@@ -61,6 +63,7 @@ impl Shared {
         Shared {
             config,
             memory,
+            windows: Windows::default(),
             cqs: Slab::new(limits.cqs),
             srqs: Slab::new(limits.srqs),
             handles: Slab::new(limits.handles),

@@ -55,7 +55,8 @@ fn quick<'f>(qp: &mut Qp, packed: &mut Packed<'f>, round: &mut Round<'_, '_>) ->
     // Completions go elsewhere in what is shared.
     let registered = Arc::clone(&round.shared.memory);
     let (domain, mut done, mut asked) = (qp.identity.domain, 0, false);
-    let writable = qp.settings.rights.contains(Rights::REMOTE_WRITE);
+    // A window's key is looked at elsewhere.
+    let writable = qp.settings.rights.contains(Rights::REMOTE_WRITE) && round.shared.windows.is_empty();
     let mut target = registered.row(domain, Access::RemoteWrite);
     let mut receives = registered.row(receive_domain(qp, round), Access::LocalWrite);
     let ready = qp.identity.kind == QpKind::Rc && qp.receives() && qp.responder.message.is_none();

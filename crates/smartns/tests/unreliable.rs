@@ -112,6 +112,19 @@ fn what_a_datagram_cannot_be_ends_in_error() {
 }
 
 #[test]
+fn datagrams_that_are_posted_are_known_until_they_are_sent() {
+    let mut pair = datagrams();
+    pair.nodes[0].shard.add_handle(handle(1, 7, Some(support::path(0)))).unwrap();
+    assert!(!pair.nodes[0].shard.has_datagrams());
+    let element = datagram(&pair, QUEUE_KEY);
+    pair.nodes[0].post_inline(element, b"posted");
+    assert!(pair.nodes[0].shard.has_datagrams());
+    pair.step();
+    assert!(!pair.nodes[0].shard.has_datagrams());
+    assert_eq!(pair.nodes[0].ended(), [(Status::Success, 0)]);
+}
+
+#[test]
 fn members_of_a_group_get_what_is_sent_to_it() {
     let mut pair = datagrams();
     let group = Ipv4Addr::new(239, 1, 2, 3);

@@ -84,6 +84,8 @@ pub struct Limits {
     pub srqs: u32,
     /// Address handles.
     pub handles: u32,
+    /// Memory windows.
+    pub windows: u32,
     /// Memberships of queue pairs in multicast groups.
     pub memberships: u32,
     /// Bytes of a message.

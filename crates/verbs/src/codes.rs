@@ -232,6 +232,12 @@ impl SendOpcode {
     pub const fn is_atomic(self) -> bool {
         matches!(self, SendOpcode::CompareSwap | SendOpcode::FetchAdd)
     }
+
+    /// It is carried out here, and no packet is sent.
+    #[inline]
+    pub const fn is_local(self) -> bool {
+        matches!(self, SendOpcode::LocalInvalidate | SendOpcode::BindWindow)
+    }
 }
 
 #[cfg(test)]

@@ -27,6 +27,10 @@ pub enum Request {
     },
     /// Deregisters memory: afterwards no byte of it is touched.
     Deregister(Key),
+    /// A memory window in this protection domain. [`Answer::Number`]: the upper 24 bits of its keys.
+    AllocateWindow(Number),
+    /// Ends a memory window, also a bound one.
+    FreeWindow(Number),
     /// A completion channel. [`Answer::Number`], with the read end of a pipe in which each event is a
     /// [`crate::ChannelMessage`].
     OpenChannel,
@@ -38,6 +42,14 @@ pub enum Request {
         entries: u32,
         /// Where its events go.
         channel: Option<Number>,
+    },
+    /// Completions go to a larger pipe from now on; what is in the old one is to be taken first.
+    /// [`Answer::Queue`], with the region of the new pipe; the program's wish for events stays in the first one.
+    ResizeCq {
+        /// Which.
+        cq: Number,
+        /// How many completions it is to hold.
+        entries: u32,
     },
     /// Ends a completion queue; EBUSY while a queue pair uses it.
     DestroyCq(Number),

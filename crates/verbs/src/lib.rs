@@ -23,12 +23,12 @@ pub use event::{AsyncMessage, ChannelMessage};
 pub use notify::{Notify, Wish};
 pub use receive::ReceivePiece;
 pub use send::{
-    Datagram, INLINE_FIRST, INLINE_NEXT, MOST_ELEMENTS, MOST_INLINE, MOST_PIECES, Operand, PIECES_FIRST, PIECES_NEXT,
-    Piece, SendElement, SendFlags,
+    Binding, Datagram, INLINE_FIRST, INLINE_NEXT, MOST_ELEMENTS, MOST_INLINE, MOST_PIECES, Operand, PIECES_FIRST,
+    PIECES_NEXT, Piece, SendElement, SendFlags,
 };
 
 /// Version of everything in this crate that both sides must agree on. Raise it with every change.
-pub const VERSION: u32 = 4;
+pub const VERSION: u32 = 5;
 
 /// The number of a queue pair: 24 bits (IBTA 1.3, 3.5.1).
 pub type QpNumber = u32;

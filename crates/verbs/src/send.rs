@@ -90,6 +90,29 @@ pub struct Datagram {
     pub key: u32,
 }
 
+/// What a memory window is bound to. Words of its element: 0 the window in the high half, 1 the address, 2 the key in
+/// the low half, 3 the length, 4 the region's key (low half) and what is granted (high half).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Binding {
+    /// Number of the window.
+    pub window: u32,
+    /// The key that the peer uses from then on; its upper 24 bits are the window's number.
+    pub key: u32,
+    /// Key of the region.
+    pub region: u32,
+    /// First byte, as an address of the region.
+    pub address: u64,
+    /// Bytes.
+    pub len: u64,
+    /// What the peer may do: bits of `enum ibv_access_flags`.
+    pub rights: u8,
+    /// The peer names the first byte by address 0.
+    pub zero_based: bool,
+}
+
+/// Where [`Binding::rights`] ends, and [`Binding::zero_based`] stands.
+const ZERO_BASED: u32 = 1 << 8;
+
 /// The first element of a send work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct SendElement {
@@ -202,6 +225,21 @@ impl SendElement {
         self.key = datagram.key;
     }
 
+    /// What it binds.
+    pub fn binding(&self) -> Binding {
+        let [len, word, ..] = self.words;
+        let (region, flags) = (word as u32, (word >> 32) as u32);
+        let (rights, zero_based) = (flags as u8, flags & ZERO_BASED != 0);
+        Binding { window: self.immediate, key: self.key, region, address: self.target, len, rights, zero_based }
+    }
+
+    /// Sets what it binds.
+    pub fn set_binding(&mut self, binding: &Binding) {
+        (self.immediate, self.key, self.target) = (binding.window, binding.key, binding.address);
+        let flags = u32::from(binding.rights) | if binding.zero_based { ZERO_BASED } else { 0 };
+        self.words = [binding.len, halves(binding.region, flags), 0, 0];
+    }
+
     /// The entry at place `index` of the first element.
     #[inline]
     pub fn piece(&self, index: usize) -> Piece {
@@ -262,6 +300,18 @@ mod tests {
         assert_eq!(read.datagram(), Datagram { handle: 7, qp: 0xff_ffff, key: 0x8001_0000 });
         assert_eq!(read.piece(1), Piece { address: u64::MAX, len: u32::MAX, key: 9 });
         assert_eq!(sent.encode()[7] >> 63, 0, "the valid bit is the pipe's");
+        let binding = Binding {
+            window: 0xab_cdef,
+            key: 0xabcd_ef01,
+            region: u32::MAX,
+            address: 7,
+            len: u64::MAX,
+            rights: 0xff,
+            zero_based: true,
+        };
+        let mut binds = SendElement::new(3, SendOpcode::BindWindow);
+        binds.set_binding(&binding);
+        assert_eq!(SendElement::decode(&binds.encode()).unwrap().binding(), binding);
     }
 
     #[test]

@@ -2,6 +2,8 @@
 //! kernel's own verbs need a module that these machines lack.
 use super::{Bench, number_after};
 use crate::report::Outcome;
+use std::path::Path;
+use std::process::Command;
 
 /// The port of `udaddy`, which has no option for another one.
 const UDADDY: u16 = 7174;
@@ -147,27 +149,44 @@ pub(super) fn udaddy(bench: &Bench) -> Outcome {
     Ok("8 lookups, 10 datagrams each way".into())
 }
 
-/// Debian's example of multicast: each of its datagrams comes, or `mckey` waits for ever.
+/// Debian's example of multicast, both ways: each of its datagrams comes, or `mckey` waits for ever.
 pub(super) fn multicast(bench: &Bench) -> Outcome {
-    let group = "239.7.1.74";
-    let common = ["-m", group, "-C", "20", "-S", "1000"];
+    let (client, server) = (bench.lab.on_client("mckey"), bench.lab.on_server("mckey"));
+    multicast_to(bench, server, client)?;
+    let (client, server) = (bench.lab.on_client("mckey"), bench.lab.on_server("mckey"));
+    multicast_to(bench, client, server)?;
+    Ok("20 datagrams each way".into())
+}
+
+fn multicast_to(bench: &Bench, mut receiver: Command, mut sender: Command) -> Result<(), String> {
+    let common = ["-m", "239.7.1.74", "-C", "20", "-S", "1000"];
     let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
-    let mut receiver = bench.lab.on_server("mckey");
     receiver.args(common);
     let mut receiver = bench.session.spawn(receiver)?;
     bench.session.until("the receiver's queue pair", || {
         receiver.running()?;
         let all = daemon.ask("ls")?;
-        Ok(all["hosts"]
-            .as_array()
-            .is_some_and(|hosts| hosts.iter().any(|host| host["rdma"].to_string().contains("\"UD\""))))
+        let is_there = |host: &serde_json::Value| host["rdma"].to_string().contains("\"UD\"");
+        Ok(all["hosts"].as_array().is_some_and(|hosts| hosts.iter().any(is_there)))
     })?;
-    let printed = bench.client("mckey", &[&common[..], &["-s"]].concat())?;
+    sender.args(common).arg("-s");
+    let printed = bench.session.run(sender)?;
     let said = receiver.succeed()?;
     match [&printed, &said].iter().all(|text| text.contains("data transfers complete")) {
-        true => Ok("20 datagrams".into()),
+        true => Ok(()),
         false => Err(format!("mckey -s: {printed}; mckey: {said}")),
     }
+}
+
+/// Memory windows have no program in Debian: one of the tests' own, compiled with Debian's headers. Its two queue pairs
+/// are on the client's host.
+pub(super) fn windows(bench: &Bench) -> Outcome {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/windows.c");
+    let program = bench.files.path("windows");
+    let mut compiler = Command::new("cc");
+    compiler.args(["-O1", "-Wall", "-Werror", "-o", &program]).arg(source).arg("-libverbs");
+    bench.session.run(compiler)?;
+    Ok(bench.client(&program, &[])?.trim().to_string())
 }
 
 /// The programs that call `rdma_create_ep` and `rdma_get_request`.

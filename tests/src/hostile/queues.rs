@@ -104,13 +104,21 @@ impl Context {
 
     /// The same by its address.
     pub(super) fn register_at(&self, address: u64, len: usize) -> Result<Key, String> {
-        let prepared = Registrar::new().prepare(address, len as u64, Rights::ALL).map_err(broken)?;
+        let prepared = Registrar::new().prepare(address, len as u64, Rights::ALL | Rights::WINDOWS).map_err(broken)?;
         let files: Vec<BorrowedFd<'_>> = prepared.files.iter().map(AsFd::as_fd).collect();
         let named = prepared.description.address;
         let request = Request::Register { domain: self.domain, description: prepared.description, named };
         match self.ask(&request, &files)?.0 {
             Answer::Region(key) => Ok(key),
             other => Err(format!("no region: {other:?}")),
+        }
+    }
+
+    /// A memory window: its number.
+    pub(super) fn window(&self) -> Result<Number, String> {
+        match self.ask(&Request::AllocateWindow(self.domain), &[])?.0 {
+            Answer::Number(number) => Ok(number),
+            other => Err(format!("no memory window: {other:?}")),
         }
     }
 

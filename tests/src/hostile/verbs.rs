@@ -13,7 +13,9 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 use verbs::control::Request;
-use verbs::{AsyncEvent, Operand, Piece, QP_MASK, QpState, SendElement, SendFlags, SendOpcode, Status};
+use verbs::{
+    AsyncEvent, Binding, Number, Operand, Piece, QP_MASK, QpState, SendElement, SendFlags, SendOpcode, Status,
+};
 
 /// What the program is told.
 #[derive(Clone)]
@@ -56,6 +58,8 @@ struct End {
     memory: Memory,
     key: Key,
     qp: Qp,
+    /// A memory window.
+    window: Number,
 }
 
 impl End {
@@ -63,8 +67,8 @@ impl End {
         let context = Context::open(&orders.socket, host)?;
         let memory = Memory::new(3 * LEN, GUARD);
         let key = context.register(&memory, LEN, LEN)?;
-        let qp = context.qp()?;
-        Ok(End { context, memory, key, qp })
+        let (qp, window) = (context.qp()?, context.window()?);
+        Ok(End { context, memory, key, qp, window })
     }
 
     fn pair(orders: &Orders) -> Result<[End; 2], String> {
@@ -229,6 +233,20 @@ fn nearly_right(from: &End, to: &End, dice: &mut Dice) -> SendElement {
         _ => {}
     }
     (element.number, element.immediate) = (dice.next() as u32, dice.next() as u32);
+    if opcode.is_local() && dice.below(4) > 0 {
+        element.pieces = 0;
+        let window = if dice.below(4) > 0 { from.window } else { to.window };
+        let key = window << 8 | dice.below(4) as u32;
+        let (region, rights) = (forged(from.key, dice), dice.below(16) as u8);
+        let Piece { address, len, .. } = own;
+        let zero_based = dice.below(2) == 0;
+        element.set_binding(&Binding { window, key, region, address, len: len.into(), rights, zero_based });
+    }
+    if dice.below(4) == 0 {
+        // What the peer may have bound meanwhile.
+        element.key = to.window << 8 | dice.below(4) as u32;
+        element.immediate = element.key;
+    }
     element
 }
 
@@ -247,7 +265,16 @@ fn with_piece(element: SendElement, change: impl FnOnce(&mut Piece)) -> SendElem
     element
 }
 
-const FORGERIES: [Forgery; 13] = [
+/// Binds a window to what is registered.
+fn binds(end: &End, window: Number, len: usize) -> SendElement {
+    let mut element = SendElement { pieces: 0, ..end.qp.work(SendOpcode::BindWindow, Piece::default(), end.remote(0)) };
+    let (region, address, rights) = (end.key.0, end.remote(0).address, 0b0110);
+    let (key, zero_based) = (window << 8 | 1, false);
+    element.set_binding(&Binding { window, key, region, address, len: len as u64, rights, zero_based });
+    element
+}
+
+const FORGERIES: [Forgery; 17] = [
     ("local key", |a, b| with_piece(write(a, b), |p| p.key ^= 1 << 31), Status::LocalProtection, None),
     ("peer's key as local", |a, b| with_piece(write(a, b), |p| p.key = b.key.0), Status::LocalProtection, None),
     (
@@ -295,7 +322,30 @@ const FORGERIES: [Forgery; 13] = [
         Status::RemoteInvalidRequest,
         Some(Status::LocalLength),
     ),
-    ("a window", |a, b| a.qp.work(SendOpcode::BindWindow, a.piece(0, 8), b.remote(0)), Status::LocalQpOperation, None),
+    ("a window of the peer's", |a, b| binds(a, b.window, LEN), Status::WindowBind, None),
+    ("a window beyond its region", |a, _| binds(a, a.window, LEN + 1), Status::WindowBind, None),
+    (
+        "a key that is not bound",
+        |a, _| {
+            let bare =
+                a.qp.work(SendOpcode::LocalInvalidate, Piece::default(), Operand { address: 0, key: a.window << 8 });
+            SendElement { pieces: 0, ..bare }
+        },
+        Status::WindowBind,
+        None,
+    ),
+    (
+        "an invalidated region",
+        |a, b| SendElement { immediate: b.key.0, ..a.qp.work(SendOpcode::SendInvalidate, a.piece(0, 0), b.remote(0)) },
+        Status::RemoteAccess,
+        None,
+    ),
+    (
+        "a window with an entry",
+        |a, b| a.qp.work(SendOpcode::BindWindow, a.piece(0, 8), b.remote(0)),
+        Status::LocalQpOperation,
+        None,
+    ),
 ];
 
 /// Each forgery ends as with hardware; what is posted behind it is flushed; the queue pair serves again after a reset.

@@ -30,6 +30,8 @@ const PATIENCE: Duration = Duration::from_secs(3);
 /// Between two looks whether it has, at first and at most.
 const FIRST_LOOK: Duration = Duration::from_micros(100);
 const LAST_LOOK: Duration = Duration::from_millis(10);
+/// Looks, one each [`FIRST_LOOK`], until posted datagrams are sent.
+const LOOKS_AT_DATAGRAMS: u32 = 50;
 
 /// A program that has said hello, and may attach.
 pub(super) struct Newcomer {
@@ -168,9 +170,14 @@ impl Service {
                 self.register(&region, named)?
             }
             Request::Deregister(key) => self.deregister(key)?,
+            Request::AllocateWindow(domain) => self.allocate_window(domain)?,
+            Request::FreeWindow(number) => {
+                self.destroy(Object::new(Kind::Window, number), move |device, id| device.remove_window(id, number))?
+            }
             Request::OpenChannel => return self.open_channel(),
             Request::CloseChannel(number) => self.close_channel(number)?,
             Request::CreateCq { entries, channel } => return self.create_cq(entries, channel),
+            Request::ResizeCq { cq, entries } => return self.resize_cq(cq, entries),
             Request::DestroyCq(number) => {
                 self.destroy(Object::new(Kind::Cq, number), move |device, id| device.destroy_cq(id, number))?
             }
@@ -190,10 +197,12 @@ impl Service {
                 Answer::Attributes(self.at.ask(move |device, id| device.query_qp(id, qp))??)
             }
             Request::DestroyQp(number) => {
+                self.send_datagrams()?;
                 self.destroy(Object::new(Kind::Qp, number), move |device, id| device.destroy_qp(id, number))?
             }
             Request::CreateHandle { domain, path } => self.create_handle(domain, path)?,
             Request::DestroyHandle(number) => {
+                self.send_datagrams()?;
                 self.destroy(Object::new(Kind::Handle, number), move |device, id| device.destroy_handle(id, number))?
             }
             Request::Connections(connections::Request::OpenChannel) => return self.open_events(),
@@ -228,6 +237,14 @@ impl Service {
             self.at.ask(move |device, id| device.forget_region(id, key))??;
         }
         Ok(Answer::Done)
+    }
+
+    fn allocate_window(&mut self, domain: Number) -> Result<Answer, Failure> {
+        let uses = [Object::new(Kind::Domain, domain)];
+        self.objects.may_add(Kind::Window, &Needs::only(&uses))?;
+        let number = self.at.ask(move |device, id| device.add_window(id, Domain(domain)))??;
+        self.objects.add(Object::new(Kind::Window, number), &Needs::only(&uses));
+        Ok(Answer::Number(number))
     }
 
     /// Removes an object that the device has as well.
@@ -290,6 +307,16 @@ impl Service {
         let channel = channel.map(|end| end as Arc<dyn rdma::EventPipe>);
         self.at.ask(move |device, id| device.create_cq(id, cq, channel))??;
         self.objects.add(Object::new(Kind::Cq, number), &needs);
+        Ok(Done { answer: Answer::Queue { number, entries }, file: Some(Sent::Region(region)) })
+    }
+
+    /// The old pipe's memory stays with the program's end of it, so it counts until the queue ends.
+    fn resize_cq(&mut self, number: Number, entries: u32) -> Result<Done, Failure> {
+        let completion = queues::completions(entries, &self.place.device.limits)?;
+        let (object, sizes) = (Object::new(Kind::Cq, number), QueueSizes { completion, ..QueueSizes::default() });
+        self.objects.grow(object, queues::bytes(sizes))?;
+        let Fresh { region, end: pipe, entries } = queues::create(sizes, |ends| ends.completion)?;
+        self.at.ask(move |device, id| device.resize_cq(id, number, pipe))??;
         Ok(Done { answer: Answer::Queue { number, entries }, file: Some(Sent::Region(region)) })
     }
 
@@ -365,6 +392,18 @@ impl Service {
         self.at.ask(move |device, id| device.create_handle(id, handle, path))??;
         self.objects.add(Object::new(Kind::Handle, number), &Needs::only(&uses));
         Ok(Answer::Number(number))
+    }
+
+    /// Waits until the datagrams that were posted before are sent: programs destroy what they name right afterwards.
+    /// Those whose next hop does not answer are not waited for.
+    fn send_datagrams(&self) -> Result<(), Failure> {
+        for _ in 0..LOOKS_AT_DATAGRAMS {
+            if !self.at.ask(|device, id| device.has_datagrams(id))?? {
+                break;
+            }
+            sleep(FIRST_LOOK);
+        }
+        Ok(())
     }
 
     /// Waits until the next hop of a path has answered, as verbs on Ethernet do.

@@ -55,6 +55,8 @@ fn of_objects() -> Vec<(String, usize)> {
         IbvGid = "union ibv_gid" { raw }
         IbvPd = "struct ibv_pd" { context, handle }
         IbvMr = "struct ibv_mr" { context, pd, addr, length, handle, lkey, rkey }
+        IbvMw = "struct ibv_mw" { context, pd, rkey, handle, kind as "type" }
+        IbvMwBindInfo = "struct ibv_mw_bind_info" { mr, addr, length, mw_access_flags }
         IbvGrh = "struct ibv_grh" { version_tclass_flow, paylen, next_hdr, hop_limit, sgid, dgid }
         IbvAhAttr = "struct ibv_ah_attr" { grh, dlid, sl, src_path_bits, static_rate, is_global, port_num }
         IbvGlobalRoute = "struct ibv_global_route" { dgid, flow_label, sgid_index, hop_limit, traffic_class }

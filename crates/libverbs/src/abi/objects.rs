@@ -29,9 +29,9 @@ pub(crate) type Post<O, R> = unsafe extern "C" fn(*mut O, *mut R, *mut *mut R) -
 #[repr(C)]
 pub(crate) struct IbvContextOps {
     pub(crate) compat_until_dereg_mr: [Absent; 7],
-    pub(crate) alloc_mw: Absent,
-    pub(crate) bind_mw: Absent,
-    pub(crate) dealloc_mw: Absent,
+    pub(crate) alloc_mw: unsafe extern "C" fn(*mut IbvPd, c_int) -> *mut IbvMw,
+    pub(crate) bind_mw: extern "C" fn() -> c_int,
+    pub(crate) dealloc_mw: unsafe extern "C" fn(*mut IbvMw) -> c_int,
     pub(crate) compat_create_cq: Absent,
     pub(crate) poll_cq: unsafe extern "C" fn(*mut IbvCq, c_int, *mut IbvWc) -> c_int,
     pub(crate) req_notify_cq: unsafe extern "C" fn(*mut IbvCq, c_int) -> c_int,
@@ -367,8 +367,43 @@ pub(crate) struct IbvSendWr {
     pub(crate) imm_data: u32,
     pub(crate) wr: WrTarget,
     pub(crate) remote_srqn: u32,
-    /// The binding of a memory window, or what segments a TCP stream.
-    pub(crate) bind_mw: [u64; 6],
+    pub(crate) bind_mw: WrBind,
+}
+
+/// The binding of a memory window, which has the place of what segments a TCP stream.
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct WrBind {
+    pub(crate) mw: *mut IbvMw,
+    pub(crate) rkey: u32,
+    pub(crate) bind_info: IbvMwBindInfo,
+}
+
+impl WrBind {
+    /// Of work requests that bind nothing.
+    pub(crate) const NONE: WrBind = WrBind {
+        mw: std::ptr::null_mut(),
+        rkey: 0,
+        bind_info: IbvMwBindInfo { mr: std::ptr::null_mut(), addr: 0, length: 0, mw_access_flags: 0 },
+    };
+}
+
+#[repr(C)]
+#[derive(Clone, Copy)]
+pub(crate) struct IbvMwBindInfo {
+    pub(crate) mr: *mut IbvMr,
+    pub(crate) addr: u64,
+    pub(crate) length: u64,
+    pub(crate) mw_access_flags: c_uint,
+}
+
+#[repr(C)]
+pub(crate) struct IbvMw {
+    pub(crate) context: *mut IbvContext,
+    pub(crate) pd: *mut IbvPd,
+    pub(crate) rkey: u32,
+    pub(crate) handle: u32,
+    pub(crate) kind: c_int,
 }
 
 type Q = *mut IbvQpEx;
@@ -381,7 +416,7 @@ pub(crate) struct IbvQpEx {
     pub(crate) wr_flags: c_uint,
     pub(crate) wr_atomic_cmp_swp: unsafe extern "C" fn(Q, u32, u64, u64, u64),
     pub(crate) wr_atomic_fetch_add: unsafe extern "C" fn(Q, u32, u64, u64),
-    pub(crate) wr_bind_mw: unsafe extern "C" fn(Q, *mut c_void, u32, *const c_void),
+    pub(crate) wr_bind_mw: unsafe extern "C" fn(Q, *mut IbvMw, u32, *const IbvMwBindInfo),
     pub(crate) wr_local_inv: unsafe extern "C" fn(Q, u32),
     pub(crate) wr_rdma_read: unsafe extern "C" fn(Q, u32, u64),
     pub(crate) wr_rdma_write: unsafe extern "C" fn(Q, u32, u64),

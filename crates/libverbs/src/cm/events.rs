@@ -1,8 +1,8 @@
 //! Events: taken from a channel, prepared for the program (the steps of its queue pair go before), acknowledged.
 use super::held::{Shape, Told, held, kind};
 use super::identifier::{self, Channel, Id};
+use super::joined::joined;
 use super::lifetime;
-use super::multicast;
 use super::service::{Service, service};
 use crate::abi::{RdmaCmEvent, RdmaCmId, RdmaEventChannel};
 use crate::channel::read_message;
@@ -103,7 +103,7 @@ fn take(service: &Service, channel: *mut RdmaEventChannel, event: Event) -> Opti
     // SAFETY: an identifier leaves the table before it is freed.
     let of = unsafe { Id::of(id) };
     let shape = match what {
-        Happened::Joined(group) => multicast::joined(of, group)?,
+        Happened::Joined(group) => joined(of, group)?,
         what => shape(service, id, of, what),
     };
     of.events.got();

@@ -1,6 +1,6 @@
 //! What stands behind `struct rdma_cm_id` and `struct rdma_event_channel`.
 use super::address;
-use super::multicast::Membership;
+use super::membership::Membership;
 use super::service::Service;
 use crate::abi::{IbvGid, IbvQpInitAttr, RdmaAddr, RdmaCmId, RdmaEventChannel, RdmaIbAddr, RdmaRoute};
 use crate::channel::Unacknowledged;

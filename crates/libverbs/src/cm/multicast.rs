@@ -1,15 +1,14 @@
-//! Multicast groups of identifiers of datagrams. Queue pairs are attached with the event, as librdmacm does it.
+//! Multicast groups of identifiers of datagrams, as programs call it.
 use super::address;
 use super::calls::complete;
-use super::held::{Shape, Told, kind};
 use super::identifier::Id;
+use super::membership::Membership;
 use super::service::service;
 use crate::abi::RdmaCmId;
 use crate::errno::{self, Result};
-use crate::qp_calls::{attach, detach};
+use crate::qp_calls::detach;
 use libc::{c_int, c_void, sockaddr};
-use std::net::{Ipv4Addr, SocketAddrV4};
-use verbs::Gid;
+use std::net::SocketAddrV4;
 use verbs::connections::Request;
 
 /// `RDMA_CM_JOIN_MC_ATTR_ADDRESS`, and `RDMA_CM_JOIN_MC_ATTR_JOIN_FLAGS`.
@@ -25,16 +24,6 @@ struct JoinAttributes {
     comp_mask: u32,
     join_flags: u32,
     address: *const sockaddr,
-}
-
-/// A group that an identifier has joined, or is about to.
-pub(crate) struct Membership {
-    group: SocketAddrV4,
-    /// What the program gets with the event: a pointer of its own.
-    context: usize,
-    receives: bool,
-    /// The queue pair is attached.
-    is_attached: bool,
 }
 
 #[unsafe(no_mangle)]
@@ -81,28 +70,6 @@ unsafe fn join(id: *mut RdmaCmId, group: SocketAddrV4, flags: u32, context: *mut
     unsafe { complete(service, id) }
 }
 
-/// The event of a group: the queue pair is attached. `None` where the program has left the group meanwhile.
-pub(crate) fn joined(of: &Id, group: SocketAddrV4) -> Option<Shape> {
-    let mut private = of.private();
-    let membership =
-        private.groups.iter_mut().find(|membership| membership.group == group && !membership.is_attached)?;
-    let context = membership.context;
-    let done = match (of.public.qp, membership.receives) {
-        (qp, true) if !qp.is_null() => {
-            // SAFETY: the identifier's queue pair is not destroyed before it.
-            let done = unsafe { attach(qp, gid(*group.ip())) };
-            membership.is_attached = done.is_ok();
-            done
-        }
-        _ => Ok(()),
-    };
-    let (kind, status) = match done {
-        Ok(()) => (kind::MULTICAST_JOIN, 0),
-        Err(number) => (kind::MULTICAST_ERROR, -number),
-    };
-    Some(Shape { kind, status, told: Told::Group { group: gid(*group.ip()), context } })
-}
-
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_leave_multicast(id: *mut RdmaCmId, group: *const sockaddr) -> c_int {
     // SAFETY: the program passes an identifier and an address.
@@ -119,12 +86,7 @@ unsafe fn leave(id: *mut RdmaCmId, group: SocketAddrV4) -> Result<()> {
     let membership = private.groups.swap_remove(at.ok_or(libc::EADDRNOTAVAIL)?);
     if membership.is_attached && !of.public.qp.is_null() {
         // SAFETY: the identifier's queue pair is not destroyed before it.
-        unsafe { detach(of.public.qp, gid(*group.ip()))? };
+        unsafe { detach(of.public.qp, membership.gid())? };
     }
     Ok(())
-}
-
-/// The GID of a group (IBTA A17.4.4, as of any IPv4 address).
-fn gid(group: Ipv4Addr) -> Gid {
-    Gid(group.to_ipv6_mapped().octets())
 }

@@ -1,7 +1,7 @@
 //! The queue pair of a stream, with one completion queue and its channel: work requests posted, completions taken.
 use super::protocol::{Message, Place};
 use crate::abi::{IbvCompChannel, IbvCq, IbvQp, IbvQpCap, IbvQpInitAttr, IbvRecvWr, IbvSendWr, IbvSge, IbvWc};
-use crate::abi::{RdmaCmId, WrRdma, WrTarget};
+use crate::abi::{RdmaCmId, WrBind, WrRdma, WrTarget};
 use crate::channel::{ibv_create_comp_channel, ibv_destroy_comp_channel, read_message};
 use crate::cm::{Service, create_queue_pair, rdma_destroy_qp};
 use crate::completion_queue::Cq;
@@ -143,7 +143,7 @@ impl Queue {
             imm_data: message.map_or(0, Message::encode).to_be(),
             wr: WrTarget { rdma: WrRdma { remote_addr: to.address, rkey: to.key } },
             remote_srqn: 0,
-            bind_mw: [0; 6],
+            bind_mw: WrBind::NONE,
         };
         // SAFETY: the queue pair is there; the entry names memory of the caller's, which is registered or inline.
         match unsafe { post_send(self.qp, &raw mut request, null_mut()) } {

@@ -198,8 +198,13 @@ impl Node {
 
     /// Registers a part of the memory once more.
     pub(crate) fn register_part(&self, at: u64, len: u64) -> Key {
+        self.register_as(at, len, Rights::ALL)
+    }
+
+    /// The same with these rights.
+    pub(crate) fn register_as(&self, at: u64, len: u64, rights: Rights) -> Key {
         let extents = vec![Extent { len, way: Way::Shared { file: 0, offset: at } }];
-        let description = Description { address: ADDRESS + at, rights: Rights::ALL, extents };
+        let description = Description { address: ADDRESS + at, rights, extents };
         let file = self.memory.try_clone().unwrap().into();
         self.table.register(Domain(7), &description, &[file], None).unwrap()
     }
