@@ -82,6 +82,12 @@ impl<M: Memory> Unit<M> {
             pool.put(frame);
         }
         self.counters.frames_out += (out.len() - before) as u64;
+        let payload = out[before..].iter().map(|frame| frame.len() - segment.payload_at).sum::<usize>();
+        let is_whole = payload == segment.payload_len;
+        let control = [Flags::SYN, Flags::FIN].map(|flag| u32::from(is_whole && segment.has(flag))).iter().sum::<u32>();
+        if let Some(way) = self.way(flow).filter(|_| payload > 0 || control > 0) {
+            way.window.left(segment.seq + payload as u32 + control);
+        }
     }
 
     /// What a header says: where the stream begins, what is acknowledged, by which way it leaves.

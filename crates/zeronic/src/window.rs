@@ -78,14 +78,20 @@ impl Window {
         let (ours, wire) = if is_syn { (0, 0) } else { self.scales() };
         let offered = segment.ack + (u32::from(segment.window) << ours);
         self.offered = Some(self.offered.map_or(offered, |before| before.max(offered)));
-        let control = u32::from(is_syn) + u32::from(segment.has(Flags::FIN));
-        let seq = segment.payload_end() + control;
-        let seq = self.last.map_or(seq, |last| last.seq.max(seq));
-        let ack = self.last.map_or(segment.ack, |last| last.ack.max(segment.ack));
+        // What it carries may not leave: that is [`Window::left`]'s.
+        let (seq, ack) = self.last.map_or((segment.seq, segment.ack), |last| (last.seq, last.ack.max(segment.ack)));
         self.last = Some(Last { seq, ack, timestamps: segment.options.timestamps });
         let open = open(segment.ack, offered, posted.end);
         self.squeezed = (open > 0 && open >> wire == 0).then(|| self.squeezed.unwrap_or(now));
         self.tell(segment.ack, open, offered, wire)
+    }
+
+    /// What takes sequence numbers left, up to `end`: payload that was posted and can be read, SYN, FIN. An ACK's
+    /// number is not ahead of it (RFC 9293 section 3.10.7.4: it would lie outside the peer's window).
+    pub(crate) fn left(&mut self, end: Seq) {
+        if let Some(last) = &mut self.last {
+            last.seq = last.seq.max(end);
+        }
     }
 
     /// The field for `open` bytes from `ack` on, and not for less than the peer was told before, as long as the

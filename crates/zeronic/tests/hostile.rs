@@ -253,6 +253,29 @@ fn windows_name_what_is_posted() {
     assert_eq!(scene.line.sent.pop().unwrap().window, 1);
 }
 
+/// RFC 9293 section 3.10.7.4: an ACK from beyond the peer's window is not taken. So the NIC's half counts what left.
+#[test]
+fn an_ack_of_the_nics_own_is_not_ahead_of_what_left() {
+    let mut scene = Scene::new(Shortage::Drop);
+    scene.stack.memory().0.borrow_mut()[0][..6].copy_from_slice(&[1, 2, 3, 4, 5, 6]);
+    scene.stack.post_send(scene.connection, 1, segment(0, 0, 6)).unwrap();
+    let out = |at: u32, len: usize, flags| Said::new(OURS + at, THEIRS, ACK | flags, &vec![0xdd; len]);
+    // The second one goes beyond what was posted, so it does not leave, nor does its FIN.
+    scene.transport_says(&[out(0, 4, Flags(0)), out(4, 9, Flags::FIN)]);
+    assert_eq!(window_update(&mut scene, 2).seq, OURS + 4);
+    scene.stack.post_send(scene.connection, 3, segment(0, 0, 7)).unwrap();
+    scene.transport_says(&[out(4, 9, Flags::FIN)]);
+    assert_eq!(window_update(&mut scene, 4).seq, OURS + 14, "nine bytes and FIN");
+}
+
+/// The ACK of the NIC's own for a receive that is posted.
+fn window_update(scene: &mut Scene, id: u64) -> Said {
+    scene.line.sent.clear();
+    scene.stack.post_receive(scene.connection, id, segment(1, 0, 1 << 13)).unwrap();
+    scene.poll();
+    scene.line.sent.pop().unwrap()
+}
+
 /// RFC 7323 section 5.3: a peer drops what has an older timestamp than what came before it.
 #[test]
 fn a_window_update_leaves_before_what_the_transport_said_later() {
