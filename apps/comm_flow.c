@@ -1,116 +1,145 @@
-/* comm_flow: a bulk flow from one program's memory to another's through toe_comm (include/toe.h): how many bytes it moved.
+/* comm_flow: bulk flows from one program's memory to another's through toe_comm (include/toe.h): how many bytes they moved.
  *
- *   comm_flow receive HOST PORT SIZE DEPTH WARM_UP SECONDS
- *   comm_flow send HOST ADDRESS PORT SIZE DEPTH
+ *   comm_flow receive HOST PORT SIZE DEPTH FLOWS WARM_UP SECONDS
+ *   comm_flow send HOST ADDRESS PORT SIZE DEPTH FLOWS
  *
- * HOST is a ZeroNIC host; DEPTH messages of SIZE bytes are posted at a time, each in its own part of one buffer. The
- * receiver counts for the time asked what comes after the warm-up, prints it as one JSON object, as flows does, and hangs
- * up. The sender sends until then.
+ * HOST is a ZeroNIC host, or - for the daemon's first; on each flow DEPTH messages of SIZE bytes are posted at a time, each
+ * in its own part of one buffer. The receiver waits until all flows are there, says when measuring begins, lets them run
+ * for the warm-up, counts what comes for the time asked, prints it as one JSON object, as flows does, and hangs up. The
+ * sender sends until then.
  */
 #define _GNU_SOURCE
-#include "program.h"
+#include "load.h"
 #include "../include/toe.h"
 #include <fcntl.h>
 #include <sys/mman.h>
 
-enum { EVENTS = 64, PATIENCE_MS = 60 * 1000 };
+enum { EVENTS = 64, MOST_FLOWS = 128, PATIENCE_MS = 60 * 1000 };
+
+/* A connection, and how many posts were made on it. */
+struct flow {
+    uint32_t connection;
+    uint64_t posted, bytes;
+};
 
 static toe_comm *comm;
 static uint32_t key;
 static size_t size;
 static uint64_t depth;
+static struct flow flows[MOST_FLOWS];
+static unsigned wanted = 1, count = 0;
 
 /* Memory of a sealed memfd, which the daemon reaches as fast as its own. */
 static void prepare(const char *host) {
+    size_t length = size * depth * wanted;
     if (!toe_comm_open) errno = EOPNOTSUPP, die("libtoe.so is not loaded");
     if (!(comm = toe_comm_open(strcmp(host, "-") ? host : NULL))) die("toe_comm_open");
     int fd = memfd_create("comm_flow", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0 || ftruncate(fd, (off_t)(size * depth)) < 0) die("memfd_create");
+    if (fd < 0 || ftruncate(fd, (off_t)length) < 0) die("memfd_create");
     if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) < 0) die("F_ADD_SEALS");
-    char *memory = mmap(NULL, size * depth, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
+    char *memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
     if (memory == MAP_FAILED) die("mmap");
-    for (size_t at = 0; at < size * depth; at += 8) *(uint64_t *)(memory + at) = mix(at);
+    for (size_t at = 0; at < length; at += 8) *(uint64_t *)(memory + at) = mix(at);
     /* While it is registered the descriptor is open: the library finds the memory's file by it. */
-    if (toe_comm_register(comm, memory, size * depth, &key) < 0) die("toe_comm_register");
+    if (toe_comm_register(comm, memory, length, &key) < 0) die("toe_comm_register");
     close(fd);
 }
 
-static void post(uint32_t connection, uint64_t message, int sending) {
-    uint64_t offset = message % depth * size;
+static void post(struct flow *flow, int sending) {
+    uint64_t offset = ((uint64_t)(flow - flows) * depth + flow->posted % depth) * size;
     int (*function)(toe_comm *, uint32_t, uint32_t, uint64_t, size_t, uint64_t) = sending ? toe_comm_send : toe_comm_recv;
-    if (function(comm, connection, key, offset, size, message) < 0) die("a post");
+    if (function(comm, flow->connection, key, offset, size, flow->posted++) < 0) die("a post");
+}
+
+/* A flow that has just opened. */
+static void begin(uint32_t connection, int sending) {
+    if (count == wanted) errno = EUSERS, die("another flow");
+    struct flow *flow = &flows[count++];
+    flow->connection = connection;
+    for (uint64_t i = 0; i < depth; i++) post(flow, sending);
+}
+
+static struct flow *of(uint32_t connection) {
+    for (unsigned i = 0; i < count; i++)
+        if (flows[i].connection == connection) return &flows[i];
+    errno = EBADF, die("an event's connection");
 }
 
 /* The next events; at least one. */
 static int next(struct toe_comm_event *events) {
-    int count = toe_comm_wait(comm, events, EVENTS, PATIENCE_MS);
-    if (count == 0) errno = ETIMEDOUT;
-    if (count <= 0) die("toe_comm_wait");
-    for (int i = 0; i < count; i++)
+    int found = toe_comm_wait(comm, events, EVENTS, PATIENCE_MS);
+    if (found == 0) errno = ETIMEDOUT;
+    if (found <= 0) die("toe_comm_wait");
+    for (int i = 0; i < found; i++)
         if (events[i].what == TOE_COMM_FAILED) errno = (int)events[i].value, die("a post");
-    return count;
+    return found;
 }
 
 static void receive(uint16_t port, double warm_up, double seconds) {
     if (toe_comm_listen(comm, port, 0) < 0) die("toe_comm_listen");
     struct toe_comm_event events[EVENTS];
-    uint64_t posted = 0, bytes = 0, begin = 0, end = 0, counted = 0;
-    for (int over = 0; !over;) {
-        int count = next(events);
-        uint64_t time = now();
-        for (int i = 0; i < count; i++) {
+    for (uint64_t time = 0; !end_at || time < end_at;) {
+        int found = next(events);
+        time = now();
+        for (int i = 0; i < found; i++) {
             switch (events[i].what) {
             case TOE_COMM_LISTENING: puts("listening"), fflush(stdout); break;
             case TOE_COMM_ACCEPTED:
-                for (; posted < depth; posted++) post(events[i].connection, posted, 0);
-                begin = time + (uint64_t)(warm_up * 1e9), end = begin + (uint64_t)(seconds * 1e9);
-                puts("{\"begun\":true}"), fflush(stdout);
+                begin(events[i].connection, 0);
+                if (count == wanted) say_begin(warm_up, seconds);
                 break;
-            case TOE_COMM_RECEIVED:
-                bytes += events[i].value;
-                post(events[i].connection, posted++, 0);
+            case TOE_COMM_RECEIVED: {
+                struct flow *flow = of(events[i].connection);
+                if (begin_at && time >= begin_at && time < end_at) flow->bytes += events[i].value;
+                post(flow, 0);
                 break;
+            }
             case TOE_COMM_ENDED:
-            case TOE_COMM_LOST: errno = 0, die("the flow");
+            case TOE_COMM_LOST: errno = 0, die("a flow");
             }
         }
-        if (begin && time < begin) counted = bytes;
-        over = end && time >= end;
     }
-    printf("{\"flows\":1,\"seconds\":%.6f,\"lost\":0,\"bytes\":[%llu]}\n", seconds, (unsigned long long)(bytes - counted));
+    printf("{\"flows\":%u,\"seconds\":%.6f,\"lost\":0,\"bytes\":[", count, seconds);
+    for (unsigned i = 0; i < count; i++) printf("%s%llu", i ? "," : "", (unsigned long long)flows[i].bytes);
+    printf("]}\n");
 }
 
 static void send_on(const struct sockaddr_in *to) {
-    if (toe_comm_connect(comm, to, 0) < 0) die("toe_comm_connect");
+    for (unsigned i = 0; i < wanted; i++)
+        if (toe_comm_connect(comm, to, 0) < 0) die("toe_comm_connect");
     struct toe_comm_event events[EVENTS];
-    uint64_t posted = 0;
     for (;;) {
-        int count = next(events);
-        for (int i = 0; i < count; i++) switch (events[i].what) {
-            case TOE_COMM_CONNECTED:
-                for (; posted < depth; posted++) post(events[i].connection, posted, 1);
-                break;
-            case TOE_COMM_SENT: post(events[i].connection, posted++, 1); break;
+        int found = next(events);
+        for (int i = 0; i < found; i++) switch (events[i].what) {
+            case TOE_COMM_CONNECTED: begin(events[i].connection, 1); break;
+            case TOE_COMM_SENT: post(of(events[i].connection), 1); break;
             case TOE_COMM_ENDED:
             case TOE_COMM_LOST: return;
             }
     }
 }
 
-int main(int count, char **words) {
+/* The message, and how many of them on how many flows. */
+static void shape(char **words) {
+    size = strtoul(words[0], NULL, 10), depth = strtoul(words[1], NULL, 10), wanted = (unsigned)strtoul(words[2], NULL, 10);
+    if (size && depth && wanted && wanted <= MOST_FLOWS) return;
+    errno = EINVAL, die("SIZE, DEPTH and FLOWS");
+}
+
+int main(int given, char **words) {
     struct sockaddr_in to = {.sin_family = AF_INET};
-    if (count == 8 && !strcmp(words[1], "receive")) {
-        size = strtoul(words[4], NULL, 10), depth = strtoul(words[5], NULL, 10);
+    if (given == 9 && !strcmp(words[1], "receive")) {
+        shape(words + 4);
         prepare(words[2]);
-        receive((uint16_t)atoi(words[3]), atof(words[6]), atof(words[7]));
-    } else if (count == 7 && !strcmp(words[1], "send") && inet_pton(AF_INET, words[3], &to.sin_addr) == 1) {
+        receive((uint16_t)atoi(words[3]), atof(words[7]), atof(words[8]));
+    } else if (given == 8 && !strcmp(words[1], "send") && inet_pton(AF_INET, words[3], &to.sin_addr) == 1) {
         to.sin_port = htons((uint16_t)atoi(words[4]));
-        size = strtoul(words[5], NULL, 10), depth = strtoul(words[6], NULL, 10);
+        shape(words + 5);
         prepare(words[2]);
         send_on(&to);
     } else {
-        fprintf(stderr, "usage: comm_flow receive HOST PORT SIZE DEPTH WARM_UP SECONDS | comm_flow send HOST ADDRESS PORT SIZE "
-                        "DEPTH\n");
+        fprintf(stderr, "usage: comm_flow receive HOST PORT SIZE DEPTH FLOWS WARM_UP SECONDS\n"
+                        "       comm_flow send HOST ADDRESS PORT SIZE DEPTH FLOWS\n");
         return 2;
     }
     toe_comm_close(comm);

@@ -44,11 +44,14 @@ pub(crate) const PARTS: &[Part] = &[
     curve("block", "block"),
     curve("volume", "volume --clients 1,4,12"),
     part("offload", "offload --hops 4 --batch 64"),
+    part("zeronic", "zeronic --test rate"),
+    part("zeronic-short", "zeronic --test short"),
     curve("instructions", "instructions"),
     curve("load", "echo --conns 32 --rate 25000,50000,100000,200000,400000,800000"),
     curve("connections", "echo --conns 1,4,16,64,256,1024,4096"),
     curve("message-size", "echo --conns 32 --size 16,64,256,1024,4096,16384"),
     curve("write-size", "stream --size 64,256,1448,8192,65536"),
+    curve("zeronic-loss", "zeronic --test loss"),
     curve("loss", "loss --loss 0,1e-4,1e-3,0.01,0.02"),
 ];
 
@@ -334,6 +337,14 @@ pub(crate) const GOALS: &[Goal] = &[
         "offload",
         "SmartNS 3.5x beside a card (fig. 15)",
         |r| times(r, &at(r, "batch", 64)?, "offload", &["verbs"])
+    ),
+    goal!(
+        "ZeroNIC over FlexTOE, 64 KiB messages",
+        ">= 2.5x Linux",
+        AtLeast(2.5),
+        "zeronic",
+        "ZeroNIC over Linux' TCP: 2.3x Linux, bound by its link (table 2)",
+        |r| times(r, &at(r, "size", 65_536)?, "zeronic flextoe", &[CUBIC])
     ),
     goal!(
         "memory of an idle connection's end",

@@ -3,7 +3,7 @@ use crate::arguments::Common;
 use crate::cases::compare::Comparison;
 use crate::cases::{
     block, compare, connect, echo, extensions, fairness, http, idle, incast, instructions, isolation, kv, log, loss,
-    offload, rdma, stream, volume,
+    offload, rdma, stream, volume, zeronic,
 };
 use crate::charts;
 use crate::plot::Chart;
@@ -46,6 +46,9 @@ pub enum Case {
     Rdma(rdma::Arguments),
     /// Offload functions beside one-sided verbs: a list over its hops, batched reads (SmartNS figure 15)
     Offload(offload::Arguments),
+    /// Flows from memory to memory by ZeroNIC, over each transport, beside Linux' TCP and RoCEv2: rate, loss, short
+    /// messages beside (ZeroNIC table 2, figures 12 and 13)
+    Zeronic(zeronic::Arguments),
     /// What tracepoints, a capture and modules cost, put on and off while echoes run (thesis table 4.3)
     Extensions(extensions::Arguments),
 }
@@ -70,6 +73,7 @@ impl Case {
             Case::Loss(arguments) => &arguments.common,
             Case::Rdma(arguments) => &arguments.common,
             Case::Offload(arguments) => &arguments.common,
+            Case::Zeronic(arguments) => &arguments.common,
             Case::Extensions(arguments) => &arguments.common,
         }
     }
@@ -103,6 +107,7 @@ impl Case {
             }
             Case::Rdma(a) => rdma::estimate(a),
             Case::Offload(a) => offload::estimate(a),
+            Case::Zeronic(a) => zeronic::estimate(a),
             Case::Volume(a) => volume::estimate(a),
             _ => 0.0,
         }
@@ -128,6 +133,7 @@ pub(crate) fn measure(case: &Case, tools: &Tools) -> Result<(Report, String), St
         Case::Loss(arguments) => loss::run(tools, arguments),
         Case::Rdma(arguments) => rdma::run(tools, arguments),
         Case::Offload(arguments) => offload::run(tools, arguments),
+        Case::Zeronic(arguments) => zeronic::run(tools, arguments),
         Case::Extensions(arguments) => extensions::run(tools, arguments),
     }?
     .unless_empty()?;
@@ -144,6 +150,7 @@ pub(crate) fn shown(report: &Report) -> String {
         "incast" => incast::show(report),
         "fairness" => fairness::show(report),
         "loss" => loss::show(report),
+        "zeronic" => zeronic::show(report),
         "extensions" => extensions::show(report),
         _ => compare::show(report),
     }
@@ -155,6 +162,7 @@ pub(crate) fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
         "incast" => incast::plots(report),
         "fairness" => fairness::plots(report),
         "loss" => loss::plots(report),
+        "zeronic" => zeronic::plots(report),
         _ => charts::of(report),
     }
 }

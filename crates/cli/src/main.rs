@@ -37,6 +37,10 @@ use std::process::ExitCode;
 static ALLOCATOR: shm::reserve::Allocator = shm::reserve::Allocator;
 
 fn main() -> ExitCode {
+    // A private daemon is this program, too.
+    if daemon::linux_helper() {
+        return ExitCode::SUCCESS;
+    }
     let done = match Arguments::parse().verb {
         Verb::Run(arguments) => run::run(&arguments),
         Verb::Demo(arguments) => demo::demo(&arguments),

@@ -1,14 +1,25 @@
 //! What the daemon gives up once everything is open: its capabilities, the right to gain others, and the system calls
 //! that it has no use for. docs/SECURITY.md says against whom.
 use rustix::thread::{
-    CapabilitySet, CapabilitySets, clear_ambient_capability_set, remove_capability_from_bounding_set, set_capabilities,
-    set_no_new_privs,
+    CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, remove_capability_from_bounding_set,
+    set_capabilities, set_no_new_privs,
 };
 use seccompiler::{BpfProgram, SeccompAction, SeccompFilter, TargetArch, apply_filter_all_threads};
 
 /// Drops all capabilities of the calling thread and of those that it will start. To be called while it is the only one,
 /// after ports and sockets are open: no port needs any of them to go on.
 pub fn drop_capabilities() -> Result<(), String> {
+    keep(CapabilitySet::empty())
+}
+
+/// The same but for CAP_NET_ADMIN and CAP_NET_BIND_SERVICE, where they are there: a kernel may allow some congestion
+/// controls, and ports below 1024, to nobody else.
+pub(crate) fn keep_network_capabilities() -> Result<(), String> {
+    let own = capabilities(None).map_err(|e| format!("cannot see the own capabilities: {e}"))?;
+    keep((CapabilitySet::NET_ADMIN | CapabilitySet::NET_BIND_SERVICE) & own.permitted)
+}
+
+fn keep(kept: CapabilitySet) -> Result<(), String> {
     let failed = |e: rustix::io::Errno| format!("cannot give up capabilities: {e}");
     set_no_new_privs(true).map_err(failed)?;
     // Of those that it may drop: without CAP_SETPCAP the bounding set stays, which `no_new_privs` makes meaningless.
@@ -17,15 +28,24 @@ pub fn drop_capabilities() -> Result<(), String> {
     }
     // An older kernel has no ambient set.
     let _ = clear_ambient_capability_set();
-    let none = CapabilitySet::empty();
-    set_capabilities(None, CapabilitySets { effective: none, permitted: none, inheritable: none }).map_err(failed)
+    let inheritable = CapabilitySet::empty();
+    set_capabilities(None, CapabilitySets { effective: kept, permitted: kept, inheritable }).map_err(failed)
 }
 
 /// From now on the process, all its threads, can call only [`ALLOWED`]; any other system call fails with `EPERM`.
 pub fn filter_system_calls() -> Result<(), String> {
+    allow_only(ALLOWED)
+}
+
+/// The same for the process that makes sockets for a ZeroNIC host: [`HELPERS`].
+pub(crate) fn filter_helpers_calls() -> Result<(), String> {
+    allow_only(HELPERS)
+}
+
+fn allow_only(allowed: &[i64]) -> Result<(), String> {
     let failed =
         |what: &str| format!("cannot install the filter of system calls: {what} (confine = false does without)");
-    let rules = ALLOWED.iter().map(|number| (*number, Vec::new())).collect();
+    let rules = allowed.iter().map(|number| (*number, Vec::new())).collect();
     let arch: TargetArch = std::env::consts::ARCH.try_into().map_err(|_| failed("unknown architecture"))?;
     let (refuse, allow) = (SeccompAction::Errno(libc::EPERM as u32), SeccompAction::Allow);
     let filter = SeccompFilter::new(rules, refuse, allow, arch).map_err(|e| failed(&e.to_string()))?;
@@ -75,6 +95,8 @@ const ALLOWED: &[i64] = &[
     libc::SYS_readv,
     libc::SYS_recvfrom,
     libc::SYS_recvmsg,
+    // Dummy bytes for Linux' TCP below a ZeroNIC host.
+    libc::SYS_sendfile,
     libc::SYS_sendmsg,
     libc::SYS_sendto,
     libc::SYS_setsockopt,
@@ -141,4 +163,31 @@ const ALLOWED: &[i64] = &[
     libc::SYS_stat,
     #[cfg(target_arch = "x86_64")]
     libc::SYS_unlink,
+];
+
+/// What a process calls that makes TCP sockets in a namespace where nothing is but a device of the daemon's, and passes
+/// them on.
+const HELPERS: &[i64] = &[
+    libc::SYS_bind,
+    libc::SYS_brk,
+    libc::SYS_close,
+    libc::SYS_connect,
+    libc::SYS_exit,
+    libc::SYS_exit_group,
+    libc::SYS_futex,
+    libc::SYS_getrandom,
+    libc::SYS_getsockname,
+    libc::SYS_listen,
+    libc::SYS_madvise,
+    libc::SYS_mmap,
+    libc::SYS_mremap,
+    libc::SYS_munmap,
+    libc::SYS_recvmsg,
+    libc::SYS_restart_syscall,
+    libc::SYS_rt_sigprocmask,
+    libc::SYS_rt_sigreturn,
+    libc::SYS_sendmsg,
+    libc::SYS_setsockopt,
+    libc::SYS_sigaltstack,
+    libc::SYS_socket,
 ];

@@ -428,6 +428,11 @@ impl DataPath {
                 }
             }
         }
+        for seat in &mut self.zeronics {
+            if let Some(sentence) = seat.failed(&self.epoll) {
+                tracing::error!("ZeroNIC: {sentence}: its connections are lost, and there are no others");
+            }
+        }
         for seat in &mut self.fabrics {
             let failures = seat.fabric.failures();
             if failures.len() > seat.failures {

@@ -42,3 +42,4 @@ pub use arguments::Arguments;
 pub use service::{LINGER, Options, run};
 pub use sockets::{default_socket, management_path};
 pub use splices::SpliceMaps;
+pub use zeronic::linux_helper;

@@ -10,6 +10,9 @@ use std::process::ExitCode;
 static ALLOCATOR: shm::reserve::Allocator = shm::reserve::Allocator;
 
 fn main() -> ExitCode {
+    if daemon::linux_helper() {
+        return ExitCode::SUCCESS;
+    }
     let arguments = Arguments::parse();
     match serve(&arguments) {
         Ok(()) => ExitCode::SUCCESS,

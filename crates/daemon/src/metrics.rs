@@ -104,6 +104,9 @@ impl Families {
         for host in each(&stats["hosts"]) {
             self.host(host);
         }
+        for host in each(&stats["zeronics"]) {
+            self.zeronic(host);
+        }
         for (fabric, value) in pairs(&stats["fabrics"]) {
             for member in each(&value["members"]) {
                 for (direction, key) in [("in", "tx"), ("out", "rx")] {
@@ -159,18 +162,8 @@ impl Families {
         let name = text(&host["name"]);
         let info = [("host", name), ("engine", text(&host["engine"])), ("version", env!("CARGO_PKG_VERSION"))];
         self.add("host_info", "A host, its engine, and the daemon's version", &info, Sample::Gauge(1.0));
-        for (port, counters) in pairs(&host["ports"]) {
-            for (direction, key) in [("in", "rx"), ("out", "tx")] {
-                let labels = [("host", name), ("port", port), ("direction", direction)];
-                let figure = |what: &str| Sample::Counter(number(&counters[format!("{key}_{what}")]));
-                self.add("port_frames", "Frames of a host's port", &labels, figure("frames"));
-                self.add("port_bytes", "Bytes of a host's port", &labels, figure("bytes"));
-            }
-        }
-        for (reason, count) in pairs(&host["drops"]) {
-            let labels = [("host", name), ("reason", reason)];
-            self.add("drops", "Frames, segments and descriptors dropped", &labels, Sample::Counter(number(count)));
-        }
+        pairs(&host["ports"]).for_each(|(port, counters)| self.port(name, port, counters));
+        self.drops(name, host);
         for (table, count) in pairs(&host["tables"]) {
             let labels = [("host", name), ("table", table)];
             self.add("table_entries", "Entries of a table of the control plane", &labels, Sample::Gauge(number(count)));
@@ -179,6 +172,39 @@ impl Families {
             self.module(&[("host", name), ("module", module)], figures);
         }
         self.flows(name, host);
+    }
+
+    fn port(&mut self, host: &str, port: &str, counters: &Value) {
+        for (direction, key) in [("in", "rx"), ("out", "tx")] {
+            let labels = [("host", host), ("port", port), ("direction", direction)];
+            let figure = |what: &str| Sample::Counter(number(&counters[format!("{key}_{what}")]));
+            self.add("port_frames", "Frames of a host's port", &labels, figure("frames"));
+            self.add("port_bytes", "Bytes of a host's port", &labels, figure("bytes"));
+        }
+    }
+
+    fn drops(&mut self, name: &str, host: &Value) {
+        for (reason, count) in pairs(&host["drops"]) {
+            let labels = [("host", name), ("reason", reason)];
+            self.add("drops", "Frames, segments and descriptors dropped", &labels, Sample::Counter(number(count)));
+        }
+    }
+
+    /// A ZeroNIC host.
+    fn zeronic(&mut self, host: &Value) {
+        let name = text(&host["name"]);
+        let info = [("host", name), ("transport", text(&host["transport"]))];
+        self.add("zeronic_info", "A ZeroNIC host, and what decides on its headers", &info, Sample::Gauge(1.0));
+        for (key, help) in [("programs", "Programs of a ZeroNIC host"), ("open", "Connections of a ZeroNIC host")] {
+            self.add(&format!("zeronic_{key}"), help, &[("host", name)], Sample::Gauge(number(&host[key])));
+        }
+        let counted =
+            |part: &'static str| pairs(&host[part]).filter_map(|(key, value)| Some((zeronic_help(key)?, value)));
+        for ((series, help), value) in counted("payload").chain(counted("headers")) {
+            self.add(&format!("zeronic_{series}"), help, &[("host", name)], Sample::Counter(number(value)));
+        }
+        self.port(name, "fabric", &host["port"]);
+        self.drops(name, host);
     }
 
     fn module(&mut self, labels: &[(&'static str, &str)], figures: &Value) {
@@ -226,6 +252,23 @@ impl Families {
         let name = format!("{name}{suffix}");
         self.add(&name, help, &labels, histogram(distribution, scale));
     }
+}
+
+/// The series of a ZeroNIC host's counter, and what it says.
+fn zeronic_help(key: &str) -> Option<(&'static str, &'static str)> {
+    Some(match key {
+        "placed_bytes" => ("placed_bytes", "Payload that was placed in programs' memory"),
+        "fetched_bytes" => ("fetched_bytes", "Payload that was fetched from programs' memory"),
+        "copied_out_bytes" => ("copied_out_bytes", "Fetched payload that was copied into frames"),
+        "without_place" => ("without_place", "Segments whose payload found no posted memory"),
+        "old" => ("old", "Segments that the transport had already"),
+        "in" => ("headers_in", "Headers that went to the transport"),
+        "merged" => ("headers_merged", "Received headers that became part of another one"),
+        "out" => ("headers_out", "Headers that the transport made"),
+        "frames_out" => ("frames_out", "Frames that were made of them"),
+        "window_updates" => ("window_updates", "Window updates by the NIC's half"),
+        _ => return None,
+    })
 }
 
 /// Figures of connections that can be added up.

@@ -7,8 +7,9 @@ use context::comm::{Answer, Completion, Hello, Order, Outcome, Piece, Post, Requ
 use context::queues::{AppQueues, daemon_bell};
 use daemon::protocol::Question;
 use memory::{Description, Registrar, Rights};
-use port::Netns;
+use port::{Netns, Tap, TapConfig};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use shm::{Doorbell, Mirror, Region, handover};
 use std::io::{Read, Write};
@@ -128,6 +129,20 @@ impl Program {
     }
 }
 
+/// Whether `linux` can be a transport here; a printed line where it cannot.
+fn linux_can_be(test: &str) -> bool {
+    let may = Netns::create().and_then(|netns| {
+        let device = TapConfig { netns: Some(netns.path()), ..TapConfig::default() };
+        Tap::open(&device).map(drop)
+    });
+    may.map_err(|sentence| println!("SKIPPED {test}: {sentence}")).is_ok()
+}
+
+fn transports(test: &str) -> Vec<&'static str> {
+    let linux = linux_can_be(test).then_some("linux");
+    ["flextoe", "laminar"].into_iter().chain(linux).collect()
+}
+
 /// What a stream has at byte `at`.
 fn fill(at: u64, salt: u64, into: &mut [u8]) {
     for (byte, at) in into.iter_mut().zip(at..) {
@@ -211,8 +226,8 @@ fn meet(one: &mut Program, other: &mut Program, port: u16) -> (u32, u32) {
 }
 
 #[test]
-fn streams_both_ways_over_each_engine_through_loss() {
-    for transport in ["flextoe", "laminar"] {
+fn streams_both_ways_over_each_transport_through_loss() {
+    for transport in transports("streams") {
         for faults in ["", "loss = 0.01\nreorder = 0.01\nduplicate = 0.01\nmtu = 1500\nseed = 5"] {
             let mut toed = Toed::start(&configuration(transport, faults));
             let (mut one, mut other) = (Program::open(&toed, "a"), Program::open(&toed, "b"));
@@ -253,7 +268,7 @@ fn the_kernels_sockets_are_peers_over_a_tap_device() {
         "[[fabric.uplink]]\nkind = \"tap\"\ndevice = \"zero0\"\nnetns = \"{}\"\nkernel_address = \"10.0.0.100/24\"",
         netns.path()
     );
-    for transport in ["flextoe", "laminar"] {
+    for transport in transports("peers") {
         let mut toed = Toed::start(&configuration(transport, &uplink));
         let mut one = Program::open(&toed, "a");
         let (mine, theirs) = (stream(3, 40), stream(7, 40));
@@ -352,6 +367,20 @@ fn hosts_their_programs_and_connections_are_shown() {
     assert_eq!(names, ["h", "a", "b"]);
 }
 
+/// Listens where another program did: the daemon may not have seen yet that it is gone.
+fn listen_again(program: &mut Program, port: u16) {
+    let begin = Instant::now();
+    loop {
+        program.post(1, 0, Order::Listen(port));
+        let said = program.next();
+        if said.outcome == Outcome::Listening {
+            return;
+        }
+        assert_eq!((said.outcome, said.value), (Outcome::Failed, libc::EADDRINUSE as u64));
+        assert!(begin.elapsed() < PATIENCE, "the port stays taken");
+    }
+}
+
 #[test]
 fn a_program_that_dies_loses_its_connections_and_its_port_is_free() {
     let toed = Toed::start(&configuration("flextoe", ""));
@@ -363,20 +392,84 @@ fn a_program_that_dies_loses_its_connections_and_its_port_is_free() {
     let lost = one.expect(Outcome::Lost);
     assert_eq!((lost.connection, lost.value), (here, libc::ECONNABORTED as u64));
     let mut next = Program::open(&toed, "b");
-    // The daemon may not have seen yet that the other one is gone.
-    let begin = Instant::now();
-    loop {
-        next.post(1, 0, Order::Listen(80));
-        let said = next.next();
-        if said.outcome == Outcome::Listening {
-            break;
-        }
-        assert_eq!((said.outcome, said.value), (Outcome::Failed, libc::EADDRINUSE as u64));
-        assert!(begin.elapsed() < PATIENCE, "the port stays taken");
-    }
+    listen_again(&mut next, 80);
     one.post(2, 0, Order::Connect(b(80)));
     one.expect(Outcome::Connected);
     next.expect(Outcome::Accepted);
+}
+
+#[test]
+fn linux_refuses_as_it_does_and_outlives_killed_programs() {
+    if !linux_can_be("killed programs") {
+        return;
+    }
+    let toed = Toed::start(&configuration("linux", ""));
+    let (mut one, mut other) = (Program::open(&toed, "a"), Program::open(&toed, "b"));
+    // Nobody listens: the kernel resets. There is no route: the helper says so.
+    for remote in [b(81), SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 1), 80)] {
+        one.post(1, 0, Order::Connect(remote));
+        one.expect(Outcome::Connected);
+        assert_eq!(one.expect(Outcome::Lost).value, libc::ECONNABORTED as u64);
+    }
+    // More connections at once than sockets wait for. A host remembers 64 handshakes, so most go where nobody listens.
+    other.post(2, 0, Order::Listen(80));
+    other.expect(Outcome::Listening);
+    for id in 0..100 {
+        one.post(id, 0, Order::Connect(b(if id % 5 < 2 { 80 } else { 81 })));
+    }
+    let told: Vec<Outcome> = (0..160).map(|_| one.next().outcome).collect();
+    let count = |of: Outcome| told.iter().filter(|outcome| **outcome == of).count();
+    assert_eq!((count(Outcome::Connected), count(Outcome::Lost)), (100, 60));
+    for _ in 0..40 {
+        other.expect(Outcome::Accepted);
+    }
+    // The program dies with all of them, and another one listens at its port.
+    drop(other);
+    for _ in 0..40 {
+        one.expect(Outcome::Lost);
+    }
+    let mut next = Program::open(&toed, "b");
+    listen_again(&mut next, 80);
+    one.post(3, 0, Order::Connect(b(80)));
+    let here = one.expect(Outcome::Connected).connection;
+    let there = next.expect(Outcome::Accepted).connection;
+    std::thread::scope(|scope| {
+        scope.spawn(move || exchange(&mut next, there, &mut Flow::new(7, 8), &mut Flow::new(3, 8)));
+        exchange(&mut one, here, &mut Flow::new(3, 8), &mut Flow::new(7, 8));
+    });
+}
+
+/// The helper processes of a daemon.
+fn helpers(toed: &Toed) -> Vec<u32> {
+    let children = std::fs::read_to_string(format!("/proc/{0}/task/{0}/children", toed.id())).unwrap();
+    children.split_whitespace().map(|pid| pid.parse().unwrap()).collect()
+}
+
+#[test]
+fn without_its_helper_linux_goes_on_with_what_it_has() {
+    if !linux_can_be("helpers") {
+        return;
+    }
+    let mut toed = Toed::start(&configuration("linux", ""));
+    let (mut one, mut other) = (Program::open(&toed, "a"), Program::open(&toed, "b"));
+    let (here, there) = meet(&mut one, &mut other, 80);
+    let helpers = helpers(&toed);
+    assert_eq!(helpers.len(), 2);
+    for pid in &helpers {
+        let status = std::fs::read_to_string(format!("/proc/{pid}/status")).unwrap();
+        let line = |key: &str| status.lines().find_map(|line| line.strip_prefix(key)).map(str::trim).unwrap();
+        assert_eq!((line("CapEff:"), line("Seccomp:"), line("NoNewPrivs:")), ("0000000000001400", "2", "1"));
+        kill_process(Pid::from_raw(*pid as i32).unwrap(), Signal::KILL).unwrap();
+    }
+    std::thread::scope(|scope| {
+        let other = &mut other;
+        scope.spawn(move || exchange(other, there, &mut Flow::new(7, 8), &mut Flow::new(3, 8)));
+        exchange(&mut one, here, &mut Flow::new(3, 8), &mut Flow::new(7, 8));
+    });
+    other.post(1, 0, Order::Listen(81));
+    let failed = other.expect(Outcome::Failed);
+    assert_eq!((failed.id, failed.value), (1, libc::EACCES as u64));
+    assert!(toed.end().success());
 }
 
 #[test]
@@ -389,6 +482,32 @@ fn a_host_that_is_not_there_and_another_version_are_refused() {
         let answer: Answer = serde_json::from_slice(&handover::recv(socket.as_fd()).unwrap().0).unwrap();
         assert!(matches!(answer, Answer::Refused(refused, _) if refused == errno), "{answer:?}");
     }
+}
+
+#[test]
+fn prometheus_finds_zeronic_hosts() {
+    // A port that was free a moment ago, of an address that nobody else uses.
+    let [.., high, low] = std::process::id().to_be_bytes();
+    let listen = TcpListener::bind((Ipv4Addr::new(127, 78, high, low), 0)).unwrap().local_addr().unwrap();
+    let toed = Toed::start(&configuration("laminar", &format!("[metrics]\nlisten = \"{listen}\"\n")));
+    let (mut one, mut other) = (Program::open(&toed, "a"), Program::open(&toed, "b"));
+    let (here, there) = meet(&mut one, &mut other, 80);
+    one.post(3, here, Order::Send(one.piece(0, PIECE)));
+    other.post(4, there, Order::Receive(other.piece(4, PIECE)));
+    other.expect(Outcome::Received);
+    let mut socket = TcpStream::connect(listen).unwrap();
+    socket.write_all(b"GET /metrics HTTP/1.1\r\nHost: x\r\nConnection: close\r\n\r\n").unwrap();
+    let mut page = String::new();
+    socket.read_to_string(&mut page).unwrap();
+    for line in [
+        "toe_zeronic_info{host=\"a\",transport=\"laminar\"} 1",
+        "toe_zeronic_open{host=\"b\"} 1",
+        "toe_zeronic_programs{host=\"b\"} 1",
+        &format!("toe_zeronic_placed_bytes_total{{host=\"b\"}} {PIECE}"),
+    ] {
+        assert!(page.lines().any(|found| found == line || found == format!("{line}.0")), "{line}: {page}");
+    }
+    assert!(page.contains("toe_port_frames_total{host=\"a\",port=\"fabric\",direction=\"out\"}"), "{page}");
 }
 
 #[test]

@@ -221,7 +221,7 @@ impl Fabric {
 
     /// What the fabric offers its hosts: what the impairments leave, and what all uplinks take. Checksums that an
     /// uplink wants complete are completed on the way.
-    fn capabilities(&self) -> Capabilities {
+    pub fn capabilities(&self) -> Capabilities {
         let switch = self.switch();
         let single = switch.config().needs_single_segments();
         let mut offer = Capabilities {

@@ -38,6 +38,21 @@ impl Netns {
         })
     }
 
+    /// Moves the calling process, which has no other thread, into a new namespace; where it may not, into a user
+    /// namespace as well, in which it may. The loopback interface is up.
+    pub fn isolate() -> Result<(), String> {
+        if unshare().is_err() {
+            // SAFETY: a plain system call.
+            if unsafe { libc::unshare(libc::CLONE_NEWUSER | libc::CLONE_NEWNET) } != 0 {
+                let error = io::Error::last_os_error();
+                return Err(format!(
+                    "cannot make a network namespace: {error}; it needs CAP_SYS_ADMIN, or user namespaces for everybody"
+                ));
+            }
+        }
+        crate::Interface::named("lo")?.set_up()
+    }
+
     /// A new namespace with a name, for `ip netns exec` and the like. It stays until [`Netns::remove`].
     pub fn create_named(name: &str) -> Result<Netns, String> {
         if name.is_empty() || name.contains('/') || name.starts_with('.') {

@@ -119,6 +119,11 @@ impl Tap {
         }
     }
 
+    /// The device itself, for another process or thread to [`Tap::adopt`].
+    pub fn into_fd(self) -> OwnedFd {
+        self.file.into()
+    }
+
     /// The device's name.
     pub fn device(&self) -> &str {
         &self.name

@@ -24,7 +24,7 @@ mod window;
 
 pub use counters::Counters;
 pub use engine_tcp::EngineTcp;
-pub use linux::{LinuxConfig, LinuxTcp};
+pub use linux::{LinuxConfig, LinuxTcp, serve_linux};
 pub use nic::{Arrival, Fetch, FlowId, Kind, Limits, Memory, Nic, Payload, Positions, Refused, Segment};
 pub use programs::{NewProgram, ProgramId, ProgramView, Programs};
 pub use stack::{Connection, ConnectionView, Event, Stack};

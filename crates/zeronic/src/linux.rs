@@ -3,52 +3,64 @@
 //! The sockets carry dummy bytes. Outgoing, `sendfile` from a sparse memfd makes them without a copy, and of the
 //! kernel's frames only the headers are read. Incoming, a header goes to the device with the same dummy pages again and
 //! again, and reads with `MSG_TRUNC` discard them.
+//!
+//! Device and sockets are made by a helper in the namespace, a thread or a process (`linux/helper.rs`), which passes
+//! them on. A connection begins without waiting for it: a few bound sockets are always there, and connecting one of
+//! them is a message.
+mod helper;
+mod words;
+
+pub use helper::serve_linux;
+pub use words::LinuxConfig;
+
 use crate::transport::{InOrder, Socket, Transport};
 use port::{Frame, FramePool, Netns, Port, PortDrops, Tap, TapConfig, unacknowledged};
-use rustix::fs::{MemfdFlags, ftruncate, memfd_create, sendfile};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{MemfdFlags, OFlags, fcntl_getfl, fcntl_setfl, ftruncate, memfd_create, sendfile};
 use rustix::io::Errno;
 use rustix::net::{
-    AddressFamily, RecvFlags, Shutdown, SocketAddrAny, SocketFlags, SocketType, accept_with, bind, connect,
-    getpeername, getsockname, ipproto, listen, recv, shutdown, socket_with, sockopt,
+    RecvFlags, Shutdown, SocketAddrAny, SocketFlags, accept_with, getpeername, getsockname, recv, shutdown, sockopt,
 };
-use std::net::{Ipv4Addr, SocketAddrV4};
+use shm::handover;
+use std::collections::{HashMap, VecDeque};
+use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::time::Duration;
 use wire::{Ipv4Tuple, Mac, Nanos};
+use words::{Answer, Asked, SPARE};
 
 /// Bytes of a frame that are read: all headers, and frames of other protocols whole.
 const READ: usize = 2048;
 /// Dummy bytes that one system call takes at most.
 const STEP: usize = 1 << 20;
-const BACKLOG: i32 = 128;
-
-/// Where the kernel's TCP is.
-#[derive(Debug, Clone)]
-pub struct LinuxConfig {
-    /// The device's name.
-    pub device: String,
-    /// The host's address, and the prefix length of its network.
-    pub address: (Ipv4Addr, u8),
-    /// Most bytes of an IP packet.
-    pub mtu: u16,
-    /// The kernel's congestion control.
-    pub congestion: String,
-}
+/// How long the helper may take to make the device, and to answer who listens or needs another socket.
+const BEGINNING: Duration = Duration::from_secs(10);
+const ANSWER: Duration = Duration::from_millis(100);
 
 struct Kernel {
     socket: OwnedFd,
+    port: u16,
     /// Bytes that it took.
     written: u64,
     /// This host's stream, and the peer's, have ended.
     ending: bool,
     ended: bool,
+    /// Why it cannot be, by the helper's word.
+    failed: Option<String>,
 }
 
 /// The transport.
 pub struct LinuxTcp {
-    netns: Netns,
     tap: Tap,
+    mac: Mac,
     config: LinuxConfig,
-    listeners: Vec<OwnedFd>,
+    helper: OwnedFd,
+    /// Why the helper makes no more sockets.
+    unable: Option<String>,
+    spare: VecDeque<(u16, OwnedFd)>,
+    /// Answers of the helper that somebody waits for.
+    listening: HashMap<u16, Result<OwnedFd, String>>,
+    listeners: HashMap<u16, OwnedFd>,
     sockets: Vec<Option<Kernel>>,
     /// Zeros without pages.
     dummy: OwnedFd,
@@ -58,26 +70,61 @@ pub struct LinuxTcp {
 }
 
 impl LinuxTcp {
-    /// Makes the device in `netns`. The error is a sentence.
+    /// Makes the device in `netns`, with a helper thread there. The error is a sentence.
     pub fn open(netns: Netns, config: LinuxConfig) -> Result<LinuxTcp, String> {
-        let mut tap = Tap::open(&TapConfig {
-            name: config.device.clone(),
-            mtu: config.mtu,
-            netns: Some(netns.path()),
-            kernel_address: Some(config.address),
-            ..TapConfig::default()
-        })?;
-        tap.read_at_most(READ.max(usize::from(config.mtu) + 64));
+        LinuxTcp::with(config, |helper| {
+            let body = move || drop(netns.run(|| serve_linux(helper, || Ok(()), || Ok(()))));
+            let thread = std::thread::Builder::new().name("zeronic linux".into()).spawn(body);
+            thread.map(drop).map_err(|error| format!("cannot start a thread: {error}"))
+        })
+    }
+
+    /// The same with whatever helper `start` starts: it is to call [`serve_linux`] with the descriptor, in a namespace
+    /// of its own. It ends when the transport does.
+    pub fn with(config: LinuxConfig, start: impl FnOnce(OwnedFd) -> Result<(), String>) -> Result<LinuxTcp, String> {
+        let failed = |error| format!("cannot make a pair of sockets for the helper: {error}");
+        let (helper, its) = handover::pair().map_err(failed)?;
+        start(its)?;
+        fcntl_getfl(&helper)
+            .and_then(|flags| fcntl_setfl(&helper, flags | OFlags::NONBLOCK))
+            .map_err(|error| failed(error.into()))?;
         let dummy = memfd_create(c"zeronic dummy", MemfdFlags::CLOEXEC)
             .and_then(|dummy| ftruncate(&dummy, STEP as u64).map(|()| dummy))
             .map_err(|error| format!("cannot make a sparse memfd for dummy bytes: {error}"))?;
-        let (listeners, sockets, nowhere) = (Vec::new(), Vec::new(), vec![0; STEP]);
-        Ok(LinuxTcp { netns, tap, config, listeners, sockets, dummy, nowhere, drops: PortDrops::default() })
+        ask(&helper, &Asked::Begin(config.clone()))?;
+        wait(&helper, BEGINNING);
+        let (device, mac) = match next(&helper) {
+            Next::Said(Answer::Ready(mac), Some(device)) => (device, mac),
+            Next::Said(Answer::Failed(sentence), _) => return Err(sentence),
+            _ => return Err("the helper of Linux' TCP has ended, or makes no device".into()),
+        };
+        let tap = TapConfig { name: config.device.clone(), mtu: config.mtu, ..TapConfig::default() };
+        let mut tap = Tap::adopt(device, &tap);
+        tap.read_at_most(READ.max(usize::from(config.mtu) + 64));
+        let mut made = LinuxTcp {
+            tap,
+            mac: Mac(mac),
+            config,
+            helper,
+            unable: None,
+            spare: VecDeque::new(),
+            listening: HashMap::new(),
+            listeners: HashMap::new(),
+            sockets: Vec::new(),
+            dummy,
+            nowhere: vec![0; STEP],
+            drops: PortDrops::default(),
+        };
+        // All of them: afterwards a round of connections finds one each.
+        while made.spare.len() < SPARE && made.unable.is_none() {
+            made.wait_for_helper(BEGINNING)?;
+        }
+        made.unable.clone().map_or(Ok(made), Err)
     }
 
     /// The hardware address of the kernel's side: frames to it are the host's.
-    pub fn mac(&self) -> Result<Mac, String> {
-        self.tap.kernel_mac(&self.netns)
+    pub fn mac(&self) -> Mac {
+        self.mac
     }
 
     /// Headers that the kernel did not take.
@@ -85,23 +132,49 @@ impl LinuxTcp {
         &self.drops
     }
 
-    fn make(&self) -> Result<OwnedFd, String> {
-        let made = self.netns.run(|| {
-            let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-            let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, Some(ipproto::TCP))?;
-            sockopt::set_tcp_congestion(&socket, &self.config.congestion)?;
-            Ok::<_, Errno>(socket)
-        })?;
-        let congestion = &self.config.congestion;
-        made.map_err(|error| format!("cannot make a TCP socket with congestion control `{congestion}`: {error}"))
+    /// Why it cannot go on, where that is so: the device is gone.
+    pub fn failure(&self) -> Option<String> {
+        self.tap.failure()
     }
 
-    fn keep(&mut self, socket: OwnedFd) -> Socket {
+    /// Takes what the helper has said.
+    fn take_in(&mut self) {
+        loop {
+            match next(&self.helper) {
+                Next::Nothing => return,
+                Next::Said(Answer::Spare(port), Some(socket)) => self.spare.push_back((port, socket)),
+                Next::Said(Answer::Listening(port), Some(socket)) => drop(self.listening.insert(port, Ok(socket))),
+                Next::Said(Answer::NotListening(port, why), _) => drop(self.listening.insert(port, Err(why))),
+                Next::Said(Answer::NoWay(port, why), _) => {
+                    let mut kernels = self.sockets.iter_mut().flatten();
+                    if let Some(kernel) = kernels.find(|kernel| kernel.port == port) {
+                        kernel.failed = Some(why);
+                    }
+                }
+                Next::Said(Answer::Failed(why), _) => self.unable = Some(why),
+                Next::Said(..) => {}
+                Next::End => {
+                    self.unable = Some("the helper that makes Linux' sockets has ended: start the daemon again".into());
+                    return;
+                }
+            }
+        }
+    }
+
+    fn wait_for_helper(&mut self, most: Duration) -> Result<(), String> {
+        if !wait(&self.helper, most) {
+            return Err("the helper that makes Linux' sockets does not answer".into());
+        }
+        self.take_in();
+        Ok(())
+    }
+
+    fn keep(&mut self, socket: OwnedFd, port: u16) -> Socket {
         let at = self.sockets.iter().position(Option::is_none).unwrap_or(self.sockets.len());
         if at == self.sockets.len() {
             self.sockets.push(None);
         }
-        self.sockets[at] = Some(Kernel { socket, written: 0, ending: false, ended: false });
+        self.sockets[at] = Some(Kernel { socket, port, written: 0, ending: false, ended: false, failed: None });
         Socket(at as u32)
     }
 
@@ -112,31 +185,44 @@ impl LinuxTcp {
 
 impl Transport for LinuxTcp {
     fn connect(&mut self, remote: SocketAddrV4) -> Result<(Socket, Ipv4Tuple), String> {
-        let socket = self.make()?;
-        let begun = match connect(&socket, &remote) {
-            Ok(()) | Err(Errno::INPROGRESS) => tuple_of(&socket, Some(remote)),
-            Err(error) => Err(error),
-        };
-        let tuple = begun.map_err(|error| format!("cannot connect to {remote}: {error}"))?;
-        Ok((self.keep(socket), tuple))
+        if let Some(sentence) = self.failure() {
+            return Err(sentence);
+        }
+        self.take_in();
+        if self.spare.is_empty() && self.unable.is_none() {
+            self.wait_for_helper(ANSWER)?;
+        }
+        let unable = || self.unable.clone().unwrap_or_else(|| "no socket is ready: try again".into());
+        let (port, socket) = self.spare.pop_front().ok_or_else(unable)?;
+        ask(&self.helper, &Asked::Connect(port, remote))?;
+        let local_ip = self.config.address.0;
+        let tuple = Ipv4Tuple { local_ip, local_port: port, remote_ip: *remote.ip(), remote_port: remote.port() };
+        Ok((self.keep(socket, port), tuple))
     }
 
     fn listen(&mut self, port: u16) -> Result<(), String> {
-        let socket = self.make()?;
-        let at = SocketAddrV4::new(self.config.address.0, port);
-        sockopt::set_socket_reuseaddr(&socket, true)
-            .and_then(|()| bind(&socket, &at))
-            .and_then(|()| listen(&socket, BACKLOG))
-            .map_err(|error| format!("cannot listen on {at}: {error}"))?;
-        self.listeners.push(socket);
+        if self.listeners.contains_key(&port) {
+            return Ok(());
+        }
+        ask(&self.helper, &Asked::Listen(port))?;
+        let socket = loop {
+            if let Some(answer) = self.listening.remove(&port) {
+                break answer?;
+            }
+            if let Some(sentence) = &self.unable {
+                return Err(sentence.clone());
+            }
+            self.wait_for_helper(ANSWER)?;
+        };
+        self.listeners.insert(port, socket);
         Ok(())
     }
 
     fn accept(&mut self) -> Option<(Socket, Ipv4Tuple)> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
-        let socket = self.listeners.iter().find_map(|listener| accept_with(listener, flags).ok())?;
-        let tuple = tuple_of(&socket, None).ok()?;
-        Some((self.keep(socket), tuple))
+        let socket = self.listeners.values().find_map(|listener| accept_with(listener, flags).ok())?;
+        let tuple = tuple_of(&socket).ok()?;
+        Some((self.keep(socket, tuple.local_port), tuple))
     }
 
     fn send(&mut self, socket: Socket, bytes: u64) -> Result<u64, String> {
@@ -165,8 +251,19 @@ impl Transport for LinuxTcp {
     }
 
     fn in_order(&mut self, socket: Socket) -> Result<InOrder, String> {
+        if let Some(sentence) = self.failure() {
+            return Err(sentence);
+        }
         let Some(Some(kernel)) = self.sockets.get_mut(socket.0 as usize) else { return Ok(InOrder::default()) };
-        let came = discard(&kernel.socket, &mut self.nowhere)?;
+        let came = match discard(&kernel.socket, &mut self.nowhere)? {
+            Discarded::Came(came) => came,
+            Discarded::NotConnected => {
+                // It is not connected yet, or cannot be.
+                self.take_in();
+                let failed = self.kernel(socket).and_then(|kernel| kernel.failed.clone());
+                return failed.map_or(Ok(InOrder::default()), Err);
+            }
+        };
         kernel.ended |= came.ended;
         Ok(came)
     }
@@ -202,34 +299,68 @@ impl Transport for LinuxTcp {
     }
 }
 
+enum Discarded {
+    Came(InOrder),
+    NotConnected,
+}
+
 /// Reads dummy bytes without copying them.
-fn discard(socket: &OwnedFd, nowhere: &mut [u8]) -> Result<InOrder, String> {
+fn discard(socket: &OwnedFd, nowhere: &mut [u8]) -> Result<Discarded, String> {
     let mut came = InOrder::default();
     loop {
         match recv(socket, &mut *nowhere, RecvFlags::TRUNC | RecvFlags::DONTWAIT) {
             Ok((_, 0)) => {
                 came.ended = true;
-                return Ok(came);
+                return Ok(Discarded::Came(came));
             }
             Ok((_, count)) => came.bytes += count as u64,
-            Err(Errno::AGAIN | Errno::NOTCONN) => return Ok(came),
+            Err(Errno::NOTCONN) if came.bytes == 0 => return Ok(Discarded::NotConnected),
+            Err(Errno::AGAIN | Errno::NOTCONN) => return Ok(Discarded::Came(came)),
             Err(Errno::INTR) => {}
             Err(error) => return Err(format!("the kernel's TCP ended the connection: {error}")),
         }
     }
 }
 
-fn tuple_of(socket: impl AsFd, remote: Option<SocketAddrV4>) -> Result<Ipv4Tuple, Errno> {
+fn tuple_of(socket: &OwnedFd) -> Result<Ipv4Tuple, Errno> {
     let v4 = |address: SocketAddrAny| SocketAddrV4::try_from(address);
-    let local = v4(getsockname(&socket)?)?;
-    let remote = match remote {
-        Some(remote) => remote,
-        None => v4(getpeername(&socket)?.ok_or(Errno::NOTCONN)?)?,
-    };
+    let (local, remote) = (v4(getsockname(socket)?)?, v4(getpeername(socket)?.ok_or(Errno::NOTCONN)?)?);
     Ok(Ipv4Tuple {
         local_ip: *local.ip(),
         local_port: local.port(),
         remote_ip: *remote.ip(),
         remote_port: remote.port(),
     })
+}
+
+fn ask(helper: &OwnedFd, asked: &Asked) -> Result<(), String> {
+    let message = serde_json::to_vec(asked).map_err(|error| error.to_string())?;
+    handover::send(helper.as_fd(), &message, &[])
+        .map_err(|error| format!("the helper that makes Linux' sockets takes no requests: {error}"))
+}
+
+/// What the helper says next.
+enum Next {
+    Said(Answer, Option<OwnedFd>),
+    Nothing,
+    End,
+}
+
+fn next(helper: &OwnedFd) -> Next {
+    match handover::recv(helper.as_fd()) {
+        Ok((message, _)) if message.is_empty() => Next::End,
+        Ok((message, mut descriptors)) => match serde_json::from_slice(&message) {
+            Ok(answer) => Next::Said(answer, descriptors.pop()),
+            Err(_) => Next::End,
+        },
+        Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Next::Nothing,
+        Err(_) => Next::End,
+    }
+}
+
+/// Waits until the helper has said something, or is gone; `false` after the time.
+fn wait(helper: &OwnedFd, most: Duration) -> bool {
+    let most = Timespec { tv_sec: most.as_secs() as i64, tv_nsec: most.subsec_nanos().into() };
+    let mut fds = [PollFd::new(helper, PollFlags::IN)];
+    !matches!(poll(&mut fds, Some(&most)), Ok(0))
 }

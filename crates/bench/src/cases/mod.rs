@@ -23,3 +23,4 @@ mod spliced;
 pub(crate) mod stream;
 pub(crate) mod volume;
 mod window;
+pub(crate) mod zeronic;

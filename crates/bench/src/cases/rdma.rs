@@ -180,6 +180,11 @@ impl Run {
     }
 }
 
+/// Writes of this size over one connection, as fast as they go.
+pub(super) fn write_bandwidth(tools: &Tools, lab: &dyn Lab, size: u64, seconds: f64, run: Run) -> Result<Run, String> {
+    perftest(tools, lab, Test { name: "write_bw", size }, seconds, run)
+}
+
 /// One of perftest's programs: a second before and one behind what it measures.
 fn perftest(tools: &Tools, lab: &dyn Lab, test: Test, seconds: f64, run: Run) -> Result<Run, String> {
     let length = match test.is_latency() {

@@ -14,7 +14,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 /// CPU seconds by process, in user and kernel mode.
 pub(super) type CpuSeconds = BTreeMap<String, f64>;
 
-/// The first line that a client prints (`apps/load.h`), nanoseconds of CLOCK_MONOTONIC.
+/// The first line of JSON that a client prints (`apps/load.h`), nanoseconds of CLOCK_MONOTONIC.
 #[derive(Debug, Deserialize)]
 struct Announced {
     begin_ns: u64,
@@ -67,11 +67,13 @@ fn announced(tools: &Tools, program: &mut Process) -> Result<Announced, String> 
     let mut line = String::new();
     tools.stop.until("its connections", PATIENCE, || {
         let output = program.output();
-        if !output.contains('\n') {
+        // Other words may come first, and the last line may be a part of one.
+        let whole = output.rsplit_once('\n').map_or("", |(whole, _)| whole);
+        let Some(found) = whole.lines().find(|line| line.starts_with('{')) else {
             program.alive()?;
             return Ok(false);
-        }
-        line = output.lines().next().unwrap_or_default().into();
+        };
+        line = found.into();
         Ok(true)
     })?;
     serde_json::from_str(&line).map_err(|e| format!("the client said {line}: {e}"))

@@ -37,6 +37,8 @@ pub struct FabricPlan {
     /// The server serves the file `v` of this directory as a volume over Solar, and the first client's host uses it by
     /// the socket `v.sock` there.
     pub volume: Option<PathBuf>,
+    /// Two ZeroNIC hosts, a receiver's and a sender's, with what decides on headers (`transport`).
+    pub zeronic: Option<&'static str>,
 }
 
 impl Default for FabricPlan {
@@ -44,7 +46,7 @@ impl Default for FabricPlan {
     fn default() -> FabricPlan {
         let network = FabricConfig::default();
         let (congestion, buffer, engine, slots) = (None, 256 << 10, "flextoe", 4096);
-        let (clients, client_engine, log_bytes, alone, rdma, volume) = (1, None, 0, None, None, None);
+        let (clients, client_engine, log_bytes, alone, rdma, volume, zeronic) = (1, None, 0, None, None, None, None);
         FabricPlan {
             network,
             clients,
@@ -57,6 +59,7 @@ impl Default for FabricPlan {
             alone,
             rdma,
             volume,
+            zeronic,
         }
     }
 }
@@ -155,6 +158,12 @@ impl Lab for FabricLab<'_> {
     }
 }
 
+/// What the ZeroNIC hosts of a plan are called: the receiver's, the sender's.
+pub(crate) const ZERONIC: [&str; 2] = ["receiver", "sender"];
+
+/// The receiver's ZeroNIC host.
+pub(crate) const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 77, 255, 1);
+
 /// Host 0 is the server's.
 fn address(host: usize) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 77, 0, 1)) + host as u32)
@@ -176,6 +185,14 @@ fn configuration(plan: &FabricPlan) -> Result<String, String> {
         );
         let thread = usize::from(plan.alone.is_some_and(|alone| alone != name));
         let _ = writeln!(content, "thread = {thread}");
+    }
+    for (name, at) in ZERONIC.iter().zip(0..).filter(|_| plan.zeronic.is_some()) {
+        let _ = writeln!(
+            content,
+            "[[zeronic]]\nname = \"{name}\"\naddress = \"{}\"\nprefix_len = 16\ntransport = \"{}\"",
+            Ipv4Addr::from(u32::from(RECEIVER) + at),
+            plan.zeronic.unwrap_or_default(),
+        );
     }
     if let Some(directory) = &plan.volume {
         let [file, socket] = ["v", "v.sock"].map(|name| directory.join(name));
@@ -232,6 +249,14 @@ mod tests {
         assert_eq!(config.hosts[300].stack.address, Ipv4Addr::new(10, 77, 1, 45));
         assert_eq!(config.fabrics[0].config, network);
         assert!(config.hosts[0].stack.ecn);
+    }
+
+    #[test]
+    fn zeronic_hosts_are_beside_the_others() {
+        let plan = FabricPlan { zeronic: Some("laminar"), ..FabricPlan::default() };
+        let config = ::daemon::config::parse(&configuration(&plan).unwrap(), "test").unwrap();
+        assert_eq!([0, 1].map(|at| &*config.zeronics[at].name), ZERONIC);
+        assert_eq!(config.zeronics[0].address, RECEIVER);
     }
 
     #[test]

@@ -4,7 +4,7 @@ mod fabric;
 mod tap;
 mod veth;
 
-pub(crate) use fabric::{FabricLab, FabricPlan, congestion};
+pub(crate) use fabric::{FabricLab, FabricPlan, RECEIVER, ZERONIC, congestion};
 pub(crate) use tap::{TapEnd, TapLab};
 pub(crate) use veth::{VethLab, VethPlan};
 

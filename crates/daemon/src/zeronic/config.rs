@@ -1,6 +1,6 @@
 //! What a `[[zeronic]]` section says.
+use super::transport::TransportKind;
 use control::CongestionName;
-use engines::EngineKind;
 use serde::Deserialize;
 use std::net::Ipv4Addr;
 
@@ -17,11 +17,11 @@ pub struct ZeronicSection {
     pub prefix_len: u8,
     /// Next hop for everything outside that network.
     pub gateway: Option<Ipv4Addr>,
-    /// Which stream engine decides on headers.
+    /// What decides on headers: a stream engine, or Linux' own TCP.
     #[serde(default)]
-    pub transport: EngineKind,
-    /// How its connections control congestion: `cubic`, `dctcp`, `timely` or `none`. As the engine's hosts do
-    /// where it is not said.
+    pub transport: TransportKind,
+    /// How its connections control congestion: `cubic`, `dctcp`, `timely` or `none`; Linux' TCP has the first two. As
+    /// the engine's hosts do, and Linux' TCP by `cubic`, where it is not said.
     #[serde(default)]
     pub congestion: Option<CongestionName>,
     /// The fabric; the first one where it is not said.
@@ -71,6 +71,10 @@ pub(crate) fn check(sections: &[ZeronicSection], fabrics: &[&str], threads: usiz
         }
         if fabrics.is_empty() {
             return Err(said("it needs a fabric: a [[fabric]] section".into()));
+        }
+        let linux = section.transport == TransportKind::Linux;
+        if let Some(name) = section.congestion.filter(|of| linux && !["cubic", "dctcp"].contains(&of.name)) {
+            return Err(said(format!("Linux' TCP has no congestion control `{}`: cubic and dctcp are", name.name)));
         }
         if section.thread >= threads {
             return Err(said(format!("thread is {}, and there are {threads} (counted from 0)", section.thread)));

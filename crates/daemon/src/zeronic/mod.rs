@@ -1,14 +1,17 @@
 //! ZeroNIC hosts of the daemon (docs/ZERONIC.md): their configuration, their seats on data-path threads, and the
 //! service threads of their programs.
 mod config;
+mod kernel;
 mod place;
 mod seat;
 mod service;
 mod thread;
+mod transport;
 mod views;
 
 pub(crate) use config::check;
 pub use config::{ZeronicSection, ZeronicUsers};
+pub use kernel::linux_helper;
 pub(crate) use place::{ZeronicPlace, place};
 pub(crate) use seat::ZeronicSeat;
 pub(crate) use service::{CommPrograms, is_hello};

@@ -1,14 +1,17 @@
 //! Makes a ZeroNIC host, and what the attach socket needs to know of it.
 use super::config::ZeronicSection;
+use super::kernel;
 use super::seat::ZeronicSeat;
+use super::transport::{Below, TransportKind};
 use crate::datapath::{DataPath, Handle};
 use crate::secret::secret;
 use control::{HostConfig, MemoryConfig};
-use engines::Mapping;
+use engines::{EngineKind, Mapping};
 use memory::{Limits, MemoryTable};
-use port::{Fabric, FramePool, Port, local_mac};
+use port::{Fabric, FabricPort, FramePool, Port, local_mac};
+use std::io;
 use std::sync::Arc;
-use zeronic::{EngineTcp, Programs, Shortage, Stack};
+use zeronic::{EngineTcp, LinuxConfig, Programs, Shortage, Stack};
 
 /// Connections of a host at once, and bytes of the buffers of each, which hold dummy payload.
 const CONNECTIONS: u32 = 1024;
@@ -36,8 +39,30 @@ pub(crate) fn place(
     let wanted = section.fabric.as_ref();
     let found = fabrics.iter().find(|(fabric, _)| wanted.is_none_or(|wanted| wanted == fabric));
     let (_, fabric) = found.ok_or("its fabric is not there")?;
+    let (transport, port) = match section.transport {
+        TransportKind::Engine(kind) => over_engine(section, kind, fabric, pool)?,
+        TransportKind::Linux => over_linux(section, fabric)?,
+    };
+    let table = MemoryTable::new(Limits::default()).map_err(|e| format!("no random numbers: {e}"))?;
+    let table = Arc::new(table);
+    // Programs may receive into as little as they like.
+    let made = Stack::new(transport, Arc::clone(&table), zeronic::Limits::default(), Shortage::Defer, pool.clone());
+    let stack = made.map_err(|e| format!("cannot make shared memory: {e}"))?;
+    let index = path.zeronics.len();
+    let seat = ZeronicSeat::new(Programs::new(stack), Box::new(port));
+    path.add_zeronic(seat).map_err(|e| e.to_string())?;
+    Ok(ZeronicPlace { section: section.clone(), index, handle: handle.clone(), table })
+}
+
+/// A host of its own for a stream engine.
+fn over_engine(
+    section: &ZeronicSection,
+    kind: EngineKind,
+    fabric: &Fabric,
+    pool: &FramePool,
+) -> Result<(Below, FabricPort), String> {
     let mac = local_mac(&format!("{} {}", section.name, section.address));
-    let port = fabric.join(&section.name, mac).map_err(|e| format!("cannot join the fabric: {e}"))?;
+    let port = fabric.join(&section.name, mac).map_err(not_joined)?;
     let memory = MemoryConfig {
         slots: CONNECTIONS,
         rx_bytes: BUFFER,
@@ -57,15 +82,25 @@ pub(crate) fn place(
         memory,
         ..HostConfig::default()
     };
-    let engine = section.transport.make(&stack, &Mapping::default(), pool)?;
+    let engine = kind.make(&stack, &Mapping::default(), pool)?;
     let transport = EngineTcp::new(stack, engine, mac, port.capabilities().mtu, pool.clone(), secret()?)?;
-    let table = MemoryTable::new(Limits::default()).map_err(|e| format!("no random numbers: {e}"))?;
-    let table = Arc::new(table);
-    // Programs may receive into as little as they like.
-    let made = Stack::new(transport, Arc::clone(&table), zeronic::Limits::default(), Shortage::Defer, pool.clone());
-    let stack = made.map_err(|e| format!("cannot make shared memory: {e}"))?;
-    let index = path.zeronics.len();
-    let seat = ZeronicSeat::new(Programs::new(stack), Box::new(port));
-    path.add_zeronic(seat).map_err(|e| e.to_string())?;
-    Ok(ZeronicPlace { section: section.clone(), index, handle: handle.clone(), table })
+    Ok((Below::Engine(Box::new(transport)), port))
+}
+
+/// The kernel's TCP in a namespace of its own: the host's hardware address is that of the kernel's side there.
+fn over_linux(section: &ZeronicSection, fabric: &Fabric) -> Result<(Below, FabricPort), String> {
+    let config = LinuxConfig {
+        device: "zeronic".into(),
+        address: (section.address, section.prefix_len),
+        gateway: section.gateway,
+        mtu: fabric.capabilities().mtu,
+        congestion: section.congestion.map_or("cubic", |congestion| congestion.name).into(),
+    };
+    let transport = kernel::open(config)?;
+    let port = fabric.join(&section.name, transport.mac()).map_err(not_joined)?;
+    Ok((Below::Linux(Box::new(transport)), port))
+}
+
+fn not_joined(error: io::Error) -> String {
+    format!("cannot join the fabric: {error}")
 }

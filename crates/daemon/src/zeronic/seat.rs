@@ -1,4 +1,5 @@
 //! A ZeroNIC host on its data-path thread.
+use super::transport::Below;
 use crate::wake::watch;
 use engine::Nanos;
 use memory::MemoryTable;
@@ -8,25 +9,43 @@ use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
-use zeronic::{EngineTcp, NewProgram, ProgramId, Programs};
+use zeronic::{NewProgram, ProgramId, Programs, Transport};
 
 /// The host, its port, and the doorbells of its programs.
 pub(crate) struct ZeronicSeat {
-    programs: Programs<EngineTcp, Arc<MemoryTable>>,
+    programs: Programs<Below, Arc<MemoryTable>>,
     port: Box<dyn Port>,
     drops: PortDrops,
     /// Watched while their programs live.
     bells: HashMap<ProgramId, OwnedFd>,
+    /// The transport's descriptor, while it is watched.
+    watched: Option<OwnedFd>,
 }
 
 impl ZeronicSeat {
-    pub(crate) fn new(programs: Programs<EngineTcp, Arc<MemoryTable>>, port: Box<dyn Port>) -> ZeronicSeat {
-        ZeronicSeat { programs, port, drops: PortDrops::default(), bells: HashMap::new() }
+    pub(crate) fn new(programs: Programs<Below, Arc<MemoryTable>>, port: Box<dyn Port>) -> ZeronicSeat {
+        ZeronicSeat { programs, port, drops: PortDrops::default(), bells: HashMap::new(), watched: None }
     }
 
-    /// Has an epoll set watch its port.
-    pub(crate) fn watch(&self, set: &OwnedFd) -> io::Result<()> {
+    /// Has an epoll set watch its port and its transport.
+    pub(crate) fn watch(&mut self, set: &OwnedFd) -> io::Result<()> {
+        let own = self.programs.stack().transport().wait_fd().map(|fd| fd.try_clone_to_owned()).transpose()?;
+        if let Some(own) = &own {
+            watch(set, own.as_fd(), epoll::EventFlags::empty())?;
+        }
+        self.watched = own;
         self.port.wait_fd().map_or(Ok(()), |fd| watch(set, fd, epoll::EventFlags::empty()))
+    }
+
+    /// A sentence, once, when the transport is gone for good. Its descriptor, which would wake for ever, is watched no
+    /// more.
+    pub(crate) fn failed(&mut self, set: &OwnedFd) -> Option<String> {
+        self.watched.as_ref()?;
+        let sentence = self.programs.stack().transport().failure()?;
+        if let Some(fd) = self.watched.take() {
+            let _ = epoll::delete(set, fd);
+        }
+        Some(sentence)
     }
 
     /// A program comes; `bell` is the eventfd of its doorbell, which `set` watches from now on.
@@ -50,7 +69,7 @@ impl ZeronicSeat {
     }
 
     /// The host and its port, to look at.
-    pub(crate) fn parts(&mut self) -> (&mut Programs<EngineTcp, Arc<MemoryTable>>, &dyn Port, &PortDrops) {
+    pub(crate) fn parts(&mut self) -> (&mut Programs<Below, Arc<MemoryTable>>, &dyn Port, &PortDrops) {
         (&mut self.programs, &*self.port, &self.drops)
     }
 

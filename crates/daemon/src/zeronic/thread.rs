@@ -7,7 +7,7 @@ use zeronic::{NewProgram, ProgramId};
 
 impl DataPath {
     /// Serves a ZeroNIC host from now on.
-    pub(crate) fn add_zeronic(&mut self, seat: ZeronicSeat) -> io::Result<()> {
+    pub(crate) fn add_zeronic(&mut self, mut seat: ZeronicSeat) -> io::Result<()> {
         seat.watch(&self.epoll)?;
         self.zeronics.push(seat);
         Ok(())

@@ -125,6 +125,8 @@ impl ZeronicView {
         json!({
             "name": place.section.name,
             "transport": place.section.transport.name(),
+            "programs": self.programs.len(),
+            "open": self.connections.len(),
             "port": {
                 "rx_frames": self.port.rx_frames, "rx_bytes": self.port.rx_bytes,
                 "tx_frames": self.port.tx_frames, "tx_bytes": self.port.tx_bytes,

@@ -1,0 +1,136 @@
+//! Whoever is in the namespace: it makes the device and sockets, and passes them on. A descriptor stays attached to the
+//! namespace that it was made in, so nobody else has to enter.
+use super::words::{Answer, Asked, LinuxConfig, SPARE};
+use port::{Interface, Tap, TapConfig};
+use rustix::io::Errno;
+use rustix::net::{
+    AddressFamily, SocketAddrAny, SocketFlags, SocketType, bind, connect, getsockname, ipproto, listen, socket_with,
+    sockopt,
+};
+use shm::handover;
+use std::collections::HashMap;
+use std::io;
+use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+const BACKLOG: i32 = 128;
+
+/// Makes the device in the namespace that `enter` goes to, and serves until the transport is gone. Between the two,
+/// `confine` gives up what is not needed any more.
+pub fn serve_linux(
+    to: OwnedFd,
+    enter: impl FnOnce() -> Result<(), String>,
+    confine: impl FnOnce() -> Result<(), String>,
+) {
+    let Ok((message, _)) = handover::recv(to.as_fd()) else { return };
+    let Ok(Asked::Begin(config)) = serde_json::from_slice(&message) else { return };
+    let begun = enter().and_then(|()| make_device(&config)).and_then(|device| confine().map(|()| device));
+    let done = match begun {
+        Ok((device, mac)) => say(to.as_fd(), &Answer::Ready(mac), Some(device.as_fd()))
+            .and_then(|()| Helper { to: &to, config, spare: HashMap::new() }.serve()),
+        Err(sentence) => say(to.as_fd(), &Answer::Failed(sentence), None),
+    };
+    // The transport is gone, and nobody is left who could be told.
+    let _ = done;
+}
+
+fn make_device(config: &LinuxConfig) -> Result<(OwnedFd, [u8; 6]), String> {
+    let made = Tap::open(&TapConfig {
+        name: config.device.clone(),
+        mtu: config.mtu,
+        kernel_address: Some(config.address),
+        ..TapConfig::default()
+    })?;
+    let interface = Interface::named(made.device())?;
+    if let Some(gateway) = config.gateway {
+        interface.add_route(Ipv4Addr::UNSPECIFIED, 0, Some(gateway))?;
+    }
+    let mac = interface.mac()?;
+    Ok((made.into_fd(), mac.0))
+}
+
+fn say(to: BorrowedFd<'_>, answer: &Answer, descriptor: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    let message = serde_json::to_vec(answer)?;
+    handover::send(to, &message, descriptor.as_slice())
+}
+
+struct Helper<'a> {
+    to: &'a OwnedFd,
+    config: LinuxConfig,
+    /// Those that were passed on and are not connected yet, by port.
+    spare: HashMap<u16, OwnedFd>,
+}
+
+impl Helper<'_> {
+    /// The error says that the transport is gone.
+    fn serve(&mut self) -> io::Result<()> {
+        for _ in 0..SPARE {
+            self.pass_spare()?;
+        }
+        loop {
+            let (message, _) = handover::recv(self.to.as_fd())?;
+            if message.is_empty() {
+                return Ok(());
+            }
+            match serde_json::from_slice(&message)? {
+                Asked::Connect(port, remote) => {
+                    self.connect(port, remote)?;
+                    self.pass_spare()?;
+                }
+                Asked::Listen(port) => self.listen(port)?,
+                Asked::Begin(_) => return Ok(()),
+            }
+        }
+    }
+
+    fn socket(&self, port: u16) -> Result<OwnedFd, Errno> {
+        let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
+        let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, Some(ipproto::TCP))?;
+        sockopt::set_tcp_congestion(&socket, &self.config.congestion)?;
+        // The ports of spare sockets may be listened on.
+        sockopt::set_socket_reuseaddr(&socket, true)?;
+        bind(&socket, &SocketAddrV4::new(self.config.address.0, port))?;
+        Ok(socket)
+    }
+
+    fn pass_spare(&mut self) -> io::Result<()> {
+        let made = self.socket(0).and_then(|socket| Ok((port_of(&socket)?, socket)));
+        let (port, socket) = match made {
+            Ok(made) => made,
+            Err(error) => {
+                let congestion = &self.config.congestion;
+                let why = format!("no TCP socket with congestion control `{congestion}`: {error}");
+                return say(self.to.as_fd(), &Answer::Failed(why), None);
+            }
+        };
+        say(self.to.as_fd(), &Answer::Spare(port), Some(socket.as_fd()))?;
+        self.spare.insert(port, socket);
+        Ok(())
+    }
+
+    fn connect(&mut self, port: u16, remote: SocketAddrV4) -> io::Result<()> {
+        let begun = self.spare.remove(&port).ok_or(Errno::BADF).and_then(|socket| connect(&socket, &remote));
+        match begun {
+            Ok(()) | Err(Errno::INPROGRESS) => Ok(()),
+            Err(error) => {
+                say(self.to.as_fd(), &Answer::NoWay(port, format!("cannot connect to {remote}: {error}")), None)
+            }
+        }
+    }
+
+    fn listen(&self, port: u16) -> io::Result<()> {
+        let made = self.socket(port).and_then(|socket| listen(&socket, BACKLOG).map(|()| socket));
+        match made {
+            Ok(socket) => say(self.to.as_fd(), &Answer::Listening(port), Some(socket.as_fd())),
+            Err(error) => {
+                let why = format!("cannot listen on {}:{port}: {error}", self.config.address.0);
+                say(self.to.as_fd(), &Answer::NotListening(port, why), None)
+            }
+        }
+    }
+}
+
+fn port_of(socket: &OwnedFd) -> Result<u16, Errno> {
+    let local: SocketAddrAny = getsockname(socket)?;
+    SocketAddrV4::try_from(local).map(|local| local.port())
+}

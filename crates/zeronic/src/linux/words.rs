@@ -1,0 +1,49 @@
+//! What the transport and the helper in its namespace say to each other.
+use serde::{Deserialize, Serialize};
+use std::net::{Ipv4Addr, SocketAddrV4};
+
+/// Where the kernel's TCP is.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LinuxConfig {
+    /// The device's name.
+    pub device: String,
+    /// The host's address, and the prefix length of its network.
+    pub address: (Ipv4Addr, u8),
+    /// Next hop for everything outside that network.
+    pub gateway: Option<Ipv4Addr>,
+    /// Most bytes of an IP packet.
+    pub mtu: u16,
+    /// The kernel's congestion control.
+    pub congestion: String,
+}
+
+/// Sockets that are ready for connections to come: as many as a program may ask for in one round.
+pub(super) const SPARE: usize = 64;
+
+/// What the transport asks for.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Asked {
+    /// The first message, and the only one that is answered by [`Answer::Ready`].
+    Begin(LinuxConfig),
+    /// Connect the spare socket with this port; another one takes its place.
+    Connect(u16, SocketAddrV4),
+    /// A socket that listens on this port.
+    Listen(u16),
+}
+
+/// What the helper says.
+#[derive(Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub(super) enum Answer {
+    /// The device is there, with the kernel side's hardware address. Its descriptor comes along.
+    Ready([u8; 6]),
+    /// A socket with this port, which comes along.
+    Spare(u16),
+    /// The socket that listens on this port comes along.
+    Listening(u16),
+    /// The connection from this port cannot be: why.
+    NoWay(u16, String),
+    /// Nothing listens on this port: why.
+    NotListening(u16, String),
+    /// Nothing can be: why.
+    Failed(String),
+}
