@@ -1,7 +1,8 @@
 """Both ends of a connection that a proxy joins: everything that can happen to one, checked at both ends.
 
-Usage: joined.py serve PORT | call ADDRESS PORT CASE [NUMBER]. The first line of a connection says what it is for; what the
-server saw of a connection that it could not answer is asked for on another one.
+Usage: joined.py serve PORT | call ADDRESS PORT CASE [NUMBER [FILE]]. The first line of a connection says what it is for;
+what the server saw of a connection that it could not answer is asked for on another one. With FILE, nothing is asked, and
+the last block of `both` is sent once that file is there.
 
 Cases: both BYTES (each way at once), client-closes-first BYTES, server-closes-first BYTES, client-resets, server-resets,
 many CONNECTIONS (short ones, from eight threads).
@@ -39,6 +40,16 @@ def digest_of(seed, total):
 def send(connection, seed, total):
     for block in blocks(seed, total):
         connection.sendall(block)
+
+
+def send_up(connection, total, file):
+    """The last block waits for the file, where there is a name of one."""
+    for block in blocks("up", total):
+        total -= len(block)
+        while total == 0 and file and not os.path.exists(file):
+            time.sleep(0.01)
+        connection.sendall(block)
+    connection.shutdown(socket.SHUT_WR)
 
 
 def receive(connection):
@@ -125,12 +136,12 @@ def expect(what, found, wanted):
         sys.exit(f"{what}: {found} instead of {wanted}")
 
 
-def transfer(address, case, total, alone):
-    """Bytes both ways, in the order that the case says. What the server got is asked for unless this call is alone."""
+def transfer(address, case, total, file):
+    """Bytes both ways, in the order that the case says. What the server got is asked for unless a file is waited for."""
     key = f"{case}-{os.getpid()}"
     connection = connect(address, case, key, total)
     if case == "both":
-        sender = threading.Thread(target=lambda: (send(connection, "up", total), connection.shutdown(socket.SHUT_WR)))
+        sender = threading.Thread(target=send_up, args=(connection, total, file))
         sender.start()
         down = receive(connection)
         sender.join()
@@ -144,7 +155,7 @@ def transfer(address, case, total, alone):
         connection.shutdown(socket.SHUT_WR)
     connection.close()
     expect("from the server", down, (digest_of("down", total), total))
-    if not alone:
+    if not file:
         expect("from the client", server_saw(address, key), str((digest_of("up", total), total)))
     print(f"{total / 1e6:.0f} MB each way, SHA-256 as sent")
 
@@ -191,7 +202,7 @@ def main():
     elif case.endswith("resets"):
         resets(address, case)
     else:
-        transfer(address, case, number, len(sys.argv) > 6)
+        transfer(address, case, number, sys.argv[6] if len(sys.argv) > 6 else None)
 
 
 main()

@@ -116,10 +116,11 @@ pub fn at_once(bench: &Bench) -> Outcome {
 /// The proxy dies while its connections are joined: they go on to their end.
 pub fn proxy_killed(bench: &Bench) -> Outcome {
     let proxied = Proxied::start(bench)?;
-    let script = bench.files.path("joined.py");
-    let arguments = [script.as_str(), "call", &bench.address(), &bench.port(), "both", "300000000"];
+    let (script, go_on) = (bench.files.path("joined.py"), bench.session.dir().join("proxy-gone"));
+    let file = go_on.display().to_string();
     // What the server saw is asked for on a connection of its own, which the proxy cannot take any more.
-    let mut client = bench.client_in_background(PYTHON, &[&arguments[..], &["alone"]].concat())?;
+    let arguments = [script.as_str(), "call", &bench.address(), &bench.port(), "both", "300000000", &file];
+    let mut client = bench.client_in_background(PYTHON, &arguments)?;
     bench.session.until("the splice", || {
         client.running()?;
         Ok(proxied.spliced() >= 1)
@@ -127,5 +128,6 @@ pub fn proxy_killed(bench: &Bench) -> Outcome {
     proxied.proxy.signal_all(Signal::KILL)?;
     bench.session.until("the daemon to see the proxy's end", || Ok(!bench.lab.listens(bench.port)?))?;
     client.running().map_err(|error| format!("before the proxy was killed: {error}"))?;
+    std::fs::write(&go_on, "").map_err(|error| format!("{file}: {error}"))?;
     client.succeed().map(|words| words.trim().into())
 }
