@@ -235,7 +235,7 @@ impl ProtocolState {
         if !self.fixed.agreed.ecn || seg.payload_len == 0 {
             return;
         }
-        if self.fixed.dctcp_echo {
+        if self.dctcp_echo {
             if seg.ce != self.ece {
                 if self.unacked > 0 {
                     self.acknowledge(work, now);

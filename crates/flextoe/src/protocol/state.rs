@@ -19,7 +19,11 @@ use wire::template::Fields;
 /// out-of-order intervals instead of one, and what the peer has beyond holes: then only these are sent again,
 /// not all from the first one on (go-back-N). The congestion window is here, not with the scheduler: it
 /// bounds sequence numbers.
+///
+/// Four cache lines: the first two and `fixed` are what the fast path of segments and descriptors uses, and the last one
+/// is for loss, disorder and attacks.
 #[cfg_attr(test, derive(Debug))]
+#[repr(C, align(64))]
 pub(crate) struct ProtocolState {
     /// Oldest sequence number that is not acknowledged.
     pub una: Seq,
@@ -33,8 +37,6 @@ pub(crate) struct ProtocolState {
     pub snd_wnd: u32,
     /// The largest that it ever was (silly window avoidance, RFC 9293 section 3.8.6.2.1).
     pub max_wnd: u32,
-    /// What may be in flight as far as congestion control goes.
-    pub flight: FlightLimit,
     /// Sequence and acknowledgement number of the last window update (RFC 9293 section 3.10.7.4).
     pub wl1: Seq,
     pub wl2: Seq,
@@ -46,18 +48,16 @@ pub(crate) struct ProtocolState {
     pub rcv_adv: Seq,
     /// The acknowledgement number sent last (RFC 7323 section 4.3: Last.ACK.sent).
     pub last_ack: Seq,
-    /// What came out of order.
-    pub ooo: Reassembly,
     /// Bytes received and not acknowledged yet.
     pub unacked: u32,
+    pub ts_recent: u32,
+    pub ts_recent_at: Nanos,
+
     /// When the delayed acknowledgement goes out at the latest.
     pub ack_due: Nanos,
     pub rtt: RttTimer,
-    pub ts_recent: u32,
-    pub ts_recent_at: Nanos,
-    pub recovery: Scoreboard,
-    /// Sequence number of a FIN that came out of order.
-    pub held_fin: Option<Seq>,
+    /// What may be in flight as far as congestion control goes.
+    pub flight: FlightLimit,
     pub dup_acks: u8,
     /// This host's FIN stands at `head`, the peer's before `rcv_nxt`.
     pub ends: Ends,
@@ -80,12 +80,24 @@ pub(crate) struct ProtocolState {
     pub ece: bool,
     /// Tell the peer that the window was reduced, on the next new data.
     pub cwr: bool,
-    pub challenges: ChallengeLimit,
+    /// Each mark of a received segment is echoed (RFC 8257 section 3.2); it never changes.
+    pub dctcp_echo: bool,
+    /// Sequence number of a FIN that came out of order.
+    pub held_fin: Option<Seq>,
+
     pub fixed: Fixed,
+
+    /// What came out of order.
+    pub ooo: Reassembly,
+    pub recovery: Scoreboard,
+    pub challenges: ChallengeLimit,
 }
+
+const _: () = assert!(size_of::<Option<ProtocolState>>() == 256);
 
 /// What does not change after installation, or only by command.
 #[cfg_attr(test, derive(Debug))]
+#[repr(align(64))]
 pub(crate) struct Fixed {
     pub agreed: Agreed,
     /// Most payload bytes of one frame: a multiple of the MSS.
@@ -102,7 +114,6 @@ pub(crate) struct Fixed {
     /// Sequence number of stream position 0, in each direction.
     pub tx_base: Seq,
     pub rx_base: Seq,
-    pub dctcp_echo: bool,
     pub stats: Pooled<FlowStats>,
 }
 
@@ -122,7 +133,6 @@ impl Fixed {
             rx_place: p.rx.ease(),
             tx_base: p.snd_nxt - p.tx_pos,
             rx_base: p.rcv_nxt - p.rx_pos,
-            dctcp_echo: p.dctcp_echo,
             stats: p.stats.clone(),
         }
     }
@@ -165,6 +175,7 @@ impl ProtocolState {
             overriding: false,
             ece: false,
             cwr: false,
+            dctcp_echo: p.dctcp_echo,
             challenges: ChallengeLimit::new(),
             fixed: Fixed::new(p),
         };
