@@ -109,23 +109,42 @@ impl<B: Transport> Host<B> {
             // A mark may be another host's.
             rx.iter_mut().for_each(|frame| frame.recorded = false);
         }
+        // A capture shows each frame once, with what its own transport did with it.
+        let mut polled = self.common.recorder.is_on() || !self.others.are_dormant();
         let io = &mut self.common.io(tx, pool);
         io.looped = looped;
-        if !self.others.is_empty() {
+        if polled {
             done += self.others.poll(now, rx, io);
         }
         done += self.base.poll(now, rx, io);
         if !self.common.unclaimed.is_empty() {
+            if !polled {
+                done += self.poll_dormant(now, tx, pool);
+                polled = true;
+            }
             self.receive_unclaimed(now, tx, pool);
         }
         self.common.io(tx, pool).flush(now);
-        self.loop_own(tx, from);
+        if self.base.sends_to_self() || (polled && self.others.iter().any(|transport| transport.sends_to_self())) {
+            self.loop_own(tx, from);
+        }
         let io = &mut self.common.io(tx, pool);
         self.base.finish(now, from, io);
-        self.others.iter_mut().for_each(|transport| transport.finish(now, from, io));
+        if polled {
+            self.others.iter_mut().for_each(|transport| transport.finish(now, from, io));
+        }
         if self.common.recorder.is_on() {
             self.common.recorder.hand_over(done == 0);
         }
+        done
+    }
+
+    /// What the base transport passed on may be for a transport that was dormant.
+    #[cold]
+    fn poll_dormant(&mut self, now: Nanos, tx: &mut Vec<Box<Frame>>, pool: &mut FramePool) -> usize {
+        let mut frames = std::mem::take(&mut self.common.unclaimed);
+        let done = self.others.poll(now, &mut frames, &mut self.common.io(tx, pool));
+        self.common.unclaimed.splice(..0, frames);
         done
     }
 
@@ -197,14 +216,12 @@ impl<B: Transport> Host<B> {
 
     /// Keeps frames that are for this host itself.
     fn loop_own(&mut self, tx: &mut Vec<Box<Frame>>, from: usize) {
-        if !self.base.sends_to_self() && !self.others.iter().any(|transport| transport.sends_to_self()) {
-            return;
-        }
-        let net = &self.common.net;
+        let Common { net, to_self, .. } = &mut self.common;
         let own = |frame: &Frame| ethernet::Header::parse(frame.bytes()).is_ok_and(|eth| net.is_own_mac(eth.dst));
-        for frame in tx.split_off(from) {
+        let Some(first) = tx[from..].iter().position(|frame| own(frame)) else { return };
+        for frame in tx.split_off(from + first) {
             if own(&frame) {
-                self.common.to_self.push(frame);
+                to_self.push(frame);
             } else {
                 tx.push(frame);
             }

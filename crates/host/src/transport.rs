@@ -34,6 +34,11 @@ pub trait Transport: Send {
     fn sends_to_self(&self) -> bool {
         true
     }
+    /// Nobody uses it now, and nothing is due. While this is so of all transports beside the base, the base gets all
+    /// frames unread, and these are polled only where it passes on a frame that they claim. Asked each round.
+    fn is_dormant(&self) -> bool {
+        false
+    }
     /// Why the host cannot be handed over to another daemon with this transport, in a sentence.
     fn handover_obstacle(&self) -> Option<String> {
         Some(format!("transport {} cannot be handed over", self.name()))
@@ -80,6 +85,9 @@ impl<T: Transport> Transport for Arc<Mutex<T>> {
     }
     fn sends_to_self(&self) -> bool {
         held(self).sends_to_self()
+    }
+    fn is_dormant(&self) -> bool {
+        held(self).is_dormant()
     }
     fn handover_obstacle(&self) -> Option<String> {
         held(self).handover_obstacle()
@@ -218,9 +226,9 @@ pub(crate) struct Transports {
 }
 
 impl Transports {
-    /// There is none: no frame needs to be looked at.
-    pub(crate) fn is_empty(&self) -> bool {
-        self.list.is_empty()
+    /// There is none, or nobody uses any: no frame needs to be looked at for them.
+    pub(crate) fn are_dormant(&self) -> bool {
+        self.list.iter().all(|seat| seat.transport.is_dormant())
     }
 
     /// Adds a transport.

@@ -2,9 +2,12 @@
 mod support;
 
 use engine::{DropReason, Nanos};
-use host::{Arp, ArpTiming, Host, Link, Net, NetConfig, RouteTable};
+use host::{Arp, ArpTiming, Claim, Host, Io, Link, Net, NetConfig, RouteTable, Transport};
 use port::{Fabric, FabricConfig, FabricPort, Frame, FramePool, Port, PortDrops};
 use std::net::Ipv4Addr;
+use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
 use support::{Datagrams, Mailbox};
 use wire::Mac;
 
@@ -73,6 +76,49 @@ fn datagrams_go_and_come_back_and_neighbours_are_found() {
     assert_eq!(client.take(), [(SERVER, 4791, b"first".to_vec()), (SERVER, 4791, vec![7; 1000])]);
     let known = |station: &Station| station.host.net().neighbours().iter().filter(|(_, mac)| mac.is_some()).count();
     assert_eq!((known(&stations[0]), known(&stations[1])), (1, 1));
+}
+
+/// A transport that nobody uses: it counts how often it is polled.
+struct Dormant(Datagrams, Arc<AtomicUsize>);
+
+impl Transport for Dormant {
+    fn name(&self) -> &'static str {
+        self.0.name()
+    }
+    fn claims(&self) -> Vec<Claim> {
+        self.0.claims()
+    }
+    fn poll(&mut self, now: Nanos, rx: &mut Vec<Box<Frame>>, io: &mut Io<'_>) -> usize {
+        self.1.fetch_add(1, Relaxed);
+        self.0.poll(now, rx, io)
+    }
+    fn is_dormant(&self) -> bool {
+        true
+    }
+    fn has_work(&self, now: Nanos) -> bool {
+        self.0.has_work(now)
+    }
+    fn next_deadline(&self) -> Option<Nanos> {
+        None
+    }
+}
+
+#[test]
+fn a_dormant_transport_costs_nothing_until_a_frame_is_for_it() {
+    let fabric = Fabric::new(FabricConfig::default());
+    let mut stations = [SERVER, CLIENT].map(|address| Station::new(&fabric, address));
+    let (polls, client) = (Arc::new(AtomicUsize::new(0)), Mailbox::default());
+    let echo = Datagrams { port: 4791, echoes: true, mail: Mailbox::default() };
+    stations[0].host.add(Box::new(Dormant(echo, Arc::clone(&polls)))).unwrap();
+    let asker = Datagrams { port: 7000, echoes: false, mail: client.clone() };
+    stations[1].host.add(Box::new(asker)).unwrap();
+    (0..100).for_each(|now| assert_eq!(stations[0].poll(now), 0));
+    assert_eq!(polls.load(Relaxed), 0);
+    client.send(SERVER, 4791, b"wake up");
+    settle(MS, &mut stations);
+    assert_eq!(client.take(), [(SERVER, 4791, b"wake up".to_vec())]);
+    // Once for ARP, which is the host's own but which no transport takes, and once for the datagram.
+    assert_eq!(polls.load(Relaxed), 2);
 }
 
 #[test]

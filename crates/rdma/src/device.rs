@@ -532,6 +532,11 @@ impl Transport for Device {
         }
     }
 
+    /// Without programs and connections of earlier ones only a peer's messages are left to be answered.
+    fn is_dormant(&self) -> bool {
+        self.seats.is_empty() && self.connections.is_quiet()
+    }
+
     fn handover_obstacle(&self) -> Option<String> {
         let names = self.seats.values().take(3).map(|seat| format!("{} ({})", seat.who.pid, seat.who.command));
         let (host, count, names) = (&self.config.host, self.seats.len(), names.collect::<Vec<_>>().join(", "));

@@ -378,6 +378,11 @@ impl Manager {
         !self.outbox.letters.is_empty() || self.due.first().is_some_and(|(at, _)| at <= now)
     }
 
+    /// Nothing waits, and nothing is due by itself.
+    pub(crate) fn is_quiet(&self) -> bool {
+        self.outbox.letters.is_empty() && self.due.is_empty() && self.resolving.is_empty()
+    }
+
     /// When something is due by itself.
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         let until = |key: &IdKey| Some(self.programs.get(&key.program)?.ids.get(&key.number)?.until);
