@@ -20,8 +20,8 @@ use wire::template::Fields;
 /// not all from the first one on (go-back-N). The congestion window is here, not with the scheduler: it
 /// bounds sequence numbers.
 ///
-/// Four cache lines: the first two and `fixed` are what the fast path of segments and descriptors uses, and the last one
-/// is for loss, disorder and attacks.
+/// Four cache lines: the first two and `fixed` are what the fast path of segments and descriptors uses; the last one is
+/// for loss, disorder and attacks.
 #[cfg_attr(test, derive(Debug))]
 #[repr(C, align(64))]
 pub(crate) struct ProtocolState {
