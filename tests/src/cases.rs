@@ -20,6 +20,7 @@ mod socat;
 mod ssh;
 mod storage;
 mod verbs;
+mod waiting;
 
 use crate::lab::Lab;
 use crate::process::{Process, Session};
@@ -117,6 +118,7 @@ pub const ALL: &[Case] = &[
     case("echo 64 B, 64 connections, depth 4", echo::small),
     case("echo 20 kB, 8 connections, depth 3", echo::large),
     case("echo, 48 threads that block", echo::threads),
+    case("opentoe run --wait-for", waiting::for_the_server),
     rdma("ibv_devices, ibv_devinfo -v", verbs::devices),
     rdma("ibv_rc_pingpong -c", verbs::reliable),
     rdma("ibv_rc_pingpong -c -e", verbs::reliable_events),

@@ -43,8 +43,13 @@ impl<'a> Daemon<'a> {
 
     /// A program on one of the daemon's hosts, by `opentoe run`.
     pub fn command(&self, namespace: &Namespace, host: &str, program: &str) -> Command {
+        self.command_with(namespace, host, &[], program)
+    }
+
+    /// The same with options of `opentoe run`.
+    pub fn command_with(&self, namespace: &Namespace, host: &str, options: &[&str], program: &str) -> Command {
         let mut command = namespace.command(&beside("opentoe"));
-        command.args(["run", "--socket"]).arg(&self.socket).args(["--host", host, "--", program]);
+        command.args(["run", "--socket"]).arg(&self.socket).args(["--host", host]).args(options).args(["--", program]);
         command
     }
 

@@ -186,6 +186,13 @@ impl<'a> Lab<'a> {
         self.command(&self.client, program)
     }
 
+    /// A program on the client's side that starts when something listens at this address; none where one of the sides
+    /// is on the kernel.
+    pub fn on_client_after(&self, address: &str, program: &str) -> Option<Command> {
+        let daemon = self.daemon.as_ref().filter(|_| self.server.is_accelerated())?;
+        Some(daemon.command_with(&self.far, self.client.host?, &["--wait-for", address], program))
+    }
+
     fn command(&self, side: &Side, program: &str) -> Command {
         match (&self.daemon, side.host) {
             (Some(daemon), Some(host)) => daemon.command(&self.far, host, program),

@@ -10,7 +10,7 @@ use clap::{Args, Parser, Subcommand};
 use context::attach;
 use port::capture::{Direction, SNAPLEN};
 use std::ffi::OsString;
-use std::net::{Ipv4Addr, SocketAddr};
+use std::net::{Ipv4Addr, SocketAddr, ToSocketAddrs};
 use std::path::PathBuf;
 
 /// OpenTOE: runs unmodified programs on a TCP data-path of their own.
@@ -42,6 +42,7 @@ program's; it is 1 where the program was not started.
 Examples:
   opentoe run -- memcached -l 0.0.0.0 -u nobody
   opentoe run --host a -- redis-server --protected-mode no
+  opentoe run --wait-for 127.0.0.1:6379 redis-benchmark -t get,set
   opentoe run --config config/lab.toml --host b -- curl http://10.77.0.2/"
     )]
     Run(RunArguments),
@@ -208,6 +209,13 @@ pub(crate) struct RunArguments {
     /// Start a private daemon with this network; otherwise the first of 10.77.0.0/24, 10.77.1.0/24, ... that is free
     #[arg(long, value_name = "NETWORK/24", conflicts_with_all = ["socket", "config"])]
     pub network: Option<String>,
+    /// Start the program once something listens at this address, on a host of the daemon or on the kernel (may be
+    /// repeated)
+    #[arg(long, value_name = "ADDRESS:PORT", value_parser = endpoint)]
+    pub wait_for: Vec<SocketAddr>,
+    /// How long --wait-for waits at most; then the program is not started
+    #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86400))]
+    pub wait_limit: u64,
     /// Where calls are seen: only at the C library's functions, or at system calls as well (docs/SYSTEM-CALLS.md)
     #[arg(long, value_name = "LAYER", value_parser = attach::LAYERS, default_value = attach::SYMBOLS)]
     pub intercept: String,
@@ -222,6 +230,13 @@ pub(crate) struct RunArguments {
     /// The program and its arguments; what follows its name is its own
     #[arg(trailing_var_arg = true, required = true, value_name = "CMD")]
     pub command: Vec<OsString>,
+}
+
+/// An address and a port. Of a name that has several addresses the first of IPv4 counts, since OpenTOE serves those.
+fn endpoint(word: &str) -> Result<SocketAddr, String> {
+    let addresses: Vec<SocketAddr> = word.to_socket_addrs().into_iter().flatten().collect();
+    let first = addresses.iter().find(|address| address.is_ipv4()).or(addresses.first());
+    first.copied().ok_or_else(|| "it is an address and a port, such as 127.0.0.1:6379".into())
 }
 
 #[derive(Args)]

@@ -24,6 +24,7 @@ mod top;
 mod trace;
 mod units;
 mod volumes;
+mod wait_for;
 mod why;
 mod xdp;
 

@@ -2,7 +2,7 @@
 //! verbs in place of the system's.
 use crate::arguments::RunArguments;
 use crate::private::{self, Embedded, Private};
-use crate::{library, locate, shared};
+use crate::{library, locate, shared, wait_for};
 use context::attach::{HOST_VARIABLE, INTERCEPT_VARIABLE, PROGRAM_VARIABLE, SOCKET_VARIABLE, SYSTEM_CALLS};
 use context::program::{Linkage, linkage};
 use daemon::client;
@@ -12,6 +12,7 @@ use std::ffi::{OsStr, OsString};
 use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::time::Duration;
 
 /// Runs the program; returns only where it could not be started.
 pub(crate) fn run(arguments: &RunArguments) -> Result<(), String> {
@@ -24,6 +25,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), String> {
         }
         None => own_daemon(arguments)?,
     };
+    wait_for::listeners(&arguments.wait_for, Duration::from_secs(arguments.wait_limit), &socket, &host)?;
     let way = way_to_start(&program, arguments);
     let mut command = match &way {
         // libtoe loads it, into a process that the dynamic linker makes.

@@ -39,6 +39,8 @@ pub struct BindingView {
     pub local: SocketAddr,
     /// Connections are accepted.
     pub listening: bool,
+    /// Also those to loopback addresses.
+    pub loopback: bool,
     /// Most connections that wait.
     pub backlog: u32,
     /// Connections whose handshake is going on.
@@ -138,6 +140,7 @@ impl Bindings {
                 binding: id,
                 local: binding.local.into(),
                 listening: listener.is_some(),
+                loopback: listener.is_some_and(|listener| listener.loopback),
                 backlog: listener.map_or(0, |listener| listener.backlog),
                 half_open: listener.map_or(0, |listener| listener.half_open),
                 waiting: listener.map_or(0, |listener| (listener.ready.len() + listener.parked.len()) as u32),

@@ -312,6 +312,7 @@ impl Inventory {
             json!({
                 "address": binding.local.ip(),
                 "port": binding.local.port(),
+                "loopback": binding.loopback,
                 "backlog": binding.backlog,
                 "half_open": binding.half_open,
                 "waiting": binding.waiting,
