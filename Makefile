@@ -31,7 +31,8 @@ help:
 	@echo 'make functions   the offload functions in offload/, as objects for "opentoe offload load"'
 	@echo 'make setup   the Debian packages that all of this needs'
 
-demo: setup
+demo:
+	@tests/setup demo
 	cargo build --release -p cli -p daemon -p libtoe -p libverbs
 	$(AS_ROOT) $(TARGET)/release/opentoe demo
 
