@@ -23,6 +23,6 @@ pub mod process;
 mod report;
 mod sample;
 pub mod servers;
-mod session;
+pub mod session;
 mod setup;
 mod tools;

@@ -10,7 +10,7 @@ const INSIDE: &str = "TOE_BENCH_SESSION";
 
 /// Runs this program again in a session of its own and waits for it; `None` where it is in one already. What goes
 /// wrong there, it says itself.
-pub(crate) fn enter() -> Option<Result<(), String>> {
+pub fn enter() -> Option<Result<(), String>> {
     if std::env::var_os(INSIDE).is_some() {
         favour(std::process::id());
         more_descriptors();
@@ -20,9 +20,17 @@ pub(crate) fn enter() -> Option<Result<(), String>> {
 }
 
 /// Puts the session of a process ahead: the measurement's own, or a daemon's, which makes one for itself.
-pub(crate) fn favour(process: u32) {
+pub fn favour(process: u32) {
     // Without such groups there is no such file.
     let _ = std::fs::write(format!("/proc/{process}/autogroup"), "-20");
+}
+
+/// What stands in front of a program to keep it on a core and ahead of what else the machine does. A core beyond the
+/// last one is the last one.
+pub fn pinned(core: usize) -> Vec<String> {
+    let cores = std::thread::available_parallelism().map_or(1, usize::from);
+    let core = core.min(cores - 1).to_string();
+    ["nice", "-n", "-20", "taskset", "-c", &core].map(String::from).to_vec()
 }
 
 /// As many descriptors as the machine allows: programs that are measured hold thousands of connections.

@@ -1,5 +1,6 @@
 //! What every measurement needs: this program, the library, the programs to measure, and the user's wish to go on.
 use crate::process::Stop;
+use crate::session;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
@@ -15,7 +16,6 @@ pub struct Tools {
     apps: PathBuf,
     /// Directory of this program.
     own: PathBuf,
-    cores: usize,
     begin: Instant,
 }
 
@@ -28,9 +28,8 @@ impl Tools {
         let toe = std::env::current_exe().map_err(|e| format!("cannot see where this program is: {e}"))?;
         let own = toe.parent().unwrap_or(Path::new("/")).to_path_buf();
         let apps = find_apps(&own)?;
-        let cores = std::thread::available_parallelism().map_or(1, usize::from);
         let (toe, stop) = (toe.display().to_string(), Stop::on_signals()?);
-        Ok(Tools { stop, toe, library, apps, own, cores, begin: Instant::now() })
+        Ok(Tools { stop, toe, library, apps, own, begin: Instant::now() })
     }
 
     /// Path of one of the programs in `apps/`.
@@ -69,11 +68,9 @@ impl Tools {
         Ok(directory.join(file))
     }
 
-    /// What stands in front of a program to keep it on a core and ahead of what else the machine does. A core beyond
-    /// the last one is the last one.
+    /// See [`session::pinned`].
     pub fn pinned(&self, core: usize) -> Vec<String> {
-        let core = core.min(self.cores - 1).to_string();
-        ["nice", "-n", "-20", "taskset", "-c", &core].map(String::from).to_vec()
+        session::pinned(core)
     }
 
     /// A line of progress.

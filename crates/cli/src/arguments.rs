@@ -245,7 +245,7 @@ pub(crate) struct DemoArguments {
     #[arg(long, value_name = "PROGRAM")]
     pub only: Vec<String>,
     /// Seconds that each measurement takes
-    #[arg(long, value_name = "SECONDS", default_value_t = 2, value_parser = clap::value_parser!(u32).range(1..=60))]
+    #[arg(long, value_name = "SECONDS", default_value_t = 1, value_parser = clap::value_parser!(u32).range(1..=60))]
     pub seconds: u32,
     /// Also write the results to this file
     #[arg(long, value_name = "FILE")]

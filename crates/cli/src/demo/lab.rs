@@ -1,11 +1,13 @@
-//! The laboratory: clients in one network namespace, servers in another, a TAP device to OpenTOE and a veth pair.
+//! The laboratory: a network namespace with the daemon and all that runs on OpenTOE, one with servers on Linux. A veth
+//! pair joins them; clients on Linux reach OpenTOE by a TAP device.
 use bench::directory::Directory;
 use bench::process::{Process, Stop};
+use bench::session::{self, pinned};
 use daemon::client;
 use daemon::protocol::Question;
 use port::{Interface, Netns};
 use std::fs;
-use std::net::{Ipv4Addr, SocketAddr, SocketAddrV4, TcpStream};
+use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -15,6 +17,10 @@ const BITS: u8 = 24;
 const TAP: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 77, 0, 1), Ipv4Addr::new(10, 77, 0, 2)];
 /// The clients' and the servers' end of the veth pair.
 const VETH: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 78, 0, 1), Ipv4Addr::new(10, 78, 0, 2)];
+/// The daemon has a core, and all that runs on OpenTOE shares the other one, as in `opentoe bench`. The kernel's work
+/// is done in the programs' own time, so on Linux a server has the daemon's.
+const SERVING_CORE: usize = 0;
+const PROGRAM_CORE: usize = 1;
 /// How long something may take to start.
 const PATIENCE: Duration = Duration::from_secs(15);
 
@@ -26,6 +32,8 @@ pub(super) enum Stack {
 }
 
 impl Stack {
+    pub(super) const ALL: [Stack; 2] = [Stack::OpenToe, Stack::Linux];
+
     /// Its name in the table.
     pub(super) fn name(self) -> &'static str {
         match self {
@@ -33,20 +41,54 @@ impl Stack {
             Stack::Linux => "Linux",
         }
     }
+}
 
-    /// Where its servers listen.
-    pub(super) fn address(self) -> Ipv4Addr {
+/// Where clients are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Place {
+    /// Beside the server, on the same stack.
+    Beside,
+    /// On Linux, across a network device.
+    Across,
+}
+
+impl Place {
+    /// In the order of the report.
+    pub(super) const ALL: [Place; 2] = [Place::Beside, Place::Across];
+
+    /// Its name in reports for machines and lines of progress.
+    pub(super) fn name(self) -> &'static str {
         match self {
-            Stack::OpenToe => TAP[1],
-            Stack::Linux => VETH[1],
+            Place::Beside => "loopback",
+            Place::Across => "network",
+        }
+    }
+
+    /// What stands above its table.
+    pub(super) fn heading(self) -> &'static str {
+        match self {
+            Place::Beside => "Clients beside the server, over 127.0.0.1: both ends on OpenTOE, or both on Linux",
+            Place::Across => "Clients on Linux: over a TAP device to OpenTOE, or over a veth pair to Linux",
+        }
+    }
+
+    /// Where its clients reach the servers of a stack.
+    pub(super) fn address(self, stack: Stack) -> Ipv4Addr {
+        match (self, stack) {
+            (Place::Beside, _) => Ipv4Addr::LOCALHOST,
+            (Place::Across, Stack::OpenToe) => TAP[1],
+            (Place::Across, Stack::Linux) => VETH[1],
         }
     }
 }
 
 /// Namespaces without names: they go when this process and what it started are gone.
 pub(super) struct Lab<'a> {
-    clients: Netns,
-    servers: Netns,
+    /// The daemon, its programs, and clients on Linux. The kernel's loopback is down here: what passes over 127.0.0.1
+    /// passes over OpenTOE.
+    near: Netns,
+    /// Servers on Linux, and the clients beside them.
+    far: Netns,
     directory: Directory,
     library: PathBuf,
     pub stop: &'a Stop,
@@ -58,20 +100,21 @@ impl<'a> Lab<'a> {
     /// Makes namespaces and devices and starts the daemon.
     pub(super) fn new(library: &Path, stop: &'a Stop) -> Result<Lab<'a>, String> {
         let needs_root = |sentence| format!("{sentence}; the demo needs root (sudo)");
-        let (clients, servers) = (Netns::create().map_err(needs_root)?, Netns::create().map_err(needs_root)?);
-        clients.run(|| {
-            let near = Interface::create_veth("veth0", "veth1", Some(servers.as_fd()))?;
-            near.set_address(VETH[0], BITS)?;
-            near.set_up()
+        let (near, far) = (Netns::create().map_err(needs_root)?, Netns::create().map_err(needs_root)?);
+        near.run(|| {
+            let end = Interface::create_veth("veth0", "veth1", Some(far.as_fd()))?;
+            end.set_address(VETH[0], BITS)?;
+            end.set_up()
         })??;
-        servers.run(|| {
-            let far = Interface::named("veth1")?;
-            far.set_address(VETH[1], BITS)?;
-            far.set_up()
+        far.run(|| {
+            Interface::named("lo")?.set_up()?;
+            let end = Interface::named("veth1")?;
+            end.set_address(VETH[1], BITS)?;
+            end.set_up()
         })??;
         let directory = Directory::new("demo")?;
-        let daemon = start_daemon(directory.path(), &clients, stop)?;
-        Ok(Lab { clients, servers, directory, library: library.into(), stop, _daemon: daemon })
+        let daemon = start_daemon(directory.path(), &near, stop)?;
+        Ok(Lab { near, far, directory, library: library.into(), stop, _daemon: daemon })
     }
 
     /// A file of this run.
@@ -79,42 +122,51 @@ impl<'a> Lab<'a> {
         self.directory.path().join(name)
     }
 
-    /// Starts a server on a stack and waits until it accepts connections there.
+    /// Starts a server on a stack and waits until it accepts connections from everywhere.
     pub(super) fn server(&self, stack: Stack, words: &[String], port: u16) -> Result<Process, String> {
         let log = self.file(&format!("{}-{port}.log", stack.name()));
-        let own = own_program()?;
-        let all = match stack {
-            Stack::Linux => words.to_vec(),
-            Stack::OpenToe => {
-                let prefix = [&own, "run", "--socket", &text(&self.socket()), "--lib", &text(&self.library), "--"];
-                prefix.iter().map(|word| word.to_string()).chain(words.iter().cloned()).collect()
-            }
+        let mut process = match stack {
+            Stack::Linux => Process::start(&self.far, &[&pinned(SERVING_CORE)[..], words].concat(), log)?,
+            Stack::OpenToe => Process::start(&self.near, &self.on_opentoe(words)?, log)?,
         };
-        let mut process = Process::start(&self.servers, &all, log)?;
-        let address = SocketAddr::V4(SocketAddrV4::new(stack.address(), port));
+        let address = SocketAddr::from((Place::Across.address(stack), port));
         self.stop.until("its first connection", PATIENCE, || {
             process.alive()?;
-            self.clients.run(|| TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok())
+            Ok(self.near.run(|| TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok())?
+                && (stack == Stack::Linux || self.is_accelerated(port)?))
         })?;
-        if stack == Stack::OpenToe {
-            self.check_accelerated(port)?;
-        }
         Ok(process)
     }
 
     /// Runs a client to its end and returns what it wrote.
-    pub(super) fn client(&self, words: &[String], patience: Duration) -> Result<String, String> {
-        Process::start(&self.clients, words, self.file("client.log"))?.finish(self.stop, patience)
+    pub(super) fn client(
+        &self,
+        place: Place,
+        stack: Stack,
+        words: &[String],
+        patience: Duration,
+    ) -> Result<String, String> {
+        let plain = [&pinned(PROGRAM_CORE)[..], words].concat();
+        let (netns, words) = match (place, stack) {
+            (Place::Beside, Stack::OpenToe) => (&self.near, self.on_opentoe(words)?),
+            (Place::Beside, Stack::Linux) => (&self.far, plain),
+            (Place::Across, _) => (&self.near, plain),
+        };
+        Process::start(netns, &words, self.file("client.log"))?.finish(self.stop, patience)
     }
 
-    /// The server's listener is OpenTOE's: what is measured must be what is said.
-    fn check_accelerated(&self, port: u16) -> Result<(), String> {
+    /// The command line that runs these words on OpenTOE.
+    fn on_opentoe(&self, words: &[String]) -> Result<Vec<String>, String> {
+        let (own, socket, library) = (own_program()?, text(&self.socket()), text(&self.library));
+        let run = [&own, "run", "--quiet", "--socket", &socket, "--lib", &library, "--"].map(String::from);
+        Ok([&pinned(PROGRAM_CORE)[..], &run, words].concat())
+    }
+
+    /// A listener on the port is OpenTOE's, also for loopback: what is measured must be what is said.
+    fn is_accelerated(&self, port: u16) -> Result<bool, String> {
         let answer = client::ask(&self.socket(), &Question::Ls)?;
         let listeners = answer["hosts"][0]["listeners"].as_array().cloned().unwrap_or_default();
-        match listeners.iter().any(|listener| listener["port"] == port) {
-            true => Ok(()),
-            false => Err(format!("nobody listens on port {port} of OpenTOE: the server is not accelerated")),
-        }
+        Ok(listeners.iter().any(|listener| listener["port"] == port && listener["loopback"] == true))
     }
 
     fn socket(&self) -> PathBuf {
@@ -122,16 +174,19 @@ impl<'a> Lab<'a> {
     }
 }
 
-fn start_daemon(directory: &Path, clients: &Netns, stop: &Stop) -> Result<Process, String> {
+fn start_daemon(directory: &Path, near: &Netns, stop: &Stop) -> Result<Process, String> {
     let [config, socket] = ["toed.toml", "toed.sock"].map(|name| directory.join(name));
     let content = format!(
-        "log = \"warn\"\n[[host]]\nname = \"demo\"\naddress = \"{}\"\nprefix_len = {BITS}\n\
+        "log = \"warn\"\n[[thread]]\ncore = {SERVING_CORE}\n[[host]]\nname = \"demo\"\naddress = \"{}\"\nprefix_len = {BITS}\n\
          port = {{ kind = \"tap\", device = \"toe0\", kernel_address = \"{}/{BITS}\" }}\n",
         TAP[1], TAP[0]
     );
     fs::write(&config, content).map_err(|e| format!("cannot write {}: {e}", config.display()))?;
     let own = own_program()?;
     let words = [
+        "nice",
+        "-n",
+        "-20",
         &own,
         "private-daemon",
         "--directory",
@@ -143,11 +198,13 @@ fn start_daemon(directory: &Path, clients: &Netns, stop: &Stop) -> Result<Proces
         "--owner",
         &std::process::id().to_string(),
     ];
-    let mut process = Process::start(clients, &words.map(String::from), directory.join("toed.log"))?;
+    let mut process = Process::start(near, &words.map(String::from), directory.join("toed.log"))?;
     stop.until("the daemon", PATIENCE, || {
         process.alive()?;
-        Ok(socket.exists())
+        // It listens before it has opened its ports, and answers afterwards.
+        Ok(client::ask(&socket, &Question::Hello).is_ok())
     })?;
+    session::favour(process.pid());
     Ok(process)
 }
 

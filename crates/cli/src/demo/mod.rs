@@ -1,16 +1,18 @@
-//! `opentoe demo`: Debian's own servers on OpenTOE and, in the same run, on the kernel's stack, with ordinary clients
-//! on the kernel's TCP.
+//! `opentoe demo`: Debian's own servers on OpenTOE and, in the same run, on the kernel's stack. Clients are beside them
+//! on the same stack at first, then on the kernel's TCP.
 mod lab;
 pub(crate) mod memload;
 mod programs;
 mod results;
 
 use crate::arguments::DemoArguments;
-use crate::{doctor, library};
-use bench::process::Stop;
-use lab::{Lab, Stack};
+use crate::{doctor, library, table, units};
+use bench::process::{Process, Stop};
+use bench::session;
+use lab::{Lab, Place, Stack};
 use programs::{Program, Sample};
-use results::Results;
+use results::{Results, Run};
+use std::path::PathBuf;
 use std::time::Instant;
 
 /// Measurements of each program on each stack; the median counts.
@@ -21,39 +23,59 @@ pub(crate) fn demo(arguments: &DemoArguments) -> Result<(), String> {
     let programs = chosen(&arguments.only)?;
     programs.iter().flat_map(|program| program.needs()).try_for_each(|name| present(name))?;
     let library = library::find(arguments.lib.as_deref())?;
+    if let Some(done) = session::enter() {
+        return done;
+    }
     let stop = Stop::on_signals()?;
     let begin = Instant::now();
-    say(&format!("{} programs, {ROUNDS} rounds of {} s on each stack", programs.len(), arguments.seconds));
+    let servers = units::several(programs.len(), "server");
+    say(&format!("{servers} on each stack, {ROUNDS} rounds of {} s", arguments.seconds));
     let lab = Lab::new(&library, &stop)?;
+    let _servers = serve(&lab, &programs)?;
     let mut results = Results::new(arguments.seconds);
-    for program in programs {
-        compare(&lab, program, arguments.seconds, &mut results)?;
+    for place in Place::ALL {
+        programs.iter().try_for_each(|program| compare(&lab, *program, place, &mut results))?;
+        results.print(place);
     }
-    drop(lab);
-    results.print();
-    say(&format!("took {} s; namespaces, devices and processes are gone again", begin.elapsed().as_secs()));
+    results.print_loads();
+    say(&format!("took {} s; namespaces, devices and processes go now", begin.elapsed().as_secs()));
     if let Some(file) = &arguments.json {
         std::fs::write(file, results.json()).map_err(|e| format!("cannot write {}: {e}", file.display()))?;
     }
-    results.verdict()
+    results.verdict()?;
+    let own = from_here(std::env::current_exe().unwrap_or_else(|_| "opentoe".into()));
+    table::say(&format!("Try your own: `{} run PROGRAM`, and what connects to it the same way.", own.display()));
+    Ok(())
+}
+
+/// A path as one types it in the current directory.
+fn from_here(path: PathBuf) -> PathBuf {
+    let here = std::env::current_dir().unwrap_or_default();
+    path.strip_prefix(here).map_or(path.clone(), PathBuf::from)
+}
+
+/// Starts all servers. Those that are not loaded sleep.
+fn serve(lab: &Lab<'_>, programs: &[Program]) -> Result<Vec<Process>, String> {
+    let all = programs.iter().flat_map(|program| Stack::ALL.map(|stack| (*program, stack)));
+    all.map(|(program, stack)| program.serve(lab, stack).map_err(|error| failed(program, stack, error))).collect()
 }
 
 /// One program on both stacks, round by round in turn, so that what else happens on the machine meets both.
-fn compare(lab: &Lab<'_>, program: Program, seconds: u32, results: &mut Results) -> Result<(), String> {
-    let failed = |stack: Stack, error: String| format!("{} on {}: {error}", program.name(), stack.name());
-    let mut servers = Vec::new();
-    for stack in [Stack::OpenToe, Stack::Linux] {
-        say(&format!("{}: starting it on {}", program.name(), stack.name()));
-        servers.push(program.serve(lab, stack).map_err(|error| failed(stack, error))?);
-    }
+fn compare(lab: &Lab<'_>, program: Program, place: Place, results: &mut Results) -> Result<(), String> {
     for round in 1..=ROUNDS {
-        for stack in [Stack::OpenToe, Stack::Linux] {
-            let sample: Sample = program.load(lab, stack, seconds).map_err(|error| failed(stack, error))?;
-            say(&format!("{}: round {round} of {ROUNDS} on {}: {sample}", program.name(), stack.name()));
-            results.add(program, stack, round, sample);
+        for stack in Stack::ALL {
+            let sample = program.load(lab, place, stack, results.seconds);
+            let sample: Sample = sample.map_err(|error| failed(program, stack, error))?;
+            let measured = format!("{} over {}, {}", program.name(), place.name(), stack.name());
+            say(&format!("{measured}, round {round} of {ROUNDS}: {sample}"));
+            results.add(Run { program, place, stack, round, sample });
         }
     }
     Ok(())
+}
+
+fn failed(program: Program, stack: Stack, error: String) -> String {
+    format!("{} on {}: {error}", program.name(), stack.name())
 }
 
 fn chosen(only: &[String]) -> Result<Vec<Program>, String> {

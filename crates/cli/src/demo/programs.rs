@@ -1,9 +1,10 @@
 //! The servers of the demo and the load on each.
-use super::lab::{Lab, Stack};
+use super::lab::{Lab, Place, Stack};
 use bench::process::Process;
 use bench::servers::{self, Said, split};
 use serde::Deserialize;
 use std::fmt;
+use std::net::SocketAddr;
 use std::time::Duration;
 
 /// Connections of each load.
@@ -75,35 +76,33 @@ impl Program {
         }
     }
 
-    /// Starts the server.
+    /// Starts the server, at all addresses.
     pub(super) fn serve(self, lab: &Lab<'_>, stack: Stack) -> Result<Process, String> {
-        let (address, port, directory) = (stack.address().to_string(), self.port(), lab.file(""));
+        let (any, port, directory) = ("0.0.0.0", self.port(), lab.file(""));
         let words = match self {
-            Program::Memcached => servers::memcached(&address, port),
-            Program::Redis => servers::redis(&address, port, &directory),
-            Program::Nginx => servers::nginx(&address, port, &directory, stack.name())?,
+            Program::Memcached => servers::memcached(any, port),
+            Program::Redis => servers::redis(any, port, &directory),
+            Program::Nginx => servers::nginx(any, port, &directory, stack.name())?,
         };
         lab.server(stack, &words, port)
     }
 
     /// Loads the server for a while.
-    pub(super) fn load(self, lab: &Lab<'_>, stack: Stack, seconds: u32) -> Result<Sample, String> {
-        let (address, port) = (stack.address(), self.port());
+    pub(super) fn load(self, lab: &Lab<'_>, place: Place, stack: Stack, seconds: u32) -> Result<Sample, String> {
+        let server = SocketAddr::from((place.address(stack), self.port()));
         let patience = Duration::from_secs(u64::from(seconds) * 10 + 20);
+        let run = |line: &str| lab.client(place, stack, &split(line), patience);
         match self {
             Program::Memcached => {
                 let own = std::env::current_exe().map_err(|e| e.to_string())?;
-                let line = format!(
-                    "{} memload {address}:{port} --connections {CONNECTIONS} --seconds {seconds}",
-                    own.display()
-                );
-                let output = lab.client(&split(&line), patience)?;
+                let own = own.display();
+                let output = run(&format!("{own} memload {server} --connections {CONNECTIONS} --seconds {seconds}"))?;
                 serde_json::from_str(&output).map_err(|e| format!("memload said {output}: {e}"))
             }
-            Program::Redis => redis_load(lab, stack, seconds, patience),
+            Program::Redis => redis_load(server, seconds, run),
             Program::Nginx => {
-                let line = format!("wrk -t 1 -c {CONNECTIONS} -d {seconds}s --latency http://{address}:{port}/");
-                servers::wrk_said(&lab.client(&split(&line), patience)?).map(Sample::from)
+                let output = run(&format!("wrk -t 1 -c {CONNECTIONS} -d {seconds}s --latency http://{server}/"))?;
+                servers::wrk_said(&output).map(Sample::from)
             }
         }
     }
@@ -116,12 +115,16 @@ impl From<Said> for Sample {
 }
 
 /// redis-benchmark counts requests, not time: a short run says how many fit.
-fn redis_load(lab: &Lab<'_>, stack: Stack, seconds: u32, patience: Duration) -> Result<Sample, String> {
+fn redis_load(
+    server: SocketAddr,
+    seconds: u32,
+    run: impl Fn(&str) -> Result<String, String>,
+) -> Result<Sample, String> {
+    let (address, port) = (server.ip(), server.port());
     let run = |test: &str, requests: u64| {
-        let (address, port) = (stack.address(), Program::Redis.port());
-        let line =
-            format!("redis-benchmark -h {address} -p {port} -c {CONNECTIONS} -d {VALUE} -n {requests} -t {test} --csv");
-        lab.client(&split(&line), patience)
+        run(&format!(
+            "redis-benchmark -h {address} -p {port} -c {CONNECTIONS} -d {VALUE} -n {requests} -t {test} --csv"
+        ))
     };
     let probe = servers::redis_benchmark_said(&run("set", 10_000)?)?;
     let said = servers::redis_benchmark_said(&run("get", (probe.ops_per_s * f64::from(seconds)).max(1000.0) as u64)?);

@@ -1,13 +1,23 @@
 //! The table at the end, and the same for machines.
-use super::lab::Stack;
+use super::lab::{Place, Stack};
 use super::programs::{Program, Sample};
-use crate::table::{Table, say, thousands};
-use serde_json::{Value, json};
+use crate::table::{Table, bold, say, thousands};
+use serde_json::{Map, Value, json};
 
-/// All measurements of a run.
+/// One measurement.
+pub(super) struct Run {
+    pub program: Program,
+    pub place: Place,
+    pub stack: Stack,
+    pub round: u32,
+    pub sample: Sample,
+}
+
+/// All measurements.
 pub(super) struct Results {
-    seconds: u32,
-    runs: Vec<(Program, Stack, u32, Sample)>,
+    /// How long each took.
+    pub seconds: u32,
+    runs: Vec<Run>,
 }
 
 impl Results {
@@ -15,18 +25,20 @@ impl Results {
         Results { seconds, runs: Vec::new() }
     }
 
-    pub(super) fn add(&mut self, program: Program, stack: Stack, round: u32, sample: Sample) {
-        self.runs.push((program, stack, round, sample));
+    pub(super) fn add(&mut self, run: Run) {
+        self.runs.push(run);
     }
 
-    /// Prints the table: of each program and stack the round with the median rate.
-    pub(super) fn print(&self) {
+    /// Prints a table: of each program and stack the round with the median rate.
+    pub(super) fn print(&self, place: Place) {
         let mut table = Table::new(&["program", "stack", "requests/s", "p50 us", "p99 us", "OpenTOE/Linux"]);
         for program in self.programs() {
-            for stack in [Stack::OpenToe, Stack::Linux] {
-                let Some(sample) = self.median(program, stack) else { continue };
+            for stack in Stack::ALL {
+                let Some(sample) = self.median(program, place, stack) else { continue };
                 let ratio = match stack {
-                    Stack::OpenToe => self.ratios(program).get(1).map_or("-".into(), |ratio| format!("{ratio:.2}")),
+                    Stack::OpenToe => {
+                        self.ratios(program, place).get(1).map_or("-".into(), |ratio| format!("{ratio:.2}"))
+                    }
                     Stack::Linux => "-".into(),
                 };
                 let rate = thousands(sample.ops_per_s.round() as u64);
@@ -35,21 +47,24 @@ impl Results {
             }
         }
         say("");
+        say(&bold(place.heading()));
         table.print();
+    }
+
+    /// Says what the loads were.
+    pub(super) fn print_loads(&self) {
         say("");
         for program in self.programs() {
             say(&format!("{}: {}", program.name(), program.load_name()));
         }
-        say(
-            "Clients are on the Linux kernel's TCP throughout: over a TAP device to OpenTOE, over a veth pair to Linux.",
-        );
     }
 
     /// As `opentoe bench` writes it.
     pub(super) fn json(&self) -> String {
-        let runs = self.runs.iter().map(|(program, stack, round, sample)| {
+        let runs = self.runs.iter().map(|Run { program, place, stack, round, sample }| {
             json!({
                 "program": program.name(),
+                "place": place.name(),
                 "stack": stack.name().to_lowercase(),
                 "engine": (*stack == Stack::OpenToe).then_some("flextoe"),
                 "round": round,
@@ -58,55 +73,60 @@ impl Results {
                 "errors": 0,
             })
         });
-        let ratio = |program: Program| {
-            let ratios = self.ratios(program);
+        let ratio = |program: Program, place: Place| {
+            let ratios = self.ratios(program, place);
             let at = |index: usize| ratios.get(index).copied();
-            (program.name().to_string(), json!({ "min": at(0), "median": at(1), "max": at(2) }))
+            json!({ "min": at(0), "median": at(1), "max": at(2) })
+        };
+        let ratios = |place: Place| {
+            let of = |program: Program| (program.name().to_string(), ratio(program, place));
+            (place.name().to_string(), self.programs().into_iter().map(of).collect::<Map<_, _>>().into())
         };
         let report = json!({
             "case": "demo",
             "params": { "seconds": self.seconds, "loads": self.loads() },
             "machine": bench::machine::facts(),
             "runs": runs.collect::<Vec<_>>(),
-            "ratio": self.programs().into_iter().map(ratio).collect::<serde_json::Map<_, _>>(),
+            "ratio": Place::ALL.into_iter().map(ratios).collect::<Map<String, Value>>(),
         });
         format!("{report:#}\n")
     }
 
     /// Fails where a stack answered nothing.
     pub(super) fn verdict(&self) -> Result<(), String> {
-        match self.runs.iter().find(|(.., sample)| sample.ops_per_s <= 0.0) {
-            Some((program, stack, ..)) => Err(format!("{} answered nothing on {}", program.name(), stack.name())),
+        match self.runs.iter().find(|run| run.sample.ops_per_s <= 0.0) {
+            Some(run) => Err(format!("{} answered nothing on {}", run.program.name(), run.stack.name())),
             None => Ok(()),
         }
     }
 
     fn programs(&self) -> Vec<Program> {
-        Program::ALL.iter().copied().filter(|program| self.runs.iter().any(|(of, ..)| of == program)).collect()
+        Program::ALL.iter().copied().filter(|program| self.runs.iter().any(|run| run.program == *program)).collect()
     }
 
     fn loads(&self) -> Value {
         self.programs()
             .iter()
             .map(|program| (program.name().to_string(), program.load_name().into()))
-            .collect::<serde_json::Map<_, _>>()
+            .collect::<Map<_, _>>()
             .into()
     }
 
-    fn of(&self, program: Program, stack: Stack) -> Vec<Sample> {
-        let matching = |run: &&(Program, Stack, u32, Sample)| run.0 == program && run.1 == stack;
-        self.runs.iter().filter(matching).map(|run| run.3).collect()
+    fn of(&self, program: Program, place: Place, stack: Stack) -> Vec<Sample> {
+        let wanted = (program, place, stack);
+        self.runs.iter().filter(|run| (run.program, run.place, run.stack) == wanted).map(|run| run.sample).collect()
     }
 
-    fn median(&self, program: Program, stack: Stack) -> Option<Sample> {
-        let mut samples = self.of(program, stack);
+    fn median(&self, program: Program, place: Place, stack: Stack) -> Option<Sample> {
+        let mut samples = self.of(program, place, stack);
         samples.sort_by(|a, b| a.ops_per_s.total_cmp(&b.ops_per_s));
         samples.get(samples.len() / 2).copied()
     }
 
     /// OpenTOE over Linux, round by round: least, median, most.
-    fn ratios(&self, program: Program) -> Vec<f64> {
-        let pairs = self.of(program, Stack::OpenToe).into_iter().zip(self.of(program, Stack::Linux));
+    fn ratios(&self, program: Program, place: Place) -> Vec<f64> {
+        let [toe, linux] = Stack::ALL.map(|stack| self.of(program, place, stack));
+        let pairs = toe.into_iter().zip(linux);
         let mut ratios: Vec<f64> = pairs.map(|(toe, linux)| toe.ops_per_s / linux.ops_per_s).collect();
         ratios.sort_by(f64::total_cmp);
         match ratios[..] {
