@@ -177,6 +177,11 @@ struct sockaddr_in;
 TOE_API int toe_comm_connect(toe_comm *comm, const struct sockaddr_in *to, uint64_t id);
 /* Accepts connections to a port, from now on. */
 TOE_API int toe_comm_listen(toe_comm *comm, uint16_t port, uint64_t id);
+/* The same, for connections that carry messages: each send takes one receive of the peer's, which has the message's
+ * bytes, however many were asked for. A receive is done with 0 bytes where no message will come. Both ends are such, or
+ * the connection is lost, as where a message is longer than its receive. A message has 1 byte to 128 MiB - 1. */
+TOE_API int toe_comm_connect_messages(toe_comm *comm, const struct sockaddr_in *to, uint64_t id);
+TOE_API int toe_comm_listen_messages(toe_comm *comm, uint16_t port, uint64_t id);
 /* Sends `len` bytes from byte `offset` of registered memory. They must not change until TOE_COMM_SENT. */
 TOE_API int toe_comm_send(toe_comm *comm, uint32_t connection, uint32_t key, uint64_t offset, size_t len, uint64_t id);
 /* Receives the stream's next `len` bytes to byte `offset` of registered memory. Receives are done in their order. */

@@ -11,17 +11,20 @@ mod frames;
 mod region;
 mod roce;
 mod texts;
+mod zeronic;
+mod zeronic_sides;
 
 /// Takes any bytes.
 pub type Target = fn(&[u8]);
 
 /// The targets by name.
-pub const TARGETS: [(&str, Target); 9] = [
+pub const TARGETS: [(&str, Target); 10] = [
     ("frames", frames::run),
     ("application", application::run),
     ("region", region::run),
     ("roce", roce::run),
     ("cm", cm::run),
+    ("zeronic", zeronic::run),
     ("management", texts::management),
     ("configuration", texts::configuration),
     ("xdp", texts::xdp),

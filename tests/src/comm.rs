@@ -1,5 +1,6 @@
 //! Programs that use `toe_comm_*` (docs/ZERONIC.md), beside those that use sockets.
 use crate::cases::{Bench, LARGE, app};
+use crate::process::Process;
 use crate::report::Outcome;
 use std::process::Command;
 
@@ -26,20 +27,40 @@ pub(crate) fn peers(bench: &Bench) -> Outcome {
     Ok("SHA-256 equal, from nc and to socat".into())
 }
 
+/// Requests and answers as messages: each byte is compared by the caller.
+pub(crate) fn calls(bench: &Bench) -> Outcome {
+    let [(here, address), (there, _)] = HOSTS;
+    let port = bench.port();
+    let mut command = bench.lab.on_server(&app("comm_calls"));
+    command.args(["serve", here, &port]);
+    let mut server = listening(bench, command)?;
+    let said = bench.client(&app("comm_calls"), &["call", there, address, &port, "200"])?;
+    match (said.trim(), server.succeed()?.lines().last()) {
+        (calls, Some("200 answers")) if calls.starts_with("200 calls") => Ok(calls.into()),
+        (calls, answers) => Err(format!("the caller says {calls:?}, the server {answers:?}")),
+    }
+}
+
 /// A program receives on the first host what `send` sends to the port.
 fn received(bench: &Bench, send: impl FnOnce(&str) -> Outcome) -> Result<(), String> {
     let (here, _) = HOSTS[0];
     let (port, into) = (bench.port(), bench.session.dir().join("received by toe_comm").display().to_string());
     let mut command = bench.lab.on_server(&app("comm_file"));
     command.args(["receive", here, &port, &into]);
-    let mut receiver = bench.session.spawn(command)?;
-    bench.session.until("the receiver to listen", || {
-        receiver.running()?;
-        Ok(receiver.stdout().contains("listening"))
-    })?;
+    let mut receiver = listening(bench, command)?;
     send(&port)?;
     receiver.succeed()?;
     let mut command = Command::new("sha256sum");
     command.arg(&into);
     bench.files.expect(LARGE, &bench.session.run(command)?)
+}
+
+/// A program, once it says that it listens.
+fn listening<'a>(bench: &'a Bench, command: Command) -> Result<Process<'a>, String> {
+    let mut program = bench.session.spawn(command)?;
+    bench.session.until("the program to listen", || {
+        program.running()?;
+        Ok(program.stdout().contains("listening"))
+    })?;
+    Ok(program)
 }

@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// Version of what is in this file.
-pub const VERSION: u32 = 1;
+pub const VERSION: u32 = 2;
 /// Posts that wait to be taken; a power of two.
 pub const POSTS: u32 = 1024;
 /// Completions that wait to be taken; a power of two.
@@ -59,14 +59,38 @@ pub fn program_bell(region: &Arc<Region>, fd: OwnedFd) -> Doorbell {
     Doorbell::new(region, APP_BELL, fd)
 }
 
+/// What a connection carries, by agreement of both ends.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Carries {
+    /// Streams: lengths of sends and receives have nothing to do with each other.
+    #[default]
+    Stream,
+    /// Messages: each send takes one receive of the peer's.
+    Messages,
+}
+
+impl Carries {
+    fn word(self) -> u64 {
+        match self {
+            Carries::Stream => 0,
+            Carries::Messages => 1,
+        }
+    }
+
+    fn of(word: u64) -> Option<Carries> {
+        [Carries::Stream, Carries::Messages].into_iter().find(|carries| carries.word() == word)
+    }
+}
+
 /// What a program asks of its host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Order {
     /// Open a connection. [`Outcome::Connected`] follows at once, or [`Outcome::Failed`].
-    Connect(SocketAddrV4),
+    Connect(SocketAddrV4, Carries),
     /// Accept connections to a port: [`Outcome::Accepted`] for each. [`Outcome::Listening`] follows, or
     /// [`Outcome::Failed`].
-    Listen(u16),
+    Listen(u16, Carries),
     /// Send from memory, which must not change until [`Outcome::Sent`].
     Send(Piece),
     /// Receive into memory: [`Outcome::Received`] when it is full, or the stream has ended.
@@ -118,8 +142,8 @@ impl Post {
     /// The element of a send queue.
     pub fn to_words(self) -> [u64; 8] {
         let (kind, words) = match self.order {
-            Order::Connect(to) => (CONNECT, [address_word(to), 0, 0]),
-            Order::Listen(port) => (LISTEN, [port.into(), 0, 0]),
+            Order::Connect(to, carries) => (CONNECT, [address_word(to), carries.word(), 0]),
+            Order::Listen(port, carries) => (LISTEN, [port.into(), carries.word(), 0]),
             Order::Send(piece) => (SEND, [piece.key.into(), piece.offset, piece.len]),
             Order::Receive(piece) => (RECEIVE, [piece.key.into(), piece.offset, piece.len]),
             Order::End => (END, [0; 3]),
@@ -133,8 +157,8 @@ impl Post {
         let [kind, id, connection, a, b, c, ..] = words;
         let piece = Piece { key: a as u32, offset: b, len: c };
         let order = match kind {
-            CONNECT => Order::Connect(address_of(a)),
-            LISTEN => Order::Listen(a as u16),
+            CONNECT => Order::Connect(address_of(a), Carries::of(b)?),
+            LISTEN => Order::Listen(a as u16, Carries::of(b)?),
             SEND => Order::Send(piece),
             RECEIVE => Order::Receive(piece),
             END => Order::End,
@@ -157,7 +181,7 @@ pub enum Outcome {
     Accepted = 3,
     /// The peer has the bytes of a send.
     Sent = 4,
-    /// A receive has [`Completion::value`] bytes, in order.
+    /// A receive has [`Completion::value`] bytes, in order: those of its message, where the connection carries some.
     Received = 5,
     /// The peer's stream has ended.
     Ended = 6,
@@ -209,8 +233,14 @@ mod tests {
     fn elements_come_back() {
         let piece = Piece { key: u32::MAX, offset: 1 << 35, len: 1 << 34 };
         let to = SocketAddrV4::new(Ipv4Addr::new(10, 1, 2, 255), 65_535);
-        let orders =
-            [Order::Connect(to), Order::Listen(1), Order::Send(piece), Order::Receive(piece), Order::End, Order::Close];
+        let orders = [
+            Order::Connect(to, Carries::Messages),
+            Order::Listen(1, Carries::Stream),
+            Order::Send(piece),
+            Order::Receive(piece),
+            Order::End,
+            Order::Close,
+        ];
         for order in orders {
             let post = Post { id: u64::MAX, connection: 7, order };
             assert_eq!(Post::from_words(post.to_words()), Some(post));

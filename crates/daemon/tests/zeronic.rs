@@ -3,7 +3,7 @@
 mod common;
 
 use common::Toed;
-use context::comm::{Answer, Completion, Hello, Order, Outcome, Piece, Post, Request, VERSION, program_bell};
+use context::comm::{Answer, Carries, Completion, Hello, Order, Outcome, Piece, Post, Request, VERSION, program_bell};
 use context::queues::{AppQueues, daemon_bell};
 use daemon::protocol::Question;
 use memory::{Description, Registrar, Rights};
@@ -215,9 +215,13 @@ fn exchange(program: &mut Program, connection: u32, out: &mut Flow, into: &mut F
 
 /// Both programs listen and connect.
 fn meet(one: &mut Program, other: &mut Program, port: u16) -> (u32, u32) {
-    other.post(1, 0, Order::Listen(port));
+    meet_for(Carries::Stream, one, other, port)
+}
+
+fn meet_for(carries: Carries, one: &mut Program, other: &mut Program, port: u16) -> (u32, u32) {
+    other.post(1, 0, Order::Listen(port, carries));
     assert_eq!(other.expect(Outcome::Listening).id, 1);
-    one.post(2, 0, Order::Connect(b(port)));
+    one.post(2, 0, Order::Connect(b(port), carries));
     let connected = one.expect(Outcome::Connected);
     assert_eq!(connected.id, 2);
     let accepted = other.expect(Outcome::Accepted);
@@ -237,6 +241,106 @@ fn streams_both_ways_over_each_transport_through_loss() {
                 exchange(&mut one, here, &mut Flow::new(3, 24), &mut Flow::new(7, 16));
             });
             assert!(toed.end().success());
+        }
+    }
+}
+
+/// Messages of these lengths, each in a receive of its own, which is longer.
+#[test]
+fn messages_over_each_transport_through_loss() {
+    let lengths: Vec<usize> = (0..400u64).map(|at| 1 + (at * 2_654_435_761 % (PIECE as u64 - 1)) as usize).collect();
+    for transport in transports("messages") {
+        let faults = "loss = 0.01\nreorder = 0.01\nduplicate = 0.01\nmtu = 1500\nseed = 5";
+        let mut toed = Toed::start(&configuration(transport, faults));
+        let (mut one, mut other) = (Program::open(&toed, "a"), Program::open(&toed, "b"));
+        let (here, there) = meet_for(Carries::Messages, &mut one, &mut other, 80);
+        std::thread::scope(|scope| {
+            // It stays until the sender has been told of all.
+            let (lengths, other) = (&lengths, &mut other);
+            scope.spawn(move || receive_messages(other, there, lengths));
+            send_messages(&mut one, here, lengths);
+        });
+        assert!(toed.end().success());
+    }
+}
+
+/// Four sends under way, from the first slots.
+fn send_messages(program: &mut Program, connection: u32, lengths: &[usize]) {
+    let mut done = 0;
+    for (at, len) in lengths.iter().enumerate() {
+        if at >= done + 4 {
+            assert_eq!(program.expect(Outcome::Sent).id, done as u64);
+            done += 1;
+        }
+        let slot = at as u64 % 4;
+        let mut bytes = vec![0; *len];
+        fill(0, at as u64, &mut bytes);
+        program.memory.write((slot * PIECE as u64) as u32, &bytes);
+        program.post(at as u64, connection, Order::Send(program.piece(slot, *len)));
+    }
+    program.post(0, connection, Order::End);
+    (done..lengths.len()).for_each(|id| assert_eq!(program.expect(Outcome::Sent).id, id as u64));
+}
+
+fn receive_messages(program: &mut Program, connection: u32, lengths: &[usize]) {
+    let post = |program: &mut Program, at: u64| {
+        program.post(at, connection, Order::Receive(program.piece(at % 4, PIECE)));
+    };
+    (0..4).for_each(|at| post(program, at));
+    for (at, len) in lengths.iter().enumerate() {
+        let received = program.expect(Outcome::Received);
+        assert_eq!((received.id, received.value), (at as u64, *len as u64));
+        let (mut expected, mut got) = (vec![0; *len], vec![0; *len]);
+        fill(0, at as u64, &mut expected);
+        program.memory.read((at as u64 % 4 * PIECE as u64) as u32, &mut got);
+        assert!(expected == got, "message {at} has other bytes");
+        post(program, at as u64 + 4);
+    }
+    // No more come; a receive that was posted behind the end is told behind it.
+    let last: Vec<Completion> = (0..5).map(|_| program.next()).collect();
+    assert_eq!(last.iter().filter(|done| done.outcome == Outcome::Ended).count(), 1, "{last:?}");
+    assert_eq!(last.iter().filter(|done| (done.outcome, done.value) == (Outcome::Received, 0)).count(), 4, "{last:?}");
+}
+
+/// Many connect at the same time: each has its connection, and a byte comes through each.
+#[test]
+fn a_crowd_at_one_port() {
+    const CROWD: usize = 200;
+    for transport in transports("crowd") {
+        let toed = Toed::start(&configuration(transport, ""));
+        let (mut one, mut other) = (Program::open(&toed, "a"), Program::open(&toed, "b"));
+        other.post(1, 0, Order::Listen(80, Carries::Stream));
+        other.expect(Outcome::Listening);
+        (0..CROWD as u64).for_each(|id| one.post(id, 0, Order::Connect(b(80), Carries::Stream)));
+        let here: Vec<u32> = (0..CROWD).map(|_| one.expect(Outcome::Connected).connection).collect();
+        let there: Vec<u32> = (0..CROWD).map(|_| other.expect(Outcome::Accepted).connection).collect();
+        for (id, connection) in there.iter().enumerate() {
+            other.post(id as u64, *connection, Order::Receive(other.piece(0, 1)));
+        }
+        for (id, connection) in here.iter().enumerate() {
+            one.post(id as u64, *connection, Order::Send(one.piece(0, 1)));
+        }
+        let mut received: Vec<u64> = (0..CROWD).map(|_| other.expect(Outcome::Received).id).collect();
+        received.sort_unstable();
+        assert!(received.into_iter().eq(0..CROWD as u64), "over {transport}");
+    }
+}
+
+/// One end carries a stream, the other messages: they do not meet.
+#[test]
+fn ends_that_carry_something_else_are_refused() {
+    for transport in transports("something else") {
+        let toed = Toed::start(&configuration(transport, ""));
+        let (mut one, mut other) = (Program::open(&toed, "a"), Program::open(&toed, "b"));
+        for (port, carries, wanted) in
+            [(80, Carries::Stream, Carries::Messages), (81, Carries::Messages, Carries::Stream)]
+        {
+            other.post(1, 0, Order::Listen(port, carries));
+            // A listener for streams had the last connection until its peer gave it up.
+            while other.next().outcome != Outcome::Listening {}
+            one.post(2, 0, Order::Connect(b(port), wanted));
+            let connection = one.expect(Outcome::Connected).connection;
+            assert_eq!(one.expect(Outcome::Lost).connection, connection);
         }
     }
 }
@@ -274,11 +378,11 @@ fn the_kernels_sockets_are_peers_over_a_tap_device() {
         let (mine, theirs) = (stream(3, 40), stream(7, 40));
         // The kernel listens, then it connects.
         let listener = netns.run(|| TcpListener::bind("10.0.0.100:90")).unwrap().unwrap();
-        one.post(1, 0, Order::Connect(SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 100), 90)));
+        one.post(1, 0, Order::Connect(SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 100), 90), Carries::Stream));
         let here = one.expect(Outcome::Connected).connection;
         let accept = || listener.accept().unwrap().0;
         both(&mut one, here, || talk(&accept(), &theirs, &mine));
-        one.post(2, 0, Order::Listen(91));
+        one.post(2, 0, Order::Listen(91, Carries::Stream));
         one.expect(Outcome::Listening);
         let socket = netns.run(|| TcpStream::connect("10.0.0.1:91")).unwrap().unwrap();
         let here = one.expect(Outcome::Accepted).connection;
@@ -307,7 +411,7 @@ fn what_is_not_a_programs_own_is_refused_and_others_go_on() {
     hostile.post(10, here, Order::End);
     let failed = hostile.expect(Outcome::Failed);
     assert_eq!((failed.id, failed.value), (10, libc::EBADF as u64));
-    hostile.post(11, 0, Order::Connect(b(80)));
+    hostile.post(11, 0, Order::Connect(b(80), Carries::Stream));
     let mine = hostile.expect(Outcome::Connected).connection;
     other.expect(Outcome::Accepted);
     let foreign = Piece { key: one.key, offset: 0, len: 8 };
@@ -371,7 +475,7 @@ fn hosts_their_programs_and_connections_are_shown() {
 fn listen_again(program: &mut Program, port: u16) {
     let begin = Instant::now();
     loop {
-        program.post(1, 0, Order::Listen(port));
+        program.post(1, 0, Order::Listen(port, Carries::Stream));
         let said = program.next();
         if said.outcome == Outcome::Listening {
             return;
@@ -393,7 +497,7 @@ fn a_program_that_dies_loses_its_connections_and_its_port_is_free() {
     assert_eq!((lost.connection, lost.value), (here, libc::ECONNABORTED as u64));
     let mut next = Program::open(&toed, "b");
     listen_again(&mut next, 80);
-    one.post(2, 0, Order::Connect(b(80)));
+    one.post(2, 0, Order::Connect(b(80), Carries::Stream));
     one.expect(Outcome::Connected);
     next.expect(Outcome::Accepted);
 }
@@ -407,15 +511,15 @@ fn linux_refuses_as_it_does_and_outlives_killed_programs() {
     let (mut one, mut other) = (Program::open(&toed, "a"), Program::open(&toed, "b"));
     // Nobody listens: the kernel resets. There is no route: the helper says so.
     for remote in [b(81), SocketAddrV4::new(Ipv4Addr::new(192, 0, 2, 1), 80)] {
-        one.post(1, 0, Order::Connect(remote));
+        one.post(1, 0, Order::Connect(remote, Carries::Stream));
         one.expect(Outcome::Connected);
         assert_eq!(one.expect(Outcome::Lost).value, libc::ECONNABORTED as u64);
     }
     // More connections at once than sockets wait for. A host remembers 64 handshakes, so most go where nobody listens.
-    other.post(2, 0, Order::Listen(80));
+    other.post(2, 0, Order::Listen(80, Carries::Stream));
     other.expect(Outcome::Listening);
     for id in 0..100 {
-        one.post(id, 0, Order::Connect(b(if id % 5 < 2 { 80 } else { 81 })));
+        one.post(id, 0, Order::Connect(b(if id % 5 < 2 { 80 } else { 81 }), Carries::Stream));
     }
     let told: Vec<Outcome> = (0..160).map(|_| one.next().outcome).collect();
     let count = |of: Outcome| told.iter().filter(|outcome| **outcome == of).count();
@@ -430,7 +534,7 @@ fn linux_refuses_as_it_does_and_outlives_killed_programs() {
     }
     let mut next = Program::open(&toed, "b");
     listen_again(&mut next, 80);
-    one.post(3, 0, Order::Connect(b(80)));
+    one.post(3, 0, Order::Connect(b(80), Carries::Stream));
     let here = one.expect(Outcome::Connected).connection;
     let there = next.expect(Outcome::Accepted).connection;
     std::thread::scope(|scope| {
@@ -466,7 +570,7 @@ fn without_its_helper_linux_goes_on_with_what_it_has() {
         scope.spawn(move || exchange(other, there, &mut Flow::new(7, 8), &mut Flow::new(3, 8)));
         exchange(&mut one, here, &mut Flow::new(3, 8), &mut Flow::new(7, 8));
     });
-    other.post(1, 0, Order::Listen(81));
+    other.post(1, 0, Order::Listen(81, Carries::Stream));
     let failed = other.expect(Outcome::Failed);
     assert_eq!((failed.id, failed.value), (1, libc::EACCES as u64));
     assert!(toed.end().success());

@@ -117,6 +117,10 @@ port::drop_reasons! {
         PlaceFault = "place_fault",
         /// A transport of a ZeroNIC host was to send bytes that nobody has posted, or that are acknowledged.
         NotPosted = "not_posted",
+        /// Payload of a ZeroNIC connection of messages without a mark that can be: it names its message.
+        MessageMark = "message_mark",
+        /// A message of a ZeroNIC connection that is longer than its receive.
+        MessageLength = "message_length",
     }
     with PortDrop { Ethernet, PortQueue, TooLong, FabricLoss, FabricQueue, FabricUnknown, }
     from Unacceptable {

@@ -134,14 +134,8 @@ fn many(arguments: &Arguments) -> ExitCode {
     }
     say(&summary(&tally, begin));
     for (seed, failure) in &tally.failures {
-        let laminar = arguments.engine == Some(EngineKind::Laminar);
-        let only = if laminar {
-            " --engine laminar"
-        } else if arguments.zeronic {
-            " --zeronic"
-        } else {
-            ""
-        };
+        let engine = arguments.engine.map(|kind| format!(" --engine {}", kind.name()));
+        let only = engine.unwrap_or_else(|| if arguments.zeronic { " --zeronic" } else { "" }.into());
         say(&format!("seed {seed} FAILED {failure}\n  again: opentoe sim --seed {seed}{only} --shrink"));
     }
     if let Some((seed, _)) = tally.failures.first() {

@@ -73,12 +73,21 @@ pub fn generate(seed: u64) -> Plan {
     plan
 }
 
+/// Mostly the default engine.
+fn engine(random: &mut Random) -> EngineKind {
+    match EngineKind::ALL {
+        [_, only] if random.one_in(4) => *only,
+        [_, others @ ..] if others.len() > 1 && random.one_in(4) => random.pick(others),
+        _ => EngineKind::ALL[0],
+    }
+}
+
 fn host(random: &mut Random) -> HostPlan {
     let tiny = random.one_in(5);
     let slots = random.pick(&[2, 8, 64, 64, 256]);
     let large = if tiny { 1 } else { random.between(0, if slots > 64 { 3 } else { 8 }) };
     HostPlan {
-        engine: if random.one_in(4) { EngineKind::Laminar } else { EngineKind::Flextoe },
+        engine: engine(random),
         mapping: mapping(random),
         mtu: if random.one_in(6) { random.between(576, 1500) as u16 } else { 0 },
         rx_bytes: 4096 << random.up_to(large),

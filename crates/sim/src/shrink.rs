@@ -3,6 +3,7 @@ use crate::plan::{Ending, Plan, Script};
 use crate::zeronic::plan::{ShortagePlan, SidePlan};
 use engines::{EngineKind, Mapping};
 use port::FabricConfig;
+use zeronic::Carries;
 
 /// A smaller scenario that fails too, after at most `tries` runs. `fails` says whether one does.
 pub fn shrink(plan: &Plan, tries: u32, mut fails: impl FnMut(&Plan) -> bool) -> Plan {
@@ -171,6 +172,7 @@ fn smaller_talk(index: usize, add: &mut Add<'_>) {
         plan.talks.remove(index);
     });
     add(&|plan| plan.talks[index].trouble = None);
+    add(&|plan| plan.talks[index].carries = Carries::Stream);
     add(&|plan| plan.talks[index].connections = 1);
     add(&|plan| plan.talks[index].start_us = 1);
     for side in 0..2 {

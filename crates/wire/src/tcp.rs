@@ -17,6 +17,8 @@ pub const TIMESTAMPS_LEN: usize = 12;
 pub const CHECKSUM_AT: usize = 16;
 /// Where the window stands in the header.
 pub const WINDOW_AT: usize = 14;
+/// Byte whose upper half is the header's length in words.
+pub const DATA_OFFSET_AT: usize = 12;
 /// Byte of the flags.
 pub const FLAGS_AT: usize = 13;
 
@@ -393,21 +395,30 @@ impl Header {
 
 /// Changes the window scale option of a whole header, where it has one.
 pub fn set_window_scale(header: &mut [u8], scale: u8) {
-    let end = header.get(12).map_or(0, |offset| usize::from(offset >> 4) * 4).min(header.len());
+    set_option(header, 3, &[scale]);
+}
+
+/// Changes the maximum segment size option of a whole header, where it has one.
+pub fn set_mss(header: &mut [u8], mss: u16) {
+    set_option(header, 2, &mss.to_be_bytes());
+}
+
+/// Changes an option's value, where the header has one of this length.
+fn set_option(header: &mut [u8], kind: u8, value: &[u8]) {
+    let end = header.get(DATA_OFFSET_AT).map_or(0, |offset| usize::from(offset >> 4) * 4).min(header.len());
     let mut at = HEADER_LEN;
     while at < end && header[at] != 0 {
-        match header[at] {
-            1 => at += 1,
-            kind => {
-                let Some(len) = header[..end].get(at + 1).map(|len| usize::from(*len)).filter(|len| *len >= 2) else {
-                    return;
-                };
-                if kind == 3 && len == 3 && at + 2 < end {
-                    header[at + 2] = scale;
-                }
-                at += len;
-            }
+        if header[at] == 1 {
+            at += 1;
+            continue;
         }
+        let Some(len) = header[..end].get(at + 1).map(|len| usize::from(*len)).filter(|len| *len >= 2) else {
+            return;
+        };
+        if header[at] == kind && len == 2 + value.len() && at + len <= end {
+            header[at + 2..at + len].copy_from_slice(value);
+        }
+        at += len;
     }
 }
 
@@ -424,7 +435,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn only_the_window_scale_changes() {
+    fn only_the_option_that_is_named_changes() {
         let options = Options { mss: Some(1460), window_scale: Some(10), sack_permitted: true, ..Options::default() };
         let (seq, ack, flags, window) = (Seq(1), Seq(2), Flags::SYN, 3);
         let header = Header { src_port: 1, dst_port: 2, seq, ack, flags, window, options };
@@ -433,9 +444,13 @@ mod tests {
         set_window_scale(&mut bytes[..len], 6);
         let expected = Header { options: Options { window_scale: Some(6), ..options }, ..header };
         assert_eq!(Header::parse(&bytes[..len]), Ok((expected, len)));
+        set_mss(&mut bytes[..len], 1444);
+        let expected = Header { options: Options { mss: Some(1444), ..expected.options }, ..header };
+        assert_eq!(Header::parse(&bytes[..len]), Ok((expected, len)));
         // Cut short, or of impossible lengths: nothing, and no panic.
         for cut in 0..len {
             set_window_scale(&mut bytes[..cut], 7);
+            set_mss(&mut bytes[..cut], 7);
         }
         bytes[HEADER_LEN + 1] = 0;
         set_window_scale(&mut bytes[..len], 8);

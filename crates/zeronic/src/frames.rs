@@ -90,6 +90,11 @@ impl Segment {
         }
     }
 
+    /// The TCP header, options included.
+    pub(crate) fn header<'a>(&self, frame: &'a Frame) -> &'a [u8] {
+        &frame.bytes()[self.tcp_at..self.payload_at]
+    }
+
     pub(crate) fn has(&self, flags: Flags) -> bool {
         self.flags.has(flags)
     }
@@ -134,13 +139,36 @@ impl Segment {
     }
 
     /// Changes the TCP header. A complete checksum stays as right as it was.
-    fn change(&self, frame: &mut Frame, change: impl FnOnce(&mut [u8])) {
+    pub(crate) fn change(&self, frame: &mut Frame, change: impl FnOnce(&mut [u8])) {
         let old = (frame.checksum == Checksum::Complete).then(|| frame.bytes().to_vec());
         change(&mut frame.bytes_mut()[self.tcp_at..self.payload_at]);
         let Some(old) = old else { return };
         if let (Some(was), Some(is)) = (Layers::of(&old), Layers::of(frame.bytes())) {
             wire::rewrite::carry_tcp((&was, &old), (&is, frame.bytes_mut()));
         }
+    }
+
+    /// Gives a frame of headers another TCP header, whose options may be longer or shorter. The checksum is left
+    /// partial.
+    pub(crate) fn set_header(&mut self, frame: &mut Frame, header: &[u8]) {
+        frame.resize(self.tcp_at);
+        frame.bytes_vec().extend_from_slice(header);
+        self.payload_at = self.tcp_at + header.len();
+        frame.bytes_mut()[self.tcp_at + tcp::DATA_OFFSET_AT] = (header.len() as u8 / 4) << 4;
+        self.rewrite(frame);
+    }
+
+    /// The part of it that has the payload bytes `[from, from + len)`.
+    pub(crate) fn part(&self, from: usize, len: usize) -> Segment {
+        let mut flags = self.flags;
+        // Only the first says that the window was reduced (RFC 3168 section 6.1.2), only the last ends something.
+        if from > 0 {
+            flags.0 &= !Flags::CWR.0;
+        }
+        if from + len < self.payload_len {
+            flags.0 &= !(Flags::FIN | Flags::PSH).0;
+        }
+        Segment { seq: self.seq + from as u32, payload_len: len, flags, ..*self }
     }
 
     /// Leaves out the first `count` bytes of payload. The frame holds headers only.

@@ -2,8 +2,10 @@
 //! them (the paper's section 3.2, "Sending a packet").
 use crate::counters::Counters;
 use crate::frames::{Look, Segment, look};
+use crate::marks::Told;
 use crate::nic::{Fetch, FlowId, Memory, Nic};
 use crate::unit::Unit;
+use context::comm::Carries;
 use engine::{DropCounts, DropReason};
 use port::{Capabilities, Frame, FramePool, Piece, Source, cut_headers};
 use wire::tcp::Flags;
@@ -51,7 +53,6 @@ impl<M: Memory> Unit<M> {
         leave: &mut Leave,
         wire: Capabilities,
     ) {
-        let Leave { pool, out } = leave;
         self.counters.headers_out += 1;
         self.learn(flow, &frame, &mut segment);
         let posted = self.posted(flow);
@@ -68,21 +69,30 @@ impl<M: Memory> Unit<M> {
         // Dummy payload, contiguous or by reference.
         frame.set_payload(None);
         frame.resize(segment.payload_at);
+        let carries = self.carries(flow);
+        if carries == Some(Carries::Messages) && segment.has(Flags::SYN) {
+            segment.tell(&mut frame, Told::Offer);
+        }
         let una = self.nic.positions(flow).map_or(segment.seq, |positions| positions.una);
         if segment.payload_len > 0 && segment.seq.before(una) {
             // A late retransmission: the application may have its memory back.
             self.counters.acknowledged_already += 1;
             segment.skip(&mut frame, segment.payload_len.min((una - segment.seq) as usize));
         }
-        let before = out.len();
-        if segment.payload_len == 0 {
-            out.push(frame);
-        } else {
-            self.fetch(wire, flow, &frame, &segment, pool, out);
-            pool.put(frame);
-        }
-        self.counters.frames_out += (out.len() - before) as u64;
-        let payload = out[before..].iter().map(|frame| frame.len() - segment.payload_at).sum::<usize>();
+        let before = leave.out.len();
+        let payload = match carries {
+            _ if segment.payload_len == 0 => {
+                leave.out.push(frame);
+                0
+            }
+            Some(Carries::Messages) => self.fetch_messages(wire, flow, frame, &segment, leave),
+            _ => {
+                let payload = self.fetch(wire, flow, &frame, &segment, leave);
+                leave.pool.put(frame);
+                payload
+            }
+        };
+        self.counters.frames_out += (leave.out.len() - before) as u64;
         let is_whole = payload == segment.payload_len;
         let control = [Flags::SYN, Flags::FIN].map(|flag| u32::from(is_whole && segment.has(flag))).iter().sum::<u32>();
         if let Some(way) = self.way(flow).filter(|_| payload > 0 || control > 0) {
@@ -108,16 +118,50 @@ impl<M: Memory> Unit<M> {
         }
     }
 
-    /// One header becomes the frames that the wire takes (TSO), each with its payload.
+    /// The same of a connection that carries messages: a frame has bytes of one message, and says of which.
+    fn fetch_messages(
+        &mut self,
+        wire: Capabilities,
+        flow: FlowId,
+        frame: Box<Frame>,
+        segment: &Segment,
+        leave: &mut Leave,
+    ) -> usize {
+        let mut at = 0;
+        while at < segment.payload_len {
+            let Some((mark, left)) = self.nic.message_at(flow, segment.seq + at as u32) else {
+                self.counters.not_posted += 1;
+                self.drops.count(DropReason::NotPosted);
+                break;
+            };
+            let len = (segment.payload_len - at).min(left as usize);
+            let mut headers = leave.pool.small();
+            headers.bytes_vec().extend_from_slice(frame.bytes());
+            headers.segment_size = frame.segment_size;
+            let mut part = segment.part(at, len);
+            part.tell(&mut headers, Told::Mark(mark));
+            let fetched = self.fetch(wire, flow, &headers, &part, leave);
+            leave.pool.put(headers);
+            at += fetched;
+            if fetched < len {
+                break;
+            }
+        }
+        leave.pool.put(frame);
+        at
+    }
+
+    /// One header becomes the frames that the wire takes (TSO), each with its payload. Returns how many bytes of it.
     fn fetch(
         &mut self,
         wire: Capabilities,
         flow: FlowId,
         frame: &Frame,
         segment: &Segment,
-        pool: &mut FramePool,
-        out: &mut Vec<Box<Frame>>,
-    ) {
+        leave: &mut Leave,
+    ) -> usize {
+        let Leave { pool, out } = leave;
+        let first = out.len();
         let most = if wire.super_segment > 0 { wire.super_segment as usize } else { 0 };
         let (nic, memory, counters) = (&mut self.nic, &self.memory, &mut self.counters);
         // A checksum that has to be computed reads all of it: then a copy costs little.
@@ -130,6 +174,7 @@ impl<M: Memory> Unit<M> {
             way.moved.fetched += after.fetched_bytes - before.fetched_bytes;
             way.moved.copied_out += after.copied_out_bytes - before.copied_out_bytes;
         }
+        out[first..].iter().map(|frame| frame.len() - segment.payload_at).sum()
     }
 }
 

@@ -5,11 +5,12 @@
 use crate::nic::{FlowId, Memory, Refused, Segment};
 use crate::stack::{Event, Stack};
 use crate::transport::Transport;
-use context::comm::{Completion, Order, Outcome, Piece, Post};
+use context::comm::{Carries, Completion, Order, Outcome, Piece, Post};
 use memory::{Domain, Key};
 use port::{Port, PortDrops};
 use shm::{Doorbell, PipeConsumer, PipeProducer};
 use std::collections::{BTreeMap, HashMap, VecDeque};
+use std::net::SocketAddrV4;
 use wire::Nanos;
 
 /// Posts taken from one program in one round.
@@ -182,8 +183,8 @@ impl<T: Transport, M: Memory> Programs<T, M> {
         let Some(program) = self.programs.get(&id) else { return };
         let (domain, flow) = (program.ends.domain, program.connections.get(&post.connection).copied());
         let done = match (post.order, flow) {
-            (Order::Connect(remote), _) => self.connect(id, remote, post.id),
-            (Order::Listen(port), _) => self.listen(id, port, post.id),
+            (Order::Connect(remote, carries), _) => self.connect(id, remote, carries, post.id),
+            (Order::Listen(port, carries), _) => self.listen(id, port, carries, post.id),
             (_, None) => Err(EBADF),
             (Order::Send(piece), Some(flow)) => {
                 self.segment(domain, piece).and_then(|part| errno(self.stack.post_send(flow, post.id, part)))
@@ -213,18 +214,18 @@ impl<T: Transport, M: Memory> Programs<T, M> {
         Ok(Segment { key, offset: piece.offset, len: piece.len })
     }
 
-    fn connect(&mut self, id: ProgramId, remote: std::net::SocketAddrV4, number: u64) -> Result<(), u64> {
+    fn connect(&mut self, id: ProgramId, remote: SocketAddrV4, carries: Carries, number: u64) -> Result<(), u64> {
         let program = self.programs.get(&id).ok_or(EBADF)?;
         if program.connections.len() >= MOST_CONNECTIONS {
             return Err(EMFILE);
         }
-        let flow = self.stack.connect(remote, program.ends.domain).map_err(|_| ENETUNREACH)?;
+        let flow = self.stack.connect(remote, program.ends.domain, carries).map_err(|_| ENETUNREACH)?;
         let connection = self.own(id, flow).ok_or(EBADF)?;
         self.tell(id, said(Outcome::Connected, number, connection, 0));
         Ok(())
     }
 
-    fn listen(&mut self, id: ProgramId, port: u16, number: u64) -> Result<(), u64> {
+    fn listen(&mut self, id: ProgramId, port: u16, carries: Carries, number: u64) -> Result<(), u64> {
         let program = self.programs.get(&id).ok_or(EBADF)?;
         if port == 0 {
             return Err(EINVAL);
@@ -235,7 +236,7 @@ impl<T: Transport, M: Memory> Programs<T, M> {
         if self.ports.values().filter(|owner| **owner == id).count() >= MOST_PORTS {
             return Err(EMFILE);
         }
-        self.stack.listen(port, program.ends.domain).map_err(|_| EACCES)?;
+        self.stack.listen(port, program.ends.domain, carries).map_err(|_| EACCES)?;
         self.ports.insert(port, id);
         self.tell(id, said(Outcome::Listening, number, 0, port.into()));
         Ok(())

@@ -1,7 +1,9 @@
 //! Frames from the wire: payload to its place, headers to the transport (the paper's sections 3.1 and 3.2).
 use crate::frames::{Look, Segment, look};
-use crate::nic::{Arrival, FlowId, Memory};
+use crate::marks::{self, Told};
+use crate::nic::{Arrival, FlowId, Mark, Memory, Payload};
 use crate::unit::{Kept, Shortage, Unit};
+use context::comm::Carries;
 use engine::DropReason;
 use port::{Checksum, Frame, FramePool};
 use wire::tcp::Flags;
@@ -77,18 +79,29 @@ impl<M: Memory> Unit<M> {
             // Bytes of the payload follow the headers: then all of them shall.
             round.pool.flatten(&mut frame);
         }
+        let told = marks::find(segment.header(&frame));
+        let mark = match told {
+            Some((_, Told::Mark(mark))) => Some(mark),
+            _ => None,
+        };
         let left = if segment.has(Flags::SYN) {
-            self.begin(flow, &segment)
+            self.begin(flow, &segment, told.is_some_and(|(_, told)| told == Told::Offer))
         } else if segment.payload_len == 0 || segment.has(Flags::RST) {
             Left::Headers(0)
         } else {
-            let arrival = self.nic.place_payload(flow, segment.seq, segment.payload(&frame), &self.memory);
-            self.consider(now, flow, arrival, &segment, &frame, round.pool)
+            let arrival = self.place(flow, segment.seq, mark, segment.payload(&frame));
+            self.consider(now, flow, arrival, Came { segment: &segment, mark, frame: &frame }, round.pool)
         };
         match left {
             Left::Headers(len) => {
                 let step = usize::from(frame.segment_size);
                 segment.strip(&mut frame, len);
+                if let Some((at, told)) = told {
+                    segment.hide(&mut frame, at);
+                    if told == Told::Offer && self.carries(flow) == Some(Carries::Messages) {
+                        segment.leave_room(&mut frame);
+                    }
+                }
                 self.counters.headers_in += 1;
                 let step = if step > 0 { step } else { len };
                 self.up(Open { frame, segment, flow, step }, round);
@@ -97,8 +110,19 @@ impl<M: Memory> Unit<M> {
         }
     }
 
+    /// Places payload, which is a part of the stream, or of a message over it.
+    fn place(&mut self, flow: FlowId, seq: Seq, mark: Option<Mark>, payload: Payload) -> Arrival {
+        match (self.carries(flow), mark) {
+            (Some(Carries::Stream), _) => self.nic.place_payload(flow, seq, payload, &self.memory),
+            (Some(Carries::Messages), Some(mark)) => self.nic.place_part(flow, seq, mark, payload, &self.memory),
+            // Each payload of a connection of messages says of which one it is a part.
+            (Some(Carries::Messages), None) => Arrival::Impossible,
+            (None, _) => Arrival::NoFlow,
+        }
+    }
+
     /// A SYN says where the stream begins. Data in it is left to be sent again (no TCP Fast Open).
-    fn begin(&mut self, flow: FlowId, segment: &Segment) -> Left {
+    fn begin(&mut self, flow: FlowId, segment: &Segment, offers_messages: bool) -> Left {
         let begin = segment.seq + 1;
         let Some(way) = self.way(flow) else { return Left::Nothing };
         // An answer to a SYN that was not sent, or a late SYN: the transport deals with them, and nothing moves.
@@ -107,6 +131,10 @@ impl<M: Memory> Unit<M> {
             return Left::Headers(0);
         }
         way.settled = segment.has(Flags::ACK);
+        if way.carries == Carries::Messages && !offers_messages {
+            way.broken =
+                Some("the peer carries no messages on this port: it is another program, or listens for streams".into());
+        }
         self.nic.begin_receiving(flow, begin);
         let cursor = self.nic.positions(flow).map(|positions| positions.cursor);
         if let Some(way) = self.way(flow).filter(|_| cursor == Some(begin)) {
@@ -117,15 +145,8 @@ impl<M: Memory> Unit<M> {
     }
 
     /// What figure 8 makes of the headers.
-    fn consider(
-        &mut self,
-        now: Nanos,
-        flow: FlowId,
-        arrival: Arrival,
-        segment: &Segment,
-        frame: &Frame,
-        pool: &mut FramePool,
-    ) -> Left {
+    fn consider(&mut self, now: Nanos, flow: FlowId, arrival: Arrival, came: Came, pool: &mut FramePool) -> Left {
+        let segment = came.segment;
         let placed = match arrival {
             Arrival::Placed { skip, len } => {
                 self.counters.placed_bytes += u64::from(len);
@@ -149,13 +170,21 @@ impl<M: Memory> Unit<M> {
                 self.drops.count(DropReason::PlaceFault);
                 return Left::Nothing;
             }
+            Arrival::TooLong => {
+                self.too_long(flow, segment.seq, came.mark);
+                return Left::Nothing;
+            }
+            Arrival::Impossible => {
+                self.drop_malformed(DropReason::MessageMark);
+                return Left::Nothing;
+            }
             Arrival::NoFlow => return Left::Nothing,
         };
         if placed == segment.payload_len {
             return Left::Headers(placed);
         }
         self.counters.without_place += 1;
-        let whole = self.keep(flow, placed, segment, frame, pool);
+        let whole = self.keep(flow, placed, came, pool);
         match (whole, placed) {
             (true, _) => Left::Headers(segment.payload_len),
             (false, 0) => {
@@ -171,7 +200,8 @@ impl<M: Memory> Unit<M> {
     }
 
     /// Keeps what has no place, from byte `placed` of the payload on. True where the transport may see all of it.
-    fn keep(&mut self, flow: FlowId, placed: usize, segment: &Segment, frame: &Frame, pool: &mut FramePool) -> bool {
+    fn keep(&mut self, flow: FlowId, placed: usize, came: Came, pool: &mut FramePool) -> bool {
+        let Came { segment, mark, frame } = came;
         let shortage = self.shortage;
         let missing = (segment.payload_len - placed) as u64;
         let Some(way) = self.way(flow) else { return false };
@@ -189,7 +219,7 @@ impl<M: Memory> Unit<M> {
                 (copy.checksum, copy.segment_size) = (frame.checksum, frame.segment_size);
                 Kept::Frame(copy)
             }
-            Shortage::Defer => Kept::Bytes(segment.seq + placed as u32, segment.payload(frame).copy_from(placed)),
+            Shortage::Defer => Kept::Bytes(segment.seq + placed as u32, mark, segment.payload(frame).copy_from(placed)),
         };
         match way.keep(kept) {
             Ok(()) => {
@@ -214,20 +244,20 @@ impl<M: Memory> Unit<M> {
         for kept in way.take_kept() {
             match kept {
                 Kept::Frame(frame) => frames.push(frame),
-                Kept::Bytes(seq, bytes) => parts.push((seq, bytes)),
+                Kept::Bytes(seq, mark, bytes) => parts.push((seq, mark, bytes)),
             }
         }
         // In their order, so that none makes a hole that the next one fills.
         if let Some(positions) = self.nic.positions(flow) {
-            parts.sort_by_key(|(seq, _)| (*seq - positions.cursor) as i32);
+            parts.sort_by_key(|(seq, ..)| (*seq - positions.cursor) as i32);
         }
-        parts.into_iter().for_each(|(seq, bytes)| self.place_kept(flow, seq, bytes));
+        parts.into_iter().for_each(|(seq, mark, bytes)| self.place_kept(flow, seq, mark, bytes));
         self.incoming(now, &mut frames, pool, up);
         self.touch(flow);
     }
 
-    fn place_kept(&mut self, flow: FlowId, seq: Seq, bytes: Vec<u8>) {
-        let placed = match self.nic.place(flow, seq, &bytes, &self.memory) {
+    fn place_kept(&mut self, flow: FlowId, seq: Seq, mark: Option<Mark>, bytes: Vec<u8>) {
+        let placed = match self.place(flow, seq, mark, Payload::Bytes(&bytes)) {
             Arrival::Placed { skip, len } => {
                 self.counters.placed_bytes += u64::from(len);
                 if let Some(way) = self.way(flow) {
@@ -241,13 +271,25 @@ impl<M: Memory> Unit<M> {
                 self.drops.count(DropReason::PlaceFault);
                 return;
             }
+            Arrival::TooLong => return self.too_long(flow, seq, mark),
+            Arrival::Impossible => return self.drop_malformed(DropReason::MessageMark),
             // The transport has it already: it stays until there is room.
             Arrival::Nowhere | Arrival::Holes | Arrival::NoFlow => 0,
         };
         if let Some(way) = self.way(flow).filter(|_| placed < bytes.len()) {
             let rest = if placed == 0 { bytes } else { bytes[placed..].to_vec() };
             // What was taken out had room.
-            let _ = way.keep(Kept::Bytes(seq + placed as u32, rest));
+            let _ = way.keep(Kept::Bytes(seq + placed as u32, mark, rest));
+        }
+    }
+
+    /// A message is longer than its receive. The connection ends where it is next in order: others could say so, too.
+    fn too_long(&mut self, flow: FlowId, seq: Seq, mark: Option<Mark>) {
+        self.drops.count(DropReason::MessageLength);
+        let is_next = self.nic.positions(flow).is_some_and(|positions| positions.cursor == seq);
+        if let (Some(way), Some(mark), true) = (self.way(flow), mark, is_next) {
+            way.broken = Some(format!("a message of {} bytes came for a shorter receive: post longer ones", mark.len));
+            self.touch(flow);
         }
     }
 
@@ -279,6 +321,14 @@ impl<M: Memory> Unit<M> {
     }
 }
 
+/// A frame with payload that came in.
+#[derive(Clone, Copy)]
+struct Came<'a> {
+    segment: &'a Segment,
+    mark: Option<Mark>,
+    frame: &'a Frame,
+}
+
 /// What a burst is worked on with.
 struct Round<'a> {
     pool: &'a mut FramePool,
@@ -286,10 +336,13 @@ struct Round<'a> {
     open: &'a mut Option<Open>,
 }
 
-/// The connection that a frame begins: its SYN.
-pub(crate) fn begins(frame: &Frame) -> Option<wire::Ipv4Tuple> {
+/// The connection that a frame begins: its SYN, and what the peer would have it carry.
+pub(crate) fn begins(frame: &Frame) -> Option<(wire::Ipv4Tuple, Carries)> {
     match look(frame, frame.len()) {
-        Look::Segment(segment) if segment.has(Flags::SYN) && !segment.has(Flags::ACK) => Some(segment.incoming()),
+        Look::Segment(segment) if segment.has(Flags::SYN) && !segment.has(Flags::ACK) => {
+            let offer = marks::find(segment.header(frame)).filter(|(_, told)| *told == Told::Offer);
+            Some((segment.incoming(), if offer.is_some() { Carries::Messages } else { Carries::Stream }))
+        }
         _ => None,
     }
 }

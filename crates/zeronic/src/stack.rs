@@ -4,6 +4,7 @@ use crate::merge::Leave;
 use crate::nic::{FlowId, Kind, Limits, Memory, Nic, Refused, Segment};
 use crate::transport::{Socket, Transport};
 use crate::unit::{Moved, Shortage, Unit};
+use context::comm::Carries;
 use engine::DropCounts;
 use memory::Domain;
 use port::{Frame, FramePool, Port, PortDrops};
@@ -14,8 +15,8 @@ use wire::{Ipv4Tuple, Nanos};
 
 /// Frames of one round.
 const BURST: usize = 64;
-/// Connections that a listener's peers have begun and nobody has accepted yet.
-const MOST_BEGUN: usize = 64;
+/// Connections that a listener's peers have begun and nobody has accepted yet. More than the transports' backlogs.
+const MOST_BEGUN: usize = 1024;
 
 /// For so long after a peer has begun a connection that nobody will accept, the transport may accept it.
 const STRAYS_NS: Nanos = 60_000_000_000;
@@ -37,13 +38,14 @@ pub enum Event {
         /// Its addresses and ports.
         tuple: Ipv4Tuple,
     },
-    /// A receive is done: its bytes are in memory, in order.
+    /// A receive is done: its bytes, or those of its message, are in memory, in order.
     Received {
         /// The connection.
         connection: Connection,
         /// The number that the application gave the receive.
         id: u64,
-        /// Bytes: fewer than posted only where the stream ended.
+        /// Bytes: of a stream, fewer than posted only where it ended; of messages, those of its message, or none where
+        /// the peer sends no more.
         bytes: u64,
     },
     /// A send is done: the peer has its bytes, and the memory is the application's again.
@@ -74,6 +76,8 @@ pub struct ConnectionView {
     pub connection: Connection,
     /// Its addresses and ports.
     pub tuple: Ipv4Tuple,
+    /// What it carries.
+    pub carries: Carries,
     /// Payload bytes.
     pub moved: Moved,
     /// Bytes that wait for a receive.
@@ -95,6 +99,14 @@ struct Post {
     id: u64,
     bytes: u64,
     done: u64,
+}
+
+/// Who accepts connections to a port.
+#[derive(Clone, Copy)]
+struct Listener {
+    /// Whose memory they use.
+    domain: Domain,
+    carries: Carries,
 }
 
 /// A connection as the control stack keeps it.
@@ -121,8 +133,8 @@ pub struct Stack<T: Transport, M: Memory> {
     transport: T,
     /// In an order that is the same each time.
     talks: BTreeMap<FlowId, Talk>,
-    /// Ports that the transport listens on, and the domain of their connections' memory; none where nobody accepts.
-    listeners: HashMap<u16, Option<Domain>>,
+    /// Ports that the transport listens on, and who accepts there; none where nobody does any more.
+    listeners: HashMap<u16, Option<Listener>>,
     /// Connections that peers have begun, the oldest first.
     begun: VecDeque<FlowId>,
     events: VecDeque<Event>,
@@ -158,31 +170,32 @@ impl<T: Transport, M: Memory> Stack<T, M> {
     }
 
     /// Begins to connect. Sends and receives may be posted at once. `domain` is whose memory it uses.
-    pub fn connect(&mut self, remote: SocketAddrV4, domain: Domain) -> Result<Connection, String> {
+    /// Both ends carry the same, or the connection fails.
+    pub fn connect(&mut self, remote: SocketAddrV4, domain: Domain, carries: Carries) -> Result<Connection, String> {
         let (socket, tuple) = self.transport.connect(remote)?;
-        let Some(flow) = self.unit.nic.add(tuple, domain, Kind::Stream) else {
+        let Some(flow) = self.unit.nic.add(tuple, domain, kind(carries)) else {
             self.transport.close(socket);
             self.unit.refuse();
             return Err("the flow table is full: close a connection first".into());
         };
-        self.unit.add_way(flow, tuple);
+        self.unit.add_way(flow, tuple, carries);
         self.talks.insert(flow, Talk::new(socket));
         Ok(flow)
     }
 
-    /// Begins to accept connections.
-    pub fn listen(&mut self, port: u16, domain: Domain) -> Result<(), String> {
+    /// Begins to accept connections that carry this; others are reset.
+    pub fn listen(&mut self, port: u16, domain: Domain, carries: Carries) -> Result<(), String> {
         if !self.listeners.contains_key(&port) {
             self.transport.listen(port)?;
         }
-        self.listeners.insert(port, Some(domain));
+        self.listeners.insert(port, Some(Listener { domain, carries }));
         Ok(())
     }
 
     /// Accepts no more connections to a port: what peers begin there is reset.
     pub fn unlisten(&mut self, port: u16) {
-        if let Some(domain) = self.listeners.get_mut(&port) {
-            *domain = None;
+        if let Some(listener) = self.listeners.get_mut(&port) {
+            *listener = None;
         }
     }
 
@@ -260,6 +273,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             Some(ConnectionView {
                 connection: *flow,
                 tuple: way.tuple,
+                carries: way.carries,
                 moved: way.moved,
                 kept: way.kept_bytes() as u64,
                 received: talk.told,
@@ -281,7 +295,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
 
     /// Ports with somebody who accepts.
     pub fn listening(&self) -> Vec<u16> {
-        self.listeners.iter().filter(|(_, domain)| domain.is_some()).map(|(port, _)| *port).collect()
+        self.listeners.iter().filter(|(_, listener)| listener.is_some()).map(|(port, _)| *port).collect()
     }
 
     /// What was counted.
@@ -345,9 +359,11 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             return;
         }
         for at in 0..self.received.len() {
-            let Some(tuple) = crate::split::begins(&self.received[at]) else { continue };
+            let Some((tuple, carries)) = crate::split::begins(&self.received[at]) else { continue };
             let Some(listener) = self.listeners.get(&tuple.local_port).copied() else { continue };
-            let Some(domain) = listener else {
+            // A peer that can carry messages can carry a stream.
+            let fits = |listener: &Listener| listener.carries == Carries::Stream || listener.carries == carries;
+            let Some(Listener { domain, carries }) = listener.filter(fits) else {
                 self.strays_until = self.now + STRAYS_NS;
                 continue;
             };
@@ -357,9 +373,9 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             if self.begun.len() >= MOST_BEGUN {
                 self.begun.pop_front().into_iter().for_each(|oldest| self.unit.remove_way(oldest));
             }
-            match self.unit.nic.add(tuple, domain, Kind::Stream) {
+            match self.unit.nic.add(tuple, domain, kind(carries)) {
                 Some(flow) => {
-                    self.unit.add_way(flow, tuple);
+                    self.unit.add_way(flow, tuple, carries);
                     self.begun.push_back(flow);
                 }
                 None => {
@@ -408,7 +424,10 @@ impl<T: Transport, M: Memory> Stack<T, M> {
     fn look_after(&mut self, flow: FlowId) -> Result<(), String> {
         let Some(talk) = self.talks.get_mut(&flow) else { return Ok(()) };
         let Some(way) = self.unit.way(flow) else { return Ok(()) };
-        let (incoming, outgoing, acked) = (way.incoming, way.outgoing, way.acked);
+        if let Some(why) = way.broken.take() {
+            return Err(why);
+        }
+        let (incoming, outgoing, acked, carries) = (way.incoming, way.outgoing, way.acked, way.carries);
         let came = self.transport.in_order(talk.socket)?;
         talk.in_order += came.bytes;
         talk.ended |= came.ended;
@@ -417,9 +436,17 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             let read = begin + talk.in_order as u32;
             let moved = self.unit.nic.advance(flow, acked.map_or(read, |acked| acked.max(read)));
             talk.told += u64::from(moved);
-            finish(&mut talk.receives, u64::from(moved), |id, bytes| {
-                self.events.push_back(Event::Received { connection: flow, id, bytes });
-            });
+            match carries {
+                Carries::Stream => finish(&mut talk.receives, u64::from(moved), |id, bytes| {
+                    self.events.push_back(Event::Received { connection: flow, id, bytes });
+                }),
+                Carries::Messages => {
+                    while let Some(bytes) = self.unit.nic.take_message(flow).map(u64::from) {
+                        let Some(post) = talk.receives.pop_front() else { break };
+                        self.events.push_back(Event::Received { connection: flow, id: post.id, bytes });
+                    }
+                }
+            }
             if moved > 0 {
                 // A hole was filled: what was kept beyond one hole too many may have its place now.
                 self.unit.retry(self.now, flow, &mut self.pool, &mut self.up);
@@ -470,6 +497,14 @@ impl Talk {
             ended: false,
             end_told: false,
         }
+    }
+}
+
+/// As the NIC's half has it.
+fn kind(carries: Carries) -> Kind {
+    match carries {
+        Carries::Stream => Kind::Stream,
+        Carries::Messages => Kind::Messages,
     }
 }
 

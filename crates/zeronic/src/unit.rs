@@ -1,7 +1,8 @@
 //! The split and merge unit's state: the NIC's half, and of each connection what its headers told.
 use crate::counters::Counters;
-use crate::nic::{FlowId, Memory, Nic};
+use crate::nic::{FlowId, Mark, Memory, Nic};
 use crate::window::{Last, Posted, Window};
+use context::comm::Carries;
 use engine::{DropCounts, DropReason};
 use port::{Checksum, Frame, FramePool};
 use shm::{Mirror, Region, Span};
@@ -35,14 +36,15 @@ const DUMMY: usize = 1 << 16;
 /// Payload that waits for memory.
 pub(crate) enum Kept {
     Frame(Box<Frame>),
-    Bytes(Seq, Vec<u8>),
+    /// From a sequence number on, of a message where the connection carries some.
+    Bytes(Seq, Option<Mark>, Vec<u8>),
 }
 
 impl Kept {
     fn len(&self) -> usize {
         match self {
             Kept::Frame(frame) => frame.len(),
-            Kept::Bytes(_, bytes) => bytes.len(),
+            Kept::Bytes(_, _, bytes) => bytes.len(),
         }
     }
 }
@@ -51,6 +53,9 @@ impl Kept {
 pub(crate) struct Way {
     pub(crate) flow: FlowId,
     pub(crate) tuple: Ipv4Tuple,
+    pub(crate) carries: Carries,
+    /// Why the connection cannot go on.
+    pub(crate) broken: Option<String>,
     pub(crate) window: Window,
     /// Hardware addresses of outgoing frames: from, to.
     pub(crate) link: Option<[Mac; 2]>,
@@ -142,10 +147,12 @@ impl<M: Memory> Unit<M> {
         })
     }
 
-    pub(crate) fn add_way(&mut self, flow: FlowId, tuple: Ipv4Tuple) {
+    pub(crate) fn add_way(&mut self, flow: FlowId, tuple: Ipv4Tuple, carries: Carries) {
         let way = Way {
             flow,
             tuple,
+            carries,
+            broken: None,
             window: Window::default(),
             link: None,
             incoming: None,
@@ -171,6 +178,10 @@ impl<M: Memory> Unit<M> {
 
     pub(crate) fn way(&mut self, flow: FlowId) -> Option<&mut Way> {
         self.ways.get_mut(flow.line())?.as_deref_mut().filter(|way| way.flow == flow)
+    }
+
+    pub(crate) fn carries(&mut self, flow: FlowId) -> Option<Carries> {
+        self.way(flow).map(|way| way.carries)
     }
 
     /// A connection finds no line in the flow table.

@@ -6,7 +6,7 @@ mod ends;
 use ends::{Below, Habit, run};
 use engines::EngineKind;
 use port::FabricConfig;
-use zeronic::Shortage;
+use zeronic::{Carries, Shortage};
 
 const MB: u64 = 1 << 20;
 
@@ -63,5 +63,36 @@ fn a_receiver_that_posts_little() {
         let counters = ends.map(|end| end.stack.counters());
         assert!(counters.iter().all(|counters| counters.window_updates > 0), "{counters:?}");
         println!("{below:?} {shortage:?} {took:?} {counters:?}");
+    }
+}
+
+/// Each send is a receive of the peer's, also where frames are lost, overtake each other, or come twice.
+#[test]
+fn messages_keep_their_borders() {
+    let faults = FabricConfig {
+        loss: 0.01,
+        reorder: 0.01,
+        duplicate: 0.01,
+        corrupt: 0.002,
+        delay_ns: 20_000,
+        seed: 4711,
+        ..FabricConfig::default()
+    };
+    let shortages = [Shortage::Drop, Shortage::Buffer, Shortage::Defer];
+    for (below, shortage) in all().flat_map(|below| shortages.map(|shortage| (below, shortage))) {
+        for (config, most, bytes) in [
+            (FabricConfig::default(), 300_000, 32 * MB),
+            (faults.clone(), 20_000, 4 * MB),
+            (faults.clone(), 300, MB / 4),
+        ] {
+            let habit = Habit { below, shortage, most, carries: Carries::Messages, ..Habit::default() };
+            let Some((took, ends)) = run("messages", config, habit, [bytes, bytes]) else { continue };
+            let [one, other] = &ends;
+            // Receives beyond the last message are done with no bytes.
+            let messages = |lengths: &[usize]| lengths.iter().copied().filter(|len| *len > 0).collect::<Vec<_>>();
+            assert_eq!(messages(&other.lengths.1), one.lengths.0);
+            assert_eq!(messages(&one.lengths.1), other.lengths.0);
+            println!("{below:?} {shortage:?} {most} {took:?} {:?}", ends.map(|end| end.stack.counters()));
+        }
     }
 }

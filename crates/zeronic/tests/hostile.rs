@@ -11,7 +11,7 @@ use support::{DOMAIN, REGION_LEN};
 use wire::Ipv4Tuple;
 use wire::Seq;
 use wire::tcp::{Flags, Options, Timestamps};
-use zeronic::{Event, InOrder, Segment, Shortage, Socket};
+use zeronic::{Carries, Event, InOrder, Segment, Shortage, Socket};
 
 const ACK: Flags = Flags::ACK;
 
@@ -341,7 +341,7 @@ fn a_receive_that_is_posted_after_the_end_of_the_stream_is_done_at_once() {
 #[test]
 fn who_connects_to_a_port_whose_program_is_gone_is_reset() {
     let mut scene = Scene::new(Shortage::Drop);
-    scene.stack.listen(9000, DOMAIN).unwrap();
+    scene.stack.listen(9000, DOMAIN, Carries::Stream).unwrap();
     scene.stack.unlisten(9000);
     let to = SocketAddrV4::new(*HERE.ip(), 9000);
     scene.line.to_receive = vec![Said::new(THEIRS, Seq(0), Flags::SYN, &[]).frame(THERE, to)];

@@ -103,6 +103,7 @@ impl ZeronicView {
             "pid": owner.map(|(_, pid)| pid),
             "local": format!("{}:{}", tuple.local_ip, tuple.local_port),
             "remote": format!("{}:{}", tuple.remote_ip, tuple.remote_port),
+            "carries": view.carries,
             "received": view.received,
             "placed": view.moved.placed,
             "deferred": view.moved.deferred,

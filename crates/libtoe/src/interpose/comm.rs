@@ -1,7 +1,7 @@
 //! `toe_comm_*` of include/toe.h. As the zero-copy functions, they are the library's own.
 use crate::comm::{Comm, Event};
 use crate::errno::{Result, give, set};
-use context::comm::{Order, Piece};
+use context::comm::{Carries, Order, Piece};
 use libc::{c_char, c_int, c_void, size_t, sockaddr_in};
 use std::ffi::CStr;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -70,6 +70,20 @@ pub(super) unsafe extern "C" fn toe_comm_deregister(comm: *mut Handle, key: u32)
 /// `toe_comm_connect`.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn toe_comm_connect(comm: *mut Handle, to: *const sockaddr_in, id: u64) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { connect(comm, to, Carries::Stream, id) }
+}
+
+/// `toe_comm_connect_messages`.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn toe_comm_connect_messages(comm: *mut Handle, to: *const sockaddr_in, id: u64) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { connect(comm, to, Carries::Messages, id) }
+}
+
+/// # Safety
+/// `to` is null or an address; `comm` as in [`with`].
+unsafe fn connect(comm: *mut Handle, to: *const sockaddr_in, carries: Carries, id: u64) -> c_int {
     if to.is_null() {
         return give(Err(libc::EFAULT));
     }
@@ -79,7 +93,7 @@ pub(super) unsafe extern "C" fn toe_comm_connect(comm: *mut Handle, to: *const s
         return give(Err(libc::EAFNOSUPPORT));
     }
     let address = Ipv4Addr::from(to.sin_addr.s_addr.to_ne_bytes());
-    let order = Order::Connect(SocketAddrV4::new(address, u16::from_be(to.sin_port)));
+    let order = Order::Connect(SocketAddrV4::new(address, u16::from_be(to.sin_port)), carries);
     // SAFETY: the caller's.
     unsafe { post(comm, id, 0, order) }
 }
@@ -88,7 +102,14 @@ pub(super) unsafe extern "C" fn toe_comm_connect(comm: *mut Handle, to: *const s
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn toe_comm_listen(comm: *mut Handle, port: u16, id: u64) -> c_int {
     // SAFETY: the caller's.
-    unsafe { post(comm, id, 0, Order::Listen(port)) }
+    unsafe { post(comm, id, 0, Order::Listen(port, Carries::Stream)) }
+}
+
+/// `toe_comm_listen_messages`.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn toe_comm_listen_messages(comm: *mut Handle, port: u16, id: u64) -> c_int {
+    // SAFETY: the caller's.
+    unsafe { post(comm, id, 0, Order::Listen(port, Carries::Messages)) }
 }
 
 /// `toe_comm_send`.

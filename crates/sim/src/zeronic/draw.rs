@@ -3,6 +3,7 @@ use super::plan::{ShortagePlan, SidePlan, TalkPlan, Trouble, TroubleKind};
 use crate::plan::Plan;
 use crate::random::Random;
 use engines::EngineKind;
+use zeronic::Carries;
 
 /// Random numbers of its own.
 pub(crate) const OWN: u64 = 0x5a45_524f_4e49_4300;
@@ -22,12 +23,15 @@ pub(crate) fn draw(plan: &mut Plan) {
 }
 
 fn talk(random: &mut Random) -> TalkPlan {
+    let carries = random.pick(&[Carries::Stream, Carries::Stream, Carries::Messages]);
     let sides = [side(random), side(random)];
     let connections = random.pick(&[1, 1, 1, 2, 4]);
     let mut bytes = [0, 0];
     for (from, bytes) in bytes.iter_mut().enumerate() {
         let (sender, receiver) = (&sides[from], &sides[1 - from]);
-        let short = receiver.shortage != ShortagePlan::Defer && receiver.shortest < 3000;
+        // The window counts bytes, so more messages may come than there are receives.
+        let crawls = carries == Carries::Messages || receiver.shortest < 3000;
+        let short = receiver.shortage != ShortagePlan::Defer && crawls;
         let posts = if short { SHORT_POSTS } else { MOST_POSTS };
         let paced =
             |gap: u64, longest: u32| 500_000u64.checked_div(gap).map_or(MOST_BYTES, |posts| posts * u64::from(longest));
@@ -43,14 +47,14 @@ fn talk(random: &mut Random) -> TalkPlan {
         at_us: random.spread(10, 300_000),
         kind: random.pick(&[TroubleKind::Vanishes, TroubleKind::Unmaps, TroubleKind::Closes]),
     });
-    TalkPlan { sides, connections, bytes, start_us: random.spread(1, 50_000), trouble }
+    TalkPlan { sides, carries, connections, bytes, start_us: random.spread(1, 50_000), trouble }
 }
 
 fn side(random: &mut Random) -> SidePlan {
     let longest = random.spread(1, 100_000) as u32;
     let shortest = if random.one_in(2) { longest } else { random.spread(1, longest.into()) as u32 };
     SidePlan {
-        engine: random.pick(&[EngineKind::Flextoe, EngineKind::Laminar]),
+        engine: random.pick(EngineKind::ALL),
         shortage: random.pick(&[ShortagePlan::Drop, ShortagePlan::Buffer, ShortagePlan::Defer]),
         congestion: random.pick(&["", "cubic", "dctcp", "timely", "none"]).into(),
         buffer_bytes: 4096 << random.up_to(8),

@@ -2,7 +2,7 @@
 use super::plan::ShortagePlan;
 use super::program::{Conn, Posted, Program, RECEIVE, SOURCE};
 use crate::random::Stream;
-use context::comm::{Completion, Outcome};
+use context::comm::{Carries, Completion, Outcome};
 
 /// Linux' ENOBUFS: a list is full.
 const ENOBUFS: u64 = 105;
@@ -28,6 +28,7 @@ pub(super) struct Sides<'a> {
     pub(super) programs: &'a mut [Option<Program>; 2],
     /// What each side sends on each connection.
     pub(super) streams: [&'a [Stream]; 2],
+    pub(super) carries: Carries,
     pub(super) shortages: [ShortagePlan; 2],
     /// Connections may end otherwise than planned.
     pub(super) is_spoiled: bool,
@@ -55,10 +56,19 @@ impl Sides<'_> {
     fn received(&mut self, side: usize, at: usize, done: &Completion) -> Result<bool, String> {
         let stream = self.streams[1 - side][at];
         let peer_written = self.programs[1 - side].as_ref().map(|peer| peer.conns[at].written);
+        let sent = self.programs[1 - side].as_ref().map(|peer| peer.conns[at].lengths.clone());
+        let carries = self.carries;
         let conn = self.conn(side, at)?;
         let posted = conn.receives.pop_front().filter(|posted| posted.id == done.id);
         let posted = posted.ok_or("a completion out of order, or of what is not under way")?;
         let told = conn.told;
+        if carries == Carries::Messages && done.value > 0 {
+            let bytes = sent.map(|sent| sent.get(conn.messages).map_or(0, |len| *len as u64));
+            conn.messages += 1;
+            if bytes.is_some_and(|bytes| bytes != done.value) {
+                return Err(format!("message {} has {bytes:?} bytes where it was sent", conn.messages - 1));
+            }
+        }
         if done.value > 0 && conn.peer_ended {
             return Err("bytes come behind the end of the stream".into());
         }
@@ -101,18 +111,20 @@ impl Sides<'_> {
         if conn.is_closed {
             return Ok(());
         }
+        let lengths = self.programs[side].as_ref().map_or(&[][..], |program| &program.conns[at].lengths);
+        let mut nth = 0;
         for receive in &conn.receives {
             if from >= end {
                 return Ok(());
             }
-            let count = (end - from).min(receive.len as u64);
+            let count = (end - from).min(conn.room(nth, receive.len, lengths) as u64);
             let held = peer.memory.has(RECEIVE, receive.place, stream, from, count as usize);
             // Its refusal is on its way to the program: the list was full, and those behind it found room again.
             if held.is_err() && peer.memory.is_clear(&peer.memory.receive, receive.place)? {
                 continue;
             }
             held.map_err(|what| format!("byte {from} and more are acknowledged, and {what}"))?;
-            from += count;
+            (from, nth) = (from + count, nth + 1);
         }
         if from >= end {
             return Ok(());

@@ -1,7 +1,7 @@
 //! Pairs of ZeroNIC hosts as data.
 use engines::EngineKind;
 use serde::{Deserialize, Serialize};
-use zeronic::Shortage;
+use zeronic::{Carries, Shortage};
 
 /// Two ZeroNIC hosts with a program each, and connections between them.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -9,6 +9,9 @@ use zeronic::Shortage;
 pub struct TalkPlan {
     /// The host whose program connects, and the other one.
     pub sides: [SidePlan; 2],
+    /// What the connections carry. A message's receive has room for the longest one.
+    #[serde(default)]
+    pub carries: Carries,
     /// Connections.
     pub connections: usize,
     /// Bytes that each side sends on each connection.

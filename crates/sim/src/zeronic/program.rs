@@ -4,7 +4,7 @@ use super::plan::{SidePlan, TalkPlan};
 use crate::random::{Random, Stream};
 use crate::rdma::memory::{Memory, Needs};
 use ::memory::Domain;
-use context::comm::{COMPLETIONS, Completion, Order, POSTS, Piece, Post};
+use context::comm::{COMPLETIONS, Carries, Completion, Order, POSTS, Piece, Post};
 use context::queues::{AppQueues, DaemonQueues, QueueSizes, daemon_bell};
 use port::Nanos;
 use shm::{Doorbell, PipeConsumer, PipeProducer};
@@ -37,6 +37,9 @@ pub(super) struct Conn {
     /// Bytes that were posted, and bytes that came in order.
     pub(super) written: u64,
     pub(super) told: u64,
+    /// The bytes of each send, where they are messages, and how many messages came.
+    pub(super) lengths: Vec<usize>,
+    pub(super) messages: usize,
     pub(super) is_ended: bool,
     pub(super) peer_ended: bool,
     pub(super) is_closed: bool,
@@ -46,6 +49,14 @@ pub(super) struct Conn {
     receive_at: Nanos,
 }
 
+impl Conn {
+    /// The bytes that will be in the receive that has `nth` others before it. `lengths` are those of the peer's
+    /// messages; a stream has none.
+    pub(super) fn room(&self, nth: usize, posted: usize, lengths: &[usize]) -> usize {
+        lengths.get(self.messages + nth).copied().unwrap_or(posted)
+    }
+}
+
 /// A program.
 pub(super) struct Program {
     pub(super) id: ProgramId,
@@ -53,6 +64,9 @@ pub(super) struct Program {
     completions: PipeConsumer<8>,
     pub(super) memory: Memory,
     plan: SidePlan,
+    carries: Carries,
+    /// Bytes of a receive, for any message of the peer's.
+    longest_message: usize,
     pub(super) conns: Vec<Conn>,
     free: [Vec<usize>; 2],
     next_id: u64,
@@ -91,7 +105,12 @@ impl Program {
         // A send that is refused would leave a gap in the stream.
         let sends = of_side.sends.min(of_side.entries - 2) * plan.connections;
         let receives = of_side.receives * plan.connections;
-        let needs = Needs { bytes: of_side.longest as usize, places: [sends, 1, receives] };
+        let longest_message = plan.sides[1 - side].longest as usize;
+        let bytes = match plan.carries {
+            Carries::Stream => of_side.longest as usize,
+            Carries::Messages => longest_message.max(of_side.longest as usize),
+        };
+        let needs = Needs { bytes, places: [sends, 1, receives] };
         let memory = Memory::new(&host.table, DOMAIN, needs)?;
         Ok(Program {
             id,
@@ -99,6 +118,8 @@ impl Program {
             completions: app.completion.ok_or("no queue of completions")?,
             memory,
             plan: of_side,
+            carries: plan.carries,
+            longest_message,
             conns: (0..plan.connections).map(|_| Conn::default()).collect(),
             free: [(0..sends).rev().collect(), (0..receives).rev().collect()],
             next_id: 1,
@@ -183,7 +204,8 @@ impl Program {
     }
 
     fn post_receive(&mut self, now: Nanos, at: usize) -> Result<(), String> {
-        let (len, place) = (self.length(), self.free[1].pop().ok_or("no place is free to receive into")?);
+        let len = if self.carries == Carries::Messages { self.longest_message } else { self.length() };
+        let place = self.free[1].pop().ok_or("no place is free to receive into")?;
         if !self.memory.is_clear(&self.memory.receive, place)? {
             return Err("a byte was written into a receive that is done".into());
         }
@@ -204,6 +226,9 @@ impl Program {
         let conn = &mut self.conns[at];
         conn.sends.push_back(Posted { id, place, at: from, len });
         conn.written += len as u64;
+        if self.carries == Carries::Messages {
+            conn.lengths.push(len);
+        }
         conn.send_at = now + self.plan.send_gap_us * 1000;
         Ok(())
     }

@@ -2,7 +2,7 @@
 use super::host::{SharedWatch, ZeroHost, address};
 use super::judge::Sides;
 use super::plan::{TalkPlan, Trouble, TroubleKind};
-use super::program::{Conn, Program, RECEIVE};
+use super::program::{Conn, Posted, Program, RECEIVE};
 use crate::pair::{CLIENT, Pair, SERVER};
 use crate::plan::Plan;
 use crate::random::{Random, Stream};
@@ -242,9 +242,9 @@ impl Talk {
             let order = match side {
                 CLIENT => {
                     let ip = address(2 * self.index + SERVER);
-                    Order::Connect(SocketAddrV4::new(ip, PORT + at))
+                    Order::Connect(SocketAddrV4::new(ip, PORT + at), self.plan.carries)
                 }
-                _ => Order::Listen(PORT + at),
+                _ => Order::Listen(PORT + at, self.plan.carries),
             };
             program.post(0, order)?;
         }
@@ -280,7 +280,8 @@ impl Talk {
         let shortages = [0, 1].map(|side| self.plan.sides[side].shortage);
         let [one, other] = &self.streams;
         let is_spoiled = self.spoiled_at.is_some();
-        let mut sides = Sides { programs: &mut self.programs, streams: [one, other], shortages, is_spoiled };
+        let carries = self.plan.carries;
+        let mut sides = Sides { programs: &mut self.programs, streams: [one, other], carries, shortages, is_spoiled };
         self.judged += u64::from(sides.judge(side, at, done)?);
         Ok(())
     }
@@ -341,13 +342,16 @@ impl Talk {
 
     /// Each place of a receive has bytes of the stream or nobody's, and nothing stands around it.
     fn check_memory(&self, side: usize, program: &Program) -> Result<(), String> {
+        let peer = self.programs[1 - side].as_ref().or(self.left[1 - side].as_ref());
         program.memory.check(|section, place| {
             let mut all = program.conns.iter().enumerate().flat_map(|(at, conn)| {
                 let sends = conn.sends.iter().map(|posted| (0, side, posted.at, *posted));
                 let mut from = conn.told;
-                let receives = conn.receives.iter().map(move |posted| {
-                    from += posted.len as u64;
-                    (RECEIVE, 1 - side, from - posted.len as u64, *posted)
+                let lengths = peer.map_or(&[][..], |peer| &peer.conns[at].lengths);
+                let receives = conn.receives.iter().enumerate().map(move |(nth, posted)| {
+                    let len = conn.room(nth, posted.len, lengths);
+                    from += len as u64;
+                    (RECEIVE, 1 - side, from - len as u64, Posted { len, ..*posted })
                 });
                 sends.chain(receives).map(move |found| (at, found)).collect::<Vec<_>>()
             });

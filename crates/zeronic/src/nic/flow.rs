@@ -10,6 +10,8 @@ use wire::{Ipv4Tuple, Seq};
 pub enum Kind {
     /// A stream with sequence numbers: TCP.
     Stream,
+    /// Messages over a stream: each one takes a receive.
+    Messages,
     /// Unreliable datagrams: each one lands in the next segment.
     Datagrams,
 }
@@ -81,14 +83,17 @@ impl Flow {
     }
 
     pub(super) fn post_receive(&mut self, store: &mut Store, most: usize, segment: Segment) -> Result<(), Refused> {
-        // A datagram takes a whole entry.
-        if self.kind == Kind::Datagrams && segment.len > MOST_OF_ENTRY {
+        // A message, or a datagram, takes a whole entry.
+        if self.kind != Kind::Stream && segment.len > MOST_OF_ENTRY {
             return Err(Refused::Segment);
         }
         self.receives.push(store, &mut self.account, most, segment)
     }
 
     pub(super) fn post_send(&mut self, store: &mut Store, most: usize, segment: Segment) -> Result<(), Refused> {
+        if self.kind == Kind::Messages && segment.len > MOST_OF_ENTRY {
+            return Err(Refused::Segment);
+        }
         self.sends.push(store, &mut self.account, most, segment)
     }
 
@@ -122,6 +127,23 @@ impl Flow {
     /// The byte behind the last one that has a segment; at most 2^31 - 1 behind the cursor.
     pub(super) fn posted_end(&self) -> Seq {
         self.cursor + self.receives.bytes().min(i32::MAX as u64) as u32
+    }
+
+    /// Figure 8 for a part of a message, whose receive is known: what of `[seq, seq + len)` is new.
+    pub(super) fn aim_part(&self, seq: Seq, len: u32) -> Option<Aim> {
+        let at = (seq - self.cursor) as i32;
+        let skip = if at < 0 { at.unsigned_abs() } else { 0 };
+        (skip < len).then(|| Aim { skip, len: len - skip, from: at.max(0) as u64 })
+    }
+
+    /// The receive of that place in the list, whole.
+    pub(super) fn receive(&self, store: &Store, index: usize) -> Option<Segment> {
+        self.receives.nth(store, index)
+    }
+
+    /// The message of that receive has `len` bytes, not more than were posted.
+    pub(super) fn shorten(&mut self, store: &mut Store, index: usize, len: u32) {
+        self.receives.shorten(store, index, u64::from(len));
     }
 
     /// Figure 8.

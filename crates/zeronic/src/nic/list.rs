@@ -27,7 +27,7 @@ pub struct Segment {
 pub enum Refused {
     /// No flow has this number.
     Flow,
-    /// It has no bytes, or reaches beyond 64 GiB of its region, or is for datagrams and longer than 128 MiB.
+    /// It has no bytes, or reaches beyond 64 GiB of its region, or is for a message and longer than 128 MiB.
     Segment,
     /// The flow has as many entries as it may, or the store has no more for it: later, when some are done.
     Full,
@@ -136,18 +136,49 @@ impl List {
 
     /// Shows the parts as they were posted, in order, until it says false.
     fn each(&self, store: &Store, mut show: impl FnMut(Segment) -> bool) {
+        self.find(store, |part, _| !show(part));
+    }
+
+    /// Shows the parts, each with its block and place there, until it says that this is the one.
+    fn find(&self, store: &Store, mut is_it: impl FnMut(Segment, (u32, u8)) -> bool) -> Option<Segment> {
         let (mut block, mut at, mut key) = (self.first_block, self.first_at, self.first_key);
         for _ in 0..self.entries {
             if usize::from(at) == BLOCK {
                 (block, at) = (store.after(block), 0);
             }
-            let entry = store.get(block, at);
+            let (entry, place) = (store.get(block, at), (block, at));
             at += 1;
             if entry & REGION != 0 {
                 key = Key(entry as u32);
-            } else if !show(Segment { key, offset: entry >> LEN_BITS, len: entry & MOST_OF_ENTRY }) {
-                return;
+                continue;
             }
+            let part = Segment { key, offset: entry >> LEN_BITS, len: entry & MOST_OF_ENTRY };
+            if is_it(part, place) {
+                return Some(part);
+            }
+        }
+        None
+    }
+
+    /// The part that has so many before it.
+    pub(super) fn nth(&self, store: &Store, index: usize) -> Option<Segment> {
+        let mut before = 0;
+        self.find(store, |_, _| {
+            before += 1;
+            before > index
+        })
+    }
+
+    /// That part is to have `len` bytes, not more than it has; nothing of it is done.
+    pub(super) fn shorten(&mut self, store: &mut Store, index: usize, len: u64) {
+        let (mut before, mut place) = (0, (NONE, 0));
+        let part = self.find(store, |_, at| {
+            (before, place) = (before + 1, at);
+            before > index
+        });
+        if let Some(part) = part.filter(|part| len < part.len) {
+            *store.entry(place.0, place.1) = part.offset << LEN_BITS | len;
+            self.bytes -= part.len - len;
         }
     }
 
@@ -171,12 +202,7 @@ impl List {
 
     /// The first part as it was posted.
     pub(super) fn front(&self, store: &Store) -> Option<Segment> {
-        let mut front = None;
-        self.each(store, |part| {
-            front = Some(part);
-            false
-        });
-        front
+        self.nth(store, 0)
     }
 
     /// `count` bytes more are done, of those that are left: entries that are done altogether go.

@@ -2,111 +2,24 @@
 //! in; reads and writes of registered memory go out, through [`Memory`].
 mod flow;
 mod list;
+mod messages;
+mod payload;
 mod placed;
 mod store;
 
 pub use flow::Kind;
 pub use list::{Refused, Segment};
+pub use messages::Mark;
+pub use payload::{Memory, Payload};
 
 use flow::{Aim, Case, Flow};
-use memory::{Access, Domain, Fault, Key, MemoryTable};
+use memory::{Domain, Fault};
+use messages::Messages;
 use placed::Placed;
 use port::Piece;
-use shm::Span;
 use std::collections::HashMap;
-use std::ops::Range;
-use std::sync::Arc;
 use store::{BLOCK, Store};
 use wire::{Ipv4Tuple, Seq};
-
-/// Registered memory, as the NIC's half uses it.
-pub trait Memory {
-    /// Writes received bytes into a region.
-    fn write(&self, domain: Domain, key: Key, at: u64, from: &[u8]) -> Result<(), Fault>;
-    /// Appends bytes to send; nothing where it fails.
-    fn append(&self, domain: Domain, key: Key, at: u64, len: usize, into: &mut Vec<u8>) -> Result<(), Fault>;
-    /// A region has these bytes now, and they can be written.
-    fn check(&self, domain: Domain, key: Key, at: u64, len: u64) -> Result<(), Fault>;
-    /// Writes received bytes that lie elsewhere: `part` of the span.
-    fn write_span(&self, domain: Domain, key: Key, at: u64, from: &Span, part: Range<usize>) -> Result<(), Fault> {
-        let mut bytes = Vec::with_capacity(from.len());
-        from.append(&mut bytes);
-        self.write(domain, key, at, &bytes[part])
-    }
-    /// Bytes to send, by reference; `None` where they have to be copied.
-    fn refer(&self, _: Domain, _: Key, _: u64, _: usize) -> Result<Option<Span>, Fault> {
-        Ok(None)
-    }
-}
-
-/// Payload that came in.
-#[derive(Clone, Copy)]
-pub enum Payload<'a> {
-    /// As it lies in a frame.
-    Bytes(&'a [u8]),
-    /// The first bytes of what a frame refers to, so many.
-    Span(&'a Span, usize),
-}
-
-impl Payload<'_> {
-    fn len(&self) -> usize {
-        match self {
-            Payload::Bytes(bytes) => bytes.len(),
-            Payload::Span(_, len) => *len,
-        }
-    }
-
-    /// A copy of what follows byte `from`.
-    pub(crate) fn copy_from(&self, from: usize) -> Vec<u8> {
-        match self {
-            Payload::Bytes(bytes) => bytes[from..].to_vec(),
-            Payload::Span(span, len) => {
-                let mut bytes = Vec::with_capacity(span.len());
-                span.append(&mut bytes);
-                bytes[from..*len].to_vec()
-            }
-        }
-    }
-}
-
-/// Memory that others have as well.
-impl<M: Memory> Memory for Arc<M> {
-    fn write(&self, domain: Domain, key: Key, at: u64, from: &[u8]) -> Result<(), Fault> {
-        (**self).write(domain, key, at, from)
-    }
-    fn append(&self, domain: Domain, key: Key, at: u64, len: usize, into: &mut Vec<u8>) -> Result<(), Fault> {
-        (**self).append(domain, key, at, len, into)
-    }
-    fn check(&self, domain: Domain, key: Key, at: u64, len: u64) -> Result<(), Fault> {
-        (**self).check(domain, key, at, len)
-    }
-    fn write_span(&self, domain: Domain, key: Key, at: u64, from: &Span, part: Range<usize>) -> Result<(), Fault> {
-        (**self).write_span(domain, key, at, from, part)
-    }
-    fn refer(&self, domain: Domain, key: Key, at: u64, len: usize) -> Result<Option<Span>, Fault> {
-        (**self).refer(domain, key, at, len)
-    }
-}
-
-impl Memory for MemoryTable {
-    fn write(&self, domain: Domain, key: Key, at: u64, from: &[u8]) -> Result<(), Fault> {
-        self.open(domain, key, Access::LocalWrite)?.write(at, from)
-    }
-    fn append(&self, domain: Domain, key: Key, at: u64, len: usize, into: &mut Vec<u8>) -> Result<(), Fault> {
-        self.open(domain, key, Access::LocalRead)?.append(at, len, into)
-    }
-    fn check(&self, domain: Domain, key: Key, at: u64, len: u64) -> Result<(), Fault> {
-        let region = self.open(domain, key, Access::LocalWrite)?;
-        let fits = at.checked_add(len).is_some_and(|end| end <= region.len());
-        if fits { Ok(()) } else { Err(Fault::Bounds) }
-    }
-    fn write_span(&self, domain: Domain, key: Key, at: u64, from: &Span, part: Range<usize>) -> Result<(), Fault> {
-        self.open(domain, key, Access::LocalWrite)?.write_span(at, from, part)
-    }
-    fn refer(&self, domain: Domain, key: Key, at: u64, len: usize) -> Result<Option<Span>, Fault> {
-        self.open(domain, key, Access::LocalRead)?.refer(at, len)
-    }
-}
 
 /// Bytes in a row from which on a frame of their own, which refers to them, costs less than copying them.
 const WORTH_REFERRING: u64 = 4096;
@@ -169,7 +82,11 @@ pub enum Arrival {
     Holes,
     /// The memory cannot be written.
     Fault(Fault),
-    /// There is no such flow.
+    /// The message is longer than its receive.
+    TooLong,
+    /// What is said of its message cannot be, beside what was said before.
+    Impossible,
+    /// There is no such flow, or it is of another kind.
     NoFlow,
 }
 
@@ -208,6 +125,8 @@ pub struct Nic {
     /// What was placed ahead of holes, of those flows that have some.
     ahead: HashMap<u16, Placed>,
     intervals: usize,
+    /// Of flows of messages, what is known of these.
+    messages: HashMap<u16, Messages>,
 }
 
 impl Nic {
@@ -222,6 +141,7 @@ impl Nic {
             by_tuple: HashMap::with_capacity(flows),
             ahead: HashMap::new(),
             intervals: 0,
+            messages: HashMap::new(),
         }
     }
 
@@ -236,6 +156,9 @@ impl Nic {
         let place = &mut self.lines[usize::from(line)];
         place.generation = place.generation.wrapping_add(1);
         place.flow = Some(Flow::new(tuple, domain, kind, account));
+        if kind == Kind::Messages {
+            self.messages.insert(line, Messages::default());
+        }
         self.by_tuple.insert(tuple, line);
         Some(FlowId { line, generation: place.generation })
     }
@@ -249,6 +172,7 @@ impl Nic {
         self.by_tuple.remove(&flow.tuple);
         flow.end(&mut self.store);
         self.intervals -= self.ahead.remove(&id.line).map_or(0, |ahead| ahead.len());
+        self.messages.remove(&id.line);
         self.free.push(id.line);
         true
     }
@@ -268,7 +192,11 @@ impl Nic {
     /// Appends a segment to send.
     pub fn post_send(&mut self, id: FlowId, segment: Segment) -> Result<(), Refused> {
         let (peak, store) = (self.limits.peak, &mut self.store);
-        find_mut(&mut self.lines, id).ok_or(Refused::Flow)?.post_send(store, peak, segment)
+        find_mut(&mut self.lines, id).ok_or(Refused::Flow)?.post_send(store, peak, segment)?;
+        if let Some(messages) = self.messages.get_mut(&id.line) {
+            messages.sends(segment.len as u32);
+        }
+        Ok(())
     }
 
     /// The incoming stream begins at `seq`. Does nothing once some of it was placed.
@@ -300,25 +228,67 @@ impl Nic {
             Case::Nowhere => return Arrival::Nowhere,
             Case::Place(aim) => aim,
         };
-        let held = self.ahead.get(&id.line).map_or(0, Placed::len);
-        let full = self.intervals >= self.limits.intervals || held >= self.limits.intervals_per_flow;
-        if full && flow.opens_a_hole(aim) {
-            return Arrival::Holes;
-        }
+        let Some(held) = self.room_for(id, aim) else { return Arrival::Holes };
+        let flow = find_mut(&mut self.lines, id).expect("it was found");
         let (mut at, mut result) = (aim.skip as usize, Ok(()));
         flow.target(&self.store, aim, |part| {
             let range = at..at + part.len as usize;
             at = range.end;
             if result.is_ok() {
-                result = match payload {
-                    Payload::Bytes(bytes) => memory.write(flow.domain, part.key, part.offset, &bytes[range]),
-                    Payload::Span(span, _) => memory.write_span(flow.domain, part.key, part.offset, span, range),
-                };
+                result = payload.write(flow.domain, part.key, part.offset, range, memory);
             }
         });
-        if let Err(fault) = result {
+        match result {
+            Ok(()) => self.landed(id, aim, held),
+            Err(fault) => Arrival::Fault(fault),
+        }
+    }
+
+    /// Places a part of a message, wherever its message's receive is (the paper's section 3.5).
+    pub fn place_part(
+        &mut self,
+        id: FlowId,
+        seq: Seq,
+        mark: Mark,
+        payload: Payload<'_>,
+        memory: &impl Memory,
+    ) -> Arrival {
+        let Some(flow) = find_mut(&mut self.lines, id).filter(|flow| flow.kind == Kind::Messages) else {
+            return Arrival::NoFlow;
+        };
+        let Some(aim) = flow.aim_part(seq, payload.len() as u32) else { return Arrival::Old };
+        let Some(messages) = self.messages.get(&id.line) else { return Arrival::NoFlow };
+        let (within, cursor) = (u64::from(seq - mark.start), flow.cursor());
+        let inside = within + payload.len() as u64 <= u64::from(mark.len);
+        let Some(index) = messages.receive_of(mark, cursor).filter(|_| inside) else { return Arrival::Impossible };
+        let Some(receive) = flow.receive(&self.store, index) else { return Arrival::Nowhere };
+        if messages.is_new(index) && u64::from(mark.len) > receive.len {
+            return Arrival::TooLong;
+        }
+        let Some(held) = self.room_for(id, aim) else { return Arrival::Holes };
+        let flow = find_mut(&mut self.lines, id).expect("it was found");
+        let (range, at) = (aim.skip as usize..payload.len(), receive.offset + within + u64::from(aim.skip));
+        if let Err(fault) = payload.write(flow.domain, receive.key, at, range, memory) {
             return Arrival::Fault(fault);
         }
+        flow.shorten(&mut self.store, index, mark.len);
+        if let Some(messages) = self.messages.get_mut(&id.line) {
+            messages.came(index, mark, cursor);
+        }
+        self.landed(id, aim, held)
+    }
+
+    /// How many intervals above holes a flow has; `None` where the aim needs one more than there may be.
+    fn room_for(&mut self, id: FlowId, aim: Aim) -> Option<usize> {
+        let held = self.ahead.get(&id.line).map_or(0, Placed::len);
+        let full = self.intervals >= self.limits.intervals || held >= self.limits.intervals_per_flow;
+        let flow = find_mut(&mut self.lines, id)?;
+        (!full || !flow.opens_a_hole(aim)).then_some(held)
+    }
+
+    /// Bytes were written as they were aimed; the flow had `held` intervals above holes.
+    fn landed(&mut self, id: FlowId, aim: Aim, held: usize) -> Arrival {
+        let Some(flow) = find_mut(&mut self.lines, id) else { return Arrival::NoFlow };
         if held == 0 && !flow.opens_a_hole(aim) {
             flow.landed(aim, &mut Placed::default());
         } else {
@@ -351,7 +321,22 @@ impl Nic {
     /// The transport has the stream in order up to `to`: moves the cursor, never past the first hole, and retires
     /// segments behind it. Returns by how many bytes.
     pub fn advance(&mut self, id: FlowId, to: Seq) -> u32 {
-        find_mut(&mut self.lines, id).map_or(0, |flow| flow.advance(&mut self.store, to))
+        let moved = find_mut(&mut self.lines, id).map_or(0, |flow| flow.advance(&mut self.store, to));
+        if let Some(messages) = self.messages.get_mut(&id.line).filter(|_| moved > 0) {
+            messages.advanced(moved);
+        }
+        moved
+    }
+
+    /// The bytes of the next message that is behind the cursor, each once.
+    pub fn take_message(&mut self, id: FlowId) -> Option<u32> {
+        self.positions(id)?;
+        self.messages.get_mut(&id.line)?.take()
+    }
+
+    /// The message that byte `seq` of the outgoing stream is in, and how many of its bytes are left from there on.
+    pub fn message_at(&self, id: FlowId, seq: Seq) -> Option<(Mark, u32)> {
+        self.messages.get(&id.line)?.at(seq, self.positions(id)?.una)
     }
 
     /// Appends the bytes `[seq, seq + len)` of the outgoing stream to `into`, but none that the peer has.
@@ -408,7 +393,11 @@ impl Nic {
 
     /// The peer has the outgoing stream up to `to`: segments behind it retire. Never past what was sent.
     pub fn acknowledged(&mut self, id: FlowId, to: Seq) -> u32 {
-        find_mut(&mut self.lines, id).map_or(0, |flow| flow.acknowledged(&mut self.store, to))
+        let moved = find_mut(&mut self.lines, id).map_or(0, |flow| flow.acknowledged(&mut self.store, to));
+        if let Some(messages) = self.messages.get_mut(&id.line).filter(|_| moved > 0) {
+            messages.acknowledged(moved);
+        }
+        moved
     }
 
     /// The positions of a flow.

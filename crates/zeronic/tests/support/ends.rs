@@ -13,7 +13,9 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tcp::congestion::CongestionName;
 use wire::Mac;
-use zeronic::{Connection, EngineTcp, Event, Limits, LinuxConfig, LinuxTcp, Segment, Shortage, Stack, Transport};
+use zeronic::{
+    Carries, Connection, EngineTcp, Event, Limits, LinuxConfig, LinuxTcp, Segment, Shortage, Stack, Transport,
+};
 
 pub(crate) const DOMAIN: Domain = Domain(1);
 /// Bytes of each buffer.
@@ -137,6 +139,7 @@ pub(crate) struct Habit {
     /// Bytes are generated and compared; without, only moved.
     pub check: bool,
     pub shortage: Shortage,
+    pub carries: Carries,
     /// An engine's; none for its default.
     pub congestion: Option<CongestionName>,
 }
@@ -150,6 +153,7 @@ impl Default for Habit {
             receives: 16,
             check: true,
             shortage: Shortage::Drop,
+            carries: Carries::Stream,
             congestion: None,
         }
     }
@@ -167,6 +171,8 @@ pub(crate) struct End {
     to_send: u64,
     pub ended: bool,
     end_said: bool,
+    /// Of what was posted to send, and of receives that are done.
+    pub lengths: (Vec<usize>, Vec<usize>),
 }
 
 /// A kernel's TCP in a namespace of its own; a printed line that the test is skipped where it may not make one.
@@ -221,6 +227,7 @@ pub(crate) fn end(test: &str, fabric: &Fabric, last: u8, habit: Habit, pool: &Fr
         to_send: 0,
         ended: false,
         end_said: false,
+        lengths: (Vec::new(), Vec::new()),
     })
 }
 
@@ -238,7 +245,9 @@ impl End {
     fn post(&mut self) {
         let Some(connection) = self.connection else { return };
         for _ in 0..8 {
-            let len = self.length();
+            // Any message has to fit, and the buffer has a whole number of such receives.
+            let messages = self.habit.carries == Carries::Messages;
+            let len = if messages { self.habit.most.next_power_of_two() } else { self.length() };
             let Some(posted) = self.receives.post(len, self.habit.receives) else { break };
             let segment =
                 Segment { key: self.receives.buffer.key, offset: posted.offset as u64, len: posted.len as u64 };
@@ -254,6 +263,7 @@ impl End {
             }
             let segment = Segment { key: self.sends.buffer.key, offset: posted.offset as u64, len: posted.len as u64 };
             self.stack.post_send(connection, posted.id, segment).unwrap();
+            self.lengths.0.push(posted.len);
             self.sends.posted.push_back(posted);
         }
         if self.sends.at == self.to_send && !self.end_said {
@@ -267,9 +277,11 @@ impl End {
             match event {
                 Event::Accepted { connection, .. } => self.connection = Some(connection),
                 Event::Received { id, bytes, .. } => {
+                    let at = self.receives.done;
                     let posted = self.receives.done(id, bytes);
+                    self.lengths.1.push(bytes as usize);
                     if self.habit.check {
-                        self.receives.buffer.check(posted.offset, bytes as usize, id, self.receives.salt);
+                        self.receives.buffer.check(posted.offset, bytes as usize, at, self.receives.salt);
                     }
                 }
                 Event::Sent { id, .. } => {
@@ -323,9 +335,9 @@ pub(crate) fn pair(test: &str, config: FabricConfig, habit: Habit, bytes: [u64; 
     // Frames travel from one to the other: what one takes from the store, the other gives back.
     let pool = FramePool::new(4096);
     let mut ends = [end(test, &fabric, 1, habit, &pool)?, end(test, &fabric, 2, habit, &pool)?];
-    ends[1].stack.listen(7000, DOMAIN).unwrap();
+    ends[1].stack.listen(7000, DOMAIN, habit.carries).unwrap();
     let to = SocketAddrV4::new(Ipv4Addr::new(10, 99, 0, 2), 7000);
-    ends[0].connection = Some(ends[0].stack.connect(to, DOMAIN).unwrap());
+    ends[0].connection = Some(ends[0].stack.connect(to, DOMAIN, habit.carries).unwrap());
     (ends[0].to_send, ends[1].to_send) = (bytes[0], bytes[1]);
     Some(ends)
 }

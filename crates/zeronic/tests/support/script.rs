@@ -7,13 +7,16 @@ use std::os::fd::BorrowedFd;
 use wire::checksum::Sum;
 use wire::tcp::{self, Flags, Options};
 use wire::{EtherType, Ipv4Tuple, Mac, Seq, ethernet, ipv4};
-use zeronic::{Connection, Event, InOrder, Shortage, Socket, Stack, Transport};
+use zeronic::{Carries, Connection, Event, InOrder, Shortage, Socket, Stack, Transport};
 
 pub(crate) const HERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 1000);
 pub(crate) const THERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), 80);
 /// Where both streams begin: sequence numbers wrap soon.
 pub(crate) const OURS: Seq = Seq(u32::MAX - 20);
 pub(crate) const THEIRS: Seq = Seq(u32::MAX - 5);
+
+const SYN_OPTIONS: Options =
+    Options { mss: Some(1000), window_scale: Some(10), sack_permitted: false, timestamps: None, sack: [None; 4] };
 
 /// What a segment says.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -23,12 +26,15 @@ pub(crate) struct Said {
     pub flags: Flags,
     pub window: u16,
     pub options: Options,
+    /// Bytes of an option for experiments, behind the others: a multiple of four.
+    pub experiment: Vec<u8>,
     pub payload: Vec<u8>,
 }
 
 impl Said {
     pub(crate) fn new(seq: Seq, ack: Seq, flags: Flags, payload: &[u8]) -> Said {
-        Said { seq, ack, flags, window: 1000, options: Options::default(), payload: payload.to_vec() }
+        let (options, experiment) = (Options::default(), Vec::new());
+        Said { seq, ack, flags, window: 1000, options, experiment, payload: payload.to_vec() }
     }
 
     /// The whole frame, with right checksums.
@@ -42,12 +48,15 @@ impl Said {
             window: self.window,
             options: self.options,
         };
+        let header_len = header.len() + self.experiment.len();
         let mut bytes = vec![0; 34 + header.len()];
         let (src, dst) = (Mac([2, 0, 0, 0, 0, 1]), Mac([2, 0, 0, 0, 0, 2]));
         ethernet::Header { src, dst, ethertype: EtherType::Ipv4 }.emit(&mut bytes);
-        let len = (header.len() + self.payload.len()) as u16;
+        let len = (header_len + self.payload.len()) as u16;
         ipv4::Header::new(ipv4::TCP, (*from.ip(), *to.ip()), len).emit(&mut bytes[14..]);
         header.emit(&mut bytes[34..]);
+        bytes[34 + tcp::DATA_OFFSET_AT] = (header_len as u8 / 4) << 4;
+        bytes.extend_from_slice(&self.experiment);
         bytes.extend_from_slice(&self.payload);
         let mut sum = Sum::pseudo_header(*from.ip(), *to.ip(), ipv4::TCP, u32::from(len));
         sum.add(&bytes[34..]);
@@ -63,7 +72,9 @@ impl Said {
         let (header, len) = tcp::Header::parse(&bytes[14 + ip_len..]).ok()?;
         let payload = bytes[14 + ip_len + len..14 + ip_len + usize::from(ip.payload_len)].to_vec();
         let tcp::Header { seq, ack, flags, window, options, .. } = header;
-        Some(Said { seq, ack, flags, window, options, payload })
+        // What is behind the options that have names.
+        let experiment = bytes[34 + header.len()..14 + ip_len + len].to_vec();
+        Some(Said { seq, ack, flags, window, options, experiment, payload })
     }
 }
 
@@ -181,18 +192,29 @@ pub(crate) struct Scene {
 
 impl Scene {
     pub(crate) fn new(shortage: Shortage) -> Scene {
-        let pool = FramePool::new(64);
-        let mut stack = Stack::new(Script::default(), Plain::new(), small_limits(), shortage, pool).unwrap();
-        let connection = stack.connect(THERE, DOMAIN).unwrap();
-        let mut scene = Scene { stack, line: Line::default(), connection, now: 1 };
-        let options = Options { window_scale: Some(10), ..Options::default() };
-        let syn = Said { options, ..Said::new(OURS - 1u32, Seq(0), Flags::SYN, &[]) };
-        scene.transport_says(std::slice::from_ref(&syn));
-        scene.peer_says(&[Said { options, ..Said::new(THEIRS - 1u32, OURS, Flags::SYN | Flags::ACK, &[]) }]);
+        let mut scene = Scene::begun(shortage, Carries::Stream);
+        scene.answered(&[]);
         let syn = scene.line.sent.pop().unwrap();
         assert_eq!((syn.options.window_scale, syn.window), (Some(6), 0), "nothing is posted yet");
+        assert!(syn.experiment.is_empty(), "streams need no agreement");
         scene.stack.transport().seen.clear();
         scene
+    }
+
+    /// The SYN has passed, and no answer has come.
+    pub(crate) fn begun(shortage: Shortage, carries: Carries) -> Scene {
+        let pool = FramePool::new(64);
+        let mut stack = Stack::new(Script::default(), Plain::new(), small_limits(), shortage, pool).unwrap();
+        let connection = stack.connect(THERE, DOMAIN, carries).unwrap();
+        let mut scene = Scene { stack, line: Line::default(), connection, now: 1 };
+        scene.transport_says(&[Said { options: SYN_OPTIONS, ..Said::new(OURS - 1u32, Seq(0), Flags::SYN, &[]) }]);
+        scene
+    }
+
+    /// The peer's SYN comes, with this option for experiments.
+    pub(crate) fn answered(&mut self, experiment: &[u8]) {
+        let answer = Said::new(THEIRS - 1u32, OURS, Flags::SYN | Flags::ACK, &[]);
+        self.peer_says(&[Said { options: SYN_OPTIONS, experiment: experiment.to_vec(), ..answer }]);
     }
 
     pub(crate) fn poll(&mut self) {
