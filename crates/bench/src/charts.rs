@@ -24,6 +24,9 @@ const FEW: usize = 3;
 pub(crate) fn of(report: &Report) -> Vec<(&'static str, Chart)> {
     let drawn = match report.case.as_str() {
         "echo" if varies(report, "rate") => vec![("load-latency", load_latency(report))],
+        "echo" if varies(report, "conns") && over_loopback(report) => {
+            vec![("loopback-connections", loopback_connections(report))]
+        }
         "echo" if varies(report, "conns") => vec![("connections", connections(report))],
         "echo" if varies(report, "size") => vec![("message-size", message_size(report))],
         "block" if varies(report, "depth") => vec![("block-depth", block_depth(report))],
@@ -74,6 +77,23 @@ fn connections(report: &Report) -> Chart {
     let (name, points) = ("TAS on the test machine".into(), TAS.to_vec());
     lines.push(Line { name, points, colour: 5, reference: true });
     chart("Echo of 64 B, one in flight, over connections", "connections", "thousand a second", lines)
+}
+
+fn over_loopback(report: &Report) -> bool {
+    report.setups().iter().any(|(_, name)| name.ends_with("loopback"))
+}
+
+/// What others published is over networks, and not beside it.
+fn loopback_connections(report: &Report) -> Chart {
+    let mut lines = lines(report, of_point("conns"), |run| run.speed() / 1e3);
+    if let [one, other] = &mut lines[..] {
+        [one, other].into_iter().for_each(|line| line.name = stack_of(&line.name).into());
+    }
+    chart("Echo of 64 B over loopback, one in flight", "connections", "thousand echoes a second", lines)
+}
+
+fn stack_of(setup: &str) -> &'static str {
+    if setup.starts_with("linux") { "Linux" } else { "OpenTOE" }
 }
 
 fn message_size(report: &Report) -> Chart {
@@ -134,16 +154,29 @@ mod tests {
     use super::*;
     use serde_json::json;
 
-    #[test]
-    fn a_curve_has_a_line_for_each_set_up_and_what_others_published() {
+    fn echo_of(setups: [(Stack, &str); 2]) -> Report {
         let mut report = Report::new("echo", json!({}));
         for conns in [1, 16, 128] {
-            for (stack, setup) in [(Stack::Opentoe, "flextoe fabric"), (Stack::Linux, "linux cubic")] {
+            for (stack, setup) in setups {
                 let mut run = Run::new(stack, 1, &json!({ "conns": conns, "size": 64, "depth": 1 }));
                 (run.setup, run.ops_per_s) = (setup.into(), Some(1e5 * f64::from(conns)));
                 report.runs.push(run);
             }
         }
+        report
+    }
+
+    #[test]
+    fn over_loopback_there_are_the_two_stacks() {
+        let charts = of(&echo_of([(Stack::Opentoe, "flextoe loopback"), (Stack::Linux, "linux loopback")]));
+        assert_eq!(charts[0].0, "loopback-connections");
+        let names: Vec<&str> = charts[0].1.lines.iter().map(|line| line.name.as_str()).collect();
+        assert_eq!(names, ["OpenTOE", "Linux"]);
+    }
+
+    #[test]
+    fn a_curve_has_a_line_for_each_set_up_and_what_others_published() {
+        let mut report = echo_of([(Stack::Opentoe, "flextoe fabric"), (Stack::Linux, "linux cubic")]);
         let charts = of(&report);
         assert_eq!(charts[0].0, "connections");
         let lines = &charts[0].1.lines;

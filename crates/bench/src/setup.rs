@@ -1,6 +1,6 @@
 //! What is compared: a stack with its engine and port, or Linux with what can be chosen there.
 use crate::arguments::{list, listed, stack};
-use crate::lab::{FabricLab, FabricPlan, Lab, Stack, TapEnd, TapLab, VethLab, VethPlan};
+use crate::lab::{FabricLab, FabricPlan, Lab, LoopbackLab, Stack, TapEnd, TapLab, VethLab, VethPlan};
 use crate::tools::Tools;
 use clap::Args;
 use daemon::config::EngineKind;
@@ -15,11 +15,12 @@ pub struct Stacks {
     /// Engines of OpenTOE: flextoe, laminar
     #[arg(long, value_name = "ENGINE,...", default_value = "flextoe", value_parser = listed(engine))]
     pub engine: String,
-    /// Ports of OpenTOE: fabric (both ends on OpenTOE), tap (the server on OpenTOE, its clients on Linux), tap-client
-    /// (the other way round)
+    /// Ports of OpenTOE: fabric (both ends on OpenTOE), loopback (both on one host, over 127.0.0.1), tap (the server on
+    /// OpenTOE, its clients on Linux), tap-client (the other way round)
     #[arg(long, value_name = "PORT,...", default_value = "fabric", value_parser = listed(port))]
     pub port: String,
-    /// Ways of Linux: cubic, bbr, polling (programs that never sleep), one-core (both programs on one core)
+    /// Ways of Linux: cubic, bbr, polling (programs that never sleep), one-core (both programs on one core), all over
+    /// veth; loopback
     #[arg(long, value_name = "WAY,...", default_value = "cubic", value_parser = listed(way))]
     pub linux: String,
 }
@@ -27,8 +28,10 @@ pub struct Stacks {
 /// How the two ends are joined, and which of them are on OpenTOE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Port {
-    /// Both.
+    /// Both, on two hosts.
     Fabric,
+    /// Both, on one host.
+    Loopback,
     /// One, the other is on Linux.
     Tap(TapEnd),
 }
@@ -44,6 +47,8 @@ pub enum Way {
     Polling,
     /// CUBIC, and both programs on one core.
     OneCore,
+    /// The kernel's loopback instead of veth.
+    Loopback,
 }
 
 /// One of the things that are compared.
@@ -107,6 +112,7 @@ impl Setup {
     pub fn name(&self) -> String {
         match (self.stack, self.port) {
             (Stack::Opentoe, Port::Fabric) => format!("{} fabric", self.engine),
+            (Stack::Opentoe, Port::Loopback) => format!("{} loopback", self.engine),
             (Stack::Opentoe, Port::Tap(TapEnd::Server)) => format!("{} tap", self.engine),
             (Stack::Opentoe, Port::Tap(TapEnd::Client)) => format!("{} tap-client", self.engine),
             (Stack::Linux, _) => format!("linux {}", self.way.name()),
@@ -131,7 +137,9 @@ impl Setup {
         let plan = FabricPlan { engine, slots, clients, ..plan };
         Ok(match (self.stack, self.port) {
             (Stack::Opentoe, Port::Fabric) => Box::new(FabricLab::new(tools, &plan)?),
+            (Stack::Opentoe, Port::Loopback) => Box::new(LoopbackLab::on_opentoe(tools, &plan)?),
             (Stack::Opentoe, Port::Tap(end)) => Box::new(TapLab::new(tools, &plan, end)?),
+            (Stack::Linux, _) if self.way == Way::Loopback => Box::new(LoopbackLab::on_linux(tools)?),
             (Stack::Linux, _) => {
                 let congestion = Some(if self.way == Way::Bbr { "bbr" } else { "cubic" }.to_string());
                 let one_core = self.way == Way::OneCore;
@@ -142,7 +150,7 @@ impl Setup {
 }
 
 impl Way {
-    const ALL: [Way; 4] = [Way::Cubic, Way::Bbr, Way::Polling, Way::OneCore];
+    const ALL: [Way; 5] = [Way::Cubic, Way::Bbr, Way::Polling, Way::OneCore, Way::Loopback];
 
     fn name(self) -> &'static str {
         match self {
@@ -150,6 +158,7 @@ impl Way {
             Way::Bbr => "bbr",
             Way::Polling => "polling",
             Way::OneCore => "one-core",
+            Way::Loopback => "loopback",
         }
     }
 }
@@ -165,15 +174,18 @@ pub(crate) fn engine(text: &str) -> Result<&'static str, String> {
 fn port(text: &str) -> Result<Port, String> {
     match text {
         "fabric" => Ok(Port::Fabric),
+        "loopback" => Ok(Port::Loopback),
         "tap" => Ok(Port::Tap(TapEnd::Server)),
         "tap-client" => Ok(Port::Tap(TapEnd::Client)),
-        _ => Err(format!("there is no port `{text}` for measurements; there are fabric, tap and tap-client")),
+        _ => Err(format!("there is no port `{text}` for measurements; there are fabric, loopback, tap and tap-client")),
     }
 }
 
 fn way(text: &str) -> Result<Way, String> {
     let found = Way::ALL.into_iter().find(|way| way.name() == text);
-    found.ok_or_else(|| format!("there is no way `{text}` of Linux; there are cubic, bbr, polling and one-core"))
+    found.ok_or_else(|| {
+        format!("there is no way `{text}` of Linux; there are cubic, bbr, polling, one-core and loopback")
+    })
 }
 
 #[cfg(test)]
@@ -203,6 +215,8 @@ mod tests {
         let toe = ["flextoe fabric", "flextoe tap-client", "laminar fabric", "laminar tap-client"];
         assert_eq!(all, toe.into_iter().chain(["linux cubic", "linux polling"]).collect::<Vec<_>>());
         assert_eq!(names(&words("linux", "flextoe", "tap", "bbr")).unwrap(), ["linux bbr"]);
+        let here = names(&words("opentoe,linux", "flextoe", "loopback", "loopback")).unwrap();
+        assert_eq!(here, ["flextoe loopback", "linux loopback"]);
         assert!(names(&words("linux", "flextoe", "tap", "reno")).unwrap_err().contains("one-core"));
         assert!(names(&words("linux", "tas", "tap", "bbr")).unwrap_err().contains("laminar"));
     }

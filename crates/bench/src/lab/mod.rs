@@ -1,10 +1,12 @@
 //! Where programs are measured: one server's place, and one or more of clients.
 mod daemon;
 mod fabric;
+mod loopback;
 mod tap;
 mod veth;
 
 pub(crate) use fabric::{FabricLab, FabricPlan, RECEIVER, ZERONIC, congestion};
+pub(crate) use loopback::LoopbackLab;
 pub(crate) use tap::{TapEnd, TapLab};
 pub(crate) use veth::{VethLab, VethPlan};
 
@@ -21,9 +23,9 @@ const PATIENCE: Duration = Duration::from_secs(15);
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Stack {
-    /// Both ends on OpenTOE, over the fabric, or one of them, over TAP.
+    /// Both ends on OpenTOE, over the fabric or loopback, or one of them, over TAP.
     Opentoe,
-    /// Both ends on the kernel, over a veth pair.
+    /// Both ends on the kernel, over a veth pair or loopback.
     Linux,
 }
 
