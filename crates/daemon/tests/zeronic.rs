@@ -438,6 +438,30 @@ fn what_is_not_a_programs_own_is_refused_and_others_go_on() {
 }
 
 #[test]
+fn what_linux_knows_of_a_connection_is_shown() {
+    if !linux_can_be("shown") {
+        return;
+    }
+    let toed = Toed::start(&configuration("linux", ""));
+    let (mut one, mut other) = (Program::open(&toed, "a"), Program::open(&toed, "b"));
+    let (here, there) = meet(&mut one, &mut other, 80);
+    one.post(3, here, Order::Send(one.piece(0, PIECE)));
+    other.post(4, there, Order::Receive(other.piece(4, PIECE)));
+    other.expect(Outcome::Received);
+    one.expect(Outcome::Sent);
+    let ls = toed.ask(&Question::Ls);
+    for host in 0..2 {
+        let transport = &ls["zeronics"][host]["connections"][0]["transport"];
+        let named = (&transport["congestion"], &transport["state"]);
+        assert_eq!(named, (&json!("cubic"), &json!("ESTABLISHED")), "{transport}");
+        for figure in ["cwnd", "mss", "rto_us", "rtt_us"] {
+            assert!(transport[figure].as_u64().is_some_and(|value| value > 0), "{figure}: {transport}");
+        }
+        assert_eq!(transport["retransmitted_segments"], 0, "{transport}");
+    }
+}
+
+#[test]
 fn hosts_their_programs_and_connections_are_shown() {
     // The last section is that of host b.
     let toed = Toed::start(&(configuration("flextoe", "") + "congestion = \"none\"\n"));

@@ -27,7 +27,7 @@ pub use interface::{Interface, Offloads};
 pub use netns::Netns;
 pub use pcap::{Capture, CaptureFigures, Captured};
 pub use pool::FramePool;
-pub use socket::unacknowledged;
+pub use socket::{KernelTcp, kernel_tcp, unacknowledged};
 pub use tap::{Tap, TapConfig, local_mac};
 pub use wire::Nanos;
 

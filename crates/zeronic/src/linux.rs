@@ -8,6 +8,7 @@
 //! them on. A connection begins without waiting for it: a few bound sockets are always there, and connecting one of
 //! them is a message.
 mod helper;
+mod views;
 mod words;
 
 pub use helper::serve_linux;

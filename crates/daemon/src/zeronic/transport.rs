@@ -59,7 +59,7 @@ impl Below {
     pub(crate) fn views(&self, most: usize) -> Vec<FlowView> {
         match self {
             Below::Engine(engine) => engine.views(most),
-            Below::Linux(_) => Vec::new(),
+            Below::Linux(linux) => linux.views(most),
         }
     }
 
