@@ -4,7 +4,7 @@
 use crate::patch;
 use crate::pool::{self, Place};
 use crate::running;
-use crate::sites::CALL;
+use crate::sites::{CALL, JUMP};
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU64, AtomicUsize};
 
@@ -16,6 +16,8 @@ static LOCK: AtomicBool = AtomicBool::new(false);
 static CALLS: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
 static STUBS: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
 static BEHIND: [AtomicU8; MOST] = [const { AtomicU8::new(0) }; MOST];
+/// The jump that has taken the call's own place; 0: none has.
+static JUMPS: [AtomicU64; MOST] = [const { AtomicU64::new(0) }; MOST];
 
 /// Places that are caught each time.
 static LEFT: AtomicUsize = AtomicUsize::new(0);
@@ -56,6 +58,12 @@ unsafe fn found(call: u64) -> Option<u64> {
     if stub == 0 {
         return None;
     }
+    // Another thread was caught here as well, and rewrote the place meanwhile.
+    let jump = JUMPS[slot].load(Relaxed);
+    // SAFETY: the thread has just run a call there, and a jump took more bytes than that.
+    if jump != 0 && jump == unsafe { first_bytes(call) } {
+        return Some(stub);
+    }
     // SAFETY: a stub that was made here; the thread would run these bytes next.
     let (then, now) = unsafe { (pool::behind(stub, len), running::bytes(call + CALL, len)) };
     (then[..len] == now[..len]).then_some(stub)
@@ -76,6 +84,47 @@ unsafe fn made(call: u64, number: usize) -> Option<u64> {
     // SAFETY: the plan's bytes lead to the stub, which does the same.
     if !can_lead || unsafe { patch::lead(call - plan.before as u64, stub.start, plan.code) }.is_err() {
         LEFT.fetch_add(1, Relaxed);
+    } else if plan.before == 0 {
+        // SAFETY: the jump was just written there.
+        JUMPS[slot].store(unsafe { first_bytes(call) }, Relaxed);
     }
     Some(stub.enter)
+}
+
+/// As many bytes at a call as a jump has.
+unsafe fn first_bytes(call: u64) -> u64 {
+    // SAFETY: the caller's.
+    let found = unsafe { running::bytes(call, JUMP as usize) };
+    found[..JUMP as usize].iter().rev().fold(0, |value, byte| value << 8 | u64::from(*byte))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    std::arch::global_asm!(
+        ".p2align 6",
+        "toe_intercept_place: mov rax, rdi",
+        "syscall",
+        "cmp rax, -4096",
+        "ja toe_intercept_place",
+        "ret"
+    );
+
+    unsafe extern "C" {
+        fn toe_intercept_place();
+    }
+
+    #[test]
+    fn a_thread_that_was_caught_before_another_one_rewrote_the_place_goes_the_same_way() {
+        let call = toe_intercept_place as *const () as u64 + 3;
+        let own = 0x1000;
+        // SAFETY: no stub runs; the place is code of this program that nobody runs.
+        unsafe {
+            pool::begin(own, own, false).unwrap();
+            let first = stub(call, libc::SYS_getpid as usize).unwrap();
+            assert_eq!(running::bytes(call, 1)[0], 0xe9);
+            assert_eq!(stub(call, libc::SYS_getpid as usize), Some(first));
+        }
+    }
 }
