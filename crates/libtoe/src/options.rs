@@ -27,7 +27,6 @@ fn is_kernels_alone(level: c_int, name: c_int) -> bool {
                 | libc::SO_ATTACH_BPF
                 | libc::SO_ATTACH_REUSEPORT_CBPF
                 | libc::SO_ATTACH_REUSEPORT_EBPF
-                | libc::SO_ZEROCOPY
                 | libc::SO_TXTIME
         ),
         IPPROTO_TCP => matches!(name, libc::TCP_REPAIR | libc::TCP_MD5SIG | libc::TCP_ULP),
@@ -50,6 +49,10 @@ fn fits_always(level: c_int, name: c_int, value: &[u8]) -> bool {
 pub(crate) fn set(lib: &mut Guard, key: Key, fd: RawFd, level: c_int, name: c_int, value: &[u8]) -> Result<()> {
     let undecided = matches!(lib.need_socket(key)?.kind, Kind::Fresh);
     if is_kernels_alone(level, name) && !undecided {
+        return Err(libc::ENOPROTOOPT);
+    }
+    // Payload is always copied. Programs go on without, as on kernels before 4.14; gRPC's server asks at each start.
+    if (level, name) == (SOL_SOCKET, libc::SO_ZEROCOPY) && read_int(value) != 0 {
         return Err(libc::ENOPROTOOPT);
     }
     if (level, name) == (IPPROTO_TCP, libc::TCP_CONGESTION) {
