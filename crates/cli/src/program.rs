@@ -176,9 +176,8 @@ impl Names {
             remarks.push(remark("io_uring", Kind::Partly, text));
         }
         if self.is_go() {
-            let text = "a Go program makes system calls by instructions of its own, which the C library's functions do not see, \
-                        and its stacks are too small for the library to answer them: its TCP stays with the kernel; build it \
-                        with CGO_ENABLED=0, and run it with opentoe run --intercept syscalls";
+            let text = "a Go program makes system calls by instructions of its own, which the C library's functions do not see: \
+                        run it with opentoe run --intercept syscalls, or its TCP stays with the kernel";
             remarks.push(remark("Go", Kind::Partly, text));
         }
         if uses(&[b"\0fdopen\0", b"\0dprintf\0", b"\0posix_spawn\0", b"\0popen\0", b"\0execl\0", b"\0execlp\0"]) {

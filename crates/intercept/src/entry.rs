@@ -6,7 +6,7 @@
 use crate::dispositions::HANDLERS;
 use libc::c_int;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32};
+use std::sync::atomic::{AtomicPtr, AtomicU8, AtomicU32, AtomicU64};
 
 /// Numbers of system calls below this one have a class.
 pub const NUMBERS: usize = 512;
@@ -46,8 +46,8 @@ pub enum Verdict {
     InPlace = 2,
 }
 
-/// Decides about a system call. It runs on the program's stack, perhaps in a signal handler or in a child that shares
-/// its parent's memory, and leaves `errno` alone.
+/// Decides about a system call. It runs on the program's stack, unless [`Rules::has_small_stacks`], perhaps in a
+/// signal handler or in a child that shares its parent's memory, and leaves `errno` alone.
 pub type Ask = extern "C" fn(&mut Call) -> Verdict;
 
 /// Which system calls are looked at, and who says what becomes of them.
@@ -58,14 +58,18 @@ pub struct Rules {
     pub descriptors: &'static [AtomicU32],
     /// Decides about all others.
     pub ask: Ask,
+    /// The program's stacks may be too small for `ask`: each thread gets another one for it.
+    pub has_small_stacks: bool,
 }
 
-static CLASSES: [AtomicU8; NUMBERS] = [const { AtomicU8::new(0) }; NUMBERS];
-static DESCRIPTORS: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
-static COUNT: AtomicU32 = AtomicU32::new(0);
+pub(crate) static CLASSES: [AtomicU8; NUMBERS] = [const { AtomicU8::new(0) }; NUMBERS];
+pub(crate) static DESCRIPTORS: AtomicPtr<AtomicU32> = AtomicPtr::new(std::ptr::null_mut());
+pub(crate) static COUNT: AtomicU32 = AtomicU32::new(0);
 static ASK: AtomicPtr<()> = AtomicPtr::new(std::ptr::null_mut());
 /// Which vector registers there are beside xmm0 to xmm15: components of XCR0 (Intel SDM vol. 1, 13.1), and [`TELLS`].
 static VECTORS: AtomicU32 = AtomicU32::new(0);
+/// Where stubs jump to.
+static ENTRY: AtomicU64 = AtomicU64::new(0);
 
 /// ymm0 to ymm15.
 const AVX: u32 = 1 << 2;
@@ -79,8 +83,16 @@ pub(crate) fn set(rules: &Rules) {
     VECTORS.store(vectors(), Relaxed);
     COUNT.store(rules.descriptors.len().try_into().unwrap_or(u32::MAX), Relaxed);
     DESCRIPTORS.store(rules.descriptors.as_ptr().cast_mut(), Relaxed);
-    ASK.store(rules.ask as *mut (), Relaxed);
     CLASSES.iter().enumerate().for_each(|(number, class)| class.store((rules.class_of)(number) as u8, Relaxed));
+    ASK.store(rules.ask as *mut (), Relaxed);
+    ENTRY.store(toe_intercept_entry as *const () as u64, Relaxed);
+}
+
+/// Stubs jump elsewhere, and there somebody else is asked, about one more call.
+pub(crate) fn lead_to(address: u64, ask: Ask, number: usize) {
+    ENTRY.store(address, Relaxed);
+    ASK.store(ask as *mut (), Relaxed);
+    CLASSES[number].store(Class::Ask as u8, Relaxed);
 }
 
 fn vectors() -> u32 {
@@ -109,7 +121,7 @@ unsafe extern "C" {
 
 /// Where stubs jump to.
 pub(crate) fn address() -> u64 {
-    toe_intercept_entry as *const () as u64
+    ENTRY.load(Relaxed)
 }
 
 const _: () = assert!(size_of::<Call>() == 7 * 8 && size_of::<c_int>() == 4);

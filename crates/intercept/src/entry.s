@@ -88,6 +88,8 @@ toe_intercept_entry:
 
     # Asks, with a Call at [rbx + 8], and goes on at [rbx - 8] with the verdict in ecx. Changes what a C function may
     # change of the other registers, but for the vector registers.
+    .globl toe_intercept_ask
+    .hidden toe_intercept_ask
     .type toe_intercept_ask, @function
 toe_intercept_ask:
     .cfi_startproc simple

@@ -7,11 +7,12 @@
 //! [`spread_net`] catches what is not rewritten, code that is loaded later included.
 //!
 //! From the outside in: `objects` (what is loaded), `sites` (which instructions, pure), `stubs` (what a jump leads
-//! to), `patch` (memory), `entry` (registers). Of the net: `net` (the signal), `dispositions` (the program's signals),
-//! `own` (programs that the library loads), `places` (which stub), `running` (what can be rewritten while threads run),
-//! `pool` (its stubs).
+//! to), `patch` (memory), `entry` (registers), `apart` (small stacks). Of the net: `net` (the signal), `dispositions`
+//! (the program's signals), `own` (programs that the library loads), `places` (which stub), `running` (what can be
+//! rewritten while threads run), `pool` (its stubs).
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
+mod apart;
 mod dispositions;
 mod entry;
 mod net;
@@ -49,6 +50,9 @@ pub struct Report {
 /// The process has one thread, and no signal handler runs. `rules.ask` keeps the contract of [`Ask`].
 pub unsafe fn install(rules: &Rules, skip: fn(&str) -> bool) -> Report {
     entry::set(rules);
+    if rules.has_small_stacks {
+        apart::set(rules);
+    }
     let mut report = Report::default();
     for object in objects::loaded().iter().filter(|object| !skip(&object.path)) {
         for code in &object.code {

@@ -9,6 +9,7 @@ use std::time::Instant;
 /// A number that the answers give.
 const ANSWER: isize = 4711;
 static ASKED: AtomicU32 = AtomicU32::new(0);
+const RULES: Rules = Rules { class_of, descriptors: &DESCRIPTORS, ask, has_small_stacks: false };
 static DESCRIPTORS: [AtomicU32; 1024] = [const { AtomicU32::new(0) }; 1024];
 /// A descriptor whose calls are asked about.
 const OURS: i32 = 1000;
@@ -65,7 +66,7 @@ fn bare(number: libc::c_long, first: usize) -> isize {
 
 fn main() {
     // SAFETY: one thread; the answers keep their contract.
-    let report = unsafe { intercept::install(&Rules { class_of, descriptors: &DESCRIPTORS, ask }, |_| false) };
+    let report = unsafe { intercept::install(&RULES, |_| false) };
     println!("{} rewritten, {} of no concern, left: {:x?}", report.rewritten, report.of_no_concern, report.left);
     assert!(report.rewritten > 10 && report.of_no_concern > 100, "{report:x?}");
     let checks: [fn(); 7] = [

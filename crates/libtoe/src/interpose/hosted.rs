@@ -52,7 +52,7 @@ fn begin(path: &OsString, descriptors: &'static [AtomicU32]) -> std::io::Result<
     let stack = image::stack(&image, &Arguments { path: name, words: &words, environment: &environment })?;
     let command = name.to_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     let command = end(command.to_vec());
-    let rules = Rules { class_of, descriptors, ask };
+    let rules = Rules { class_of, descriptors, ask, has_small_stacks: false };
     let frame = Frame { stack, next: image.entry, flags: 0x202, ..Frame::default() };
     let local = 0u8;
     let high = (&raw const local).expose_provenance() as u64;

@@ -27,15 +27,9 @@ pub(crate) fn start() {
     if !lock::is_alone() {
         return say("the program has threads already");
     }
-    if is_go() {
-        return say(
-            "it is a dynamic Go program, whose goroutines have stacks that are too small for the library; its TCP stays \
-             with the kernel, unless it is built with CGO_ENABLED=0",
-        );
-    }
     real::come_back();
     fork::hear_of_forks();
-    let rules = Rules { class_of, descriptors: table::words(), ask };
+    let rules = Rules { class_of, descriptors: table::words(), ask, has_small_stacks: is_go() };
     // SAFETY: the dynamic linker runs this before the program has threads or handlers.
     let report = unsafe { intercept::install(&rules, is_own) };
     if report.rewritten == 0 {
@@ -51,7 +45,8 @@ pub(crate) fn start() {
 /// What Go's linker puts at a multiple of 16 bytes in the data of each program (Go's debug/buildinfo).
 const GO: &[u8] = b"\xff Go buildinf:";
 
-/// Whether the program is one in Go. It is a dynamic one: of static ones nothing is loaded when this library starts.
+/// Whether the program is one in Go: goroutines begin with stacks of two KiB. It is a dynamic one: of static ones
+/// nothing is loaded when this library starts.
 fn is_go() -> bool {
     unsafe extern "C" fn look(object: *mut libc::dl_phdr_info, _: usize, found: *mut libc::c_void) -> c_int {
         // SAFETY: the dynamic linker's description of what it has mapped; the data of a program can be read.
