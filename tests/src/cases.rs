@@ -2,9 +2,11 @@
 //!
 //! A case starts a server on one side of a [`Lab`], drives it from the other side, and looks at the result: a hash,
 //! the content of replies, counts, no errors.
+mod brokers;
 mod bulk;
 mod echo;
 mod fabrics;
+mod go;
 mod http;
 mod iperf;
 mod memcached;
@@ -18,6 +20,7 @@ mod runtimes;
 mod services;
 mod socat;
 mod ssh;
+mod stdio;
 mod storage;
 mod verbs;
 mod waiting;
@@ -96,6 +99,10 @@ pub const ALL: &[Case] = &[
     case("socat EXEC nofork", socat::exec_nofork),
     case("rsync", rsync::tree),
     Case { limit: 80, ..case("OpenSSH", ssh::login) },
+    case("OpenSSH, sftp", ssh::sftp),
+    case("OpenSSH, -L and -R", ssh::forwarding),
+    case("git daemon", stdio::git),
+    case("nuttcp", stdio::nuttcp),
     case("Erlang gen_tcp", runtimes::erlang),
     case("Node.js http, connection per request", runtimes::node),
     case("Open MPI, btl tcp", runtimes::open_mpi),
@@ -106,6 +113,11 @@ pub const ALL: &[Case] = &[
     case("vsftpd", services::vsftpd),
     case("python3 uvloop", services::uvloop),
     case("dovecot", services::dovecot),
+    case("gRPC, python3", brokers::grpc),
+    Case { limit: 80, ..case("RabbitMQ, python3 pika", brokers::rabbitmq) },
+    case("Go: scep, static", go::scep),
+    Case { limit: 150, ..case("Go: net/http, static", go::alone) },
+    Case { limit: 150, ..case("Go: net/http, with cgo", go::with_c) },
     case("socket calls, each as on the kernel", posix::calls),
     case("1 GB to the server, python3 sendfile", bulk::put),
     case("1 GB from the server, python3 sendfile", bulk::get),
@@ -262,9 +274,11 @@ impl Files {
         fs::create_dir_all(&files.dir).map_err(|error| error.to_string())?;
         for (name, text) in [
             ("memcached_client.py", include_str!("../peers/memcached_client.py")),
+            ("amqp.py", include_str!("../peers/amqp.py")),
             ("asyncio_echo.py", include_str!("../peers/asyncio_echo.py")),
             ("bulk.py", include_str!("../peers/bulk.py")),
             ("rsocket_http.py", include_str!("../peers/rsocket_http.py")),
+            ("grpc_calls.py", include_str!("../peers/grpc_calls.py")),
             ("frames.py", include_str!("../peers/frames.py")),
             ("neighbour.py", include_str!("../peers/neighbour.py")),
             ("roce.py", include_str!("../peers/roce.py")),

@@ -13,6 +13,8 @@ const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 3);
 pub const SECOND: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 2);
 /// See [`SECOND`].
 pub const BEYOND: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
+/// What `opentoe run` is told where a program's system calls are to be seen.
+const INTERCEPT: &[&str] = &["--intercept", "syscalls"];
 /// The link's devices are called this, on both stacks.
 pub const DEVICE: &str = "toe0";
 
@@ -178,12 +180,12 @@ impl<'a> Lab<'a> {
 
     /// A program on the server's side.
     pub fn on_server(&self, program: &str) -> Command {
-        self.command(&self.server, program)
+        self.command(&self.server, &[], program)
     }
 
     /// A program on the client's side.
     pub fn on_client(&self, program: &str) -> Command {
-        self.command(&self.client, program)
+        self.command(&self.client, &[], program)
     }
 
     /// A program on the client's side that starts when something listens at this address; none where one of the sides
@@ -193,9 +195,20 @@ impl<'a> Lab<'a> {
         Some(daemon.command_with(&self.far, self.client.host?, &["--wait-for", address], program))
     }
 
-    fn command(&self, side: &Side, program: &str) -> Command {
+    /// A program on the server's side that needs more than the C library's functions there: where that side is on
+    /// OpenTOE, its system calls are intercepted.
+    pub fn intercepted_on_server(&self, program: &str) -> Command {
+        self.command(&self.server, INTERCEPT, program)
+    }
+
+    /// The same on the client's side.
+    pub fn intercepted_on_client(&self, program: &str) -> Command {
+        self.command(&self.client, INTERCEPT, program)
+    }
+
+    fn command(&self, side: &Side, options: &[&str], program: &str) -> Command {
         match (&self.daemon, side.host) {
-            (Some(daemon), Some(host)) => daemon.command(&self.far, host, program),
+            (Some(daemon), Some(host)) => daemon.command_with(&self.far, host, options, program),
             _ => self.kernel_of(side).command(program),
         }
     }

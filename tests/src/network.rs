@@ -45,7 +45,9 @@ impl Namespace {
 
     /// Somebody listens on a TCP port of the kernel's stack here.
     pub fn listens(&self, port: u16) -> Result<bool, String> {
-        let output = self.command("cat").arg("/proc/net/tcp").output().map_err(|error| error.to_string())?;
+        // A listener on [::] takes connections of IPv4 as well.
+        let tables = ["/proc/net/tcp", "/proc/net/tcp6"];
+        let output = self.command("cat").args(tables).output().map_err(|error| error.to_string())?;
         let wanted = format!(":{port:04X}");
         let table = String::from_utf8_lossy(&output.stdout).into_owned();
         Ok(table.lines().skip(1).any(|line| {

@@ -1,0 +1,88 @@
+//! Programs in Go. They make system calls by instructions of their own, so these are intercepted.
+use super::{Bench, number_after};
+use crate::report::Outcome;
+use std::fs;
+use std::path::Path;
+use std::process::Command;
+
+/// Debian's scep, linked statically: an HTTP server and its client.
+pub(super) fn scep(bench: &Bench) -> Outcome {
+    let place = bench.session.dir().join(format!("scep-{}", bench.port));
+    fs::create_dir_all(&place).map_err(|error| error.to_string())?;
+    let path = |name: &str| place.join(name).display().to_string();
+    let (depot, port) = (path("depot"), bench.port());
+    let mut make = Command::new("scepserver");
+    make.args(["ca", "-init", "-depot", &depot, "-keySize", "2048"]);
+    bench.session.run(make)?;
+    let server = ["-depot", &depot, "-port", &port, "-challenge", "secret"];
+    let _server = bench.server(bench.lab.intercepted_on_server("scepserver"), &server)?;
+    let url = bench.url("scep");
+    for turn in 0..3 {
+        let mut client = bench.lab.intercepted_on_client("scepclient");
+        client.args(["-server-url", &url, "-challenge", "secret", "-keySize", "2048"]);
+        // What it asks for stays beside its key, and is used once more there.
+        let own = path(&format!("client-{turn}"));
+        fs::create_dir_all(&own).map_err(|error| error.to_string())?;
+        let (key, certificate) = (own.clone() + "/key", own + "/certificate");
+        client.args(["-private-key", &key, "-certificate", &certificate, "-cn", &format!("client {turn}")]);
+        bench.session.run(client)?;
+        let written = fs::read_to_string(&certificate).unwrap_or_default();
+        if !written.contains("BEGIN CERTIFICATE") {
+            return Err(format!("client {turn} has no certificate"));
+        }
+    }
+    let load = bench.url("scep?operation=GetCACaps");
+    for options in [&["-n", "3000"][..], &["-n", "10000", "-k"]] {
+        let printed = bench.client("ab", &[&["-q", "-c", "32"], options, &[&load]].concat())?;
+        let (complete, failed) =
+            (number_after(&printed, "Complete requests:")?, number_after(&printed, "Failed requests:")?);
+        if failed != 0.0 || options[1] != complete.to_string() || printed.contains("Non-2xx") {
+            return Err(format!("{}: {complete} requests, {failed} failed", options.join(" ")));
+        }
+    }
+    fs::remove_dir_all(&place).map_err(|error| error.to_string())?;
+    Ok("three certificates; 3000 connections and 10000 requests, none failed".into())
+}
+
+/// Go's standard library on both sides, linked statically.
+pub(super) fn alone(bench: &Bench) -> Outcome {
+    web(bench, "0")
+}
+
+/// The same with the C library beside it, which looks names up and makes the threads.
+pub(super) fn with_c(bench: &Bench) -> Outcome {
+    web(bench, "1")
+}
+
+fn web(bench: &Bench, cgo: &str) -> Outcome {
+    let Some(program) = build(bench, cgo)? else {
+        return Ok("left out: this machine has no Go compiler".into());
+    };
+    let _server = bench.server(bench.lab.intercepted_on_server(&program), &["serve", &bench.port()])?;
+    let mut client = bench.lab.intercepted_on_client(&program);
+    client.args(["call", &bench.url(""), "1000", "5"]);
+    Ok(bench.session.run(client)?.trim().into())
+}
+
+/// Builds the program once in a session.
+fn build(bench: &Bench, cgo: &str) -> Result<Option<String>, String> {
+    let usual = Path::new("/usr/local/go/bin/go");
+    let in_path =
+        std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|at| at.join("go").exists()));
+    let program = bench.files.path(&format!("web-{cgo}"));
+    if Path::new(&program).exists() {
+        return Ok(Some(program));
+    }
+    if !in_path && !usual.exists() {
+        return Ok(None);
+    }
+    let mut compiler = Command::new(if in_path { Path::new("go") } else { usual });
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/web.go");
+    compiler.args(["build", "-o", &program]).arg(source);
+    compiler.env("CGO_ENABLED", cgo).env("GOTOOLCHAIN", "local").env("GOFLAGS", "").env("GO111MODULE", "off");
+    if std::env::var_os("HOME").is_none() {
+        compiler.env("GOCACHE", bench.session.dir().join("go"));
+    }
+    bench.session.run(compiler)?;
+    Ok(Some(program))
+}
