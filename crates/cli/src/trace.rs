@@ -2,6 +2,7 @@
 use crate::arguments::TraceArguments;
 use crate::locate;
 use crate::table::{Table, cell, red, say, say_json};
+use crate::units;
 use daemon::client;
 use daemon::protocol::{Question, Trace};
 use serde_json::{Value, json};
@@ -43,7 +44,7 @@ fn show(mut stream: io::BufReader<UnixStream>, arguments: &TraceArguments, enoug
         let read = stream.read_line(&mut line).map_err(|e| format!("the stream broke off: {e}"))?;
         if read == 0 {
             console::wrote(out.flush());
-            return Err(format!("the daemon has ended: {shown} records came"));
+            return Err(format!("the daemon has ended after {}", units::several(shown as usize, "record")));
         }
         let record: Value = serde_json::from_str(&line).map_err(|e| format!("the daemon sends strange lines: {e}"))?;
         if let Some(missed) = record["missed"].as_u64() {
@@ -51,7 +52,7 @@ fn show(mut stream: io::BufReader<UnixStream>, arguments: &TraceArguments, enoug
                 console::wrote(out.flush());
                 let missed = missed + skipped;
                 let missed = if missed == 0 { String::new() } else { red(&format!(", {missed} were missed")) };
-                eprintln!("opentoe: {shown} records{missed}");
+                eprintln!("opentoe: {}{missed}", units::several(shown as usize, "record"));
                 return Ok(());
             }
             continue;
