@@ -3,6 +3,7 @@
 use crate::capture;
 use crate::cases::{Bench, PYTHON, app};
 use crate::comm;
+use crate::descriptors;
 use crate::exhaustion;
 use crate::hostile;
 use crate::lab::Link;
@@ -83,6 +84,7 @@ pub const ALL: &[Fault] = &[
     fault("spliced, and the module loaded and unloaded", &[Link::TapServer, Link::Fabric], turnover::splice),
     fault("spliced, and the proxy killed", &[Link::TapServer, Link::Fabric], splicing::proxy_killed),
     fault("sockets of the kernel", &[Link::Linux, Link::Fabric], mixed),
+    fault("descriptors, and why they are where", &[Link::Fabric], descriptors::reasons),
     fault("SYN flood", &[Link::Linux, Link::TapServer], strangers::syn_flood),
     fault("resets and ICMP by guessing", &[Link::Linux, Link::TapServer], strangers::injection),
     fault("slow loris", &[Link::Linux, Link::TapServer, Link::Fabric], strangers::slow_loris),

@@ -9,6 +9,7 @@ mod capture;
 pub mod cases;
 mod comm;
 pub mod daemon;
+mod descriptors;
 pub mod endurance;
 mod exhaustion;
 pub mod experiments;

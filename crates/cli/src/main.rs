@@ -4,6 +4,8 @@
 mod arguments;
 mod demo;
 mod doctor;
+mod flow;
+mod kernel_sockets;
 mod library;
 mod locate;
 mod ls;

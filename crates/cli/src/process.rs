@@ -1,41 +1,37 @@
-//! `opentoe why PID`: all sockets of a process, on which stack each one is, and why.
+//! `opentoe why PID [FD]`: sockets of a process, on which stack each one is, and why. The kernel's tables say which
+//! descriptors there are now; what libtoe said of a number may be of a socket that had it before.
+use crate::flow;
+use crate::kernel_sockets::{self, KernelSocket, Kind as KernelKind, Target};
 use crate::ls::{full, list};
 use crate::program::{self, Kind, Remark};
 use crate::table::{Table, cell, red, say, say_json};
 use daemon::client;
 use daemon::protocol::Question;
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::path::{Path, PathBuf};
 
-/// Lists them. Fails with the reason where the process has no context.
-pub(crate) fn why(socket: &Path, pid: i32, as_json: bool) -> Result<(), String> {
+/// Lists all, or explains one. Fails with the reason where the process has no context.
+pub(crate) fn why(socket: &Path, pid: i32, fd: Option<u32>, as_json: bool) -> Result<(), String> {
     let place = PathBuf::from(format!("/proc/{pid}"));
     if !place.exists() {
         return Err(format!("there is no process {pid}"));
     }
-    let told = client::ask(socket, &Question::Descriptors { pid }).map_err(|error| match error {
+    let told = client::ask(socket, &Question::Descriptors { pid, fd }).map_err(|error| match error {
         error if error.contains("has no context") => format!("{error}: {}", reason(&place)),
         error => error,
     })?;
-    let (rows, others) = rows(&place, &told)?;
-    if as_json {
-        let sockets: Vec<Value> = rows.iter().map(Row::json).collect();
-        let answer = json!({ "host": told["host"], "context": told["context"], "sockets": sockets, "others": others });
-        say_json(&answer);
-        return Ok(());
-    }
     let name = fs::read_to_string(place.join("comm")).unwrap_or_default();
-    let (used, slots) = (&told["context"]["slots_used"], &told["context"]["slots"]);
-    say(&format!("process {pid} ({}) on host {}: {used} of {slots} slots in use", name.trim(), cell(&told["host"])));
-    full(&told["context"]).into_iter().for_each(|sentence| say(&red(&sentence)));
-    let mut table = Table::new(&["fd", "stack", "socket", "why"]);
-    rows.iter().for_each(|row| table.row([row.fd.to_string(), row.stack.into(), row.what.clone(), row.why.clone()]));
-    table.print();
-    say(&format!("and {others} descriptors that are no sockets"));
-    Ok(())
+    let process = format!("{pid} ({})", name.trim());
+    let sockets = Sockets::of(&place, &told)?;
+    match fd {
+        Some(fd) => sockets.explain(fd, &process, as_json),
+        None => {
+            sockets.list(&process, as_json);
+            Ok(())
+        }
+    }
 }
 
 /// Why a process has no context.
@@ -55,152 +51,240 @@ fn reason(place: &Path) -> String {
     }
 }
 
+/// On which stack a socket is.
+const OPENTOE: &str = "OpenTOE";
+const KERNEL: &str = "kernel";
+/// Of a socket that is on none.
+const NONE: &str = "-";
+
+#[derive(Debug, PartialEq, Eq)]
 struct Row {
     fd: u32,
     stack: &'static str,
     what: String,
     why: String,
+    flow: Option<u64>,
 }
 
 impl Row {
     fn json(&self) -> Value {
-        json!({ "fd": self.fd, "stack": self.stack, "socket": self.what, "why": self.why })
+        json!({ "fd": self.fd, "stack": self.stack, "socket": self.what, "why": self.why, "flow": self.flow })
     }
 }
 
-/// The sockets among a process' descriptors, and how many others there are.
-fn rows(place: &Path, told: &Value) -> Result<(Vec<Row>, usize), String> {
-    let entries = fs::read_dir(place.join("fd"))
-        .map_err(|error| format!("its descriptors may not be looked at ({error}): ask as its user or as root"))?;
-    let labels: BTreeMap<u64, &Value> =
-        list(told, "descriptors").iter().filter_map(|label| Some((label["fd"].as_u64()?, label))).collect();
-    let kernel = kernel_sockets(place);
-    let (mut rows, mut others) = (Vec::new(), 0);
-    for entry in entries.flatten() {
-        let Ok(fd) = entry.file_name().to_string_lossy().parse::<u32>() else { continue };
-        // One that was closed meanwhile leads nowhere.
-        let Ok(target) = fs::read_link(entry.path()) else { continue };
-        let target = target.to_string_lossy().into_owned();
-        let inode = target.strip_prefix("socket:[").and_then(|rest| rest.strip_suffix(']'));
-        match inode.and_then(|inode| inode.parse::<u64>().ok()) {
-            Some(inode) => rows.push(row(fd, labels.get(&u64::from(fd)).copied(), told, kernel.get(&inode))),
-            None => others += 1,
+/// What a process' sockets are, as the kernel lists them and as the daemon was told.
+struct Sockets<'a> {
+    told: &'a Value,
+    descriptors: BTreeMap<u32, Target>,
+    kernel: BTreeMap<u64, KernelSocket>,
+    /// Ports on which the process listens in the kernel.
+    listens: BTreeSet<u16>,
+}
+
+impl<'a> Sockets<'a> {
+    fn of(place: &Path, told: &'a Value) -> Result<Sockets<'a>, String> {
+        let (descriptors, kernel) = (kernel_sockets::descriptors(place)?, kernel_sockets::listed(place));
+        let own = descriptors.values().filter_map(|target| match target {
+            Target::Socket(inode) => kernel.get(inode),
+            Target::Other(_) => None,
+        });
+        let listens = own.filter(|socket| socket.kind == KernelKind::Listening).map(|socket| socket.port).collect();
+        Ok(Sockets { told, descriptors, kernel, listens })
+    }
+
+    fn list(&self, process: &str, as_json: bool) {
+        let sockets = self.descriptors.iter().filter_map(|(fd, target)| match target {
+            Target::Socket(inode) => Some(self.row(*fd, *inode)),
+            Target::Other(_) => None,
+        });
+        let (rows, context) = (sockets.collect::<Vec<_>>(), &self.told["context"]);
+        let others = self.descriptors.len() - rows.len();
+        if as_json {
+            let sockets: Vec<Value> = rows.iter().map(Row::json).collect();
+            let host = &self.told["host"];
+            return say_json(&json!({ "host": host, "context": context, "sockets": sockets, "others": others }));
         }
+        let (used, slots) = (&context["slots_used"], &context["slots"]);
+        say(&format!("process {process} on host {}: {used} of {slots} slots in use", cell(&self.told["host"])));
+        full(context).into_iter().for_each(|sentence| say(&red(&sentence)));
+        let mut table = Table::new(&["fd", "stack", "socket", "why"]);
+        rows.iter()
+            .for_each(|row| table.row([row.fd.to_string(), row.stack.into(), row.what.clone(), row.why.clone()]));
+        table.print();
+        say(&format!("and {others} descriptors that are no sockets"));
     }
-    rows.sort_by_key(|row| row.fd);
-    Ok((rows, others))
-}
 
-fn row(fd: u32, label: Option<&Value>, told: &Value, kernel: Option<&String>) -> Row {
-    let seen = kernel.cloned().unwrap_or_default();
-    let Some(label) = label else {
-        let why = match kernel {
-            Some(what) if what.starts_with("TCP") => "accepted from the kernel, or made where libtoe does not look",
-            Some(_) => "only TCP sockets are accelerated",
-            None => "libtoe has not said: it was not used yet, or is no TCP socket",
+    fn explain(&self, fd: u32, process: &str, as_json: bool) -> Result<(), String> {
+        let row = match self.descriptors.get(&fd) {
+            None => return Err(format!("process {process} has no descriptor {fd}: it is closed, or never was")),
+            Some(Target::Other(name)) => return Err(format!("descriptor {fd} of {process} is no socket, but {name}")),
+            Some(Target::Socket(inode)) => self.row(fd, *inode),
         };
-        return Row { fd, stack: "kernel", what: seen, why: why.into() };
-    };
-    let sentence = cell(&label["reason"]);
-    if label["accelerated"] != true {
-        let why = sentence.strip_prefix("kernel: ").unwrap_or(&sentence).to_string();
-        return Row { fd, stack: "kernel", what: seen, why };
-    }
-    let flow = label["flow"].as_u64();
-    let found = flow.and_then(|flow| list(told, "flows").iter().find(|one| one["flow"].as_u64() == Some(flow)));
-    let (what, why) = match (found, label["binding"].as_u64()) {
-        (Some(flow), _) => {
-            let [local, remote, state] = ["local", "remote", "state"].map(|key| cell(&flow[key]));
-            (format!("{local} to {remote}, {state}"), format!("flow {}", flow["flow"]))
+        let flow = row.flow.and_then(|number| self.flow(number));
+        if as_json {
+            say_json(&json!({ "host": self.told["host"], "descriptor": row.json(), "flow": flow }));
+            return Ok(());
         }
-        (None, Some(binding)) => (format!("local address {binding}"), "bound to the host, or listening there".into()),
-        (None, None) => (String::new(), "its connection is over, or it is being opened".into()),
-    };
-    Row { fd, stack: "OpenTOE", what, why }
-}
-
-/// The kernel's sockets of a process' network namespace, by inode (proc(5)).
-fn kernel_sockets(place: &Path) -> BTreeMap<u64, String> {
-    let mut found = BTreeMap::new();
-    for (file, name) in [("tcp", "TCP"), ("tcp6", "TCP"), ("udp", "UDP"), ("udp6", "UDP"), ("raw", "raw")] {
-        let text = fs::read_to_string(place.join("net").join(file)).unwrap_or_default();
-        found.extend(text.lines().skip(1).filter_map(|line| internet(name, line)));
+        let place = match row.stack {
+            OPENTOE => format!("on OpenTOE, host {}", cell(&self.told["host"])),
+            KERNEL => "on the kernel".into(),
+            _ => "on no stack".into(),
+        };
+        let what = if row.what.is_empty() { String::new() } else { format!(": {}", row.what) };
+        say(&format!("descriptor {fd} of {process} is {place}{what}"));
+        say(&format!("  {}", row.why));
+        flow.into_iter().for_each(flow::explain);
+        Ok(())
     }
-    let text = fs::read_to_string(place.join("net/unix")).unwrap_or_default();
-    found.extend(text.lines().skip(1).filter_map(|line| {
-        let mut words = line.split_whitespace().skip(6);
-        let inode = words.next()?.parse().ok()?;
-        Some((inode, format!("UNIX {}", words.next().unwrap_or_default()).trim_end().to_string()))
-    }));
-    found
-}
 
-fn internet(name: &str, line: &str) -> Option<(u64, String)> {
-    let words: Vec<&str> = line.split_whitespace().collect();
-    let (local, remote) = (endpoint(words.get(1)?)?, endpoint(words.get(2)?)?);
-    let peer = if remote.port() == 0 { String::new() } else { format!(" to {remote}") };
-    let listening = if name == "TCP" && *words.get(3)? == "0A" { ", LISTEN" } else { "" };
-    Some((words.get(9)?.parse().ok()?, format!("{name} {local}{peer}{listening}")))
-}
+    fn flow(&self, number: u64) -> Option<&'a Value> {
+        list(self.told, "flows").iter().find(|one| one["flow"].as_u64() == Some(number))
+    }
 
-/// An address as the kernel writes it: words of the machine's byte order in hexadecimal, and the port.
-fn endpoint(text: &str) -> Option<SocketAddr> {
-    let (address, port) = text.split_once(':')?;
-    let port = u16::from_str_radix(port, 16).ok()?;
-    let words: Vec<[u8; 4]> = (0..address.len() / 8)
-        .map(|i| Some(u32::from_str_radix(address.get(i * 8..i * 8 + 8)?, 16).ok()?.to_ne_bytes()))
-        .collect::<Option<_>>()?;
-    let ip = match words.as_slice() {
-        [one] => IpAddr::V4(Ipv4Addr::from(*one)),
-        [_, _, _, _] => IpAddr::V6(Ipv6Addr::from(<[u8; 16]>::try_from(words.concat()).ok()?)),
-        _ => return None,
-    };
-    Some(SocketAddr::new(ip, port))
+    /// What libtoe said last of a descriptor with this number.
+    fn label(&self, fd: u32) -> Option<&'a Value> {
+        list(self.told, "descriptors").iter().find(|label| label["fd"].as_u64() == Some(fd.into()))
+    }
+
+    fn row(&self, fd: u32, inode: u64) -> Row {
+        let (label, kernel) = (self.label(fd), self.kernel.get(&inode));
+        let accelerated = label.filter(|label| label["accelerated"] == true);
+        let refused = label.and_then(|label| Some(label["reason"].as_str()?.strip_prefix("kernel: ")?.to_string()));
+        let row = |stack, what: &str, why: String| Row { fd, stack, what: what.into(), why, flow: None };
+        match kernel {
+            Some(socket) if socket.kind == KernelKind::Other => {
+                row(KERNEL, &socket.text, "only TCP sockets are accelerated".into())
+            }
+            // The kernel socket behind one of OpenTOE's has no peer.
+            Some(socket) if socket.kind == KernelKind::Connected => {
+                let why = match refused {
+                    _ if self.listens.contains(&socket.port) => "accepted from the kernel".into(),
+                    Some(reason) => reason,
+                    None => "accepted from the kernel, or connected where libtoe does not look".into(),
+                };
+                row(KERNEL, &socket.text, why)
+            }
+            Some(socket) => self.bound(fd, accelerated, Some(socket)).unwrap_or_else(|| {
+                row(KERNEL, &socket.text, refused.unwrap_or_else(|| "it listens in the kernel alone".into()))
+            }),
+            None => {
+                let own = || accelerated.and_then(|label| self.connection(fd, label));
+                own().or_else(|| self.bound(fd, accelerated, None)).unwrap_or_else(|| {
+                    let why = match (accelerated, refused) {
+                        (Some(_), _) => "its connection is over, or it is being opened".into(),
+                        (None, Some(reason)) => format!("the last connection with this number: {reason}"),
+                        (None, None) => "bind, listen or connect decide on which stack it will be".into(),
+                    };
+                    row(NONE, "not connected", why)
+                })
+            }
+        }
+    }
+
+    /// A connection of OpenTOE's.
+    fn connection(&self, fd: u32, label: &Value) -> Option<Row> {
+        let number = label["flow"].as_u64()?;
+        let what = self.flow(number).map_or(String::new(), |flow| {
+            let [local, remote, state] = ["local", "remote", "state"].map(|key| cell(&flow[key]));
+            format!("{local} to {remote}, {state}")
+        });
+        Some(Row { fd, stack: OPENTOE, what, why: format!("its connection is flow {number}"), flow: Some(number) })
+    }
+
+    /// A local address of the host's, with what the kernel has of it.
+    fn bound(&self, fd: u32, label: Option<&Value>, kernel: Option<&KernelSocket>) -> Option<Row> {
+        let number = label?["binding"].as_u64()?;
+        let binding = list(self.told, "bindings").iter().find(|one| one["binding"].as_u64() == Some(number))?;
+        let local = cell(&binding["local"]);
+        let port = local.rsplit_once(':').and_then(|(_, port)| port.parse().ok());
+        if kernel.is_some_and(|socket| Some(socket.port) != port) {
+            return None;
+        }
+        let row = |what, why| Some(Row { fd, stack: OPENTOE, what, why, flow: None });
+        match (binding["listening"] == true, kernel) {
+            (true, Some(socket)) => row(
+                format!("{local}, LISTEN"),
+                format!("listens on {local}, and in the kernel: {}", socket.text.trim_end_matches(", LISTEN")),
+            ),
+            (true, None) => row(format!("{local}, LISTEN"), format!("listens on {local}")),
+            (false, _) => row(local.clone(), format!("bound to {local}, neither listening nor connected")),
+        }
+    }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{TcpListener, TcpStream, UdpSocket};
-    use std::os::fd::AsRawFd;
 
-    #[test]
-    fn all_sockets_of_a_process_are_listed_with_their_stack() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let caller = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        let accepted = listener.accept().unwrap().0;
-        let (datagrams, six) = (UdpSocket::bind("127.0.0.1:0").unwrap(), TcpListener::bind("[::1]:0"));
-        let fds = [listener.as_raw_fd(), caller.as_raw_fd(), accepted.as_raw_fd(), datagrams.as_raw_fd()];
-        let told = json!({
-            "descriptors": [
-                { "fd": fds[0], "accelerated": true, "reason": "accelerated", "flow": null, "binding": 7 },
-                { "fd": fds[1], "accelerated": false, "reason": "kernel: the host has no route to this peer" },
-                { "fd": 900_000, "accelerated": true, "reason": "accelerated", "flow": 3 },
-            ],
-            "flows": [],
-        });
-        let (rows, others) = rows(Path::new("/proc/self"), &told).unwrap();
-        let of = |fd: i32| rows.iter().find(|row| row.fd == fd as u32).unwrap();
-        assert_eq!((of(fds[0]).stack, of(fds[0]).what.as_str()), ("OpenTOE", "local address 7"));
-        assert_eq!((of(fds[1]).stack, of(fds[1]).why.as_str()), ("kernel", "the host has no route to this peer"));
-        let ends = format!("TCP {} to {}", accepted.local_addr().unwrap(), accepted.peer_addr().unwrap());
-        assert_eq!(
-            (of(fds[2]).what.as_str(), of(fds[2]).why.contains("accepted from the kernel")),
-            (ends.as_str(), true)
-        );
-        assert!(of(fds[3]).what.starts_with("UDP 127.0.0.1:"), "{}", of(fds[3]).what);
-        if let Ok(six) = six {
-            assert_eq!(of(six.as_raw_fd()).what, format!("TCP {}, LISTEN", six.local_addr().unwrap()));
+    const PORT: u16 = 6379;
+
+    /// What is told of descriptor 8, which leads to `kernel`, or to a socket that the kernel does not list.
+    fn row(label: Option<Value>, kernel: Option<(KernelKind, &str, u16)>) -> Row {
+        let flow = json!({ "flow": 3, "local": "10.0.0.1:80", "remote": "10.0.0.2:999", "state": "ESTABLISHED" });
+        let bindings = json!([{ "binding": 7, "local": format!("0.0.0.0:{PORT}"), "listening": true },
+            { "binding": 8, "local": "10.0.0.1:99", "listening": false }]);
+        let told = json!({ "descriptors": label.as_slice(), "flows": [flow], "bindings": bindings });
+        let socket = |(kind, text, port): (_, &str, _)| (77, KernelSocket { kind, text: text.into(), port });
+        Sockets {
+            told: &told,
+            descriptors: [(8, Target::Socket(77))].into(),
+            kernel: kernel.into_iter().map(socket).collect(),
+            listens: [PORT].into(),
         }
-        assert!(rows.iter().all(|row| row.fd != 900_000) && others > 0);
+        .row(8, 77)
+    }
+
+    fn accelerated(flow: Option<u32>, binding: Option<u32>) -> Option<Value> {
+        Some(json!({ "fd": 8, "accelerated": true, "reason": "accelerated", "flow": flow, "binding": binding }))
+    }
+
+    fn words(row: &Row) -> (&str, &str, &str) {
+        (row.stack, &row.what, &row.why)
     }
 
     #[test]
-    fn connections_are_named_by_their_ends() {
-        let flow = json!({ "flow": 3, "local": "10.0.0.1:80", "remote": "10.0.0.2:999", "state": "ESTABLISHED" });
-        let label = json!({ "fd": 5, "accelerated": true, "reason": "accelerated", "flow": 3 });
-        let row = row(5, Some(&label), &json!({ "flows": [flow] }), None);
-        assert_eq!((row.what.as_str(), row.why.as_str()), ("10.0.0.1:80 to 10.0.0.2:999, ESTABLISHED", "flow 3"));
+    fn a_number_that_was_a_connections_is_what_the_kernel_says() {
+        let peer = Some((KernelKind::Connected, "TCP 127.0.0.1:6379 to 127.0.0.1:5", PORT));
+        for before in [accelerated(Some(3), None), accelerated(None, None), None] {
+            let row = row(before, peer);
+            assert_eq!(words(&row), ("kernel", "TCP 127.0.0.1:6379 to 127.0.0.1:5", "accepted from the kernel"));
+            assert_eq!(row.flow, None);
+        }
+        let datagrams = row(accelerated(Some(3), None), Some((KernelKind::Other, "UDP 127.0.0.1:53", 53)));
+        assert_eq!(words(&datagrams), ("kernel", "UDP 127.0.0.1:53", "only TCP sockets are accelerated"));
+    }
+
+    #[test]
+    fn a_connection_of_the_kernels_has_the_reason_that_libtoe_gave() {
+        let label = json!({ "fd": 8, "accelerated": false, "reason": "kernel: the host has no route to this peer" });
+        let ends = (KernelKind::Connected, "TCP 192.168.0.1:5000 to 1.1.1.1:80", 5000);
+        assert_eq!(row(Some(label.clone()), Some(ends)).why, "the host has no route to this peer");
+        assert!(row(None, Some(ends)).why.contains("where libtoe does not look"));
+        assert_eq!(words(&row(Some(label), None)).0, "-");
+    }
+
+    #[test]
+    fn connections_and_listeners_are_named_by_their_addresses() {
+        let connection = row(accelerated(Some(3), None), None);
+        let ends = "10.0.0.1:80 to 10.0.0.2:999, ESTABLISHED";
+        assert_eq!((words(&connection), connection.flow), (("OpenTOE", ends, "its connection is flow 3"), Some(3)));
+        let listener = row(accelerated(None, Some(7)), None);
+        assert_eq!(words(&listener), ("OpenTOE", "0.0.0.0:6379, LISTEN", "listens on 0.0.0.0:6379"));
+        let both = row(accelerated(None, Some(7)), Some((KernelKind::Listening, "TCP 0.0.0.0:6379, LISTEN", PORT)));
+        assert_eq!(both.why, "listens on 0.0.0.0:6379, and in the kernel: TCP 0.0.0.0:6379");
+        let bound = row(accelerated(None, Some(8)), None);
+        assert_eq!(bound.why, "bound to 10.0.0.1:99, neither listening nor connected");
+    }
+
+    #[test]
+    fn a_listener_that_is_gone_is_not_told() {
+        let kernel = Some((KernelKind::Listening, "TCP 0.0.0.0:80, LISTEN", 80));
+        assert_eq!(words(&row(accelerated(None, Some(7)), kernel)).0, "kernel", "another port than was told");
+        assert_eq!(words(&row(accelerated(None, Some(9)), kernel)).0, "kernel", "no such local address any more");
+        assert_eq!(words(&row(accelerated(None, Some(9)), None)).0, "-");
+        assert!(row(accelerated(None, None), None).why.contains("is over"));
+        let closed = json!({ "fd": 8, "accelerated": false, "reason": "undecided: it is neither bound nor connected" });
+        assert!([None, Some(closed)].into_iter().all(|label| row(label, None).why.contains("decide")));
     }
 
     #[test]

@@ -3,8 +3,8 @@ use crate::flow_options::FlowOptions;
 use crate::holders::Holders;
 use crate::timing::Pace;
 use context::Slot;
-use engine::ContextId;
 use engine::stream::FlowStats;
+use engine::{ContextId, Nanos};
 use serde::{Deserialize, Serialize};
 use shm::Pooled;
 use std::ops::{Index, IndexMut};
@@ -18,6 +18,8 @@ pub(crate) struct Flow {
     pub remote_mac: Mac,
     pub agreed: Agreed,
     pub iss: Seq,
+    /// When an engine first ran it.
+    pub since: Nanos,
     pub stats: Pooled<FlowStats>,
     /// What applications call it.
     pub names: Names,

@@ -3,6 +3,7 @@ use crate::config::HostConfig;
 use crate::contexts::Application;
 use crate::flow_view::{FlowPage, FlowTotals, FlowView};
 use crate::handover::HostState;
+use crate::ledger::Ledger;
 use crate::outbox::Queues;
 use crate::plane::{Plane, ShownTicket};
 use crate::splice::SpliceTable;
@@ -242,15 +243,20 @@ impl Tcp {
         self.plane.bindings().views()
     }
 
-    /// What an application said of a descriptor; none where it said nothing.
-    pub fn label(&self, pid: u32, fd: u32) -> Option<LabelView> {
-        self.plane.contexts().label_view(pid, fd)
-    }
-
     /// All that an application said of its descriptors, also of those that it has closed; none where it is not
     /// attached.
     pub fn labels(&self, pid: u32) -> Option<Vec<LabelView>> {
         self.plane.contexts().label_views(pid)
+    }
+
+    /// Sums over the connections that are over.
+    pub fn ledger(&self) -> &Ledger {
+        &self.queues.ledger
+    }
+
+    /// Adds what at most `most` connections from place `from` on counted so far; returns where to go on.
+    pub fn add_to_ledger(&self, ledger: &mut Ledger, from: u32, most: usize) -> Option<u32> {
+        self.plane.flows().add_to(ledger, from, most)
     }
 
     /// How much is in the control plane's tables.

@@ -1,12 +1,13 @@
 //! What the parts of the control plane use of what is around them, and where they leave what comes of it.
 use crate::config::HostConfig;
+use crate::ledger::Ledger;
 use crate::packet;
 use crate::random::Random;
 use crate::timers::Timers;
 use ::host::{Net, NetContext};
 use context::Endpoint;
 use engine::stream::{FourTuple, Stream};
-use engine::{Command, DropCounts, Exception, Nanos};
+use engine::{Command, DropCounts, DropReason, Exception, Nanos};
 use port::Frame;
 use trace::Tracer;
 use wire::tcp::{Flags, Header, Options, Timestamps};
@@ -19,6 +20,8 @@ pub(crate) struct Outbox<'a> {
     pub net: &'a mut Net,
     /// What was dropped, host-wide.
     pub drops: &'a mut DropCounts,
+    /// Sums over the host's connections.
+    pub ledger: &'a mut Ledger,
     /// For the engine.
     pub commands: &'a mut Vec<Command<Stream>>,
     /// When connections are to be looked at again.
@@ -49,6 +52,12 @@ impl Outbox<'_> {
     pub(crate) fn tuple_of(&self, local: Endpoint, remote: Endpoint) -> FourTuple {
         let tuple = self.tuple(local.port, remote);
         if local.ip == local.ip.any() { tuple } else { FourTuple { local_ip: local.ip, ..tuple } }
+    }
+
+    /// A SYN gets no connection, for this reason.
+    pub(crate) fn turn_away(&mut self, reason: DropReason) {
+        self.drops.count(reason);
+        self.ledger.refused += 1;
     }
 
     /// Sends a segment without payload.
@@ -86,6 +95,7 @@ impl Outbox<'_> {
 /// What lasts of an outbox from one use to the next.
 pub(crate) struct Queues {
     pub commands: Vec<Command<Stream>>,
+    pub ledger: Ledger,
     pub timers: Timers,
     pub frames: KeptFrames,
     pub random: Random,
@@ -97,6 +107,7 @@ impl Queues {
     pub(crate) fn new(config: HostConfig, secret: [u8; 16]) -> Queues {
         Queues {
             commands: Vec::new(),
+            ledger: Ledger::default(),
             timers: Timers::default(),
             frames: KeptFrames::default(),
             random: Random::new(secret),
@@ -107,7 +118,7 @@ impl Queues {
 
     pub(crate) fn outbox<'a>(&'a mut self, context: NetContext<'a>) -> Outbox<'a> {
         let NetContext { now, net, drops } = context;
-        let Queues { commands, timers, frames, random, config, tracer } = self;
-        Outbox { now, net, drops, commands, timers, frames, random, config, tracer }
+        let Queues { commands, ledger, timers, frames, random, config, tracer } = self;
+        Outbox { now, net, drops, ledger, commands, timers, frames, random, config, tracer }
     }
 }

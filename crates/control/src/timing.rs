@@ -72,6 +72,8 @@ pub(crate) struct Tick {
     pub rate: Option<u64>,
     pub retransmit: bool,
     pub probe: bool,
+    /// The newest round-trip time, where some were measured since the last look.
+    pub measured: Option<Nanos>,
     /// The connection has failed: nobody answers.
     pub failed: bool,
     /// Stop looking until the engine says that there is something.
@@ -149,8 +151,8 @@ impl Pace {
         interval: Nanos,
         mss: u32,
     ) -> Tick {
-        let mut tick = Tick::default();
         let measured = self.measure(now, figures, orphan);
+        let mut tick = Tick { measured, ..Tick::default() };
         // A closed connection has at least its FIN to deliver, even where its application lied about where it belongs.
         let busy = figures.outstanding > 0 || figures.unsent > 0 || orphan;
         let limit = if orphan { options.fin_timeout.min(options.give_up) } else { options.give_up };
@@ -200,8 +202,7 @@ impl Pace {
     // Meets RFC 9293: MUST-37, SHLD-17.
     // Meets RFC 6298: 5.3.
     fn measure(&mut self, now: Nanos, figures: &FlowFigures, orphan: bool) -> Option<Nanos> {
-        let fresh = figures.rtt_samples != self.last.rtt_samples && figures.rtt_ns > 0;
-        let measured = fresh.then_some(figures.rtt_ns as Nanos);
+        let measured = self.newest(figures);
         if let Some(rtt) = measured {
             self.rtt.sample(rtt);
             self.sent_again = None;
@@ -229,6 +230,12 @@ impl Pace {
             }
         }
         measured
+    }
+
+    /// The newest round-trip time, where some were measured since the last look.
+    pub(crate) fn newest(&self, figures: &FlowFigures) -> Option<Nanos> {
+        let fresh = figures.rtt_samples != self.last.rtt_samples && figures.rtt_ns > 0;
+        fresh.then_some(figures.rtt_ns as Nanos)
     }
 
     /// When the retransmission timer that this look finds stopped was started.

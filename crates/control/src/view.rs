@@ -115,13 +115,6 @@ impl Contexts {
         self.iter().map(view).collect()
     }
 
-    /// What an application said of a descriptor; none where it said nothing.
-    pub(crate) fn label_view(&self, pid: u32, fd: u32) -> Option<LabelView> {
-        let mut contexts = self.iter().map(|(_, context)| context);
-        let own = |context: &&Context| context.alive() && context.application.pid == pid;
-        contexts.by_ref().filter(own).find_map(|context| Some(label_view(context, fd, context.labels.get(fd)?)))
-    }
-
     /// All that an application said of its descriptors, also of those that it has closed; none where it is not
     /// attached.
     pub(crate) fn label_views(&self, pid: u32) -> Option<Vec<LabelView>> {

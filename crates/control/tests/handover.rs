@@ -61,6 +61,15 @@ fn agree_on_states(state: &str) {
     }
 }
 
+/// What all connections of a host counted so far.
+fn counted(host: &control::Host) -> control::Ledger {
+    let (mut ledger, mut next) = (host.base().ledger().clone(), Some(0));
+    while let Some(from) = next {
+        next = host.base().add_to_ledger(&mut ledger, from, 3);
+    }
+    ledger
+}
+
 /// Another daemon's host takes the place of a stopped one, with nothing but its state and descriptors.
 fn take_over(net: &mut Net, node: usize, make: Make) {
     restore(net, node, make).unwrap();
@@ -68,6 +77,7 @@ fn take_over(net: &mut Net, node: usize, make: Make) {
 
 fn restore(net: &mut Net, node: usize, make: Make) -> Result<(), String> {
     let old = &net.nodes[node].host;
+    let before = counted(old);
     let text = serde_json::to_string(&old.base().state(net.now, old.net())).unwrap();
     agree_on_states(&text);
     let state: HostState = serde_json::from_str(&text).unwrap();
@@ -82,6 +92,7 @@ fn restore(net: &mut Net, node: usize, make: Make) -> Result<(), String> {
     let links = vec![config.link(mac_of(node), CAPS)];
     let mut new = control::host(config, links, engine, [99; 16]).unwrap();
     new.use_base(net.now, |tcp, context| tcp.restore(context, state, ends))?;
+    assert_eq!(counted(&new), before, "counters of connections go on");
     net.nodes[node].host = new;
     Ok(())
 }

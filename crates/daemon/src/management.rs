@@ -157,8 +157,7 @@ impl Management {
             Question::Flows { host, from } => self.observer.flows(&host, from),
             Question::Stats { host, flow } => self.observer.stats(host.as_deref(), flow),
             Question::Drops => self.observer.drops(),
-            Question::Descriptor { pid, fd } => self.observer.descriptor(pid, fd),
-            Question::Descriptors { pid } => self.observer.descriptors(pid),
+            Question::Descriptors { pid, fd } => self.observer.descriptors(pid, fd),
             Question::Tracepoints { host, enable, disable } => {
                 self.tracepoints.figures(host.as_deref(), &enable, &disable)
             }
@@ -182,7 +181,6 @@ fn changes(question: &Question) -> bool {
         | Question::Flows { .. }
         | Question::Stats { .. }
         | Question::Drops
-        | Question::Descriptor { .. }
         | Question::Descriptors { .. } => false,
         Question::Tracepoints { enable, disable, .. } => !enable.is_empty() || !disable.is_empty(),
         Question::Registers { wish, .. } => matches!(wish, RegisterWish::Set { .. }),

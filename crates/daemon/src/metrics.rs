@@ -1,19 +1,19 @@
 //! Metrics for Prometheus: `GET /metrics` where the configuration says so. One series for each host, port, module and
 //! reason; connections only added up, since there may be many and they come and go.
+mod families;
 mod http;
+mod text;
 
 use crate::tracepoints::Tracepoints;
 use crate::views::Observer;
-use prometheus_client::collector::Collector;
+use families::{Families, Sample};
 use prometheus_client::encoding::text::encode;
-use prometheus_client::encoding::{DescriptorEncoder, NoLabelSet};
-use prometheus_client::metrics::MetricType;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
-use std::collections::BTreeMap;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread;
+use text::Format;
 use trace::{Distribution, Figure, Unit};
 
 /// The socket for [`serve`]. The error is a sentence.
@@ -39,7 +39,7 @@ pub(crate) fn listen_patiently(at: SocketAddr) -> Option<TcpListener> {
 /// Answers on a socket from now on, on a thread of its own. The error is a sentence.
 pub(crate) fn serve(listener: TcpListener, metrics: Metrics) -> Result<(), String> {
     let at = listener.local_addr().map_err(|e| e.to_string())?;
-    let body = move || http::serve(&listener, || metrics.text());
+    let body = move || http::serve(&listener, |format| metrics.page(format));
     thread::Builder::new().name("metrics".into()).spawn(body).map_err(|e| format!("cannot start a thread: {e}"))?;
     tracing::info!("metrics are at http://{at}/metrics");
     Ok(())
@@ -56,49 +56,33 @@ impl Metrics {
         Metrics { observer, tracepoints }
     }
 
-    /// All metrics now, in OpenMetrics' text format. The error is a sentence.
-    fn text(&self) -> Result<String, String> {
-        let mut families = Families::default();
-        families.stats(&self.observer.stats(None, None)?);
-        for (host, figures) in self.tracepoints.all_figures() {
-            figures.iter().for_each(|figure| families.tracepoint(&host, figure));
+    /// All metrics now. The error is a sentence.
+    fn page(&self, format: Format) -> Result<String, String> {
+        let families = self.families()?;
+        if format == Format::Classic {
+            return Ok(text::write(PREFIX, &families));
         }
-        let mut registry = Registry::with_prefix("toe");
+        let mut registry = Registry::with_prefix(PREFIX);
         registry.register_collector(Box::new(families));
         let mut text = String::new();
         encode(&mut text, &registry).map_err(|_| "the metrics cannot be written".to_string())?;
         Ok(text)
     }
+
+    fn families(&self) -> Result<Families, String> {
+        let mut families = Families::default();
+        families.stats(&self.observer.stats(None, None)?);
+        for (host, figures) in self.tracepoints.all_figures() {
+            figures.iter().for_each(|figure| families.tracepoint(&host, figure));
+        }
+        Ok(families)
+    }
 }
 
-type Labels = Vec<(&'static str, String)>;
-
-/// What a series says.
-#[derive(Debug, Clone)]
-enum Sample {
-    Counter(f64),
-    Gauge(f64),
-    Histogram { sum: f64, count: u64, buckets: Vec<(f64, u64)> },
-}
-
-/// Series of one name.
-#[derive(Debug)]
-struct Family {
-    help: String,
-    series: Vec<(Labels, Sample)>,
-}
-
-/// All metrics at one moment, by name.
-#[derive(Debug, Default)]
-struct Families(BTreeMap<String, Family>);
+/// What all names begin with.
+const PREFIX: &str = "toe";
 
 impl Families {
-    fn add(&mut self, name: &str, help: &str, labels: &[(&'static str, &str)], sample: Sample) {
-        let family = self.0.entry(name.into()).or_insert_with(|| Family { help: help.into(), series: Vec::new() });
-        let labels = labels.iter().map(|(key, value)| (*key, value.to_string())).collect();
-        family.series.push((labels, sample));
-    }
-
     /// What `opentoe stats` shows.
     fn stats(&mut self, stats: &Value) {
         for host in each(&stats["hosts"]) {
@@ -171,6 +155,7 @@ impl Families {
         for (module, figures) in pairs(&host["modules"]) {
             self.module(&[("host", name), ("module", module)], figures);
         }
+        self.connections(name, &host["connections"]);
         self.flows(name, host);
     }
 
@@ -225,15 +210,34 @@ impl Families {
         }
     }
 
-    /// Connections of a host, added up: gauges, since a connection that closes takes its figures with it.
+    /// What a host's connections came to, over all of its time.
+    fn connections(&mut self, name: &str, connections: &Value) {
+        let labels = [("host", name)];
+        for (key, help) in CONNECTIONS {
+            let count = Sample::Counter(number(&connections[key]));
+            self.add(&format!("connections_{key}"), help, &labels, count);
+        }
+        for (key, help) in TCP {
+            self.add(&format!("tcp_{key}"), help, &labels, Sample::Counter(number(&connections["sums"][key])));
+        }
+        let help = "Round-trip times of connections: of handshakes, and at most one in a round trip later";
+        self.add("round_trip_seconds", help, &labels, times(&connections["round_trip_ns"]));
+        let help = "How long connections were open that are over";
+        self.add("connection_duration_seconds", help, &labels, times(&connections["duration_ns"]));
+    }
+
+    /// Connections that are there now.
     fn flows(&mut self, name: &str, host: &Value) {
         for (state, count) in pairs(&host["states"]) {
             let labels = [("host", name), ("state", state)];
             self.add("flows", "Connections by state", &labels, Sample::Gauge(number(count)));
         }
-        for (figure, sum) in pairs(&host["totals"]).filter(|(figure, _)| SUMMED.contains(figure)) {
-            let help = "Of the connections that are open now, all together";
-            self.add(&format!("open_flows_{figure}"), help, &[("host", name)], Sample::Gauge(number(sum)));
+        for (figure, help) in [
+            ("outstanding", "Bytes that were sent and are not acknowledged, of all connections"),
+            ("unsent", "Bytes that programs wrote and that were not sent yet, of all connections"),
+        ] {
+            let sum = Sample::Gauge(number(&host["totals"][figure]));
+            self.add(&format!("flows_{figure}_bytes"), help, &[("host", name)], sum);
         }
     }
 
@@ -271,20 +275,42 @@ fn zeronic_help(key: &str) -> Option<(&'static str, &'static str)> {
     })
 }
 
-/// Figures of connections that can be added up.
-const SUMMED: &[&str] = &[
-    "acked_bytes",
-    "tx_bytes",
-    "tx_segments",
-    "rx_bytes",
-    "rx_segments",
-    "outstanding",
-    "unsent",
-    "fast_retransmits",
-    "retransmitted_segments",
-    "duplicate_acks",
-    "out_of_order",
+/// Counters of a host's connections, and what they say.
+const CONNECTIONS: [(&str, &str); 5] = [
+    ("opened", "Connections that programs of the host opened"),
+    ("accepted", "Connections that came to listeners of the host"),
+    ("refused", "SYNs that got no connection: nobody listens there, or a backlog or a table is full"),
+    ("failed", "Connections that programs of the host wanted to open, and that failed"),
+    ("closed", "Connections that were open and are over"),
 ];
+
+/// What connections counted, those that are over and those that are open.
+const TCP: [(&str, &str); 11] = [
+    ("acked_bytes", "Payload that peers acknowledged"),
+    ("tx_bytes", "Payload sent, retransmissions included"),
+    ("tx_segments", "Segments sent with payload or FIN; a super-segment counts as one"),
+    ("rx_bytes", "Payload received in order"),
+    ("rx_segments", "Segments received"),
+    ("retransmitted_segments", "Segments sent again"),
+    ("fast_retransmits", "Losses noticed by duplicate acknowledgements"),
+    ("duplicate_acks", "Duplicate acknowledgements received"),
+    ("out_of_order", "Segments received out of order and kept"),
+    ("ecn_bytes", "Payload whose acknowledgement echoed congestion"),
+    ("drops", "Segments of connections, or parts of them, that were dropped"),
+];
+
+/// Times in nanoseconds by classes, as a histogram in seconds.
+fn times(times: &Value) -> Sample {
+    let (mut before, mut buckets) = (0, Vec::new());
+    for class in each(&times["at_most"]) {
+        let (end, below) = (number(&class[0]), class[1].as_u64().unwrap_or(0));
+        buckets.push((end / 1e9, below - before));
+        before = below;
+    }
+    let count = times["count"].as_u64().unwrap_or(0);
+    buckets.push((f64::INFINITY, count.saturating_sub(before)));
+    Sample::Histogram { sum: number(&times["sum"]) / 1e9, count, buckets }
+}
 
 fn histogram(distribution: &Distribution, scale: f64) -> Sample {
     let (mut before, mut buckets) = (0, Vec::new());
@@ -293,32 +319,8 @@ fn histogram(distribution: &Distribution, scale: f64) -> Sample {
         buckets.push(((limit - 1) as f64 / scale, below - before));
         before = below;
     }
-    buckets.push((f64::MAX, 0));
+    buckets.push((f64::INFINITY, 0));
     Sample::Histogram { sum: distribution.sum as f64 / scale, count: before, buckets }
-}
-
-impl Collector for Families {
-    fn encode(&self, mut encoder: DescriptorEncoder) -> Result<(), std::fmt::Error> {
-        for (name, family) in &self.0 {
-            let kind = match family.series.first() {
-                Some((_, Sample::Counter(_))) => MetricType::Counter,
-                Some((_, Sample::Histogram { .. })) => MetricType::Histogram,
-                _ => MetricType::Gauge,
-            };
-            let mut metric = encoder.encode_descriptor(name, &family.help, None, kind)?;
-            for (labels, sample) in &family.series {
-                let mut series = metric.encode_family(labels)?;
-                match sample {
-                    Sample::Counter(value) => series.encode_counter::<NoLabelSet, _, u64>(value, None)?,
-                    Sample::Gauge(value) => series.encode_gauge(value)?,
-                    Sample::Histogram { sum, count, buckets } => {
-                        series.encode_histogram::<NoLabelSet>(*sum, *count, buckets, None)?;
-                    }
-                }
-            }
-        }
-        Ok(())
-    }
 }
 
 fn each(value: &Value) -> impl Iterator<Item = &Value> {

@@ -42,18 +42,14 @@ pub enum Question {
     },
     /// What was dropped, by reason, with a sentence each.
     Drops,
-    /// Whether a descriptor of an attached process is accelerated, and why.
-    Descriptor {
-        /// The process.
-        pid: i32,
-        /// Its descriptor.
-        fd: u32,
-    },
-    /// All descriptors that an attached process spoke of, also closed ones (`descriptors`), its `context`, and its
-    /// connections by number (`flows`), [`FLOWS`] at most.
+    /// What an attached process said of its descriptors, also of those that it has closed (`descriptors`); its
+    /// `context`; the connections (`flows`, [`FLOWS`] at most) and local addresses (`bindings`) that they name.
     Descriptors {
         /// The process.
         pid: i32,
+        /// Only of this descriptor.
+        #[serde(default)]
+        fd: Option<u32>,
     },
     /// Capture frames as they pass. After the answer, which names the interfaces, the connection carries a capture in
     /// pcapng until the asker shuts its side down or the count is reached; its last blocks say what was lost.

@@ -29,6 +29,8 @@ struct Station {
     traces: Arc<Traces>,
     /// Of a host: its thread, and its index there.
     host: Option<(Handle, usize)>,
+    /// Of a thread: the hosts that it runs.
+    runs: Vec<String>,
 }
 
 /// All that have tracepoints.
@@ -39,15 +41,22 @@ pub(crate) struct Tracepoints {
 
 impl Tracepoints {
     pub(crate) fn new(clock: Clock, handles: &[Handle], hosts: &[HostPlace], threads: Vec<Arc<Traces>>) -> Tracepoints {
-        let hosts = hosts.iter().map(|place| Station {
-            name: place.config.stack.name.clone(),
-            traces: Arc::clone(&place.traces),
-            host: Some((handles[place.thread].clone(), place.index)),
-        });
+        let runs = |thread: usize| {
+            let own = hosts.iter().filter(move |place| place.thread == thread);
+            own.map(|place| place.config.stack.name.clone()).collect()
+        };
         let threads = threads.into_iter().enumerate().map(|(number, traces)| Station {
             name: format!("thread {number}"),
             traces,
             host: None,
+            runs: runs(number),
+        });
+        let threads: Vec<Station> = threads.collect();
+        let hosts = hosts.iter().map(|place| Station {
+            name: place.config.stack.name.clone(),
+            traces: Arc::clone(&place.traces),
+            host: Some((handles[place.thread].clone(), place.index)),
+            runs: Vec::new(),
         });
         Tracepoints { clock, stations: hosts.chain(threads).collect() }
     }
@@ -71,7 +80,7 @@ impl Tracepoints {
             station.traces.enable(enable);
             station.traces.disable(disable);
             let points: Vec<Value> = station.traces.figures().iter().map(figure).collect();
-            hosts.push(json!({ "name": station.name, "points": points }));
+            hosts.push(json!({ "name": station.name, "runs": station.runs, "points": points }));
         }
         Ok(json!({ "hosts": hosts }))
     }

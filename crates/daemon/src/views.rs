@@ -7,15 +7,16 @@ use crate::protocol::FLOWS;
 use crate::rdma;
 use crate::zeronic::ZeronicPlace;
 use ::rdma::{Notices, ProgramView};
-use control::{BindingView, ContextView, DropView, FlowPage, FlowTotals};
+use control::{BindingView, ContextView, DropView, FlowPage, FlowTotals, Ledger, Times};
 use engine::FlowId;
 use host::Link;
 use port::{Port, PortCounters, PortDrops};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
+use std::sync::{Mutex, PoisonError};
 
 /// Connections that a data-path thread looks at between two rounds: it goes on within a fraction of a millisecond.
 const AT_ONCE: usize = 128;
@@ -30,6 +31,8 @@ pub(crate) struct Observer {
     zeronics: Vec<ZeronicPlace>,
     storage: BlockPlaces,
     socket: PathBuf,
+    /// What was last told of each host's connections.
+    ledgers: Mutex<BTreeMap<String, Ledger>>,
 }
 
 impl Observer {
@@ -39,7 +42,8 @@ impl Observer {
         zeronics: Vec<ZeronicPlace>,
         socket: PathBuf,
     ) -> Observer {
-        Observer { handles, hosts, zeronics, storage: BlockPlaces::default(), socket }
+        let ledgers = Mutex::default();
+        Observer { handles, hosts, zeronics, storage: BlockPlaces::default(), socket, ledgers }
     }
 
     /// It looks at these volumes, too.
@@ -131,6 +135,7 @@ impl Observer {
             add_page(&mut answer, page);
             let FlowTotals { states, totals } = self.totals(place)?;
             (answer["states"], answer["totals"]) = (json!(states), json!(totals));
+            answer["connections"] = connections(&self.ledger(place)?);
             answer["contexts"] = json!(self.at(place, |seat| seat.host.base().contexts())?);
             hosts.push(answer);
         }
@@ -203,6 +208,23 @@ impl Observer {
         Ok(totals)
     }
 
+    /// Sums over all connections that a host ever had, taken in several looks; none is less than it was told before.
+    fn ledger(&self, place: &HostPlace) -> Result<Ledger, String> {
+        let mut ledger = self.at(place, |seat| seat.host.base().ledger().clone())?;
+        let mut next = Some(0);
+        while let Some(from) = next {
+            (ledger, next) = self.at(place, move |seat| {
+                let next = seat.host.base().add_to_ledger(&mut ledger, from, AT_ONCE);
+                (ledger, next)
+            })?;
+        }
+        let mut ledgers = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner);
+        let told = ledgers.entry(place.config.stack.name.clone()).or_default();
+        ledger.at_least(told);
+        *told = ledger.clone();
+        Ok(ledger)
+    }
+
     /// What was dropped, by reason, in all hosts and their ports.
     pub(crate) fn drops(&self) -> Result<Value, String> {
         let mut hosts = Vec::new();
@@ -216,45 +238,33 @@ impl Observer {
         Ok(json!({ "hosts": hosts, "storage": self.storage.troubles()?, "failures": self.failures()? }))
     }
 
-    /// Whether a descriptor is accelerated, and why.
-    pub(crate) fn descriptor(&self, pid: i32, fd: u32) -> Result<Value, String> {
-        let (mut attached, process) = (false, u32::try_from(pid).unwrap_or(0));
-        for place in &self.hosts {
-            let look = move |seat: &mut HostSeat| {
-                let label = seat.host.base().label(process, fd);
-                let flow = label.as_ref().and_then(|label| seat.host.base().flow(FlowId(label.flow?)));
-                (label, flow, seat.host.base().contexts())
-            };
-            let (label, flow, contexts) = self.at(place, look)?;
-            attached |= contexts.iter().any(|context| context.alive && context.pid == process);
-            if let Some(label) = label {
-                return Ok(json!({ "host": place.config.stack.name, "descriptor": label, "flow": flow }));
-            }
-        }
-        Err(match attached {
-            true => format!("process {pid} is attached, but its descriptor {fd} is no stream socket that libtoe saw"),
-            false => not_attached(pid),
-        })
-    }
-
-    /// All that a process said of its descriptors.
-    pub(crate) fn descriptors(&self, pid: i32) -> Result<Value, String> {
+    /// What a process said of its descriptors, or of one of them.
+    pub(crate) fn descriptors(&self, pid: i32, fd: Option<u32>) -> Result<Value, String> {
         let process = u32::try_from(pid).unwrap_or(0);
         for place in &self.hosts {
             let look = move |seat: &mut HostSeat| {
                 let tcp = seat.host.base();
-                let labels = tcp.labels(process)?;
+                let mut labels = tcp.labels(process)?;
+                labels.retain(|label| fd.is_none_or(|fd| fd == label.fd));
                 let context = tcp.contexts().into_iter().find(|context| context.alive && context.pid == process);
                 let flows = labels.iter().filter_map(|label| label.flow).take(FLOWS);
                 let flows: Vec<_> = flows.filter_map(|flow| tcp.flow(FlowId(flow))).collect();
-                Some((labels, context, flows))
+                let named: BTreeSet<u32> = labels.iter().filter_map(|label| label.binding).collect();
+                let mut bindings = tcp.bindings();
+                bindings.retain(|binding| named.contains(&binding.binding));
+                Some((labels, context, flows, bindings))
             };
-            if let Some((labels, context, flows)) = self.at(place, look)? {
-                let host = &place.config.stack.name;
-                return Ok(json!({ "host": host, "context": context, "descriptors": labels, "flows": flows }));
+            if let Some((labels, context, flows, bindings)) = self.at(place, look)? {
+                return Ok(json!({
+                    "host": place.config.stack.name,
+                    "context": context,
+                    "descriptors": labels,
+                    "flows": flows,
+                    "bindings": bindings,
+                }));
             }
         }
-        Err(not_attached(pid))
+        Err(format!("process {pid} has no context of this daemon"))
     }
 
     /// Has a host's thread look at it.
@@ -266,10 +276,6 @@ impl Observer {
         let index = place.index;
         self.handles[place.thread].ask(move |path| look(&mut path.hosts[index]))
     }
-}
-
-fn not_attached(pid: i32) -> String {
-    format!("process {pid} has no context of this daemon")
 }
 
 /// Puts a page of connections into a host's answer; only where there are more, where to go on.
@@ -362,6 +368,21 @@ fn counters(port: &PortCounters) -> Value {
     })
 }
 
+/// What a host's connections came to.
+fn connections(ledger: &Ledger) -> Value {
+    let times = |times: &Times| json!({ "count": times.count, "sum": times.sum, "at_most": times.cumulative() });
+    json!({
+        "opened": ledger.opened,
+        "accepted": ledger.accepted,
+        "refused": ledger.refused,
+        "failed": ledger.failed,
+        "closed": ledger.closed,
+        "sums": ledger.sums().map(|(name, sum)| (name.into(), sum.into())).collect::<Map<_, _>>(),
+        "round_trip_ns": times(&ledger.round_trips),
+        "duration_ns": times(&ledger.durations),
+    })
+}
+
 /// What a host has counted.
 struct Figures {
     port: PortCounters,
@@ -414,9 +435,20 @@ fn load(number: usize, path: &mut DataPath) -> Value {
         "rounds": path.figures.rounds,
         "busy_rounds": path.figures.busy_rounds,
         "busy_ns": path.figures.busy,
+        "system_ns": system_time(),
         "sleeps": path.figures.sleeps,
         "asleep_ns": path.figures.asleep,
     })
+}
+
+/// How long this thread was in the kernel, which is the time of its devices and doorbells; proc(5).
+fn system_time() -> Option<u64> {
+    /// Nanoseconds of the unit that the kernel shows to programs, USER_HZ.
+    const TICK: u64 = 10_000_000;
+    let text = std::fs::read_to_string("/proc/thread-self/stat").ok()?;
+    // The name may have spaces and parentheses. After it come the third field and, as the fifteenth, stime.
+    let ticks = text.rsplit_once(") ")?.1.split_whitespace().nth(12)?;
+    ticks.parse::<u64>().ok().map(|ticks| ticks * TICK)
 }
 
 /// A host's drops and its ports', added up.

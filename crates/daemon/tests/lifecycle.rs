@@ -166,7 +166,9 @@ fn strange_questions_are_answered_and_harm_nobody() {
     // A line without end is cut off, not kept.
     let _ = stream.write_all(&vec![b'x'; 100_000]);
     assert_eq!(toed.ask(&Question::Hello)["hosts"][1]["name"], "b");
-    assert!(ask(&toed.socket(), &Question::Descriptor { pid: 1, fd: 0 }).unwrap_err().contains("has no context"));
+    assert!(
+        ask(&toed.socket(), &Question::Descriptors { pid: 1, fd: Some(0) }).unwrap_err().contains("has no context")
+    );
     assert!(
         ask(&toed.socket(), &Question::Stats { host: Some("x".into()), flow: None }).unwrap_err().contains("no host")
     );

@@ -1,31 +1,19 @@
-//! Tracepoints of a real `toed`: streams, counters, and Prometheus' metrics, while applications connect.
+//! Tracepoints of a real `toed`: streams and counters, while applications connect.
 mod common;
 
 use common::Toed;
-use common::application::{attach, listen, reply, request, until};
-use context::{Congestion, Endpoint, Reply, Request};
+use common::application::{attach, connect, request, until};
+use context::{Congestion, Endpoint, Request};
 use daemon::client::{ask, open};
 use daemon::protocol::{Question, Trace};
 use serde_json::Value;
 use std::io::{BufRead, BufReader};
-use std::net::{Ipv4Addr, Shutdown, TcpListener};
+use std::net::{Ipv4Addr, Shutdown};
 use std::os::unix::net::UnixStream;
-use std::process::Command;
 use trace::Point;
 
 const HOSTS: &str = "[[host]]\nname = \"a\"\naddress = \"10.0.0.1\"\nprefix_len = 24\n\
                      [[host]]\nname = \"b\"\naddress = \"10.0.0.2\"\nprefix_len = 24\n";
-
-/// Has host `a` connect to port 80 of host `b`; all is over when this returns.
-fn connect(toed: &Toed) {
-    let (_server, mut b) = attach(&toed.socket(), "b");
-    listen(&mut b, 80);
-    let (_client, mut a) = attach(&toed.socket(), "a");
-    let remote = Endpoint::v4(Ipv4Addr::new(10, 0, 0, 2), 80);
-    let connect = Request::Connect { tag: 3, binding: 0, remote, congestion: Congestion::DEFAULT, mss: 0 };
-    assert!(matches!(request(&mut a, connect), Reply::Connecting { tag: 3, .. }));
-    assert!(matches!(reply(&mut a), Reply::Connected { tag: 3, .. }));
-}
 
 fn watch(toed: &Toed, points: &[&str], host: Option<&str>) -> BufReader<UnixStream> {
     let points = points.iter().map(|point| point.to_string()).collect();
@@ -58,7 +46,7 @@ fn a_connection_is_seen_by_those_who_watch_it() {
     let toed = Toed::start(HOSTS);
     let both = watch(&toed, &["control.handshake", "control.flow.installed"], None);
     let one = watch(&toed, &["control.flow.*"], Some("b"));
-    connect(&toed);
+    connect(&toed.socket(), 80);
     let (both, one) = (finish(both), finish(one));
     let of = |host: &str| -> Vec<&str> {
         both.iter().filter(|record| record["host"] == host).map(|record| record["point"].as_str().unwrap()).collect()
@@ -89,7 +77,7 @@ fn what_a_watcher_turned_on_is_off_when_it_is_gone() {
     drop(goes);
     until("turning off", || !is_on("control.flow.mss"));
     assert!(is_on("control.request"));
-    connect(&toed);
+    connect(&toed.socket(), 80);
     assert!(finish(stays).iter().all(|record| record["point"] == "control.request" && record["host"] == "a"));
 }
 
@@ -97,7 +85,7 @@ fn what_a_watcher_turned_on_is_off_when_it_is_gone() {
 fn points_are_counted_without_a_watcher_and_a_wrong_name_changes_nothing() {
     let toed = Toed::start(HOSTS);
     points(&toed, "a", &["control", "flextoe"], &["control.timer.*"]).unwrap();
-    connect(&toed);
+    connect(&toed.socket(), 80);
     let counted = points(&toed, "a", &[], &["*"]).unwrap();
     assert_eq!(count(&counted, "control.flow.installed"), 1);
     assert_eq!(count(&counted, "control.attached"), 1);
@@ -144,68 +132,4 @@ fn every_tracepoint_of_threads_and_ports_says_something() {
         }
         silent.is_empty()
     });
-}
-
-#[test]
-fn prometheus_finds_metrics_where_the_configuration_says() {
-    // A port that was free a moment ago, of an address that nobody else uses.
-    let [.., high, low] = std::process::id().to_be_bytes();
-    let listen = TcpListener::bind((Ipv4Addr::new(127, 77, high, low), 0)).unwrap().local_addr().unwrap();
-    let toed = Toed::start(&format!("[metrics]\nlisten = \"{listen}\"\n{HOSTS}"));
-    points(&toed, "a", &["control", "flextoe"], &[]).unwrap();
-    connect(&toed);
-    let mut page = String::new();
-    until("the end of both contexts", || {
-        page = curl(&[&format!("http://{listen}/metrics")]);
-        ["a", "b"].iter().all(|host| page.contains(&format!("{{host=\"{host}\",table=\"contexts\"}} 0")))
-    });
-    assert!(page.ends_with("# EOF\n"));
-    let series = parse(&page);
-    let value = |name: &str| series.iter().find(|(series, _)| series == name).map(|(_, value)| *value);
-    assert!(value("toe_port_frames_total{host=\"a\",port=\"fabric a\",direction=\"in\"}").unwrap() > 0.0);
-    assert!(value("toe_module_works_total{host=\"a\",module=\"protocol\"}").is_some());
-    assert_eq!(value("toe_trace_control_flow_installed_total{host=\"a\"}"), Some(1.0));
-    assert_eq!(value("toe_table_entries{host=\"b\",table=\"contexts\"}"), Some(0.0), "{page}");
-    assert!(value("toe_thread_rounds_total{thread=\"0\"}").unwrap() > 0.0);
-    histograms_are_cumulative(&series);
-    let missing = curl(&["-o", "/dev/null", "-w", "%{http_code}", &format!("http://{listen}/other")]);
-    let refused = curl(&["-X", "POST", "-o", "/dev/null", "-w", "%{http_code}", &format!("http://{listen}/metrics")]);
-    assert_eq!((missing.as_str(), refused.as_str()), ("404", "405"));
-}
-
-fn curl(arguments: &[&str]) -> String {
-    let output = Command::new("curl").args(["-s", "-S", "--max-time", "20"]).args(arguments).output().unwrap();
-    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-    String::from_utf8(output.stdout).unwrap()
-}
-
-/// Series with their labels, and values; every other line is a comment that names what follows.
-fn parse(page: &str) -> Vec<(String, f64)> {
-    let series = page.lines().filter(|line| !line.starts_with('#')).map(|line| {
-        let (name, value) = line.rsplit_once(' ').unwrap();
-        assert!(name.starts_with("toe_"), "{line}");
-        let family = name.split('{').next().unwrap();
-        let known = ["", "_total", "_bucket", "_sum", "_count"].iter().any(|suffix| {
-            family.strip_suffix(suffix).is_some_and(|family| page.contains(&format!("# TYPE {family} ")))
-        });
-        assert!(known, "{line}");
-        (name.to_string(), value.parse().unwrap())
-    });
-    series.collect()
-}
-
-fn histograms_are_cumulative(series: &[(String, f64)]) {
-    let mut seen = 0;
-    for (name, count) in series.iter().filter(|(name, _)| name.contains("_count{")) {
-        let family = name.split("_count{").next().unwrap();
-        let buckets: Vec<f64> = series
-            .iter()
-            .filter(|(name, _)| name.starts_with(&format!("{family}_bucket{{")))
-            .map(|(_, n)| *n)
-            .collect();
-        assert!(buckets.windows(2).all(|pair| pair[0] <= pair[1]), "{family}: {buckets:?}");
-        assert_eq!(buckets.last(), Some(count), "{family}");
-        seen += 1;
-    }
-    assert!(seen > 0);
 }

@@ -118,6 +118,8 @@ pub(crate) struct Count {
     /// Works whose batches were timed, and how long those took, nanoseconds.
     timed: AtomicU64,
     time: AtomicU64,
+    /// The most that was told of it.
+    told: AtomicU64,
 }
 
 /// One batch of so many is timed, the first one among them.
@@ -128,7 +130,7 @@ const TRACED: u64 = 8;
 impl Count {
     pub(crate) fn new(name: String) -> Arc<Count> {
         let zero = || AtomicU64::new(0);
-        Arc::new(Count { name, works: zero(), batches: zero(), timed: zero(), time: zero() })
+        Arc::new(Count { name, works: zero(), batches: zero(), timed: zero(), time: zero(), told: zero() })
     }
 
     pub(crate) fn name(&self) -> &str {
@@ -179,11 +181,12 @@ impl Count {
         traced::batch(module, works, tracer);
     }
 
-    /// Time that all works took, nanoseconds, judged by those that were timed.
+    /// Time that all works took, nanoseconds, judged by those that were timed. It never goes back, as the mean may.
     fn busy(&self) -> u64 {
         let (works, timed, time) = (&self.works, &self.timed, &self.time);
         let [works, timed, time] = [works, timed, time].map(|figure| u128::from(figure.load(Relaxed)));
-        (time * works / timed.max(1)) as u64
+        let estimate = (time * works / timed.max(1)) as u64;
+        self.told.fetch_max(estimate, Relaxed).max(estimate)
     }
 
     pub(crate) fn list(&self, into: &mut Vec<(String, &'static str, u64)>) {

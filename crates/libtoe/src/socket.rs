@@ -183,14 +183,14 @@ impl Socket {
         std::mem::take(&mut self.error)
     }
 
-    fn label(&self, reason: Unaccelerated) -> Request {
+    fn label(&self, fd: RawFd, reason: Unaccelerated) -> Request {
         let (slot, binding) = match &self.kind {
             Kind::Stream(stream) => (stream.name, 0),
             Kind::Bound(bound) => (None, bound.binding),
             Kind::Listener(listener) => (None, listener.bound.binding),
             _ => (None, 0),
         };
-        Request::Label { fd: self.fd as u32, reason, slot, binding }
+        Request::Label { fd: fd as u32, reason, slot, binding }
     }
 }
 
@@ -200,7 +200,7 @@ pub(crate) const ANY: Endpoint = Endpoint::v4(Ipv4Addr::UNSPECIFIED, 0);
 impl Lib {
     /// Tells the daemon what a socket is, for `opentoe why`. Not worth waiting for: a full ring loses it.
     pub(crate) fn label(&mut self, key: Key, reason: Unaccelerated) {
-        let Some(request) = self.socket(key).map(|socket| socket.label(reason)) else { return };
+        let Some(request) = self.socket(key).map(|socket| socket.label(socket.fd, reason)) else { return };
         if let Some(context) = self.context() {
             context.tell(request);
         }
@@ -208,9 +208,28 @@ impl Lib {
 
     /// The same for an accepted connection, where it also says that the program has it: must not be lost.
     pub(crate) fn label_accepted(&mut self, key: Key) {
-        let Some(request) = self.socket(key).map(|socket| socket.label(Unaccelerated::No)) else { return };
+        let Some(request) = self.socket(key).map(|socket| socket.label(socket.fd, Unaccelerated::No)) else { return };
         if let Some(context) = self.context() {
             context.tell_surely(request);
+        }
+    }
+
+    /// A duplicate is what the socket's other descriptors are.
+    pub(crate) fn label_duplicate(&mut self, index: usize, fd: RawFd) {
+        let Some(socket) = self.sockets.get(index) else { return };
+        if matches!(socket.kind, Kind::Bound(_) | Kind::Listener(_) | Kind::Stream(_)) {
+            let request = socket.label(fd, Unaccelerated::No);
+            if let Some(context) = self.context() {
+                context.tell(request);
+            }
+        }
+    }
+
+    /// A descriptor was closed, while its socket lives on with others: its number is free.
+    pub(crate) fn label_closed(&mut self, fd: RawFd) {
+        let request = Request::Label { fd: fd as u32, reason: Unaccelerated::Undecided, slot: None, binding: 0 };
+        if let Some(context) = self.context() {
+            context.tell(request);
         }
     }
 

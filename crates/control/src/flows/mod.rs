@@ -6,6 +6,7 @@ mod resting;
 use crate::contexts::{Contexts, Holder};
 use crate::flow::{After, Flow, Name, Place};
 use crate::flow_options::FlowOptions;
+use crate::ledger::Ledger;
 use crate::outbox::Outbox;
 use crate::timers::Timer;
 use ::host::{Link, Slab};
@@ -48,6 +49,13 @@ impl DerefMut for Flows {
 impl Flows {
     pub(crate) fn new(most: u32, options: FlowOptions) -> Flows {
         Flows { all: Slab::new(most), stats: Pool::default(), timed: 0, options: Arc::new(options) }
+    }
+
+    /// Adds what at most `most` of them from number `from` on counted so far; returns where to go on.
+    pub(crate) fn add_to(&self, ledger: &mut Ledger, from: u32, most: usize) -> Option<u32> {
+        let mut rows = self.all.iter_from(from);
+        rows.by_ref().take(most).for_each(|(_, flow)| ledger.add(&flow.stats.read()));
+        rows.next().map(|(number, _)| number)
     }
 
     /// How many are timed now.

@@ -69,6 +69,7 @@ impl Flows {
         let tick = flow.pace.tick(out.now, &figures, &flow.options, orphan, interval, mss);
         let remote_ip = flow.tuple.get().remote_ip;
         out.tracer.value(Point::CongestionRtt, id.0, flow.pace.rtt.srtt().unwrap_or(0));
+        tick.measured.into_iter().for_each(|time| out.ledger.round_trips.record(time));
         self.timed -= tick.untrack as u32;
         if tick.failed {
             return Due::Failed;
@@ -89,7 +90,7 @@ impl Flows {
 
 /// Tells the engine what a look came to.
 fn command(out: &mut Outbox<'_>, id: FlowId, tick: &Tick) {
-    let Tick { window, rate, retransmit, probe, untrack, failed: _, doubt_path: _, next: _ } = *tick;
+    let Tick { window, rate, retransmit, probe, untrack, measured: _, failed: _, doubt_path: _, next: _ } = *tick;
     out.commands.extend(window.map(|bytes| Command::Transport(stream::Command::Window(id, bytes))));
     out.commands.extend(rate.map(|bytes| Command::Transport(stream::Command::Rate(id, bytes))));
     if retransmit {

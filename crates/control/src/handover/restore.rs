@@ -123,6 +123,7 @@ pub(crate) fn restore_flow(
         remote_mac: state.remote_mac,
         agreed: state.agreed,
         iss: state.iss,
+        since: state.since,
         stats: flows.put_stats(stats),
         names: state.names.try_into()?,
         current: state.current,

@@ -5,6 +5,7 @@ use crate::flow::Name;
 use crate::flow_options::FlowOptions;
 use crate::forks::HeldFor;
 use crate::labels::Label;
+use crate::ledger::Ledger;
 use crate::opening::Owner;
 use context::{Endpoint, Geometry};
 use engine::stream::{Carries, FlowEnd, FourTuple};
@@ -36,6 +37,7 @@ pub struct HostState {
     pub(crate) waits: Vec<(u32, Wait)>,
     pub(crate) holds: Vec<HoldState>,
     pub(crate) claims: u32,
+    pub(crate) ledger: Ledger,
 }
 
 impl HostState {
@@ -116,6 +118,7 @@ pub(crate) struct FlowState {
     pub remote_mac: Mac,
     pub agreed: Agreed,
     pub iss: Seq,
+    pub since: Nanos,
     pub names: Vec<Name>,
     pub current: usize,
     pub holders: Vec<Holder>,

@@ -85,6 +85,7 @@ pub(crate) fn flow_state(standstill: &Standstill, id: u32, flow: &Flow) -> FlowS
         remote_mac: flow.remote_mac,
         agreed: flow.agreed,
         iss: flow.iss,
+        since: flow.since,
         names: flow.names.iter().copied().collect(),
         current: flow.current,
         holders: flow.holders.iter().copied().collect(),

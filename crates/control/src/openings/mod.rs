@@ -254,6 +254,11 @@ impl Openings {
         opening.open = Some(open);
         out.tracer.event(Point::Established, NO_FLOW, traced::ends(&opening.tuple));
         let owner = opening.owner;
+        match owner {
+            Owner::Connect { .. } => out.ledger.opened += 1,
+            Owner::Listener(_) => out.ledger.accepted += 1,
+        }
+        open.rtt.into_iter().for_each(|time| out.ledger.round_trips.record(time));
         let frame = if open.pass_on { self.hold(out, key, frame) } else { Some(frame) };
         Answered::Opened(owner, frame)
     }

@@ -174,6 +174,12 @@ impl Plane {
         let Some(flow) = self.flows.get_mut(id.0) else { return };
         let Place::Leaving(after) = flow.place else { return };
         flow.place = Place::Gone;
+        // Short connections end before anybody looks at them.
+        flow.pace.newest(&flow.stats.read()).into_iter().for_each(|time| out.ledger.round_trips.record(time));
+        if after != After::Splice {
+            out.ledger.closed += 1;
+            out.ledger.durations.record(out.now.saturating_sub(flow.since));
+        }
         let (tuple, ends) = (flow.tuple.get(), flow.closing.ends);
         let timestamps = flow.agreed.timestamps(end.ts_recent);
         if after != After::Splice {
@@ -208,6 +214,7 @@ impl Plane {
             return out.timers.set(Timer::Flow(id.0), out.now + MILLISECOND);
         }
         let Some(flow) = self.flows.remove(id.0) else { return };
+        out.ledger.add(&flow.stats.read());
         self.splices.forget_name(id, flow.spliced);
         for name in flow.names.iter().filter(|name| name.taken) {
             self.contexts.reply(name.context, Reply::Freed { slot: name.slot });
@@ -261,6 +268,7 @@ impl Plane {
             Then::GoesOn => {}
             Then::Reset(flows) => flows.into_iter().for_each(|flow| self.tell_splice_over(flow, libc::ECONNRESET)),
             Then::Over(over) | Then::Reopened(over, _) => {
+                out.ledger.closed += over.sides.len() as u64;
                 self.splice_over(&over);
                 if let Some(wait) = over.wait {
                     self.waits.start(out, &mut self.connections, wait);

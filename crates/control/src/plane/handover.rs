@@ -6,10 +6,11 @@ use crate::contexts::{Context, Life};
 use crate::flow::{Flow, Place, Spliced};
 use crate::forks::Hold;
 use crate::handover::{self, HoldState, HostState};
+use crate::ledger::Ledger;
 use crate::outbox::{Outbox, Queues};
 use ::host::Net;
 use context::{ControlEnd, EngineEnd};
-use engine::stream::{Carries, Stream};
+use engine::stream::{Carries, FlowFigures, Stream};
 use engine::{Command, ContextId, FlowId, Nanos};
 use std::collections::HashMap;
 
@@ -88,7 +89,18 @@ impl Plane {
             flows: self.flows.iter().map(|(id, flow)| handover::flow_state(&self.standstill, id, flow)).collect(),
             waits: self.waits.iter().map(|(key, wait)| (key, *wait)).collect(),
             holds: handover::hold_states(&self.forks),
+            ledger: self.ledger(queues),
         }
+    }
+
+    /// For the daemon that goes on with the connections: their received and sent bytes go with them, and the rest of
+    /// what they counted is in the sums.
+    fn ledger(&self, queues: &Queues) -> Ledger {
+        let mut ledger = queues.ledger.clone();
+        for (_, flow) in self.flows.iter() {
+            ledger.add(&FlowFigures { rx_bytes: 0, tx_bytes: 0, ..flow.stats.read() });
+        }
+        ledger
     }
 
     /// Takes over what another daemon's host was, with the ends of its contexts' rings. Fails with a sentence, and then
@@ -99,8 +111,20 @@ impl Plane {
         state: HostState,
         mut ends: HashMap<ContextId, (EngineEnd, ControlEnd)>,
     ) -> Result<(), String> {
-        let HostState { secret, contexts, bindings, last_binding, openings, flows, mut waits, holds, claims, .. } =
-            state;
+        let HostState {
+            secret,
+            contexts,
+            bindings,
+            last_binding,
+            openings,
+            flows,
+            mut waits,
+            holds,
+            claims,
+            ledger,
+            ..
+        } = state;
+        *out.ledger = ledger;
         out.random.go_on(secret);
         if out.net.has_loopback() {
             // Connections over it, and their frames, bear the address that the other daemon's host had.

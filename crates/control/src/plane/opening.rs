@@ -67,6 +67,7 @@ impl Plane {
     /// Answers a segment that belongs to no connection.
     fn refuse(&mut self, out: &mut Outbox<'_>, segment: &Segment) {
         out.drops.count(DropReason::NoFlow);
+        out.ledger.refused += u64::from(segment.syn() && !segment.ack() && !segment.rst());
         if let Some(reset) = reset_for(segment) {
             if self.resets.take(out.now) {
                 out.send_tcp(&segment.tuple, reset);
@@ -92,10 +93,10 @@ impl Plane {
         }
         out.tracer.event(Point::SynReceived, NO_FLOW, traced::ends(&segment.tuple));
         if self.flows.len() >= out.config.max_flows as usize {
-            return out.drops.count(DropReason::FlowTable);
+            return out.turn_away(DropReason::FlowTable);
         }
         if shm::reserve::is_short() {
-            return out.drops.count(DropReason::NoMemory);
+            return out.turn_away(DropReason::NoMemory);
         }
         // Strangers leave room for connections that this host's own programs open.
         let crowded =
@@ -106,13 +107,13 @@ impl Plane {
         let most = out.config.limits.syn_backlog;
         let Some(listener) = self.bindings.listener(binding) else { return };
         if listener.ready.len() as u32 >= listener.backlog {
-            return out.drops.count(DropReason::Backlog);
+            return out.turn_away(DropReason::Backlog);
         }
         if crowded || listener.half_open >= most {
             // A cookie cannot be kept above the last connection's sequence number: then the peer asks again.
             return match above {
                 None if out.config.limits.syn_cookies => self.openings.send_cookie(out, listener, segment, src_mac),
-                _ => out.drops.count(DropReason::Backlog),
+                _ => out.turn_away(DropReason::Backlog),
             };
         }
         listener.half_open += 1;
@@ -198,6 +199,11 @@ impl Plane {
     pub(super) fn fail_opening(&mut self, out: &mut Outbox<'_>, key: u32, errno: i32) {
         let Some(opening) = self.openings.tell_failed(out, key, errno) else { return };
         let (tuple, owner, open) = (opening.tuple, opening.owner, opening.open.is_some());
+        match owner {
+            _ if open => out.ledger.closed += 1,
+            Owner::Connect { .. } => out.ledger.failed += 1,
+            Owner::Listener(_) => {}
+        }
         match owner {
             Owner::Connect { context, tag, slot, .. } => {
                 self.forget_connect(out, context, tag, slot);

@@ -139,6 +139,7 @@ impl Plane {
             remote_mac,
             agreed: Agreed { mss, ..open.agreed },
             iss: open.iss,
+            since: out.now,
             stats: self.flows.put_stats(stats_of(out, &open)),
             names: Name { context, slot, open: true, taken: true }.into(),
             current: 0,

@@ -1,5 +1,6 @@
 //! As much of HTTP/1.1 as serving one page takes (RFC 9110, RFC 9112): one request a connection, one after the other,
 //! each within limits of size and time. The parser is a crate's.
+use super::text::{self, Format};
 use std::io::{self, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::thread;
@@ -11,11 +12,11 @@ const MOST: usize = 8192;
 const FIELDS: usize = 64;
 /// How long a request may take to come, and its answer to go.
 const PATIENCE: Duration = Duration::from_secs(2);
-const OPENMETRICS: &str = "application/openmetrics-text; version=1.0.0; charset=utf-8";
+const OPENMETRICS: &str = "application/openmetrics-text";
 const PLAIN: &str = "text/plain; charset=utf-8";
 
 /// Serves for as long as the process lives. `page` makes the page, or says in a sentence why it cannot.
-pub(super) fn serve(listener: &TcpListener, page: impl Fn() -> Result<String, String>) {
+pub(super) fn serve(listener: &TcpListener, page: impl Fn(Format) -> Result<String, String>) {
     loop {
         match listener.accept() {
             // Who does not listen to the answer has no use for it.
@@ -26,11 +27,11 @@ pub(super) fn serve(listener: &TcpListener, page: impl Fn() -> Result<String, St
     }
 }
 
-fn answer(mut stream: TcpStream, page: impl Fn() -> Result<String, String>) -> io::Result<()> {
+fn answer(mut stream: TcpStream, page: impl Fn(Format) -> Result<String, String>) -> io::Result<()> {
     stream.set_write_timeout(Some(PATIENCE))?;
     let (status, kind, body, bare) = match head(&mut stream)? {
-        Head::Page { bare } => match page() {
-            Ok(body) => ("200 OK", OPENMETRICS, body, bare),
+        Head::Page { bare, format } => match page(format) {
+            Ok(body) => ("200 OK", content_type(format), body, bare),
             Err(sentence) => ("503 Service Unavailable", PLAIN, sentence, bare),
         },
         Head::Unknown => ("404 Not Found", PLAIN, "The metrics are at /metrics.".into(), false),
@@ -49,12 +50,20 @@ fn answer(mut stream: TcpStream, page: impl Fn() -> Result<String, String>) -> i
     stream.flush()
 }
 
+fn content_type(format: Format) -> &'static str {
+    match format {
+        Format::Classic => text::CONTENT_TYPE,
+        Format::OpenMetrics => "application/openmetrics-text; version=1.0.0; charset=utf-8",
+    }
+}
+
 /// What was asked for.
 #[derive(Debug, PartialEq, Eq)]
 enum Head {
     /// The page, or only its head.
     Page {
         bare: bool,
+        format: Format,
     },
     Unknown,
     Method,
@@ -92,13 +101,20 @@ fn parse(bytes: &[u8]) -> Option<Head> {
         Ok(httparse::Status::Complete(_)) => {
             let path = request.path.unwrap_or_default().split('?').next().unwrap_or_default();
             Some(match (request.method, path) {
-                (Some("GET"), "/metrics") => Head::Page { bare: false },
-                (Some("HEAD"), "/metrics") => Head::Page { bare: true },
+                (Some("GET"), "/metrics") => Head::Page { bare: false, format: format(request.headers) },
+                (Some("HEAD"), "/metrics") => Head::Page { bare: true, format: format(request.headers) },
                 (Some("GET" | "HEAD"), _) => Head::Unknown,
                 _ => Head::Method,
             })
         }
     }
+}
+
+/// OpenMetrics for those who ask for it, as Prometheus does (RFC 9110 section 12.5.1); others read the older format.
+fn format(fields: &[httparse::Header<'_>]) -> Format {
+    let accept = fields.iter().filter(|field| field.name.eq_ignore_ascii_case("accept"));
+    let is_wanted = |value: &[u8]| String::from_utf8_lossy(value).to_ascii_lowercase().contains(OPENMETRICS);
+    if accept.map(|field| field.value).any(is_wanted) { Format::OpenMetrics } else { Format::Classic }
 }
 
 #[cfg(test)]
@@ -108,8 +124,13 @@ mod tests {
     #[test]
     fn requests_are_understood_or_refused() {
         let parsed = |text: &str| parse(text.as_bytes());
-        assert_eq!(parsed("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"), Some(Head::Page { bare: false }));
-        assert_eq!(parsed("HEAD /metrics?a=b HTTP/1.0\r\n\r\n"), Some(Head::Page { bare: true }));
+        assert_eq!(
+            parsed("GET /metrics HTTP/1.1\r\nHost: a\r\n\r\n"),
+            Some(Head::Page { bare: false, format: Format::Classic })
+        );
+        let open =
+            "HEAD /metrics?a=b HTTP/1.0\r\naccept: text/plain;q=0.5,Application/OpenMetrics-Text;version=1.0.0\r\n\r\n";
+        assert_eq!(parsed(open), Some(Head::Page { bare: true, format: Format::OpenMetrics }));
         assert_eq!(parsed("GET / HTTP/1.1\r\n\r\n"), Some(Head::Unknown));
         assert_eq!(parsed("POST /metrics HTTP/1.1\r\n\r\n"), Some(Head::Method));
         assert_eq!(parsed("GET /metrics HTTP/1.1\r\nHost:"), None);

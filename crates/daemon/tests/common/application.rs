@@ -1,6 +1,6 @@
 //! An application without libtoe.
 use context::attach::{Answer, Hello};
-use context::{AppEnd, Endpoint, Reply, Request};
+use context::{AppEnd, Congestion, Endpoint, Reply, Request};
 use shm::{Region, handover};
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -45,6 +45,22 @@ pub(crate) fn listen(app: &mut AppEnd, port: u16) {
     let bind = Request::Bind { tag: 1, local, reuse_address: false, reuse_port: false };
     let Reply::Bound { binding, .. } = request(app, bind) else { panic!("not bound") };
     assert_eq!(request(app, Request::Listen { tag: 2, binding, backlog: 8 }), Reply::Done { tag: 2 });
+}
+
+/// What `a` is answered that connects to a port of 10.0.0.2.
+pub(crate) fn connect_to(a: &mut AppEnd, port: u16) -> Reply {
+    let remote = Endpoint::v4(Ipv4Addr::new(10, 0, 0, 2), port);
+    let connect = Request::Connect { tag: 3, binding: 0, remote, congestion: Congestion::DEFAULT, mss: 0 };
+    assert!(matches!(request(a, connect), Reply::Connecting { tag: 3, .. }));
+    reply(a)
+}
+
+/// Has host `a` connect to a port of host `b`, 10.0.0.2; all is over when this returns.
+pub(crate) fn connect(socket: &Path, port: u16) {
+    let (_server, mut b) = attach(socket, "b");
+    listen(&mut b, port);
+    let (_client, mut a) = attach(socket, "a");
+    assert!(matches!(connect_to(&mut a, port), Reply::Connected { tag: 3, .. }));
 }
 
 pub(crate) fn request(app: &mut AppEnd, request: Request) -> Reply {

@@ -56,6 +56,9 @@ pub(super) fn release(lib: &mut Lib, fd: c_int) {
     match entry {
         Entry::Socket(index) => {
             rename(lib, entry, fd);
+            if lib.sockets.get(index).is_some_and(|socket| socket.descriptors > 1) {
+                lib.label_closed(fd);
+            }
             lib.drop_descriptor(index);
         }
         Entry::Set(index) => {
@@ -96,6 +99,9 @@ fn refer(lib: &mut Lib, old: c_int, new: c_int) {
     if let Some(count) = count {
         if table::set(new, entry) {
             *count += 1;
+            if let Entry::Socket(index) = entry {
+                lib.label_duplicate(index, new);
+            }
         }
     }
 }
