@@ -280,6 +280,9 @@ pub(crate) struct StatsArguments {
     /// What tracepoints counted and measured, instead
     #[arg(long, conflicts_with = "flow")]
     pub trace: bool,
+    /// Also counters that are 0
+    #[arg(long)]
+    pub all: bool,
     /// Count these tracepoints from now on, and show them (may be repeated)
     #[arg(long, value_name = "PATTERN", conflicts_with = "flow")]
     pub enable: Vec<String>,

@@ -242,7 +242,7 @@ fn few(pids: &[String]) -> String {
 /// Of the local end only the port: the address is the host's. The rest of what is known is in `opentoe stats --flow`
 /// and in the JSON.
 fn connections(flows: &[&Value]) -> Table {
-    let mut table = Table::new(&["flow", "local", "remote", "state", "pid", "rx", "tx", "rtt"]);
+    let mut table = Table::new(&["flow", "local", "remote", "state", "pid", "rx B", "tx B", "rtt"]);
     for flow in flows {
         let [number, local, remote, state, pid] =
             ["flow", "local", "remote", "state", "pid"].map(|key| cell(&flow[key]));

@@ -3,6 +3,7 @@ use crate::arguments::StatsArguments;
 use crate::locate;
 use crate::ls::{full, list};
 use crate::table::{Table, bold, cell, red, say, say_json, thousands};
+use crate::units::several;
 use crate::volumes;
 use daemon::client;
 use daemon::protocol::Question;
@@ -23,11 +24,11 @@ pub(crate) fn stats(arguments: &StatsArguments) -> Result<(), String> {
     }
     for host in list(&answer, "hosts") {
         match arguments.flow {
-            Some(_) => list(host, "flows").iter().for_each(|flow| one_flow(host, flow)),
-            None => one_host(host),
+            Some(_) => list(host, "flows").iter().for_each(|flow| one_flow(host, flow, arguments.all)),
+            None => one_host(host, arguments.all),
         }
     }
-    list(&answer, "zeronics").iter().for_each(one_zeronic);
+    list(&answer, "zeronics").iter().for_each(|host| one_zeronic(host, arguments.all));
     volumes::stats(&answer);
     if arguments.flow.is_none() {
         fabrics(&answer["fabrics"]);
@@ -43,36 +44,38 @@ fn tracepoints(arguments: &StatsArguments) -> Result<(), String> {
     if arguments.json {
         say_json(&answer);
     } else {
-        crate::trace::figures(&answer);
+        crate::trace::figures(&answer, arguments.all);
     }
     Ok(())
 }
 
-fn one_host(host: &Value) {
-    let mut table = Table::new(&["of", "counter", "value"]);
+fn one_host(host: &Value, all: bool) {
+    let mut counters = Counters::new(all);
     for (port, figures) in host["ports"].as_object().into_iter().flatten() {
-        counters(&mut table, port, figures);
+        counters.add(port, figures);
     }
-    counters(&mut table, "open connections", &host["totals"]);
+    counters.add("connections", &host["connections"]);
+    counters.add("all connections", &host["connections"]["sums"]);
+    counters.add("open connections", &host["totals"]);
     for (module, figures) in host["modules"].as_object().into_iter().flatten() {
-        counters(&mut table, module, figures);
+        counters.add(module, figures);
     }
-    counters(&mut table, "rdma", &host["rdma"]);
-    counters(&mut table, "drops", &host["drops"]);
-    say(&bold(&format!("host {}", cell(&host["name"]))));
-    table.print();
+    counters.add("rdma", &host["rdma"]);
+    counters.add("drops", &host["drops"]);
+    say(&bold(&format!("host {}, on thread {}", cell(&host["name"]), cell(&host["thread"]))));
+    counters.print();
     list(host, "contexts").iter().filter_map(full).for_each(|sentence| say(&red(&sentence)));
     say("");
 }
 
 /// A ZeroNIC host; of each connection, what of its payload was copied once more, and why.
-fn one_zeronic(host: &Value) {
-    let mut table = Table::new(&["of", "counter", "value"]);
+fn one_zeronic(host: &Value, all: bool) {
+    let mut counters = Counters::new(all);
     for of in ["port", "payload", "headers", "drops"] {
-        counters(&mut table, of, &host[of]);
+        counters.add(of, &host[of]);
     }
     say(&bold(&format!("zeronic {}", cell(&host["name"]))));
-    table.print();
+    counters.print();
     for connection in list(host, "connections") {
         say(&format!("{} to {}: {}", cell(&connection["local"]), cell(&connection["remote"]), copies(connection)));
     }
@@ -96,7 +99,7 @@ fn copies(connection: &Value) -> String {
     said.join("; ")
 }
 
-fn one_flow(host: &Value, flow: &Value) {
+fn one_flow(host: &Value, flow: &Value, all: bool) {
     say(&bold(&format!(
         "flow {} of host {}: {} to {}, {}",
         flow["flow"],
@@ -109,7 +112,8 @@ fn one_flow(host: &Value, flow: &Value) {
     for key in ["pid", "congestion", "mss", "cwnd", "rate", "rtt_us", "rto_us", "ecn", "last_drop"] {
         table.row([key.to_string(), cell(&flow[key])]);
     }
-    for (name, value) in flow["figures"].as_object().into_iter().flatten().filter(|(name, _)| *name != "last_drop") {
+    let figures = flow["figures"].as_object().into_iter().flatten().filter(|(name, _)| *name != "last_drop");
+    for (name, value) in figures.filter(|(_, value)| all || **value != 0) {
         table.row([name.clone(), cell(value)]);
     }
     table.print();
@@ -131,8 +135,52 @@ fn fabrics(fabrics: &Value) {
     }
 }
 
-fn counters(table: &mut Table, of: &str, values: &Value) {
-    for (name, value) in values.as_object().into_iter().flatten() {
-        table.row([of.to_string(), name.clone(), thousands(value.as_u64().unwrap_or(0))]);
+/// A table of counters; of those that are 0 only the number, unless all are wanted.
+struct Counters {
+    table: Table,
+    all: bool,
+    zeros: usize,
+}
+
+impl Counters {
+    fn new(all: bool) -> Counters {
+        Counters { table: Table::new(&["of", "counter", "value"]), all, zeros: 0 }
+    }
+
+    /// Adds those of a part that are numbers.
+    fn add(&mut self, of: &str, values: &Value) {
+        for (name, value) in values.as_object().into_iter().flatten() {
+            match value.as_u64() {
+                Some(0) if !self.all => self.zeros += 1,
+                Some(value) => self.table.row([of.to_string(), name.clone(), thousands(value)]),
+                None => {}
+            }
+        }
+    }
+
+    fn print(&self) {
+        if !self.table.is_empty() {
+            self.table.print();
+        }
+        if self.zeros > 0 {
+            say(&format!("and {} that are 0: --all shows them", several(self.zeros, "counter")));
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn zeros_are_counted_or_shown() {
+        let values = json!({ "rx": 5, "tx": 0, "name": "x", "inner": { "a": 1 } });
+        let (mut few, mut all) = (Counters::new(false), Counters::new(true));
+        few.add("port", &values);
+        all.add("port", &values);
+        assert_eq!((few.zeros, few.table.len(), all.zeros, all.table.len()), (1, 1, 0, 2));
+        few.add("nothing", &Value::Null);
+        assert_eq!(few.table.len(), 1);
     }
 }

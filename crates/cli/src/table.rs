@@ -23,6 +23,12 @@ impl Table {
         self.rows.is_empty()
     }
 
+    /// How many rows it has.
+    #[cfg(test)]
+    pub(crate) fn len(&self) -> usize {
+        self.rows.len()
+    }
+
     /// Writes it to standard output.
     pub(crate) fn print(&self) {
         let columns = self.columns();

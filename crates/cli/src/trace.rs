@@ -2,7 +2,7 @@
 use crate::arguments::TraceArguments;
 use crate::locate;
 use crate::table::{Table, cell, red, say, say_json};
-use crate::units;
+use crate::units::{self, several};
 use daemon::client;
 use daemon::protocol::{Question, Trace};
 use serde_json::{Value, json};
@@ -148,36 +148,57 @@ fn list(points: PointSet, as_json: bool) {
     table.print();
 }
 
-/// What tracepoints counted.
-pub(crate) fn figures(answer: &Value) {
-    for host in crate::ls::list(answer, "hosts") {
-        let mut table = Table::new(&["tracepoint", "on", "count", "p50", "p99", "max", "unit"]);
-        for point in crate::ls::list(host, "points") {
-            let on = if point["on"] == true { "yes" } else { "no" };
-            // A histogram that has counted nothing has no percentiles.
-            let shown = |key: &&str| *key == "count" || point["count"] != 0;
-            let number = |key: &str| point[key].as_u64().filter(|_| shown(&key));
-            let numbers = ["count", "p50", "p99", "max"]
-                .map(|key| number(key).map_or_else(|| "-".to_string(), crate::table::thousands));
-            let row = [cell(&point["point"]), on.to_string()].into_iter().chain(numbers).chain([cell(&point["unit"])]);
-            table.row(row);
+/// What tracepoints counted; of those that counted nothing only how many they are, unless all are wanted.
+pub(crate) fn figures(answer: &Value, all: bool) {
+    for station in crate::ls::list(answer, "hosts") {
+        let points = crate::ls::list(station, "points");
+        let (shown, silent): (Vec<&Value>, Vec<&Value>) = points.iter().partition(|point| all || point["count"] != 0);
+        say(&crate::table::bold(&station_name(station)));
+        if points.is_empty() {
+            say("no tracepoint is on, and none was; --enable PATTERN counts some");
         }
-        if table.is_empty() {
-            say(&format!(
-                "host {}: no tracepoint is on, and none was; --enable PATTERN counts some",
-                cell(&host["name"])
-            ));
-        } else {
-            say(&crate::table::bold(&format!("host {}", cell(&host["name"]))));
-            table.print();
-            say("");
+        if !shown.is_empty() {
+            counted(&shown).print();
         }
+        if !silent.is_empty() {
+            say(&format!("and {} that counted nothing: --all shows them", several(silent.len(), "tracepoint")));
+        }
+        say("");
     }
+}
+
+/// A host, or a data-path thread with the hosts that it runs.
+fn station_name(station: &Value) -> String {
+    let name = cell(&station["name"]);
+    match crate::ls::list(station, "runs") {
+        [] => format!("host {name}"),
+        hosts => format!("{name}, which runs {}", hosts.iter().map(cell).collect::<Vec<_>>().join(", ")),
+    }
+}
+
+fn counted(points: &[&Value]) -> Table {
+    let mut table = Table::new(&["tracepoint", "on", "count", "p50", "p99", "max", "unit"]);
+    for point in points {
+        let on = if point["on"] == true { "yes" } else { "no" };
+        // A histogram that has counted nothing has no percentiles.
+        let number = |key: &str| point[key].as_u64().filter(|_| key == "count" || point["count"] != 0);
+        let numbers = ["count", "p50", "p99", "max"]
+            .map(|key| number(key).map_or_else(|| "-".to_string(), crate::table::thousands));
+        table.row([cell(&point["point"]), on.to_string()].into_iter().chain(numbers).chain([cell(&point["unit"])]));
+    }
+    table
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn threads_are_named_with_their_hosts() {
+        assert_eq!(station_name(&json!({ "name": "a", "points": [] })), "host a");
+        let thread = json!({ "name": "thread 0", "runs": ["a", "b"] });
+        assert_eq!(station_name(&thread), "thread 0, which runs a, b");
+    }
 
     #[test]
     fn a_line_fits_a_terminal_and_a_flow_is_introduced() {

@@ -89,7 +89,13 @@ fn unloaded(module: &Value) {
 const VERDICTS: [&str; 5] = ["pass", "drop", "transmit", "redirect", "aborted"];
 
 fn modules(answer: &Value) {
-    let modules = list(answer, "modules");
+    let mut modules: Vec<&Value> = list(answer, "modules").iter().collect();
+    // Each stage's in the order in which they run.
+    let place = |module: &Value| {
+        let [host, stage] = ["host", "stage"].map(|key| cell(&module[key]));
+        (host, std::cmp::Reverse(stage), module["position"].as_u64())
+    };
+    modules.sort_by_key(|module| place(module));
     if modules.is_empty() {
         return say("No module is loaded: opentoe xdp load FILE");
     }
@@ -98,7 +104,7 @@ fn modules(answer: &Value) {
     let given = |verdict: &&str| *verdict == "pass" || modules.iter().any(|module| count(module, verdict) > 0);
     let verdicts: Vec<&str> = VERDICTS.into_iter().filter(given).collect();
     let mut table = Table::new(&[&["host", "stage", "pos", "module", "kind", "frames", "ns"], &verdicts[..]].concat());
-    for module in modules {
+    for module in &modules {
         let row = ["host", "stage", "position", "name", "kind"].map(|key| cell(&module[key]));
         // To the last frame they are in the JSON; a terminal has 80 columns.
         let figures = [units::count(module["runs"].as_u64().unwrap_or(0)), cell(&module["ns_per_frame"])];
@@ -106,7 +112,7 @@ fn modules(answer: &Value) {
         table.row(row.into_iter().chain(figures).chain(counts));
     }
     table.print();
-    for module in modules {
+    for module in &modules {
         for (fault, count) in module["faults"].as_object().into_iter().flatten() {
             say(&format!("module {} failed {count} times: {fault}", cell(&module["name"])));
         }

@@ -1,6 +1,6 @@
 //! What must come after what: the logical tables of both halves, and the dependencies between them (match, action and
 //! successor dependencies, as in the RMT literature).
-use crate::diag::{Pos, Problem, Res};
+use crate::diag::{Pos, Problem, Res, Sources};
 use crate::ir::{Apply, FieldId, Gress, Program, Stmt, StmtKind};
 use crate::limits::{Group, Uses, groups};
 use std::collections::BTreeSet;
@@ -66,6 +66,13 @@ pub(crate) struct Graph {
 }
 
 impl Graph {
+    /// What has no name of its own is named by its file and line.
+    pub(crate) fn name_places(&mut self, sources: &Sources) {
+        for node in self.nodes.iter_mut().filter(|node| matches!(node.kind, Kind::Gateway | Kind::Statements)) {
+            node.name += &format!(" ({}:{})", sources.file_name(node.pos.file), node.pos.line);
+        }
+    }
+
     pub(crate) fn new(program: &Program) -> Res<Graph> {
         let mut builder = Builder { program, nodes: Vec::new(), branches: 0 };
         for gress in [Gress::Ingress, Gress::Egress] {
@@ -212,7 +219,7 @@ impl Builder<'_> {
     ) -> usize {
         let (matched, uses) = (fields.into_iter().collect::<BTreeSet<_>>(), Uses::default());
         let on = matched.iter().next().map_or("", |f| self.program.field(*f).name.as_str());
-        let name = format!("if on {on} (line {})", pos.line);
+        let name = format!("if on {on}");
         self.push(Node {
             name,
             pos,
@@ -231,7 +238,7 @@ impl Builder<'_> {
         list.iter().for_each(|s| uses.merge(Uses::of(self.program, s)));
         let pos = list.first().map(|s| s.pos).unwrap_or_default();
         let sets = uses.writes.iter().next().map_or("nothing", |f| self.program.field(*f).name.as_str());
-        let name = format!("set {sets} (line {})", pos.line);
+        let name = format!("set {sets}");
         self.push(Node {
             name,
             pos,

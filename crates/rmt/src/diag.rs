@@ -109,6 +109,12 @@ impl Sources {
         self.files.len()
     }
 
+    /// A file's name without its folder.
+    pub(crate) fn file_name(&self, file: u16) -> &str {
+        let name = self.files.get(file as usize).map_or("", |(name, _)| name);
+        name.rsplit('/').next().unwrap_or(name)
+    }
+
     pub(crate) fn diagnostic(&self, problem: &Problem) -> Diagnostic {
         let (file, source) = match self.files.get(problem.pos.file as usize) {
             Some((name, text)) => (name.clone(), text.as_str()),

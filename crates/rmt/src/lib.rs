@@ -110,7 +110,8 @@ pub fn load_text(
     let (program, problems) = elab::elaborate(&decls);
     accept(&sources, problems)?;
     let mut problems = limits::check(&program);
-    let graph = deps::Graph::new(&program).map_err(|p| render(&sources, &[*p]))?;
+    let mut graph = deps::Graph::new(&program).map_err(|p| render(&sources, &[*p]))?;
+    graph.name_places(&sources);
     graph.check_registers(&program, &mut problems);
     graph.check_tables(&mut problems);
     let warnings = accept(&sources, problems)?;

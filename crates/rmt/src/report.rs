@@ -10,7 +10,7 @@ pub const PHV_BITS: u32 = 4096;
 /// One logical table and its stage.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Placed {
-    /// A table's name, or what a condition looks at, or what statements set first, with the line.
+    /// A table's name, or what a condition looks at, or what statements set first, with file and line.
     pub name: String,
     /// Which half.
     pub gress: Gress,

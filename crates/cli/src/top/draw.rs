@@ -111,8 +111,11 @@ fn threads(page: &mut Page, picture: &Picture, most: usize) {
             [
                 format!("thread {}", row.thread),
                 format!("cpu {:>4}", percent(row.cpu)),
-                format!("{:>4} rounds/s, {:>4} of them with work", short(row.rounds), percent(row.busy)),
+                row.system.map_or(String::new(), |system| format!("kernel {:>4}", percent(system))),
+                format!("polling {:>4}", percent(row.polling)),
                 format!("asleep {:>4}", percent(row.asleep)),
+                format!("{:>4} rounds/s", short(row.rounds)),
+                format!("{:>4} with work", percent(row.busy)),
             ],
             page.width(),
         );
@@ -328,6 +331,8 @@ p, space     pause
 
 BATCH   works that a module takes at once, on average
 LOAD    its share of a core, where it is measured
+kernel  a thread's time in system calls: devices, doorbells
+polling its time in rounds that found nothing to do
 QUEUE   works that wait for it now
 IN, OUT payload of a connection, bit/s
 CWND    congestion window, bytes

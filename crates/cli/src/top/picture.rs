@@ -34,6 +34,10 @@ pub(super) struct ThreadRow {
     pub thread: u32,
     /// Of the time.
     pub cpu: f64,
+    /// Of the time: in the kernel, with devices and doorbells; none where that is not known.
+    pub system: Option<f64>,
+    /// Of the time: in rounds in which nothing was to be done.
+    pub polling: f64,
     /// Of the time.
     pub asleep: f64,
     pub rounds: f64,
@@ -255,9 +259,13 @@ fn thread_row(before: &Thread, now: &Thread) -> ThreadRow {
     let share = |part: u64, whole: u64| if whole > 0 { part as f64 / whole as f64 } else { 0.0 };
     let time = now.now_ns.saturating_sub(before.now_ns);
     let rounds = now.rounds.saturating_sub(before.rounds);
+    let cpu = now.cpu_ns.saturating_sub(before.cpu_ns);
+    let system = now.system_ns.zip(before.system_ns).map(|(now, before)| now.saturating_sub(before));
     ThreadRow {
         thread: now.thread,
-        cpu: share(now.cpu_ns.saturating_sub(before.cpu_ns), time),
+        cpu: share(cpu, time),
+        system: system.map(|system| share(system, time)),
+        polling: share(cpu.saturating_sub(now.busy_ns.saturating_sub(before.busy_ns)), time),
         asleep: share(now.asleep_ns.saturating_sub(before.asleep_ns), time),
         rounds: share(rounds, time) * 1e9,
         busy: share(now.busy_rounds.saturating_sub(before.busy_rounds), rounds),

@@ -86,6 +86,9 @@ pub(super) struct Thread {
     pub cpu_ns: u64,
     pub rounds: u64,
     pub busy_rounds: u64,
+    pub busy_ns: u64,
+    /// In the kernel; none where that is not known.
+    pub system_ns: Option<u64>,
     pub asleep_ns: u64,
 }
 

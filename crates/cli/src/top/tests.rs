@@ -47,6 +47,7 @@ fn sample(scale: u64, hosts: usize, flows: u64) -> Sample {
         "threads": [{
             "thread": 0, "now_ns": (90_000 + scale) * 1_000_000_000, "cpu_ns": 530_000_000 * scale,
             "rounds": 1_000_000 * scale, "busy_rounds": 870_000 * scale, "asleep_ns": 120_000_000 * scale,
+            "busy_ns": 430_000_000 * scale, "system_ns": 210_000_000 * scale,
         }],
     });
     let known = |name: &String| {
@@ -74,7 +75,7 @@ fn eighty_columns_and_twenty_four_lines() {
     let lines = screen(&picture(1, 2), &State::default(), 80, 24);
     let wanted = "\
 toed 0.1.0 (pid 7)  up 1d 01:00:02  every second  all hosts
-thread 0  cpu  53%  1.0M rounds/s,  87% of them with work  asleep  12%
+thread 0  cpu  53%  kernel  21%  polling  10%  asleep  12%  1.0M rounds/s
 HOST ADDRESS      ENGINE  FLOWS TIME-WAIT IN/s bit/s OUT/s bit/s DROPS/s
 h0   10.77.0.2/24 flextoe     2         0 1.0k  8.0M     0     0      20
 MODULE         WORKS/s  BATCH  LOAD  QUEUE   DROPPED            /s  TOTAL
