@@ -1,12 +1,12 @@
 //! `opentoe bench all`: every part, one after the other, into a directory; then the goals and the page.
 use crate::arguments::Common;
 use crate::goals::{self, PARTS, Part, Row};
-use crate::measurement::{Case, measure};
+use crate::measurement::{Case, measure, plots};
 use crate::page;
 use crate::report::{Report, table};
 use crate::tools::Tools;
 use clap::{Args, Parser};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, HashSet};
 use std::path::{Path, PathBuf};
 
 /// What to measure.
@@ -27,6 +27,9 @@ pub struct Arguments {
 pub struct ReportArguments {
     /// Where reports of `opentoe bench` are, as NAME.json; the page is written there as report.html
     pub directory: PathBuf,
+    /// Also draw their plots into this directory, as SVG and PNG
+    #[arg(long, value_name = "DIR")]
+    pub plots: Option<PathBuf>,
 }
 
 /// Repetitions and seconds of a measurement where nobody says.
@@ -66,12 +69,12 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<(), String> {
             failed.push(format!("{}: {sentence}", part.name));
         }
     }
-    report(directory)?;
+    report(directory, None)?;
     if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
 }
 
 /// Shows the goals and writes the page of what is in a directory.
-pub(crate) fn report(directory: &Path) -> Result<(), String> {
+pub(crate) fn report(directory: &Path, drawings: Option<&Path>) -> Result<(), String> {
     let reports = read(directory)?;
     if reports.is_empty() {
         return Err(format!("there is no report of opentoe bench in {}: write some with --json", directory.display()));
@@ -82,6 +85,18 @@ pub(crate) fn report(directory: &Path) -> Result<(), String> {
     let page = page::page(&reports, &rows)?;
     std::fs::write(&file, page).map_err(|e| format!("cannot write {}: {e}", file.display()))?;
     console::print(&format!("the page: {}\n", file.display()));
+    drawings.map_or(Ok(()), |folder| draw(&reports, folder))
+}
+
+/// Draws what can be drawn; two pictures of one name have that of their report before it.
+fn draw(reports: &BTreeMap<String, Report>, folder: &Path) -> Result<(), String> {
+    let mut taken = HashSet::new();
+    for (report, (chart, drawn)) in
+        reports.iter().flat_map(|(name, report)| plots(report).into_iter().map(move |p| (name, p)))
+    {
+        let name = if taken.insert(chart) { chart.to_string() } else { format!("{report}-{chart}") };
+        drawn.write(folder, &name)?;
+    }
     Ok(())
 }
 
@@ -145,7 +160,7 @@ mod tests {
     use super::*;
 
     fn common(quick: bool) -> Common {
-        Common { duration: None, pairs: 1, quick, json: None, plots: None, lib: None }
+        Common { duration: None, pairs: 1, quick, json: None, csv: None, plots: None, lib: None }
     }
 
     #[test]

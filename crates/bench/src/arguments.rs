@@ -19,6 +19,9 @@ pub struct Common {
     /// Also write the results to this file
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+    /// Also write each measurement as a row of this file, as CSV
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
     /// Also draw plots into this directory, as SVG and PNG
     #[arg(long, value_name = "DIR")]
     pub plots: Option<PathBuf>,
@@ -35,11 +38,13 @@ impl Common {
 
     /// Where results go is there: better said before minutes of measuring than after.
     pub fn places(&self) -> Result<(), String> {
-        let file = self.json.as_ref().and_then(|file| file.parent());
-        match file.filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()) {
-            Some(folder) => Err(format!("there is no directory {} for --json: make it first", folder.display())),
-            None => Ok(()),
+        for (option, file) in [("--json", &self.json), ("--csv", &self.csv)] {
+            let folder = file.as_ref().and_then(|file| file.parent());
+            if let Some(folder) = folder.filter(|folder| !folder.as_os_str().is_empty() && !folder.is_dir()) {
+                return Err(format!("there is no directory {} for {option}: make it first", folder.display()));
+            }
         }
+        Ok(())
     }
 
     /// Seconds before each.

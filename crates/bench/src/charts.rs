@@ -1,7 +1,8 @@
 //! Curves of speed: one set-up over connections, message size or load, and what the papers say beside.
 use crate::lab::Stack;
-use crate::plot::{Chart, Line};
+use crate::plot::{Chart, Line, Look, Unit, series};
 use crate::report::{Report, Run};
+use crate::setup::series_name;
 use serde_json::Value;
 
 /// A figure that others published, as a multiple of Linux in their own measurement: drawn as that multiple of ours.
@@ -11,10 +12,11 @@ struct Published {
 }
 
 const ECHO: &[Published] = &[
-    Published { times_linux: 10.0, name: "10x our Linux (Laminar, thesis fig. 5.11)" },
-    Published { times_linux: 3.3, name: "3.3x our Linux (FlexTOE, NSDI fig. 13)" },
+    Published { times_linux: 10.0, name: "published: 10x Linux (Laminar, thesis fig. 5.11)" },
+    Published { times_linux: 3.3, name: "published: 3.3x Linux (FlexTOE, NSDI fig. 13)" },
 ];
-const STREAM: &[Published] = &[Published { times_linux: 4.0, name: "4x our Linux (FlexTOE receiving, NSDI fig. 10)" }];
+const STREAM: &[Published] =
+    &[Published { times_linux: 4.0, name: "published: 4x Linux (FlexTOE receiving, NSDI fig. 10)" }];
 /// TAS, patched to yield, on the test machine: connections and thousand echoes a second.
 const TAS: &[(f64, f64)] = &[(1.0, 47.0), (16.0, 448.0), (128.0, 1000.0), (1024.0, 1060.0)];
 /// A few points make a curve.
@@ -46,27 +48,30 @@ fn varies(report: &Report, name: &str) -> bool {
 }
 
 /// Each set-up's figure over a number of the points.
-fn lines(report: &Report, x: impl Fn(&Value, &str) -> Option<f64>, y: impl Fn(&Run) -> f64 + Copy) -> Vec<Line> {
+fn lines(report: &Report, x: impl Fn(&Value) -> Option<f64>, y: impl Fn(&Run) -> f64 + Copy) -> Vec<Line> {
+    let all = report.points();
     let line = |(colour, (_, setup)): (usize, (Stack, String))| {
-        let point = |point: Value| Some((x(&point, &setup)?, report.median_on(&setup, &point, y)?));
-        let points = report.points().into_iter().filter_map(point).collect();
-        Line { name: setup.clone(), points, colour, reference: false }
+        let of = |at: usize| report.on(&setup, &all[at]).map(y).collect();
+        let (mut points, spread) = series(all.len(), |at| x(&all[at]), of);
+        points.sort_by(|one, other| one.0.total_cmp(&other.0));
+        Line { name: series_name(&setup), points, spread, colour, look: Look::Full }
     };
     report.setups().into_iter().enumerate().map(line).collect()
 }
 
-fn of_point(name: &'static str) -> impl Fn(&Value, &str) -> Option<f64> {
-    move |point, _| point[name].as_f64()
+fn of_point(name: &'static str) -> impl Fn(&Value) -> Option<f64> {
+    move |point| point[name].as_f64()
 }
 
 /// Multiples of the line of Linux.
 fn beside(lines: &[Line], published: &[Published]) -> Vec<Line> {
-    let Some(linux) = lines.iter().find(|line| line.name.starts_with("linux")) else { return Vec::new() };
+    let Some(linux) = lines.iter().find(|line| line.name.starts_with("Linux")) else { return Vec::new() };
     let multiple = |(at, one): (usize, &Published)| Line {
         name: one.name.into(),
         points: linux.points.iter().map(|(x, y)| (*x, y * one.times_linux)).collect(),
         colour: 3 + at,
-        reference: true,
+        look: Look::Reference,
+        ..Line::default()
     };
     published.iter().enumerate().map(multiple).collect()
 }
@@ -75,8 +80,8 @@ fn connections(report: &Report) -> Chart {
     let mut lines = lines(report, of_point("conns"), |run| run.speed() / 1e3);
     lines.extend(beside(&lines, ECHO));
     let (name, points) = ("TAS on the test machine".into(), TAS.to_vec());
-    lines.push(Line { name, points, colour: 5, reference: true });
-    chart("Echo of 64 B, one in flight, over connections", "connections", "thousand a second", lines)
+    lines.push(Line { name, points, colour: 5, look: Look::Reference, ..Line::default() });
+    chart("Echo of 64 B, one in flight, over connections", "connections", "thousand echoes a second", lines)
 }
 
 fn over_loopback(report: &Report) -> bool {
@@ -98,23 +103,24 @@ fn stack_of(setup: &str) -> &'static str {
 
 fn message_size(report: &Report) -> Chart {
     let lines = lines(report, of_point("size"), |run| run.speed() / 1e3);
-    chart("Echo over message size", "bytes of a message", "thousand a second", lines)
+    chart("Echo over message size", "bytes of a message", "thousand echoes a second", lines)
 }
 
 fn block_depth(report: &Report) -> Chart {
     let lines = lines(report, of_point("depth"), |run| run.speed() / 1e3);
-    chart("A disk over NBD: blocks at random places, by fio", "commands in flight", "thousand a second", lines)
+    chart("A disk over NBD: blocks at random places, by fio", "commands in flight", "thousand blocks a second", lines)
 }
 
 fn volume_clients(report: &Report) -> Chart {
     let lines = lines(report, of_point("clients"), |run| run.speed() / 1e3);
-    chart("A volume: blocks of 4 KiB at random places, by fio", "clients", "thousand a second", lines)
+    chart("A volume: blocks of 4 KiB at random places, by fio", "clients", "thousand blocks a second", lines)
 }
 
 fn offload_list(report: &Report) -> Chart {
     let median = |run: &Run| run.latency_us.map_or(f64::NAN, |latency| latency.p50);
     let title = "A list in the memory of another host: median time to find a key";
-    chart(title, "elements looked at", "microseconds", lines(report, of_point("hops"), median))
+    let unit = Unit::Time;
+    Chart { unit, ..chart(title, "elements looked at", "median time", lines(report, of_point("hops"), median)) }
 }
 
 fn write_size(report: &Report) -> Chart {
@@ -123,30 +129,31 @@ fn write_size(report: &Report) -> Chart {
     chart("One flow, over the bytes of a write", "bytes of a write", "Gbit/s", lines)
 }
 
-/// Latency over the load that was carried.
+/// Latency over the load that was offered: what was carried goes back where a stack is overloaded.
 fn load_latency(report: &Report) -> Chart {
-    let carried =
-        |point: &Value, setup: &str| Some(report.median_on(setup, point, Run::speed)? / 1e3).filter(|rate| *rate > 0.0);
-    let named = |lines: Vec<Line>, what: &str, shift: usize| {
-        let rename = |line: Line| Line { name: format!("{}, {what}", line.name), colour: line.colour + shift, ..line };
+    let offered = |point: &Value| Some(point["rate"].as_f64()? / 1e3);
+    let named = |lines: Vec<Line>, what: &str, look: Look| {
+        let rename = |line: Line| Line { name: format!("{}, {what}", line.name), look, ..line };
         lines.into_iter().map(rename).collect::<Vec<_>>()
     };
     let latency = |run: &Run, pick: fn(&crate::sample::Latency) -> f64| run.latency_us.as_ref().map_or(f64::NAN, pick);
-    let mut all = named(lines(report, carried, |run| latency(run, |l| l.p50)), "p50", 0);
-    all.extend(named(lines(report, carried, |run| latency(run, |l| l.p99)), "p99", 2));
+    let mut all = named(lines(report, offered, |run| latency(run, |l| l.p50)), "p50", Look::Full);
+    all.extend(named(lines(report, offered, |run| latency(run, |l| l.p99)), "p99", Look::Second));
     let ends = all.iter().flat_map(|line| &line.points).map(|point| point.0);
     let (least, most) = ends.fold((f64::MAX, f64::MIN), |(least, most), x| (least.min(x), most.max(x)));
-    let published = [("Laminar, median (thesis fig. 5.9)", 18.0), ("FlexTOE, median (NSDI fig. 11)", 20.0)];
+    let published =
+        [("published: Laminar, p50 (thesis fig. 5.9)", 18.0), ("published: FlexTOE, p50 (NSDI fig. 11)", 20.0)];
     for (at, (name, us)) in published.into_iter().enumerate() {
-        all.push(Line { name: name.into(), points: vec![(least, us), (most, us)], colour: 4 + at, reference: true });
+        let points = vec![(least, us), (most, us)];
+        all.push(Line { name: name.into(), points, colour: 4 + at, look: Look::Reference, ..Line::default() });
     }
     let title = "Latency of an echo over the load, open loop";
-    Chart { log_y: true, ..chart(title, "thousand a second carried", "microseconds", all) }
+    Chart { log_y: true, unit: Unit::Time, ..chart(title, "thousand echoes a second asked for", "latency", all) }
 }
 
 fn chart(title: &str, x: &str, y: &str, lines: Vec<Line>) -> Chart {
     let lines = lines.into_iter().filter(|line| !line.points.is_empty()).collect();
-    Chart { title: title.into(), x: x.into(), y: y.into(), places: Vec::new(), log_y: false, lines }
+    Chart { title: title.into(), x: x.into(), y: y.into(), lines, ..Chart::default() }
 }
 
 #[cfg(test)]
@@ -182,6 +189,7 @@ mod tests {
         let lines = &charts[0].1.lines;
         assert_eq!(lines.len(), 5);
         assert_eq!(lines[2].points[0], (1.0, 1000.0));
+        assert_eq!([&lines[0], &lines[1]].map(|line| line.name.as_str()), ["OpenTOE", "Linux"]);
         report.runs.truncate(2);
         assert!(of(&report).is_empty());
     }

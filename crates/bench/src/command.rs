@@ -1,6 +1,7 @@
 //! The command line of `opentoe bench`.
 use crate::all;
 use crate::arguments::Common;
+use crate::csv;
 use crate::measurement::{Case, measure, plots};
 use crate::report::Report;
 use crate::session;
@@ -49,7 +50,7 @@ pub fn run(verb: &Verb, library: PathBuf) -> Result<(), String> {
 
 /// Shows what was measured earlier; needs no privilege and no library.
 pub fn report(arguments: &all::ReportArguments) -> Result<(), String> {
-    all::report(&arguments.directory)
+    all::report(&arguments.directory, arguments.plots.as_deref())
 }
 
 fn finish(common: &Common, report: &Report, table: &str) -> Result<(), String> {
@@ -57,8 +58,17 @@ fn finish(common: &Common, report: &Report, table: &str) -> Result<(), String> {
     if let Some(file) = &common.json {
         report.write(file)?;
     }
+    if let Some(file) = &common.csv {
+        csv::write(report, file)?;
+    }
     if let Some(directory) = &common.plots {
-        plots(report).iter().try_for_each(|(name, chart)| chart.write(directory, name))?;
+        let charts = plots(report);
+        if charts.is_empty() {
+            eprintln!(
+                "opentoe: nothing is drawn: a curve takes three values or more of what is varied (docs/BENCH.md)"
+            );
+        }
+        charts.iter().try_for_each(|(name, chart)| chart.write(directory, name))?;
     }
     report.verdict()
 }

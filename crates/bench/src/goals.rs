@@ -214,7 +214,7 @@ pub(crate) const GOALS: &[Goal] = &[
         "Laminar 25.6x shorter than Linux at the tail (thesis fig. 5.8)",
         |r| {
             let (ours, theirs) = (latency(r, TOE, p9999)?, latency(r, CUBIC, p9999)?);
-            Some((ours / theirs, format!("{}: {} to {} us", three(ours / theirs), three(ours), three(theirs))))
+            Some((ours / theirs, format!("{}x: {} to {} us", three(ours / theirs), three(ours), three(theirs))))
         }
     ),
     goal!("same, beside polling and same-core Linux: p50", "<= 0.6x the better", AtMost(0.6), "echo-1", "", |r| {

@@ -1,6 +1,11 @@
 //! What a figure depends on besides the program: the machine.
 use serde_json::{Value, json};
 
+/// `24684096 kB`, as the kernel says it.
+fn bytes(text: &str) -> Option<u64> {
+    text.strip_suffix(" kB")?.parse::<u64>().ok().map(|kib| kib * 1024)
+}
+
 /// Cores, processor, kernel, memory, the kernel's default congestion control and how busy the machine was before the
 /// measurement.
 pub fn facts() -> Value {
@@ -13,9 +18,21 @@ pub fn facts() -> Value {
     json!({
         "cores": std::thread::available_parallelism().map_or(1, usize::from),
         "cpu": value_of(&read("/proc/cpuinfo"), "model name"),
-        "memory": value_of(&read("/proc/meminfo"), "MemTotal"),
+        "memory_bytes": value_of(&read("/proc/meminfo"), "MemTotal").and_then(|text| bytes(&text)),
         "kernel": read("/proc/sys/kernel/osrelease").trim(),
         "tcp_congestion_control": read("/proc/sys/net/ipv4/tcp_congestion_control").trim(),
         "load_before": load,
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn memory_is_a_number() {
+        assert_eq!((bytes("24684096 kB"), bytes("?")), (Some(24_684_096 << 10), None));
+        let facts = facts();
+        assert!(facts["memory_bytes"].as_u64() > Some(1 << 20) && facts["cores"].as_u64() > Some(0));
+    }
 }

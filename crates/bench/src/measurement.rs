@@ -10,6 +10,7 @@ use crate::plot::Chart;
 use crate::report::Report;
 use crate::tools::Tools;
 use clap::Subcommand;
+use std::time::Instant;
 
 /// A measurement and its arguments. A new one is a file in `cases/`, a line in `cases/mod.rs`, and its lines here.
 #[derive(Subcommand, Debug)]
@@ -116,7 +117,8 @@ impl Case {
 
 /// Measures; the table is for people.
 pub(crate) fn measure(case: &Case, tools: &Tools) -> Result<(Report, String), String> {
-    let report = match case {
+    let begin = Instant::now();
+    let mut report = match case {
         Case::Echo(arguments) => echo::run(tools, arguments),
         Case::Stream(arguments) => stream::run(tools, arguments),
         Case::Kv(arguments) => kv::run(tools, arguments),
@@ -137,6 +139,7 @@ pub(crate) fn measure(case: &Case, tools: &Tools) -> Result<(Report, String), St
         Case::Extensions(arguments) => extensions::run(tools, arguments),
     }?
     .unless_empty()?;
+    report.provenance.took_s = begin.elapsed().as_secs_f64();
     let table = shown(&report);
     Ok((report, table))
 }

@@ -1,8 +1,9 @@
 //! One HTML page of all reports, with everything it needs inside.
 use crate::goals::{PARTS, Row, verdict};
 use crate::measurement::{plots, shown};
+use crate::provenance::Provenance;
 use crate::report::Report;
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
 
 const STYLE: &str = "
@@ -15,8 +16,16 @@ th, td { text-align: left; vertical-align: top; padding: 0.35rem 0.6rem; border-
 .not { color: #b54400; font-weight: 600; white-space: nowrap; }
 .none { color: #777; white-space: nowrap; }
 pre { background: #f6f6f6; padding: 0.8rem; overflow-x: auto; font-size: 0.82rem; line-height: 1.35; }
-svg { max-width: 100%; height: auto; display: block; margin: 1rem 0; }
+svg { width: 100%; min-width: 36rem; max-width: 820px; height: auto; display: block; }
+.wide { overflow-x: auto; margin: 1rem 0; } p { overflow-wrap: anywhere; }
 .small { color: #666; font-size: 0.85rem; } details { margin: 0.5rem 0; }
+@media (max-width: 40rem) {
+body { margin: 1rem auto; padding: 0 0.7rem; }
+tr.head { display: none; }
+table, tbody, tr, td { display: block; }
+tr { border-bottom: 1px solid #ddd; padding: 0.4rem 0; }
+td { border: 0; padding: 0.1rem 0; } td:first-child { font-weight: 600; } td:empty { display: none; }
+}
 ";
 
 /// The page: goals, curves, and the figures of each report.
@@ -30,16 +39,17 @@ pub(crate) fn page(reports: &BTreeMap<String, Report>, rows: &[Row]) -> Result<S
     goals(&mut html, rows);
     html += "<h2>Curves</h2>\n<p class=\"small\">Thin lines are figures of others, with their source; multiples of Linux are \
              drawn as multiples of this machine's Linux.</p>\n";
-    for report in reports.values() {
+    for (_, report) in ordered(reports) {
         for (_, chart) in plots(report) {
-            html += &chart.svg()?;
+            let _ = writeln!(html, "<div class=\"wide\">{}</div>", chart.svg()?);
         }
     }
     html += "<h2>All figures</h2>\n<p class=\"small\">Medians of the repetitions; behind them the ratio of rates to the first \
              way of Linux, pair by pair: median (least-most). CPU us: time of all processes for each request.</p>\n";
     for (name, report) in ordered(reports) {
         // Writing to a string does not fail.
-        let _ = write!(html, "<h3>{}</h3>\n<p class=\"small\">{}</p>\n", escape(name), escape(&params(name, report)));
+        let _ = writeln!(html, "<h3>{}</h3>\n<p class=\"small\">{}</p>", escape(name), escape(&params(name, report)));
+        let _ = writeln!(html, "<p class=\"small\">{}</p>", escape(&report.provenance.sentence()));
         let _ = writeln!(html, "<pre>{}</pre>", escape(shown(report).trim_end()));
     }
     html += "</body></html>\n";
@@ -48,6 +58,7 @@ pub(crate) fn page(reports: &BTreeMap<String, Report>, rows: &[Row]) -> Result<S
 
 fn machine(html: &mut String, reports: &BTreeMap<String, Report>) {
     let Some(report) = reports.values().next() else { return };
+    let _ = writeln!(html, "<p>{}</p>", escape(&times(reports)));
     let word = |key: &str| report.machine[key].as_str().unwrap_or("?").to_string();
     let _ = writeln!(
         html,
@@ -55,22 +66,42 @@ fn machine(html: &mut String, reports: &BTreeMap<String, Report>) {
          daemon has one core and both programs share the other; on Linux each program has a core.</p>",
         report.machine["cores"],
         escape(&word("cpu")),
-        escape(&gib(&word("memory"))),
+        escape(&gib(report.machine["memory_bytes"].as_u64())),
         escape(&word("kernel")),
     );
 }
 
-/// `24684096 kB`, as the kernel says it, for people.
-fn gib(text: &str) -> String {
-    let kib = text.strip_suffix(" kB").and_then(|number| number.parse::<f64>().ok());
-    kib.map_or_else(|| text.to_string(), |kib| format!("{:.0} GiB", kib / (1 << 20) as f64))
+/// When all of it was measured, how long it took, and with which OpenTOE.
+fn times(reports: &BTreeMap<String, Report>) -> String {
+    let of = |pick: fn(&Provenance) -> Option<String>| -> Vec<String> {
+        reports.values().filter_map(|report| pick(&report.provenance)).collect::<BTreeSet<_>>().into_iter().collect()
+    };
+    let dates = of(|own| own.date.clone());
+    let when = match (dates.first(), dates.last()) {
+        (Some(first), Some(last)) if first != last => format!("Measured from {first} to {last}"),
+        (Some(only), _) => format!("Measured on {only}"),
+        _ => "Measured on an unknown day".into(),
+    };
+    let versions = of(|own| Some(own.version.clone()).filter(|version| !version.is_empty())).join(", ");
+    let commits = of(|own| own.commit.clone());
+    let commits = if commits.is_empty() { String::new() } else { format!(", commit {}", commits.join(", ")) };
+    let minutes = reports.values().map(|report| report.provenance.took_s).sum::<f64>() / 60.0;
+    let quick = reports.values().any(|report| report.provenance.is_quick());
+    let quick =
+        if quick { " Some of it is a quick run, which shows that everything works and is no measurement." } else { "" };
+    format!("{when}, in {minutes:.1} minutes, with OpenTOE {versions}{commits}.{quick}")
+}
+
+/// Bytes for people.
+fn gib(bytes: Option<u64>) -> String {
+    bytes.map_or_else(|| "?".to_string(), |bytes| format!("{:.0} GiB", bytes as f64 / (1u64 << 30) as f64))
 }
 
 fn goals(html: &mut String, rows: &[Row]) {
     let met = rows.iter().filter(|row| row.met).count();
     let measured = rows.iter().filter(|row| row.measured.is_some()).count();
     let _ = writeln!(html, "<h2>Goals: {met} of {} met, {measured} measured</h2>\n<table>", rows.len());
-    *html += "<tr><th>What</th><th>Goal</th><th>Measured: median (least-most)</th><th></th><th>Others</th></tr>\n";
+    *html += "<tr class=\"head\"><th>What</th><th>Goal</th><th>Measured: median (least-most)</th><th></th><th>Others</th></tr>\n";
     for row in rows {
         let class = match verdict(row) {
             "met" => "met",
@@ -100,7 +131,7 @@ fn ordered(reports: &BTreeMap<String, Report>) -> Vec<(&str, &Report)> {
 
 fn params(name: &str, report: &Report) -> String {
     let words = PARTS.iter().find(|part| part.name == name).map_or("", |part| part.words);
-    let command = if words.is_empty() { String::new() } else { format!("opentoe bench {words}; ") };
+    let command = if words.is_empty() { format!("{}; ", report.case) } else { format!("opentoe bench {words}; ") };
     let all = report.params.as_object().into_iter().flatten().map(|(key, value)| format!("{key} {value}"));
     command + &all.collect::<Vec<_>>().join(", ")
 }
@@ -121,11 +152,15 @@ mod tests {
         let mut run = Run::new(crate::lab::Stack::Linux, 1, &json!({ "conns": 1 }));
         run.ops_per_s = Some(1000.0);
         report.runs.push(run);
-        let reports = BTreeMap::from([("echo-1".to_string(), report)]);
+        report.provenance.commit = Some("0123abcd".into());
+        let own =
+            Report { case: "echo".into(), provenance: report.provenance.clone(), ..Report::new("echo", json!({})) };
+        let reports = BTreeMap::from([("echo-1".to_string(), report), ("my-own".to_string(), own)]);
         let html = page(&reports, &crate::goals::rows(&reports)).unwrap();
+        assert!(html.contains("Measured on 2") && html.contains("commit 0123abcd") && html.contains("<h3>my-own</h3>"));
         assert!(html.contains("opentoe bench echo --conns 1") && html.ends_with("</body></html>\n"));
         assert!(!html.contains("src=") && !html.contains("href="));
-        assert_eq!((gib("24684096 kB"), gib("?")), ("24 GiB".into(), "?".into()));
+        assert_eq!((gib(Some(24_684_096 << 10)), gib(None)), ("24 GiB".into(), "?".into()));
         assert_eq!(escape("<a & b>"), "&lt;a &amp; b&gt;");
     }
 }

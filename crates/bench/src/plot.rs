@@ -1,24 +1,48 @@
-//! Line charts, as SVG and as PNG.
+//! Charts, as SVG and as PNG: lines over numbers, bars over places.
+mod axis;
+
+pub(crate) use axis::Unit;
+
+use axis::{Axis, written};
 use plotters::coord::Shift;
-use plotters::coord::ranged1d::{AsRangedCoord, ValueFormatter};
+use plotters::element::DashedPathElement;
 use plotters::prelude::*;
 use plotters::style::{FontStyle, register_font};
 use std::path::Path;
 use std::sync::OnceLock;
 
-/// One line of a chart.
+/// How a series is drawn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum Look {
+    /// With marks.
+    #[default]
+    Full,
+    /// A second figure of a series that has the same colour: dashed lines with hollow marks, paler bars.
+    Second,
+    /// What others published, or measured elsewhere: thin, dotted, and without marks.
+    Reference,
+}
+
+/// One series of a chart.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Line {
     /// In the legend.
     pub name: String,
     /// Places on both axes.
     pub points: Vec<(f64, f64)>,
+    /// The least and the most of the repetitions, at places that had some.
+    pub spread: Spread,
     /// Colour, by its place in the palette: the same thing has the same colour in all charts.
     pub colour: usize,
-    /// Drawn thin and without marks: a reference.
-    pub reference: bool,
+    /// How it is drawn.
+    pub look: Look,
 }
 
+/// Places, and the least and the most there.
+pub(crate) type Spread = Vec<(f64, [f64; 2])>;
+
 /// A chart.
+#[derive(Debug, Clone, Default)]
 pub(crate) struct Chart {
     /// Above it.
     pub title: String,
@@ -26,12 +50,37 @@ pub(crate) struct Chart {
     pub x: String,
     /// Beside the vertical axis.
     pub y: String,
-    /// Names of the places 0, 1, 2, ... on the horizontal axis; where there are none, the axis is logarithmic.
+    /// Names of the places 0, 1, 2, ... on the horizontal axis: bars stand there. Where there are none, the axis is
+    /// logarithmic, and has lines.
     pub places: Vec<String>,
     /// The vertical axis is logarithmic.
     pub log_y: bool,
+    /// What the vertical axis measures.
+    pub unit: Unit,
+    /// No value can be beyond this.
+    pub end: Option<f64>,
     /// What is drawn.
     pub lines: Vec<Line>,
+}
+
+/// A series of the figure at each point: `at` gives the place of a point, `of` the figures of its repetitions, whose
+/// median counts.
+pub(crate) fn series(
+    count: usize,
+    at: impl Fn(usize) -> Option<f64>,
+    of: impl Fn(usize) -> Vec<f64>,
+) -> (Vec<(f64, f64)>, Spread) {
+    let (mut points, mut spread) = (Vec::new(), Vec::new());
+    for number in 0..count {
+        let mut values: Vec<f64> = of(number).into_iter().filter(|value| value.is_finite() && *value > 0.0).collect();
+        values.sort_by(f64::total_cmp);
+        let (Some(place), Some(middle)) = (at(number), crate::report::middle(values.clone())) else { continue };
+        points.push((place, middle));
+        if values.len() > 1 {
+            spread.push((place, [values[0], values[values.len() - 1]]));
+        }
+    }
+    (points, spread)
 }
 
 const SIZE: (u32, u32) = (820, 480);
@@ -74,100 +123,143 @@ impl Chart {
     }
 
     fn draw<B: DrawingBackend>(&self, area: DrawingArea<B, Shift>) -> Result<(), String> {
-        let (x, y) = (self.range_x(), self.range_y());
-        match (self.places.is_empty(), self.log_y) {
-            (true, true) => self.draw_on(&area, x.log_scale(), y.log_scale()),
-            (true, false) => self.draw_on(&area, x.log_scale(), y),
-            (false, true) => self.draw_on(&area, x, y.log_scale()),
-            (false, false) => self.draw_on(&area, x, y),
-        }?;
-        area.present().map_err(|e| e.to_string())
-    }
-
-    fn draw_on<B, X, Y>(&self, area: &DrawingArea<B, Shift>, x: X, y: Y) -> Result<(), String>
-    where
-        B: DrawingBackend,
-        X: AsRangedCoord<Value = f64>,
-        Y: AsRangedCoord<Value = f64>,
-        X::CoordDescType: ValueFormatter<f64>,
-        Y::CoordDescType: ValueFormatter<f64>,
-    {
-        area.fill(&WHITE).map_err(|e| e.to_string())?;
-        let mut builder = ChartBuilder::on(area);
-        builder.caption(&self.title, (FONT, 19)).margin(12).x_label_area_size(44).y_label_area_size(70);
-        let mut chart = builder.build_cartesian_2d(x, y).map_err(|e| e.to_string())?;
-        let place = |value: &f64| self.place(*value);
+        area.fill(&WHITE).map_err(said)?;
+        let below = area.margin(10, 0, 0, 0).titled(&self.title, (FONT, 19)).map_err(said)?;
+        let below = self.legend(&below)?;
+        let mut builder = ChartBuilder::on(&below);
+        builder.margin(12).x_label_area_size(46).y_label_area_size(76);
+        let mut chart = builder.build_cartesian_2d(self.axis_x(), self.axis_y()).map_err(said)?;
+        let (place, value) = (|at: &f64| self.place(*at), |value: &f64| written(*value, self.unit));
         let mut mesh = chart.configure_mesh();
         mesh.x_desc(&self.x).y_desc(&self.y).axis_desc_style((FONT, 15)).label_style((FONT, 14));
-        mesh.light_line_style(WHITE).bold_line_style(RGBColor(225, 225, 225)).max_light_lines(1);
-        mesh.x_label_formatter(&place).y_label_formatter(&short).x_labels(12).y_labels(8);
-        mesh.draw().map_err(|e| e.to_string())?;
-        for line in &self.lines {
-            let colour = PALETTE[line.colour % PALETTE.len()];
-            let style = colour.stroke_width(if line.reference { 1 } else { 2 });
-            let drawn = chart.draw_series(LineSeries::new(line.points.iter().copied(), style));
-            let drawn = drawn.map_err(|e| e.to_string())?;
-            drawn.label(&line.name).legend(move |(x, y)| PathElement::new([(x, y), (x + 22, y)], style));
-            if !line.reference {
-                let marks = line.points.iter().map(|point| Circle::new(*point, 4, colour.filled()));
-                chart.draw_series(marks).map_err(|e| e.to_string())?;
-            }
+        mesh.bold_line_style(RGBColor(225, 225, 225)).x_label_formatter(&place).y_label_formatter(&value);
+        if !self.places.is_empty() {
+            mesh.disable_x_mesh();
         }
-        let mut legend = chart.configure_series_labels();
-        legend.position(SeriesLabelPosition::UpperRight).background_style(WHITE.mix(0.85));
-        legend.border_style(RGBColor(200, 200, 200)).label_font((FONT, 14)).margin(6);
-        legend.draw().map_err(|e| e.to_string())
+        mesh.draw().map_err(said)?;
+        for (at, line) in self.lines.iter().enumerate() {
+            if self.places.is_empty() { curve(&mut chart, line)? } else { self.bars(&mut chart, line, at)? }
+        }
+        area.present().map_err(said)
+    }
+
+    /// Draws a row or more of names under the title; returns what is left below.
+    fn legend<B: DrawingBackend>(&self, area: &DrawingArea<B, Shift>) -> Result<DrawingArea<B, Shift>, String> {
+        const ROW: i32 = 21;
+        const SAMPLE: i32 = 26;
+        let style = TextStyle::from((FONT, 14).into_font());
+        let most = area.dim_in_pixel().0 as i32 - 24;
+        let (mut x, mut y) = (24, 4);
+        for line in &self.lines {
+            let (width, _) = area.estimate_text_size(&line.name, &style).map_err(said)?;
+            if x > 24 && x + SAMPLE + width as i32 > most {
+                (x, y) = (24, y + ROW);
+            }
+            let middle = y + ROW / 2 - 2;
+            if self.places.is_empty() {
+                let drawn: Vec<(i32, i32)> = (x..=x + SAMPLE - 6).map(|x| (x, middle)).collect();
+                match line.look {
+                    Look::Full => area.draw(&PathElement::new(drawn, line.style())),
+                    look => area.draw(&DashedPathElement::new(
+                        drawn.iter().copied(),
+                        dash(look).0,
+                        dash(look).1,
+                        line.style(),
+                    )),
+                }
+                .map_err(said)?;
+            } else {
+                area.draw(&Rectangle::new([(x, y + 3), (x + SAMPLE - 8, y + ROW - 6)], line.fill())).map_err(said)?;
+            }
+            area.draw_text(&line.name, &style, (x + SAMPLE, y + 1)).map_err(said)?;
+            x += SAMPLE + width as i32 + 18;
+        }
+        Ok(area.split_vertically(y + ROW + 2).1)
+    }
+
+    /// Bars of a series, side by side with those of the others at each place.
+    fn bars<B: DrawingBackend>(&self, chart: &mut Drawn<'_, B>, line: &Line, number: usize) -> Result<(), String> {
+        let width = 0.8 / self.lines.len() as f64;
+        let (left, base) = (number as f64 * width - 0.4, self.axis_y().base());
+        let bar = |(x, y): &(f64, f64)| {
+            Rectangle::new([(x + left + width * 0.06, base), (x + left + width * 0.94, *y)], line.fill())
+        };
+        chart.draw_series(line.points.iter().map(bar)).map_err(said)?;
+        whiskers(chart, line, left + width / 2.0)
     }
 
     /// The name of a place, or the number itself.
     fn place(&self, value: f64) -> String {
         if self.places.is_empty() {
-            return short(&value);
+            return written(value, Unit::Number);
         }
-        let whole = (value - value.round()).abs() < 1e-6 && value >= 0.0;
-        let name = self.places.get(value.round() as usize).filter(|_| whole);
-        name.cloned().unwrap_or_default()
+        self.places.get(value.round().max(0.0) as usize).cloned().unwrap_or_default()
     }
 
-    fn all(&self, pick: impl Fn(&(f64, f64)) -> f64) -> (f64, f64) {
-        let values = self.lines.iter().flat_map(|line| &line.points).map(pick).filter(|value| value.is_finite());
-        values.fold((f64::MAX, f64::MIN), |(least, most), value| (least.min(value), most.max(value)))
-    }
-
-    fn range_x(&self) -> std::ops::Range<f64> {
-        if !self.places.is_empty() {
-            return -0.3..self.places.len() as f64 - 0.7;
+    fn axis_x(&self) -> Axis {
+        if self.places.is_empty() {
+            Axis::log_of(self.lines.iter().flat_map(|line| line.points.iter().map(|point| point.0)).collect())
+        } else {
+            Axis::places(self.places.len())
         }
-        let (least, most) = self.all(|point| point.0);
-        least / 1.3..most * 1.3
     }
 
-    fn range_y(&self) -> std::ops::Range<f64> {
-        let (least, most) = self.all(|point| point.1);
-        // Room above for the legend, which is higher with more lines.
-        let room = 1.15 + 0.06 * self.lines.len() as f64;
-        let decade = |exponent: f64| 10f64.powf(exponent);
-        // Whole decades, because only they get a number.
-        if self.log_y { decade(least.log10().floor())..decade((most * 1.5).log10().ceil()) } else { 0.0..most * room }
+    fn axis_y(&self) -> Axis {
+        let spread = self.lines.iter().flat_map(|line| line.spread.iter().flat_map(|(_, ends)| *ends));
+        let points = self.lines.iter().flat_map(|line| line.points.iter().map(|point| point.1));
+        let values = points.chain(spread).filter(|value| value.is_finite() && (!self.log_y || *value > 0.0));
+        let (least, most) =
+            values.fold((f64::MAX, f64::MIN), |(least, most), value| (least.min(value), most.max(value)));
+        if self.log_y { Axis::log(least, most) } else { Axis::linear(most, self.end) }
     }
 }
 
-/// A number as short as it can be read: 0.000001 as 1e-6, 2000000 as 2M.
-fn short(value: &f64) -> String {
-    let magnitude = value.abs();
-    let trim = |text: String| {
-        if text.contains('.') { text.trim_end_matches('0').trim_end_matches('.').to_string() } else { text }
-    };
-    match magnitude {
-        0.0 => "0".into(),
-        m if m < 0.001 => {
-            let exponent = m.log10().floor();
-            format!("{}e{exponent}", trim(format!("{:.1}", value / 10f64.powf(exponent))))
+type Drawn<'a, B> = ChartContext<'a, B, Cartesian2d<Axis, Axis>>;
+
+fn said(error: impl std::fmt::Display) -> String {
+    error.to_string()
+}
+
+/// Length of dashes and of the gaps between them.
+fn dash(look: Look) -> (i32, i32) {
+    if look == Look::Reference { (2, 4) } else { (8, 5) }
+}
+
+fn curve<B: DrawingBackend>(chart: &mut Drawn<'_, B>, line: &Line) -> Result<(), String> {
+    let (points, style) = (line.points.iter().copied(), line.style());
+    match line.look {
+        Look::Full => chart.draw_series(LineSeries::new(points.clone(), style)).map_err(said)?,
+        look => {
+            let (length, gap) = dash(look);
+            chart.draw_series(DashedLineSeries::new(points.clone(), length, gap, style)).map_err(said)?
         }
-        m if m >= 1e6 => format!("{}M", trim(format!("{:.1}", value / 1e6))),
-        m if m >= 1e4 => format!("{}k", trim(format!("{:.1}", value / 1e3))),
-        m if m >= 100.0 => format!("{value:.0}"),
-        _ => trim(format!("{value:.3}")),
+    };
+    if line.look != Look::Reference {
+        let mark = if line.look == Look::Full { line.colour().filled() } else { line.style() };
+        chart.draw_series(points.map(|point| Circle::new(point, 4, mark))).map_err(said)?;
+    }
+    whiskers(chart, line, 0.0)
+}
+
+/// Lines from the least to the most of the repetitions.
+fn whiskers<B: DrawingBackend>(chart: &mut Drawn<'_, B>, line: &Line, right: f64) -> Result<(), String> {
+    let style = RGBColor(60, 60, 60).stroke_width(1);
+    let whisker =
+        |(x, [least, most]): &(f64, [f64; 2])| PathElement::new([(x + right, *least), (x + right, *most)], style);
+    chart.draw_series(line.spread.iter().map(whisker)).map_err(said).map(|_| ())
+}
+
+impl Line {
+    fn colour(&self) -> RGBColor {
+        PALETTE[self.colour % PALETTE.len()]
+    }
+
+    fn style(&self) -> ShapeStyle {
+        self.colour().stroke_width(if self.look == Look::Reference { 1 } else { 2 })
+    }
+
+    fn fill(&self) -> ShapeStyle {
+        if self.look == Look::Full { self.colour().filled() } else { self.colour().mix(0.45).filled() }
     }
 }
 
@@ -188,23 +280,39 @@ fn font() -> Result<(), String> {
 mod tests {
     use super::*;
 
-    #[test]
-    fn numbers_are_short() {
-        let shown: Vec<String> = [0.0, 1e-6, 0.02, 1.5, 16.0, 128.0, 25_000.0, 2e6].iter().map(short).collect();
-        assert_eq!(shown, ["0", "1e-6", "0.02", "1.5", "16", "128", "25k", "2M"]);
+    fn line(name: &str, points: &[(f64, f64)]) -> Line {
+        Line { name: name.into(), points: points.to_vec(), ..Line::default() }
     }
 
     #[test]
-    fn a_place_has_its_name_and_nothing_between() {
-        let places = ["4/16".to_string(), "10/10".into()];
+    fn places_have_bars_and_names() {
         let chart = Chart {
-            title: String::new(),
-            x: String::new(),
-            y: String::new(),
-            places: places.to_vec(),
-            log_y: true,
-            lines: Vec::new(),
+            places: ["4/16", "10/10"].map(String::from).to_vec(),
+            lines: vec![line("OpenTOE", &[(0.0, 0.9), (1.0, 0.5)]), line("Linux", &[(0.0, 0.4), (1.0, 0.3)])],
+            end: Some(1.0),
+            ..Chart::default()
         };
-        assert_eq!([chart.place(1.0), chart.place(0.5), chart.place(2.0)], ["10/10", "", ""]);
+        assert_eq!([chart.place(1.0), chart.place(0.0), chart.place(7.0)], ["10/10", "4/16", ""]);
+        let svg = chart.svg().unwrap();
+        // Four bars, and two beside the names.
+        assert_eq!(svg.matches("fill=\"#0072B2\"").count(), 6, "{svg}");
+        assert!(["OpenTOE", "Linux", "4/16", "10/10"].iter().all(|name| svg.contains(name)));
+        assert!(!svg.contains("<circle"));
+    }
+
+    #[test]
+    fn lines_have_marks_and_references_none() {
+        let look = Look::Reference;
+        let mut chart = Chart { lines: vec![line("a", &[(1.0, 5.0), (100.0, 50.0)])], ..Chart::default() };
+        chart.lines.push(Line { look, ..line("b", &[(1.0, 7.0), (100.0, 7.0)]) });
+        let svg = chart.svg().unwrap();
+        assert_eq!(svg.matches("<circle").count(), 2, "{svg}");
+    }
+
+    #[test]
+    fn a_series_has_medians_and_what_they_lie_between() {
+        let values = [vec![3.0, 1.0, 2.0], vec![f64::NAN], vec![5.0]];
+        let (points, spread) = series(3, |at| Some(at as f64), |at| values[at].clone());
+        assert_eq!((points, spread), (vec![(0.0, 2.0), (2.0, 5.0)], vec![(0.0, [1.0, 3.0])]));
     }
 }

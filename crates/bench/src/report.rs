@@ -1,6 +1,7 @@
 //! What a case comes to: for machines as one JSON object, for people as a table.
 use crate::lab::Stack;
 use crate::machine;
+use crate::provenance::Provenance;
 use crate::sample::Latency;
 use crate::setup::Setup;
 use crate::tools::Tools;
@@ -85,6 +86,9 @@ pub struct Report {
     pub params: Value,
     /// Where they were made.
     pub machine: Value,
+    /// By which OpenTOE, when and how.
+    #[serde(default)]
+    pub provenance: Provenance,
     /// In the order in which they were made.
     pub runs: Vec<Run>,
     /// What could not be measured, in sentences.
@@ -95,7 +99,9 @@ pub struct Report {
 impl Report {
     /// An empty one; the machine is looked at now.
     pub fn new(case: &str, params: Value) -> Report {
-        Report { case: case.into(), params, machine: machine::facts(), runs: Vec::new(), failures: Vec::new() }
+        let provenance = Provenance::now();
+        let machine = machine::facts();
+        Report { case: case.into(), params, machine, provenance, runs: Vec::new(), failures: Vec::new() }
     }
 
     /// Notes what could not be measured; the rest goes on.
@@ -199,7 +205,8 @@ impl Report {
         let ratios: Map<String, Value> =
             toe.iter().map(|setup| (setup.to_string(), Value::Object(of(setup).into_iter().collect()))).collect();
         json!({
-            "case": self.case, "params": self.params, "machine": self.machine, "runs": self.runs,
+            "case": self.case, "provenance": self.provenance, "params": self.params, "machine": self.machine,
+            "units": units(), "runs": self.runs,
             "failures": self.failures, "ratio": ratio,
             "ratios": { "to": baseline, "of": ratios },
         })
@@ -235,6 +242,19 @@ impl Report {
             None => Ok(()),
         }
     }
+}
+
+/// What the figures of a run are in; those that only one case has end with their unit.
+fn units() -> Value {
+    json!({
+        "ops_per_s": "requests a second",
+        "gbit_per_s": "10^9 bits of payload a second",
+        "latency_us": "microseconds",
+        "cpu_s": "seconds of processor time of each process during the measurement",
+        "ratio": "OpenTOE's rate over that of Linux, pair by pair",
+        "memory_bytes": "bytes",
+        "took_s": "seconds",
+    })
 }
 
 /// Pair by pair: least, median, most.

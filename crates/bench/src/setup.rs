@@ -163,6 +163,26 @@ impl Way {
     }
 }
 
+/// What a set-up is called in pictures: `flextoe fabric` is OpenTOE, `linux cubic` is Linux, others say what differs.
+pub(crate) fn series_name(setup: &str) -> String {
+    let named = |kind: &EngineKind| setup.split(' ').next() == Some(kind.name());
+    let engine = match EngineKind::ALL.iter().find(|kind| named(kind)) {
+        Some(EngineKind::Flextoe) => "OpenTOE".to_string(),
+        Some(other) => format!("OpenTOE, {}", other.name()),
+        None => String::new(),
+    };
+    match setup.split_once(' ') {
+        Some(("linux", "cubic")) => "Linux".into(),
+        Some(("linux", way)) => format!("Linux, {way}"),
+        Some((_, "fabric")) if !engine.is_empty() => engine,
+        Some((_, "tap")) if !engine.is_empty() => format!("{engine} over TAP"),
+        Some((_, "tap-client")) if !engine.is_empty() => format!("{engine}, clients over TAP"),
+        None if setup == Stack::Opentoe.name() => "OpenTOE".into(),
+        None if setup == Stack::Linux.name() => "Linux".into(),
+        _ => setup.into(),
+    }
+}
+
 /// The engine of this name.
 pub(crate) fn engine(text: &str) -> Result<&'static str, String> {
     EngineKind::of_name(text).map(EngineKind::name).ok_or_else(|| {
@@ -194,6 +214,23 @@ mod tests {
 
     fn names(stacks: &Stacks) -> Result<Vec<String>, String> {
         stacks.all().map(|all| all.iter().map(Setup::name).collect())
+    }
+
+    #[test]
+    fn pictures_have_names_that_readers_know() {
+        for (setup, name) in [
+            ("flextoe fabric", "OpenTOE"),
+            ("laminar tap", "OpenTOE, laminar over TAP"),
+            ("flextoe tap-client", "OpenTOE, clients over TAP"),
+            ("linux cubic", "Linux"),
+            ("linux one-core", "Linux, one-core"),
+            ("opentoe", "OpenTOE"),
+            ("linux", "Linux"),
+            ("zeronic flextoe", "zeronic flextoe"),
+            ("verbs", "verbs"),
+        ] {
+            assert_eq!(series_name(setup), name);
+        }
     }
 
     #[test]

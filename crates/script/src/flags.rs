@@ -62,7 +62,7 @@ impl Flags {
             "min_rto_ms" => self.host.timers.min_rto_ms = number()?,
             "ecn" => self.host.ecn = value.parse().map_err(|_| refused())?,
             "congestion" => {
-                self.host.congestion = Some(CongestionName::from_name(value).ok_or_else(refused)?);
+                self.host.congestion = Some(CongestionName::named(value)?);
             }
             _ => return Err(format!("{key} is no flag of this library")),
         }
@@ -83,5 +83,14 @@ mod tests {
             assert!(Flags::parse(wrong).unwrap_err().contains(says), "{wrong}");
         }
         assert!(Flags::parse("rx_bytes=5000").is_err());
+    }
+
+    #[test]
+    fn each_congestion_policy_is_taken() {
+        for kind in tcp::congestion::KINDS {
+            let flags = Flags::parse(&format!("congestion={}", kind.name)).unwrap();
+            assert_eq!(flags.host.congestion.unwrap().name, kind.name);
+        }
+        assert!(Flags::parse("congestion=reno2").unwrap_err().contains(&CongestionName::list()));
     }
 }

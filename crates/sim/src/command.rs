@@ -2,6 +2,7 @@
 #![forbid(unsafe_code)]
 
 use crate::generate::{generate_on, generate_talks};
+use crate::inspect::TRACE_HEADING;
 use crate::runner::{Search, Tally, run_caught, run_seeds};
 use crate::shrink::shrink;
 use crate::{Plan, run_traced};
@@ -89,6 +90,7 @@ fn one(plan: &Plan, arguments: &Arguments) -> ExitCode {
         let mut lines = Vec::new();
         // What it says is shown below.
         let _ = run_traced(plan, Some(&mut lines));
+        say(TRACE_HEADING);
         lines.iter().for_each(|line| say(line));
     }
     match run_caught(plan) {

@@ -7,6 +7,7 @@ use crate::rdma;
 use crate::zeronic;
 use engines::{EngineKind, Mapping};
 use port::FabricConfig;
+use tcp::congestion::KINDS;
 
 /// Most bytes that the applications of a generated scenario send in all.
 const MOST_BYTES: u64 = 600_000;
@@ -100,7 +101,7 @@ fn host(random: &mut Random) -> HostPlan {
         data_entries: random.pick(&[64, 64, 1024]),
         control_entries: random.pick(&[64, 64, 1024]),
         ecn: random.one_in(2),
-        congestion: random.pick(&["", "", "cubic", "dctcp", "timely", "none"]).into(),
+        congestion: random.pick(&congestion_names()).into(),
         min_rto_ms: random.pick(&[1, 10, 10, 200]),
         max_rto_ms: random.pick(&[500, 2000, 4000]),
         time_wait_ms: random.pick(&[1, 100, 10_000]),
@@ -386,4 +387,9 @@ fn separate_ports(plan: &mut Plan) {
         // TIME-WAIT is there so that the same ports are not used again while the peer may wait for an acknowledgement.
         plan.hosts.iter_mut().for_each(|host| host.time_wait_ms = host.time_wait_ms.max(10_000));
     }
+}
+
+/// Each policy, and the host's default more often.
+fn congestion_names() -> Vec<&'static str> {
+    ["", ""].into_iter().chain(KINDS.iter().map(|kind| kind.name)).collect()
 }

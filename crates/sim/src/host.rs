@@ -353,6 +353,20 @@ fn congestion(name: &str) -> Result<Option<CongestionName>, String> {
     if name.is_empty() {
         return Ok(None);
     }
-    let unknown = || format!("`{name}` is no congestion control; there are {}", CongestionName::list());
-    CongestionName::from_name(name).map(Some).ok_or_else(unknown)
+    CongestionName::named(name).map(Some)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use tcp::congestion::KINDS;
+
+    #[test]
+    fn each_congestion_policy_is_taken() {
+        for kind in KINDS {
+            assert_eq!(congestion(kind.name).unwrap().unwrap().name, kind.name);
+        }
+        assert_eq!(congestion("").unwrap(), None);
+        assert!(congestion("reno2").unwrap_err().contains(&CongestionName::list()));
+    }
 }

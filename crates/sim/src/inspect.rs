@@ -64,6 +64,14 @@ struct Segment {
     segment_size: u16,
 }
 
+/// Stands above a trace.
+pub(crate) const TRACE_HEADING: &str = concat!(
+    "       time ns what     source -> destination, flags, seq, ack, window (as on the wire), payload bytes\n",
+    "               sent: as a host gave it to the network; received: as a host got it, if it did\n",
+    "                 app N context M: -> a request to its daemon, <- a reply; a slot is INDEX.USES\n",
+    "               host 0 has address 10.0.0.1, host 1 has 10.0.0.2, and so on"
+);
+
 /// Lines that a trace keeps.
 const MOST_TRACE: usize = 10_000;
 
@@ -457,4 +465,24 @@ fn describe(segment: &Segment) -> String {
         header.window,
         payload.len()
     )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::generate::generate;
+    use crate::run_traced;
+
+    #[test]
+    fn lines_of_a_trace_stand_under_its_heading() {
+        let mut lines = Vec::new();
+        run_traced(&generate(1), Some(&mut lines)).unwrap();
+        let column = TRACE_HEADING.find("what").unwrap();
+        for kind in ["sent ", "received ", "  app "] {
+            assert!(lines.iter().any(|line| line[column..].starts_with(kind)), "no line of kind {kind}");
+        }
+        let is_time = |line: &String| line[..column].trim().parse::<u64>().is_ok();
+        assert!(lines.iter().all(is_time), "{:?}", lines.iter().find(|line| !is_time(line)));
+        assert!(!lines.iter().any(|line| line.contains("generation:")));
+    }
 }

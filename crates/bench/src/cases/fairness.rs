@@ -1,11 +1,11 @@
 //! Fairness (FlexTOE figure 16, thesis figure 4.17): many bulk flows between two hosts, over a link that they fill.
 use super::bulk::{self, Flows};
 use crate::arguments::{Common, count, list, listed, numbered, stack};
-use crate::lab::{FabricLab, FabricPlan, Lab, Stack, VethLab, VethPlan, congestion};
-use crate::plot::{Chart, Line};
+use crate::lab::{FabricLab, FabricPlan, Lab, Stack, VethLab, VethPlan, congestion, congestion_help};
+use crate::plot::{Chart, Line, Look, series};
 use crate::report::{Report, Run, label, table};
 use crate::sample::{jain, quantile};
-use crate::setup::engine;
+use crate::setup::{engine, series_name};
 use crate::tools::Tools;
 use clap::Args;
 use port::FabricConfig;
@@ -30,8 +30,7 @@ pub struct Arguments {
     /// Engine of OpenTOE: flextoe, laminar
     #[arg(long, value_name = "NAME", default_value = "flextoe")]
     pub engine: String,
-    /// Congestion control on OpenTOE: dctcp, timely, cubic, off
-    #[arg(long, value_name = "NAME", default_value = "dctcp")]
+    #[arg(long, help = congestion_help("Congestion control on OpenTOE"), value_name = "NAME", default_value = "dctcp")]
     pub congestion: String,
     /// Congestion control on Linux
     #[arg(long, value_name = "NAME", default_value = "cubic")]
@@ -151,10 +150,11 @@ pub(crate) fn show(report: &Report) -> String {
 /// Median and first percentile beside the fair share, and Jain's index.
 pub(crate) fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
     let places: Vec<String> = report.points().iter().map(|point| point["flows"].to_string()).collect();
-    let line = |stack: Stack, name: &str, title: &str, colour: usize| {
-        let at = |(at, point): (usize, &Value)| Some((at as f64, report.median(stack, point, |run| run.figure(name))?));
-        let points: Vec<(f64, f64)> = report.points().iter().enumerate().filter_map(at).collect();
-        Line { name: format!("{}{title}", stack.name()), points, colour, reference: false }
+    let all = report.points();
+    let line = |stack: Stack, name: &str, title: &str, look: Look| {
+        let of = |at: usize| report.at(stack, &all[at]).map(|run| run.figure(name)).collect();
+        let (points, spread) = series(all.len(), |at| Some(at as f64), of);
+        Line { name: series_name(stack.name()) + title, points, spread, colour: stack as usize, look }
     };
     let present = |lines: Vec<Line>| lines.into_iter().filter(|line| !line.points.is_empty()).collect();
     let chart = |title: &str, y: &str, lines: Vec<Line>| Chart {
@@ -162,18 +162,18 @@ pub(crate) fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
         x: "flows".into(),
         y: y.into(),
         places: places.clone(),
-        log_y: false,
         lines: present(lines),
+        ..Chart::default()
     };
+    let (full, second) = (Look::Full, Look::Second);
     let shares = vec![
-        line(Stack::Opentoe, "median_of_fair", ", median", 0),
-        line(Stack::Opentoe, "p1_of_fair", ", 1st percentile", 2),
-        line(Stack::Linux, "median_of_fair", ", median", 1),
-        line(Stack::Linux, "p1_of_fair", ", 1st percentile", 4),
+        line(Stack::Opentoe, "median_of_fair", ", median", full),
+        line(Stack::Opentoe, "p1_of_fair", ", 1st percentile", second),
+        line(Stack::Linux, "median_of_fair", ", median", full),
+        line(Stack::Linux, "p1_of_fair", ", 1st percentile", second),
     ];
-    let index = vec![line(Stack::Opentoe, "jain", "", 0), line(Stack::Linux, "jain", "", 1)];
-    vec![
-        ("fairness-shares", chart("Bulk flows at line rate: throughput of a flow", "of the fair share", shares)),
-        ("fairness-jain", chart("Bulk flows at line rate: Jain's index", "Jain's index", index)),
-    ]
+    let index = vec![line(Stack::Opentoe, "jain", "", full), line(Stack::Linux, "jain", "", full)];
+    let shares = chart("Bulk flows at line rate: throughput of a flow", "of the fair share", shares);
+    let index = chart("Bulk flows at line rate: Jain's index", "Jain's index", index);
+    vec![("fairness-shares", shares), ("fairness-jain", Chart { end: Some(1.0), ..index })]
 }

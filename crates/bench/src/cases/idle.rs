@@ -40,14 +40,14 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
     let params = json!({ "settle_s": settle, "few": FEW });
     arguments
         .comparison
-        .measure(tools, "idle", (params, &axes), |setup, point| measure(tools, setup, point, (settle, seconds)))
+        .measure(tools, "idle", (params, &axes), |setup, point| measure(tools, setup, point, settle, seconds))
 }
 
-fn measure(tools: &Tools, setup: &Setup, point: &Value, times: (f64, f64)) -> Result<Run, String> {
+fn measure(tools: &Tools, setup: &Setup, point: &Value, settle: f64, seconds: f64) -> Result<Run, String> {
     let mut run = Run::on(setup, point);
     let conns = number(point, "conns").max(FEW + 1);
-    let (few, _) = hold(tools, setup, FEW, (times.0, 0.2), &mut run)?;
-    let (many, seconds) = hold(tools, setup, conns, times, &mut run)?;
+    let (few, _) = hold(tools, setup, FEW, (settle, 0.2), &mut run)?;
+    let (many, seconds) = hold(tools, setup, conns, (settle, seconds), &mut run)?;
     // Each connection has two ends, and both are here.
     let each = (many - few).shared_by((conns - FEW) as f64 * 2.0);
     let stack = run.cpu_s.get("toed").copied().unwrap_or(0.0) / seconds;

@@ -3,8 +3,8 @@
 use super::rpc::{self, Load};
 use super::window;
 use crate::arguments::{Common, list, listed};
-use crate::lab::{FabricLab, FabricPlan, Lab, Stack, congestion};
-use crate::plot::{Chart, Line};
+use crate::lab::{FabricLab, FabricPlan, Lab, Stack, congestion, congestion_help};
+use crate::plot::{Chart, Line, Look, Unit, series};
 use crate::report::{Report, Run, table};
 use crate::sample::{jain, wire_bytes};
 use crate::setup::engine;
@@ -25,8 +25,7 @@ pub struct Arguments {
     /// Degrees and connections, as the rows of the thesis' table
     #[arg(long, value_name = "DEGREE:CONNECTIONS,...", default_value = "4:16,4:64,4:128,10:10,20:20", value_parser = listed(degree_and_connections))]
     pub points: String,
-    /// Congestion controls: dctcp, timely, cubic, off
-    #[arg(long, value_name = "NAME,...", default_value = "dctcp,timely,off", value_parser = listed(congestion))]
+    #[arg(long, help = congestion_help("Congestion controls"), value_name = "NAME,...", default_value = "dctcp,timely,off", value_parser = listed(congestion))]
     pub congestion: String,
     /// Engines: flextoe, laminar
     #[arg(long, value_name = "NAME,...", default_value = "flextoe", value_parser = listed(engine))]
@@ -173,38 +172,38 @@ pub(crate) fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
         }
     }
     let several = controls.iter().any(|[_, engine]| *engine != controls[0][1]);
+    let points = report.points();
     let lines = |figure: fn(&Run) -> f64| -> Vec<Line> {
         let line = |(colour, [control, engine]): (usize, &[String; 2])| {
             let own = |point: &Value| word(point, "congestion") == *control && word(point, "engine") == *engine;
-            let of_control = report.points().into_iter().filter(own);
-            let points = of_control.filter_map(|point| {
-                let at = places.iter().position(|known| *known == self::place(&point))?;
-                Some((at as f64, report.median(Stack::Opentoe, &point, figure)?))
-            });
-            let name = if control == "none" { "off" } else { control };
+            let place = |at: usize| {
+                let place = self::place(&points[at]);
+                places.iter().position(|known| own(&points[at]) && *known == place).map(|at| at as f64)
+            };
+            let of = |at: usize| report.at(Stack::Opentoe, &points[at]).map(figure).collect();
+            let (points, spread) = series(points.len(), place, of);
+            let name = if control == "none" { "no congestion control" } else { control };
             let name = if several { format!("{name}, {engine}") } else { name.to_string() };
-            Line { name, points: points.collect(), colour, reference: false }
+            Line { name, points, spread, colour, look: Look::Full }
         };
         controls.iter().enumerate().map(line).collect()
     };
-    let chart = |title: &str, y: &str, log_y, figure| Chart {
+    let chart = |title: &str, y: &str, figure| Chart {
         title: title.into(),
         x: "clients' hosts / connections".into(),
         y: y.into(),
         places: places.clone(),
-        log_y,
         lines: lines(figure),
+        ..Chart::default()
     };
-    let tail = |run: &Run| run.latency_us.map_or(f64::NAN, |latency| latency.p9999 / 1e3);
+    let tail = |run: &Run| run.latency_us.map_or(f64::NAN, |latency| latency.p9999);
+    let (latency, fairness) = (
+        chart("Incast: 99.99th percentile of a 64 KiB request's latency", "latency", tail),
+        chart("Incast: Jain's index over connections", "Jain's index", |run| run.figure("jain")),
+    );
     vec![
-        (
-            "incast-latency",
-            chart("Incast: 99.99th percentile of a 64 KiB request's latency", "milliseconds", true, tail),
-        ),
-        (
-            "incast-fairness",
-            chart("Incast: Jain's index over connections", "Jain's index", false, |run| run.figure("jain")),
-        ),
+        ("incast-latency", Chart { log_y: true, unit: Unit::Time, ..latency }),
+        ("incast-fairness", Chart { end: Some(1.0), ..fairness }),
     ]
 }
 

@@ -4,10 +4,10 @@ use super::bulk::{self, Flows};
 use super::rpc::{self, Load};
 use super::window;
 use crate::arguments::{Common, list, listed, stack};
-use crate::lab::{FabricLab, FabricPlan, Lab, Stack, VethLab, VethPlan, congestion};
-use crate::plot::{Chart, Line};
+use crate::lab::{FabricLab, FabricPlan, Lab, Stack, VethLab, VethPlan, congestion, congestion_help};
+use crate::plot::{Chart, Line, Look, series};
 use crate::report::{Report, Run, table};
-use crate::setup::engine;
+use crate::setup::{engine, series_name};
 use crate::tools::Tools;
 use clap::{Args, ValueEnum};
 use port::FabricConfig;
@@ -41,8 +41,7 @@ pub struct Arguments {
     /// Engine of the hosts that clients are on, where it is to be another one, as in thesis figure 5.17
     #[arg(long, value_name = "NAME")]
     pub client_engine: Option<String>,
-    /// Congestion control on OpenTOE: dctcp, timely, cubic, off
-    #[arg(long, value_name = "NAME", default_value = "cubic")]
+    #[arg(long, help = congestion_help("Congestion control on OpenTOE"), value_name = "NAME", default_value = "cubic")]
     pub congestion: String,
     /// Congestion control on Linux
     #[arg(long, value_name = "NAME", default_value = "cubic")]
@@ -197,17 +196,16 @@ pub(crate) fn show(report: &Report) -> String {
 pub(crate) fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
     let chart = |kind: Kind, name, title: &str, y: &str, scale: f64| {
         let points: Vec<Value> = report.points().into_iter().filter(|point| point["load"] == kind.name()).collect();
-        let line = |(colour, (_, name)): (usize, (Stack, String))| {
-            let at =
-                |(at, point): (usize, &Value)| Some((at as f64, report.median_on(&name, point, kind_speed)? / scale));
-            let points: Vec<(f64, f64)> = points.iter().enumerate().filter_map(at).filter(|at| at.1 > 0.0).collect();
-            Line { name: name.clone(), points, colour, reference: false }
+        let line = |(colour, (_, setup)): (usize, (Stack, String))| {
+            let of = |at: usize| report.on(&setup, &points[at]).map(|run| kind_speed(run) / scale).collect();
+            let (points, spread) = series(points.len(), |at| Some(at as f64), of);
+            Line { name: series_name(&setup), points, spread, colour, look: Look::Full }
         };
         let lines = report.setups().into_iter().enumerate().map(line);
         let lines: Vec<Line> = lines.filter(|line| !line.points.is_empty()).collect();
         let places = points.iter().map(|point| percent(point["loss"].as_f64().unwrap_or(0.0))).collect();
         let (title, x, y) = (title.into(), "loss each way, %".into(), y.into());
-        (!lines.is_empty()).then_some((name, Chart { title, x, y, places, log_y: true, lines }))
+        (!lines.is_empty()).then_some((name, Chart { title, x, y, places, log_y: true, lines, ..Chart::default() }))
     };
     let echo =
         chart(Kind::Echo, "loss-echo", "Loss: 100 flows, 64 B echo, 8 in flight", "thousand echoes a second", 1e3);

@@ -7,8 +7,9 @@ use super::rpc::{self, Load};
 use super::{rdma, window};
 use crate::arguments::{Common, list, listed, numbered, within};
 use crate::lab::{FabricLab, FabricPlan, Lab, RECEIVER, Stack, VethLab, VethPlan, ZERONIC};
-use crate::plot::{Chart, Line};
+use crate::plot::{Chart, Line, Look, Unit, series};
 use crate::report::{Report, Run, label};
+use crate::setup::series_name;
 use crate::tools::Tools;
 use clap::Args;
 use port::FabricConfig;
@@ -296,8 +297,8 @@ pub(crate) fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
         chart(report, ["rate", "size"], Run::speed, ["One flow from memory to memory", "bytes of a message", "Gbit/s"]);
     let loss =
         chart(report, ["loss", "loss"], Run::speed, ["One flow while frames are lost", "loss each way", "Gbit/s"]);
-    let short = ["64 B between ordinary sockets beside long flows", "long flows", "p50, microseconds"];
-    let short = chart(report, ["short", "long_flows"], p50, short);
+    let short = ["64 B between ordinary sockets beside long flows", "long flows", "p50"];
+    let short = Chart { unit: Unit::Time, ..chart(report, ["short", "long_flows"], p50, short) };
     let named = [("zeronic-rate", rate), ("zeronic-loss", loss), ("zeronic-short", short)];
     named.into_iter().filter(|(_, chart)| !chart.lines.is_empty()).collect()
 }
@@ -310,15 +311,15 @@ fn chart(
     [title, x, y]: [&str; 3],
 ) -> Chart {
     let points: Vec<Value> = report.points().into_iter().filter(|point| point["test"] == test).collect();
-    let line = |(colour, (_, name)): (usize, (Stack, String))| {
-        let at = |(at, point): (usize, &Value)| Some((at as f64, report.median_on(&name, point, figure)?));
-        let points: Vec<(f64, f64)> = points.iter().enumerate().filter_map(at).filter(|at| at.1 > 0.0).collect();
-        Line { points, name, colour, reference: false }
+    let line = |(colour, (_, setup)): (usize, (Stack, String))| {
+        let of = |at: usize| report.on(&setup, &points[at]).map(figure).collect();
+        let (points, spread) = series(points.len(), |at| Some(at as f64), of);
+        Line { name: series_name(&setup), points, spread, colour, look: Look::Full }
     };
     let lines: Vec<Line> = report.setups().into_iter().enumerate().map(line).collect();
     let lines = lines.into_iter().filter(|line| !line.points.is_empty()).collect();
     let places = points.iter().map(|point| point[axis].to_string()).collect();
-    Chart { title: title.into(), x: x.into(), y: y.into(), places, log_y: true, lines }
+    Chart { title: title.into(), x: x.into(), y: y.into(), places, log_y: true, lines, ..Chart::default() }
 }
 
 fn test(text: &str) -> Result<&'static str, String> {

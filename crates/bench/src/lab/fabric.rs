@@ -9,6 +9,7 @@ use serde_json::Value;
 use std::fmt::Write;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
+use tcp::congestion::{CongestionName, NONE};
 
 /// What the network and the hosts are to be.
 #[derive(Debug, Clone)]
@@ -64,13 +65,18 @@ impl Default for FabricPlan {
     }
 }
 
-/// The congestion control of this name.
+/// The congestion control of this name; `off` is another name for none.
 pub(crate) fn congestion(name: &str) -> Result<&'static str, String> {
-    let all = ["dctcp", "timely", "cubic", "none"];
-    let wanted = if name == "off" { "none" } else { name };
-    all.into_iter()
-        .find(|known| *known == wanted)
-        .ok_or_else(|| format!("there is no congestion control `{name}`; there are dctcp, timely, cubic, and off"))
+    let wanted = if name == OFF { NONE.name } else { name };
+    CongestionName::named(wanted).map(|name| name.name).map_err(|error| format!("{error}; {OFF} is none"))
+}
+
+/// How the papers' experiments call a transport without congestion control.
+const OFF: &str = "off";
+
+/// Help for an option that takes one, or several.
+pub(crate) fn congestion_help(what: &str) -> String {
+    format!("{what}: {}, {OFF}", CongestionName::list())
 }
 
 /// A running daemon and the namespace of programs.
@@ -278,8 +284,11 @@ mod tests {
 
     #[test]
     fn congestion_controls_are_known_by_name() {
+        use tcp::congestion::KINDS;
         assert_eq!(congestion("off"), Ok("none"));
-        assert_eq!(congestion("dctcp"), Ok("dctcp"));
-        assert!(congestion("reno").unwrap_err().contains("timely"));
+        for kind in KINDS {
+            assert_eq!(congestion(kind.name), Ok(kind.name));
+            assert!(congestion("reno2").unwrap_err().contains(kind.name) && congestion_help("x").contains(kind.name));
+        }
     }
 }

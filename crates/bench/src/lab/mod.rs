@@ -5,7 +5,7 @@ mod loopback;
 mod tap;
 mod veth;
 
-pub(crate) use fabric::{FabricLab, FabricPlan, RECEIVER, ZERONIC, congestion};
+pub(crate) use fabric::{FabricLab, FabricPlan, RECEIVER, ZERONIC, congestion, congestion_help};
 pub(crate) use loopback::LoopbackLab;
 pub(crate) use tap::{TapEnd, TapLab};
 pub(crate) use veth::{VethLab, VethPlan};

@@ -21,12 +21,19 @@ pub use request::{Request, SpliceEnd};
 
 /// A connection as one context names it: an index into its slots, and how often that slot was used before, so
 /// that a late descriptor of an earlier connection is recognised.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
+#[derive(Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
 pub struct Slot {
     /// Index, below [`Geometry::slots`].
     pub index: u32,
     /// Uses of the slot so far, modulo 2^16.
     pub generation: u16,
+}
+
+/// Index and uses, as `5.2`: traces are full of them.
+impl std::fmt::Debug for Slot {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "{}.{}", self.index, self.generation)
+    }
 }
 
 impl Slot {

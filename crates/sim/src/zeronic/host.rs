@@ -191,7 +191,7 @@ impl ZeroHost {
 fn config(plan: &SidePlan, number: usize) -> Result<HostConfig, String> {
     let congestion = match &plan.congestion[..] {
         "" => None,
-        name => Some(CongestionName::from_name(name).ok_or_else(|| format!("`{name}` is no congestion control"))?),
+        name => Some(CongestionName::named(name)?),
     };
     Ok(HostConfig {
         name: format!("z{number}"),

@@ -4,7 +4,7 @@
 //! collected since the last time. It gives a window and a rate, which the engine enforces.
 //!
 //! A new policy is one file with a [`Kind`], and one line in [`KINDS`]. Configuration, `TCP_CONGESTION`, `TCP_INFO`, the
-//! simulation and the script library find it there.
+//! bench, the simulation and the script library find it there.
 mod cubic;
 mod dctcp;
 mod policy;
@@ -44,6 +44,12 @@ impl CongestionName {
     /// The kind of a `TCP_CONGESTION` name.
     pub fn from_name(name: &str) -> Option<CongestionName> {
         KINDS.iter().find(|kind| kind.name == name).map(|kind| CongestionName(kind))
+    }
+
+    /// The same, with a sentence where there is none.
+    pub fn named(name: &str) -> Result<CongestionName, String> {
+        let unknown = || format!("`{name}` is no congestion control; there are {}", CongestionName::list());
+        CongestionName::from_name(name).ok_or_else(unknown)
     }
 
     /// The kind of a code. `None` for 0, the host's default, and for unknown codes.
@@ -99,10 +105,7 @@ impl Serialize for CongestionName {
 impl<'de> Deserialize<'de> for CongestionName {
     fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<CongestionName, D::Error> {
         let name = String::deserialize(deserializer)?;
-        CongestionName::from_name(&name).ok_or_else(|| {
-            let names = CongestionName::list();
-            serde::de::Error::custom(format!("`{name}` is no congestion control; there are {names}"))
-        })
+        CongestionName::named(&name).map_err(serde::de::Error::custom)
     }
 }
 
