@@ -55,13 +55,14 @@ impl<'a, 'b> Service<'a, 'b> {
         missing.map_or(Ok(()), |word| Err(format!("descriptor {fd}: there is no '{word}' in: {told}")))
     }
 
-    /// Waits until a descriptor is closed.
+    /// Waits until a descriptor is closed; then nothing more is said of it.
     fn closed(&self, fd: &str) -> Result<(), String> {
-        self.bench.session.until("the descriptor to be closed", || match self.why(&[fd]) {
-            Err(sentence) if sentence.contains(&format!("has no descriptor {fd}")) => Ok(true),
-            Err(sentence) => Err(sentence),
-            Ok(_) => Ok(false),
-        })
+        self.bench.session.until("the descriptor to be closed", || {
+            let there = [self.sockets("OpenTOE")?, self.sockets("kernel")?, self.sockets("-")?].concat();
+            Ok(there.iter().all(|(other, _)| other.to_string() != fd))
+        })?;
+        let told = self.why(&[fd]);
+        told.map_or(Ok(()), |told| Err(format!("descriptor {fd} is closed, but: {told}")))
     }
 }
 

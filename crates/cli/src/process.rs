@@ -130,7 +130,8 @@ impl<'a> Sockets<'a> {
             KERNEL => "on the kernel".into(),
             _ => "on no stack".into(),
         };
-        let what = if row.what.is_empty() { String::new() } else { format!(": {}", row.what) };
+        // A connection's ends are told with it.
+        let what = if row.what.is_empty() || flow.is_some() { String::new() } else { format!(": {}", row.what) };
         say(&format!("descriptor {fd} of {process} is {place}{what}"));
         say(&format!("  {}", row.why));
         flow.into_iter().for_each(flow::explain);
