@@ -90,15 +90,8 @@ fn over_loopback(report: &Report) -> bool {
 
 /// What others published is over networks, and not beside it.
 fn loopback_connections(report: &Report) -> Chart {
-    let mut lines = lines(report, of_point("conns"), |run| run.speed() / 1e3);
-    if let [one, other] = &mut lines[..] {
-        [one, other].into_iter().for_each(|line| line.name = stack_of(&line.name).into());
-    }
+    let lines = lines(report, of_point("conns"), |run| run.speed() / 1e3);
     chart("Echo of 64 B over loopback, one in flight", "connections", "thousand echoes a second", lines)
-}
-
-fn stack_of(setup: &str) -> &'static str {
-    if setup.starts_with("linux") { "Linux" } else { "OpenTOE" }
 }
 
 fn message_size(report: &Report) -> Chart {

@@ -172,9 +172,9 @@ pub(crate) fn series_name(setup: &str) -> String {
         None => String::new(),
     };
     match setup.split_once(' ') {
-        Some(("linux", "cubic")) => "Linux".into(),
+        Some(("linux", "cubic" | "loopback")) => "Linux".into(),
         Some(("linux", way)) => format!("Linux, {way}"),
-        Some((_, "fabric")) if !engine.is_empty() => engine,
+        Some((_, "fabric" | "loopback")) if !engine.is_empty() => engine,
         Some((_, "tap")) if !engine.is_empty() => format!("{engine} over TAP"),
         Some((_, "tap-client")) if !engine.is_empty() => format!("{engine}, clients over TAP"),
         None if setup == Stack::Opentoe.name() => "OpenTOE".into(),
