@@ -1,6 +1,7 @@
 //! ZeroNIC beside Linux' TCP (paper, section 5): flows from one program's memory to another's by `toe_comm_*`, over
 //! each transport that decides on headers, beside flows of ordinary sockets and RoCEv2. Rate, and processor time for
-//! each byte (table 2); rate while frames are lost (figure 13); ordinary short messages beside long flows (figure 12).
+//! each byte (table 2); rate over the bytes of a frame (figure 9) and while frames are lost (figure 13); ordinary short
+//! messages beside long flows (figure 12).
 use super::bulk::{self, Ends, Flows, Moved};
 use super::compare::{self, Column};
 use super::rpc::{self, Load};
@@ -34,9 +35,9 @@ const SHORT: usize = 4;
 pub struct Arguments {
     #[command(flatten)]
     pub common: Common,
-    /// Tests: rate (one flow, over the bytes of a message), loss (one flow, over the share of frames that are lost),
-    /// short (messages of 64 bytes between ordinary sockets, beside long flows)
-    #[arg(long, value_name = "TEST,...", default_value = "rate,loss,short", value_parser = listed(test))]
+    /// Tests: rate (one flow, over the bytes of a message), mtu (one flow, over the bytes of a packet), loss (one flow,
+    /// over the share of frames that are lost), short (messages of 64 bytes between ordinary sockets, beside long flows)
+    #[arg(long, value_name = "TEST,...", default_value = "rate,mtu,loss,short", value_parser = listed(test))]
     pub test: String,
     /// What moves the bytes: ZeroNIC over a transport (flextoe, laminar, linux), ordinary sockets on Linux' TCP (tcp),
     /// writes of RDMA by selective repeat (roce) or go-back-N (roce-gbn)
@@ -45,6 +46,9 @@ pub struct Arguments {
     /// Bytes of a message, and of a write
     #[arg(long, value_name = "N,...", default_value = "4096,65536,1048576", value_parser = numbered(MOST))]
     pub size: String,
+    /// Most bytes of an IP packet, where frames are single ones. RDMA takes the largest power of two that fits
+    #[arg(long, value_name = "N,...", default_value = "1024,1500,4096,9000", value_parser = listed(|word| within(word, 576..=9000)))]
+    pub mtu: String,
     /// Probabilities of a frame's loss, each way. 0 is next to nothing, so that frames are single ones everywhere
     #[arg(long, value_name = "P,...", default_value = "0,0.001,0.01,0.1", value_parser = listed(probability))]
     pub loss: String,
@@ -97,25 +101,40 @@ impl Way {
         Run { setup: self.setup(), engine, ..Run::new(stack, round, point) }
     }
 
-    fn fabric<'a>(self, tools: &'a Tools, loss: f64) -> Result<FabricLab<'a>, String> {
-        let network = FabricConfig { loss, ..FabricConfig::default() };
+    fn fabric<'a>(self, tools: &'a Tools, network: Network) -> Result<FabricLab<'a>, String> {
+        let ordinary = FabricConfig::default();
+        // A fabric hands super-segments over whole where nothing can happen to single frames.
+        let loss = if network.single { network.loss.max(1e-12) } else { network.loss };
+        let mtu = match (self, network.mtu) {
+            // Room for packets of 4096 bytes.
+            (Way::Verbs(_), 0) => 9000,
+            (_, 0) => ordinary.mtu,
+            (_, mtu) => mtu,
+        };
+        let network = FabricConfig { loss, mtu, ..ordinary };
         let plan = match self {
             Way::Zero(transport) => FabricPlan { network, zeronic: Some(transport), ..FabricPlan::default() },
-            // Room for packets of 4096 bytes.
-            Way::Verbs(recovery) => {
-                let network = FabricConfig { mtu: 9000, ..network };
-                FabricPlan { network, rdma: Some(recovery), ..FabricPlan::default() }
-            }
+            Way::Verbs(recovery) => FabricPlan { network, rdma: Some(recovery), ..FabricPlan::default() },
             Way::Tcp => FabricPlan::default(),
         };
         FabricLab::new(tools, &plan)
     }
 }
 
-/// Frames are single ones where a loss is given.
-fn veth(tools: &Tools, loss: Option<f64>) -> Result<VethLab<'_>, String> {
-    let (congestion, single) = (Some("cubic".to_string()), loss.is_some());
-    VethLab::new(tools, &VethPlan { loss: loss.unwrap_or(0.0), single, congestion, ..VethPlan::default() })
+/// What is between the two ends.
+#[derive(Debug, Clone, Copy, Default)]
+struct Network {
+    /// Frames are single ones.
+    single: bool,
+    /// Probability of a frame's loss, each way.
+    loss: f64,
+    /// Most bytes of an IP packet; 0 where it is not the point.
+    mtu: u16,
+}
+
+fn veth(tools: &Tools, network: Network) -> Result<VethLab<'_>, String> {
+    let Network { single, loss, mtu } = network;
+    VethLab::new(tools, &VethPlan { loss, single, mtu, congestion: Some("cubic".into()), ..VethPlan::default() })
 }
 
 /// How long it takes, seconds.
@@ -123,6 +142,7 @@ pub(crate) fn estimate(arguments: &Arguments) -> f64 {
     let points = |text: &str| text.split(',').filter(|word| !word.trim().is_empty()).count();
     let of = |test: &str| match test.trim() {
         "rate" => points(&arguments.size),
+        "mtu" => points(&arguments.mtu),
         "loss" => points(&arguments.loss),
         _ => points(&arguments.long),
     };
@@ -162,6 +182,10 @@ fn points(arguments: &Arguments) -> Result<Vec<Value>, String> {
                 let sizes = compare::numbers(&arguments.size)?;
                 points.extend(sizes.into_iter().map(|size| json!({ "test": test, "size": size })));
             }
+            "mtu" => {
+                let sizes = compare::numbers(&arguments.mtu)?;
+                points.extend(sizes.into_iter().map(|mtu| json!({ "test": test, "mtu": mtu })));
+            }
             "loss" => {
                 let rates = list(&arguments.loss, probability)?;
                 points.extend(rates.into_iter().map(|loss| json!({ "test": test, "loss": loss })));
@@ -180,27 +204,31 @@ fn measure(tools: &Tools, way: Way, point: &Value, seconds: f64, run: Run) -> Re
     match point["test"].as_str() {
         Some("short") => short(tools, way, compare::number(point, "long_flows") as usize, seconds, run),
         Some("loss") => {
-            let loss = point["loss"].as_f64().unwrap_or(0.0);
-            long(tools, way, Some(loss), &flows(1, MESSAGE), run)
+            let network = Network { single: true, loss: point["loss"].as_f64().unwrap_or(0.0), mtu: 0 };
+            long(tools, way, network, &flows(1, MESSAGE), run)
         }
-        _ => long(tools, way, None, &flows(1, compare::number(point, "size")), run),
+        Some("mtu") => {
+            let network = Network { single: true, loss: 0.0, mtu: compare::number(point, "mtu") as u16 };
+            long(tools, way, network, &flows(1, MESSAGE), run)
+        }
+        _ => long(tools, way, Network::default(), &flows(1, compare::number(point, "size")), run),
     }
 }
 
-/// One flow, as fast as it goes; with `loss`, frames are single ones.
-fn long(tools: &Tools, way: Way, loss: Option<f64>, flows: &Flows, run: Run) -> Result<Run, String> {
-    // A fabric hands super-segments over whole where nothing can happen to single frames.
-    let on_fabric = loss.map_or(0.0, |loss| loss.max(1e-12));
+/// One flow, as fast as it goes.
+fn long(tools: &Tools, way: Way, network: Network, flows: &Flows, run: Run) -> Result<Run, String> {
     let moved = match way {
         Way::Zero(_) => {
-            let lab = way.fabric(tools, on_fabric)?;
+            let lab = way.fabric(tools, network)?;
             let ends = start(tools, &lab, flows)?;
             bulk::measure(tools, &lab, ends)?
         }
-        Way::Tcp => bulk::run(tools, &veth(tools, loss)?, flows)?,
+        Way::Tcp => bulk::run(tools, &veth(tools, network)?, flows)?,
         Way::Verbs(_) => {
-            let lab = way.fabric(tools, on_fabric)?;
-            return rdma::write_bandwidth(tools, &lab, flows.size, flows.seconds, run);
+            let lab = way.fabric(tools, network)?;
+            // Bytes are what is compared, not writes.
+            let run = rdma::write_bandwidth(tools, &lab, flows.size, flows.seconds, run)?;
+            return Ok(Run { ops_per_s: None, ..run });
         }
     };
     Ok(noted(run, moved))
@@ -226,12 +254,12 @@ fn short(tools: &Tools, way: Way, beside: usize, seconds: f64, run: Run) -> Resu
     };
     match way {
         Way::Tcp => {
-            let lab = veth(tools, None)?;
+            let lab = veth(tools, Network::default())?;
             let ends = if beside > 0 { Some(bulk::start(tools, &lab, &flows, 0)?) } else { None };
             with(&lab, ends)
         }
         _ => {
-            let lab = way.fabric(tools, 0.0)?;
+            let lab = way.fabric(tools, Network::default())?;
             let ends = if beside > 0 { Some(start(tools, &lab, &flows)?) } else { None };
             with(&lab, ends)
         }
@@ -295,11 +323,13 @@ pub(crate) fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
     let p50 = |run: &Run| run.latency_us.map_or(f64::NAN, |latency| latency.p50);
     let rate =
         chart(report, ["rate", "size"], Run::speed, ["One flow from memory to memory", "bytes of a message", "Gbit/s"]);
+    let mtu = ["mtu", "mtu"];
+    let mtu = chart(report, mtu, Run::speed, ["One flow of single frames", "most bytes of a packet", "Gbit/s"]);
     let loss =
         chart(report, ["loss", "loss"], Run::speed, ["One flow while frames are lost", "loss each way", "Gbit/s"]);
     let short = ["64 B between ordinary sockets beside long flows", "long flows", "p50"];
     let short = Chart { unit: Unit::Time, ..chart(report, ["short", "long_flows"], p50, short) };
-    let named = [("zeronic-rate", rate), ("zeronic-loss", loss), ("zeronic-short", short)];
+    let named = [("zeronic-rate", rate), ("zeronic-mtu", mtu), ("zeronic-loss", loss), ("zeronic-short", short)];
     named.into_iter().filter(|(_, chart)| !chart.lines.is_empty()).collect()
 }
 
@@ -323,8 +353,8 @@ fn chart(
 }
 
 fn test(text: &str) -> Result<&'static str, String> {
-    let known = ["rate", "loss", "short"].into_iter().find(|known| *known == text);
-    known.ok_or_else(|| format!("there is no test `{text}`; there are rate, loss and short"))
+    let known = ["rate", "mtu", "loss", "short"].into_iter().find(|known| *known == text);
+    known.ok_or_else(|| format!("there is no test `{text}`; there are rate, mtu, loss and short"))
 }
 
 fn way(text: &str) -> Result<Way, String> {

@@ -27,6 +27,8 @@ pub(crate) struct VethPlan {
     pub loss: f64,
     /// Every packet is one real segment, also where nothing is lost.
     pub single: bool,
+    /// Bytes of an IP packet; 0 for Linux' own 1500.
+    pub mtu: u16,
     /// Congestion control; the system's where it is not said.
     pub congestion: Option<String>,
     /// Servers share the clients' core.
@@ -50,6 +52,9 @@ impl<'a> VethLab<'a> {
         let whole = plan.loss == 0.0 && plan.rate_bps == 0 && !plan.single;
         let prepare = |interface: &Interface, address| {
             interface.set_address(address, BITS)?;
+            if plan.mtu > 0 {
+                interface.set_mtu(plan.mtu)?;
+            }
             if !whole {
                 interface.set_offloads(Offloads { tx_checksum: true, ..Offloads::NONE })?;
             }
