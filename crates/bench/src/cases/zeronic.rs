@@ -36,7 +36,7 @@ pub struct Arguments {
     #[command(flatten)]
     pub common: Common,
     /// Tests: rate (one flow, over the bytes of a message), mtu (one flow, over the bytes of a packet), loss (one flow,
-    /// over the share of frames that are lost), short (messages of 64 bytes between ordinary sockets, beside long flows)
+    /// over the share of frames that are lost), short (64 bytes between ordinary sockets, beside long flows)
     #[arg(long, value_name = "TEST,...", default_value = "rate,mtu,loss,short", value_parser = listed(test))]
     pub test: String,
     /// What moves the bytes: ZeroNIC over a transport (flextoe, laminar, linux), ordinary sockets on Linux' TCP (tcp),
