@@ -13,6 +13,7 @@ mod memcached;
 pub(crate) mod nginx;
 mod passing;
 mod posix;
+pub(crate) mod postgres;
 pub(crate) mod redis;
 mod rsockets;
 mod rsync;
@@ -113,6 +114,7 @@ pub const ALL: &[Case] = &[
     case("vsftpd", services::vsftpd),
     case("python3 uvloop", services::uvloop),
     case("dovecot", services::dovecot),
+    case("PostgreSQL, pgbench", postgres::pgbench),
     case("gRPC, python3", brokers::grpc),
     Case { limit: 80, ..case("RabbitMQ, python3 pika", brokers::rabbitmq) },
     case("Go: scep, static", go::scep),

@@ -1,28 +1,31 @@
 //! Faults: the daemon is killed and started again, and services answer again without being touched.
-use crate::cases::{Bench, SMALL, nginx, redis};
+use crate::cases::{Bench, SMALL, nginx, postgres, redis};
 use crate::daemon::Daemon;
 use crate::process::Process;
 use crate::report::Outcome;
 use std::time::{Duration, Instant};
 
-/// Services on one host: one process; workers without the right to bind the port that they share; an event loop.
+/// Services on one host: one process; workers without the right to bind the port that they share; an event loop; a
+/// process for each connection.
 struct Services<'a> {
     nginx: Bench<'a>,
     redis: Bench<'a>,
     echo: Bench<'a>,
-    _processes: [Process<'a>; 3],
+    postgres: Bench<'a>,
+    _processes: [Process<'a>; 4],
 }
 
 impl<'a> Services<'a> {
     fn start(bench: &Bench<'a>) -> Result<Services<'a>, String> {
         let nginx = Bench { port: 80, ..bench.on_another_port() };
-        let (redis, echo) = (bench.on_another_port(), bench.on_another_port());
+        let [redis, echo, postgres] = [(); 3].map(|()| bench.on_another_port());
         let processes = [
             nginx::unprivileged(&nginx)?,
             redis::server(&redis)?,
             echo.python_server("asyncio_echo.py", &["serve", &echo.port()])?,
+            postgres::server(&postgres)?,
         ];
-        Ok(Services { nginx, redis, echo, _processes: processes })
+        Ok(Services { nginx, redis, echo, postgres, _processes: processes })
     }
 
     /// Each of them answers.
@@ -31,7 +34,10 @@ impl<'a> Services<'a> {
         let code = ["-sS", "--fail", "--max-time", "5", "-o", "/dev/null", &self.nginx.url(SMALL)];
         self.nginx.client("curl", &code)?;
         self.echo.python_client("asyncio_echo.py", &["call", &self.echo.address(), &self.echo.port(), "2", "3"])?;
-        Ok(())
+        match postgres::query(&self.postgres, "select 6 * 7")?.trim() {
+            "42" => Ok(()),
+            other => Err(format!("PostgreSQL says that 6 * 7 is {other}")),
+        }
     }
 
     /// The processes that listen are those from before, with all of nginx's workers.
@@ -44,7 +50,8 @@ impl<'a> Services<'a> {
             let found = listeners.find(|listener| listener["port"] == port);
             found.and_then(|found| found["pids"].as_array()).map_or(0, Vec::len)
         };
-        Ok([&self.nginx, &self.redis, &self.echo].map(|bench| (u64::from(bench.port), count(bench.port))).into())
+        let all = [&self.nginx, &self.redis, &self.echo, &self.postgres];
+        Ok(all.map(|bench| (u64::from(bench.port), count(bench.port))).into())
     }
 }
 
@@ -79,7 +86,7 @@ pub(crate) fn times(bench: &Bench, count: usize) -> Outcome {
     drop(services);
     last.as_mut().map_or(Ok(()), |last| daemon.finish_successor(last))?;
     Ok(format!(
-        "{count} daemons killed; nginx, redis and asyncio back {} ms after the start at most",
+        "{count} daemons killed; nginx, redis, asyncio and PostgreSQL back {} ms after the start at most",
         slowest.as_millis()
     ))
 }
