@@ -24,6 +24,13 @@ pub(crate) fn hash(parties: &Parties) -> u32 {
     (line & !7) | ((parties.ports >> 8) ^ (parties.ports >> 24)) & 7
 }
 
+/// From a taken place to the next one to look at: in the next cache line, so that two lines of neighbours that fall on
+/// each other cost each flow one look more, and not eight. It is odd, so all places come in turn.
+const STEP: usize = 9;
+/// `STEP * STEPS_BACK` is 1 modulo each power of two: from a distance to the number of steps.
+const STEPS_BACK: usize = 0x8e38_e38e_38e3_8e39;
+const _: () = assert!(STEP.wrapping_mul(STEPS_BACK) == 1);
+
 #[derive(Clone, Copy)]
 struct Entry {
     hash: u32,
@@ -58,7 +65,7 @@ impl Table {
                     return Some((entry.flow - 1, found));
                 }
             }
-            at = (at + 1) & self.mask;
+            at = (at + STEP) & self.mask;
         }
     }
 
@@ -72,7 +79,7 @@ impl Table {
     pub(crate) fn insert(&mut self, hash: u32, flow: u32) {
         let mut at = hash as usize & self.mask;
         while self.entries[at].flow != 0 {
-            at = (at + 1) & self.mask;
+            at = (at + STEP) & self.mask;
         }
         self.entries[at] = Entry { hash, flow: flow + 1 };
     }
@@ -84,16 +91,16 @@ impl Table {
             if self.entries[gap].flow == 0 {
                 return;
             }
-            gap = (gap + 1) & self.mask;
+            gap = (gap + STEP) & self.mask;
         }
         let mut at = gap;
         loop {
-            at = (at + 1) & self.mask;
+            at = (at + STEP) & self.mask;
             let entry = self.entries[at];
             if entry.flow == 0 {
                 break;
             }
-            let distance = |from: usize| at.wrapping_sub(from) & self.mask;
+            let distance = |from: usize| at.wrapping_sub(from).wrapping_mul(STEPS_BACK) & self.mask;
             if distance(entry.hash as usize & self.mask) >= distance(gap) {
                 self.entries[gap] = entry;
                 gap = at;
