@@ -182,7 +182,8 @@ impl App {
             self.outbox.push_back(Request::Arm { binding, credits });
         }
         self.check_slot(slot)?;
-        self.unknown.insert(slot.index, Unknown { slot, local, remote, since: now });
+        let since = *scene.unknown_since.entry((local, remote)).or_insert(now);
+        self.unknown.insert(slot.index, Unknown { slot, local, remote, since });
         self.recognise(now, scene)
     }
 
@@ -197,11 +198,13 @@ impl App {
                         continue;
                     }
                     self.unknown.remove(&slot.index);
+                    scene.unknown_since.remove(&(local, remote));
                     self.open(now, scene, pair, SERVER, slot)?;
                 }
                 // Its client crashed before it knew of the connection.
                 _ if now - since > FORGET_UNKNOWN => {
                     self.unknown.remove(&slot.index);
+                    scene.unknown_since.remove(&(local, remote));
                     self.outbox.push_back(Request::Close { slot, tx_head: 0, rx_head: 0, abort: true });
                     self.closing.insert(slot.index, (slot, now));
                 }
@@ -237,8 +240,10 @@ impl App {
     }
 
     fn error(&mut self, now: Nanos, scene: &mut Scene, slot: Slot, errno: u16) -> Result<(), String> {
-        if self.unknown.get(&slot.index).is_some_and(|unknown| unknown.slot == slot) {
+        if let Some(Unknown { local, remote, .. }) = self.unknown.get(&slot.index).filter(|it| it.slot == slot).copied()
+        {
             self.unknown.remove(&slot.index);
+            scene.unknown_since.remove(&(local, remote));
             self.outbox.push_back(Request::Close { slot, tx_head: 0, rx_head: 0, abort: false });
             self.closing.insert(slot.index, (slot, now));
             return Ok(());

@@ -3,7 +3,9 @@ use crate::inspect::Inspector;
 use crate::pair::{Pair, SERVER, Stage};
 use crate::plan::Plan;
 use port::Nanos;
+use std::collections::BTreeMap;
 use std::sync::Arc;
+use wire::Endpoint;
 
 /// How far a listener is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -26,6 +28,8 @@ pub(crate) struct Scene {
     pub pairs: Vec<Pair>,
     /// How far the plan's listeners are.
     pub listening: Vec<Listening>,
+    /// When a connection came in whose client does not know of it, by both ends. Processes may have it in turn.
+    pub unknown_since: BTreeMap<(Endpoint, Endpoint), Nanos>,
     /// Watches the frames.
     pub inspector: Inspector,
     /// What happened, for people.

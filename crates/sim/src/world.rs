@@ -13,6 +13,7 @@ use crate::scene::{Figures, Listening, Scene};
 use crate::zeronic::talk::Talk;
 use context::Request;
 use port::{Fabric, FabricConfig, Nanos};
+use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
 use trace::Traces;
@@ -153,6 +154,7 @@ impl World {
             start,
             pairs: Vec::new(),
             listening: vec![Listening::Before; plan.listens.len()],
+            unknown_since: BTreeMap::new(),
             inspector: Default::default(),
             figures: Figures::default(),
         };
