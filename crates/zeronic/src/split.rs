@@ -79,7 +79,9 @@ impl<M: Memory> Unit<M> {
             // Bytes of the payload follow the headers: then all of them shall.
             round.pool.flatten(&mut frame);
         }
-        let told = marks::find(segment.header(&frame));
+        // Segments of streams say nothing of messages, but for SYNs.
+        let may_tell = segment.has(Flags::SYN) || self.carries(flow) == Some(Carries::Messages);
+        let told = if may_tell { marks::find(segment.header(&frame)) } else { None };
         let mark = match told {
             Some((_, Told::Mark(mark))) => Some(mark),
             _ => None,

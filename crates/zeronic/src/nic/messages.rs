@@ -109,16 +109,11 @@ impl Messages {
         incoming.extents[index] = extent;
     }
 
-    /// Nothing has come of the message that this receive is for.
-    pub(super) fn is_new(&self, index: usize) -> bool {
-        self.receives.extents.get(index).is_none_or(Option::is_none)
-    }
-
     /// The cursor moved by so many bytes.
     pub(super) fn advanced(&mut self, moved: u32) {
         let incoming = &mut self.receives;
         incoming.cursor += u64::from(moved);
-        while let Some(Some(extent)) = incoming.extents.front().copied().filter(|first| first.is_some()) {
+        while let Some(Some(extent)) = incoming.extents.front().copied() {
             if extent.end() > incoming.cursor {
                 break;
             }
@@ -143,12 +138,10 @@ impl Incoming {
 
     /// The extent fits between the nearest ones that are known, with a byte at least for each message between.
     fn has_room(&self, index: usize, extent: Extent) -> bool {
-        let known = |extents: &Option<Extent>| *extents;
-        let before =
-            (0..index.min(self.extents.len())).rev().find_map(|at| known(&self.extents[at]).map(|it| (at, it)));
+        let before = (0..index.min(self.extents.len())).rev().find_map(|at| self.extents[at].map(|it| (at, it)));
         let (least, between) = before.map_or((self.start, index), |(at, it)| (it.end(), index - at - 1));
         let fits_before = if between == 0 { extent.start == least } else { extent.start >= least + between as u64 };
-        let after = (index + 1..self.extents.len()).find_map(|at| known(&self.extents[at]).map(|it| (at, it)));
+        let after = (index + 1..self.extents.len()).find_map(|at| self.extents[at].map(|it| (at, it)));
         fits_before
             && after.is_none_or(|(at, it)| match (at - index - 1) as u64 {
                 0 => extent.end() == it.start,

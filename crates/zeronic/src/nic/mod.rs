@@ -262,7 +262,8 @@ impl Nic {
         let inside = within + payload.len() as u64 <= u64::from(mark.len);
         let Some(index) = messages.receive_of(mark, cursor).filter(|_| inside) else { return Arrival::Impossible };
         let Some(receive) = flow.receive(&self.store, index) else { return Arrival::Nowhere };
-        if messages.is_new(index) && u64::from(mark.len) > receive.len {
+        // A receive of which something came has the message's length.
+        if u64::from(mark.len) > receive.len {
             return Arrival::TooLong;
         }
         let Some(held) = self.room_for(id, aim) else { return Arrival::Holes };
