@@ -12,6 +12,13 @@ const USER: [&str; 5] = ["--reuid=nobody", "--regid=root", "--clear-groups", "--
 /// Where Debian has programs of this and later versions.
 const PROGRAMS: &str = "/usr/lib/postgresql";
 
+/// Segments in files of the data directory: what a killed server leaves in /dev/shm stays there for ever, and a test
+/// that runs beside this one takes a segment of a living server for one that it left behind itself.
+const SETTINGS: [&str; 4] =
+    ["listen_addresses=0.0.0.0", "unix_socket_directories=", "fsync=off", "dynamic_shared_memory_type=mmap"];
+/// `initdb` has no such setting before version 16; its segments are in a `/dev/shm` of its own.
+const PRIVATE_SHARED_MEMORY: &str = "mount -t tmpfs none /dev/shm; exec \"$0\" \"$@\"";
+
 /// A program of the newest version that is installed.
 fn program(name: &str) -> Result<String, String> {
     let versions = fs::read_dir(PROGRAMS).map_err(|error| format!("{PROGRAMS}: {error}: install postgresql"))?;
@@ -31,12 +38,15 @@ pub(crate) fn server<'a>(bench: &Bench<'a>) -> Result<Process<'a>, String> {
         own.arg("nobody").arg(&data);
         own
     })?;
-    let mut make = Command::new("setpriv");
-    make.args(USER).arg(program("initdb")?).args(["--no-sync", "-A", "trust", "-U", "postgres", "-D"]).arg(&data);
-    bench.session.run(make)?;
+    bench.session.run({
+        let mut make = Command::new("unshare");
+        make.args(["--mount", "sh", "-ec", PRIVATE_SHARED_MEMORY, "setpriv"]).args(USER);
+        make.arg(program("initdb")?).args(["--no-sync", "-A", "trust", "-U", "postgres", "-D"]).arg(&data);
+        make
+    })?;
     admit_all(&data).map_err(failed)?;
     let (port, data, postgres) = (bench.port(), data.display().to_string(), program("postgres")?);
-    let set = ["-c", "listen_addresses=0.0.0.0", "-c", "unix_socket_directories=", "-c", "fsync=off"];
+    let set = SETTINGS.map(|setting| ["-c", setting]).concat();
     let words = [&USER[..], &[&postgres, "-D", &data, "-p", &port], &set].concat();
     bench.server(bench.lab.on_server("setpriv"), &words)
 }
