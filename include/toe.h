@@ -165,10 +165,23 @@ TOE_API void toe_comm_close(toe_comm *comm);
 TOE_API int toe_comm_fd(toe_comm *comm);
 
 /* Registers writable memory, wherever it is, and gives its key. Memory of a memfd that is sealed against shrinking,
- * and of which the program has a descriptor at that time, is reached faster than other memory. Returns 0. */
+ * and of which the program has a descriptor at that time, is reached faster than other memory. Memory of a CUDA device
+ * may be given as well (cudaMalloc, cuMemAlloc, managed memory): a thread of the library's then serves it. Returns 0. */
 TOE_API int toe_comm_register(toe_comm *comm, void *at, size_t len, uint32_t *key);
 
-/* Ends a registration: when it returns, no byte of it is touched any more. Returns 0. */
+/* Memory that nobody maps, as an accelerator's, is reached by copies between it and a staging area in shared memory. The
+ * daemon orders them through a DMA queue, and somebody makes them: this process, or another one that has the memory.
+ * toe_comm_device makes a queue: the device's number, and a descriptor for toe_dma_open, which may be passed to another
+ * process. With its last copy, and the toe_dma made of it, the device is gone; so it is where a copy takes too long
+ * (device_timeout_ms of the host's section). Then connections that use its memory are lost. Returns 0. */
+TOE_API int toe_comm_device(toe_comm *comm, uint32_t *device, int *queue);
+
+/* Registers memory of a device, and gives its key. `address` is the device's name for the first byte: copies name bytes
+ * by it. Returns 0. */
+TOE_API int toe_comm_register_device(toe_comm *comm, uint32_t device, uint64_t address, size_t len, uint32_t *key);
+
+/* Ends a registration: when it returns 0, no byte of it is touched any more. EIO  it is registered no more, but its device
+ * was lost: copies that were under way may go on. */
 TOE_API int toe_comm_deregister(toe_comm *comm, uint32_t key);
 
 /* Posts, which return 0, or -1 with EAGAIN where too many wait to be taken. `id` is the program's own and comes back.
@@ -196,6 +209,28 @@ TOE_API int toe_comm_poll(toe_comm *comm, struct toe_comm_event *list, int most)
 /* The same, after waiting for one; for `timeout` milliseconds at most where that is not negative. Returns how many; 0
  * after the time. ECONNRESET  the daemon is gone. */
 TOE_API int toe_comm_wait(toe_comm *comm, struct toe_comm_event *list, int most, int timeout);
+
+/* Serving a device's queue (toe_comm_device). A toe_dma is used by one thread at a time. */
+typedef struct toe_dma toe_dma;
+
+struct toe_dma_copy {
+    uint64_t id;      /* for toe_dma_done */
+    uint64_t address; /* of the device's memory: within a registration */
+    size_t len;
+    void *staging;    /* the other end, in memory that is shared with the daemon */
+    int into_device;  /* from the staging area to the device; otherwise the other way */
+};
+
+/* Takes the descriptor over. Null with errno where it is no such queue. */
+TOE_API toe_dma *toe_dma_open(int queue);
+TOE_API void toe_dma_close(toe_dma *dma);
+/* The staging area, for devices that want to know it before. */
+TOE_API void *toe_dma_staging(toe_dma *dma, size_t *len);
+/* Takes up to `most` copies that are to be made, after waiting for one; for `timeout` milliseconds at most where that is
+ * not negative. Returns how many; 0 after the time. ECONNRESET  the queue has ended. */
+TOE_API int toe_dma_take(toe_dma *dma, struct toe_dma_copy *list, int most, int timeout);
+/* A copy is done, or failed with this errno. In any order, and each once. Returns 0. */
+TOE_API int toe_dma_done(toe_dma *dma, uint64_t id, int error);
 
 #ifdef __cplusplus
 }

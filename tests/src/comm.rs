@@ -41,6 +41,19 @@ pub(crate) fn calls(bench: &Bench) -> Outcome {
     }
 }
 
+/// From memory that nobody maps to such memory: processes of their own have it, and serve the queues of copies.
+pub(crate) fn device(bench: &Bench) -> Outcome {
+    let [(here, address), (there, _)] = HOSTS;
+    let port = bench.port();
+    let mut command = bench.lab.on_server(&app("comm_device"));
+    command.args(["receive", here, &port, "24", "stand-in"]);
+    let mut receiver = listening(bench, command)?;
+    bench.client(&app("comm_device"), &["send", there, address, &port, "24", "stand-in"])?;
+    let said = receiver.succeed()?;
+    let last = said.lines().last().unwrap_or_default().to_string();
+    if last.starts_with("24 MiB, equal") { Ok(last) } else { Err(format!("the receiver says {last:?}")) }
+}
+
 /// A program receives on the first host what `send` sends to the port.
 fn received(bench: &Bench, send: impl FnOnce(&str) -> Outcome) -> Result<(), String> {
     let (here, _) = HOSTS[0];

@@ -66,6 +66,7 @@ pub const ALL: &[Fault] = &[
     fault("toe_comm: a file, with loss", &[Link::Lossy], comm::file),
     fault("toe_comm: ordinary peers, with loss", &[Link::Lossy], comm::peers),
     fault("toe_comm: messages, with loss", &[Link::Lossy], comm::calls),
+    fault("toe_comm: a device's memory, with loss", &[Link::Lossy], comm::device),
     fault("malformed and random frames", &[Link::Linux, Link::TapServer], malformed),
     fault("peers on two ports", &[Link::TwoPorts], ports::both),
     fault("capture", &[Link::TapServer, Link::Fabric, Link::Lossy, Link::LossyThreads], capture::live),

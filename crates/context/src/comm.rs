@@ -13,7 +13,7 @@ use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
 /// Version of what is in this file.
-pub const VERSION: u32 = 2;
+pub const VERSION: u32 = 3;
 /// Posts that wait to be taken; a power of two.
 pub const POSTS: u32 = 1024;
 /// Completions that wait to be taken; a power of two.
@@ -39,6 +39,17 @@ pub enum Request<D> {
     Register(D),
     /// Ends a registration: afterwards no byte of it is touched.
     Deregister(u32),
+    /// Makes a device: memory that is reached by a DMA queue only. The answer is [`Answer::Device`].
+    Device,
+    /// Registers memory of a device.
+    RegisterDevice {
+        /// Its number.
+        device: u32,
+        /// The first byte, as the queue's server calls it.
+        address: u64,
+        /// Bytes.
+        len: u64,
+    },
 }
 
 /// Daemon to program.
@@ -50,6 +61,9 @@ pub enum Answer {
     Done,
     /// The key of what was registered.
     Key(u32),
+    /// A device's number. With it comes a socket, through which whoever serves the device gets its queue
+    /// (`memory::DmaServer`). The device is gone when the last copy of that descriptor is closed.
+    Device(u32),
     /// It is not done: a Linux error number, and a sentence that says why.
     Refused(i32, String),
 }

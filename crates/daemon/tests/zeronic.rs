@@ -3,26 +3,17 @@
 mod common;
 
 use common::Toed;
-use context::comm::{Answer, Carries, Completion, Hello, Order, Outcome, Piece, Post, Request, VERSION, program_bell};
-use context::queues::{AppQueues, daemon_bell};
+use common::comm::{LEN, PATIENCE, PIECE, Program, b, fill, meet, meet_for};
+use context::comm::{Answer, Carries, Completion, Hello, Order, Outcome, Piece, VERSION};
 use daemon::protocol::Question;
-use memory::{Description, Registrar, Rights};
 use port::{Netns, Tap, TapConfig};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
-use shm::{Doorbell, Mirror, Region, handover};
+use shm::handover;
 use std::io::{Read, Write};
 use std::net::{Ipv4Addr, Shutdown, SocketAddrV4, TcpListener, TcpStream};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
-
-/// Bytes of a program's memory, and of a post.
-const LEN: usize = 1 << 20;
-const PIECE: usize = LEN / 8;
-/// How long something that must happen may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+use std::os::fd::AsFd;
+use std::time::Instant;
 
 fn configuration(transport: &str, faults: &str) -> String {
     let host = |name: &str, last: u8| {
@@ -33,100 +24,6 @@ fn configuration(transport: &str, faults: &str) -> String {
         host("a", 1),
         host("b", 2)
     )
-}
-
-fn b(port: u16) -> SocketAddrV4 {
-    SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), port)
-}
-
-/// A program of a ZeroNIC host.
-struct Program {
-    socket: OwnedFd,
-    queues: AppQueues,
-    daemon: Doorbell,
-    own: Doorbell,
-    memory: Arc<Mirror>,
-    region: Arc<Region>,
-    key: u32,
-}
-
-impl Program {
-    fn open(toed: &Toed, host: &str) -> Program {
-        let socket = handover::connect(&toed.socket()).unwrap();
-        let hello = Hello { comm: VERSION, host: Some(host.into()), command: "test".into() };
-        handover::send(socket.as_fd(), &serde_json::to_vec(&hello).unwrap(), &[]).unwrap();
-        let (answer, files) = handover::recv(socket.as_fd()).unwrap();
-        assert_eq!(serde_json::from_slice::<Answer>(&answer).unwrap(), Answer::Welcome(host.into()));
-        let [region, bell, own] = <[OwnedFd; 3]>::try_from(files).unwrap();
-        let passed = Arc::new(Region::from_fd(region).unwrap());
-        let region = Arc::new(Region::create("zeronic test", LEN).unwrap());
-        let mut program = Program {
-            queues: AppQueues::new(&passed).unwrap(),
-            daemon: daemon_bell(&passed, bell),
-            own: program_bell(&passed, own),
-            memory: Arc::new(Mirror::map(&region, 0, LEN).unwrap()),
-            region,
-            socket,
-            key: 0,
-        };
-        let address = program.region.address(0, LEN) as u64;
-        let prepared = Registrar::new().prepare(address, LEN as u64, Rights::LOCAL_WRITE).unwrap();
-        let files: Vec<BorrowedFd<'_>> = prepared.files.iter().map(AsFd::as_fd).collect();
-        let Answer::Key(key) = program.ask(&Request::Register(prepared.description), &files) else { panic!("no key") };
-        program.key = key;
-        program
-    }
-
-    fn ask(&self, request: &Request<Description>, files: &[BorrowedFd<'_>]) -> Answer {
-        handover::send(self.socket.as_fd(), &serde_json::to_vec(request).unwrap(), files).unwrap();
-        serde_json::from_slice(&handover::recv(self.socket.as_fd()).unwrap().0).unwrap()
-    }
-
-    fn push(&mut self, words: [u64; 8]) {
-        self.queues.send.as_mut().unwrap().push(words).unwrap();
-        self.daemon.ring();
-    }
-
-    fn post(&mut self, id: u64, connection: u32, order: Order) {
-        self.push(Post { id, connection, order }.to_words());
-    }
-
-    fn piece(&self, slot: u64, len: usize) -> Piece {
-        Piece { key: self.key, offset: slot * PIECE as u64, len: len as u64 }
-    }
-
-    fn pop(&mut self) -> Option<Completion> {
-        self.queues.completion.as_mut().unwrap().pop().map(|words| Completion::from_words(words).unwrap())
-    }
-
-    /// The next completion, asleep until it comes.
-    fn next(&mut self) -> Completion {
-        let begin = Instant::now();
-        loop {
-            if let Some(completion) = self.pop() {
-                return completion;
-            }
-            self.own.prepare_to_sleep();
-            let found = self.pop();
-            if found.is_none() {
-                let mut fds = [PollFd::from_borrowed_fd(self.own.fd(), PollFlags::IN)];
-                let most = Timespec { tv_sec: 1, tv_nsec: 0 };
-                let _ = poll(&mut fds, Some(&most));
-            }
-            self.own.awake();
-            self.own.clear();
-            if let Some(completion) = found {
-                return completion;
-            }
-            assert!(begin.elapsed() < PATIENCE, "nothing came");
-        }
-    }
-
-    fn expect(&mut self, outcome: Outcome) -> Completion {
-        let next = self.next();
-        assert_eq!(next.outcome, outcome, "{next:?}");
-        next
-    }
 }
 
 /// Whether `linux` can be a transport here; a printed line where it cannot.
@@ -141,13 +38,6 @@ fn linux_can_be(test: &str) -> bool {
 fn transports(test: &str) -> Vec<&'static str> {
     let linux = linux_can_be(test).then_some("linux");
     ["flextoe", "laminar"].into_iter().chain(linux).collect()
-}
-
-/// What a stream has at byte `at`.
-fn fill(at: u64, salt: u64, into: &mut [u8]) {
-    for (byte, at) in into.iter_mut().zip(at..) {
-        *byte = ((at ^ salt).wrapping_mul(0x9e37_79b9_7f4a_7c15) >> 56) as u8;
-    }
 }
 
 /// One direction of a connection: its sender and its receiver, which use the slots of their memory in turn.
@@ -211,22 +101,6 @@ fn exchange(program: &mut Program, connection: u32, out: &mut Flow, into: &mut F
             _ => panic!("{completion:?}"),
         }
     }
-}
-
-/// Both programs listen and connect.
-fn meet(one: &mut Program, other: &mut Program, port: u16) -> (u32, u32) {
-    meet_for(Carries::Stream, one, other, port)
-}
-
-fn meet_for(carries: Carries, one: &mut Program, other: &mut Program, port: u16) -> (u32, u32) {
-    other.post(1, 0, Order::Listen(port, carries));
-    assert_eq!(other.expect(Outcome::Listening).id, 1);
-    one.post(2, 0, Order::Connect(b(port), carries));
-    let connected = one.expect(Outcome::Connected);
-    assert_eq!(connected.id, 2);
-    let accepted = other.expect(Outcome::Accepted);
-    assert_eq!(accepted.value, u64::from(port));
-    (connected.connection, accepted.connection)
 }
 
 #[test]

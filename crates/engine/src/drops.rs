@@ -115,6 +115,8 @@ port::drop_reasons! {
         PlaceHoles = "place_holes",
         /// Registered memory of a ZeroNIC connection could not be read or written: its registration has ended.
         PlaceFault = "place_fault",
+        /// A frame of a ZeroNIC connection whose memory is a device's: it has as much to copy as is kept waiting.
+        DeviceBusy = "device_busy",
         /// A transport of a ZeroNIC host was to send bytes that nobody has posted, or that are acknowledged.
         NotPosted = "not_posted",
         /// Payload of a ZeroNIC connection of messages without a mark that can be: it names its message.

@@ -6,13 +6,15 @@ use crate::{errno, real, wait};
 use context::attach::SOCKET_VARIABLE;
 use context::comm::{Answer, Completion, Hello, Order, Post, Request, VERSION, program_bell};
 use context::queues::{AppQueues, COMPLETION_WORDS, SEND_WORDS, daemon_bell};
+use cuda::DeviceMemory;
 use libc::c_int;
-use memory::{Description, Refusal, Registrar, Rights, Way};
+use memory::{Description, DmaServer, Refusal, Registrar, Rights, Way};
 use shm::{Doorbell, PipeConsumer, PipeProducer, Region, handover};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// `struct toe_comm_event`.
@@ -38,6 +40,21 @@ pub(crate) struct Comm {
     announced: bool,
     handed_over: bool,
     registrar: Registrar,
+    /// Contexts of CUDA whose memory is registered, and the devices that they are here.
+    contexts: Vec<(usize, u32)>,
+    /// Behind the socket, with whose end their queues end.
+    servers: Servers,
+}
+
+/// Threads that serve queues of devices. They have ended when this is dropped.
+#[derive(Default)]
+struct Servers(Vec<JoinHandle<()>>);
+
+impl Drop for Servers {
+    fn drop(&mut self) {
+        // A thread that has panicked serves no more, either.
+        self.0.drain(..).for_each(|server| drop(server.join()));
+    }
 }
 
 /// Looks before a wait sleeps, with a yield after each: some 20 us where nobody else wants the core.
@@ -71,8 +88,18 @@ impl Comm {
         let mut daemon = daemon_bell(&region, bell);
         daemon.rely_on_barrier();
         let own = program_bell(&region, own);
-        let registrar = Registrar::new();
-        Ok(Comm { socket, posts, completions, daemon, own, announced: false, handed_over: false, registrar })
+        Ok(Comm {
+            socket,
+            posts,
+            completions,
+            daemon,
+            own,
+            announced: false,
+            handed_over: false,
+            registrar: Registrar::new(),
+            contexts: Vec::new(),
+            servers: Servers::default(),
+        })
     }
 
     /// Readable when a completion has come, once [`Comm::take`] has found none.
@@ -81,17 +108,44 @@ impl Comm {
     }
 
     fn ask(&self, request: &Request<Description>, files: &[OwnedFd]) -> Result<Answer> {
+        self.ask_for_files(request, files).map(|(answer, _)| answer)
+    }
+
+    fn ask_for_files(&self, request: &Request<Description>, files: &[OwnedFd]) -> Result<(Answer, Vec<OwnedFd>)> {
         let message = serde_json::to_vec(request).map_err(|_| libc::EINVAL)?;
         let files: Vec<BorrowedFd<'_>> = files.iter().map(AsFd::as_fd).collect();
         handover::send(self.socket.as_fd(), &message, &files).map_err(of)?;
-        match receive(self.socket.as_fd())?.0 {
-            Answer::Refused(errno, _) => Err(errno),
-            answer => Ok(answer),
+        match receive(self.socket.as_fd())? {
+            (Answer::Refused(errno, _), _) => Err(errno),
+            answered => Ok(answered),
+        }
+    }
+
+    /// Makes a device; returns its number, and the socket for whoever serves its queue.
+    pub(crate) fn device(&mut self) -> Result<(u32, OwnedFd)> {
+        match self.ask_for_files(&Request::Device, &[])? {
+            (Answer::Device(number), files) => {
+                let [queue] = <[OwnedFd; 1]>::try_from(files).map_err(|_| libc::EPROTO)?;
+                Ok((number, queue))
+            }
+            _ => Err(libc::EPROTO),
+        }
+    }
+
+    /// Registers a device's memory; returns its key.
+    pub(crate) fn register_device(&mut self, device: u32, address: u64, len: u64) -> Result<u32> {
+        match self.ask(&Request::RegisterDevice { device, address, len }, &[])? {
+            Answer::Key(key) => Ok(key),
+            _ => Err(libc::EPROTO),
         }
     }
 
     /// Registers memory; returns its key.
     pub(crate) fn register(&mut self, address: u64, len: u64) -> Result<u32> {
+        if let Some(found) = DeviceMemory::find(address, len) {
+            let device = self.device_of(&found?)?;
+            return self.register_device(device, address, len);
+        }
         let refused = |refusal: Refusal| refusal.errno();
         let prepared = self.registrar.prepare(address, len, Rights::LOCAL_WRITE).map_err(refused)?;
         let by_kernel = prepared.description.extents.iter().any(|extent| extent.way == Way::Kernel);
@@ -104,6 +158,19 @@ impl Comm {
             Answer::Key(key) => Ok(key),
             _ => Err(libc::EPROTO),
         }
+    }
+
+    /// The device that a context's memory is, with a thread that serves its queue.
+    fn device_of(&mut self, memory: &DeviceMemory) -> Result<u32> {
+        let known = self.contexts.iter().find(|(context, _)| *context == memory.context());
+        if let Some((_, device)) = known {
+            return Ok(*device);
+        }
+        let (device, queue) = self.device()?;
+        let queue = DmaServer::open(queue).map_err(of)?;
+        self.servers.0.push(memory.serve(queue).map_err(of)?);
+        self.contexts.push((memory.context(), device));
+        Ok(device)
     }
 
     /// Ends a registration: afterwards no byte of it is touched.

@@ -17,6 +17,13 @@ pub enum Fault {
     /// The program no longer has memory there that allows the access, or the program has ended. Bytes before the place
     /// may have been transferred.
     Unmapped,
+    /// The memory is a device's: bytes of it are had by [`crate::Lease::start_read`] and [`crate::Lease::start_write`]
+    /// only.
+    Device,
+    /// The device has as much to copy as its queue holds: later.
+    Busy,
+    /// The device is gone, or did not do its work in time.
+    Lost,
 }
 
 impl fmt::Display for Fault {
@@ -27,6 +34,9 @@ impl fmt::Display for Fault {
             Fault::Bounds => "the access leaves the region",
             Fault::Alignment => "an atomic operation needs an address that is a multiple of 8",
             Fault::Unmapped => "the program has no memory there that allows the access",
+            Fault::Device => "the memory is a device's, and the access cannot wait for it",
+            Fault::Lost => "the device is gone, or did not do its work in time",
+            Fault::Busy => "the device has as much to copy as its queue holds",
         })
     }
 }

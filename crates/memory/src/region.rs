@@ -1,5 +1,6 @@
 //! A registered region: bounds, parts, and the copies.
 use crate::description::{Description, Way};
+use crate::dma::{DmaQueue, Transfer};
 use crate::fault::{Fault, Refusal};
 use crate::mapping::Mapping;
 use crate::rights::Rights;
@@ -27,14 +28,74 @@ struct Part {
     backing: Backing,
 }
 
-/// What a part is made of. Device memory will be one more kind: a dma-buf that is mapped, or a device's own copies.
+/// What a part is made of.
 enum Backing {
     /// The program's addresses, and where the part begins.
     Kernel(Arc<AddressSpace>, u64),
     Shared(Mapping),
+    /// A device's memory, from an address of the device's on. It is the only part of its region.
+    Device(DeviceMemory),
+}
+
+/// Memory that only copies of a DMA queue reach.
+struct DeviceMemory {
+    queue: Arc<DmaQueue>,
+    address: u64,
+    /// Held by each copy that is under way, too.
+    whose: Arc<()>,
 }
 
 impl Region {
+    /// `len` bytes of a device's memory, from an address of the device's on.
+    pub(crate) fn of_device(queue: &Arc<DmaQueue>, address: u64, len: u64, rights: Rights) -> Result<Region, Refusal> {
+        if len == 0 || address.checked_add(len).is_none() {
+            return Err(Refusal::Invalid("it has no bytes, or ends beyond the last address"));
+        }
+        if !rights.are_consistent() {
+            return Err(Refusal::Invalid("remote write and atomic need local write"));
+        }
+        let backing = Backing::Device(DeviceMemory { queue: Arc::clone(queue), address, whose: Arc::new(()) });
+        Ok(Region { address, len, rights, parts: Box::new([Part { start: 0, len, backing }]) })
+    }
+
+    fn device(&self) -> Option<&DeviceMemory> {
+        match &*self.parts {
+            [Part { backing: Backing::Device(device), .. }] => Some(device),
+            _ => None,
+        }
+    }
+
+    /// The queue of the device whose memory it is.
+    pub(crate) fn queue(&self) -> Option<&Arc<DmaQueue>> {
+        self.device().map(|device| &device.queue)
+    }
+
+    /// Starts to write into a device's memory; writes at once into other memory.
+    pub(crate) fn start_write(&self, at: u64, from: &[u8]) -> Result<Option<Arc<Transfer>>, Fault> {
+        let Some(device) = self.device() else { return self.write(at, from).map(|()| None) };
+        self.bounds(at, from.len())?;
+        device.queue.write(device.address + at, from, &device.whose).map(Some)
+    }
+
+    /// The same of a part of what a span refers to.
+    pub(crate) fn start_write_span(
+        &self,
+        at: u64,
+        span: &Span,
+        part: Range<usize>,
+    ) -> Result<Option<Arc<Transfer>>, Fault> {
+        let Some(device) = self.device() else { return self.write_span(at, span, part).map(|()| None) };
+        self.bounds(at, part.len())?;
+        device.queue.write_span(device.address + at, span, part, &device.whose).map(Some)
+    }
+
+    /// Starts to read a device's memory; `None` for other memory.
+    pub(crate) fn start_read(&self, at: u64, len: usize) -> Result<Option<Arc<Transfer>>, Fault> {
+        let Some(device) = self.device() else { return Ok(None) };
+        self.bounds(at, len)?;
+        device.queue.read(device.address + at, len, &device.whose).map(Some)
+    }
+
     /// Checks what a program states, and maps what can be mapped.
     pub(crate) fn new(
         description: &Description,
@@ -122,6 +183,7 @@ impl Region {
         self.bounds(at, into.len())?;
         self.each(at, into.len(), |backing, from, done, count| match backing {
             Backing::Kernel(space, address) => space.read(address + from, &mut into[done..done + count]),
+            Backing::Device(_) => Err(Fault::Device),
             Backing::Shared(mapping) => {
                 mapping.read(from, &mut into[done..done + count]);
                 Ok(())
@@ -138,6 +200,7 @@ impl Region {
         }
         self.each(at, from.len(), |backing, to, done, count| match backing {
             Backing::Kernel(space, address) => space.write(address + to, &from[done..done + count]),
+            Backing::Device(_) => Err(Fault::Device),
             Backing::Shared(mapping) => {
                 mapping.write(to, &from[done..done + count]);
                 Ok(())
@@ -169,11 +232,12 @@ impl Region {
         }
     }
 
-    /// Somebody refers to bytes of it.
+    /// Somebody refers to bytes of it, or copies some.
     pub(crate) fn is_referred_to(&mut self) -> bool {
         self.parts.iter_mut().any(|part| match &mut part.backing {
             Backing::Shared(mapping) => mapping.is_referred_to(),
             Backing::Kernel(..) => false,
+            Backing::Device(device) => Arc::get_mut(&mut device.whose).is_none(),
         })
     }
 
@@ -201,6 +265,7 @@ impl Region {
         match &part.backing {
             Backing::Kernel(space, address) => space.update(address + (at - part.start), change),
             Backing::Shared(mapping) => Ok(mapping.update(at - part.start, change)),
+            Backing::Device(_) => Err(Fault::Device),
         }
     }
 

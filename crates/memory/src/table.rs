@@ -1,9 +1,11 @@
 //! The data-path's table of regions, by key.
 use crate::description::Description;
+use crate::devices::Devices;
+use crate::dma::{DmaQueue, Transfer};
 use crate::fault::{Fault, Refusal};
 use crate::key::{self, Key, Keys};
 use crate::region::Region;
-use crate::rights::Access;
+use crate::rights::{Access, Rights};
 use crate::space::AddressSpace;
 use shm::Span;
 use std::collections::HashMap;
@@ -45,6 +47,7 @@ pub struct MemoryTable {
     slot_bits: u32,
     limits: Limits,
     ledger: Mutex<Ledger>,
+    devices: Devices,
 }
 
 /// One region, on a cache line that no other shares.
@@ -95,7 +98,7 @@ impl MemoryTable {
             usage: HashMap::new(),
         };
         let slots = (0..count).map(|_| Slot::default()).collect();
-        MemoryTable { slots, slot_bits, limits, ledger: Mutex::new(ledger) }
+        MemoryTable { slots, slot_bits, limits, ledger: Mutex::new(ledger), devices: Devices::default() }
     }
 
     /// Registers what a program describes; `files` are the descriptors that came with it, `space` what the program
@@ -109,7 +112,28 @@ impl MemoryTable {
         space: Option<&Arc<AddressSpace>>,
     ) -> Result<Key, Refusal> {
         // Made without the lock: a program that lets this thread wait does not let others wait.
-        let region = Region::new(description, files, space)?;
+        self.enter(domain, Region::new(description, files, space)?)
+    }
+
+    /// Registers `len` bytes of a device's memory, from an address of the device's on: which addresses there are, its
+    /// server knows.
+    pub fn register_device(
+        &self,
+        domain: Domain,
+        queue: &Arc<DmaQueue>,
+        address: u64,
+        len: u64,
+        rights: Rights,
+    ) -> Result<Key, Refusal> {
+        self.enter(domain, Region::of_device(queue, address, len, rights)?)
+    }
+
+    /// The queues of devices, which whoever serves the table's accesses has to poll.
+    pub fn devices(&self) -> &Devices {
+        &self.devices
+    }
+
+    fn enter(&self, domain: Domain, region: Region) -> Result<Key, Refusal> {
         let mut ledger = self.ledger();
         ledger.charge(domain, &region, &self.limits)?;
         let Some(last) = ledger.free.len().checked_sub(1) else {
@@ -333,6 +357,31 @@ impl Lease<'_> {
         let region = self.for_reading()?;
         region.bounds(at, len)?;
         Ok(region.refer(at, len))
+    }
+
+    /// The memory is a device's. It is written by [`Lease::start_write`] and read by [`Lease::start_read`] only.
+    #[inline]
+    pub fn is_device(&self) -> bool {
+        self.held.as_ref().is_some_and(|entry| entry.region.queue().is_some())
+    }
+
+    /// Starts to write from offset `at` on, and returns what says when it has ended. Deregistration is not finished
+    /// before. Memory that is no device's is written at once, and then there is nothing to wait for.
+    #[inline]
+    pub fn start_write(&self, at: u64, from: &[u8]) -> Result<Option<Arc<Transfer>>, Fault> {
+        self.for_writing()?.start_write(at, from)
+    }
+
+    /// The same of a part of what a span refers to.
+    #[inline]
+    pub fn start_write_span(&self, at: u64, span: &Span, part: Range<usize>) -> Result<Option<Arc<Transfer>>, Fault> {
+        self.for_writing()?.start_write_span(at, span, part)
+    }
+
+    /// Starts to read `len` bytes from offset `at` on. `None` where the memory is no device's: it can be read at once.
+    #[inline]
+    pub fn start_read(&self, at: u64, len: usize) -> Result<Option<Arc<Transfer>>, Fault> {
+        self.for_reading()?.start_read(at, len)
     }
 
     /// Writes as [`Lease::write`], and the last byte shows after all others: programs poll it to see that a message is

@@ -29,6 +29,8 @@ pub struct Counters {
     pub malformed: u64,
     /// Frames whose memory could not be read or written.
     pub faults: u64,
+    /// Frames that were dropped because the device of their memory had too much to do.
+    pub device_busy: u64,
     /// Outgoing segments with bytes that nobody posted.
     pub not_posted: u64,
     /// Outgoing segments of which some bytes were acknowledged, so that they were not fetched.

@@ -12,6 +12,7 @@
 mod counters;
 mod engine_tcp;
 mod frames;
+mod held;
 mod linux;
 mod marks;
 mod merge;
@@ -21,13 +22,16 @@ mod split;
 mod stack;
 mod transport;
 mod unit;
+mod waiting;
 mod window;
 
 pub use context::comm::Carries;
 pub use counters::Counters;
 pub use engine_tcp::EngineTcp;
 pub use linux::{LinuxConfig, LinuxTcp, serve_linux};
-pub use nic::{Arrival, Fetch, FlowId, Kind, Limits, Mark, Memory, Nic, Payload, Positions, Refused, Segment};
+pub use nic::{
+    Arrival, Fetch, FlowId, Kind, Limits, Mark, Memory, Nic, Payload, Positions, Read, Refused, Segment, Started,
+};
 pub use programs::{NewProgram, ProgramId, ProgramView, Programs};
 pub use stack::{Connection, ConnectionView, Event, Stack};
 pub use transport::{InOrder, Socket, Transport};

@@ -3,11 +3,12 @@
 use crate::counters::Counters;
 use crate::frames::{Look, Segment, look};
 use crate::marks::Told;
-use crate::nic::{Fetch, FlowId, Memory, Nic};
+use crate::nic::{Fetch, FlowId, Memory, Nic, Read};
 use crate::unit::Unit;
 use context::comm::Carries;
 use engine::{DropCounts, DropReason};
 use port::{Capabilities, Frame, FramePool, Piece, Source, cut_headers};
+use shm::Span;
 use wire::tcp::Flags;
 use wire::{Nanos, Seq, ethernet};
 
@@ -20,14 +21,21 @@ pub(crate) struct Leave<'a> {
 impl<M: Memory> Unit<M> {
     /// Takes frames of the transport, of which only the headers were read. What is to leave is appended to `out`.
     pub(crate) fn outgoing(&mut self, now: Nanos, wire: Capabilities, frames: &mut Vec<Box<Frame>>, leave: &mut Leave) {
-        let Leave { pool, out } = leave;
         // Made before these frames, with an older timestamp: behind them, the peer would drop it (RFC 7323
         // section 5.3).
-        out.append(&mut self.own);
+        leave.out.append(&mut self.own);
+        if !self.holding.is_empty() {
+            self.release_outgoing(now, wire, leave);
+        }
+        let Leave { pool, out } = leave;
         for frame in frames.drain(..) {
             match look(&frame, usize::MAX) {
                 Look::Segment(segment) => match self.nic.find(&segment.outgoing()) {
-                    Some(flow) => self.merge(now, flow, frame, segment, &mut Leave { pool, out }, wire),
+                    Some(flow) => {
+                        let Some(frame) = self.hold_outgoing(flow, &segment, frame, pool) else { continue };
+                        let to = Onto { flow, wire, reads: &[] };
+                        self.merge(now, to, frame, segment, &mut Leave { pool, out });
+                    }
                     None if segment.payload_len == 0 => out.push(frame),
                     // Of a connection that was closed: its payload would be dummy bytes.
                     None => pool.put(frame),
@@ -44,15 +52,26 @@ impl<M: Memory> Unit<M> {
         }
     }
 
-    fn merge(
+    /// As [`Unit::outgoing`], of a frame that has waited until these bytes of its payload came out of devices' memory.
+    pub(crate) fn merge_read(
         &mut self,
         now: Nanos,
         flow: FlowId,
-        mut frame: Box<Frame>,
-        mut segment: Segment,
-        leave: &mut Leave,
+        frame: Box<Frame>,
+        reads: &[Read],
         wire: Capabilities,
+        leave: &mut Leave,
     ) {
+        let staged = reads.iter().filter_map(|read| Some((read.seq, read.transfer.span()?)));
+        let staged: Vec<(Seq, Span)> = staged.collect();
+        match look(&frame, usize::MAX) {
+            Look::Segment(segment) => self.merge(now, Onto { flow, wire, reads: &staged }, frame, segment, leave),
+            _ => leave.pool.put(frame),
+        }
+    }
+
+    fn merge(&mut self, now: Nanos, to: Onto, mut frame: Box<Frame>, mut segment: Segment, leave: &mut Leave) {
+        let flow = to.flow;
         self.counters.headers_out += 1;
         self.learn(flow, &frame, &mut segment);
         let posted = self.posted(flow);
@@ -85,9 +104,9 @@ impl<M: Memory> Unit<M> {
                 leave.out.push(frame);
                 0
             }
-            Some(Carries::Messages) => self.fetch_messages(wire, flow, frame, &segment, leave),
+            Some(Carries::Messages) => self.fetch_messages(to, frame, &segment, leave),
             _ => {
-                let payload = self.fetch(wire, flow, &frame, &segment, leave);
+                let payload = self.fetch(to, &frame, &segment, leave);
                 leave.pool.put(frame);
                 payload
             }
@@ -119,15 +138,8 @@ impl<M: Memory> Unit<M> {
     }
 
     /// The same of a connection that carries messages: a frame has bytes of one message, and says of which.
-    fn fetch_messages(
-        &mut self,
-        wire: Capabilities,
-        flow: FlowId,
-        frame: Box<Frame>,
-        segment: &Segment,
-        leave: &mut Leave,
-    ) -> usize {
-        let mut at = 0;
+    fn fetch_messages(&mut self, to: Onto, frame: Box<Frame>, segment: &Segment, leave: &mut Leave) -> usize {
+        let (mut at, flow) = (0, to.flow);
         while at < segment.payload_len {
             let Some((mark, left)) = self.nic.message_at(flow, segment.seq + at as u32) else {
                 self.counters.not_posted += 1;
@@ -140,7 +152,7 @@ impl<M: Memory> Unit<M> {
             headers.segment_size = frame.segment_size;
             let mut part = segment.part(at, len);
             part.tell(&mut headers, Told::Mark(mark));
-            let fetched = self.fetch(wire, flow, &headers, &part, leave);
+            let fetched = self.fetch(to, &headers, &part, leave);
             leave.pool.put(headers);
             at += fetched;
             if fetched < len {
@@ -152,14 +164,8 @@ impl<M: Memory> Unit<M> {
     }
 
     /// One header becomes the frames that the wire takes (TSO), each with its payload. Returns how many bytes of it.
-    fn fetch(
-        &mut self,
-        wire: Capabilities,
-        flow: FlowId,
-        frame: &Frame,
-        segment: &Segment,
-        leave: &mut Leave,
-    ) -> usize {
+    fn fetch(&mut self, to: Onto, frame: &Frame, segment: &Segment, leave: &mut Leave) -> usize {
+        let Onto { flow, wire, reads } = to;
         let Leave { pool, out } = leave;
         let first = out.len();
         let most = if wire.super_segment > 0 { wire.super_segment as usize } else { 0 };
@@ -167,7 +173,8 @@ impl<M: Memory> Unit<M> {
         // A checksum that has to be computed reads all of it: then a copy costs little.
         let refers = wire.checksum;
         let before = *counters;
-        let mut posted = Posted { nic, memory, counters, drops: &mut self.drops, flow, seq: segment.seq, refers };
+        let mut posted =
+            Posted { nic, memory, counters, drops: &mut self.drops, flow, seq: segment.seq, refers, reads };
         cut_headers(frame, most, pool, out, &mut posted);
         let after = self.counters;
         if let Some(way) = self.way(flow) {
@@ -187,10 +194,52 @@ struct Posted<'a, M: Memory> {
     flow: FlowId,
     seq: Seq,
     refers: bool,
+    reads: &'a [(Seq, Span)],
+}
+
+/// Where a header is to go.
+#[derive(Clone, Copy)]
+struct Onto<'a> {
+    flow: FlowId,
+    wire: Capabilities,
+    /// Parts of the stream that came out of devices' memory.
+    reads: &'a [(Seq, Span)],
+}
+
+impl<M: Memory> Posted<'_, M> {
+    /// What came out of a device's memory from a byte on; where that byte did not, the number of those before the next
+    /// one that did.
+    fn staged(&self, seq: Seq) -> Result<Span, u32> {
+        let mut before = u32::MAX;
+        for (start, span) in self.reads {
+            let len = span.len() as u32;
+            if start.at_or_before(seq) && seq.before(*start + len) {
+                return Ok(span.slice(seq - *start, len - (seq - *start)));
+            }
+            if seq.before(*start) {
+                before = before.min(*start - seq);
+            }
+        }
+        Err(before)
+    }
+
+    /// The first bytes of these, by reference to the staging area where the wire takes references.
+    fn next_staged(&mut self, at: usize, span: Span, most: usize) -> Piece {
+        let len = span.len().min(most);
+        if !self.refers || !self.nic.fetched(self.flow, self.seq + at as u32, len as u32) {
+            return Piece::Copy(len);
+        }
+        self.counters.fetched_bytes += len as u64;
+        Piece::Refer(span.slice(0, len as u32))
+    }
 }
 
 impl<M: Memory> Source for Posted<'_, M> {
     fn next(&mut self, at: usize, most: usize) -> Piece {
+        let most = match self.staged(self.seq + at as u32) {
+            Ok(span) => return self.next_staged(at, span, most),
+            Err(before) => most.min(before as usize),
+        };
         if !self.refers {
             return Piece::Copy(most);
         }
@@ -202,7 +251,15 @@ impl<M: Memory> Source for Posted<'_, M> {
     }
 
     fn fill(&mut self, at: usize, len: usize, into: &mut Vec<u8>) -> bool {
-        match self.nic.fetch(self.flow, self.seq + at as u32, len as u32, into, self.memory) {
+        let seq = self.seq + at as u32;
+        if let Some(span) = self.staged(seq).ok().filter(|span| span.len() >= len) {
+            span.slice(0, len as u32).append(into);
+            let posted = self.nic.fetched(self.flow, seq, len as u32);
+            self.counters.fetched_bytes += len as u64;
+            self.counters.copied_out_bytes += len as u64;
+            return posted;
+        }
+        match self.nic.fetch(self.flow, seq, len as u32, into, self.memory) {
             Fetch::Done { skip: 0 } => {
                 self.counters.fetched_bytes += len as u64;
                 self.counters.copied_out_bytes += len as u64;

@@ -6,7 +6,7 @@ use crate::nic::{FlowId, Memory, Refused, Segment};
 use crate::stack::{Event, Stack};
 use crate::transport::Transport;
 use context::comm::{Carries, Completion, Order, Outcome, Piece, Post};
-use memory::{Domain, Key};
+use memory::{Devices, Domain, Key};
 use port::{Port, PortDrops};
 use shm::{Doorbell, PipeConsumer, PipeProducer};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -328,11 +328,13 @@ impl<T: Transport, M: Memory> Programs<T, M> {
     pub fn prepare_to_sleep(&self) {
         let bells: Vec<&Doorbell> = self.programs.values().map(|program| &program.ends.bell).collect();
         Doorbell::prepare_all(bells.iter().copied());
+        self.stack.memory().devices().into_iter().for_each(Devices::prepare_to_sleep);
     }
 
     /// The caller polls again.
     pub fn awake(&self) {
         self.programs.values().for_each(|program| program.ends.bell.reset());
+        self.stack.memory().devices().into_iter().for_each(Devices::awake);
     }
 }
 

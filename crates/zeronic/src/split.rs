@@ -1,25 +1,18 @@
 //! Frames from the wire: payload to its place, headers to the transport (the paper's sections 3.1 and 3.2).
 use crate::frames::{Look, Segment, look};
+use crate::held::{In, Open};
 use crate::marks::{self, Told};
 use crate::nic::{Arrival, FlowId, Mark, Memory, Payload};
 use crate::unit::{Kept, Shortage, Unit};
 use context::comm::Carries;
 use engine::DropReason;
+use memory::Fault;
 use port::{Checksum, Frame, FramePool};
 use wire::tcp::Flags;
 use wire::{Nanos, Seq};
 
 /// Most payload of merged headers: with them it is within an IPv4 packet.
 const MOST_MERGED: usize = 65_000;
-
-/// A header entry that may still grow.
-struct Open {
-    frame: Box<Frame>,
-    segment: Segment,
-    flow: FlowId,
-    /// Payload bytes of each frame that it was made of.
-    step: usize,
-}
 
 /// What is left of a frame for the transport.
 enum Left {
@@ -75,6 +68,10 @@ impl<M: Memory> Unit<M> {
             return round.pool.put(frame);
         }
         self.touch(flow);
+        if self.way(flow).is_some_and(|way| way.held.is_full()) {
+            self.drop_for_device();
+            return round.pool.put(frame);
+        }
         if frame.bytes().len() > segment.payload_at {
             // Bytes of the payload follow the headers: then all of them shall.
             round.pool.flatten(&mut frame);
@@ -86,12 +83,14 @@ impl<M: Memory> Unit<M> {
             Some((_, Told::Mark(mark))) => Some(mark),
             _ => None,
         };
+        let mut on_its_way = None;
         let left = if segment.has(Flags::SYN) {
             self.begin(flow, &segment, told.is_some_and(|(_, told)| told == Told::Offer))
         } else if segment.payload_len == 0 || segment.has(Flags::RST) {
             Left::Headers(0)
         } else {
             let arrival = self.place(flow, segment.seq, mark, segment.payload(&frame));
+            on_its_way = self.on_its_way(segment.seq, segment.payload_len, arrival);
             self.consider(now, flow, arrival, Came { segment: &segment, mark, frame: &frame }, round.pool)
         };
         match left {
@@ -106,10 +105,33 @@ impl<M: Memory> Unit<M> {
                 }
                 self.counters.headers_in += 1;
                 let step = if step > 0 { step } else { len };
-                self.up(Open { frame, segment, flow, step }, round);
+                let header = Open { frame, segment, flow, step };
+                let waits = on_its_way.is_some() || self.way(flow).is_some_and(|way| way.held.is_incoming());
+                if waits {
+                    let held = on_its_way.unwrap_or_else(In::header_only);
+                    self.hold(flow, In { header: Some(header), ..held });
+                } else {
+                    self.up(header, round);
+                }
             }
-            Left::Nothing => round.pool.put(frame),
+            Left::Nothing => {
+                round.pool.put(frame);
+                on_its_way.into_iter().for_each(|held| self.hold(flow, held));
+            }
         }
+    }
+
+    /// What of a payload is on its way to a device's memory, also where the rest of it could not be written.
+    fn on_its_way(&mut self, seq: Seq, len: usize, arrival: Arrival) -> Option<In> {
+        let transfers = self.nic.take_started();
+        if transfers.is_empty() {
+            return None;
+        }
+        let (range, lands) = match arrival {
+            Arrival::Placing { skip, len } => ((seq + skip, len), true),
+            _ => ((seq, len as u32), false),
+        };
+        Some(In { transfers, range: Some(range), lands, header: None })
     }
 
     /// Places payload, which is a part of the stream, or of a message over it.
@@ -150,13 +172,7 @@ impl<M: Memory> Unit<M> {
     fn consider(&mut self, now: Nanos, flow: FlowId, arrival: Arrival, came: Came, pool: &mut FramePool) -> Left {
         let segment = came.segment;
         let placed = match arrival {
-            Arrival::Placed { skip, len } => {
-                self.counters.placed_bytes += u64::from(len);
-                if let Some(way) = self.way(flow) {
-                    way.moved.placed += u64::from(len);
-                }
-                (skip + len) as usize
-            }
+            Arrival::Placed { skip, len } | Arrival::Placing { skip, len } => self.count_placed(flow, skip, len),
             Arrival::Old => {
                 self.counters.old += 1;
                 segment.payload_len
@@ -165,6 +181,14 @@ impl<M: Memory> Unit<M> {
             Arrival::Holes => {
                 self.counters.holes += 1;
                 self.drops.count(DropReason::PlaceHoles);
+                return Left::Nothing;
+            }
+            Arrival::Fault(Fault::Busy) => {
+                self.drop_for_device();
+                return Left::Nothing;
+            }
+            Arrival::Fault(Fault::Lost) => {
+                self.device_failed(flow);
                 return Left::Nothing;
             }
             Arrival::Fault(_) => {
@@ -258,16 +282,27 @@ impl<M: Memory> Unit<M> {
         self.touch(flow);
     }
 
+    /// Counts bytes that were written, or are being written. Returns how many of the payload are done with.
+    fn count_placed(&mut self, flow: FlowId, skip: u32, len: u32) -> usize {
+        self.counters.placed_bytes += u64::from(len);
+        if let Some(way) = self.way(flow) {
+            way.moved.placed += u64::from(len);
+        }
+        (skip + len) as usize
+    }
+
     fn place_kept(&mut self, flow: FlowId, seq: Seq, mark: Option<Mark>, bytes: Vec<u8>) {
-        let placed = match self.place(flow, seq, mark, Payload::Bytes(&bytes)) {
-            Arrival::Placed { skip, len } => {
-                self.counters.placed_bytes += u64::from(len);
-                if let Some(way) = self.way(flow) {
-                    way.moved.placed += u64::from(len);
-                }
-                (skip + len) as usize
-            }
+        let arrival = self.place(flow, seq, mark, Payload::Bytes(&bytes));
+        // The transport has seen its header.
+        self.on_its_way(seq, bytes.len(), arrival).into_iter().for_each(|held| self.hold(flow, held));
+        let placed = match arrival {
+            Arrival::Placed { skip, len } | Arrival::Placing { skip, len } => self.count_placed(flow, skip, len),
             Arrival::Old => return,
+            Arrival::Fault(Fault::Busy) => {
+                self.wait_for_room(flow);
+                0
+            }
+            Arrival::Fault(Fault::Lost) => return self.device_failed(flow),
             Arrival::Fault(_) => {
                 self.counters.faults += 1;
                 self.drops.count(DropReason::PlaceFault);
@@ -296,7 +331,7 @@ impl<M: Memory> Unit<M> {
     }
 
     /// Merges a header into the open one, or closes that and opens this (GRO).
-    fn up(&mut self, next: Open, round: &mut Round) {
+    pub(crate) fn up(&mut self, next: Open, round: &mut Round) {
         if let Some(open) = round.open {
             let room = open.segment.payload_len + next.segment.payload_len <= MOST_MERGED;
             let whole = open.step > 0 && open.segment.payload_len % open.step == 0;
@@ -315,7 +350,7 @@ impl<M: Memory> Unit<M> {
     }
 
     /// Gives a header entry its dummy payload.
-    fn finish(&mut self, open: Option<Open>, up: &mut Vec<Box<Frame>>) {
+    pub(crate) fn finish(&mut self, open: Option<Open>, up: &mut Vec<Box<Frame>>) {
         let Some(Open { mut frame, segment, step, .. }) = open else { return };
         frame.set_payload(Some(self.dummy(segment.payload_len)));
         frame.segment_size = if segment.payload_len > step { step as u16 } else { 0 };
@@ -332,10 +367,10 @@ struct Came<'a> {
 }
 
 /// What a burst is worked on with.
-struct Round<'a> {
-    pool: &'a mut FramePool,
-    up: &'a mut Vec<Box<Frame>>,
-    open: &'a mut Option<Open>,
+pub(crate) struct Round<'a> {
+    pub(crate) pool: &'a mut FramePool,
+    pub(crate) up: &'a mut Vec<Box<Frame>>,
+    pub(crate) open: &'a mut Option<Open>,
 }
 
 /// The connection that a frame begins: its SYN, and what the peer would have it carry.

@@ -6,7 +6,7 @@ use crate::transport::{Socket, Transport};
 use crate::unit::{Moved, Shortage, Unit};
 use context::comm::Carries;
 use engine::DropCounts;
-use memory::Domain;
+use memory::{Devices, Domain};
 use port::{Frame, FramePool, Port, PortDrops};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
@@ -208,12 +208,14 @@ impl<T: Transport, M: Memory> Stack<T, M> {
     pub fn next_deadline(&self) -> Option<Nanos> {
         let squeezed = (!self.unit.squeezed.is_empty()).then_some(self.now + SQUEEZE_LOOK_NS);
         let look = (!self.talks.is_empty()).then_some(self.next_look);
-        [self.transport.next_deadline(), squeezed, look].into_iter().flatten().min()
+        let device = self.unit.memory.devices().and_then(Devices::next_deadline);
+        [self.transport.next_deadline(), squeezed, look, device].into_iter().flatten().min()
     }
 
     /// A round would do something, whatever the wire has.
     pub fn has_work(&self) -> bool {
-        !self.unit.touched.is_empty() || !self.unit.own.is_empty() || !self.up.is_empty() || !self.events.is_empty()
+        let waits = !self.unit.touched.is_empty() || !self.unit.own.is_empty() || !self.up.is_empty();
+        waits || !self.events.is_empty() || self.unit.memory.devices().is_some_and(Devices::have_news)
     }
 
     /// Posts memory to receive into. [`Event::Received`] with this number follows.
@@ -235,6 +237,11 @@ impl<T: Transport, M: Memory> Stack<T, M> {
     pub fn post_send(&mut self, connection: Connection, id: u64, segment: Segment) -> Result<(), Refused> {
         let talk = self.talks.get_mut(&connection).filter(|talk| !talk.ending).ok_or(Refused::Flow)?;
         self.unit.nic.post_send(connection, segment)?;
+        let domain = self.unit.nic.domain(connection);
+        let from_device = domain.is_some_and(|domain| self.unit.memory.is_device(domain, segment.key));
+        if let Some(way) = self.unit.way(connection).filter(|_| from_device) {
+            way.from_device = true;
+        }
         talk.sends.push_back(Post { id, bytes: segment.len, done: 0 });
         talk.unsent += segment.len;
         self.unit.touch(connection);
@@ -324,9 +331,10 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         self.now = now;
         wire.receive(now, BURST, &mut self.pool, &mut self.received);
         self.begin_connections();
+        let ended = self.unit.poll_devices(now, &mut self.pool, &mut self.up);
         self.unit.incoming(now, &mut self.received, &mut self.pool, &mut self.up);
-        let mut moved = self.up.len();
-        if moved > 0 {
+        let mut moved = self.up.len() + ended;
+        if !self.up.is_empty() {
             self.transport.headers_in(now, &mut self.up, &mut self.pool);
         }
         if !self.begun.is_empty() || now < self.strays_until {
@@ -350,6 +358,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         }
         // Outgoing acknowledgment numbers move cursors, too.
         self.look_after_touched();
+        self.unit.memory.devices().into_iter().for_each(Devices::flush);
         moved
     }
 
@@ -428,13 +437,15 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             return Err(why);
         }
         let (incoming, outgoing, acked, carries) = (way.incoming, way.outgoing, way.acked, way.carries);
+        let floor = way.held.floor();
         let came = self.transport.in_order(talk.socket)?;
         talk.in_order += came.bytes;
         talk.ended |= came.ended;
         if let Some(begin) = incoming {
             // Both are the transport's word that the stream is in order so far.
             let read = begin + talk.in_order as u32;
-            let moved = self.unit.nic.advance(flow, acked.map_or(read, |acked| acked.max(read)));
+            let in_order = acked.map_or(read, |acked| acked.max(read));
+            let moved = self.unit.nic.advance(flow, floor.filter(|floor| floor.before(in_order)).unwrap_or(in_order));
             talk.told += u64::from(moved);
             match carries {
                 Carries::Stream => finish(&mut talk.receives, u64::from(moved), |id, bytes| {

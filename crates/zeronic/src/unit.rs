@@ -1,5 +1,6 @@
 //! The split and merge unit's state: the NIC's half, and of each connection what its headers told.
 use crate::counters::Counters;
+use crate::held::Held;
 use crate::nic::{FlowId, Mark, Memory, Nic};
 use crate::window::{Last, Posted, Window};
 use context::comm::Carries;
@@ -71,6 +72,10 @@ pub(crate) struct Way {
     /// Headers went up, or went out, since the control stack looked.
     pub(crate) touched: bool,
     pub(crate) moved: Moved,
+    /// What waits for devices.
+    pub(crate) held: Held,
+    /// Some of what was posted to send is a device's.
+    pub(crate) from_device: bool,
 }
 
 /// Bytes of a connection's payload.
@@ -126,6 +131,10 @@ pub(crate) struct Unit<M: Memory> {
     pub(crate) own: Vec<Box<Frame>>,
     /// Connections whose window is closed although a little memory is posted.
     pub(crate) squeezed: Vec<FlowId>,
+    /// Connections of which something waits for devices.
+    pub(crate) holding: Vec<FlowId>,
+    /// Connections whose kept payload waits for room in devices' queues.
+    pub(crate) short: Vec<FlowId>,
 }
 
 impl<M: Memory> Unit<M> {
@@ -144,6 +153,8 @@ impl<M: Memory> Unit<M> {
             dummy,
             own,
             squeezed,
+            holding: Vec::new(),
+            short: Vec::new(),
         })
     }
 
@@ -163,6 +174,8 @@ impl<M: Memory> Unit<M> {
             kept_bytes: 0,
             touched: false,
             moved: Moved::default(),
+            held: Held::default(),
+            from_device: false,
         };
         if self.ways.len() <= flow.line() {
             self.ways.resize_with(flow.line() + 1, || None);

@@ -27,7 +27,7 @@ const ROWS: &[&[&str]] = &[
     &["host", "rmt", "xdp"],
     &["engine"],
     &["context"],
-    &["verbs"],
+    &["verbs", "cuda"],
     &["port", "memory", "intercept"],
     &["shm"],
     &["tcp"],
@@ -36,7 +36,7 @@ const ROWS: &[&[&str]] = &[
 
 /// Crates that may contain unsafe code; every other one forbids it in its first lines.
 const UNSAFE: &[&str] =
-    &["shm", "memory", "port", "intercept", "libtoe", "libverbs", "script", "toe-api", "offload-api"];
+    &["shm", "memory", "port", "intercept", "libtoe", "libverbs", "script", "toe-api", "offload-api", "cuda"];
 
 /// Crates that make or run code: unsafe code only in these files, denied in all others.
 const GENERATORS: &[(&str, &[&str])] = &[

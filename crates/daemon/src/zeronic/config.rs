@@ -32,6 +32,9 @@ pub struct ZeronicSection {
     /// Index of its thread among the data-path threads.
     #[serde(default)]
     pub thread: usize,
+    /// Milliseconds that a copy to or from a program's device memory may take, before the device counts as lost.
+    #[serde(default = "device_timeout_ms")]
+    pub device_timeout_ms: u32,
 }
 
 /// Whose programs may use a ZeroNIC host.
@@ -50,6 +53,10 @@ impl ZeronicUsers {
     pub(crate) fn may_attach(self, uid: u32) -> bool {
         self == ZeronicUsers::All || uid == rustix::process::geteuid().as_raw()
     }
+}
+
+fn device_timeout_ms() -> u32 {
+    10_000
 }
 
 fn prefix_len() -> u8 {

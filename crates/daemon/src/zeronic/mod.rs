@@ -1,6 +1,7 @@
 //! ZeroNIC hosts of the daemon (docs/ZERONIC.md): their configuration, their seats on data-path threads, and the
 //! service threads of their programs.
 mod config;
+mod devices;
 mod kernel;
 mod place;
 mod seat;

@@ -1,10 +1,11 @@
 //! The service thread of one program of a ZeroNIC host: it attaches the program, registers its memory, and removes what
 //! it had when its socket ends. What waits for the program (looking at descriptors) happens here.
+use super::devices::ProgramDevices;
 use super::place::ZeronicPlace;
 use crate::attaching::printable;
 use context::comm::{Answer, COMPLETIONS, Hello, POSTS, Request, VERSION, program_bell};
 use context::queues::{DaemonQueues, QueueSizes, daemon_bell};
-use memory::{AddressSpace, Description, Domain, Key, Refusal};
+use memory::{AddressSpace, Description, Domain, Key, Refusal, Rights};
 use rustix::event::{EventfdFlags, eventfd};
 use serde::Deserialize;
 use shm::{Doorbell, handover, reserve};
@@ -167,13 +168,17 @@ fn refuse(socket: &OwnedFd, errno: i32, sentence: String) {
 /// Serves a program until its socket ends.
 fn serve(socket: &OwnedFd, place: ZeronicPlace, who: Who) -> Result<(), Failure> {
     let mut service = Service::attach(socket, place, who)?;
-    while let Ok((message, files)) = handover::recv(socket.as_fd()) {
+    loop {
+        service.devices.wait(socket);
+        let Ok((message, files)) = handover::recv(socket.as_fd()) else { break };
         if message.is_empty() {
             break;
         }
-        let answer = service.carry_out(&message, files).unwrap_or_else(|(errno, why)| Answer::Refused(errno, why));
+        let done = service.carry_out(&message, files);
+        let (answer, file) = done.unwrap_or_else(|(errno, why)| (Answer::Refused(errno, why), None));
         let answer = serde_json::to_vec(&answer).unwrap_or_default();
-        if handover::send(socket.as_fd(), &answer, &[]).is_err() {
+        let files: Vec<BorrowedFd<'_>> = file.iter().map(AsFd::as_fd).collect();
+        if handover::send(socket.as_fd(), &answer, &files).is_err() {
             break;
         }
     }
@@ -185,6 +190,9 @@ struct Service {
     id: ProgramId,
     domain: Domain,
     space: Option<Arc<AddressSpace>>,
+    devices: ProgramDevices,
+    /// The eventfd that wakes the host's thread.
+    bell: OwnedFd,
 }
 
 impl Service {
@@ -204,11 +212,11 @@ impl Service {
         let program_bell = program_bell(&region, of_program);
         let Who { pid, command } = who;
         let program = NewProgram { pid, command, domain, posts, completions, bell: daemons, program_bell };
-        let (index, watched) = (place.index, copy(&bell)?);
+        let (index, watched, own) = (place.index, copy(&bell)?, copy(&bell)?);
         let attached = place.handle.ask(move |path| path.attach_zeronic(index, program, watched));
         let id = attached.and_then(|attached| attached).map_err(|why| (libc::ENODEV, why))?;
         // From here on, what goes wrong removes the program again.
-        let service = Service { place, id, domain, space: None };
+        let service = Service { place, id, domain, space: None, devices: ProgramDevices::default(), bell: own };
         let welcome = Answer::Welcome(service.place.section.name.clone());
         let answer = serde_json::to_vec(&welcome).unwrap_or_default();
         handover::send(socket.as_fd(), &answer, &[region.fd(), bell.as_fd(), to_program.as_fd()])
@@ -216,29 +224,59 @@ impl Service {
         Ok(service)
     }
 
-    fn carry_out(&mut self, message: &[u8], files: Vec<OwnedFd>) -> Result<Answer, Failure> {
+    /// The answer, and a descriptor that goes with it.
+    fn carry_out(&mut self, message: &[u8], files: Vec<OwnedFd>) -> Result<(Answer, Option<OwnedFd>), Failure> {
         let request: Request<Description> = serde_json::from_slice(message)
             .map_err(|e| (libc::EINVAL, format!("this is no request that the daemon understands: {e}")))?;
-        match request {
+        let answer = match request {
             Request::HandOver => {
                 let [mem] = <[OwnedFd; 1]>::try_from(files)
                     .map_err(|_| (libc::EINVAL, "one descriptor must come along: /proc/self/mem".to_string()))?;
                 self.space = Some(Arc::new(AddressSpace::from_fd(mem).map_err(refusal)?));
-                Ok(Answer::Done)
+                Answer::Done
             }
             Request::Register(description) => {
                 let made = self.place.table.register(self.domain, &description, &files, self.space.as_ref());
-                Ok(Answer::Key(made.map_err(refusal)?.0))
+                Answer::Key(made.map_err(refusal)?.0)
             }
-            Request::Deregister(key) => {
-                let unknown = |_| (libc::EINVAL, "nothing is registered by this key".to_string());
-                self.place.table.revoke(self.domain, Key(key)).map_err(unknown)?;
-                while !self.place.table.finish(self.domain, Key(key)).map_err(unknown)? {
-                    thread::sleep(BREATH);
-                }
-                Ok(Answer::Done)
-            }
+            Request::Device => return self.make_device(),
+            Request::RegisterDevice { device, address, len } => self.register_device(device, address, len)?,
+            Request::Deregister(key) => self.deregister(key)?,
+        };
+        Ok((answer, None))
+    }
+
+    fn make_device(&mut self) -> Result<(Answer, Option<OwnedFd>), Failure> {
+        let failed = |e: io::Error| {
+            (e.raw_os_error().unwrap_or(libc::ENOMEM), format!("the daemon can make no DMA queue for the program: {e}"))
+        };
+        let bell = self.bell.try_clone().map_err(failed)?;
+        let patience = u64::from(self.place.section.device_timeout_ms) * 1_000_000;
+        let (number, socket) = self.devices.make(&self.place.table, bell, patience).map_err(failed)?;
+        Ok((Answer::Device(number), Some(socket)))
+    }
+
+    fn register_device(&mut self, device: u32, address: u64, len: u64) -> Result<Answer, Failure> {
+        let unknown = || (libc::EINVAL, format!("the program has no device {device}"));
+        let queue = self.devices.queue(device).ok_or_else(unknown)?;
+        let made = self.place.table.register_device(self.domain, queue, address, len, Rights::LOCAL_WRITE);
+        let key = made.map_err(refusal)?.0;
+        self.devices.registered(key, device);
+        Ok(Answer::Key(key))
+    }
+
+    fn deregister(&mut self, key: u32) -> Result<Answer, Failure> {
+        let unknown = |_| (libc::EINVAL, "nothing is registered by this key".to_string());
+        self.place.table.revoke(self.domain, Key(key)).map_err(unknown)?;
+        // A device's copies end, or the device is lost.
+        while !self.place.table.finish(self.domain, Key(key)).map_err(unknown)? {
+            thread::sleep(BREATH);
         }
+        if !self.devices.deregistered(key) {
+            let sentence = "it is registered no more, but its device is lost: what was under way there may go on";
+            return Err((libc::EIO, sentence.into()));
+        }
+        Ok(Answer::Done)
     }
 }
 
@@ -252,6 +290,7 @@ impl Drop for Service {
         let (index, id) = (self.place.index, self.id);
         // Where the thread has ended, the daemon is ending.
         let _ = self.place.handle.ask(move |path| path.detach_zeronic(index, id));
+        self.devices.end(&self.place.table);
         while !self.place.table.remove(self.domain) {
             thread::sleep(BREATH);
         }

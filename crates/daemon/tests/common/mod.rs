@@ -1,6 +1,7 @@
 //! A real `toed` for tests of the daemon.
 #![allow(dead_code, reason = "each test file uses its part")]
 pub(crate) mod application;
+pub(crate) mod comm;
 pub(crate) mod judge;
 pub(crate) mod nbd;
 pub(crate) mod pair;

@@ -5,6 +5,7 @@ use context::comm::{Carries, Order, Piece};
 use libc::{c_char, c_int, c_void, size_t, sockaddr_in};
 use std::ffi::CStr;
 use std::net::{Ipv4Addr, SocketAddrV4};
+use std::os::fd::IntoRawFd;
 use std::sync::{Mutex, PoisonError};
 
 /// `toe_comm`.
@@ -53,6 +54,44 @@ pub(super) unsafe extern "C" fn toe_comm_register(
     }
     // SAFETY: the caller's.
     let registered = unsafe { with(comm, |comm| comm.register(at.expose_provenance() as u64, len as u64)) };
+    give(registered.map(|registered| {
+        // SAFETY: not null, and the caller's.
+        unsafe { key.write(registered) };
+        0
+    }))
+}
+
+/// `toe_comm_device`.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn toe_comm_device(comm: *mut Handle, device: *mut u32, queue: *mut c_int) -> c_int {
+    if device.is_null() || queue.is_null() {
+        return give(Err(libc::EFAULT));
+    }
+    // SAFETY: the caller's.
+    give(unsafe { with(comm, Comm::device) }.map(|(number, socket)| {
+        // SAFETY: not null, and the caller's.
+        unsafe {
+            device.write(number);
+            queue.write(socket.into_raw_fd());
+        }
+        0
+    }))
+}
+
+/// `toe_comm_register_device`.
+#[unsafe(no_mangle)]
+pub(super) unsafe extern "C" fn toe_comm_register_device(
+    comm: *mut Handle,
+    device: u32,
+    address: u64,
+    len: size_t,
+    key: *mut u32,
+) -> c_int {
+    if key.is_null() {
+        return give(Err(libc::EFAULT));
+    }
+    // SAFETY: the caller's.
+    let registered = unsafe { with(comm, |comm| comm.register_device(device, address, len as u64)) };
     give(registered.map(|registered| {
         // SAFETY: not null, and the caller's.
         unsafe { key.write(registered) };

@@ -9,6 +9,7 @@
 mod comm;
 mod descriptors;
 mod dispositions;
+mod dma;
 mod events;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub(crate) mod hosted;

@@ -10,14 +10,15 @@ mod store;
 pub use flow::Kind;
 pub use list::{Refused, Segment};
 pub use messages::Mark;
-pub use payload::{Memory, Payload};
+pub use payload::{Memory, Payload, Started};
 
 use flow::{Aim, Case, Flow};
-use memory::{Domain, Fault};
+use memory::{Domain, Fault, Transfer};
 use messages::Messages;
 use placed::Placed;
 use port::Piece;
 use std::collections::HashMap;
+use std::sync::Arc;
 use store::{BLOCK, Store};
 use wire::{Ipv4Tuple, Seq};
 
@@ -74,6 +75,14 @@ pub enum Arrival {
         /// Bytes that were written.
         len: u32,
     },
+    /// The same bytes are on their way into a device's memory: [`Nic::take_started`] has the copies, and
+    /// [`Nic::has_landed`] is to be told when all of them have ended.
+    Placing {
+        /// Bytes below the cursor.
+        skip: u32,
+        /// Bytes that are being written.
+        len: u32,
+    },
     /// All of it lies below the cursor.
     Old,
     /// It has no segment.
@@ -127,6 +136,16 @@ pub struct Nic {
     intervals: usize,
     /// Of flows of messages, what is known of these.
     messages: HashMap<u16, Messages>,
+    /// Copies that the last placement has started.
+    started: Vec<Arc<Transfer>>,
+}
+
+/// A part of the outgoing stream that comes out of a device's memory.
+pub struct Read {
+    /// Its first byte.
+    pub seq: Seq,
+    /// The copy.
+    pub transfer: Arc<Transfer>,
 }
 
 impl Nic {
@@ -142,6 +161,7 @@ impl Nic {
             ahead: HashMap::new(),
             intervals: 0,
             messages: HashMap::new(),
+            started: Vec::new(),
         }
     }
 
@@ -220,6 +240,7 @@ impl Nic {
 
     /// The same wherever the payload lies: it is copied once.
     pub fn place_payload(&mut self, id: FlowId, seq: Seq, payload: Payload<'_>, memory: &impl Memory) -> Arrival {
+        self.started.clear();
         let Some(flow) = find_mut(&mut self.lines, id).filter(|flow| flow.kind == Kind::Stream) else {
             return Arrival::NoFlow;
         };
@@ -235,13 +256,34 @@ impl Nic {
             let range = at..at + part.len as usize;
             at = range.end;
             if result.is_ok() {
-                result = payload.write(flow.domain, part.key, part.offset, range, memory);
+                let written = payload.write(flow.domain, part.key, part.offset, range, memory);
+                result = written.map(|started| self.started.extend(started));
             }
         });
         match result {
-            Ok(()) => self.landed(id, aim, held),
+            Ok(()) => self.written(id, aim, held),
             Err(fault) => Arrival::Fault(fault),
         }
+    }
+
+    /// Copies that the last placement has started, also where it then failed. Those of a [`Arrival::Placing`] are some.
+    pub fn take_started(&mut self) -> Vec<Arc<Transfer>> {
+        std::mem::take(&mut self.started)
+    }
+
+    /// The bytes `[seq, seq + len)` that were on their way ([`Arrival::Placing`]) are in memory.
+    pub fn has_landed(&mut self, id: FlowId, seq: Seq, len: u32) {
+        let Some(aim) = find_mut(&mut self.lines, id).and_then(|flow| flow.aim_part(seq, len)) else { return };
+        let held = self.ahead.get(&id.line).map_or(0, Placed::len);
+        self.landed(id, aim, held);
+    }
+
+    /// Bytes are written as they were aimed, or on their way.
+    fn written(&mut self, id: FlowId, aim: Aim, held: usize) -> Arrival {
+        if self.started.is_empty() {
+            return self.landed(id, aim, held);
+        }
+        Arrival::Placing { skip: aim.skip, len: aim.len }
     }
 
     /// Places a part of a message, wherever its message's receive is (the paper's section 3.5).
@@ -253,6 +295,7 @@ impl Nic {
         payload: Payload<'_>,
         memory: &impl Memory,
     ) -> Arrival {
+        self.started.clear();
         let Some(flow) = find_mut(&mut self.lines, id).filter(|flow| flow.kind == Kind::Messages) else {
             return Arrival::NoFlow;
         };
@@ -269,14 +312,15 @@ impl Nic {
         let Some(held) = self.room_for(id, aim) else { return Arrival::Holes };
         let flow = find_mut(&mut self.lines, id).expect("it was found");
         let (range, at) = (aim.skip as usize..payload.len(), receive.offset + within + u64::from(aim.skip));
-        if let Err(fault) = payload.write(flow.domain, receive.key, at, range, memory) {
-            return Arrival::Fault(fault);
+        match payload.write(flow.domain, receive.key, at, range, memory) {
+            Ok(started) => self.started.extend(started),
+            Err(fault) => return Arrival::Fault(fault),
         }
         flow.shorten(&mut self.store, index, mark.len);
         if let Some(messages) = self.messages.get_mut(&id.line) {
             messages.came(index, mark, cursor);
         }
-        self.landed(id, aim, held)
+        self.written(id, aim, held)
     }
 
     /// How many intervals above holes a flow has; `None` where the aim needs one more than there may be.
@@ -359,6 +403,58 @@ impl Nic {
         }
         flow.fetched(aim);
         Fetch::Done { skip: aim.skip }
+    }
+
+    /// Starts to read what of `[seq, seq + len)` lies in devices' memory. Nothing of it counts as fetched yet. Returns
+    /// of how many bytes it is known how they are had: fewer where a device's queue has no room for the next ones.
+    ///
+    /// # Errors
+    /// The device is gone.
+    pub fn start_fetch(
+        &self,
+        id: FlowId,
+        seq: Seq,
+        len: u32,
+        memory: &impl Memory,
+        reads: &mut Vec<Read>,
+    ) -> Result<u32, Fault> {
+        let flow = self.lines.get(id.line()).filter(|line| line.generation == id.generation);
+        let Some(flow) = flow.and_then(|line| line.flow.as_ref()) else { return Ok(len) };
+        // What nobody posted, or cannot be read, is found missing when it is fetched.
+        let Some(aim) = flow.aim_fetch(seq, len).filter(|aim| aim.len > 0) else { return Ok(len) };
+        let (begin, mut known, mut result) = (seq + aim.skip, 0, Ok(()));
+        flow.source(&self.store, aim, |part| {
+            if result.is_err() {
+                return;
+            }
+            match memory.start_read(flow.domain, part.key, part.offset, part.len as usize) {
+                Ok(started) => reads.extend(started.map(|transfer| Read { seq: begin + known, transfer })),
+                Err(fault @ (Fault::Busy | Fault::Lost)) => result = Err(fault),
+                Err(_) => {}
+            }
+            if result.is_ok() {
+                known += part.len as u32;
+            }
+        });
+        match result {
+            Err(Fault::Lost) => Err(Fault::Lost),
+            Err(_) => Ok(aim.skip + known),
+            Ok(()) => Ok(len),
+        }
+    }
+
+    /// The bytes `[seq, seq + len)` came out of a device's memory and are sent: as by [`Nic::fetch`]. False where they
+    /// were not posted, or the peer has some.
+    pub fn fetched(&mut self, id: FlowId, seq: Seq, len: u32) -> bool {
+        let Some(flow) = find_mut(&mut self.lines, id) else { return false };
+        let aim = flow.aim_fetch(seq, len).filter(|aim| aim.len > 0 && aim.skip == 0);
+        aim.map(|aim| flow.fetched(aim)).is_some()
+    }
+
+    /// Whose memory a flow uses.
+    pub fn domain(&self, id: FlowId) -> Option<Domain> {
+        let line = self.lines.get(id.line()).filter(|line| line.generation == id.generation)?;
+        line.flow.as_ref().map(|flow| flow.domain)
     }
 
     /// How the first bytes of `[seq, seq + len)` of the outgoing stream are had best: by reference where so many lie in

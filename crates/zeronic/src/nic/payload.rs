@@ -1,5 +1,5 @@
 //! Registered memory as the NIC's half uses it, and payload that is on its way there.
-use memory::{Access, Domain, Fault, Key, MemoryTable};
+use memory::{Access, Devices, Domain, Fault, Key, MemoryTable, Transfer};
 use shm::Span;
 use std::ops::Range;
 use std::sync::Arc;
@@ -22,7 +22,37 @@ pub trait Memory {
     fn refer(&self, _: Domain, _: Key, _: u64, _: usize) -> Result<Option<Span>, Fault> {
         Ok(None)
     }
+    /// As [`Memory::write`]; where the region is a device's, the bytes are there when what is returned says so.
+    fn start_write(&self, domain: Domain, key: Key, at: u64, from: &[u8]) -> Result<Started, Fault> {
+        self.write(domain, key, at, from).map(|()| None)
+    }
+    /// The same of received bytes that lie elsewhere.
+    fn start_write_span(
+        &self,
+        domain: Domain,
+        key: Key,
+        at: u64,
+        from: &Span,
+        part: Range<usize>,
+    ) -> Result<Started, Fault> {
+        self.write_span(domain, key, at, from, part).map(|()| None)
+    }
+    /// Starts to read bytes to send, where the region is a device's.
+    fn start_read(&self, _: Domain, _: Key, _: u64, _: usize) -> Result<Started, Fault> {
+        Ok(None)
+    }
+    /// The region is a device's.
+    fn is_device(&self, _: Domain, _: Key) -> bool {
+        false
+    }
+    /// The devices, which are polled each round.
+    fn devices(&self) -> Option<&Devices> {
+        None
+    }
 }
+
+/// A copy of a device's memory that was started; none where nothing is left to be done.
+pub type Started = Option<Arc<Transfer>>;
 
 /// Payload that came in.
 #[derive(Clone, Copy)]
@@ -49,10 +79,10 @@ impl Payload<'_> {
         at: u64,
         part: Range<usize>,
         memory: &impl Memory,
-    ) -> Result<(), Fault> {
+    ) -> Result<Started, Fault> {
         match self {
-            Payload::Bytes(bytes) => memory.write(domain, key, at, &bytes[part]),
-            Payload::Span(span, _) => memory.write_span(domain, key, at, span, part),
+            Payload::Bytes(bytes) => memory.start_write(domain, key, at, &bytes[part]),
+            Payload::Span(span, _) => memory.start_write_span(domain, key, at, span, part),
         }
     }
 
@@ -86,6 +116,28 @@ impl<M: Memory> Memory for Arc<M> {
     fn refer(&self, domain: Domain, key: Key, at: u64, len: usize) -> Result<Option<Span>, Fault> {
         (**self).refer(domain, key, at, len)
     }
+    fn start_write(&self, domain: Domain, key: Key, at: u64, from: &[u8]) -> Result<Started, Fault> {
+        (**self).start_write(domain, key, at, from)
+    }
+    fn start_write_span(
+        &self,
+        domain: Domain,
+        key: Key,
+        at: u64,
+        from: &Span,
+        part: Range<usize>,
+    ) -> Result<Started, Fault> {
+        (**self).start_write_span(domain, key, at, from, part)
+    }
+    fn start_read(&self, domain: Domain, key: Key, at: u64, len: usize) -> Result<Started, Fault> {
+        (**self).start_read(domain, key, at, len)
+    }
+    fn is_device(&self, domain: Domain, key: Key) -> bool {
+        (**self).is_device(domain, key)
+    }
+    fn devices(&self) -> Option<&Devices> {
+        (**self).devices()
+    }
 }
 
 impl Memory for MemoryTable {
@@ -105,5 +157,27 @@ impl Memory for MemoryTable {
     }
     fn refer(&self, domain: Domain, key: Key, at: u64, len: usize) -> Result<Option<Span>, Fault> {
         self.open(domain, key, Access::LocalRead)?.refer(at, len)
+    }
+    fn start_write(&self, domain: Domain, key: Key, at: u64, from: &[u8]) -> Result<Started, Fault> {
+        self.open(domain, key, Access::LocalWrite)?.start_write(at, from)
+    }
+    fn start_write_span(
+        &self,
+        domain: Domain,
+        key: Key,
+        at: u64,
+        from: &Span,
+        part: Range<usize>,
+    ) -> Result<Started, Fault> {
+        self.open(domain, key, Access::LocalWrite)?.start_write_span(at, from, part)
+    }
+    fn start_read(&self, domain: Domain, key: Key, at: u64, len: usize) -> Result<Started, Fault> {
+        self.open(domain, key, Access::LocalRead)?.start_read(at, len)
+    }
+    fn is_device(&self, domain: Domain, key: Key) -> bool {
+        self.open(domain, key, Access::LocalRead).is_ok_and(|lease| lease.is_device())
+    }
+    fn devices(&self) -> Option<&Devices> {
+        Some(MemoryTable::devices(self))
     }
 }
