@@ -8,7 +8,7 @@ FUNCTIONS := $(patsubst offload/%.c,$(TARGET)/offload/%.so,$(wildcard offload/*.
 AS_ROOT := $(if $(filter-out 0,$(shell id -u)),sudo -E)
 CFLAGS ?= -std=c11 -O2 -g -Wall -Wextra -Werror
 
-.PHONY: help demo test build install uninstall deb apps xdp functions bench grid faults interop endurance differential model sanitize shake setup clean bench-instructions p4-tofino
+.PHONY: help demo test build install uninstall deb apps xdp functions bench grid faults interop endurance differential model sanitize shake setup clean bench-instructions p4-tofino device-check
 
 help:
 	@echo 'make demo    Debian programs on OpenTOE and on the kernel, side by side'
@@ -29,6 +29,7 @@ help:
 	@echo 'make bench-instructions  what a segment costs, beside what it cost before (needs valgrind)'
 	@echo 'make p4-tofino  the P4 programs through the compiler for the chip (bf-p4c), where it is installed'
 	@echo 'make functions   the offload functions in offload/, as objects for "opentoe offload load"'
+	@echo 'make device-check  a folder for a machine with a GPU, where tests/device/cuda checks device memory'
 	@echo 'make setup   the Debian packages that all of this needs'
 
 demo:
@@ -134,6 +135,12 @@ endurance: build
 
 differential: build
 	$(TARGET)/release/differential $(DIFFERENTIAL)
+
+# Nothing is compiled there.
+device-check: $(TARGET)/apps/comm_device
+	cargo build --release -p cli -p daemon -p libtoe -p libverbs
+	install -d $(TARGET)/device-check
+	install -s -t $(TARGET)/device-check $(TARGET)/release/toed $(TARGET)/release/libtoe.so $<
 
 bench: build
 	$(AS_ROOT) $(TARGET)/release/opentoe bench all --directory $(TARGET)/bench $(BENCH)

@@ -1,12 +1,17 @@
 //! The NIC's half with memory of a device, whose queue the test serves by hand: what is on its way is not placed yet.
+#[path = "support/ends.rs"]
+mod ends;
 mod support;
 
-use memory::{DmaCopy, DmaQueue, DmaServer, Fault, Key, Limits as MemoryLimits, MemoryTable, Rights};
+use ends::{Below, End, Habit};
+use engines::EngineKind;
+use memory::{DmaCopy, DmaQueue, DmaServer, Domain, Fault, Key, Limits as MemoryLimits, MemoryTable, Rights};
+use port::FabricConfig;
 use shm::{Doorbell, handover};
 use std::sync::Arc;
 use support::{DOMAIN, small_limits, tuple};
 use wire::Seq;
-use zeronic::{Arrival, FlowId, Kind, Mark, Nic, Payload, Segment};
+use zeronic::{Arrival, Event, FlowId, Kind, Mark, Nic, Payload, Segment};
 
 const FIRST: u64 = 1 << 50;
 const LEN: usize = 1000;
@@ -22,15 +27,21 @@ struct Device {
     key: Key,
 }
 
+/// A device's queue, its server's end, and the key of its memory.
+fn device_in(table: &MemoryTable, domain: Domain, patience: u64) -> (Arc<DmaQueue>, DmaServer, Key) {
+    let (queue, ends) = DmaQueue::create(Doorbell::eventfd().unwrap(), patience).unwrap();
+    let (ours, its) = handover::pair().unwrap();
+    ends.send(&ours).unwrap();
+    let (queue, server) = (Arc::new(queue), DmaServer::open(its).unwrap());
+    table.devices().add(&queue);
+    let key = table.register_device(domain, &queue, FIRST, LEN as u64, Rights::LOCAL_WRITE).unwrap();
+    (queue, server, key)
+}
+
 impl Device {
     fn new(kind: Kind) -> Device {
-        let (queue, ends) = DmaQueue::create(Doorbell::eventfd().unwrap(), 100).unwrap();
-        let (ours, its) = handover::pair().unwrap();
-        ends.send(&ours).unwrap();
-        let (queue, server) = (Arc::new(queue), DmaServer::open(its).unwrap());
         let table = MemoryTable::new(MemoryLimits::default()).unwrap();
-        table.devices().add(&queue);
-        let key = table.register_device(DOMAIN, &queue, FIRST, LEN as u64, Rights::LOCAL_WRITE).unwrap();
+        let (queue, server, key) = device_in(&table, DOMAIN, 100);
         let mut nic = Nic::new(small_limits());
         let id = nic.add(tuple(1), DOMAIN, kind).unwrap();
         nic.begin_receiving(id, Seq(0));
@@ -150,4 +161,44 @@ fn a_full_queue_and_a_lost_device_are_told_apart() {
     assert_eq!(device.nic.place(device.id, Seq(0), &[1], &device.table), Arrival::Fault(Fault::Lost));
     device.nic.post_send(device.id, device.segment(0, 4)).unwrap();
     assert_eq!(device.nic.start_fetch(device.id, Seq(0), 4, &device.table, &mut Vec::new()), Err(Fault::Lost));
+}
+
+/// Every frame comes twice. The copy of the second one would overwrite memory that the program has again.
+#[test]
+fn a_receive_is_not_done_while_a_late_copy_is_on_its_way() {
+    // A whole number of the window's units.
+    const SENT: usize = 15 * 64;
+    let habit = Habit { below: Below::Engine(EngineKind::Flextoe), least: SENT, most: SENT, ..Habit::default() };
+    let config = FabricConfig { duplicate: 1.0, ..FabricConfig::default() };
+    let [mut sender, receiver] = ends::pair("late copies", config, habit, [SENT as u64, 0]).unwrap();
+    let End { mut stack, mut port, mut drops, .. } = receiver;
+    let (_queue, mut server, key) = device_in(stack.memory(), ends::DOMAIN, u64::MAX);
+    let (mut now, mut told) = (1, Vec::new());
+    let mut turns = |server: &mut DmaServer| {
+        let mut orders = Vec::new();
+        for _ in 0..100 {
+            sender.turn_at(now);
+            stack.poll(now, &mut port, &mut drops);
+            now += 10_000;
+            orders.extend(std::iter::from_fn(|| server.take()));
+            while let Some(event) = stack.next_event() {
+                match event {
+                    Event::Accepted { connection, .. } => {
+                        let segment = Segment { key, offset: 0, len: SENT as u64 };
+                        stack.post_receive(connection, 7, segment).unwrap();
+                    }
+                    Event::Received { id, bytes, .. } => told.push((id, bytes)),
+                    _ => {}
+                }
+            }
+        }
+        (orders, told.clone())
+    };
+    let (orders, told) = turns(&mut server);
+    assert_eq!(orders.iter().map(|copy| (copy.address, copy.len)).collect::<Vec<_>>(), [(FIRST, SENT); 2]);
+    assert_eq!(told, []);
+    server.done(orders[0].number, 0);
+    assert_eq!(turns(&mut server), (Vec::new(), Vec::new()));
+    server.done(orders[1].number, 0);
+    assert_eq!(turns(&mut server), (Vec::new(), vec![(7, SENT as u64)]));
 }

@@ -16,11 +16,7 @@ pub(super) struct Staging {
 }
 
 /// Which pages are in use.
-struct Used {
-    pages: Box<[bool]>,
-    /// Where the last run ended: the next one mostly finds room there.
-    next: usize,
-}
+struct Used(Box<[bool]>);
 
 /// Pages in a row, given back when it is dropped.
 pub(super) struct Run {
@@ -32,7 +28,7 @@ pub(super) struct Run {
 impl Staging {
     pub(super) fn new(region: &Arc<Region>) -> io::Result<Staging> {
         let mirror = Arc::new(Mirror::map(region, STAGING_AT, STAGING)?);
-        let used = Mutex::new(Used { pages: vec![false; PAGES].into(), next: 0 });
+        let used = Mutex::new(Used(vec![false; PAGES].into()));
         Ok(Staging { region: Arc::clone(region), mirror, used })
     }
 
@@ -59,18 +55,16 @@ impl Staging {
 }
 
 impl Used {
+    /// The first pages in a row that are free: those that were used a short time ago are in the caches.
     fn take(&mut self, pages: usize) -> Option<usize> {
-        let first = self.find(self.next..PAGES, pages).or_else(|| self.find(0..PAGES, pages))?;
-        self.pages[first..first + pages].fill(true);
-        self.next = (first + pages) % PAGES;
-        Some(first)
-    }
-
-    fn find(&self, within: std::ops::Range<usize>, pages: usize) -> Option<usize> {
-        let (mut first, end) = (within.start, within.end);
-        while first + pages <= end {
-            match self.pages[first..first + pages].iter().rposition(|used| *used) {
-                None => return Some(first),
+        let mut first = 0;
+        while first + pages <= PAGES {
+            let run = &mut self.0[first..first + pages];
+            match run.iter().rposition(|used| *used) {
+                None => {
+                    run.fill(true);
+                    return Some(first);
+                }
                 Some(last) => first += last + 1,
             }
         }
@@ -91,7 +85,7 @@ impl Run {
 
 impl Drop for Run {
     fn drop(&mut self) {
-        self.staging.used().pages[self.first..self.first + self.pages].fill(false);
+        self.staging.used().0[self.first..self.first + self.pages].fill(false);
     }
 }
 
