@@ -6,7 +6,7 @@ use engine::{Frame, FramePool, Nanos};
 use host::{Arp, ArpTiming, Host, Link, Net, NetConfig, RouteTable, Transport};
 use memory::{Limits, MemoryTable};
 use port::Capabilities;
-use rdma::{Config, Congestion, Device, EventPipe, LIMITS, NewProgram, ProgramId, Recovery, Who};
+use rdma::{Below, Config, Congestion, Device, EventPipe, LIMITS, NewProgram, ProgramId, Recovery, Who};
 use shm::Doorbell;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -83,6 +83,7 @@ impl World {
             table,
             recovery: Recovery::GoBackN,
             congestion: Congestion::None,
+            below: Below::Packets,
             secret: [7; 16],
         });
         let device = Shared(Arc::new(Mutex::new(device.expect("a port with room"))));

@@ -23,7 +23,7 @@ mod socat;
 mod ssh;
 mod stdio;
 mod storage;
-mod verbs;
+pub(crate) mod verbs;
 mod waiting;
 
 use crate::lab::Lab;

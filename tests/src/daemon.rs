@@ -95,6 +95,14 @@ impl<'a> Daemon<'a> {
     }
 }
 
+/// An identifier of connection management listens on this port.
+fn has_listener(host: &Value, port: u16) -> bool {
+    let programs = host["rdma"]["programs"].as_array().into_iter().flatten();
+    let mut ids = programs.filter_map(|program| program["ids"].as_array()).flatten();
+    let end = format!(":{port}");
+    ids.any(|id| id["state"] == "LISTEN" && id["local"].as_str().is_some_and(|at| at.ends_with(&end)))
+}
+
 impl Daemon<'_> {
     /// Somebody listens on a port of a host, with TCP or with RDMA's connection management.
     pub fn listens(&self, host: &str, port: u16) -> Result<bool, String> {
@@ -103,11 +111,15 @@ impl Daemon<'_> {
         let host =
             hosts.iter().find(|found| found["name"] == host).ok_or(format!("opentoe ls knows no host {host}"))?;
         let listeners = host["listeners"].as_array().ok_or("opentoe ls --json names no listeners")?;
-        let programs = host["rdma"]["programs"].as_array().into_iter().flatten();
-        let mut ids = programs.filter_map(|program| program["ids"].as_array()).flatten();
-        let end = format!(":{port}");
-        let is_ours = |id: &Value| id["state"] == "LISTEN" && id["local"].as_str().is_some_and(|at| at.ends_with(&end));
-        Ok(listeners.iter().any(|listener| listener["port"] == port) || ids.any(is_ours))
+        Ok(listeners.iter().any(|listener| listener["port"] == port) || has_listener(host, port))
+    }
+
+    /// An identifier of connection management listens on a port of a ZeroNIC host.
+    pub fn manages(&self, host: &str, port: u16) -> Result<bool, String> {
+        let answer = self.ask("ls")?;
+        let mut hosts = answer["zeronics"].as_array().into_iter().flatten();
+        let host = hosts.find(|found| found["name"] == host).ok_or(format!("opentoe ls knows no host {host}"))?;
+        Ok(has_listener(host, port))
     }
 
     /// Connections in any stage, on all hosts.

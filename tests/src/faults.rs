@@ -9,6 +9,7 @@ use crate::hostile;
 use crate::lab::Link;
 use crate::logs;
 use crate::modules;
+use crate::over_tcp;
 use crate::ports;
 use crate::process::Process;
 use crate::rdma;
@@ -67,6 +68,8 @@ pub const ALL: &[Fault] = &[
     fault("toe_comm: ordinary peers, with loss", &[Link::Lossy], comm::peers),
     fault("toe_comm: messages, with loss", &[Link::Lossy], comm::calls),
     fault("toe_comm: a device's memory, with loss", &[Link::Lossy], comm::device),
+    fault("verbs over TCP: perftest, with loss", &[Link::Lossy], over_tcp::perftest),
+    fault("verbs over TCP: bytes compared, with loss", &[Link::Lossy], over_tcp::compared),
     fault("malformed and random frames", &[Link::Linux, Link::TapServer], malformed),
     fault("peers on two ports", &[Link::TwoPorts], ports::both),
     fault("capture", &[Link::TapServer, Link::Fabric, Link::Lossy, Link::LossyThreads], capture::live),

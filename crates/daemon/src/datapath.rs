@@ -6,7 +6,7 @@ pub(crate) use handover::Stopped;
 
 use crate::clock::Clock;
 use crate::config::PollingConfig;
-use crate::rdma::RdmaSeat;
+use crate::rdma::{DeviceAt, RdmaSeat};
 use crate::wake::{Wake, watch};
 use crate::workers::{EndWithThread, SILENCE, Workers};
 use crate::zeronic::ZeronicSeat;
@@ -66,6 +66,8 @@ pub(crate) struct DataPath {
     pub(crate) hosts: Vec<HostSeat>,
     pub(crate) fabrics: Vec<FabricSeat>,
     pub(crate) zeronics: Vec<ZeronicSeat>,
+    /// Of programs of RDMA devices; watched while they live.
+    verbs_bells: HashMap<(DeviceAt, ProgramId), OwnedFd>,
     pub(crate) clock: Clock,
     pool: FramePool,
     polling: PollingConfig,
@@ -149,6 +151,7 @@ impl DataPath {
             hosts: Vec::new(),
             fabrics: Vec::new(),
             zeronics: Vec::new(),
+            verbs_bells: HashMap::new(),
             clock,
             pool,
             polling,
@@ -256,27 +259,42 @@ impl DataPath {
         Ok(())
     }
 
-    /// The RDMA device of a host.
-    pub(crate) fn rdma(&mut self, host: usize) -> Option<&mut RdmaSeat> {
-        self.hosts.get_mut(host)?.rdma.as_mut()
+    /// Asks an RDMA device, between two rounds; `None` where it is gone.
+    pub(crate) fn with_device<T>(&mut self, at: DeviceAt, ask: impl FnOnce(&mut Device, Nanos) -> T) -> Option<T> {
+        let now = self.clock.now();
+        match at {
+            DeviceAt::Host(host) => Some(ask(&mut self.hosts.get_mut(host)?.rdma.as_mut()?.device(), now)),
+            DeviceAt::Zeronic(index) => Some(ask(self.zeronics.get_mut(index)?.device()?, now)),
+        }
     }
 
-    /// Attaches a program to a host's RDMA device; `bell` is the eventfd of its doorbell.
-    pub(crate) fn attach_rdma(&mut self, host: usize, program: NewProgram, bell: OwnedFd) -> Result<ProgramId, String> {
+    /// Attaches a program to an RDMA device; `bell` is the eventfd of its doorbell.
+    pub(crate) fn attach_rdma(
+        &mut self,
+        at: DeviceAt,
+        program: NewProgram,
+        bell: OwnedFd,
+    ) -> Result<ProgramId, String> {
         if self.paused {
             return Err("the daemon is handing over to another one: try again".into());
         }
-        let now = self.clock.now();
-        let seat = self.hosts.get_mut(host).and_then(|seat| seat.rdma.as_mut());
-        seat.ok_or("the host has no RDMA device")?.attach(now, &self.epoll, program, bell)
+        let attached = self.with_device(at, |device, _| device.attach(program)).ok_or("the host has no RDMA device")?;
+        let id = attached.map_err(|failure| failure.why)?;
+        // Edge-triggered, so nobody has to read the eventfd: each ring wakes once.
+        if let Err(error) = watch(&self.epoll, bell.as_fd(), epoll::EventFlags::ET) {
+            self.with_device(at, |device, now| device.detach(now, id));
+            return Err(format!("the daemon has no room for another doorbell: {error}"));
+        }
+        self.verbs_bells.insert((at, id), bell);
+        Ok(id)
     }
 
-    /// A program of a host's RDMA device is gone.
-    pub(crate) fn detach_rdma(&mut self, host: usize, id: ProgramId) {
-        let now = self.clock.now();
-        if let Some(seat) = self.hosts.get_mut(host).and_then(|seat| seat.rdma.as_mut()) {
-            seat.detach(now, &self.epoll, id);
+    /// A program of an RDMA device is gone.
+    pub(crate) fn detach_rdma(&mut self, at: DeviceAt, id: ProgramId) {
+        if let Some(bell) = self.verbs_bells.remove(&(at, id)) {
+            let _ = epoll::delete(&self.epoll, bell);
         }
+        self.with_device(at, |device, now| device.detach(now, id));
     }
 
     /// Connections that are not closed yet; those that only wait for old duplicates do not count.

@@ -11,7 +11,7 @@ use crate::metrics::{self, Metrics};
 use crate::modules::Modules;
 use crate::notify::ServiceManager;
 use crate::owners::Owners;
-use crate::rdma::Programs;
+use crate::rdma::{Places, Programs};
 use crate::sockets::{Door, Sockets, default_socket};
 use crate::takeover::{Giving, TakenHosts, Taking, give};
 use crate::tickets::Seals;
@@ -304,7 +304,8 @@ impl Desk {
     fn serve_program(&mut self, socket: OwnedFd, hello: &[u8]) {
         let _ = epoll::delete(&self.epoll, &socket);
         let (handles, hosts) = self.applications.places();
-        self.programs.start(socket, hello, hosts, handles);
+        let places = Places { hosts, handles, zeronics: self.comm.places() };
+        self.programs.start(socket, hello, places);
     }
 
     /// Goes on with processes that were attached to another daemon.

@@ -17,6 +17,8 @@ use verbs::{MOST_ELEMENTS, Number};
 const SOCKET_VARIABLE: &str = context::attach::SOCKET_VARIABLE;
 /// The host to attach to.
 const HOST_VARIABLE: &str = context::attach::HOST_VARIABLE;
+/// The host whose device is wanted, where that is not the one of the program's sockets.
+const DEVICE_VARIABLE: &str = "TOE_VERBS_HOST";
 /// Set: what the daemon refuses is written to standard error, with its reason.
 const EXPLAIN_VARIABLE: &str = "TOE_EXPLAIN";
 /// Characters of the command line that the daemon is told.
@@ -181,7 +183,8 @@ impl Control {
 fn attach() -> io::Result<(Attachment, OwnedFd)> {
     let path = PathBuf::from(std::env::var_os(SOCKET_VARIABLE).unwrap_or_default());
     let socket = handover::connect(&path)?;
-    let host = std::env::var(HOST_VARIABLE).ok().filter(|host| !host.is_empty());
+    let named = |variable: &str| std::env::var(variable).ok().filter(|host| !host.is_empty());
+    let host = named(DEVICE_VARIABLE).or_else(|| named(HOST_VARIABLE));
     let hello = Hello { verbs: verbs::VERSION, host, command: command_line() };
     send(&socket, &serde_json::to_vec(&hello)?, &[])?;
     let (answer, fds) = receive(&socket)?;

@@ -16,6 +16,8 @@ const PORT: u32 = 1;
 const FEATURES: c_uint = 1 << 10 | 1 << 11 | 1 << 12 | 1 << 24;
 /// `IBV_ATOMIC_HCA`: atomics of the device exclude each other, and nothing else.
 const ATOMIC_AMONG_ITSELF: c_int = 1;
+/// `IBV_ATOMIC_NONE`.
+const NO_ATOMICS: c_int = 0;
 /// `IBV_PORT_ACTIVE`; `IBV_MTU_4096`; "link up" of the physical port; `IBV_LINK_LAYER_ETHERNET`.
 const ACTIVE: c_int = 4;
 const LARGEST_MTU: c_int = 5;
@@ -68,7 +70,7 @@ fn device_attributes(device: &Device) -> IbvDeviceAttr {
         max_res_rd_atom: int(u32::from(limits.reads).saturating_mul(limits.qps)),
         max_qp_init_rd_atom: limits.reads.into(),
         max_ee_init_rd_atom: 0,
-        atomic_cap: ATOMIC_AMONG_ITSELF,
+        atomic_cap: if device.atomics { ATOMIC_AMONG_ITSELF } else { NO_ATOMICS },
         max_ee: 0,
         max_rdd: 0,
         max_mw: int(limits.windows),

@@ -2,7 +2,7 @@
 use crate::gid;
 use crate::objects::Most;
 use memory::MemoryTable;
-use smartns::{Congestion, Recovery, ShardConfig};
+use smartns::{Below, Congestion, Recovery, ShardConfig};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use verbs::attach::{Device as Stated, Limits};
@@ -40,6 +40,8 @@ pub struct Config {
     pub recovery: Recovery,
     /// How connected queue pairs answer congestion.
     pub congestion: Congestion,
+    /// What carries their requests. Over streams, who carries them finds the ways to peers, too.
+    pub below: Below,
     /// Registered memory of all programs of the daemon.
     pub table: Arc<MemoryTable>,
     /// Makes numbers of queue pairs unguessable.
@@ -79,6 +81,7 @@ impl Config {
             gids: gid::table(self.mac, self.address.into()),
             mtu: self.mtu()?,
             speed: self.speed,
+            atomics: self.below == Below::Packets,
             limits: self.limits,
         })
     }
@@ -95,7 +98,7 @@ impl Config {
             message_bytes: l.message_bytes,
         };
         let (recovery, congestion) = (self.recovery, self.congestion);
-        ShardConfig { table: Arc::clone(&self.table), limits, recovery, congestion, mtu }
+        ShardConfig { table: Arc::clone(&self.table), limits, recovery, congestion, below: self.below, mtu }
     }
 }
 

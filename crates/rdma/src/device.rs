@@ -5,6 +5,7 @@ use crate::failure::Failure;
 use crate::groups::{self, Groups};
 use crate::gsi;
 use crate::numbers::Numbers;
+use crate::over::Over;
 use crate::seat::{End, EventPipe, NewProgram, ProgramId, Round, Seat};
 use crate::view::ProgramView;
 use crate::ways::{Reach, Station, Ways, remote_of};
@@ -14,7 +15,7 @@ use memory::{Domain, Key};
 use port::Frame;
 use port::capture::{Direction, Fate, Sight};
 use shm::PipeProducer;
-use smartns::{Event, NewCq, NewHandle, NewQp, NewSrq, Notices, Refusal, destination_qp};
+use smartns::{Below, Event, NewCq, NewHandle, NewQp, NewSrq, Notices, Refusal, destination_qp};
 use std::collections::{BTreeMap, HashMap};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -29,20 +30,22 @@ const IP_DESTINATION: std::ops::Range<usize> = 30..34;
 
 /// A host's RDMA device. All that it does between two polls is bounded and waits for nobody.
 pub struct Device {
-    config: Config,
+    pub(crate) config: Config,
     stated: Stated,
     numbers: Numbers,
     /// Numbers of memory windows: the unguessable part of their keys.
     window_numbers: Numbers,
     windows: HashMap<Number, ProgramId>,
-    owners: HashMap<QpNumber, ProgramId>,
+    pub(crate) owners: HashMap<QpNumber, ProgramId>,
     pub(crate) seats: BTreeMap<ProgramId, Seat>,
     attached: u32,
-    ways: Ways,
+    pub(crate) ways: Ways,
     groups: Groups,
-    connections: Manager,
+    pub(crate) connections: Manager,
     /// Empty between polls.
-    events: Vec<Event>,
+    pub(crate) events: Vec<Event>,
+    /// Of a device over streams: what whoever carries them is to be told, and frames that nobody sends.
+    pub(crate) over: Over,
     /// The last poll sent something.
     sending: bool,
     /// Congestion notifications of programs that are gone.
@@ -64,14 +67,15 @@ impl Device {
             window_numbers: Numbers::new(config.secret.map(|byte| !byte)),
             windows: HashMap::new(),
             connections: Manager::new(gsi::place(&config, stated.mtu)),
+            ways: if config.below == Below::Stream { Ways::elsewhere() } else { Ways::default() },
             config,
             stated,
             owners: HashMap::new(),
             seats: BTreeMap::new(),
             attached: 0,
-            ways: Ways::default(),
             groups: Groups::default(),
             events: Vec::new(),
+            over: Over::default(),
             sending: false,
             past_notices: Notices::default(),
         })
@@ -109,6 +113,7 @@ impl Device {
             seat.leave(&mut self.ways);
             self.groups.leave(id);
             self.past_notices.add(seat.shard.notices());
+            self.over.gone(seat.kinds.keys().copied());
             self.owners.retain(|_, owner| *owner != id);
             self.windows.retain(|_, owner| *owner != id);
         }
@@ -260,10 +265,12 @@ impl Device {
         let end = End::Qp(number);
         if attributes.state == Some(QpState::Reset) {
             seat.forget(end, &mut self.ways);
+            self.over.gone([number]);
         }
         if let Some((remote, vector)) = remote {
             seat.go(end, remote, vector, &mut self.ways);
             seat.set_way(end, local, &self.ways);
+            self.over.has_peer(number, remote, attributes.remote_qp);
         }
         Ok(())
     }
@@ -308,6 +315,7 @@ impl Device {
         seat.kinds.remove(&number);
         seat.forget(End::Qp(number), &mut self.ways);
         self.owners.remove(&number);
+        self.over.gone([number]);
         Ok(())
     }
 
@@ -316,6 +324,7 @@ impl Device {
     /// # Errors
     /// EINVAL: this is no group, or no queue pair of datagrams. ENOMEM: the program has as many memberships as it may.
     pub fn join_group(&mut self, id: ProgramId, qp: QpNumber, group: Gid) -> Result<(), Failure> {
+        self.only_with_packets("multicast")?;
         let (group, most) = (groups::address_of(group)?, self.stated.limits.memberships);
         let seat = seat(&mut self.seats, id)?;
         seat.shard.attach(qp, group)?;
@@ -342,6 +351,7 @@ impl Device {
     /// # Errors
     /// EINVAL: a path that is not carried; or as the engine's.
     pub fn create_handle(&mut self, id: ProgramId, handle: NewHandle, vector: AddressVector) -> Result<(), Failure> {
+        self.only_with_packets("datagrams")?;
         let (remote, local) = (self.remote(&vector)?, self.local());
         let (seat, end) = (seat(&mut self.seats, id)?, End::Handle(handle.number));
         seat.shard.add_handle(handle)?;
@@ -384,6 +394,7 @@ impl Device {
     /// ENODEV: the program is not attached any more; or as [`connections::Request`] has them.
     pub fn connect(&mut self, now: Nanos, id: ProgramId, request: &connections::Request) -> Result<Answer, Failure> {
         seat(&mut self.seats, id)?;
+        self.over_streams(id, request)?;
         self.connections.call(&mut Context { now, ways: &mut self.ways }, id, request)
     }
 
@@ -571,7 +582,7 @@ fn seat(seats: &mut BTreeMap<ProgramId, Seat>, id: ProgramId) -> Result<&mut Sea
     seats.get_mut(&id).ok_or_else(gone)
 }
 
-fn gone() -> Failure {
+pub(crate) fn gone() -> Failure {
     Failure::new(libc::ENODEV, "the program is not attached any more")
 }
 

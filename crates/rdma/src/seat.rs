@@ -62,6 +62,8 @@ pub(crate) struct Seat {
     /// Its queue pairs.
     pub(crate) kinds: BTreeMap<QpNumber, QpKind>,
     ends: BTreeMap<End, (Ipv4Addr, AddressVector)>,
+    /// Queue pairs over a stream that may have messages.
+    pub(crate) ready: Vec<QpNumber>,
     /// The destination that its service thread waits for.
     wanted: Option<Ipv4Addr>,
 }
@@ -89,6 +91,7 @@ impl Seat {
             events,
             kinds: BTreeMap::new(),
             ends: BTreeMap::new(),
+            ready: Vec::new(),
             wanted: None,
         }
     }
@@ -97,14 +100,20 @@ impl Seat {
     pub(crate) fn poll(&mut self, round: &mut Round<'_>) -> usize {
         let Round { now, tx, pool, drops, events } = round;
         let done = self.shard.poll(*now, &mut self.rx, &mut ShardOutput { tx, pool, drops, events });
-        for event in events.drain(..) {
-            self.tell(event);
-        }
+        self.carry_out(events);
         done
     }
 
-    fn tell(&self, event: Event) {
+    /// Passes events on, and keeps which queue pairs have messages.
+    pub(crate) fn carry_out(&mut self, events: &mut Vec<Event>) {
+        for event in events.drain(..) {
+            self.tell(event);
+        }
+    }
+
+    fn tell(&mut self, event: Event) {
         match event {
+            Event::Ready(number) => self.ready.push(number),
             Event::Completion(cq) => {
                 if let Some(channel) = self.channels.get(&cq) {
                     channel.put(&ChannelMessage(cq).encode());
@@ -166,6 +175,11 @@ impl Seat {
     pub(crate) fn leave(&mut self, ways: &mut Ways) {
         self.want(None, ways);
         std::mem::take(&mut self.ends).into_iter().for_each(|(_, (remote, _))| ways.remove(remote));
+    }
+
+    /// The peer's address of a queue pair that has a way.
+    pub(crate) fn peer_of(&self, number: QpNumber) -> Option<Ipv4Addr> {
+        self.ends.get(&End::Qp(number)).map(|(remote, _)| *remote)
     }
 
     /// Tells the shard the way of an end, where its next hop is known.

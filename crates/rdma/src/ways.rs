@@ -47,9 +47,16 @@ pub(crate) struct Ways {
     looked: Nanos,
     /// A neighbour has changed.
     changed: bool,
+    /// Somebody else finds the ways: all are known, and hardware addresses mean nothing.
+    elsewhere: bool,
 }
 
 impl Ways {
+    /// Of a device over streams: whoever carries them finds the ways.
+    pub(crate) fn elsewhere() -> Ways {
+        Ways { elsewhere: true, ..Ways::default() }
+    }
+
     /// One more uses a destination.
     pub(crate) fn add(&mut self, remote: Ipv4Addr) {
         let fresh = Destination { reach: Reach::Asked, mac: Mac::default(), users: 0 };
@@ -74,7 +81,10 @@ impl Ways {
     }
 
     pub(crate) fn reach(&self, remote: Ipv4Addr) -> Reach {
-        self.destinations.get(&remote).map_or(Reach::Asked, |destination| destination.reach)
+        match self.destinations.get(&remote) {
+            _ if self.elsewhere => Reach::Known,
+            known => known.map_or(Reach::Asked, |destination| destination.reach),
+        }
     }
 
     /// The hardware address of its next hop, where it is known.

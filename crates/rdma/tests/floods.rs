@@ -4,7 +4,7 @@ use engine::{DropReason, FramePool, Nanos};
 use host::{Arp, ArpTiming, Host, Link, Net, NetConfig, RouteTable, Transport};
 use memory::{Limits, MemoryTable};
 use port::Capabilities;
-use rdma::{Config, Congestion, Device, EventPipe, Failure, LIMITS, NewProgram, ProgramId, Recovery, Who};
+use rdma::{Below, Config, Congestion, Device, EventPipe, Failure, LIMITS, NewProgram, ProgramId, Recovery, Who};
 use shm::Doorbell;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::{Arc, Mutex};
@@ -38,6 +38,7 @@ fn config() -> Config {
         table: Arc::new(MemoryTable::with_secret(Limits::default(), [1; 16])),
         recovery: Recovery::GoBackN,
         congestion: Congestion::None,
+        below: Below::Packets,
         secret: [1; 16],
     }
 }

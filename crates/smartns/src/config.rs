@@ -14,6 +14,17 @@ pub enum Recovery {
     SelectiveRepeat,
 }
 
+/// What carries a shard's requests.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Below {
+    /// Packets of RoCEv2.
+    #[default]
+    Packets,
+    /// Messages over a stream, which somebody else carries ([`crate::Shard::next_message`]): reliable connections
+    /// without atomics.
+    Stream,
+}
+
 /// What a shard may hold and do at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
@@ -51,6 +62,8 @@ pub struct ShardConfig {
     pub recovery: Recovery,
     /// How connected queue pairs answer congestion.
     pub congestion: Congestion,
+    /// What carries its requests.
+    pub below: Below,
     /// The largest packet that the port carries: a datagram's payload at most.
     pub mtu: Mtu,
 }

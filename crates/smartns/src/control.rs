@@ -1,5 +1,6 @@
 //! Control operations of a shard: objects come, change and go, between two rounds of the data-path.
 use crate::completion_queue::CompletionQueue;
+use crate::config::Below;
 use crate::congestion::{Marks, Sender, marked_path};
 use crate::objects::{NewCq, NewHandle, NewQp, NewSrq, Receives, Refusal};
 use crate::output::Notices;
@@ -159,6 +160,10 @@ impl Shard {
         if !matches!(qp.kind, QpKind::Rc | QpKind::Uc | QpKind::Ud) {
             return Err(Refusal::Unsupported("queue pairs are of kind RC, UC or UD"));
         }
+        let over_stream = self.shared.config.below == Below::Stream;
+        if over_stream && qp.kind != QpKind::Rc {
+            return Err(Refusal::Unsupported("over a stream, queue pairs are of kind RC"));
+        }
         if qp.kind == QpKind::Uc && matches!(qp.receives, Receives::Shared(_)) {
             return Err(Refusal::Invalid("an unreliable connection has a receive queue of its own"));
         }
@@ -178,7 +183,9 @@ impl Shard {
         }
         let (number, queues) = (qp.number, [qp.send_cq, qp.receive_cq]);
         let (recovery, congestion) = (self.shared.config.recovery, self.shared.config.congestion);
-        let Some(slot) = self.qps.insert(Box::new(Qp::new(qp, recovery, congestion))) else {
+        let mut made = Qp::new(qp, recovery, congestion);
+        made.stream = over_stream.then(Box::default);
+        let Some(slot) = self.qps.insert(Box::new(made)) else {
             return Err(Refusal::Limit("the program has as many queue pairs as it may"));
         };
         self.numbers.insert(number, slot);
@@ -208,7 +215,7 @@ impl Shard {
         if to == QpState::Reset {
             // What was posted before the reset is not for after it.
             self.take_whole_pipe();
-            self.failed.remove(&slot);
+            self.watched.remove(&slot);
         }
         let Some(qp) = self.qps.get_mut(slot) else { return Ok(()) };
         merge(&mut qp.attributes, attributes);
@@ -284,7 +291,7 @@ impl Shard {
         self.numbers.remove(number);
         self.shared.windows.unbind_of(number);
         self.timers.cancel(slot);
-        self.failed.remove(&slot);
+        self.watched.remove(&slot);
         self.active.retain(|other| *other != slot);
         self.groups.retain(|(_, member)| *member != slot);
         let Some(qp) = self.qps.remove(slot) else { return Ok(()) };

@@ -71,6 +71,7 @@ pub(crate) fn enter_error(qp: &mut Qp, round: &mut Round<'_, '_>) {
     }
     qp.state = QpState::Error;
     qp.requester = Requester::default();
+    qp.stream.iter_mut().for_each(|stream| stream.fail());
     qp.responder.message = None;
     qp.responder.nak = None;
     // IBTA 1.3, 10.2.9.3: from now on it takes nothing out of the shared queue.
@@ -97,6 +98,14 @@ pub(crate) fn flush(qp: &mut Qp, round: &mut Round<'_, '_>, budget: u32) -> u32 
     while done < budget {
         let Some(work) = qp.queue.pop() else { break };
         complete_work(qp, &work, Status::Flushed, round);
+        done += 1;
+    }
+    while done < budget {
+        if !qp.responder.has_receive {
+            let Some(receive) = qp.stream.as_mut().and_then(|stream| stream.give_back()) else { break };
+            (qp.responder.receive, qp.responder.has_receive) = (receive, true);
+        }
+        fail_receive(qp, Status::Flushed, round);
         done += 1;
     }
     while done < budget {

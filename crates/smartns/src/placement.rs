@@ -60,7 +60,7 @@ impl Registered {
 
     /// Opens a region; with the offset of the byte that is named.
     #[inline]
-    fn open(&self, target: Target, access: Access) -> Result<(Lease<'_>, u64), Fault> {
+    pub(crate) fn open(&self, target: Target, access: Access) -> Result<(Lease<'_>, u64), Fault> {
         let (lease, first) = self.open_region(Key(target.key), target.domain, access)?;
         let offset = target.address.checked_sub(first).ok_or(Fault::Bounds)?;
         Ok((lease, offset))

@@ -6,6 +6,7 @@ use crate::receive_queue::{Receive, ReceiveQueue};
 use crate::replies::Replies;
 use crate::selective::{Held, Selective};
 use crate::send_queue::SendQueue;
+use crate::stream::Stream;
 use engine::{Frame, Nanos};
 use memory::{Domain, Rights};
 use verbs::{
@@ -172,6 +173,8 @@ pub(crate) struct Qp {
     pub(crate) source: Source,
     pub(crate) requester: Requester,
     pub(crate) responder: Responder,
+    /// Its halves over a stream instead of packets.
+    pub(crate) stream: Option<Box<Stream>>,
     /// Its rate, where its host answers congestion, and it is connected.
     pub(crate) pacer: Option<Box<Pacer>>,
     /// It is among those that have something to send.
@@ -212,6 +215,7 @@ impl Qp {
             source,
             requester: Requester::default(),
             responder: Responder::default(),
+            stream: None,
             pacer: if kind == QpKind::Ud { None } else { Pacer::new(congestion) },
             is_active: false,
             timer: None,
@@ -228,6 +232,7 @@ impl Qp {
             queue.clear();
         }
         (self.requester, self.responder) = (Requester::default(), Responder::default());
+        self.stream.iter_mut().for_each(|stream| **stream = Stream::default());
         (self.attributes, self.settings) = (QpAttributes::default(), Settings::default());
         (self.path, self.tells_drained, self.fails) = (None, false, false);
         self.pacer.iter_mut().for_each(|pacer| pacer.reset());
@@ -242,6 +247,11 @@ impl Qp {
     /// Its own receive queue has something.
     pub(crate) fn has_receives(&self) -> bool {
         matches!(&self.source, Source::Own(queue) if queue.has_any())
+    }
+
+    /// Its receive queue is to be looked at by itself.
+    pub(crate) fn waits_for_receives(&self) -> bool {
+        self.state == QpState::Error || self.stream.as_ref().is_some_and(|stream| stream.is_stalled())
     }
 
     /// The frame of a packet that came too early and is the next one now.

@@ -4,6 +4,7 @@ use crate::completion_queue::Solicited;
 use crate::ending::{Received, complete_receive, fail_receive, take_receive};
 use crate::placement::Target;
 use crate::qp::{Incoming, IncomingWrite, Nak, Qp};
+use crate::refused::{ACCESS, INVALID, Refused};
 use crate::replies::{Answer, Reply};
 use crate::selective::Keep;
 use crate::shared::Round;
@@ -11,25 +12,6 @@ use engine::DropReason;
 use memory::{Access, Domain, Fault, Rights};
 use verbs::{AsyncEvent, CompletionFlags, CompletionOpcode, QpKind, QpState, Status};
 use wire::roce::{NakCode, Operation, Packet, Position, Psn, Syndrome};
-
-/// Why a request is not carried out.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Refused {
-    /// No receive work request is there.
-    NotReady,
-    /// It is wrong, and the queue pair fails; `own`: how the receive work request that it holds ends, where not by the
-    /// flush.
-    Nak { code: NakCode, own: Option<Status> },
-}
-
-impl Refused {
-    const fn peer(code: NakCode) -> Refused {
-        Refused::Nak { code, own: None }
-    }
-}
-
-const INVALID: Refused = Refused::peer(NakCode::InvalidRequest);
-const ACCESS: Refused = Refused::peer(NakCode::RemoteAccess);
 
 /// A request came. Tells whether its frame is to be kept.
 #[inline]
@@ -114,7 +96,7 @@ pub(crate) fn placed(qp: &mut Qp, count: u32, asked: bool, round: &mut Round<'_,
 }
 
 /// The first message of a peer shows that the connection is there (IBTA 1.3, 11.6.3.3, "communication established").
-fn established(qp: &mut Qp, round: &mut Round<'_, '_>) {
+pub(crate) fn established(qp: &mut Qp, round: &mut Round<'_, '_>) {
     if qp.state == QpState::ReadyToReceive && !std::mem::replace(&mut qp.responder.established, true) {
         round.event(AsyncEvent::CommunicationEstablished, qp.identity.number);
     }
@@ -209,7 +191,7 @@ pub(crate) fn receive_domain(qp: &Qp, round: &Round<'_, '_>) -> Domain {
 }
 
 /// Puts payload into the receive work request, from byte `done` on.
-fn place_in_receive(qp: &Qp, done: u32, payload: &[u8], round: &mut Round<'_, '_>) -> Result<(), Refused> {
+pub(crate) fn place_in_receive(qp: &Qp, done: u32, payload: &[u8], round: &mut Round<'_, '_>) -> Result<(), Refused> {
     let receive = &qp.responder.receive;
     if receive.is_malformed {
         let own = Some(Status::LocalQpOperation);
@@ -288,13 +270,13 @@ fn begin_write(qp: &Qp, packet: &Packet<'_>, round: &Round<'_, '_>) -> Result<In
 }
 
 /// The queue pair grants its peer this.
-fn permitted(qp: &Qp, right: Rights) -> Result<(), Refused> {
+pub(crate) fn permitted(qp: &Qp, right: Rights) -> Result<(), Refused> {
     if qp.settings.rights.contains(right) { Ok(()) } else { Err(ACCESS) }
 }
 
 /// The region behind what a peer names, and the access to it.
 #[inline]
-fn accessed(
+pub(crate) fn accessed(
     qp: &Qp,
     target: Target,
     len: u32,

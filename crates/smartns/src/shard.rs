@@ -8,11 +8,12 @@ use crate::ending::{enter_error, flush};
 use crate::intake::{Intake, Next, post};
 use crate::numbers::Numbers;
 use crate::output::{Event, ShardOutput};
-use crate::qp::Qp;
+use crate::qp::{Qp, Source};
 use crate::requester::{self, Turn, drained};
 use crate::responder::request;
 use crate::selective::Keep;
 use crate::shared::{Round, Shared};
+use crate::stream::turns;
 use crate::unpack::requests;
 use engine::{Checksum, DropReason, Frame, Nanos, cut};
 use host::{Calendar, Slab};
@@ -40,8 +41,9 @@ pub struct Shard {
     /// Queue pairs that have something to send ("active SQ table", SmartNS section 3.2).
     pub(crate) active: VecDeque<u32>,
     pub(crate) timers: Calendar,
-    /// Queue pairs in the error state that have receive queues of their own: what comes in there is flushed.
-    pub(crate) failed: BTreeSet<u32>,
+    /// Queue pairs whose receive queues are looked at by themselves: in the error state, what comes in there is
+    /// flushed; over a stream, a message may wait for it.
+    pub(crate) watched: BTreeSet<u32>,
     /// Multicast groups and their members.
     pub(crate) groups: BTreeSet<(Ipv4Addr, u32)>,
     /// That the send pipe is corrupt was told.
@@ -61,7 +63,7 @@ impl Shard {
             numbers: Numbers::default(),
             active: VecDeque::new(),
             timers: Calendar::default(),
-            failed: BTreeSet::new(),
+            watched: BTreeSet::new(),
             groups: BTreeSet::new(),
             corrupt_told: false,
             refused: 0,
@@ -90,9 +92,15 @@ impl Shard {
 
     /// There is something to do now. Looked at before sleeping.
     pub fn has_work(&self, now: Nanos) -> bool {
-        let posted = |slot: &u32| self.qps.get(*slot).is_some_and(|qp| qp.has_receives());
+        let posted = |slot: &u32| self.has_posted(*slot);
         let due = self.timers.first().is_some_and(|(at, _)| at <= now);
-        due || !self.active.is_empty() || self.intake.has_any() || self.failed.iter().any(posted)
+        due || !self.active.is_empty() || self.intake.has_any() || self.watched.iter().any(posted)
+    }
+
+    /// A message waits until the program posts receives, of which nobody tells.
+    pub fn waits_for_receives(&self) -> bool {
+        let waits = |slot: &u32| self.qps.get(*slot).is_some_and(|qp| qp.state != QpState::Error);
+        self.watched.iter().any(waits)
     }
 
     /// When something is due by itself.
@@ -288,16 +296,18 @@ impl Shard {
 
     /// Gives queue pairs that may have something to send a turn each.
     fn take_turns(&mut self, now: Nanos, out: &mut ShardOutput<'_>) -> usize {
-        let failed: Vec<u32> = self.failed.iter().copied().filter(|slot| self.has_posted(*slot)).collect();
-        failed.into_iter().for_each(|slot| self.wake(slot));
+        let watched: Vec<u32> = self.watched.iter().copied().filter(|slot| self.has_posted(*slot)).collect();
+        watched.into_iter().for_each(|slot| self.wake(slot));
         let turns = self.active.len().min(TURNS);
         for _ in 0..turns {
             let Some(slot) = self.active.pop_front() else { break };
             let Some(qp) = self.qps.get_mut(slot) else { continue };
             qp.is_active = false;
             let again = turn(qp, &mut Round { now, shared: &mut self.shared, out });
-            if qp.state == QpState::Error {
-                self.failed.insert(slot);
+            if qp.waits_for_receives() {
+                self.watched.insert(slot);
+            } else {
+                self.watched.remove(&slot);
             }
             set_timer(&mut self.timers, slot, qp);
             if again {
@@ -308,7 +318,12 @@ impl Shard {
     }
 
     fn has_posted(&self, slot: u32) -> bool {
-        self.qps.get(slot).is_some_and(|qp| qp.has_receives())
+        self.qps.get(slot).is_some_and(|qp| match &qp.source {
+            Source::Shared(srq) if qp.state != QpState::Error => {
+                self.shared.srqs.get(*srq).is_some_and(|srq| srq.queue.has_any())
+            }
+            _ => qp.has_receives(),
+        })
     }
 
     /// All queue pairs go to the error state with their next turn.
@@ -353,6 +368,9 @@ fn parse(frame: &Frame) -> Result<Packet<'_>, Malformed> {
 /// A queue pair's turn: what its responder owes, then its requests, or the flush. True where it wants another one.
 #[inline]
 fn turn(qp: &mut Qp, round: &mut Round<'_, '_>) -> bool {
+    if qp.stream.is_some() {
+        return turns::turn(qp, round, PACKETS);
+    }
     if std::mem::take(&mut qp.fails) {
         enter_error(qp, round);
     }

@@ -43,7 +43,7 @@ pub struct Welcome {
 /// What a device offers (`struct ibv_device_attr`), and its port.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Device {
-    /// `ibv_get_device_name`: `toe0`.
+    /// `ibv_get_device_name`: `toe0`, or `zeronic0`.
     pub name: String,
     /// Hardware address of its port.
     pub mac: Mac,
@@ -53,6 +53,8 @@ pub struct Device {
     pub mtu: Mtu,
     /// Gigabits a second, for people and programs that ask.
     pub speed: u32,
+    /// It has atomics.
+    pub atomics: bool,
     /// Limits.
     pub limits: Limits,
 }

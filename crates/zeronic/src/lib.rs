@@ -6,6 +6,7 @@
 //! - [`Transport`] is what works on headers; [`LinuxTcp`] is the kernel's own TCP as one, [`EngineTcp`] a
 //!   stream engine (FlexTOE, Laminar).
 //! - [`Stack`] is the control stack between the two and applications.
+//! - Verbs are above it, too: an `rdma::Device` whose queue pairs' messages go over connections (`verbs`).
 //! - [`Programs`] gives it to programs, by queues in shared memory (`context::comm`).
 #![forbid(unsafe_code)]
 
@@ -22,6 +23,7 @@ mod split;
 mod stack;
 mod transport;
 mod unit;
+mod verbs;
 mod waiting;
 mod window;
 
@@ -30,9 +32,11 @@ pub use counters::Counters;
 pub use engine_tcp::EngineTcp;
 pub use linux::{LinuxConfig, LinuxTcp, serve_linux};
 pub use nic::{
-    Arrival, Fetch, FlowId, Kind, Limits, Mark, Memory, Nic, Payload, Positions, Read, Refused, Segment, Started,
+    Arrival, Fetch, Finished, FlowId, Guide, Kind, Limits, Mark, Memory, Nic, Outgoing, Payload, Positions, Read,
+    Refused, Segment, Started,
 };
 pub use programs::{NewProgram, ProgramId, ProgramView, Programs};
 pub use stack::{Connection, ConnectionView, Event, Stack};
 pub use transport::{InOrder, Socket, Transport};
 pub use unit::{Moved, Shortage};
+pub use verbs::VERBS_PORT;

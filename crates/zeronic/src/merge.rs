@@ -5,7 +5,6 @@ use crate::frames::{Look, Segment, look};
 use crate::marks::Told;
 use crate::nic::{Fetch, FlowId, Memory, Nic, Read};
 use crate::unit::Unit;
-use context::comm::Carries;
 use engine::{DropCounts, DropReason};
 use port::{Capabilities, Frame, FramePool, Piece, Source, cut_headers};
 use shm::Span;
@@ -88,8 +87,8 @@ impl<M: Memory> Unit<M> {
         // Dummy payload, contiguous or by reference.
         frame.set_payload(None);
         frame.resize(segment.payload_at);
-        let carries = self.carries(flow);
-        if carries == Some(Carries::Messages) && segment.has(Flags::SYN) {
+        let has_marks = self.has_marks(flow);
+        if has_marks && segment.has(Flags::SYN) {
             segment.tell(&mut frame, Told::Offer);
         }
         let una = self.nic.positions(flow).map_or(segment.seq, |positions| positions.una);
@@ -99,13 +98,13 @@ impl<M: Memory> Unit<M> {
             segment.skip(&mut frame, segment.payload_len.min((una - segment.seq) as usize));
         }
         let before = leave.out.len();
-        let payload = match carries {
+        let payload = match has_marks {
             _ if segment.payload_len == 0 => {
                 leave.out.push(frame);
                 0
             }
-            Some(Carries::Messages) => self.fetch_messages(to, frame, &segment, leave),
-            _ => {
+            true => self.fetch_messages(to, frame, &segment, leave),
+            false => {
                 let payload = self.fetch(to, &frame, &segment, leave);
                 leave.pool.put(frame);
                 payload

@@ -329,12 +329,14 @@ impl<T: Transport, M: Memory> Programs<T, M> {
         let bells: Vec<&Doorbell> = self.programs.values().map(|program| &program.ends.bell).collect();
         Doorbell::prepare_all(bells.iter().copied());
         self.stack.memory().devices().into_iter().for_each(Devices::prepare_to_sleep);
+        self.stack.device_view().into_iter().for_each(host::Transport::prepare_to_sleep);
     }
 
     /// The caller polls again.
     pub fn awake(&self) {
         self.programs.values().for_each(|program| program.ends.bell.reset());
         self.stack.memory().devices().into_iter().for_each(Devices::awake);
+        self.stack.device_view().into_iter().for_each(host::Transport::awake);
     }
 }
 

@@ -2,7 +2,7 @@
 use crate::frames::{Look, Segment, look};
 use crate::held::{In, Open};
 use crate::marks::{self, Told};
-use crate::nic::{Arrival, FlowId, Mark, Memory, Payload};
+use crate::nic::{Arrival, FlowId, Kind, Mark, Memory, Payload};
 use crate::unit::{Kept, Shortage, Unit};
 use context::comm::Carries;
 use engine::DropReason;
@@ -77,7 +77,7 @@ impl<M: Memory> Unit<M> {
             round.pool.flatten(&mut frame);
         }
         // Segments of streams say nothing of messages, but for SYNs.
-        let may_tell = segment.has(Flags::SYN) || self.carries(flow) == Some(Carries::Messages);
+        let may_tell = segment.has(Flags::SYN) || self.has_marks(flow);
         let told = if may_tell { marks::find(segment.header(&frame)) } else { None };
         let mark = match told {
             Some((_, Told::Mark(mark))) => Some(mark),
@@ -99,7 +99,7 @@ impl<M: Memory> Unit<M> {
                 segment.strip(&mut frame, len);
                 if let Some((at, told)) = told {
                     segment.hide(&mut frame, at);
-                    if told == Told::Offer && self.carries(flow) == Some(Carries::Messages) {
+                    if told == Told::Offer && self.has_marks(flow) {
                         segment.leave_room(&mut frame);
                     }
                 }
@@ -136,12 +136,17 @@ impl<M: Memory> Unit<M> {
 
     /// Places payload, which is a part of the stream, or of a message over it.
     fn place(&mut self, flow: FlowId, seq: Seq, mark: Option<Mark>, payload: Payload) -> Arrival {
-        match (self.carries(flow), mark) {
-            (Some(Carries::Stream), _) => self.nic.place_payload(flow, seq, payload, &self.memory),
-            (Some(Carries::Messages), Some(mark)) => self.nic.place_part(flow, seq, mark, payload, &self.memory),
+        match (self.kind(flow), mark) {
+            (Some(Kind::Stream), _) => self.nic.place_payload(flow, seq, payload, &self.memory),
+            (Some(Kind::Messages), Some(mark)) => self.nic.place_part(flow, seq, mark, payload, &self.memory),
+            (Some(Kind::Operations), Some(mark)) => {
+                let (Some(verbs), drops) = (&mut self.verbs, &mut self.drops) else { return Arrival::NoFlow };
+                let mut guide = |header: &_, len| verbs.steer(flow, header, len, drops);
+                self.nic.place_operation(flow, seq, mark, payload, &self.memory, &mut guide)
+            }
             // Each payload of a connection of messages says of which one it is a part.
-            (Some(Carries::Messages), None) => Arrival::Impossible,
-            (None, _) => Arrival::NoFlow,
+            (Some(Kind::Messages | Kind::Operations), None) => Arrival::Impossible,
+            (Some(Kind::Datagrams) | None, _) => Arrival::NoFlow,
         }
     }
 
@@ -155,7 +160,7 @@ impl<M: Memory> Unit<M> {
             return Left::Headers(0);
         }
         way.settled = segment.has(Flags::ACK);
-        if way.carries == Carries::Messages && !offers_messages {
+        if way.kind.has_marks() && !offers_messages {
             way.broken =
                 Some("the peer carries no messages on this port: it is another program, or listens for streams".into());
         }

@@ -103,46 +103,46 @@ struct Post {
 
 /// Who accepts connections to a port.
 #[derive(Clone, Copy)]
-struct Listener {
+pub(crate) struct Listener {
     /// Whose memory they use.
-    domain: Domain,
-    carries: Carries,
+    pub(crate) domain: Domain,
+    pub(crate) kind: Kind,
 }
 
 /// A connection as the control stack keeps it.
-struct Talk {
-    socket: Socket,
+pub(crate) struct Talk {
+    pub(crate) socket: Socket,
     receives: VecDeque<Post>,
     sends: VecDeque<Post>,
     /// Bytes that were posted and the transport has not taken.
-    unsent: u64,
+    pub(crate) unsent: u64,
     /// Bytes of the incoming stream that the transport has in order, and that were told.
     in_order: u64,
     told: u64,
     /// The application ends its stream behind what it posted; the transport was told so.
-    ending: bool,
+    pub(crate) ending: bool,
     end_said: bool,
     /// The transport says that the peer's stream has ended; the application was told so.
-    ended: bool,
+    pub(crate) ended: bool,
     end_told: bool,
 }
 
 /// The control stack of a host. `T` decides on headers, `M` is registered memory.
 pub struct Stack<T: Transport, M: Memory> {
-    unit: Unit<M>,
-    transport: T,
+    pub(crate) unit: Unit<M>,
+    pub(crate) transport: T,
     /// In an order that is the same each time.
-    talks: BTreeMap<FlowId, Talk>,
+    pub(crate) talks: BTreeMap<FlowId, Talk>,
     /// Ports that the transport listens on, and who accepts there; none where nobody does any more.
-    listeners: HashMap<u16, Option<Listener>>,
+    pub(crate) listeners: HashMap<u16, Option<Listener>>,
     /// Connections that peers have begun, the oldest first.
     begun: VecDeque<FlowId>,
     events: VecDeque<Event>,
-    pool: FramePool,
+    pub(crate) pool: FramePool,
     received: Vec<Box<Frame>>,
-    up: Vec<Box<Frame>>,
+    pub(crate) up: Vec<Box<Frame>>,
     out: Vec<Box<Frame>>,
-    now: Nanos,
+    pub(crate) now: Nanos,
     /// Until then, the transport may accept connections that are to be reset.
     strays_until: Nanos,
     /// When all connections are looked at.
@@ -172,23 +172,34 @@ impl<T: Transport, M: Memory> Stack<T, M> {
     /// Begins to connect. Sends and receives may be posted at once. `domain` is whose memory it uses.
     /// Both ends carry the same, or the connection fails.
     pub fn connect(&mut self, remote: SocketAddrV4, domain: Domain, carries: Carries) -> Result<Connection, String> {
+        self.open(remote, domain, kind(carries))
+    }
+
+    pub(crate) fn open(&mut self, remote: SocketAddrV4, domain: Domain, kind: Kind) -> Result<Connection, String> {
         let (socket, tuple) = self.transport.connect(remote)?;
-        let Some(flow) = self.unit.nic.add(tuple, domain, kind(carries)) else {
+        let Some(flow) = self.unit.nic.add(tuple, domain, kind) else {
             self.transport.close(socket);
             self.unit.refuse();
             return Err("the flow table is full: close a connection first".into());
         };
-        self.unit.add_way(flow, tuple, carries);
+        self.unit.add_way(flow, tuple, kind);
         self.talks.insert(flow, Talk::new(socket));
         Ok(flow)
     }
 
     /// Begins to accept connections that carry this; others are reset.
     pub fn listen(&mut self, port: u16, domain: Domain, carries: Carries) -> Result<(), String> {
+        self.serve(port, Listener { domain, kind: kind(carries) })
+    }
+
+    pub(crate) fn serve(&mut self, port: u16, listener: Listener) -> Result<(), String> {
+        if self.listeners.get(&port).is_some_and(|held| held.is_some_and(|held| held.kind == Kind::Operations)) {
+            return Err(format!("port {port} is that of verbs"));
+        }
         if !self.listeners.contains_key(&port) {
             self.transport.listen(port)?;
         }
-        self.listeners.insert(port, Some(Listener { domain, carries }));
+        self.listeners.insert(port, Some(listener));
         Ok(())
     }
 
@@ -209,13 +220,15 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         let squeezed = (!self.unit.squeezed.is_empty()).then_some(self.now + SQUEEZE_LOOK_NS);
         let look = (!self.talks.is_empty()).then_some(self.next_look);
         let device = self.unit.memory.devices().and_then(Devices::next_deadline);
-        [self.transport.next_deadline(), squeezed, look, device].into_iter().flatten().min()
+        let verbs = self.unit.verbs.as_ref().and_then(|verbs| verbs.next_deadline());
+        [self.transport.next_deadline(), squeezed, look, device, verbs].into_iter().flatten().min()
     }
 
     /// A round would do something, whatever the wire has.
     pub fn has_work(&self) -> bool {
         let waits = !self.unit.touched.is_empty() || !self.unit.own.is_empty() || !self.up.is_empty();
-        waits || !self.events.is_empty() || self.unit.memory.devices().is_some_and(Devices::have_news)
+        let verbs = self.unit.verbs.as_ref().is_some_and(|verbs| verbs.has_work());
+        waits || verbs || !self.events.is_empty() || self.unit.memory.devices().is_some_and(Devices::have_news)
     }
 
     /// Posts memory to receive into. [`Event::Received`] with this number follows.
@@ -280,7 +293,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             Some(ConnectionView {
                 connection: *flow,
                 tuple: way.tuple,
-                carries: way.carries,
+                carries: way.carries(),
                 moved: way.moved,
                 kept: way.kept_bytes() as u64,
                 received: talk.told,
@@ -300,9 +313,10 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         drops
     }
 
-    /// Ports with somebody who accepts.
+    /// Ports on which a program accepts.
     pub fn listening(&self) -> Vec<u16> {
-        self.listeners.iter().filter(|(_, listener)| listener.is_some()).map(|(port, _)| *port).collect()
+        let is_programs = |listener: &Option<Listener>| listener.is_some_and(|held| held.kind != Kind::Operations);
+        self.listeners.iter().filter(|(_, listener)| is_programs(listener)).map(|(port, _)| *port).collect()
     }
 
     /// What was counted.
@@ -329,6 +343,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
     /// frames moved: 0 means that there was nothing to do.
     pub fn poll(&mut self, now: Nanos, wire: &mut dyn Port, drops: &mut PortDrops) -> usize {
         self.now = now;
+        self.unit.verbs.iter_mut().for_each(|verbs| verbs.now = now);
         wire.receive(now, BURST, &mut self.pool, &mut self.received);
         self.begin_connections();
         let ended = self.unit.poll_devices(now, &mut self.pool, &mut self.up);
@@ -346,6 +361,10 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             self.talks.keys().for_each(|flow| self.unit.touch(*flow));
         }
         self.look_after_touched();
+        if self.unit.verbs.is_some() {
+            moved += self.verbs_round();
+            self.look_after_touched();
+        }
         moved += self.transport.headers_out(now, BURST, &mut self.pool, &mut self.received);
         if !self.unit.squeezed.is_empty() {
             self.unit.squeeze(now, &mut self.pool);
@@ -371,8 +390,8 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             let Some((tuple, carries)) = crate::split::begins(&self.received[at]) else { continue };
             let Some(listener) = self.listeners.get(&tuple.local_port).copied() else { continue };
             // A peer that can carry messages can carry a stream.
-            let fits = |listener: &Listener| listener.carries == Carries::Stream || listener.carries == carries;
-            let Some(Listener { domain, carries }) = listener.filter(fits) else {
+            let fits = |listener: &Listener| listener.kind == Kind::Stream || carries == Carries::Messages;
+            let Some(Listener { domain, kind }) = listener.filter(fits) else {
                 self.strays_until = self.now + STRAYS_NS;
                 continue;
             };
@@ -382,9 +401,9 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             if self.begun.len() >= MOST_BEGUN {
                 self.begun.pop_front().into_iter().for_each(|oldest| self.unit.remove_way(oldest));
             }
-            match self.unit.nic.add(tuple, domain, kind(carries)) {
+            match self.unit.nic.add(tuple, domain, kind) {
                 Some(flow) => {
-                    self.unit.add_way(flow, tuple, carries);
+                    self.unit.add_way(flow, tuple, kind);
                     self.begun.push_back(flow);
                 }
                 None => {
@@ -409,7 +428,10 @@ impl<T: Transport, M: Memory> Stack<T, M> {
                 way.settled = true;
             }
             self.talks.insert(flow, Talk::new(socket));
-            self.events.push_back(Event::Accepted { connection: flow, tuple });
+            match &mut self.unit.verbs {
+                Some(verbs) if verbs.accepts(tuple.local_port) => verbs.accepted(flow, tuple.remote_ip),
+                _ => self.events.push_back(Event::Accepted { connection: flow, tuple }),
+            }
             self.unit.touch(flow);
         }
     }
@@ -436,7 +458,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         if let Some(why) = way.broken.take() {
             return Err(why);
         }
-        let (incoming, outgoing, acked, carries) = (way.incoming, way.outgoing, way.acked, way.carries);
+        let (incoming, outgoing, acked, kind) = (way.incoming, way.outgoing, way.acked, way.kind);
         let floor = way.held.floor();
         let came = self.transport.in_order(talk.socket)?;
         talk.in_order += came.bytes;
@@ -447,11 +469,13 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             let in_order = acked.map_or(read, |acked| acked.max(read));
             let moved = self.unit.nic.advance(flow, floor.filter(|floor| floor.before(in_order)).unwrap_or(in_order));
             talk.told += u64::from(moved);
-            match carries {
-                Carries::Stream => finish(&mut talk.receives, u64::from(moved), |id, bytes| {
+            match kind {
+                Kind::Stream | Kind::Datagrams => finish(&mut talk.receives, u64::from(moved), |id, bytes| {
                     self.events.push_back(Event::Received { connection: flow, id, bytes });
                 }),
-                Carries::Messages => {
+                // Once what the peer has was looked at, below.
+                Kind::Operations => {}
+                Kind::Messages => {
                     while let Some(bytes) = self.unit.nic.take_message(flow).map(u64::from) {
                         let Some(post) = talk.receives.pop_front() else { break };
                         self.events.push_back(Event::Received { connection: flow, id: post.id, bytes });
@@ -477,7 +501,13 @@ impl<T: Transport, M: Memory> Stack<T, M> {
                 self.transport.end(talk.socket);
             }
         }
-        if talk.ended && !talk.end_told && talk.told == talk.in_order {
+        let over = talk.ended && !talk.end_told && talk.told == talk.in_order;
+        if kind == Kind::Operations {
+            talk.end_told |= over;
+            self.deliver_operations(flow, over);
+            return Ok(());
+        }
+        if over {
             talk.end_told = true;
             // The receive in which the stream ended is done, with what it has; those behind it have nothing.
             for post in talk.receives.drain(..) {
@@ -489,8 +519,12 @@ impl<T: Transport, M: Memory> Stack<T, M> {
     }
 
     fn fail(&mut self, flow: FlowId, why: String) {
+        let is_verbs = self.unit.kind(flow) == Some(Kind::Operations);
         self.close(flow);
-        self.events.push_back(Event::Failed { connection: flow, why });
+        match &mut self.unit.verbs {
+            Some(verbs) if is_verbs => verbs.ended(flow),
+            _ => self.events.push_back(Event::Failed { connection: flow, why }),
+        }
     }
 }
 

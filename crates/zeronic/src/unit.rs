@@ -1,7 +1,8 @@
 //! The split and merge unit's state: the NIC's half, and of each connection what its headers told.
 use crate::counters::Counters;
 use crate::held::Held;
-use crate::nic::{FlowId, Mark, Memory, Nic};
+use crate::nic::{FlowId, Kind, Mark, Memory, Nic};
+use crate::verbs::Verbs;
 use crate::window::{Last, Posted, Window};
 use context::comm::Carries;
 use engine::{DropCounts, DropReason};
@@ -54,7 +55,7 @@ impl Kept {
 pub(crate) struct Way {
     pub(crate) flow: FlowId,
     pub(crate) tuple: Ipv4Tuple,
-    pub(crate) carries: Carries,
+    pub(crate) kind: Kind,
     /// Why the connection cannot go on.
     pub(crate) broken: Option<String>,
     pub(crate) window: Window,
@@ -93,6 +94,11 @@ pub struct Moved {
 }
 
 impl Way {
+    /// For people.
+    pub(crate) fn carries(&self) -> Carries {
+        if self.kind == Kind::Stream { Carries::Stream } else { Carries::Messages }
+    }
+
     /// Keeps payload; false where there is no room.
     pub(crate) fn keep(&mut self, kept: Kept) -> Result<(), Kept> {
         if self.kept_bytes + kept.len() > MOST_KEPT {
@@ -119,6 +125,8 @@ impl Way {
 pub(crate) struct Unit<M: Memory> {
     pub(crate) nic: Nic,
     pub(crate) memory: M,
+    /// Verbs, where the host offers them.
+    pub(crate) verbs: Option<Box<Verbs>>,
     pub(crate) shortage: Shortage,
     pub(crate) counters: Counters,
     pub(crate) drops: DropCounts,
@@ -145,6 +153,7 @@ impl<M: Memory> Unit<M> {
         Ok(Unit {
             nic,
             memory,
+            verbs: None,
             shortage,
             counters: Counters::default(),
             drops: DropCounts::default(),
@@ -158,11 +167,11 @@ impl<M: Memory> Unit<M> {
         })
     }
 
-    pub(crate) fn add_way(&mut self, flow: FlowId, tuple: Ipv4Tuple, carries: Carries) {
+    pub(crate) fn add_way(&mut self, flow: FlowId, tuple: Ipv4Tuple, kind: Kind) {
         let way = Way {
             flow,
             tuple,
-            carries,
+            kind,
             broken: None,
             window: Window::default(),
             link: None,
@@ -193,8 +202,13 @@ impl<M: Memory> Unit<M> {
         self.ways.get_mut(flow.line())?.as_deref_mut().filter(|way| way.flow == flow)
     }
 
-    pub(crate) fn carries(&mut self, flow: FlowId) -> Option<Carries> {
-        self.way(flow).map(|way| way.carries)
+    pub(crate) fn kind(&mut self, flow: FlowId) -> Option<Kind> {
+        self.way(flow).map(|way| way.kind)
+    }
+
+    /// Segments of the connection say which message they are a part of.
+    pub(crate) fn has_marks(&mut self, flow: FlowId) -> bool {
+        self.kind(flow).is_some_and(Kind::has_marks)
     }
 
     /// A connection finds no line in the flow table.
@@ -217,6 +231,10 @@ impl<M: Memory> Unit<M> {
         let Some(positions) = self.nic.positions(flow) else { return Posted { bytes: 0, end: Seq(0) } };
         let mut end = positions.posted_end;
         let way = self.ways.get(flow.line()).and_then(Option::as_deref);
+        if let Some(way) = way.filter(|way| way.kind == Kind::Operations && way.kept_bytes >= DEFERRED as usize) {
+            // What is kept has no place yet, and what follows would have none.
+            end = way.acked.unwrap_or(positions.cursor);
+        }
         if let (Shortage::Defer, Some(way)) = (self.shortage, way) {
             let room = way.acked.filter(|_| way.kept_bytes < DEFERRED as usize);
             end = room.map_or(end, |acked| end.max(acked + DEFERRED));

@@ -218,6 +218,11 @@ fn perftest(bench: &Bench, program: &str, options: &[&str]) -> Outcome {
     let mut server = bench.server(bench.lab.on_server(program), &common)?;
     let printed = bench.client(program, &[&common[..], &[&bench.address()]].concat())?;
     server.succeed()?;
+    result_line(program, &printed)
+}
+
+/// What the last line of numbers of one of perftest's programs says.
+pub(crate) fn result_line(program: &str, printed: &str) -> Outcome {
     let numbers = |line: &&str| {
         let words: Vec<&str> = line.split_whitespace().collect();
         words.len() > 3 && words.iter().all(|word| word.parse::<f64>().is_ok())

@@ -6,8 +6,10 @@ use crate::config::HostSection;
 use crate::datapath::DataPath;
 use crate::secret::secret;
 use memory::{Limits, MemoryTable};
-use rdma::{Config, LIMITS};
+use rdma::{Below, Config, Congestion, Device, LIMITS, Recovery};
+use std::net::Ipv4Addr;
 use std::sync::Arc;
+use wire::Mac;
 
 /// Name of a host's RDMA device: a program sees that of one host only.
 pub(crate) const NAME: &str = "toe0";
@@ -15,6 +17,43 @@ pub(crate) const NAME: &str = "toe0";
 const SPEED: u32 = 100;
 /// Programs of a device at once.
 const PROGRAMS: u32 = 128;
+
+/// Name of a ZeroNIC host's device.
+const ZERONIC: &str = "zeronic0";
+
+/// What a ZeroNIC host's device is made for: its name, its hardware address, its address, the bytes of an IP packet,
+/// and whose programs may use it.
+pub(crate) struct ZeronicHost<'h> {
+    pub(crate) name: &'h str,
+    pub(crate) mac: Mac,
+    pub(crate) address: Ipv4Addr,
+    pub(crate) ip_mtu: u16,
+    pub(crate) users: RdmaUsers,
+}
+
+/// The device of a ZeroNIC host, whose programs' memory this table has.
+///
+/// # Errors
+/// A sentence.
+pub(crate) fn over_streams(host: &ZeronicHost<'_>, table: &Arc<MemoryTable>) -> Result<(Device, RdmaPlace), String> {
+    let device = Device::new(Config {
+        host: host.name.into(),
+        name: ZERONIC.into(),
+        mac: host.mac,
+        address: host.address,
+        ip_mtu: host.ip_mtu,
+        speed: SPEED,
+        limits: LIMITS,
+        programs: PROGRAMS,
+        recovery: Recovery::default(),
+        congestion: Congestion::None,
+        below: Below::Stream,
+        table: Arc::clone(table),
+        secret: secret()?,
+    })?;
+    let (stated, users) = (device.stated().clone(), host.users);
+    Ok((device, RdmaPlace { device: stated, users, table: Arc::clone(table), domains: Arc::default() }))
+}
 
 /// Makes the devices of a daemon's hosts, which share what is registered.
 #[derive(Default)]
@@ -55,6 +94,7 @@ impl RdmaMaker {
             limits: LIMITS,
             programs: PROGRAMS,
             recovery: section.rdma_recovery.into(),
+            below: Below::Packets,
             congestion: section.rdma_congestion.on(line_rate.unwrap_or(u64::from(SPEED) * 1_000_000_000)),
             table: Arc::clone(&table),
             secret: secret()?,

@@ -14,9 +14,9 @@ mod service;
 mod users;
 
 pub use congestion::RdmaCongestion;
-pub(crate) use maker::{NAME, RdmaMaker};
+pub(crate) use maker::{NAME, RdmaMaker, ZeronicHost, over_streams};
 pub(crate) use place::RdmaPlace;
-pub(crate) use programs::{Programs, is_hello};
+pub(crate) use programs::{Places, Programs, is_hello};
 pub use recovery::RdmaRecovery;
-pub(crate) use seat::RdmaSeat;
+pub(crate) use seat::{DeviceAt, RdmaSeat};
 pub use users::RdmaUsers;

@@ -1,8 +1,10 @@
 //! The main thread's list of RDMA programs: it starts a service thread for each, and is told when one has ended.
+use super::seat::DeviceAt;
 use super::service::{self, Newcomer};
 use crate::attaching::{find, printable};
 use crate::build::HostPlace;
 use crate::datapath::Handle;
+use crate::zeronic::ZeronicPlace;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{Shutdown, shutdown};
 use serde::Deserialize;
@@ -94,9 +96,9 @@ impl Programs {
     }
 
     /// A program has said hello: starts its service thread, or refuses it with a sentence.
-    pub(crate) fn start(&mut self, socket: OwnedFd, message: &[u8], hosts: &[HostPlace], handles: &[Handle]) {
+    pub(crate) fn start(&mut self, socket: OwnedFd, message: &[u8], places: Places<'_>) {
         let socket = Arc::new(socket);
-        let started = newcomer(&socket, message, hosts, handles).and_then(|newcomer| self.serve(newcomer));
+        let started = newcomer(&socket, message, places).and_then(|newcomer| self.serve(newcomer));
         match started {
             Ok(number) => drop(self.sockets.insert(number, socket)),
             Err(sentence) => refuse(&socket, sentence),
@@ -122,13 +124,24 @@ impl Programs {
     }
 }
 
-fn newcomer(
-    socket: &Arc<OwnedFd>,
-    message: &[u8],
-    hosts: &[HostPlace],
-    handles: &[Handle],
-) -> Result<Newcomer, String> {
+/// Hosts with devices, and how to reach the threads of the first ones.
+#[derive(Clone, Copy)]
+pub(crate) struct Places<'p> {
+    pub(crate) hosts: &'p [HostPlace],
+    pub(crate) handles: &'p [Handle],
+    pub(crate) zeronics: &'p [ZeronicPlace],
+}
+
+fn newcomer(socket: &Arc<OwnedFd>, message: &[u8], places: Places<'_>) -> Result<Newcomer, String> {
     let hello = hello(message)?;
+    let named = |place: &&ZeronicPlace| match hello.host.as_deref() {
+        Some(name) => place.section.name == name,
+        None => places.hosts.is_empty(),
+    };
+    if let Some(place) = places.zeronics.iter().find(named) {
+        return of_zeronic(socket, &hello, place);
+    }
+    let Places { hosts, handles, .. } = places;
     let host = find(hosts, hello.host.as_deref())?;
     let peer = handover::credentials(socket.as_fd()).map_err(|e| format!("cannot see who asks: {e}"))?;
     let (name, uid) = (&host.config.stack.name, peer.uid);
@@ -143,18 +156,42 @@ fn newcomer(
             "user {uid} may not use the RDMA device of host `{name}`: with rdma = \"own\" only the daemon's user may"
         ));
     }
-    if reserve::is_short() {
-        return Err("the daemon gets no more memory: it serves who is there, and nobody new until it gets some".into());
-    }
+    short_of_memory()?;
     Ok(Newcomer {
         socket: Arc::clone(socket),
         peer,
         command: printable(&hello.command),
         host: name.clone(),
-        index: host.index,
+        at: DeviceAt::Host(host.index),
         handle: handles[host.thread].clone(),
         place: place.clone(),
     })
+}
+
+/// A program of a ZeroNIC host's device.
+fn of_zeronic(socket: &Arc<OwnedFd>, hello: &Hello, place: &ZeronicPlace) -> Result<Newcomer, String> {
+    let peer = handover::credentials(socket.as_fd()).map_err(|e| format!("cannot see who asks: {e}"))?;
+    let (name, uid) = (&place.section.name, peer.uid);
+    if !place.section.users.may_attach(uid) {
+        return Err(format!("user {uid} may not use zeronic {name}: users = \"all\" allows it"));
+    }
+    short_of_memory()?;
+    Ok(Newcomer {
+        socket: Arc::clone(socket),
+        peer,
+        command: printable(&hello.command),
+        host: name.clone(),
+        at: DeviceAt::Zeronic(place.index),
+        handle: place.handle.clone(),
+        place: place.rdma.clone(),
+    })
+}
+
+fn short_of_memory() -> Result<(), String> {
+    match reserve::is_short() {
+        true => Err("the daemon gets no more memory: it serves who is there, and nobody new until it gets some".into()),
+        false => Ok(()),
+    }
 }
 
 fn hello(message: &[u8]) -> Result<Hello, String> {

@@ -5,6 +5,7 @@ use super::pipes::EventEnd;
 use super::place::RdmaPlace;
 use super::queues::{self, Fresh};
 use super::regions::{NewRegion, Regions};
+use super::seat::DeviceAt;
 use crate::datapath::{DataPath, Handle};
 use context::queues::{QueueSizes, daemon_bell};
 use memory::{Domain, Key};
@@ -40,8 +41,8 @@ pub(super) struct Newcomer {
     pub(super) command: String,
     /// Name of its host.
     pub(super) host: String,
-    /// Index of its host on its data-path thread.
-    pub(super) index: usize,
+    /// Where its device is on its data-path thread.
+    pub(super) at: DeviceAt,
     pub(super) handle: Handle,
     pub(super) place: RdmaPlace,
 }
@@ -72,7 +73,7 @@ pub(super) fn serve(newcomer: Newcomer) -> Result<(), String> {
 /// A program's place on its data-path thread.
 struct At {
     handle: Handle,
-    index: usize,
+    device: DeviceAt,
     id: ProgramId,
 }
 
@@ -82,8 +83,8 @@ impl At {
         &self,
         question: impl FnOnce(&mut Device, ProgramId) -> T + Send + 'static,
     ) -> Result<T, Failure> {
-        let (index, id) = (self.index, self.id);
-        let answer = self.handle.ask(move |path| path.rdma(index).map(|seat| question(&mut seat.device(), id)));
+        let (at, id) = (self.device, self.id);
+        let answer = self.handle.ask(move |path| path.with_device(at, |device, _| question(device, id)));
         answer.ok().flatten().ok_or_else(ending)
     }
 }
@@ -132,7 +133,7 @@ struct Service {
 
 impl Service {
     fn attach(newcomer: Newcomer) -> Result<Service, String> {
-        let Newcomer { socket, peer, command, host, index, handle, place } = newcomer;
+        let Newcomer { socket, peer, command, host, at: device, handle, place } = newcomer;
         let broken = |e: io::Error| format!("the daemon cannot make shared memory: {e}");
         let sizes = QueueSizes { send: SENDS, ..QueueSizes::default() };
         let Fresh { region, end: pipe, .. } = queues::create(sizes, |ends| ends.send).map_err(|failure| failure.why)?;
@@ -142,10 +143,10 @@ impl Service {
         let who = Who { pid: peer.pid.unsigned_abs(), uid: peer.uid, command };
         let program = NewProgram { who, pipe, bell: daemon_bell(&region, copy(&bell)?), events: Arc::new(events) };
         let watched = copy(&bell)?;
-        let id = handle.ask(move |path| path.attach_rdma(index, program, watched))??;
+        let id = handle.ask(move |path| path.attach_rdma(device, program, watched))??;
         tracing::debug!(program = id.0, host, pid = peer.pid, "attached to the RDMA device");
         // From here on, what goes wrong removes the program again.
-        let (at, objects) = (At { handle, index, id }, Objects::new(Most::of(&place.device.limits)));
+        let (at, objects) = (At { handle, device, id }, Objects::new(Most::of(&place.device.limits)));
         let regions = Regions::new(place.clone());
         let service = Service { socket, at, place, objects, regions, channels: HashMap::new(), named: HashSet::new() };
         let welcome = Attached::Welcome(Welcome { host, device: service.place.device.clone(), pipes: 1 });
@@ -278,11 +279,8 @@ impl Service {
     }
 
     fn connect(&mut self, request: connections::Request) -> Result<Answer, Failure> {
-        let (index, id) = (self.at.index, self.at.id);
-        let question = move |path: &mut DataPath| {
-            let now = path.clock.now();
-            path.rdma(index).map(|seat| seat.device().connect(now, id, &request))
-        };
+        let (at, id) = (self.at.device, self.at.id);
+        let question = move |path: &mut DataPath| path.with_device(at, |device, now| device.connect(now, id, &request));
         self.at.handle.ask(question).ok().flatten().ok_or_else(ending)?
     }
 
@@ -430,10 +428,10 @@ impl Service {
 impl Drop for Service {
     /// The program is gone: first its queue pairs, then its memory.
     fn drop(&mut self) {
-        let At { handle, index, id } = &self.at;
-        let (index, id) = (*index, *id);
+        let At { handle, device, id } = &self.at;
+        let (device, id) = (*device, *id);
         // Where the thread has ended, the daemon is ending.
-        let _ = handle.ask(move |path| path.detach_rdma(index, id));
+        let _ = handle.ask(move |path| path.detach_rdma(device, id));
         self.regions.remove_all(&self.objects);
         tracing::debug!(program = id.0, "an RDMA program is gone");
     }

@@ -1,9 +1,10 @@
 //! Makes a ZeroNIC host, and what the attach socket needs to know of it.
-use super::config::ZeronicSection;
+use super::config::{ZeronicSection, ZeronicUsers};
 use super::kernel;
 use super::seat::ZeronicSeat;
 use super::transport::{Below, TransportKind};
 use crate::datapath::{DataPath, Handle};
+use crate::rdma::{RdmaPlace, RdmaUsers, ZeronicHost, over_streams};
 use crate::secret::secret;
 use control::{HostConfig, MemoryConfig};
 use engines::{EngineKind, Mapping};
@@ -26,6 +27,8 @@ pub(crate) struct ZeronicPlace {
     pub(crate) handle: Handle,
     /// Registered memory of its programs.
     pub(crate) table: Arc<MemoryTable>,
+    /// Its RDMA device.
+    pub(crate) rdma: RdmaPlace,
 }
 
 /// Makes the host on its data-path thread. The error is a sentence.
@@ -47,11 +50,19 @@ pub(crate) fn place(
     let table = Arc::new(table);
     // Programs may receive into as little as they like.
     let made = Stack::new(transport, Arc::clone(&table), zeronic::Limits::default(), Shortage::Defer, pool.clone());
-    let stack = made.map_err(|e| format!("cannot make shared memory: {e}"))?;
+    let mut stack = made.map_err(|e| format!("cannot make shared memory: {e}"))?;
+    let users = match section.users {
+        ZeronicUsers::Own => RdmaUsers::Own,
+        ZeronicUsers::All => RdmaUsers::All,
+    };
+    let (mac, ip_mtu) = (port.mac(), port.capabilities().mtu);
+    let host = ZeronicHost { name: &section.name, mac, address: section.address, ip_mtu, users };
+    let (device, rdma) = over_streams(&host, &table)?;
+    stack.serve_verbs(device, section.address)?;
     let index = path.zeronics.len();
     let seat = ZeronicSeat::new(Programs::new(stack), Box::new(port));
     path.add_zeronic(seat).map_err(|e| e.to_string())?;
-    Ok(ZeronicPlace { section: section.clone(), index, handle: handle.clone(), table })
+    Ok(ZeronicPlace { section: section.clone(), index, handle: handle.clone(), table, rdma })
 }
 
 /// A host of its own for a stream engine.

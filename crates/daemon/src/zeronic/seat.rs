@@ -4,6 +4,7 @@ use crate::wake::watch;
 use engine::Nanos;
 use memory::MemoryTable;
 use port::{Port, PortDrops};
+use rdma::Device;
 use rustix::event::epoll;
 use std::collections::HashMap;
 use std::io;
@@ -66,6 +67,11 @@ impl ZeronicSeat {
             let _ = epoll::delete(set, bell);
         }
         self.programs.detach(id);
+    }
+
+    /// Its RDMA device.
+    pub(crate) fn device(&mut self) -> Option<&mut Device> {
+        self.programs.stack().device()
     }
 
     /// The host and its port, to look at.

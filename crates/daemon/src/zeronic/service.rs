@@ -12,8 +12,8 @@ use shm::{Doorbell, handover, reserve};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU32, AtomicUsize};
 use std::thread;
 use std::time::Duration;
 use zeronic::{NewProgram, ProgramId};
@@ -24,9 +24,6 @@ const MOST: usize = 256;
 const STACK: usize = 512 << 10;
 /// Between two looks at an access that is still under way.
 const BREATH: Duration = Duration::from_micros(50);
-
-/// Domains: each program has one of its own.
-static LAST_DOMAIN: AtomicU32 = AtomicU32::new(0);
 
 /// All programs of the daemon's ZeroNIC hosts.
 pub(crate) struct CommPrograms {
@@ -79,6 +76,11 @@ impl CommPrograms {
     pub(crate) fn new(places: Vec<ZeronicPlace>) -> io::Result<CommPrograms> {
         let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         Ok(CommPrograms { places, alive: Arc::new(Alive { count: AtomicUsize::new(0), wake }) })
+    }
+
+    /// Where the hosts are served.
+    pub(crate) fn places(&self) -> &[ZeronicPlace] {
+        &self.places
     }
 
     /// Readable when a service thread has ended: then call [`CommPrograms::reap`].
@@ -206,7 +208,7 @@ impl Service {
         let bell = Doorbell::eventfd().map_err(broken)?;
         let (to_program, of_program) = Doorbell::pair().map_err(broken)?;
         let copy = |fd: &OwnedFd| fd.try_clone().map_err(broken);
-        let domain = Domain(LAST_DOMAIN.fetch_add(1, Relaxed).wrapping_add(1));
+        let domain = place.rdma.domains.draw();
         let daemons = daemon_bell(&region, copy(&bell)?);
         daemons.promise_barrier();
         let program_bell = program_bell(&region, of_program);
@@ -294,5 +296,6 @@ impl Drop for Service {
         while !self.place.table.remove(self.domain) {
             thread::sleep(BREATH);
         }
+        self.place.rdma.domains.give_back(self.domain);
     }
 }

@@ -1,6 +1,7 @@
 //! What the management socket answers of ZeroNIC hosts.
 use super::place::ZeronicPlace;
 use super::seat::ZeronicSeat;
+use crate::clock::Clock;
 use control::{DropView, FlowView};
 use port::PortCounters;
 use serde_json::{Value, json};
@@ -12,6 +13,8 @@ const CONNECTIONS: usize = 1000;
 /// Looked at on the data-path thread; JSON is made by who asks.
 pub(crate) struct ZeronicView {
     programs: Vec<ProgramView>,
+    /// Those that use verbs.
+    verbs: Vec<rdma::ProgramView>,
     connections: Vec<ConnectionView>,
     /// The same as the transport knows them.
     flows: Vec<FlowView>,
@@ -41,8 +44,10 @@ impl ZeronicView {
         let views = programs.views();
         let stack = programs.stack();
         let flows = stack.transport().views(CONNECTIONS);
+        let verbs = stack.device().map(|device| device.views(Clock::ticks(), CONNECTIONS)).unwrap_or_default();
         ZeronicView {
             programs: views,
+            verbs,
             connections: stack.views(CONNECTIONS),
             flows,
             listening: stack.listening(),
@@ -65,6 +70,7 @@ impl ZeronicView {
             "prefix_len": section.prefix_len,
             "transport": section.transport.name(),
             "programs": programs.collect::<Vec<_>>(),
+            "rdma": { "device": place.rdma.device.name, "programs": self.verbs },
             "listeners": self.listening,
             "connections": self.connections.iter().map(|of| self.connection(of)).collect::<Vec<_>>(),
         })

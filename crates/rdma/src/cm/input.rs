@@ -43,6 +43,14 @@ impl Manager {
         self.deliver(now, from, mad)
     }
 
+    /// A message that came over a stream.
+    ///
+    /// # Errors
+    /// It is about what is not there.
+    pub(crate) fn deliver_from(&mut self, now: Nanos, address: Ipv4Addr, mad: Mad) -> Result<(), DropReason> {
+        self.deliver(now, Sender { address, mac: Mac::default() }, mad)
+    }
+
     fn deliver(&mut self, now: Nanos, from: Sender, mad: Mad) -> Result<(), DropReason> {
         let pair = match &mad.message {
             Message::Request(request) => return self.requested(now, from, mad.transaction, request),

@@ -368,6 +368,17 @@ impl Manager {
         }
     }
 
+    /// Whose a connection is.
+    pub(crate) fn owner(&self, number: CommId) -> Option<ProgramId> {
+        self.connections.get(&number)?.owner.map(|owner| owner.program)
+    }
+
+    /// A connection has not ended.
+    pub(crate) fn goes_on(&self, number: CommId) -> bool {
+        let state = self.connections.get(&number).map(|held| held.connection.state());
+        state.is_some_and(|state| !matches!(state, State::TimeWait | State::Idle))
+    }
+
     /// What waits to be sent.
     pub(crate) fn take_letters(&mut self) -> Vec<Letter> {
         std::mem::take(&mut self.outbox.letters)

@@ -3,7 +3,7 @@ use crate::plan::Plan;
 use crate::random::Random;
 use ::memory::{Limits, MemoryTable};
 use host::Transport;
-use rdma::{Config, Congestion, Device, LIMITS, Recovery};
+use rdma::{Below, Config, Congestion, Device, LIMITS, Recovery};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wire::Mac;
 
@@ -39,6 +39,7 @@ impl SharedDevice {
             table: Arc::clone(table),
             recovery: if of_host.selective_repeat { Recovery::SelectiveRepeat } else { Recovery::GoBackN },
             congestion,
+            below: Below::Packets,
             secret,
         };
         Ok(SharedDevice(Arc::new(Mutex::new(Device::new(config)?))))

@@ -3,7 +3,7 @@ use engine::{DropCounts, Frame, FramePool};
 use memory::{Description, Domain, Extent, Key, MemoryTable, Rights, Way};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use shm::{PipeConsumer, PipeProducer, Region, pipe_bytes};
-use smartns::{Congestion, Event, Limits, NewCq, NewQp, NewSrq, Receives, Recovery, Shard, ShardConfig};
+use smartns::{Below, Congestion, Event, Limits, NewCq, NewQp, NewSrq, Receives, Recovery, Shard, ShardConfig};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -107,6 +107,7 @@ impl Node {
             limits,
             recovery: settings.recovery,
             congestion: settings.congestion,
+            below: Below::Packets,
             mtu: settings.mtu,
         };
         let mut shard = Shard::new(config, PipeConsumer::new(&sends, AT, ENTRIES, 0));

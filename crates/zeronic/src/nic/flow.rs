@@ -12,9 +12,21 @@ pub enum Kind {
     Stream,
     /// Messages over a stream: each one takes a receive.
     Messages,
+    /// Messages of verbs over a stream: each says in its header where it goes.
+    Operations,
     /// Unreliable datagrams: each one lands in the next segment.
     Datagrams,
 }
+
+impl Kind {
+    /// Segments say which message they are a part of.
+    pub(crate) fn has_marks(self) -> bool {
+        matches!(self, Kind::Messages | Kind::Operations)
+    }
+}
+
+/// What an operation may be ahead of the cursor: what is in order needs no memory of anybody's to be posted.
+const OPERATIONS_WINDOW: u32 = 4 << 20;
 
 /// Where a payload goes: its bytes `[skip, skip + len)`, to byte `from` of what is left of the list.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -126,7 +138,10 @@ impl Flow {
 
     /// The byte behind the last one that has a segment; at most 2^31 - 1 behind the cursor.
     pub(super) fn posted_end(&self) -> Seq {
-        self.cursor + self.receives.bytes().min(i32::MAX as u64) as u32
+        match self.kind {
+            Kind::Operations => self.cursor + OPERATIONS_WINDOW,
+            _ => self.cursor + self.receives.bytes().min(i32::MAX as u64) as u32,
+        }
     }
 
     /// Figure 8 for a part of a message, whose receive is known: what of `[seq, seq + len)` is new.
@@ -190,7 +205,9 @@ impl Flow {
         }
         let moved = (to - self.cursor).min(self.frontier - self.cursor);
         self.cursor += moved;
-        self.receives.retire(store, &mut self.account, u64::from(moved));
+        if self.kind != Kind::Operations {
+            self.receives.retire(store, &mut self.account, u64::from(moved));
+        }
         moved
     }
 
@@ -213,11 +230,16 @@ impl Flow {
     /// What can be fetched of `[seq, seq + len)`: how many bytes of it are acknowledged, and where the others are in
     /// the list. `None` where some were never posted.
     pub(super) fn aim_fetch(&self, seq: Seq, len: u32) -> Option<Aim> {
+        self.aim_among(self.sends.bytes(), seq, len)
+    }
+
+    /// The same, of so many bytes that were posted.
+    pub(super) fn aim_among(&self, posted: u64, seq: Seq, len: u32) -> Option<Aim> {
         let at = (seq - self.una) as i32;
         let skip = if at < 0 { at.unsigned_abs().min(len) } else { 0 };
         let from = at.max(0) as u64;
         let aim = Aim { skip, len: len - skip, from };
-        (aim.len == 0 || from + u64::from(aim.len) <= self.sends.bytes()).then_some(aim)
+        (aim.len == 0 || from + u64::from(aim.len) <= posted).then_some(aim)
     }
 
     /// The parts of memory that are fetched.
@@ -239,7 +261,9 @@ impl Flow {
         }
         let moved = (to - self.una).min(self.sent - self.una);
         self.una += moved;
-        self.sends.retire(store, &mut self.account, u64::from(moved));
+        if self.kind != Kind::Operations {
+            self.sends.retire(store, &mut self.account, u64::from(moved));
+        }
         moved
     }
 }

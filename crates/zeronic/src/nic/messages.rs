@@ -77,14 +77,26 @@ impl Messages {
         Some((Mark { number: first.wrapping_add(index as u32), start, len: extent.len }, (extent.end() - at) as u32))
     }
 
-    /// The peer has so many bytes more.
-    pub(super) fn acknowledged(&mut self, moved: u32) {
+    /// Bytes that were posted, and that the peer has not acknowledged.
+    pub(super) fn unacknowledged(&self) -> u64 {
+        self.sends.end - self.sends.una
+    }
+
+    /// The place of a message among those that the peer does not have.
+    pub(super) fn place_of(&self, mark: Mark) -> usize {
+        mark.number.wrapping_sub(self.sends.first) as usize
+    }
+
+    /// The peer has so many bytes more. Returns how many messages it has.
+    pub(super) fn acknowledged(&mut self, moved: u32) -> usize {
         let sends = &mut self.sends;
+        let before = sends.first;
         sends.una += u64::from(moved);
         while sends.extents.front().is_some_and(|extent| extent.end() <= sends.una) {
             sends.extents.pop_front();
             sends.first = sends.first.wrapping_add(1);
         }
+        sends.first.wrapping_sub(before) as usize
     }
 
     /// The receive of the list that a message takes. `None` where what the mark says cannot be, beside what other marks

@@ -3,18 +3,22 @@
 mod flow;
 mod list;
 mod messages;
+mod operations;
 mod payload;
 mod placed;
 mod store;
+mod verbs;
 
 pub use flow::Kind;
 pub use list::{Refused, Segment};
 pub use messages::Mark;
+pub use operations::{Finished, Guide, Outgoing};
 pub use payload::{Memory, Payload, Started};
 
 use flow::{Aim, Case, Flow};
 use memory::{Domain, Fault, Transfer};
 use messages::Messages;
+use operations::Operations;
 use placed::Placed;
 use port::Piece;
 use std::collections::HashMap;
@@ -136,6 +140,8 @@ pub struct Nic {
     intervals: usize,
     /// Of flows of messages, what is known of these.
     messages: HashMap<u16, Messages>,
+    /// Of those of verbs, what they are as well.
+    operations: HashMap<u16, Operations>,
     /// Copies that the last placement has started.
     started: Vec<Arc<Transfer>>,
 }
@@ -162,6 +168,7 @@ impl Nic {
             intervals: 0,
             messages: HashMap::new(),
             started: Vec::new(),
+            operations: HashMap::new(),
         }
     }
 
@@ -176,8 +183,11 @@ impl Nic {
         let place = &mut self.lines[usize::from(line)];
         place.generation = place.generation.wrapping_add(1);
         place.flow = Some(Flow::new(tuple, domain, kind, account));
-        if kind == Kind::Messages {
+        if kind.has_marks() {
             self.messages.insert(line, Messages::default());
+        }
+        if kind == Kind::Operations {
+            self.operations.insert(line, Operations::default());
         }
         self.by_tuple.insert(tuple, line);
         Some(FlowId { line, generation: place.generation })
@@ -193,6 +203,7 @@ impl Nic {
         flow.end(&mut self.store);
         self.intervals -= self.ahead.remove(&id.line).map_or(0, |ahead| ahead.len());
         self.messages.remove(&id.line);
+        self.operations.remove(&id.line);
         self.free.push(id.line);
         true
     }
@@ -369,6 +380,11 @@ impl Nic {
         let moved = find_mut(&mut self.lines, id).map_or(0, |flow| flow.advance(&mut self.store, to));
         if let Some(messages) = self.messages.get_mut(&id.line).filter(|_| moved > 0) {
             messages.advanced(moved);
+            if let Some(operations) = self.operations.get_mut(&id.line) {
+                while messages.take().is_some() {
+                    operations.finish();
+                }
+            }
         }
         moved
     }
@@ -387,6 +403,9 @@ impl Nic {
     /// Appends the bytes `[seq, seq + len)` of the outgoing stream to `into`, but none that the peer has.
     pub fn fetch(&mut self, id: FlowId, seq: Seq, len: u32, into: &mut Vec<u8>, memory: &impl Memory) -> Fetch {
         let Some(flow) = find_mut(&mut self.lines, id) else { return Fetch::NoFlow };
+        if flow.kind == Kind::Operations {
+            return self.fetch_operation(id, seq, len, into, memory);
+        }
         let Some(aim) = flow.aim_fetch(seq, len) else { return Fetch::NotPosted };
         if aim.len == 0 {
             return Fetch::Old;
@@ -462,6 +481,9 @@ impl Nic {
     pub fn refer(&mut self, id: FlowId, seq: Seq, len: u32, memory: &impl Memory) -> Piece {
         let all = Piece::Copy(len as usize);
         let Some(flow) = find_mut(&mut self.lines, id) else { return all };
+        if flow.kind == Kind::Operations {
+            return self.refer_operation(id, seq, len, memory).unwrap_or(all);
+        }
         let Some(aim) = flow.aim_fetch(seq, len).filter(|aim| aim.skip == 0 && aim.len > 0) else { return all };
         let (mut first, mut before) = (None::<Segment>, 0);
         // Pieces in a row count as one; the first that is long enough ends the search.
@@ -492,7 +514,10 @@ impl Nic {
     pub fn acknowledged(&mut self, id: FlowId, to: Seq) -> u32 {
         let moved = find_mut(&mut self.lines, id).map_or(0, |flow| flow.acknowledged(&mut self.store, to));
         if let Some(messages) = self.messages.get_mut(&id.line).filter(|_| moved > 0) {
-            messages.acknowledged(moved);
+            let count = messages.acknowledged(moved);
+            if let Some(operations) = self.operations.get_mut(&id.line) {
+                operations.retire(count);
+            }
         }
         moved
     }

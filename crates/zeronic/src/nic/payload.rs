@@ -86,6 +86,18 @@ impl Payload<'_> {
         }
     }
 
+    /// A copy of some of its bytes.
+    pub(super) fn copy(&self, part: Range<usize>) -> Vec<u8> {
+        match self {
+            Payload::Bytes(bytes) => bytes[part].to_vec(),
+            Payload::Span(span, _) => {
+                let mut bytes = Vec::with_capacity(span.len());
+                span.append(&mut bytes);
+                bytes[part].to_vec()
+            }
+        }
+    }
+
     /// A copy of what follows byte `from`.
     pub(crate) fn copy_from(&self, from: usize) -> Vec<u8> {
         match self {

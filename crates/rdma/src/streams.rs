@@ -1,0 +1,234 @@
+//! A device over streams instead of packets (docs/ZERONIC.md, "Verbs"): what it asks of whoever carries the streams,
+//! and is told by it. Programs, objects and connection management are the same; so are its messages, which travel in
+//! the streams themselves.
+use crate::cm;
+use crate::device::Device;
+use crate::failure::Failure;
+use crate::over::Change;
+use crate::seat::{ProgramId, Seat};
+use engine::{DropCounts, DropReason, Nanos};
+use smartns::{Arrived, Below, Header, Message, ShardOutput, Steer};
+use std::net::Ipv4Addr;
+use verbs::QpNumber;
+use verbs::connections::{Request, Space};
+use wire::roce::cm::{CommId, MAD_LEN, Mad, Message as Management, Pair, Reason, Reject};
+
+/// How long a queue pair waits for its connection at least.
+const LEAST_PATIENCE: Nanos = 3_000_000_000;
+
+/// A message of connection management.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Letter {
+    /// The peer.
+    pub to: Ipv4Addr,
+    /// As bytes.
+    pub bytes: Vec<u8>,
+    /// What it names.
+    pub naming: Naming,
+}
+
+/// What a message of connection management names.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Naming {
+    /// The sender's number of the connection, and the receiver's; 0 where it has none yet.
+    pub sender: CommId,
+    /// See [`Naming::sender`].
+    pub receiver: CommId,
+    /// The sender's queue pair, where it says which.
+    pub qp: Option<QpNumber>,
+    /// It asks for a connection.
+    pub begins: bool,
+}
+
+impl Naming {
+    fn of(message: &Management) -> Option<Naming> {
+        let (pair, qp) = match message {
+            Management::Request(request) => (Pair { local: request.local, remote: 0 }, Some(request.qp.number)),
+            Management::Reply(reply) => (reply.pair, Some(reply.qp.number)),
+            Management::Wait(wait) => (wait.pair, None),
+            Management::Reject(reject) => (reject.pair, None),
+            Management::Ready(pair, _) | Management::Disconnect(pair, ..) | Management::Disconnected(pair, _) => {
+                (*pair, None)
+            }
+            Management::Lookup(_) | Management::LookupReply(_) => return None,
+        };
+        let begins = matches!(message, Management::Request(_));
+        Some(Naming { sender: pair.local, receiver: pair.remote, qp, begins })
+    }
+
+    /// What the message in these bytes names; `None` where it is none that has a place on a stream.
+    pub fn parse(bytes: &[u8]) -> Option<Naming> {
+        Naming::of(&Mad::parse(bytes).ok()?.message)
+    }
+}
+
+impl Device {
+    /// What only packets carry.
+    pub(crate) fn only_with_packets(&self, what: &str) -> Result<(), Failure> {
+        match self.config.below {
+            Below::Packets => Ok(()),
+            Below::Stream => {
+                Err(Failure::unsupported(format!("{} carries no {what}: its transport is TCP", self.config.name)))
+            }
+        }
+    }
+
+    /// A request of connection management can be carried out over streams, and names what the program has.
+    pub(crate) fn over_streams(&self, id: ProgramId, request: &Request) -> Result<(), Failure> {
+        if self.config.below == Below::Packets {
+            return Ok(());
+        }
+        let parameters = match request {
+            Request::Create { space: Space::Datagrams, .. } => {
+                let why = "identifiers are of the port space TCP: there are no datagrams over streams";
+                return Err(Failure::new(libc::EPROTONOSUPPORT, why));
+            }
+            Request::Connect { parameters, .. } | Request::Accept { parameters, .. } => parameters,
+            _ => return Ok(()),
+        };
+        // The connection becomes this queue pair's.
+        match self.owners.get(&parameters.qp) {
+            Some(owner) if *owner == id => Ok(()),
+            _ => Err(Failure::invalid("the connection needs a queue pair of the program's own")),
+        }
+    }
+
+    /// One bounded round of its programs and of connection management. Returns how much was done.
+    pub fn poll_streams(&mut self, now: Nanos, drops: &mut DropCounts) -> usize {
+        let mut done = self.connections.round(now, &self.ways);
+        let Device { seats, events, over, .. } = self;
+        for seat in seats.values_mut() {
+            let mut rx = Vec::new();
+            let mut out =
+                ShardOutput { tx: &mut over.scratch, pool: &mut over.pool, drops: &mut *drops, events: &mut *events };
+            done += seat.shard.poll(now, &mut rx, &mut out);
+            seat.carry_out(events);
+        }
+        done
+    }
+
+    /// What happened to queue pairs since it was asked.
+    pub fn take_changes(&mut self) -> Vec<Change> {
+        std::mem::take(&mut self.over.changes)
+    }
+
+    /// Queue pairs that may have messages.
+    pub fn take_ready(&mut self) -> Vec<QpNumber> {
+        self.seats.values_mut().flat_map(|seat| std::mem::take(&mut seat.ready)).collect()
+    }
+
+    /// Messages of connection management for peers.
+    pub fn take_mail(&mut self) -> Vec<Letter> {
+        let letter = |letter: cm::Letter| {
+            let naming = Naming::of(&letter.mad.message)?;
+            Some(Letter { to: letter.to, bytes: letter.mad.bytes().to_vec(), naming })
+        };
+        self.connections.take_letters().into_iter().filter_map(letter).collect()
+    }
+
+    /// A message of connection management came from a peer.
+    ///
+    /// # Errors
+    /// It is malformed, or about what is not there.
+    pub fn mail(&mut self, now: Nanos, from: Ipv4Addr, bytes: &[u8]) -> Result<(), DropReason> {
+        let mad = Mad::parse(bytes).map_err(|_| DropReason::MadInvalid)?;
+        Naming::of(&mad.message).ok_or(DropReason::MadInvalid)?;
+        self.connections.deliver_from(now, from, mad)
+    }
+
+    /// The stream of a connection is gone: it is as if the peer had forgotten the connection.
+    pub fn cut_off(&mut self, now: Nanos, from: Ipv4Addr, own: CommId, peers: CommId) {
+        let pair = Pair { local: peers, remote: own };
+        let about = wire::roce::cm::About::Other;
+        let reject = Reject { pair, about, reason: Reason::TIMEOUT, detail: Vec::new(), data: Default::default() };
+        let mad = Mad { transaction: 0, message: Management::Reject(Box::new(reject)) };
+        // Where there is no such connection, nobody is to be told.
+        let _ = self.connections.deliver_from(now, from, mad);
+    }
+
+    /// A connection of this number is of the program that has this queue pair.
+    pub fn is_of(&self, own: CommId, qp: QpNumber) -> bool {
+        self.owners.get(&qp).is_some_and(|owner| self.connections.owner(own) == Some(*owner))
+    }
+
+    /// There is a queue pair of this number.
+    pub fn has_qp(&self, qp: QpNumber) -> bool {
+        self.owners.contains_key(&qp)
+    }
+
+    /// How long a queue pair waits for an answer; `None`: for ever.
+    pub fn patience(&self, qp: QpNumber) -> Option<Nanos> {
+        let seat = self.seats.get(self.owners.get(&qp)?)?;
+        let attributes = seat.shard.query_qp(qp).ok()?;
+        let code = attributes.timeout.filter(|code| *code > 0)?;
+        let tries = Nanos::from(attributes.retries.unwrap_or(0)) + 1;
+        // IBTA 1.3, 9.7.6.1.3; a connection takes a while to be opened, which packets have no need of.
+        Some(((4096 << code.min(31)) * tries).max(LEAST_PATIENCE))
+    }
+
+    /// A connection of this number goes on: messages about it may still follow.
+    pub fn is_managed(&self, own: CommId) -> bool {
+        self.connections.goes_on(own)
+    }
+
+    /// Bytes of a message of connection management.
+    pub const MAIL: usize = MAD_LEN;
+
+    fn with<T>(
+        &mut self,
+        qp: QpNumber,
+        drops: &mut DropCounts,
+        act: impl FnOnce(&mut Seat, &mut ShardOutput<'_>) -> T,
+    ) -> Option<T> {
+        let Device { seats, owners, events, over, .. } = self;
+        let seat = seats.get_mut(owners.get(&qp)?)?;
+        let mut out = ShardOutput { tx: &mut over.scratch, pool: &mut over.pool, drops, events };
+        let result = act(seat, &mut out);
+        seat.carry_out(events);
+        Some(result)
+    }
+
+    /// A queue pair has a connection from now on.
+    pub fn link(&mut self, qp: QpNumber) {
+        if let Some(seat) = self.owners.get(&qp).and_then(|owner| self.seats.get_mut(owner)) {
+            seat.shard.link(qp);
+        }
+    }
+
+    /// A queue pair's connection is gone, or there will be none.
+    pub fn lost(&mut self, now: Nanos, qp: QpNumber, drops: &mut DropCounts) {
+        self.with(qp, drops, |seat, out| seat.shard.lost(now, qp, out));
+    }
+
+    /// The next message of a queue pair.
+    pub fn next_message(&mut self, now: Nanos, qp: QpNumber, drops: &mut DropCounts) -> Option<Message> {
+        self.with(qp, drops, |seat, out| seat.shard.next_message(now, qp, out)).flatten()
+    }
+
+    /// Where the payload of a message for a queue pair goes, which has `len` bytes with its header.
+    pub fn steer(&mut self, now: Nanos, qp: QpNumber, header: &Header, len: u32, drops: &mut DropCounts) -> Steer {
+        self.with(qp, drops, |seat, out| seat.shard.steer(now, qp, header, len, out)).unwrap_or(Steer::Later)
+    }
+
+    /// A message for a queue pair is in order.
+    pub fn deliver(&mut self, now: Nanos, qp: QpNumber, arrived: Arrived, drops: &mut DropCounts) {
+        self.with(qp, drops, |seat, out| seat.shard.arrived(now, qp, arrived, out));
+    }
+
+    /// The peer that a queue pair of this program was given.
+    pub fn peer_of(&self, qp: QpNumber) -> Option<(Ipv4Addr, QpNumber)> {
+        let seat = self.seats.get(self.owners.get(&qp)?)?;
+        let remote_qp = seat.shard.query_qp(qp).ok()?.remote_qp?;
+        Some((seat.peer_of(qp)?, remote_qp))
+    }
+
+    /// Messages wait until their program posts receives, of which nobody tells.
+    pub fn waits_for_receives(&self) -> bool {
+        self.seats.values().any(|seat| seat.shard.waits_for_receives())
+    }
+
+    /// Nothing of a round is left over.
+    pub fn has_mail(&self) -> bool {
+        !self.over.changes.is_empty() || self.seats.values().any(|seat| !seat.ready.is_empty())
+    }
+}

@@ -1,0 +1,22 @@
+//! Why a responder does not carry a request out.
+use verbs::Status;
+use wire::roce::NakCode;
+
+/// Why a request is not carried out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Refused {
+    /// No receive work request is there.
+    NotReady,
+    /// It is wrong, and the queue pair fails; `own`: how the receive work request that it holds ends, where not by the
+    /// flush.
+    Nak { code: NakCode, own: Option<Status> },
+}
+
+impl Refused {
+    const fn peer(code: NakCode) -> Refused {
+        Refused::Nak { code, own: None }
+    }
+}
+
+pub(crate) const INVALID: Refused = Refused::peer(NakCode::InvalidRequest);
+pub(crate) const ACCESS: Refused = Refused::peer(NakCode::RemoteAccess);
