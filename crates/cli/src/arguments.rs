@@ -216,8 +216,9 @@ pub(crate) struct RunArguments {
     /// How long --wait-for waits at most; then the program is not started
     #[arg(long, value_name = "SECONDS", default_value_t = 30, value_parser = clap::value_parser!(u64).range(1..=86400))]
     pub wait_limit: u64,
-    /// Where calls are seen: only at the C library's functions, or at system calls as well (docs/SYSTEM-CALLS.md)
-    #[arg(long, value_name = "LAYER", value_parser = attach::LAYERS, default_value = attach::SYMBOLS)]
+    /// Where calls are seen: only at the C library's functions, at system calls as well (docs/SYSTEM-CALLS.md), or as
+    /// each program needs it: static programs and those in Go the latter, all others the former
+    #[arg(long, value_name = "LAYER", value_parser = attach::LAYERS, default_value = attach::AUTO)]
     pub intercept: String,
     /// libtoe.so, where it is not beside this program
     #[arg(long, value_name = "FILE")]

@@ -5,6 +5,7 @@ use crate::kernel_sockets::{self, KernelSocket, Kind as KernelKind, Target};
 use crate::ls::{full, list};
 use crate::program::{self, Kind, Remark};
 use crate::table::{Table, cell, red, say, say_json};
+use context::attach::{INTERCEPT_VARIABLE, SYMBOLS};
 use daemon::client;
 use daemon::protocol::Question;
 use serde_json::{Value, json};
@@ -39,16 +40,25 @@ fn reason(place: &Path) -> String {
     let Ok(maps) = fs::read_to_string(place.join("maps")) else {
         return "it may not be looked at; ask as its user or as root".into();
     };
-    if maps.contains("/libtoe.so") {
-        return "libtoe.so is loaded, but it has made no TCP socket yet, or it is on another daemon".into();
-    }
     let file = fs::read_link(place.join("exe")).unwrap_or_default();
-    let is_obstacle = |one: &Remark| one.kind == Kind::Not || one.what == "linking" && one.kind == Kind::Partly;
-    let obstacle = program::look(&file).ok().and_then(|remarks| remarks.into_iter().find(is_obstacle));
-    match obstacle {
-        Some(remark) => remark.text,
-        None => "libtoe.so is not loaded: it was not started by opentoe run, or by a program that left OpenTOE".into(),
+    let remarks = program::look(&file).unwrap_or_default();
+    let text = |is: &dyn Fn(&Remark) -> bool| remarks.iter().find(|one| is(one)).map(|one| one.text.clone());
+    if maps.contains("/libtoe.so") {
+        let unseen = if by_symbols(place) { text(&|one| one.what == program::GO) } else { None };
+        return unseen.unwrap_or_else(|| {
+            "libtoe.so is loaded, but it has made no TCP socket yet, or it is on another daemon".into()
+        });
     }
+    text(&|one| one.kind == Kind::Not || one.what == program::STATIC).unwrap_or_else(|| {
+        "libtoe.so is not loaded: it was not started by opentoe run, or by a program that left OpenTOE".into()
+    })
+}
+
+/// Whether its user wanted only symbols to be interposed.
+fn by_symbols(place: &Path) -> bool {
+    let wanted = format!("{INTERCEPT_VARIABLE}={SYMBOLS}");
+    let environment = fs::read(place.join("environ")).unwrap_or_default();
+    environment.split(|byte| *byte == 0).any(|variable| variable == wanted.as_bytes())
 }
 
 /// On which stack a socket is.

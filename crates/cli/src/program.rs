@@ -30,6 +30,11 @@ fn remark(what: &'static str, kind: Kind, text: impl Into<String>) -> Remark {
     Remark { what, kind, text: text.into() }
 }
 
+/// What remarks about static programs are about.
+pub(crate) const STATIC: &str = "static";
+/// And about dynamic ones in Go.
+pub(crate) const GO: &str = "Go";
+
 /// Scripts that name scripts, at most.
 const DEPTH: usize = 4;
 /// Most bytes of a file in which names are looked for.
@@ -113,9 +118,10 @@ fn linked_statically(names: &Names) -> Remark {
         return remark("linking", Kind::Not, text);
     }
     let text = format!(
-        "{what}: nothing can be preloaded, and it stays on the kernel's stack unless opentoe run --intercept syscalls loads it"
+        "{what}: nothing can be preloaded, and opentoe run loads it itself; with --intercept symbols, or without \
+         opentoe run, it stays on the kernel's stack"
     );
-    remark("linking", Kind::Partly, text)
+    remark(STATIC, Kind::Fine, text)
 }
 
 /// A program with rights that its caller lacks: the dynamic linker ignores LD_PRELOAD (ld.so(8), secure-execution
@@ -176,9 +182,9 @@ impl Names {
             remarks.push(remark("io_uring", Kind::Partly, text));
         }
         if self.is_go() {
-            let text = "a Go program makes system calls by instructions of its own, which the C library's functions do not see: \
-                        run it with opentoe run --intercept syscalls, or its TCP stays with the kernel";
-            remarks.push(remark("Go", Kind::Partly, text));
+            let text = "a Go program makes system calls by instructions of its own: opentoe run intercepts these; with \
+                        --intercept symbols it stays on the kernel's stack";
+            remarks.push(remark(GO, Kind::Fine, text));
         }
         if uses(&[b"\0fdopen\0", b"\0dprintf\0", b"\0posix_spawn\0", b"\0popen\0", b"\0execl\0", b"\0execlp\0"]) {
             let text = "it uses functions that make system calls inside the C library: where they concern sockets, run it with \
@@ -221,8 +227,8 @@ mod tests {
         assert_eq!(kinds(&write("old", &header(1, OWN_MACHINE))), [("class", Kind::Not)]);
         assert_eq!(kinds(&write("foreign", &header(2, 243))), [("machine", Kind::Not)]);
         let still = write("static", &header(2, OWN_MACHINE));
-        let loaded = if cfg!(target_arch = "x86_64") { Kind::Partly } else { Kind::Not };
-        assert_eq!(kinds(&still), [("linking", loaded)]);
+        let x86 = cfg!(target_arch = "x86_64");
+        assert_eq!(kinds(&still), [if x86 { (STATIC, Kind::Fine) } else { ("linking", Kind::Not) }]);
         std::fs::set_permissions(&still, std::fs::Permissions::from_mode(0o4755)).unwrap();
         assert_eq!(kinds(&still)[0].0, "privileges");
         assert_eq!(kinds(&write("text", b"hello")), [("file", Kind::Not)]);

@@ -3,7 +3,7 @@
 use crate::arguments::RunArguments;
 use crate::private::{self, Embedded, Private};
 use crate::{library, locate, shared, wait_for};
-use context::attach::{HOST_VARIABLE, INTERCEPT_VARIABLE, PROGRAM_VARIABLE, SOCKET_VARIABLE, SYSTEM_CALLS};
+use context::attach::{HOST_VARIABLE, INTERCEPT_VARIABLE, PROGRAM_VARIABLE, SOCKET_VARIABLE, SYMBOLS};
 use context::program::{Linkage, linkage};
 use daemon::client;
 use daemon::protocol::Question;
@@ -58,14 +58,12 @@ enum Way {
 
 /// Says where libtoe has no way into the program: it runs on the kernel's TCP then.
 fn way_to_start(program: &Path, arguments: &RunArguments) -> Way {
-    let why = match linkage(program) {
-        Linkage::Dynamic => return Way::Preloaded,
-        Linkage::Static if arguments.intercept == SYSTEM_CALLS => return Way::Loaded,
-        Linkage::Static => "is linked statically; --intercept syscalls carries such programs",
-        Linkage::Foreign => "is no 64-bit program for this machine",
-        Linkage::OfAnotherUser => "runs with the rights of its owner, and no library can be put in front of it",
-    };
-    eprintln!("opentoe: {} stays on the kernel's TCP: it {why}", program.display());
+    let linkage = linkage(program);
+    match linkage.obstacle(arguments.intercept == SYMBOLS) {
+        Some(why) => eprintln!("opentoe: {} stays on the kernel's TCP: it {why}", program.display()),
+        None if linkage == Linkage::Static => return Way::Loaded,
+        None => {}
+    }
     Way::Preloaded
 }
 

@@ -12,9 +12,11 @@ use wire::{Endpoint, IpAddress, Prefix};
 pub const SOCKET_VARIABLE: &str = "TOE_SOCKET";
 /// Environment variable with the name of the host to attach to; where it is not set, the daemon's first.
 pub const HOST_VARIABLE: &str = "TOE_HOST";
-/// Environment variable that says where libtoe sees a program's calls: [`SYMBOLS`], also where it is not set, or
-/// [`SYSTEM_CALLS`].
+/// Environment variable that says where libtoe sees a program's calls: one of [`LAYERS`].
 pub const INTERCEPT_VARIABLE: &str = "TOE_INTERCEPT";
+/// Each program has what it needs: system calls are intercepted in those that are linked statically or written in Go,
+/// the C library's functions in all others. So it is where the variable is not set.
+pub const AUTO: &str = "auto";
 /// The C library's functions are interposed.
 pub const SYMBOLS: &str = "symbols";
 /// So they are, and below them system call instructions are rewritten.
@@ -22,7 +24,7 @@ pub const SYSTEM_CALLS: &str = "syscalls";
 /// The environment variable that names a static program, which `libtoe.so` loads into the process and runs.
 pub const PROGRAM_VARIABLE: &str = "TOE_PROGRAM";
 /// The values of [`INTERCEPT_VARIABLE`].
-pub const LAYERS: [&str; 2] = [SYMBOLS, SYSTEM_CALLS];
+pub const LAYERS: [&str; 3] = [AUTO, SYMBOLS, SYSTEM_CALLS];
 
 /// Application to daemon.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]

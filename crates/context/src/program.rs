@@ -19,6 +19,22 @@ pub enum Linkage {
     OfAnotherUser,
 }
 
+impl Linkage {
+    /// Why a program stays on the kernel's TCP, as the end of a sentence that begins with "it". `symbols`: only the C
+    /// library's functions are interposed.
+    pub fn obstacle(self, symbols: bool) -> Option<&'static str> {
+        match self {
+            Linkage::Dynamic => None,
+            Linkage::Static if !symbols => None,
+            Linkage::Static => Some("is linked statically; --intercept syscalls carries such programs"),
+            Linkage::Foreign => Some("is no 64-bit program for this machine"),
+            Linkage::OfAnotherUser => {
+                Some("runs with the rights of its owner, and no library can be put in front of it")
+            }
+        }
+    }
+}
+
 /// Looks at a program's file. One that cannot be read counts as linked dynamically.
 pub fn linkage(path: &Path) -> Linkage {
     read(path).unwrap_or(Linkage::Dynamic)

@@ -10,6 +10,7 @@ use crate::attach;
 use context::attach::{HOST_VARIABLE, INTERCEPT_VARIABLE, SOCKET_VARIABLE};
 use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
+use std::path::Path;
 use std::sync::OnceLock;
 
 /// The dynamic linker's list of libraries to load first.
@@ -78,6 +79,16 @@ pub(crate) fn leaves(environment: &[&CStr]) -> bool {
     environment.iter().find_map(|variable| value_of(variable, SOCKET_VARIABLE)).is_some_and(<[u8]>::is_empty)
 }
 
+/// Whether this library is loaded into a dynamic program with this environment, and does something there: not where it
+/// is to leave OpenTOE, nor in another root without the library's file.
+pub(crate) fn loads_library(environment: &[&CStr]) -> bool {
+    let value = |name: &str| environment.iter().find_map(|variable| value_of(variable, name));
+    let preloaded = value(PRELOAD).unwrap_or_default();
+    let library = libraries(OsStr::from_bytes(preloaded)).find(|path| is_this_library(path));
+    value(SOCKET_VARIABLE).is_some_and(|socket| !socket.is_empty())
+        && library.is_some_and(|path| Path::new(OsStr::from_bytes(path)).exists())
+}
+
 /// What is to be added to an environment so that its program runs on OpenTOE, as its maker does. `carries`: sockets go
 /// with it.
 pub(crate) fn missing(environment: &[&CStr], carries: bool) -> Missing {
@@ -121,6 +132,14 @@ mod tests {
         let all = [c"TOE_SOCKET=/run/a", c"TOE_HOST=b", c"LD_PRELOAD=/usr/lib/libtoe.so"];
         assert_eq!(added(&[c"HOME=/"]), all.map(CStr::to_owned));
         assert!(leaves(&[c"TOE_SOCKET="]) && !leaves(&[c"TOE_SOCKET=/run/a"]) && !leaves(&[]));
+        assert!(!loads_library(&all), "there is no such file");
+        let own = std::env::temp_dir().join(format!("environment-{}/libtoe.so", std::process::id()));
+        std::fs::create_dir_all(own.parent().unwrap()).unwrap();
+        std::fs::write(&own, b"").unwrap();
+        let preload = CString::new(format!("LD_PRELOAD=/lib/x.so {}", own.display())).unwrap();
+        assert!(loads_library(&[&preload, c"TOE_SOCKET=/run/a"]));
+        assert!(!loads_library(&[&preload, c"TOE_SOCKET="]) && !loads_library(&[c"TOE_SOCKET=/run/a"]));
+        std::fs::remove_dir_all(own.parent().unwrap()).unwrap();
         assert!(missing(&[], false).variables.is_empty(), "another user's program without sockets");
         assert!(added(&[c"TOE_SOCKET=/other", c"LD_PRELOAD=/lib/x.so:/opt/libtoe.so"]).is_empty());
         let other = added(&[c"TOE_SOCKET=/run/a", c"LD_PRELOAD=/lib/jemalloc.so"]);

@@ -102,7 +102,7 @@ fn as_variable(inheritance: &Inheritance) -> Option<CString> {
 
 /// # Safety
 /// `list` is null or a valid list of C strings, ending with null.
-unsafe fn strings<'a>(list: *const *const c_char) -> Vec<&'a CStr> {
+pub(crate) unsafe fn strings<'a>(list: *const *const c_char) -> Vec<&'a CStr> {
     let mut found = Vec::new();
     let mut at = list;
     // SAFETY: the caller's list; the loop ends at its null.

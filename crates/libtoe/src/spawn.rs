@@ -9,10 +9,12 @@ use crate::errno;
 use crate::exec::Prepared;
 use crate::lock;
 use crate::real;
+#[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+use crate::say;
 use crate::socket::Socket;
 use crate::state::Lib;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-use crate::static_host::Host;
+use crate::static_host::{Host, NO_HOST};
 use crate::table::{self, Entry};
 use libc::{c_char, c_int, c_long, c_uint, pid_t};
 use std::cell::{Cell, RefCell};
@@ -202,7 +204,11 @@ unsafe fn run(number: c_long, mut arguments: [usize; 6]) -> Option<c_long> {
                     0,
                     0,
                 ];
-                return Some(real::system_call(number, with));
+                let result = real::system_call(number, with);
+                if errno::get() != libc::ENOENT {
+                    return Some(result);
+                }
+                say::line(NO_HOST);
             }
         }
         Some(real::system_call(number, arguments))

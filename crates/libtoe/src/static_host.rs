@@ -1,9 +1,15 @@
-//! Static programs that this program runs: the library loads them, into a process of this program's own file.
-use context::attach::{INTERCEPT_VARIABLE, PROGRAM_VARIABLE, SYSTEM_CALLS};
+//! Static programs that this program runs: the library loads them, into a process of this program's own file. Of those
+//! that no library comes into it says so.
+use crate::attach;
+use crate::environment;
+use crate::exec::strings;
+use crate::say;
+use context::attach::{INTERCEPT_VARIABLE, PROGRAM_VARIABLE, SYMBOLS};
 use context::program::{Linkage, linkage};
 use libc::c_char;
 use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
+use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
@@ -12,13 +18,17 @@ use std::sync::atomic::Ordering::Relaxed;
 /// The path of the static program that this process runs.
 pub(crate) static PATH: OnceLock<CString> = OnceLock::new();
 
-/// When the library is loaded: static programs are loaded where system calls are seen.
+/// When the library is loaded: static programs are loaded unless only symbols are to be interposed.
 pub(crate) fn start() {
-    HOSTS.store(std::env::var_os(INTERCEPT_VARIABLE).is_some_and(|value| value == SYSTEM_CALLS), Relaxed);
+    ONLY_SYMBOLS.store(std::env::var_os(INTERCEPT_VARIABLE).is_some_and(|value| value == SYMBOLS), Relaxed);
 }
 
-/// Static programs that this one runs are loaded by the library, too.
-static HOSTS: AtomicBool = AtomicBool::new(false);
+/// Static programs stay on the kernel's TCP.
+static ONLY_SYMBOLS: AtomicBool = AtomicBool::new(false);
+
+/// Said where a static program cannot be loaded, and is run as it would be without this library.
+pub(crate) const NO_HOST: &str =
+    "a static program stays on the kernel's TCP: loading it needs /proc and the dynamic linker";
 
 /// What is run in place of a static program: this process' own, into which this library is preloaded.
 pub(crate) struct Host {
@@ -30,26 +40,54 @@ pub(crate) struct Host {
 }
 
 impl Host {
-    /// For the program at a path; `None` where the kernel can run it.
+    /// For the program at a path; `None` where the kernel is to run it.
     ///
     /// # Safety
     /// A C string, or null, and a list of C strings that ends with null, for as long as the result is used.
     pub(crate) unsafe fn of(path: *const c_char, environment: *const *const c_char) -> Option<Host> {
-        if !HOSTS.load(Relaxed) || path.is_null() || environment.is_null() {
+        if path.is_null() || environment.is_null() || !attach::is_enabled() {
             return None;
         }
         // SAFETY: the caller's.
-        let asked = unsafe { CStr::from_ptr(path) };
+        let (asked, given) = unsafe { (CStr::from_ptr(path), strings(environment)) };
+        // Without the library, the process would run this program's file once more.
+        if !environment::loads_library(&given) {
+            return None;
+        }
         let is_itself = asked == c"/proc/self/exe";
         let path = PATH.get().filter(|_| is_itself).map_or(asked, CString::as_c_str);
-        if linkage(Path::new(OsStr::from_bytes(path.to_bytes()))) != Linkage::Static {
+        let linkage = linkage(Path::new(OsStr::from_bytes(path.to_bytes())));
+        if let Some(why) = linkage.obstacle(ONLY_SYMBOLS.load(Relaxed)) {
+            say::line(&format!("{} stays on the kernel's TCP: it {why}", path.to_string_lossy()));
+            return None;
+        }
+        if linkage != Linkage::Static {
             return None;
         }
         let variable = CString::new([PROGRAM_VARIABLE.as_bytes(), b"=", path.to_bytes()].concat()).ok()?;
-        // SAFETY: the caller's list, up to its null.
-        let given =
-            unsafe { (0..).map(|index| environment.add(index).read()).take_while(|variable| !variable.is_null()) };
-        let environment = given.chain([variable.as_ptr(), std::ptr::null()]).collect();
+        let ends = [variable.as_ptr(), std::ptr::null()];
+        let environment = given.iter().map(|one| one.as_ptr()).chain(ends).collect();
         Some(Host { environment, path: c"/proc/self/exe", _variable: variable })
     }
+}
+
+/// The file that `execvp` and `posix_spawnp` run (execvp(3)), where it is there.
+///
+/// # Safety
+/// A C string, or null.
+pub(crate) unsafe fn in_path(file: *const c_char) -> Option<CString> {
+    if file.is_null() {
+        return None;
+    }
+    // SAFETY: the caller's.
+    let file = unsafe { CStr::from_ptr(file) };
+    if file.is_empty() || file.to_bytes().contains(&b'/') {
+        return Some(file.to_owned());
+    }
+    let folders = std::env::var_os("PATH").unwrap_or_else(|| "/bin:/usr/bin".into());
+    let is_program =
+        |path: &Path| path.metadata().is_ok_and(|meta| meta.is_file() && meta.permissions().mode() & 0o111 != 0);
+    let all = std::env::split_paths(&folders).map(|folder| folder.join(OsStr::from_bytes(file.to_bytes())));
+    let found = all.into_iter().find(|path| is_program(path))?;
+    CString::new(found.as_os_str().as_bytes()).ok()
 }

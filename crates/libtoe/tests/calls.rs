@@ -64,6 +64,34 @@ fn system_calls_of_a_static_program_are_seen() {
     place.finish();
 }
 
+/// So it is where another program runs it: by its path, by its name, by `posix_spawn`.
+#[test]
+#[cfg(target_arch = "x86_64")]
+fn a_static_program_that_another_one_runs_is_loaded_too() {
+    let place = Place::new("static-child");
+    compile_with(&place, "cc", "below", "below", &["-pthread", "-static"]);
+    let on_kernel = text(Command::new(place.folder.join("below")).env("LATE", "").arg("127.0.0.1"));
+    let address = ADDRESS.to_string();
+    let spawn = "import os, sys
+pid = os.posix_spawnp('below', ['below', sys.argv[1]], os.environ)
+sys.exit(os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))";
+    let path = format!("{}:{}", place.folder.display(), std::env::var("PATH").unwrap_or_default());
+    let by = |program: &str, words: &[&str]| {
+        let mut command = place.command(program);
+        command.args(words).env("LATE", "").env("PATH", &path);
+        command
+    };
+    assert_eq!(text(&mut by("sh", &["-c", "./below $0", &address])), on_kernel);
+    assert_eq!(text(&mut by("env", &["below", &address])), on_kernel);
+    assert_eq!(text(&mut by("python3", &["-c", spawn, &address])), on_kernel);
+    // With symbols alone it is on the kernel, and that is said.
+    let output = run(by("env", &["below", "127.0.0.1"]).env("TOE_INTERCEPT", "symbols"));
+    assert_eq!(String::from_utf8_lossy(&output.stdout), on_kernel);
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(said.contains("below stays on the kernel's TCP: it is linked statically"), "{said}");
+    place.finish();
+}
+
 /// What runs with symbols runs with system calls as well.
 #[test]
 #[cfg(target_arch = "x86_64")]
@@ -104,7 +132,10 @@ fn zero_copy_is_there_for_rust_too() {
 fn a_program_with_small_stacks_runs_as_dynamic_go_programs_do() {
     let place = Place::new("go");
     let program = compile(&place, "go");
-    let mut command = place.command(&program);
-    assert_eq!(text(command.arg(ADDRESS.to_string()).env("TOE_INTERCEPT", "syscalls")), "ran\n");
+    // Its system calls are intercepted without a word, and where they are not, it says so.
+    assert_eq!(text(place.command(&program).arg(ADDRESS.to_string())), "ran\n");
+    let output = run(place.command(&program).arg("127.0.0.1").env("TOE_INTERCEPT", "symbols"));
+    let said = String::from_utf8_lossy(&output.stderr);
+    assert!(output.status.success() && said.contains("a program in Go stays on the kernel's TCP"), "{output:?}");
     place.finish();
 }

@@ -3,14 +3,16 @@
 use super::system_call::at;
 use super::{layer, threads};
 use crate::image::{self, Arguments};
+use crate::real;
 use crate::static_host::{self, PATH};
-use context::attach::PROGRAM_VARIABLE;
+use context::attach::{INTERCEPT_VARIABLE, PROGRAM_VARIABLE, SYSTEM_CALLS};
 use intercept::own::{self, Frame};
 use intercept::{Call, Class, Rules, Verdict};
 use libc::{c_int, c_long};
-use std::ffi::{CStr, CString, OsString};
+use std::ffi::{CStr, CString, OsStr, OsString};
 use std::fs::File;
 use std::os::unix::ffi::{OsStrExt, OsStringExt};
+use std::ptr::null;
 use std::sync::atomic::AtomicU32;
 
 /// arch_prctl(2).
@@ -30,28 +32,43 @@ pub(crate) fn start(descriptors: &'static [AtomicU32]) {
     let Some(path) = std::env::var_os(PROGRAM_VARIABLE) else { return };
     // SAFETY: the dynamic linker runs this before the program has threads.
     unsafe { std::env::remove_var(PROGRAM_VARIABLE) };
-    let why = match begin(&path, descriptors) {
-        Ok(status) => format!("it ended without a status ({status})"),
-        Err(why) => why.to_string(),
-    };
-    let path = path.to_string_lossy();
-    intercept::say(&format!("libtoe: cannot run {path}, which is linked statically: {why}\n"));
-    // SAFETY: ends the process.
-    unsafe { libc::_exit(127) };
-}
-
-fn begin(path: &OsString, descriptors: &'static [AtomicU32]) -> std::io::Result<c_int> {
     let end = |word: Vec<u8>| CString::new(word).unwrap_or_default();
-    let name = PATH.get_or_init(|| end(path.as_bytes().to_vec()));
+    let path = PATH.get_or_init(|| end(path.into_vec()));
     let words: Vec<CString> = std::env::args_os().map(|word| end(word.into_vec())).collect();
     let variable = |(name, value): (OsString, OsString)| end([name.as_bytes(), b"=", value.as_bytes()].concat());
     let environment: Vec<CString> = std::env::vars_os().map(variable).collect();
-    let file = File::open(path)?;
+    let arguments = Arguments { path, words: &words, environment: &environment };
+    let why = match begin(&arguments, descriptors) {
+        Ok(status) => format!("it ended without a status ({status})"),
+        Err(why) => why.to_string(),
+    };
+    give_up(&arguments, &why)
+}
+
+/// Where the program cannot be loaded: without the library, unless the user asked for it.
+fn give_up(arguments: &Arguments, why: &str) -> ! {
+    let path = arguments.path.to_string_lossy();
+    if std::env::var_os(INTERCEPT_VARIABLE).is_some_and(|value| value == SYSTEM_CALLS) {
+        intercept::say(&format!("libtoe: cannot run {path}, which is linked statically: {why}\n"));
+    } else {
+        intercept::say(&format!("libtoe: {path} stays on the kernel's TCP: it is linked statically, and {why}\n"));
+        let list = |all: &[CString]| all.iter().map(|one| one.as_ptr()).chain([null()]).collect::<Vec<_>>();
+        let (words, environment) = (list(arguments.words), list(arguments.environment));
+        // SAFETY: lists that end with null.
+        unsafe { real::execve(arguments.path.as_ptr(), words.as_ptr(), environment.as_ptr()) };
+        intercept::say(&format!("libtoe: cannot run {path}: {}\n", std::io::Error::last_os_error()));
+    }
+    // SAFETY: ends the process.
+    unsafe { libc::_exit(127) }
+}
+
+fn begin(arguments: &Arguments, descriptors: &'static [AtomicU32]) -> std::io::Result<c_int> {
+    let file = File::open(OsStr::from_bytes(arguments.path.to_bytes()))?;
     let image = image::load(&file)?;
     drop(file);
-    let stack = image::stack(&image, &Arguments { path: name, words: &words, environment: &environment })?;
-    let command = name.to_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
-    let command = end(command.to_vec());
+    let stack = image::stack(&image, arguments)?;
+    let command = arguments.path.to_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
+    let command = CString::new(command).unwrap_or_default();
     let rules = Rules { class_of, descriptors, ask, has_small_stacks: false };
     let frame = Frame { stack, next: image.entry, flags: 0x202, ..Frame::default() };
     let local = 0u8;

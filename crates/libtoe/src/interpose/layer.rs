@@ -11,17 +11,25 @@ use super::system_call::{self, at};
 use crate::errno;
 use crate::table::{self, Entry};
 use crate::{attach, fork, lock, real, spawn};
-use context::attach::{INTERCEPT_VARIABLE, SYSTEM_CALLS};
+use context::attach::{INTERCEPT_VARIABLE, SYMBOLS, SYSTEM_CALLS};
 use intercept::{Call, Class, Rules, Verdict};
 use libc::{c_int, c_long, pid_t};
 
 /// The place of `stack` in `struct clone_args`, in words of 64 bits (clone3(2)).
 const CLONE_ARGS_STACK: usize = 5;
 
-/// When the library is loaded: rewrites the system calls of what is loaded, where the environment asks for it.
+/// When the library is loaded: rewrites the system calls of what is loaded, where the environment asks for it or the
+/// program needs it.
 pub(crate) fn start() {
-    let asked = std::env::var_os(INTERCEPT_VARIABLE).is_some_and(|value| value == SYSTEM_CALLS);
-    if !asked || !attach::is_enabled() {
+    if !attach::is_enabled() {
+        return;
+    }
+    let layer = std::env::var_os(INTERCEPT_VARIABLE).unwrap_or_default();
+    let is_go = is_go();
+    if layer == SYMBOLS && is_go {
+        return write(GO_BY_SYMBOLS);
+    }
+    if layer == SYMBOLS || layer != SYSTEM_CALLS && !is_go {
         return;
     }
     if !lock::is_alone() {
@@ -29,7 +37,7 @@ pub(crate) fn start() {
     }
     real::come_back();
     fork::hear_of_forks();
-    let rules = Rules { class_of, descriptors: table::words(), ask, has_small_stacks: is_go() };
+    let rules = Rules { class_of, descriptors: table::words(), ask, has_small_stacks: is_go };
     // SAFETY: the dynamic linker runs this before the program has threads or handlers.
     let report = unsafe { intercept::install(&rules, is_own) };
     if report.rewritten == 0 {
@@ -41,6 +49,10 @@ pub(crate) fn start() {
         write(&format!("libtoe: system calls of code that is loaded later are not intercepted: {error}\n"));
     }
 }
+
+/// Nothing of such a program's network is seen.
+const GO_BY_SYMBOLS: &str = "libtoe: a program in Go stays on the kernel's TCP where only symbols are interposed, since \
+                             it makes system calls by instructions of its own: leave --intercept symbols out\n";
 
 /// What Go's linker puts at a multiple of 16 bytes in the data of each program (Go's debug/buildinfo).
 const GO: &[u8] = b"\xff Go buildinf:";
