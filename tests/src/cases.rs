@@ -111,6 +111,7 @@ pub const ALL: &[Case] = &[
     case("python3 multiprocessing, connections passed", passing::python),
     case("haproxy, reload under load", passing::haproxy),
     case("a parent polls a listener, its child accepts", passing::watching),
+    case("a parent and its program wait for a connection", passing::two_waiters),
     case("vsftpd", services::vsftpd),
     case("python3 uvloop", services::uvloop),
     case("dovecot", services::dovecot),
@@ -290,6 +291,7 @@ impl Files {
             ("http_put.py", include_str!("../peers/http_put.py")),
             ("passing.py", include_str!("../peers/passing.py")),
             ("watching.py", include_str!("../peers/watching.py")),
+            ("two_waiters.py", include_str!("../peers/two_waiters.py")),
         ] {
             fs::write(files.dir.join(name), text).map_err(|error| error.to_string())?;
         }

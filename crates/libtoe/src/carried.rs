@@ -223,7 +223,7 @@ fn rebuild_kind(record: &KindRecord, homes: &[Option<Arc<Home>>]) -> Option<Kind
             let home = homes.get(*home)?.as_ref().filter(|home| slot.0 < home.geometry.slots)?;
             let mut stream = Stream::at(home, as_slot(*slot), *ends, *mss);
             stream.claim_by = (claim_by.0, as_slot(claim_by.1));
-            stream.shared = true;
+            stream.share();
             Kind::Stream(Box::new(stream))
         }
     })

@@ -7,6 +7,7 @@
 use crate::attach;
 use crate::carried::{self, SocketRecord};
 use crate::context_side;
+use crate::epoll;
 use crate::errno::{self, Result};
 use crate::lock::{self, Guard};
 use crate::program;
@@ -210,6 +211,7 @@ fn describe(lib: &mut Guard, key: Key) -> Result<Option<Letter>> {
         Kind::Listener(listener) => (None, listener.bound.binding),
         _ => (None, 0),
     };
+    epoll::after_fork(lib, false);
     let token = match (slot, binding) {
         (None, 0) => None,
         _ => match context_side::ask(lib, |tag| Request::Pass { tag, slot, binding })? {

@@ -10,6 +10,7 @@
 use crate::context_side;
 use crate::errno::Result;
 use crate::lock::Guard;
+use crate::readiness;
 use crate::signals::Signals;
 use crate::socket::Kind;
 use crate::state::{Key, Lib};
@@ -107,10 +108,34 @@ impl Lib {
         if let Some(notice) = context.use_slot(slot, key) {
             self.apply(key, &notice);
         }
+        self.catch_up(key);
         if old.is_none() {
             self.label(key, Unaccelerated::No);
         }
         self.bump(key);
+    }
+}
+
+impl Lib {
+    /// What another process took in is news to the sets here: positions are shared, and a notice that repeats them
+    /// is none.
+    fn catch_up(&mut self, key: Key) {
+        let Some(index) = self.socket(key).map(|_| key.index) else { return };
+        let Lib { sockets, sets, .. } = self;
+        let Some(socket) = sockets.get_mut(index) else { return };
+        let Kind::Stream(stream) = &mut socket.kind else { return };
+        let (bytes, fin) = stream.catch_up();
+        let mut bits = if bytes { readiness::IN } else { 0 };
+        if fin {
+            bits |= readiness::IN | readiness::RDHUP | readiness::HUP;
+        }
+        if stream.wants_room && stream.is_roomy() {
+            stream.wants_room = false;
+            bits |= readiness::OUT;
+        }
+        if bits != 0 {
+            readiness::notify(socket, sets, bits);
+        }
     }
 }
 

@@ -157,10 +157,15 @@ impl Socket {
     /// Another process may have it as well from now on.
     pub(crate) fn share(&mut self) {
         match &mut self.kind {
-            Kind::Stream(stream) => stream.shared = true,
+            Kind::Stream(stream) => stream.share(),
             Kind::Listener(listener) => listener.shared = true,
             _ => {}
         }
+    }
+
+    /// Another process may take news of its connection.
+    pub(crate) fn is_shared(&self) -> bool {
+        matches!(&self.kind, Kind::Stream(stream) if stream.shared)
     }
 
     /// It is connected.

@@ -98,6 +98,8 @@ pub(crate) struct Stream {
     pub mss: u16,
     /// Another process may hold it as well.
     pub shared: bool,
+    /// Where what the peer sent ended, its FIN counted, when notices began to come here.
+    heard: u32,
     /// Its slot was taken back: there is nothing to close.
     pub gone: bool,
     /// The program wants to know when there is room again.
@@ -145,6 +147,7 @@ impl Stream {
             ends: ends.into(),
             mss,
             shared: false,
+            heard: 0,
             gone: false,
             wants_room: false,
             owed: false,
@@ -543,6 +546,27 @@ impl Stream {
         let room = forward(&state.tx_tail, notice.tx_tail);
         let fin = notice.fin && self.raise(RX_FIN) & RX_FIN == 0;
         (data, room, fin)
+    }
+
+    /// Another process may have it as well from now on.
+    pub(crate) fn share(&mut self) {
+        self.shared = true;
+        self.heard = self.hears();
+    }
+
+    fn hears(&self) -> u32 {
+        self.state().rx_tail.load(Acquire).wrapping_add(u32::from(self.has_fin()))
+    }
+
+    fn has_fin(&self) -> bool {
+        self.flags() & RX_FIN != 0
+    }
+
+    /// Notices come here again. Whether another process took in meanwhile that there are bytes to read, and a FIN.
+    pub(crate) fn catch_up(&mut self) -> (bool, bool) {
+        let now = self.hears();
+        let news = std::mem::replace(&mut self.heard, now) != now;
+        (news && self.unread_bytes() != 0, news && self.has_fin())
     }
 
     /// Keeps other processes out while positions are read and moved. Costs nothing for a connection that no other

@@ -10,7 +10,6 @@ use crate::lookout::{End, Lookout};
 use crate::real;
 use crate::share;
 use crate::signals::{BlockedSignals, Signals};
-use crate::socket::Kind;
 use crate::state::{Key, Lib, Link};
 use crate::thread;
 use crate::waking::{self, wakes, yield_now};
@@ -360,9 +359,7 @@ impl Lib {
     /// Whether another process may take news of the target.
     pub(crate) fn is_shared(&mut self, target: Target) -> bool {
         match target {
-            Target::Socket(key) => {
-                matches!(self.socket(key).map(|socket| &socket.kind), Some(Kind::Stream(stream)) if stream.shared)
-            }
+            Target::Socket(key) => self.socket(key).is_some_and(|socket| socket.is_shared()),
             Target::Set(key) => epoll::has_shared(self, key),
         }
     }

@@ -44,6 +44,17 @@ pub(super) fn watching(bench: &Bench) -> Outcome {
     Ok(turns)
 }
 
+/// The parent waits for each connection as well, and does not read: its news reach the program that does.
+pub(super) fn two_waiters(bench: &Bench) -> Outcome {
+    let mut turns = String::new();
+    for way in ["edge", "both", "level"] {
+        let bench = bench.on_another_port();
+        let _server = bench.python_server("two_waiters.py", &["0.0.0.0", &bench.port(), way])?;
+        turns = echo::call(&bench, &["-n", "1", "-s", "64", "-d", "1"]).map_err(|why| format!("{way}: {why}"))?;
+    }
+    Ok(turns)
+}
+
 /// Two reloads while requests come in, each on a connection of its own: the new worker gets the listener from the old
 /// one.
 pub(super) fn haproxy(bench: &Bench) -> Outcome {

@@ -4,6 +4,7 @@ use crate::errno::{self, Result};
 use crate::few::Few;
 use crate::lock::Guard;
 use crate::real;
+use crate::socket::Socket;
 use crate::state::{Key, Lib};
 use crate::table;
 use libc::{c_int, epoll_event};
@@ -59,12 +60,15 @@ fn control_ours(
     event: Option<epoll_event>,
 ) -> Result<()> {
     let present = lib.member(key, fd, target);
+    let shared =
+        matches!(target, Target::Socket(index) if lib.sockets.get(index as usize).is_some_and(Socket::is_shared));
     let set = lib.sets.get_mut(key.index).ok_or(libc::EBADF)?;
     match (operation, present, event) {
         (libc::EPOLL_CTL_ADD, Some(_), _) => Err(libc::EEXIST),
         (libc::EPOLL_CTL_ADD, None, Some(event)) => {
             // A thread that sleeps on the kernel's members alone is to hear of ours from now on.
             set.kick();
+            set.may_share |= shared;
             let entry = Entry { fd, target, events: event.events, data: event.u64, queued: false, disabled: false };
             let watcher = Watcher { set: key.index as u32, entry: set.insert(entry) as u32 };
             lib.watchers(target).into_iter().for_each(|watchers| watchers.push(watcher));

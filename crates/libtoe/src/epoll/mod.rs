@@ -19,7 +19,7 @@ pub(crate) use wait::{Out, wait_events};
 
 use crate::few::Few;
 use crate::own_fd::OwnFd;
-use crate::socket::{Kind, Socket};
+use crate::socket::Socket;
 use crate::state::{Key, Lib, Slab};
 use crate::{readiness, table, waking};
 use std::os::fd::RawFd;
@@ -58,7 +58,7 @@ pub(crate) struct EpollSet {
     /// Whether the kernel's set may have something to say.
     has_kernel: bool,
     turn: u32,
-    /// After fork: whether another process may take news of a connection in it.
+    /// Whether another process may take news of a connection in it, as far as anybody has looked.
     pub may_share: bool,
 }
 
@@ -245,7 +245,7 @@ pub(crate) fn has_shared(lib: &mut Lib, key: Key) -> bool {
 }
 
 fn is_shared(lib: &mut Lib, key: Key) -> bool {
-    matches!(lib.socket(key).map(|socket| &socket.kind), Some(Kind::Stream(stream)) if stream.shared)
+    lib.socket(key).is_some_and(|socket| socket.is_shared())
 }
 
 /// The sockets of a set that existed when the process forked; none for others, which costs nothing.
