@@ -8,7 +8,7 @@ use crate::pieces::{self, List};
 use crate::real;
 use crate::state::Key;
 use crate::{address, fast, program, share};
-use libc::{c_int, c_uint, c_void, iovec, off_t, size_t, sockaddr, socklen_t, ssize_t};
+use libc::{c_int, c_void, iovec, off_t, size_t, sockaddr, socklen_t, ssize_t};
 
 fn one(buffer: *const c_void, len: size_t) -> [iovec; 1] {
     [iovec { iov_base: buffer.cast_mut(), iov_len: len }]
@@ -247,7 +247,13 @@ pub(super) unsafe extern "C" fn sendfile64(out: c_int, input: c_int, offset: *mu
     unsafe { sendfile(out, input, offset, count) }
 }
 
-unsafe fn send_file(lib: &mut Guard, key: Key, input: c_int, offset: *mut off_t, count: size_t) -> Result<ssize_t> {
+pub(super) unsafe fn send_file(
+    lib: &mut Guard,
+    key: Key,
+    input: c_int,
+    offset: *mut off_t,
+    count: size_t,
+) -> Result<ssize_t> {
     share::claim(lib, key)?;
     // SAFETY: the caller's pointer.
     let start = unsafe { program::read_any(offset)? };
@@ -263,24 +269,6 @@ unsafe fn send_file(lib: &mut Guard, key: Key, input: c_int, offset: *mut off_t,
         unsafe { program::write(offset, start + sent as off_t)? };
     }
     Ok(sent as ssize_t)
-}
-
-/// `splice`: programs fall back to copying on `EINVAL`.
-#[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn splice(
-    input: c_int,
-    input_offset: *mut i64,
-    output: c_int,
-    output_offset: *mut i64,
-    len: size_t,
-    flags: c_uint,
-) -> ssize_t {
-    if matches!(ours(input), Ok(Some(_))) || matches!(ours(output), Ok(Some(_))) {
-        errno::set(libc::EINVAL);
-        return -1;
-    }
-    // SAFETY: passed on.
-    unsafe { real::splice(input, input_offset, output, output_offset, len, flags) }
 }
 
 unsafe extern "C" {

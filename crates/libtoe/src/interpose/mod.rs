@@ -22,6 +22,7 @@ mod log;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod masks;
 mod messages;
+mod pipes;
 mod process;
 mod sockets;
 mod system_call;

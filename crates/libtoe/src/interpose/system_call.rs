@@ -3,7 +3,7 @@
 //! interposed function of the same name; everything else goes to the kernel.
 //!
 //! Calls made by an instruction of the program's own are not seen here (docs/POSIX.md).
-use super::{descriptors, events, io, limits, messages, process, sockets};
+use super::{descriptors, events, io, limits, messages, pipes, process, sockets};
 use crate::attach;
 use crate::confine;
 use crate::errno;
@@ -76,7 +76,7 @@ unsafe fn bytes(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long
             libc::SYS_recvmmsg => messages::recvmmsg(fd, at(b), c as c_uint, d as c_int, at(e)) as isize,
             libc::SYS_sendmmsg => messages::sendmmsg(fd, at(b), c as c_uint, d as c_int) as isize,
             libc::SYS_sendfile => io::sendfile(fd, b as c_int, at(c), d),
-            libc::SYS_splice => io::splice(fd, at(b), c as c_int, at(d), e, f as c_uint),
+            libc::SYS_splice => pipes::splice(fd, at(b), c as c_int, at(d), e, f as c_uint),
             _ => return None,
         }
     };

@@ -287,3 +287,33 @@ static void options(void) {
 }
 
 #endif
+
+/* A pipe and a socket exchange bytes, and none is lost where one of them takes less. */
+static void through_pipes(void) {
+    int ends[2], pipe_ends[2];
+    char text[9000], back[sizeof text];
+    off_t offset = 0;
+    for (size_t i = 0; i < sizeof text; i++) text[i] = (char)(i * 7);
+    pair(ends);
+    CHECK(pipe(pipe_ends) == 0);
+    CHECK(splice(pipe_ends[0], NULL, ends[0], NULL, 100, SPLICE_F_NONBLOCK) < 0 && errno == EAGAIN);
+    CHECK(splice(pipe_ends[0], &offset, ends[0], NULL, 100, 0) < 0 && errno == ESPIPE);
+    CHECK(splice(ends[0], NULL, ends[1], NULL, 100, 0) < 0 && errno == EINVAL);
+    CHECK(write(pipe_ends[1], text, sizeof text) == sizeof text);
+    CHECK(splice(pipe_ends[0], NULL, ends[0], NULL, sizeof text, 0) == sizeof text);
+    /* The pipe is nearly full: what it does not take stays in the socket. */
+    CHECK(fcntl(pipe_ends[1], F_SETPIPE_SZ, 4096) == 4096 && fcntl(pipe_ends[1], F_SETFL, O_NONBLOCK) == 0);
+    size_t got = 0;
+    for (ssize_t more; got < sizeof text; got += (size_t)more) {
+        more = splice(ends[1], NULL, pipe_ends[1], NULL, sizeof text, SPLICE_F_NONBLOCK);
+        CHECK(more > 0 && more <= 4096);
+        CHECK(splice(ends[1], NULL, pipe_ends[1], NULL, 1, SPLICE_F_NONBLOCK) < 0 && errno == EAGAIN);
+        CHECK(read(pipe_ends[0], back + got, (size_t)more) == more);
+    }
+    CHECK(memcmp(text, back, sizeof text) == 0);
+    close(ends[0]);
+    CHECK(splice(ends[1], NULL, pipe_ends[1], NULL, 100, 0) == 0);
+    close(pipe_ends[1]);
+    CHECK(splice(pipe_ends[0], NULL, ends[1], NULL, 100, 0) == 0);
+    close(ends[1]), close(pipe_ends[0]);
+}
