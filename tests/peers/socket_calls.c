@@ -2,7 +2,10 @@
  * seed and on the stack alone, so two stacks can be compared line by line. After each call the sequence waits until
  * nothing moves any more, because what a call finds must not depend on speed.
  *
- * usage: socket_calls ADDRESS FIRST_SEED COUNT QUIET_MICROSECONDS
+ * With THREADS, so many threads sleep in epoll sets of their own meanwhile. Who is woken for which socket is printed,
+ * before any other call about sockets could have told them.
+ *
+ * usage: socket_calls ADDRESS FIRST_SEED COUNT QUIET_MICROSECONDS [THREADS]
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -10,12 +13,15 @@
 #include <fcntl.h>
 #include <netinet/tcp.h>
 #include <poll.h>
+#include <pthread.h>
 #include <signal.h>
+#include <stdatomic.h>
 #include <stdint.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/epoll.h>
+#include <sys/eventfd.h>
 #include <sys/ioctl.h>
 #include <sys/mman.h>
 #include <sys/socket.h>
@@ -57,7 +63,7 @@ static int by_number;
 #define epoll_wait(set, at, most, time) \
     (by_number ? (int)syscall(SYS_epoll_pwait, set, at, most, time, NULL, 8L) : (epoll_wait)(set, at, most, time))
 
-enum { SLOTS = 8, MOST = 20000, CALLS = 28, IN_FLIGHT = 60000 };
+enum { SLOTS = 8, MOST = 20000, CALLS = 28, IN_FLIGHT = 60000, LOOKS = 8, MOST_SLEEPERS = 4 };
 
 /* A connection's two directions are numbered by who sends; bytes in flight stay below what any stack buffers. */
 struct slot {
@@ -102,16 +108,42 @@ static uint64_t look(void) {
     return seen;
 }
 
+/* Threads that sleep, each in a set of its own. */
+static struct sleeper { pthread_t thread; int set, bell; atomic_uint woken; } sleepers[MOST_SLEEPERS];
+static int threads;
+static atomic_int over;
+
+static uint64_t all_woken(void) {
+    uint64_t all = 0;
+    for (int t = 0; t < threads; t++) all = all << 9 | sleepers[t].woken;
+    return all;
+}
+
+/* Waits until none is woken any more, without a call that could tell them of something, and prints who was. */
+static void hear(const char *when) {
+    uint64_t before = all_woken();
+    for (int same = 0; threads && same < LOOKS; same++) {
+        usleep((useconds_t)(quiet / LOOKS + 1));
+        uint64_t after = all_woken();
+        if (after != before) before = after, same = -1;
+    }
+    for (int t = 0; t < threads; t++) {
+        unsigned woken = atomic_exchange(&sleepers[t].woken, 0);
+        if (woken) printf("  thread %d woken%s: %#x\n", t, when, woken);
+    }
+}
+
 /* Until nothing has moved for a while: in so many looks, not only for so long. Where the machine is busy, time passes between two looks
    without the other side having run; but each sleep gives it a turn. */
 static void settle(void) {
-    enum { LOOKS = 8, MOST = 200 * LOOKS };
+    hear("");
     uint64_t before = look();
-    for (int same = 0, all = 0; same < LOOKS && all < MOST; same++, all++) {
+    for (int same = 0, all = 0; same < LOOKS && all < 200 * LOOKS; same++, all++) {
         usleep((useconds_t)(quiet / LOOKS + 1));
         uint64_t after = look();
         if (after != before) before = after, same = -1;
     }
+    hear(" late");
 }
 
 static void say(const char *call, int slot, long result) {
@@ -365,6 +397,59 @@ static void duplicate(int i) {
     if (fd >= 0) slots[to] = slots[i], slots[to].fd = fd;
 }
 
+static void nothing(int signal) { (void)signal; }
+
+static void *sleep_in_set(void *argument) {
+    struct sleeper *own = argument;
+    struct epoll_event events[SLOTS * 2];
+    while (!over) {
+        int count = epoll_wait(own->set, events, SLOTS * 2, -1);
+        for (int k = 0; k < count; k++)
+            if (events[k].data.u32 < SLOTS) atomic_fetch_or(&own->woken, 1u << events[k].data.u32);
+        if (count < 0 && errno != EINTR) return atomic_fetch_or(&own->woken, 1u << SLOTS), NULL;
+    }
+    return NULL;
+}
+
+/* In every other sequence the sets have a descriptor of the kernel's as well. */
+static void send_to_sleep(void) {
+    int with_bell = threads && below(2);
+    over = 0;
+    for (struct sleeper *one = sleepers; one < sleepers + threads; one++) {
+        *one = (struct sleeper){.set = epoll_create1(EPOLL_CLOEXEC), .bell = -1};
+        struct epoll_event event = {.events = EPOLLIN, .data.u32 = SLOTS};
+        if (with_bell) one->bell = eventfd(0, EFD_CLOEXEC), epoll_ctl(one->set, EPOLL_CTL_ADD, one->bell, &event);
+        if (pthread_create(&one->thread, NULL, sleep_in_set, one)) exit(2);
+    }
+}
+
+static void wake_all(void) {
+    over = 1;
+    for (struct sleeper *one = sleepers; one < sleepers + threads; one++) {
+        if (one->bell >= 0 && eventfd_write(one->bell, 1)) exit(2);
+        /* A signal may come in front of the call. */
+        while (pthread_tryjoin_np(one->thread, NULL)) {
+            if (one->bell < 0) pthread_kill(one->thread, SIGUSR1);
+            usleep(50);
+        }
+        close(one->set);
+        if (one->bell >= 0) close(one->bell);
+    }
+}
+
+/* What a thread sleeps for: once, or each time that something new comes. Otherwise it would not sleep. */
+static void change_sleeper(void) {
+    static const int operations[] = {EPOLL_CTL_ADD, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_MOD, EPOLL_CTL_DEL};
+    static const uint32_t bits[] = {EPOLLIN | EPOLLONESHOT, EPOLLIN | EPOLLRDHUP | EPOLLONESHOT, EPOLLOUT | EPOLLONESHOT,
+                                    EPOLLIN | EPOLLOUT | EPOLLONESHOT, EPOLLIN | EPOLLET, EPOLLIN | EPOLLRDHUP | EPOLLET};
+    int thread = (int)below((unsigned)threads), i = (int)below(SLOTS), operation = operations[below(5)];
+    struct epoll_event event = {.events = bits[below(6)], .data.u32 = (uint32_t)i};
+    if (slots[i].fd < 0) return;
+    printf(" thread %d operation %d bits %#x\n", thread, operation, event.events);
+    say("epoll_ctl", i, epoll_ctl(sleepers[thread].set, operation, slots[i].fd, &event));
+    hear("");
+}
+
 static void call(void) {
     int what = (int)below(37), i = (int)below(SLOTS);
     for (int tries = 0; tries < SLOTS && slots[i].fd < 0; tries++) i = (i + 1) % SLOTS;
@@ -385,6 +470,7 @@ static void call(void) {
     else if (what < 34) duplicate(i);
     else bad_addresses(i);
     settle();
+    for (int changes = threads; changes > 0; changes--) change_sleeper();
 }
 
 /* Every sequence begins with a connection more often than not: calls on sockets that lead nowhere are soon all seen. */
@@ -393,6 +479,7 @@ static void begin(void) {
     lines = files = 0;
     for (int i = 0; i < SLOTS; i++) slots[i] = (struct slot){.fd = -1};
     set = epoll_create1(EPOLL_CLOEXEC);
+    send_to_sleep();
     if (below(4) == 0) return;
     open_socket(), open_socket();
     struct sockaddr_in address = at(0);
@@ -410,8 +497,9 @@ static void begin(void) {
 }
 
 int main(int argc, char **argv) {
-    if (argc != 5 || inet_pton(AF_INET, argv[1], &here) != 1) {
-        fprintf(stderr, "usage: socket_calls ADDRESS FIRST_SEED COUNT QUIET_MICROSECONDS\n");
+    threads = argc == 6 ? atoi(argv[5]) : 0;
+    if (argc < 5 || inet_pton(AF_INET, argv[1], &here) != 1 || threads < 0 || threads > MOST_SLEEPERS) {
+        fprintf(stderr, "usage: socket_calls ADDRESS FIRST_SEED COUNT QUIET_MICROSECONDS [THREADS]\n");
         return 2;
     }
     uint64_t first = strtoull(argv[2], NULL, 10), count = strtoull(argv[3], NULL, 10);
@@ -419,6 +507,7 @@ int main(int argc, char **argv) {
     edge = bad_pages(PROT_NONE), constant = bad_pages(PROT_READ);
     sigset_t pipes;
     sigemptyset(&pipes), sigaddset(&pipes, SIGPIPE), sigprocmask(SIG_BLOCK, &pipes, NULL);
+    sigaction(SIGUSR1, &(struct sigaction){.sa_handler = nothing}, NULL);
     for (uint64_t seed = first; seed < first + count; seed++) {
         by_number = seed & 1;
         state = seed * 0x2545f4914f6cdd1d + 1;
@@ -427,6 +516,7 @@ int main(int argc, char **argv) {
         for (unsigned calls = 4 + below(CALLS); calls > 0; calls--) call();
         for (int i = 0; i < SLOTS; i++)
             if (slots[i].fd >= 0) close(slots[i].fd);
+        wake_all();
         close(set);
         fflush(stdout);
     }

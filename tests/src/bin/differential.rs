@@ -8,23 +8,26 @@ use std::time::Duration;
 use tests::daemon::beside;
 use tests::process::{self, Process, Session};
 
-const USAGE: &str = "usage: differential [--engine E] [--sequences N] [--first SEED] [--jobs N]
+const USAGE: &str = "usage: differential [--engine E] [--sequences N] [--first SEED] [--jobs N] [--threads N]
   --engine E      the data-path of OpenTOE's host (flextoe)
   --sequences N   how many (500)
   --first SEED    the seed of the first one; each has the next (1)
-  --jobs N        programs that run at the same time (4)";
+  --jobs N        programs that run at the same time (4)
+  --threads N     threads of each that sleep in epoll sets of their own meanwhile, up to 4 (0)";
 
 /// Sequences that one program runs.
 const CHUNK: u64 = 50;
 /// How long nothing may move before the next call, microseconds: on the kernel, on OpenTOE, and in the second try.
 const QUIET: [u32; 3] = [100, 2_500, 20_000];
+/// The same where threads sleep, which takes the kernel time to end as well.
+const QUIET_THREADS: [u32; 3] = [1_000, 2_500, 20_000];
 /// Sequences that differ and are shown.
 const SHOWN: u64 = 20;
 /// OpenTOE's host, whose programs talk to themselves; the kernel's is loopback.
 const ADDRESS: &str = "10.99.0.2";
 
 fn main() {
-    let (mut engine, mut sequences, mut first, mut jobs) = ("flextoe".to_string(), 500, 1, 4);
+    let (mut engine, mut sequences, mut first, mut jobs, mut threads) = ("flextoe".to_string(), 500, 1, 4, 0);
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let value = words.next().unwrap_or_default();
@@ -33,6 +36,7 @@ fn main() {
             ("--sequences", Ok(number)) => sequences = number,
             ("--first", Ok(number)) => first = number,
             ("--jobs", Ok(number @ 1..=64)) => jobs = number,
+            ("--threads", Ok(number @ 0..=4)) => threads = number,
             _ => {
                 eprintln!("{USAGE}");
                 std::process::exit(if word == "--help" { 0 } else { 2 });
@@ -40,7 +44,8 @@ fn main() {
         }
     }
     process::sweep();
-    let outcome = Session::new().and_then(|session| Laboratory::new(&session, &engine)?.run(first, sequences, jobs));
+    let outcome =
+        Session::new().and_then(|session| Laboratory::new(&session, &engine, threads)?.run(first, sequences, jobs));
     match outcome {
         Ok(true) => {}
         Ok(false) => std::process::exit(1),
@@ -55,18 +60,19 @@ fn main() {
 struct Laboratory<'a> {
     session: &'a Session,
     engine: String,
+    threads: u64,
     program: String,
     socket: String,
     daemon: Process<'a>,
 }
 
 impl<'a> Laboratory<'a> {
-    fn new(session: &'a Session, engine: &str) -> Result<Laboratory<'a>, String> {
+    fn new(session: &'a Session, engine: &str, threads: u64) -> Result<Laboratory<'a>, String> {
         let path = |name: &str| session.dir().join(name).display().to_string();
         let (program, socket, file) = (path("socket_calls"), path("toe"), path("toed.toml"));
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/socket_calls.c");
         let mut compiler = Command::new("cc");
-        compiler.args(["-std=gnu11", "-O2", "-Wall", "-Wextra", "-Werror", "-o", &program, source]);
+        compiler.args(["-std=gnu11", "-pthread", "-O2", "-Wall", "-Wextra", "-Werror", "-o", &program, source]);
         session.run(compiler)?;
         let host = format!("engine = {engine:?}\nport = {{ kind = \"fabric\" }}\n[host.timers]\ntime_wait_ms = 1000\n");
         let text = format!(
@@ -81,15 +87,16 @@ impl<'a> Laboratory<'a> {
             daemon.running().map_err(|error| format!("{error}: {}", daemon.stderr().trim()))?;
             Ok(fs::exists(&socket).unwrap_or(false))
         })?;
-        Ok(Laboratory { session, engine: engine.to_string(), program, socket, daemon })
+        Ok(Laboratory { session, engine: engine.to_string(), threads, program, socket, daemon })
     }
 
     fn run(&mut self, first: u64, sequences: u64, jobs: u64) -> Result<bool, String> {
         let (mut done, mut slow, mut different) = (0, 0, 0);
+        let quiet = if self.threads > 0 { QUIET_THREADS } else { QUIET };
         while done < sequences && !self.session.interrupted() {
             let round = (CHUNK * jobs).min(sequences - done);
-            for seed in self.compare(first + done, round, CHUNK, [QUIET[0], QUIET[1]])?.into_keys() {
-                match self.compare(seed, 1, 1, [QUIET[2], QUIET[2]])?.remove(&seed) {
+            for seed in self.compare(first + done, round, CHUNK, [quiet[0], quiet[1]])?.into_keys() {
+                match self.compare(seed, 1, 1, [quiet[2], quiet[2]])?.remove(&seed) {
                     Some(text) => {
                         different += 1;
                         if different <= SHOWN {
@@ -117,7 +124,7 @@ impl<'a> Laboratory<'a> {
             let run = |mut command: Command, address: &str, quiet: u32| {
                 let numbers = [start.to_string(), each.min(first + count - start).to_string(), quiet.to_string()];
                 self.session.spawn({
-                    command.arg(address).args(numbers);
+                    command.arg(address).args(numbers).arg(self.threads.to_string());
                     command
                 })
             };
@@ -144,7 +151,8 @@ impl<'a> Laboratory<'a> {
         let same = kernel.lines().zip(opentoe.lines()).take_while(|(kernel, opentoe)| kernel == opentoe).count();
         let before: String = kernel.lines().take(same).map(|line| format!("    {line}\n")).collect();
         let next = |text: &str| text.lines().nth(same).unwrap_or(" (the end)").to_string();
-        let again = format!("differential --engine {} --first {seed} --sequences 1", self.engine);
+        let (engine, threads) = (&self.engine, self.threads);
+        let again = format!("differential --engine {engine} --threads {threads} --first {seed} --sequences 1");
         format!("seed {seed}: {again}\n{before}  kernel:  {}\n  OpenTOE: {}", next(kernel), next(opentoe))
     }
 }
