@@ -4,7 +4,9 @@ mod common;
 
 use common::Toed;
 use common::application::until;
+use common::comm::{Program, b};
 use common::verbs::{Cq, Memory, Qp, Verbs, init, ready_to_receive, ready_to_send};
+use context::comm::{Carries, Order, Outcome};
 use daemon::protocol::Question;
 use memory::{Key, Rights};
 use port::{Netns, Tap, TapConfig};
@@ -260,6 +262,19 @@ fn a_queue_pair_that_is_reset_gets_another_connection() {
     last.verbs.connect(last.qp.number, next.verbs.gid(), next.qp.number);
     next.verbs.connect(next.qp.number, last.verbs.gid(), last.qp.number);
     exchange(&mut next, &mut last, &[100, 5000]);
+}
+
+#[test]
+fn no_program_speaks_for_its_hosts_queue_pairs() {
+    let toed = Toed::start(&configuration("flextoe", ""));
+    let mut program = Program::open(&toed, "a");
+    for (id, carries) in [(1, Carries::Messages), (2, Carries::Stream)] {
+        program.post(id, 0, Order::Connect(b(zeronic::VERBS_PORT), carries));
+        let refused = program.expect(Outcome::Failed);
+        assert_eq!((refused.id, refused.value as i32), (id, libc::EACCES));
+    }
+    program.post(3, 0, Order::Listen(zeronic::VERBS_PORT, Carries::Messages));
+    assert_eq!(program.expect(Outcome::Failed).value as i32, libc::EACCES);
 }
 
 #[test]

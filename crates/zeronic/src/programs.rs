@@ -5,6 +5,7 @@
 use crate::nic::{FlowId, Memory, Refused, Segment};
 use crate::stack::{Event, Stack};
 use crate::transport::Transport;
+use crate::verbs::VERBS_PORT;
 use context::comm::{Carries, Completion, Order, Outcome, Piece, Post};
 use memory::{Devices, Domain, Key};
 use port::{Port, PortDrops};
@@ -218,6 +219,10 @@ impl<T: Transport, M: Memory> Programs<T, M> {
         let program = self.programs.get(&id).ok_or(EBADF)?;
         if program.connections.len() >= MOST_CONNECTIONS {
             return Err(EMFILE);
+        }
+        // Peers believe that what this host says there is said by its RDMA device.
+        if remote.port() == VERBS_PORT {
+            return Err(EACCES);
         }
         let flow = self.stack.connect(remote, program.ends.domain, carries).map_err(|_| ENETUNREACH)?;
         let connection = self.own(id, flow).ok_or(EBADF)?;

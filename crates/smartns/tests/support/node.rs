@@ -15,7 +15,7 @@ use wire::roce::Path;
 
 /// Bytes of a program's memory, and its first address.
 pub(crate) const MEMORY: u64 = 4 << 20;
-const ADDRESS: u64 = 0x7f00_0000_0000;
+pub(crate) const ADDRESS: u64 = 0x7f00_0000_0000;
 const ENTRIES: u32 = 1024;
 const AT: usize = 4096;
 
@@ -26,6 +26,7 @@ pub(crate) struct Settings {
     pub mtu: Mtu,
     pub recovery: Recovery,
     pub congestion: Congestion,
+    pub below: Below,
     pub window: u32,
     pub psn: u32,
     /// The code of the time-out: 4.096 us * 2^n.
@@ -44,6 +45,7 @@ pub(crate) const SETTINGS: Settings = Settings {
     mtu: Mtu::B1024,
     recovery: Recovery::GoBackN,
     congestion: Congestion::None,
+    below: Below::Packets,
     window: 64,
     psn: 0xff_fff0,
     timeout: 8,
@@ -107,7 +109,7 @@ impl Node {
             limits,
             recovery: settings.recovery,
             congestion: settings.congestion,
-            below: Below::Packets,
+            below: settings.below,
             mtu: settings.mtu,
         };
         let mut shard = Shard::new(config, PipeConsumer::new(&sends, AT, ENTRIES, 0));

@@ -1,0 +1,155 @@
+//! Queue pairs over a stream: messages that a peer makes up. Nothing panics, and nothing outside what is granted is
+//! written.
+mod support;
+
+use smartns::{Arrived, Below, HEADER_LEN, Header, MessageKind, ShardOutput, Steer};
+use support::{ADDRESS, MEMORY, Node, Random, SETTINGS, Settings, path};
+use verbs::{QpState, SendOpcode, Status};
+
+const RECEIVE: u32 = 3000;
+/// Where receives are, and what is read.
+const RECEIVES: u64 = 1 << 20;
+const READS: u64 = 2 << 20;
+
+fn node() -> Node {
+    let mut node = Node::new(Settings { below: Below::Stream, ..SETTINGS });
+    node.connect(0x99, [0, 0], path(0));
+    node.shard.link(node.qp);
+    node
+}
+
+fn with<T>(node: &mut Node, act: impl FnOnce(&mut smartns::Shard, &mut ShardOutput<'_>) -> T) -> T {
+    let Node { shard, pool, drops, events, tx, .. } = node;
+    act(shard, &mut ShardOutput { tx, pool, drops, events })
+}
+
+fn round(node: &mut Node) {
+    with(node, |shard, out| shard.poll(1, &mut Vec::new(), out));
+    node.take_completions();
+}
+
+/// Any header, often with what could be: numbers that are next, the region's key, addresses in or near it.
+fn made_up(random: &mut Random, node: &Node, next: u32) -> Header {
+    let kind = loop {
+        let mut bytes = [0; HEADER_LEN];
+        bytes[0] = random.below(20) as u8;
+        if let Some(header) = Header::parse(&bytes) {
+            break header.kind;
+        }
+    };
+    let word = |random: &mut Random| match random.below(3) {
+        0 => next,
+        1 => random.below(8) as u32,
+        _ => random.below(1 << 32) as u32,
+    };
+    Header {
+        kind,
+        solicited: random.chance(500),
+        code: random.below(5) as u8,
+        carried_out: word(random),
+        number: word(random),
+        receive: word(random),
+        key: if random.chance(700) { node.key.0 } else { word(random) },
+        detail: random.below(9000) as u32,
+        address: match random.below(4) {
+            0 => random.below(9000),
+            1 => ADDRESS + MEMORY - random.below(5000),
+            2 => u64::MAX - random.below(5000),
+            _ => ADDRESS + random.below(MEMORY),
+        },
+    }
+}
+
+/// What a message of this kind may write: the whole memory for WRITEs, the posted receives, what READs asked for.
+fn allowed(header: &Header, len: u64) -> std::ops::Range<u64> {
+    match header.kind {
+        MessageKind::Write | MessageKind::WriteImmediate => {
+            let at = header.address.wrapping_sub(ADDRESS);
+            at..at.saturating_add(len)
+        }
+        MessageKind::Send | MessageKind::SendImmediate | MessageKind::SendInvalidate => {
+            RECEIVES..RECEIVES + 64 * u64::from(RECEIVE)
+        }
+        MessageKind::Response => READS..READS + 8 * 4000,
+        _ => 0..0,
+    }
+}
+
+#[test]
+fn made_up_messages_go_nowhere_else() {
+    let (mut placed, mut refused, mut failed) = (0, 0, 0);
+    for seed in 0..300 {
+        let (mut random, mut node) = (Random::new(seed), node());
+        for at in 0..32 {
+            let piece = node.piece(RECEIVES + at * u64::from(RECEIVE), RECEIVE);
+            node.post_receive(&[piece]);
+        }
+        for at in 0..4 {
+            let (element, piece) = (node.work(SendOpcode::Read), node.piece(READS + at * 4000, 4000));
+            node.post(element, &[piece]);
+        }
+        round(&mut node);
+        let qp = node.qp;
+        while with(&mut node, |shard, out| shard.next_message(1, qp, out)).is_some() {}
+        for next in 0..40 {
+            let header = made_up(&mut random, &node, next);
+            let len = [0, 1, 100, RECEIVE, RECEIVE + 1, 8000][random.below(6) as usize];
+            let steer = with(&mut node, |shard, out| shard.steer(1, qp, &header, len + HEADER_LEN as u32, out));
+            let (kept, denied) = match steer {
+                Steer::Places(_, places) => {
+                    let bytes: u64 = places.iter().map(|place| place.len).sum();
+                    assert_eq!(bytes, u64::from(len), "seed {seed}: {header:?}");
+                    let allowed = allowed(&header, len.into());
+                    for place in &places {
+                        let end = place.offset + place.len;
+                        let fits = place.key == node.key && allowed.start <= place.offset && end <= allowed.end;
+                        assert!(fits && end <= MEMORY, "seed {seed}: {header:?}: {place:?}");
+                    }
+                    placed += 1;
+                    (None, None)
+                }
+                Steer::Keep => (Some(vec![0xaa; len as usize]), None),
+                Steer::Nowhere(denied) => {
+                    refused += 1;
+                    (None, Some(denied))
+                }
+                Steer::Later => continue,
+            };
+            let arrived = Arrived { header, len, kept, denied };
+            with(&mut node, |shard, out| shard.arrived(1, qp, arrived, out));
+            round(&mut node);
+            with(&mut node, |shard, out| shard.next_message(1, qp, out));
+        }
+        round(&mut node);
+        failed += u32::from(node.shard.query_qp(qp).unwrap().state == Some(QpState::Error));
+        let ends = node.completions.iter().filter(|end| !end.is_receive()).count();
+        assert!(ends <= 4, "seed {seed}: no work request ends twice");
+    }
+    assert!(placed > 100 && refused > 100 && failed > 100, "{placed} placed, {refused} refused, {failed} failed");
+}
+
+#[test]
+fn a_queue_pair_serves_again_after_its_peer_broke_the_rules() {
+    let mut node = node();
+    let qp = node.qp;
+    let refusal = Header { number: 77, code: 2, ..Header::new(MessageKind::Refusal) };
+    let (element, piece) = (node.work(SendOpcode::Send), node.piece(0, 10));
+    node.post(element, &[piece]);
+    round(&mut node);
+    assert!(with(&mut node, |shard, out| shard.next_message(1, qp, out)).is_some());
+    let arrived = Arrived { header: refusal, len: 0, kept: None, denied: None };
+    with(&mut node, |shard, out| shard.arrived(1, qp, arrived, out));
+    round(&mut node);
+    assert_eq!(node.ended(), [(Status::BadResponse, 0)], "it names no request of this queue pair");
+    node.go(QpState::Reset);
+    node.connect(0x99, [0, 0], path(0));
+    node.shard.link(qp);
+    node.post(element, &[piece]);
+    round(&mut node);
+    let sent = with(&mut node, |shard, out| shard.next_message(1, qp, out)).unwrap();
+    assert_eq!((sent.header.kind, sent.header.number), (MessageKind::Send, 0));
+    let header = Header { carried_out: 1, ..Header::new(MessageKind::Acknowledge) };
+    with(&mut node, |shard, out| shard.arrived(1, qp, Arrived { header, len: 0, kept: None, denied: None }, out));
+    round(&mut node);
+    assert_eq!(node.ended().last(), Some(&(Status::Success, 1)));
+}
