@@ -36,10 +36,14 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), String> {
         command.env(PROGRAM_VARIABLE, &program);
     }
     command.arg0(&arguments.command[0]).args(&arguments.command[1..]);
-    let mut preloaded = vec![library.clone()];
+    // A ZeroNIC host carries verbs; sockets stay on the kernel's TCP.
+    let only_verbs = is_zeronic(&client::ask(&socket, &Question::Hello)?, &host);
+    let mut preloaded = if only_verbs { Vec::new() } else { vec![library.clone()] };
     if let Some(verbs) = library::verbs(&library) {
         preloaded.push(verbs.join(library::VERBS));
         command.env("LD_LIBRARY_PATH", in_front(&verbs)?);
+    } else if only_verbs {
+        return Err(format!("{} has no libraries of verbs beside it: build them with make build", library.display()));
     }
     command.env("LD_PRELOAD", preload(&preloaded)?).env(SOCKET_VARIABLE, socket).env(HOST_VARIABLE, host);
     command.env(INTERCEPT_VARIABLE, &arguments.intercept);
@@ -99,11 +103,17 @@ fn check(socket: &Path, arguments: &RunArguments) -> Result<String, String> {
     Ok(text(&host["name"]))
 }
 
+/// A host of this name is a ZeroNIC one.
+fn is_zeronic(hello: &Value, name: &str) -> bool {
+    let named = |key: &str| hello[key].as_array().is_some_and(|hosts| hosts.iter().any(|host| host["name"] == name));
+    named("zeronics") && !named("hosts")
+}
+
 /// The host of this name; the first where none is asked for.
 fn pick<'a>(hello: &'a Value, name: Option<&str>) -> Result<&'a Value, String> {
-    let hosts = hello["hosts"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let hosts: Vec<&Value> = ["hosts", "zeronics"].iter().filter_map(|key| hello[*key].as_array()).flatten().collect();
     let found = hosts.iter().find(|host| name.is_none_or(|name| host["name"] == name));
-    found.ok_or_else(|| {
+    found.copied().ok_or_else(|| {
         let names: Vec<String> = hosts.iter().map(|host| text(&host["name"])).collect();
         format!("the daemon has no host `{}`; it has {}", name.unwrap_or_default(), names.join(", "))
     })
@@ -180,4 +190,20 @@ fn checked<'a>(path: &'a Path, variable: &str) -> Result<&'a OsStr, String> {
 
 fn text(value: &Value) -> String {
     value.as_str().unwrap_or_default().into()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_host_is_found_by_its_name_whatever_it_carries() {
+        let hello = json!({ "hosts": [{ "name": "h" }], "zeronics": [{ "name": "z" }] });
+        assert_eq!(pick(&hello, None).unwrap()["name"], "h");
+        assert_eq!(pick(&hello, Some("z")).unwrap()["name"], "z");
+        assert!(pick(&hello, Some("x")).unwrap_err().contains("h, z"));
+        assert!(is_zeronic(&hello, "z") && !is_zeronic(&hello, "h"));
+        assert_eq!(pick(&json!({ "hosts": [], "zeronics": [{ "name": "z" }] }), None).unwrap()["name"], "z");
+    }
 }

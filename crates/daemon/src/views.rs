@@ -68,12 +68,18 @@ impl Observer {
             let address = format!("{}/{}", stack.address, stack.prefix_len);
             json!({ "name": stack.name, "address": address, "engine": place.config.engine.name() })
         });
+        let zeronics = self.zeronics.iter().map(|place| {
+            let section = &place.section;
+            let address = format!("{}/{}", section.address, section.prefix_len);
+            json!({ "name": section.name, "address": address, "engine": section.transport.name() })
+        });
         json!({
             "version": env!("CARGO_PKG_VERSION"),
             "attach_version": context::VERSION,
             "pid": std::process::id(),
             "socket": self.socket,
             "hosts": hosts.collect::<Vec<_>>(),
+            "zeronics": zeronics.collect::<Vec<_>>(),
         })
     }
 
