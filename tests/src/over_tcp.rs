@@ -60,15 +60,22 @@ pub(crate) fn perftest(bench: &Bench) -> Outcome {
     Ok(said.join(", "))
 }
 
-/// Programs that compare each byte: `ibv_rc_pingpong -c`, `rping -V`, `rdma_client`.
-pub(crate) fn compared(bench: &Bench) -> Outcome {
+/// Microseconds of a round trip.
+fn pingpong(bench: &Bench, program: &str, options: &[&str]) -> Result<f64, String> {
     let port = bench.port();
-    let common = ["-p", &port, "-g", "1", "-c", "-n", "200"];
-    let printed = both(bench, "ibv_rc_pingpong", &common, &[&common[..], &[&bench.address()]].concat())?;
+    let common = [&["-p", &port, "-g", "1", "-c", "-n", "200"][..], options].concat();
+    let printed = both(bench, program, &common, &[&common[..], &[&bench.address()]].concat())?;
     if printed.contains("invalid data") {
-        return Err(format!("ibv_rc_pingpong: {printed}"));
+        return Err(format!("{program}: {printed}"));
     }
-    let usec = number_after(&printed, "seconds =")?;
+    number_after(&printed, "seconds =")
+}
+
+/// Programs that compare each byte: the ping-pong examples with `-c`, one of them with a shared receive queue and
+/// events, `rping -V`, `rdma_client`.
+pub(crate) fn compared(bench: &Bench) -> Outcome {
+    let usec = pingpong(bench, "ibv_rc_pingpong", &[])?;
+    pingpong(&bench.on_another_port(), "ibv_srq_pingpong", &["-e"])?;
     let bench = &bench.on_another_port();
     let (port, address) = (bench.port(), HOSTS[0].1);
     let common = ["-V", "-v", "-C", "50", "-S", "4000", "-p", &port, "-a", address];
