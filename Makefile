@@ -8,7 +8,7 @@ FUNCTIONS := $(patsubst offload/%.c,$(TARGET)/offload/%.so,$(wildcard offload/*.
 AS_ROOT := $(if $(filter-out 0,$(shell id -u)),sudo -E)
 CFLAGS ?= -std=c11 -O2 -g -Wall -Wextra -Werror
 
-.PHONY: help demo test build install uninstall deb apps xdp functions bench grid faults interop endurance differential model sanitize shake setup clean bench-instructions p4-tofino device-check
+.PHONY: help demo test build install uninstall deb apps xdp functions bench grid faults interop endurance differential suites model sanitize shake setup clean bench-instructions p4-tofino device-check
 
 help:
 	@echo 'make demo    Debian programs on OpenTOE and on the kernel, side by side'
@@ -18,6 +18,7 @@ help:
 	@echo 'make interop  RDMA between OpenTOE and Linux in a virtual machine (INTEROP="--filter READ")'
 	@echo 'make endurance  a thousand kills each, modules loaded a thousand times, 32,000 connections at once, a million one after the other: an hour'
 	@echo 'make differential  random socket calls on the kernel and on OpenTOE, compared (DIFFERENTIAL="--sequences N --engine laminar")'
+	@echo 'make suites  the tests of Go'"'"'s and Python'"'"'s own libraries on the kernel and on OpenTOE, compared (SUITES="--filter python")'
 	@echo 'make model   rings and doorbells in every interleaving of two threads (loom)'
 	@echo 'make sanitize   unsafe code and threads under sanitizers (needs a nightly compiler)'
 	@echo 'make shake   unit tests many times on a crowded machine (SHAKE="--times 30 -p daemon --test lifecycle")'
@@ -141,6 +142,10 @@ device-check: $(TARGET)/apps/comm_device
 	cargo build --release -p cli -p daemon -p libtoe -p libverbs
 	install -d $(TARGET)/device-check
 	install -s -t $(TARGET)/device-check $(TARGET)/release/toed $(TARGET)/release/libtoe.so $<
+
+# What is not installed is left out: a Go compiler, Debian's libpython3.11-testsuite.
+suites: build
+	$(AS_ROOT) $(TARGET)/release/suites $(SUITES)
 
 bench: build
 	$(AS_ROOT) $(TARGET)/release/opentoe bench all --directory $(TARGET)/bench $(BENCH)

@@ -31,5 +31,6 @@ pub mod report;
 mod restart;
 pub mod splicing;
 mod strangers;
+pub mod suites;
 mod takeover;
 mod turnover;

@@ -1,6 +1,7 @@
-//! Programs in Go. They make system calls by instructions of their own, so these are intercepted.
+//! Programs in Go. They make system calls by instructions of their own, which `opentoe run` sees of itself.
 use super::{Bench, number_after};
 use crate::report::Outcome;
+use crate::suites::compiler;
 use std::fs;
 use std::path::Path;
 use std::process::Command;
@@ -15,10 +16,10 @@ pub(super) fn scep(bench: &Bench) -> Outcome {
     make.args(["ca", "-init", "-depot", &depot, "-keySize", "2048"]);
     bench.session.run(make)?;
     let server = ["-depot", &depot, "-port", &port, "-challenge", "secret"];
-    let _server = bench.server(bench.lab.intercepted_on_server("scepserver"), &server)?;
+    let _server = bench.server(bench.lab.on_server("scepserver"), &server)?;
     let url = bench.url("scep");
     for turn in 0..3 {
-        let mut client = bench.lab.intercepted_on_client("scepclient");
+        let mut client = bench.lab.on_client("scepclient");
         client.args(["-server-url", &url, "-challenge", "secret", "-keySize", "2048"]);
         // What it asks for stays beside its key, and is used once more there.
         let own = path(&format!("client-{turn}"));
@@ -58,31 +59,21 @@ fn web(bench: &Bench, cgo: &str) -> Outcome {
     let Some(program) = build(bench, cgo)? else {
         return Ok("left out: this machine has no Go compiler".into());
     };
-    let _server = bench.server(bench.lab.intercepted_on_server(&program), &["serve", &bench.port()])?;
-    let mut client = bench.lab.intercepted_on_client(&program);
+    let _server = bench.server(bench.lab.on_server(&program), &["serve", &bench.port()])?;
+    let mut client = bench.lab.on_client(&program);
     client.args(["call", &bench.url(""), "1000", "5"]);
     Ok(bench.session.run(client)?.trim().into())
 }
 
 /// Builds the program once in a session.
 fn build(bench: &Bench, cgo: &str) -> Result<Option<String>, String> {
-    let usual = Path::new("/usr/local/go/bin/go");
-    let in_path =
-        std::env::var_os("PATH").is_some_and(|path| std::env::split_paths(&path).any(|at| at.join("go").exists()));
     let program = bench.files.path(&format!("web-{cgo}"));
     if Path::new(&program).exists() {
         return Ok(Some(program));
     }
-    if !in_path && !usual.exists() {
-        return Ok(None);
-    }
-    let mut compiler = Command::new(if in_path { Path::new("go") } else { usual });
+    let Some(mut compiler) = compiler(bench.session, cgo == "1") else { return Ok(None) };
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/web.go");
     compiler.args(["build", "-o", &program]).arg(source);
-    compiler.env("CGO_ENABLED", cgo).env("GOTOOLCHAIN", "local").env("GOFLAGS", "").env("GO111MODULE", "off");
-    if std::env::var_os("HOME").is_none() {
-        compiler.env("GOCACHE", bench.session.dir().join("go"));
-    }
     bench.session.run(compiler)?;
     Ok(Some(program))
 }

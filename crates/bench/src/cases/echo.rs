@@ -8,6 +8,7 @@ use crate::setup::{Needs, Setup};
 use crate::tools::Tools;
 use clap::Args;
 use serde_json::{Value, json};
+use std::path::PathBuf;
 
 /// Connections of one program: descriptors are limited.
 const MOST_OF_A_PROGRAM: usize = 16_000;
@@ -37,6 +38,9 @@ pub struct Arguments {
     /// Requests that may go at once leave in one write, and so do the replies to one read
     #[arg(long)]
     pub batch: bool,
+    /// A program that echoes in the place of apps/rpc_server, with its words: -p PORT -s BYTES -r BYTES (apps/echo.go)
+    #[arg(long, value_name = "FILE")]
+    pub server: Option<PathBuf>,
     #[command(flatten)]
     pub buffers: Buffers,
 }
@@ -61,6 +65,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
     });
     arguments.comparison.measure(tools, "echo", (params, &axes), |setup, point| {
         let load = load(setup, point, (warm_up, seconds), arguments.batch);
+        let load = Load { server: arguments.server.as_ref().map(|file| file.display().to_string()), ..load };
         let needs = Needs { connections: load.connections.iter().copied().max().unwrap_or(0), clients: 1 };
         let lab = setup.lab_as(tools, needs, arguments.buffers.plan())?;
         let outcome = rpc::run(tools, &*lab, &load)?;

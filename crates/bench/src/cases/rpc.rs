@@ -25,6 +25,8 @@ pub(super) struct Load {
     pub connections: Vec<usize>,
     /// All clients are in one place; otherwise each has a place of its own.
     pub one_place: bool,
+    /// What serves; apps/rpc_server where it is not said.
+    pub server: Option<String>,
     /// Servers; clients are dealt to them in turn. One where it is 0.
     pub servers: usize,
     /// Requests in flight on each connection.
@@ -73,7 +75,8 @@ pub(super) fn start(tools: &Tools, lab: &dyn Lab, load: &Load) -> Result<(Vec<Pr
 
 fn server_words(tools: &Tools, load: &Load, port: u16) -> Vec<String> {
     let (size, reply) = (load.size.to_string(), load.reply.to_string());
-    let words = [tools.app("rpc_server"), "-p".into(), port.to_string(), "-s".into(), size, "-r".into(), reply];
+    let server = load.server.clone().unwrap_or_else(|| tools.app("rpc_server"));
+    let words = [server, "-p".into(), port.to_string(), "-s".into(), size, "-r".into(), reply];
     words.into_iter().chain(load.server_options.iter().cloned()).collect()
 }
 
