@@ -237,7 +237,17 @@ pub(super) unsafe extern "C" fn sendfile(out: c_int, input: c_int, offset: *mut 
         errno::set(libc::EINVAL);
         return -1;
     }
-    route!(out, |lib, key| send_file(lib, key, input, offset, count), real::sendfile(out, input, offset, count))
+    route!(
+        out,
+        |lib, key| if is_seekable(input) { send_file(lib, key, input, offset, count) } else { Err(libc::EINVAL) },
+        real::sendfile(out, input, offset, count)
+    )
+}
+
+/// As Linux wants it of what is sent, or bytes of a pipe could get lost: programs copy then.
+fn is_seekable(file: c_int) -> bool {
+    // SAFETY: a plain call. A descriptor that is none gives EBADF where it is read.
+    unsafe { libc::lseek(file, 0, libc::SEEK_CUR) >= 0 || errno::get() != libc::ESPIPE }
 }
 
 /// `sendfile64`: the same on 64-bit machines.

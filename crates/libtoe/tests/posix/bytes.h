@@ -300,6 +300,7 @@ static void through_pipes(void) {
     CHECK(splice(pipe_ends[0], &offset, ends[0], NULL, 100, 0) < 0 && errno == ESPIPE);
     CHECK(splice(ends[0], NULL, ends[1], NULL, 100, 0) < 0 && errno == EINVAL);
     CHECK(write(pipe_ends[1], text, sizeof text) == sizeof text);
+    CHECK(sendfile(ends[0], pipe_ends[0], NULL, 100) < 0 && errno == EINVAL);
     CHECK(splice(pipe_ends[0], NULL, ends[0], NULL, sizeof text, 0) == sizeof text);
     /* The pipe is nearly full: what it does not take stays in the socket. */
     CHECK(fcntl(pipe_ends[1], F_SETPIPE_SZ, 4096) == 4096 && fcntl(pipe_ends[1], F_SETFL, O_NONBLOCK) == 0);
