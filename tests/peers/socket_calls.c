@@ -437,11 +437,12 @@ static void wake_all(void) {
     }
 }
 
-/* What a thread sleeps for: once, or each time that something new comes. Otherwise it would not sleep. */
+/* What a thread sleeps for, once: otherwise it would not sleep. Not EPOLLET: how often Linux says that what was there
+ * before is still there depends on what else happens to the socket. */
 static void change_sleeper(void) {
     static const int operations[] = {EPOLL_CTL_ADD, EPOLL_CTL_ADD, EPOLL_CTL_MOD, EPOLL_CTL_MOD, EPOLL_CTL_DEL};
     static const uint32_t bits[] = {EPOLLIN | EPOLLONESHOT, EPOLLIN | EPOLLRDHUP | EPOLLONESHOT, EPOLLOUT | EPOLLONESHOT,
-                                    EPOLLIN | EPOLLOUT | EPOLLONESHOT, EPOLLIN | EPOLLET, EPOLLIN | EPOLLRDHUP | EPOLLET};
+                                    EPOLLIN | EPOLLOUT | EPOLLONESHOT, EPOLLRDHUP | EPOLLONESHOT, EPOLLONESHOT};
     int thread = (int)below((unsigned)threads), i = (int)below(SLOTS), operation = operations[below(5)];
     struct epoll_event event = {.events = bits[below(6)], .data.u32 = (uint32_t)i};
     if (slots[i].fd < 0) return;

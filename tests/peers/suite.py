@@ -53,8 +53,8 @@ class Result(unittest.TestResult):
 
 
 def main():
-    # Nothing of the world outside.
-    support.use_resources = []
+    # What is long or large is left out. Some of those that need the network need loopback only.
+    support.use_resources = ["network"]
     unittest.defaultTestLoader.loadTestsFromNames(sys.argv[1:]).run(Result())
 
 
