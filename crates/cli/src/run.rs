@@ -26,7 +26,9 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), String> {
         None => own_daemon(arguments)?,
     };
     wait_for::listeners(&arguments.wait_for, Duration::from_secs(arguments.wait_limit), &socket, &host)?;
-    let way = way_to_start(&program, arguments);
+    // A ZeroNIC host carries verbs; sockets stay on the kernel's TCP.
+    let only_verbs = is_zeronic(&client::ask(&socket, &Question::Hello)?, &host);
+    let way = if only_verbs { Way::Preloaded } else { way_to_start(&program, arguments) };
     let mut command = match &way {
         // libtoe loads it, into a process that the dynamic linker makes.
         Way::Loaded => Command::new("/proc/self/exe"),
@@ -36,8 +38,6 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), String> {
         command.env(PROGRAM_VARIABLE, &program);
     }
     command.arg0(&arguments.command[0]).args(&arguments.command[1..]);
-    // A ZeroNIC host carries verbs; sockets stay on the kernel's TCP.
-    let only_verbs = is_zeronic(&client::ask(&socket, &Question::Hello)?, &host);
     let mut preloaded = if only_verbs { Vec::new() } else { vec![library.clone()] };
     if let Some(verbs) = library::verbs(&library) {
         preloaded.push(verbs.join(library::VERBS));
