@@ -287,6 +287,10 @@ impl<T: Transport, M: Memory> Stack<T, M> {
                 }
             }
         }
+        // Those that have got one meanwhile wait for the peer alone.
+        let Verbs { asked, by_qp, links, .. } = &mut *verbs;
+        let is_open = |flow: &FlowId| links.get(flow).is_some_and(|link| link.is_open);
+        asked.retain(|qp, _| !by_qp.get(qp).is_some_and(is_open));
         let given_up = |(qp, since): (&QpNumber, &Nanos)| {
             let patience = verbs.device.patience(*qp);
             patience.is_some_and(|patience| self.now >= since + patience).then_some(*qp)
