@@ -405,6 +405,8 @@ impl World {
                     scene.pairs[connection.pair].spoil("one side's process went");
                     connection.give_up(self.now, &mut scene.pairs[connection.pair]);
                 }
+                // The daemon may have done so already, and a connection may wait there.
+                Purpose::Listen(listen, _) => scene.listener_goes(listen),
                 _ => {}
             }
         }

@@ -1,7 +1,7 @@
 //! The exception path: frames that the engine does not process.
 use super::Plane;
 use crate::connections::Stage;
-use crate::flow::Place;
+use crate::flow::{After, Place};
 use crate::icmp;
 use crate::openings::{Cookie, Told};
 use crate::outbox::Outbox;
@@ -69,8 +69,9 @@ impl Plane {
         Some(frame)
     }
 
-    /// The engine did not know the flow when it looked, but is told of it before it looks again. A segment that it
-    /// does not take for one of TCP at all would only come back.
+    /// The engine did not know the flow when it looked, but is told of it before it looks again. Or it has let go of the
+    /// flow and not said so yet: a connection that waits then has an answer, as to the peer's FIN. A segment that the
+    /// engine does not take for one of TCP at all would only come back.
     fn on_early_segment(
         &mut self,
         out: &mut Outbox<'_>,
@@ -82,7 +83,8 @@ impl Plane {
             out.drops.count(DropReason::TcpHeader);
             return Some(frame);
         }
-        if self.flows.get(id.0).is_some_and(|flow| flow.place == Place::Engine) {
+        let comes_back = [Place::Engine, Place::Leaving(After::Wait)];
+        if self.flows.get(id.0).is_some_and(|flow| comes_back.contains(&flow.place)) {
             out.frames.refeed.push((why, frame));
             return None;
         }
