@@ -165,7 +165,7 @@ impl Tcp {
                 "host {name}: address, hardware address or memory are not those of the daemon that runs: they cannot change"
             ));
         }
-        // A connection keeps the options that it began with, and the windows of a pipeline have one shift.
+        // A connection keeps the options that it began with.
         if state.engine != (self.engine.name().to_string(), self.engine.features().transport.carries) {
             return Err(format!(
                 "host {name}: it runs engine {} with other TCP options than this configuration's {}: the engine cannot change",

@@ -15,9 +15,13 @@ fn two() -> (Net, [Shared; 2]) {
 }
 
 fn with(configs: Vec<control::HostConfig>) -> (Net, [Shared; 2]) {
+    with_features(configs, engine::stream::Features::default())
+}
+
+fn with_features(configs: Vec<control::HostConfig>, features: engine::stream::Features) -> (Net, [Shared; 2]) {
     let mut logs = Vec::new();
     let net = Net::new(configs, |_, _| {
-        let (engine, log) = Recording::boxed();
+        let (engine, log) = Recording::with(features);
         logs.push(log);
         engine
     });
@@ -70,6 +74,27 @@ fn ecn_is_used_where_both_want_it() {
         net.settle();
         for log in &logs {
             assert_eq!(log.lock().unwrap().installed.values().next().unwrap().agreed.ecn, first && second);
+        }
+    }
+}
+
+// Checks RFC 3168: 6.1.3-a.
+#[test]
+fn an_engine_that_echoes_each_mark_uses_ecn_for_dctcp_only() {
+    let carries = engine::stream::Carries { echoes_until_cwr: false, ..Default::default() };
+    let features = engine::stream::Features { carries, ..Default::default() };
+    for (policy, uses) in [("cubic", false), ("dctcp", true)] {
+        for connecting in [0, 1] {
+            let congestion = Some(tcp::congestion::CongestionName::named(policy).unwrap());
+            let configs = [0, 1].map(|at| control::HostConfig { ecn: true, congestion, ..config(at) });
+            let (mut net, logs) = with_features(configs.into(), features);
+            let (mut client, mut server) = (net.attach(connecting), net.attach(1 - connecting));
+            server.serve(&mut net, 80);
+            client.connect(ip_of(1 - connecting), 80, 0);
+            net.settle();
+            for log in &logs {
+                assert_eq!(log.lock().unwrap().installed.values().next().unwrap().agreed.ecn, uses, "{policy}");
+            }
         }
     }
 }

@@ -519,7 +519,9 @@ impl Engine<Stream> for Laminar {
     /// What the program's extensions write into headers.
     fn features(&self) -> Features<stream::Features> {
         let program = &self.switch.program;
-        let carries = Carries { timestamps: program.has_timestamps(), sack: program.has_sack(), one_shift: false };
+        let (timestamps, sack) = (program.has_timestamps(), program.has_sack());
+        // Meets RFC 3168: 6.1.3-a.
+        let carries = Carries { timestamps, sack, echoes_until_cwr: false };
         let transport = stream::Features { carries, keeps_logs: program.has_logs(), starts_small: true };
         Features { hands_over: true, stages: &[], transport }
     }

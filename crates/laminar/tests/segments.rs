@@ -208,6 +208,15 @@ fn what_is_sent_again_is_not_ecn_capable_and_a_reduced_window_is_told() {
     assert_eq!(marks(s.write(2000, false)), [(Ecn::Ect0, true), (Ecn::Ect0, false)]);
 }
 
+// Checks RFC 3168: 6.1.3-a.
+#[test]
+fn each_acknowledgement_echoes_the_mark_of_its_own_segment() {
+    let mut s = Solo::new(Config { ecn: true, ..solo_config() });
+    let echoes = |sent: Vec<Seg>| sent.iter().map(|s| s.flags.has(Flags::ECE)).collect::<Vec<_>>();
+    assert_eq!(echoes(s.receive(&[Seg { ecn: Ecn::Ce, ..seg(S, S, ACK, 500) }])), [true]);
+    assert_eq!(echoes(s.receive(&[seg(S + 500, S, ACK, 500)])), [false]);
+}
+
 // Checks RFC 9293: MUST-38, SHLD-28, SHLD-27.
 #[test]
 fn a_small_window_waits_for_the_persist_timer() {

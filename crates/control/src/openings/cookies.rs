@@ -15,7 +15,7 @@ impl Openings {
     /// that sent the SYN: asking ARP for each address that a flood makes up would fill the table.
     pub(crate) fn send_cookie(&self, out: &mut Outbox<'_>, listener: &mut Listener, segment: &Segment, src_mac: Mac) {
         let tuple = segment.tuple;
-        let offer = self.offer(out, &tuple, 0);
+        let offer = self.offer(out, &tuple, out.config.default_congestion(), 0);
         let peer = cookie::remembered(offer.read(&segment.header));
         let iss = cookie::sequence(out.random, out.now, &tuple, segment.header.seq, &peer);
         let recent = segment.header.options.timestamps.map_or(0, |stamp| stamp.value);
@@ -45,7 +45,7 @@ impl Openings {
         if out.now.saturating_sub(sent) > cookie::LIFE {
             return None;
         }
-        let offer = self.offer(out, &tuple, 0);
+        let offer = self.offer(out, &tuple, out.config.default_congestion(), 0);
         let peer = match cookie::read(out.random, out.now, &tuple, &offer, &segment.header)? {
             Found::Peer(peer) => peer,
             Found::Later => {

@@ -30,7 +30,7 @@ pub(crate) struct Openings {
     redeemed: Redeemed,
     /// Frames that are kept for connections that nobody has accepted yet.
     held: u32,
-    /// TCP options that the engine carries.
+    /// Extensions of TCP that the engine carries.
     carries: Carries,
 }
 
@@ -88,20 +88,17 @@ impl Openings {
 
     /// What this host offers to a peer.
     // Meets RFC 9293: MUST-67.
-    pub(crate) fn offer(&self, out: &Outbox<'_>, tuple: &FourTuple, mss: u16) -> Offer {
+    pub(crate) fn offer(&self, out: &Outbox<'_>, tuple: &FourTuple, congestion: CongestionName, mss: u16) -> Offer {
         let most = out.net.link_towards(tuple.remote_ip).caps.mtu - (ipv4::HEADER_LEN + tcp::HEADER_LEN) as u16;
         let shift = out.config.window_shift();
         // Which slot it will have is not known yet: the window is that of the smallest buffer.
         let geometry = out.config.memory.geometry();
         let rx_bytes = geometry.rx_len(geometry.slots - 1);
-        // Where the peer does not scale, such an engine's windows are read smaller than they are. What the handshake told
-        // must not be more, or the window's edge would move back (RFC 9293 section 3.8.6).
-        let first = if self.carries.one_shift { rx_bytes >> shift } else { rx_bytes };
         Offer {
             mss: if mss == 0 { most } else { most.min(mss) },
             shift,
-            window: first.min(u16::MAX as u32) as u16,
-            ecn: out.config.ecn,
+            window: rx_bytes.min(u16::MAX as u32) as u16,
+            ecn: out.config.ecn && (self.carries.echoes_until_cwr || congestion.needs.exact_marks),
             ecn_tries: 1,
             timestamp_offset: out.random.timestamp_offset(tuple),
             timestamps: self.carries.timestamps,

@@ -37,7 +37,7 @@ impl Plane {
     /// Active open.
     pub(super) fn open(&mut self, out: &mut Outbox<'_>, connect: Connect) {
         let Connect { context, tag, slot, binding, tuple, congestion, mss, above } = connect;
-        let mut offer = self.openings.offer(out, &tuple, mss);
+        let mut offer = self.openings.offer(out, &tuple, congestion, mss);
         if congestion.needs.exact_marks {
             offer.ecn_tries = DCTCP_ECN_TRIES;
         }
@@ -118,9 +118,9 @@ impl Plane {
         }
         listener.half_open += 1;
         let tuple = segment.tuple;
-        let (isn, offer) = (openings::isn(out, &tuple, above), self.openings.offer(out, &tuple, 0));
-        let handshake = Handshake::listen(out.now, isn, offer, segment);
         let (congestion, owner) = (out.config.default_congestion(), Owner::Listener(binding));
+        let (isn, offer) = (openings::isn(out, &tuple, above), self.openings.offer(out, &tuple, congestion, 0));
+        let handshake = Handshake::listen(out.now, isn, offer, segment);
         let start = Start { tuple, handshake, owner, congestion, peer_mac: Some(src_mac) };
         if let Some(key) = self.openings.start(out, &mut self.connections, start) {
             self.openings.send_syn(out, key);

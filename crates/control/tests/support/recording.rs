@@ -42,12 +42,17 @@ pub(crate) enum Told {
 
 pub(crate) type Shared = Arc<Mutex<Log>>;
 
-pub(crate) struct Recording(pub Shared);
+pub(crate) struct Recording(pub Shared, stream::Features);
 
 impl Recording {
     pub(crate) fn boxed() -> (Box<dyn Engine<Stream>>, Shared) {
+        Recording::with(stream::Features::default())
+    }
+
+    /// One that offers no more than this.
+    pub(crate) fn with(features: stream::Features) -> (Box<dyn Engine<Stream>>, Shared) {
         let log = Shared::default();
-        (Box::new(Recording(Arc::clone(&log))), log)
+        (Box::new(Recording(Arc::clone(&log), features)), log)
     }
 }
 
@@ -56,8 +61,8 @@ impl Engine<Stream> for Recording {
         "recording"
     }
 
-    fn features(&self) -> engine::Features<engine::stream::Features> {
-        engine::Features::default()
+    fn features(&self) -> engine::Features<stream::Features> {
+        engine::Features { transport: self.1, ..engine::Features::default() }
     }
 
     fn poll(&mut self, _now: Nanos, burst: &mut Burst<'_, Stream>) -> usize {

@@ -249,21 +249,22 @@ pub enum LogRefusal {
     Unfit,
 }
 
-/// TCP options that an engine's segments can carry. What it does not carry is not negotiated.
+/// Extensions of TCP that an engine's segments can carry. What it does not carry is not negotiated.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Carries {
     /// Timestamps (RFC 7323 section 3).
     pub timestamps: bool,
     /// Selective acknowledgement (RFC 2018).
     pub sack: bool,
-    /// Its windows are shifted by the host's window scale, whatever was agreed: one program has one shift.
-    pub one_shift: bool,
+    /// Marks are echoed until CWR comes (RFC 3168 section 6.1.3). Without it, each acknowledgement echoes the mark of
+    /// its own segment. So ECN is negotiated only for policies that want just that ([`FlowParams::dctcp_echo`]).
+    pub echoes_until_cwr: bool,
 }
 
 impl Default for Carries {
-    /// All options, each window with the shift that was agreed.
+    /// All of them.
     fn default() -> Carries {
-        Carries { timestamps: true, sack: true, one_shift: false }
+        Carries { timestamps: true, sack: true, echoes_until_cwr: true }
     }
 }
 
