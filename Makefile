@@ -2,7 +2,7 @@
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
 APPS := $(patsubst apps/%.c,$(TARGET)/apps/%,$(wildcard apps/*.c))
-MODULES := $(patsubst xdp/%.c,$(TARGET)/xdp/%.o,$(wildcard xdp/*.c))
+MODULES := $(patsubst xdp/%.c,$(TARGET)/xdp/%.o,$(wildcard xdp/*.c)) $(TARGET)/xdp/sockmap.o
 FUNCTIONS := $(patsubst offload/%.c,$(TARGET)/offload/%.so,$(wildcard offload/*.c))
 # Namespaces and devices need root.
 AS_ROOT := $(if $(filter-out 0,$(shell id -u)),sudo -E)
@@ -52,12 +52,12 @@ LIBDIR := $(PREFIX)/lib/opentoe
 MANDIR := $(PREFIX)/share/man
 DOCDIR := $(PREFIX)/share/doc/opentoe
 # As in the checkout, so that links between pages hold. Sample configurations and P4 programs are what one begins with.
-DOCUMENTS := README.md ARCHITECTURE.md LICENSE-MIT LICENSE-APACHE dist/grafana.json $(wildcard docs/*.md docs/*/*) $(wildcard config/* p4/*.p4)
+DOCUMENTS := README.md ARCHITECTURE.md LICENSE-MIT LICENSE-APACHE dist/grafana.json dist/Containerfile dist/kubernetes.yaml $(wildcard docs/*.md docs/*/*) $(wildcard config/* p4/*.p4)
 COMPLETIONS := share/bash-completion/completions/opentoe share/zsh/site-functions/_opentoe share/fish/vendor_completions.d/opentoe.fish
 
 install: build
 	install -d $(addprefix $(DESTDIR),$(BINDIR) $(LIBDIR)/apps $(LIBDIR)/examples $(LIBDIR)/offload $(LIBDIR)/rdma $(LIBDIR)/xdp $(PREFIX)/include $(MANDIR)/man1 $(MANDIR)/man3) \
-		$(addprefix $(DESTDIR),$(SYSCONFDIR)/opentoe $(PREFIX)/lib/systemd/system $(PREFIX)/lib/sysusers.d) \
+		$(addprefix $(DESTDIR),$(SYSCONFDIR)/opentoe $(SYSCONFDIR)/cdi $(PREFIX)/lib/systemd/system $(PREFIX)/lib/sysusers.d) \
 		$(addprefix $(DESTDIR)$(PREFIX)/,$(dir $(COMPLETIONS)))
 	install -m 755 $(addprefix $(TARGET)/release/,opentoe toed opentoe-sim opentoe-offload) $(DESTDIR)$(BINDIR)
 	install -m 755 $(TARGET)/release/libtoe.so $(TARGET)/release/libibverbs $(TARGET)/release/liboffload.so $(DESTDIR)$(LIBDIR)
@@ -76,6 +76,7 @@ install: build
 		$(TARGET)/release/opentoe completions $${shell%%:*} >$(DESTDIR)$(PREFIX)/$${shell#*:} || exit 1; done
 	sed 's|/usr/bin/toed|$(BINDIR)/toed|; s|/etc/opentoe|$(SYSCONFDIR)/opentoe|; s|/usr/share/doc|$(PREFIX)/share/doc|' dist/toed.service \
 		>$(DESTDIR)$(PREFIX)/lib/systemd/system/toed.service
+	sed 's|/usr/lib/opentoe|$(LIBDIR)|g; s|/usr/bin|$(BINDIR)|g' dist/cdi.json >$(DESTDIR)$(SYSCONFDIR)/cdi/opentoe.json
 	install -m 644 dist/toe.sysusers.conf $(DESTDIR)$(PREFIX)/lib/sysusers.d/toe.conf
 	[ -e $(DESTDIR)$(SYSCONFDIR)/opentoe/toed.toml ] || install -m 644 config/toed.toml $(DESTDIR)$(SYSCONFDIR)/opentoe
 
@@ -84,7 +85,7 @@ uninstall:
 	rm -f $(addprefix $(DESTDIR)$(BINDIR)/,opentoe toed opentoe-sim opentoe-offload) $(addprefix $(DESTDIR)$(PREFIX)/include/,toe.h offload.h) \
 		$(addprefix $(DESTDIR)$(PREFIX)/,$(COMPLETIONS) lib/systemd/system/toed.service lib/sysusers.d/toe.conf) \
 		$(DESTDIR)$(MANDIR)/man1/opentoe.1 $(DESTDIR)$(MANDIR)/man1/opentoe-*.1 $(addprefix $(DESTDIR)$(MANDIR)/,man5/toed.toml.5 man8/toed.8 $(patsubst man/%,man3/%,$(wildcard man/*.3)))
-	rm -rf $(DESTDIR)$(LIBDIR) $(DESTDIR)$(DOCDIR)
+	rm -rf $(DESTDIR)$(LIBDIR) $(DESTDIR)$(DOCDIR) $(DESTDIR)$(SYSCONFDIR)/cdi/opentoe.json
 
 deb: build
 	dist/deb
@@ -114,6 +115,11 @@ xdp: $(MODULES)
 $(TARGET)/xdp/%.o: xdp/%.c $(wildcard xdp/*.h)
 	@mkdir -p $(@D)
 	clang -O2 -g -target bpf -Wall -Wextra -Werror -Wno-unused-parameter -I/usr/include/$(shell uname -m)-linux-gnu -c -o $@ $<
+
+# Measured beside OpenTOE; no module of it.
+$(TARGET)/xdp/sockmap.o: bench/sockmap.c
+	@mkdir -p $(@D)
+	clang -O2 -g -target bpf -Wall -Wextra -Werror -I/usr/include/$(shell uname -m)-linux-gnu -c -o $@ $<
 
 grid: build
 	$(AS_ROOT) $(TARGET)/release/grid $(GRID)
