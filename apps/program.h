@@ -12,6 +12,7 @@
 #include <string.h>
 #include <sys/epoll.h>
 #include <sys/socket.h>
+#include <sys/un.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -53,6 +54,15 @@ static inline int listen_at(const struct sockaddr_in *address, int flags, int ba
     if (bind(fd, (const struct sockaddr *)address, sizeof *address) < 0) die("bind");
     if (listen(fd, backlog) < 0) die("listen");
     return fd;
+}
+
+/* The UNIX socket of a port in a folder, for programs that meet there instead. */
+static inline struct sockaddr_un in_folder(const char *folder, unsigned port) {
+    struct sockaddr_un address = {.sun_family = AF_UNIX};
+    int length = snprintf(address.sun_path, sizeof address.sun_path, "%s/%u", folder, port);
+    errno = ENAMETOOLONG;
+    if (length < 0 || (size_t)length >= sizeof address.sun_path) die(folder);
+    return address;
 }
 
 /* The next connection of a listener that does not block, or -1. */

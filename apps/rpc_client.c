@@ -28,6 +28,8 @@ struct connection {
 };
 
 static struct sockaddr_in address = {.sin_family = AF_INET};
+static struct sockaddr_un path;
+static const char *folder = NULL;
 static long connections = 1, depth = 1, open_connections = 0;
 static size_t size = 64, reply = 64, numbered, at_once;
 static double seconds = 5, warm_up = 0, rate = 0;
@@ -98,9 +100,10 @@ static long pull(struct connection *c) {
 /* Begins to connect: many connections at once, so that a lost SYN delays only its own. */
 static void open_one(int set, struct connection *c) {
     int one = 1;
-    c->fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
+    c->fd = socket(folder ? AF_UNIX : AF_INET, SOCK_STREAM | SOCK_NONBLOCK | SOCK_CLOEXEC, 0);
     if (c->fd < 0) die("socket");
-    if (connect(c->fd, (struct sockaddr *)&address, sizeof address) < 0 && errno != EINPROGRESS) die("connect");
+    const struct sockaddr *to = folder ? (struct sockaddr *)&path : (struct sockaddr *)&address;
+    if (connect(c->fd, to, folder ? sizeof path : sizeof address) < 0 && errno != EINPROGRESS) die("connect");
     setsockopt(c->fd, IPPROTO_TCP, TCP_NODELAY, &one, sizeof one);
     c->started = calloc((size_t)depth, sizeof *c->started);
     if (!c->started) die("calloc");
@@ -223,7 +226,7 @@ static double wait_idle(int set) {
 }
 
 static _Noreturn void usage(void) {
-    fprintf(stderr, "usage: rpc_client -c ADDRESS [-p PORT] [-n CONNECTIONS] [-s REQUEST_BYTES] [-r REPLY_BYTES]\n"
+    fprintf(stderr, "usage: rpc_client -c ADDRESS | -u FOLDER (of UNIX sockets) [-p PORT] [-n CONNECTIONS] [-s REQUEST_BYTES] [-r REPLY_BYTES]\n"
                     "                  [-d DEPTH] [-t SECONDS] [-w WARM_UP_SECONDS | -B BEGIN_NS]\n"
                     "                  [-R REQUESTS_PER_SECOND] [-b (batch writes)] [-y (poll, never sleep)] [-i (idle)]\n");
     exit(2);
@@ -231,8 +234,9 @@ static _Noreturn void usage(void) {
 
 static void parse(int argc, char **argv) {
     int port = 7777;
-    for (int option; (option = getopt(argc, argv, "c:p:n:s:r:d:t:w:B:R:byi")) != -1;) {
+    for (int option; (option = getopt(argc, argv, "c:u:p:n:s:r:d:t:w:B:R:byi")) != -1;) {
         if (option == 'c' && inet_pton(AF_INET, optarg, &address.sin_addr) == 1) continue;
+        if (option == 'u' && (folder = optarg)) continue;
         if (option == 'p' && (port = atoi(optarg)) > 0 && port < 65536) continue;
         if (option == 'n' && (connections = atol(optarg)) > 0) continue;
         if (option == 's' && (size = strtoul(optarg, NULL, 10)) > 0) continue;
@@ -247,8 +251,9 @@ static void parse(int argc, char **argv) {
         if (option == 'i' && (idle = 1)) continue;
         usage();
     }
-    if (optind < argc || !address.sin_addr.s_addr) usage();
+    if (optind < argc || (!address.sin_addr.s_addr && !folder)) usage();
     address.sin_port = htons((uint16_t)port);
+    if (folder) path = in_folder(folder, (unsigned)port);
     numbered = least(NUMBER, least(size, reply));
     at_once = READ / size ? READ / size : 1;
 }

@@ -23,6 +23,7 @@ struct peer {
 static struct sockaddr_in address = {.sin_family = AF_INET};
 static size_t size = 64, reply = 64, most_read, numbered;
 static unsigned long cycles = 0;
+static const char *folder = NULL;
 static int batch = 0, polling = 0, single = 0;
 static char *incoming, *outgoing;
 
@@ -106,8 +107,17 @@ static void serve(int set, struct peer *peer, uint32_t events) {
     }
 }
 
+static int listen_in_folder(void) {
+    struct sockaddr_un path = in_folder(folder, ntohs(address.sin_port));
+    int fd = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0);
+    if (fd < 0) die("socket");
+    if (bind(fd, (struct sockaddr *)&path, sizeof path) < 0) die("bind");
+    if (listen(fd, 4096) < 0) die("listen");
+    return fd;
+}
+
 static _Noreturn void usage(void) {
-    fprintf(stderr, "usage: rpc_server [-a ADDRESS] [-p PORT] [-s REQUEST_BYTES] [-r REPLY_BYTES]\n"
+    fprintf(stderr, "usage: rpc_server [-a ADDRESS | -u FOLDER (of UNIX sockets)] [-p PORT] [-s REQUEST_BYTES] [-r REPLY_BYTES]\n"
                     "                  [-b (replies of one read in one write)] [-y (poll, never sleep)]\n"
                     "                  [-1 (one request a connection)] [-k CYCLES (computed for each reply)]\n");
     exit(2);
@@ -116,8 +126,9 @@ static _Noreturn void usage(void) {
 static void parse(int argc, char **argv) {
     int port = 7777;
     address.sin_addr.s_addr = htonl(INADDR_ANY);
-    for (int option; (option = getopt(argc, argv, "a:p:s:r:by1k:")) != -1;) {
+    for (int option; (option = getopt(argc, argv, "a:u:p:s:r:by1k:")) != -1;) {
         if (option == 'a' && inet_pton(AF_INET, optarg, &address.sin_addr) == 1) continue;
+        if (option == 'u' && (folder = optarg)) continue;
         if (option == 'p' && (port = atoi(optarg)) > 0 && port < 65536) continue;
         if (option == 's' && (size = strtoul(optarg, NULL, 10)) > 0) continue;
         if (option == 'r' && (reply = strtoul(optarg, NULL, 10)) > 0) continue;
@@ -141,7 +152,7 @@ int main(int argc, char **argv) {
     incoming = malloc(most_read);
     outgoing = calloc(most_read / size + 1, reply);
     if (!incoming || !outgoing) die("malloc");
-    int listener = listen_at(&address, SOCK_NONBLOCK, 4096, 0), set = epoll_create1(EPOLL_CLOEXEC);
+    int listener = folder ? listen_in_folder() : listen_at(&address, SOCK_NONBLOCK, 4096, 0), set = epoll_create1(EPOLL_CLOEXEC);
     if (set < 0) die("epoll_create1");
     watch_fd(set, EPOLL_CTL_ADD, listener, EPOLLIN, NULL);
     struct epoll_event events[EVENTS];

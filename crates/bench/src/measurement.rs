@@ -3,7 +3,7 @@ use crate::arguments::Common;
 use crate::cases::compare::Comparison;
 use crate::cases::{
     block, compare, connect, echo, extensions, fairness, http, idle, incast, instructions, isolation, kv, log, loss,
-    offload, rdma, stream, volume, zeronic,
+    offload, parallel, rdma, stream, volume, zeronic,
 };
 use crate::charts;
 use crate::plot::Chart;
@@ -50,6 +50,9 @@ pub enum Case {
     /// Flows from memory to memory by ZeroNIC, over each transport, beside Linux' TCP and RoCEv2: rate, loss, short
     /// messages beside (ZeroNIC table 2, figures 12 and 13)
     Zeronic(zeronic::Arguments),
+    /// Cores: what each step of a pipeline's parallelism brings, and how rates grow with programs (FlexTOE table 3,
+    /// figure 8)
+    Parallel(parallel::Arguments),
     /// What tracepoints, a capture and modules cost, put on and off while echoes run (thesis table 4.3)
     Extensions(extensions::Arguments),
 }
@@ -75,6 +78,7 @@ impl Case {
             Case::Rdma(arguments) => &arguments.common,
             Case::Offload(arguments) => &arguments.common,
             Case::Zeronic(arguments) => &arguments.common,
+            Case::Parallel(arguments) => &arguments.common,
             Case::Extensions(arguments) => &arguments.common,
         }
     }
@@ -110,6 +114,7 @@ impl Case {
             Case::Offload(a) => offload::estimate(a),
             Case::Zeronic(a) => zeronic::estimate(a),
             Case::Volume(a) => volume::estimate(a),
+            Case::Parallel(a) => parallel::estimate(a),
             _ => 0.0,
         }
     }
@@ -136,6 +141,7 @@ pub(crate) fn measure(case: &Case, tools: &Tools) -> Result<(Report, String), St
         Case::Rdma(arguments) => rdma::run(tools, arguments),
         Case::Offload(arguments) => offload::run(tools, arguments),
         Case::Zeronic(arguments) => zeronic::run(tools, arguments),
+        Case::Parallel(arguments) => parallel::run(tools, arguments),
         Case::Extensions(arguments) => extensions::run(tools, arguments),
     }?
     .unless_empty()?;
@@ -166,6 +172,7 @@ pub(crate) fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
         "fairness" => fairness::plots(report),
         "loss" => loss::plots(report),
         "zeronic" => zeronic::plots(report),
+        "parallel" => parallel::plots(report),
         _ => charts::of(report),
     }
 }

@@ -25,12 +25,17 @@ pub fn favour(process: u32) {
     let _ = std::fs::write(format!("/proc/{process}/autogroup"), "-20");
 }
 
-/// What stands in front of a program to keep it on a core and ahead of what else the machine does. A core beyond the
-/// last one is the last one.
+/// What stands in front of a program to keep it ahead of what else the machine does.
+pub fn ahead() -> Vec<String> {
+    ["nice", "-n", "-20"].map(String::from).to_vec()
+}
+
+/// The same, to keep it on a core as well. A core beyond the last one is the last one.
 pub fn pinned(core: usize) -> Vec<String> {
     let cores = std::thread::available_parallelism().map_or(1, usize::from);
     let core = core.min(cores - 1).to_string();
-    ["nice", "-n", "-20", "taskset", "-c", &core].map(String::from).to_vec()
+    let stay = ["taskset", "-c", &core].map(String::from);
+    ahead().into_iter().chain(stay).collect()
 }
 
 /// As many descriptors as the machine allows: programs that are measured hold thousands of connections.

@@ -1,6 +1,6 @@
 //! What is compared: a stack with its engine and port, or Linux with what can be chosen there.
 use crate::arguments::{list, listed, stack};
-use crate::lab::{FabricLab, FabricPlan, Lab, LoopbackLab, Stack, TapEnd, TapLab, VethLab, VethPlan};
+use crate::lab::{FabricLab, FabricPlan, Lab, Locally, LoopbackLab, Stack, TapEnd, TapLab, VethLab, VethPlan};
 use crate::tools::Tools;
 use clap::Args;
 use daemon::config::EngineKind;
@@ -20,7 +20,7 @@ pub struct Stacks {
     #[arg(long, value_name = "PORT,...", default_value = "fabric", value_parser = listed(port))]
     pub port: String,
     /// Ways of Linux: cubic, bbr, polling (programs that never sleep), one-core (both programs on one core), all over
-    /// veth; loopback
+    /// veth; loopback, sockmap (loopback short-circuited by eBPF), unix (a UNIX socket; echo only)
     #[arg(long, value_name = "WAY,...", default_value = "cubic", value_parser = listed(way))]
     pub linux: String,
 }
@@ -49,6 +49,10 @@ pub enum Way {
     OneCore,
     /// The kernel's loopback instead of veth.
     Loopback,
+    /// The kernel's loopback, whose messages eBPF redirects from socket to socket.
+    Sockmap,
+    /// A UNIX socket instead of TCP.
+    Unix,
 }
 
 /// One of the things that are compared.
@@ -71,6 +75,8 @@ pub struct Needs {
     pub connections: usize,
     /// Places for clients.
     pub clients: usize,
+    /// The programs can meet at a UNIX socket, too.
+    pub unix: bool,
 }
 
 impl Stacks {
@@ -139,8 +145,13 @@ impl Setup {
             (Stack::Opentoe, Port::Fabric) => Box::new(FabricLab::new(tools, &plan)?),
             (Stack::Opentoe, Port::Loopback) => Box::new(LoopbackLab::on_opentoe(tools, &plan)?),
             (Stack::Opentoe, Port::Tap(end)) => Box::new(TapLab::new(tools, &plan, end)?),
-            (Stack::Linux, _) if self.way == Way::Loopback => Box::new(LoopbackLab::on_linux(tools)?),
+            (Stack::Linux, _) if self.way == Way::Unix && !needs.unix => {
+                return Err("its programs do not use UNIX sockets: `--linux unix` is for echo".into());
+            }
             (Stack::Linux, _) => {
+                if let Some(locally) = self.way.locally() {
+                    return Ok(Box::new(LoopbackLab::on_linux(tools, locally)?));
+                }
                 let congestion = Some(if self.way == Way::Bbr { "bbr" } else { "cubic" }.to_string());
                 let one_core = self.way == Way::OneCore;
                 Box::new(VethLab::new(tools, &VethPlan { congestion, one_core, ..VethPlan::default() })?)
@@ -150,7 +161,17 @@ impl Setup {
 }
 
 impl Way {
-    const ALL: [Way; 5] = [Way::Cubic, Way::Bbr, Way::Polling, Way::OneCore, Way::Loopback];
+    const ALL: [Way; 7] = [Way::Cubic, Way::Bbr, Way::Polling, Way::OneCore, Way::Loopback, Way::Sockmap, Way::Unix];
+
+    /// Both programs are in one place.
+    fn locally(self) -> Option<Locally> {
+        match self {
+            Way::Loopback => Some(Locally::Tcp),
+            Way::Sockmap => Some(Locally::Sockmap),
+            Way::Unix => Some(Locally::Unix),
+            _ => None,
+        }
+    }
 
     fn name(self) -> &'static str {
         match self {
@@ -159,6 +180,8 @@ impl Way {
             Way::Polling => "polling",
             Way::OneCore => "one-core",
             Way::Loopback => "loopback",
+            Way::Sockmap => "sockmap",
+            Way::Unix => "unix",
         }
     }
 }
@@ -173,6 +196,7 @@ pub(crate) fn series_name(setup: &str) -> String {
     };
     match setup.split_once(' ') {
         Some(("linux", "cubic" | "loopback")) => "Linux".into(),
+        Some(("linux", "unix")) => "UNIX socket".into(),
         Some(("linux", way)) => format!("Linux, {way}"),
         Some((_, "fabric" | "loopback")) if !engine.is_empty() => engine,
         Some((_, "tap")) if !engine.is_empty() => format!("{engine} over TAP"),
@@ -204,7 +228,8 @@ fn port(text: &str) -> Result<Port, String> {
 fn way(text: &str) -> Result<Way, String> {
     let found = Way::ALL.into_iter().find(|way| way.name() == text);
     found.ok_or_else(|| {
-        format!("there is no way `{text}` of Linux; there are cubic, bbr, polling, one-core and loopback")
+        let names = Way::ALL.map(Way::name).join(", ");
+        format!("there is no way `{text}` of Linux; there are {names}")
     })
 }
 
@@ -224,6 +249,7 @@ mod tests {
             ("flextoe tap-client", "OpenTOE, clients over TAP"),
             ("linux cubic", "Linux"),
             ("linux one-core", "Linux, one-core"),
+            ("linux unix", "UNIX socket"),
             ("opentoe", "OpenTOE"),
             ("linux", "Linux"),
             ("zeronic flextoe", "zeronic flextoe"),

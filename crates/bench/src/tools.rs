@@ -68,9 +68,9 @@ impl Tools {
         Ok(directory.join(file))
     }
 
-    /// See [`session::pinned`].
-    pub fn pinned(&self, core: usize) -> Vec<String> {
-        session::pinned(core)
+    /// See [`session::pinned`]; without a core: see [`session::ahead`].
+    pub fn pinned(&self, core: impl Into<Option<usize>>) -> Vec<String> {
+        core.into().map_or_else(session::ahead, session::pinned)
     }
 
     /// A line of progress.

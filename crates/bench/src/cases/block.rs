@@ -45,7 +45,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
     let (warm_up, seconds) = arguments.comparison.times();
     let kind = if arguments.read { "read" } else { "write" };
     arguments.comparison.measure(tools, "block", (json!({ "read": arguments.read }), &axes), |setup, point| {
-        let lab = setup.lab(tools, Needs { connections: 1, clients: 1 })?;
+        let lab = setup.lab(tools, Needs { connections: 1, clients: 1, ..Needs::default() })?;
         let address = lab.address();
         let copy = if point["disk"] == "copy" { " -s" } else { "" };
         let line = format!("{} -a {address} -p {PORT} -m {MEGABYTES}{copy}", tools.app("nbd_ram"));

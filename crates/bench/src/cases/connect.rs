@@ -30,7 +30,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
     let (warm_up, seconds) = arguments.comparison.times();
     arguments.comparison.measure(tools, "connect", (json!({}), &axes), |setup, point| {
         let (conns, size) = (number(point, "conns"), number(point, "size").max(8).to_string());
-        let lab = setup.lab(tools, Needs { connections: conns as usize, clients: 1 })?;
+        let lab = setup.lab(tools, Needs { connections: conns as usize, clients: 1, ..Needs::default() })?;
         let words = |list: &[&str]| list.iter().map(|word| word.to_string()).collect::<Vec<_>>();
         let (port, address) = (PORT.to_string(), lab.address().to_string());
         let server = words(&[&tools.app("rpc_server"), "-1", "-p", &port, "-s", &size, "-r", &size]);

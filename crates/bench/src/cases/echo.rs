@@ -66,7 +66,8 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
     arguments.comparison.measure(tools, "echo", (params, &axes), |setup, point| {
         let load = load(setup, point, (warm_up, seconds), arguments.batch);
         let load = Load { server: arguments.server.as_ref().map(|file| file.display().to_string()), ..load };
-        let needs = Needs { connections: load.connections.iter().copied().max().unwrap_or(0), clients: 1 };
+        let unix = load.server.is_none();
+        let needs = Needs { connections: load.connections.iter().copied().max().unwrap_or(0), clients: 1, unix };
         let lab = setup.lab_as(tools, needs, arguments.buffers.plan())?;
         let outcome = rpc::run(tools, &*lab, &load)?;
         let mut run = Run::on(setup, point);

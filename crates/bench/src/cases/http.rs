@@ -36,7 +36,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
     let params = json!({ "seconds": seconds, "warm_up_s": warm_up, "keep_alive": !arguments.close, "bytes": 100 });
     arguments.comparison.measure(tools, "http", (params, &axes), |setup, point| {
         let conns = number(point, "conns");
-        let lab = setup.lab(tools, Needs { connections: conns as usize, clients: 1 })?;
+        let lab = setup.lab(tools, Needs { connections: conns as usize, clients: 1, ..Needs::default() })?;
         let address = lab.address().to_string();
         let server = [lab.server(&servers::nginx(&address, PORT, lab.directory(), "bench")?, PORT)?];
         let load = |seconds: u64| {

@@ -73,7 +73,7 @@ fn hold(
     (settle, seconds): (f64, f64),
     run: &mut Run,
 ) -> Result<(Memory, f64), String> {
-    let lab = setup.lab(tools, Needs { connections: conns as usize, clients: 1 })?;
+    let lab = setup.lab(tools, Needs { connections: conns as usize, clients: 1, ..Needs::default() })?;
     let load = Load {
         size: 64,
         reply: 64,

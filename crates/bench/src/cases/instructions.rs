@@ -82,7 +82,7 @@ fn engine(tools: &Tools, _setup: &Setup) -> Result<f64, String> {
 }
 
 fn library(tools: &Tools, setup: &Setup) -> Result<f64, String> {
-    let lab = setup.lab(tools, Needs { connections: CONNECTIONS as usize, clients: 1 })?;
+    let lab = setup.lab(tools, Needs { connections: CONNECTIONS as usize, clients: 1, ..Needs::default() })?;
     let file = lab.directory().join("memcached.callgrind");
     kv::memcached_under(tools, &*lab, callgrind::words(&file), (CONNECTIONS, SECONDS))?;
     let is_library = |object: &str| object.ends_with("libtoe.so");

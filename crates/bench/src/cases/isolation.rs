@@ -46,7 +46,7 @@ fn measure(tools: &Tools, arguments: &Arguments, setup: &Setup, point: &Value) -
     let (beside, mbit) = (number(point, "bulk_flows") as usize, number(point, "bulk_mbit"));
     let (warm_up, seconds) = arguments.comparison.times();
     let connections = arguments.conns as usize;
-    let lab = setup.lab(tools, Needs { connections: connections + beside, clients: 2 })?;
+    let lab = setup.lab(tools, Needs { connections: connections + beside, clients: 2, ..Needs::default() })?;
     // The flows are under way before and until after the messages are measured.
     let size = if mbit > 0 { 16 << 10 } else { 64 << 10 };
     let flows = Flows::new(beside, warm_up, seconds + warm_up + 1.0);

@@ -53,7 +53,8 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
     let (warm_up, seconds) = arguments.comparison.times();
     let params = json!({ "sets_percent": arguments.sets });
     arguments.comparison.measure(tools, "kv", (params, &axes), |setup, point| {
-        let lab = setup.lab(tools, Needs { connections: number(point, "conns") as usize, clients: 1 })?;
+        let lab =
+            setup.lab(tools, Needs { connections: number(point, "conns") as usize, clients: 1, ..Needs::default() })?;
         let mut run = Run::on(setup, point);
         match point["server"] == "redis" {
             true => redis(tools, &*lab, point, seconds, &mut run)?,

@@ -86,7 +86,7 @@ fn measure(tools: &Tools, times: (f64, f64), setup: &Setup, point: &Value, share
     let bytes = if shared { (records(connections, size) * (size + NOTE)).next_power_of_two() } else { 0 };
     let log_bytes = u32::try_from(bytes).map_err(|_| "a log for so many connections is too large: take fewer")?;
     let plan = FabricPlan { log_bytes, ..FabricPlan::default() };
-    let lab = setup.lab_as(tools, Needs { connections: connections as usize, clients: 1 }, plan)?;
+    let lab = setup.lab_as(tools, Needs { connections: connections as usize, clients: 1, ..Needs::default() }, plan)?;
     let ends = start(tools, &*lab, connections, size, shared, times)?;
     let moved = bulk::measure(tools, &*lab, ends)?;
     let mut run = Run { setup: name(setup, shared), ..Run::on(setup, point) };

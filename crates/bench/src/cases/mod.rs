@@ -17,6 +17,7 @@ pub(crate) mod log;
 pub(crate) mod loss;
 mod observed;
 pub(crate) mod offload;
+pub(crate) mod parallel;
 pub(crate) mod rdma;
 mod rpc;
 mod spliced;

@@ -62,7 +62,7 @@ pub(super) fn run(tools: &Tools, lab: &dyn Lab, load: &Load) -> Result<Outcome, 
 pub(super) fn start(tools: &Tools, lab: &dyn Lab, load: &Load) -> Result<(Vec<Process>, Vec<Process>), String> {
     let count = load.servers.max(1);
     let ports: Vec<u16> = (PORT..).take(count).collect();
-    let servers = ports.iter().map(|port| lab.server(&server_words(tools, load, *port), *port));
+    let servers = ports.iter().map(|port| lab.server(&server_words(tools, lab, load, *port), *port));
     let servers = servers.collect::<Result<Vec<_>, _>>()?;
     let begin = monotonic() + CONNECT + Duration::from_secs_f64(load.warm_up);
     let clients = load.connections.iter().enumerate().map(|(number, connections)| {
@@ -73,11 +73,11 @@ pub(super) fn start(tools: &Tools, lab: &dyn Lab, load: &Load) -> Result<(Vec<Pr
     Ok((servers, clients.collect::<Result<Vec<_>, _>>()?))
 }
 
-fn server_words(tools: &Tools, load: &Load, port: u16) -> Vec<String> {
+fn server_words(tools: &Tools, lab: &dyn Lab, load: &Load, port: u16) -> Vec<String> {
     let (size, reply) = (load.size.to_string(), load.reply.to_string());
     let server = load.server.clone().unwrap_or_else(|| tools.app("rpc_server"));
     let words = [server, "-p".into(), port.to_string(), "-s".into(), size, "-r".into(), reply];
-    words.into_iter().chain(load.server_options.iter().cloned()).collect()
+    words.into_iter().chain(load.server_options.iter().cloned()).chain(lab.meeting()).collect()
 }
 
 fn client_words(
@@ -99,7 +99,8 @@ fn client_words(
         if load.together { ("-B", begin.as_nanos().to_string()) } else { ("-w", load.warm_up.to_string()) },
     ];
     let words = options.into_iter().flat_map(|(key, value)| [key.to_string(), value]);
-    std::iter::once(tools.app("rpc_client")).chain(words).chain(load.client_options.iter().cloned()).collect()
+    let words = words.chain(load.client_options.iter().cloned()).chain(lab.meeting());
+    std::iter::once(tools.app("rpc_client")).chain(words).collect()
 }
 
 /// The clock that the clients look at.

@@ -56,7 +56,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
             touch: arguments.touch,
             ..Flows::new(1, warm_up, seconds)
         };
-        let needs = Needs { connections: flows.flows, clients: 1 };
+        let needs = Needs { connections: flows.flows, clients: 1, ..Needs::default() };
         let lab = setup.lab_as(tools, needs, arguments.buffers.plan())?;
         let moved = bulk::run(tools, &*lab, &flows)?;
         let mut run = Run::on(setup, point);

@@ -21,6 +21,8 @@ pub(crate) struct Daemon<'a> {
     tools: &'a Tools,
     process: Process,
     directory: Directory,
+    /// Where programs run; wherever the kernel puts them where it is not said.
+    program_core: Option<usize>,
 }
 
 impl<'a> Daemon<'a> {
@@ -30,7 +32,7 @@ impl<'a> Daemon<'a> {
         let [config, socket] = ["toed.toml", "toed.sock"].map(|name| directory.path().join(name));
         std::fs::write(&config, configuration).map_err(|e| format!("cannot write {}: {e}", config.display()))?;
         // Its data-path threads pin themselves; others, as those that stream a capture, run where there is room.
-        let mut words = ["nice", "-n", "-20"].map(String::from).to_vec();
+        let mut words = session::ahead();
         let own = directory.path().join("daemon");
         let owner = std::process::id().to_string();
         words.extend([&tools.toe, "private-daemon"].map(String::from));
@@ -43,7 +45,12 @@ impl<'a> Daemon<'a> {
             Ok(client::ask(&socket, &Question::Hello).is_ok())
         })?;
         session::favour(process.pid());
-        Ok(Daemon { tools, process, directory })
+        Ok(Daemon { tools, process, directory, program_core: Some(PROGRAM_CORE) })
+    }
+
+    /// The same, whose programs are not bound to a core.
+    pub(crate) fn with_programs_anywhere(self) -> Daemon<'a> {
+        Daemon { program_core: None, ..self }
     }
 
     /// Its answer.
@@ -74,7 +81,7 @@ impl<'a> Daemon<'a> {
     /// Starts a program on one of its hosts.
     pub(crate) fn run(&self, netns: &Netns, host: &str, words: &[String], log: String) -> Result<Process, String> {
         let (socket, library) = (text(&self.socket()), text(&self.tools.library));
-        let mut all = self.tools.pinned(PROGRAM_CORE);
+        let mut all = self.tools.pinned(self.program_core);
         let run = [&self.tools.toe, "run", "--quiet", "--socket", &socket, "--lib", &library, "--host", host, "--"];
         all.extend(run.map(String::from));
         all.extend_from_slice(words);
@@ -83,7 +90,7 @@ impl<'a> Daemon<'a> {
 
     /// Starts a program that is on none of its hosts, where those that are run.
     pub(crate) fn run_plain(&self, netns: &Netns, words: &[String], log: &str) -> Result<Process, String> {
-        let all = [&self.tools.pinned(PROGRAM_CORE)[..], words].concat();
+        let all = [&self.tools.pinned(self.program_core)[..], words].concat();
         Process::start(netns, &all, self.directory().join(log))
     }
 

@@ -3,6 +3,7 @@ use super::daemon::{DAEMON_CORE, Daemon, PROGRAM_CORE};
 use super::{CLIENT_PORTS, Lab, Stack};
 use crate::process::Process;
 use crate::tools::Tools;
+use ::daemon::config::Mapping;
 use ::daemon::protocol::Question;
 use port::{FabricConfig, Netns};
 use serde_json::Value;
@@ -33,6 +34,9 @@ pub struct FabricPlan {
     /// A host with a data-path thread to itself, so that its work can be told from the others', whose thread shares the
     /// programs' core then.
     pub alone: Option<&'static str>,
+    /// Every host has a data-path thread of its own, and neither threads nor programs are bound to a core. The server's
+    /// host divides its engine's modules so.
+    pub spread: Option<Mapping>,
     /// Hosts have RDMA, with this way to make up for losses (`rdma_recovery`).
     pub rdma: Option<&'static str>,
     /// The server serves the file `v` of this directory as a volume over Solar, and the first client's host uses it by
@@ -48,6 +52,7 @@ impl Default for FabricPlan {
         let network = FabricConfig::default();
         let (congestion, buffer, engine, slots) = (None, 256 << 10, "flextoe", 4096);
         let (clients, client_engine, log_bytes, alone, rdma, volume, zeronic) = (1, None, 0, None, None, None, None);
+        let spread = None;
         FabricPlan {
             network,
             clients,
@@ -58,6 +63,7 @@ impl Default for FabricPlan {
             log_bytes,
             slots,
             alone,
+            spread,
             rdma,
             volume,
             zeronic,
@@ -90,6 +96,7 @@ impl<'a> FabricLab<'a> {
     pub(crate) fn new(tools: &'a Tools, plan: &FabricPlan) -> Result<FabricLab<'a>, String> {
         let netns = Netns::create()?;
         let daemon = Daemon::start(tools, &netns, &configuration(plan)?)?;
+        let daemon = if plan.spread.is_some() { daemon.with_programs_anywhere() } else { daemon };
         Ok(FabricLab { netns, daemon })
     }
 
@@ -178,7 +185,7 @@ fn address(host: usize) -> Ipv4Addr {
 fn configuration(plan: &FabricPlan) -> Result<String, String> {
     let network =
         toml::to_string(&plan.network).map_err(|e| format!("cannot write the fabric's configuration: {e}"))?;
-    let mut content = format!("log = \"warn\"\n{}[[fabric]]\nname = \"net\"\n{network}", threads(plan.alone.is_some()));
+    let mut content = format!("log = \"warn\"\n{}[[fabric]]\nname = \"net\"\n{network}", threads(plan));
     for host in 0..=plan.clients {
         let name = if host == 0 { "server".into() } else { format!("client{}", host - 1) };
         let engine = plan.client_engine.filter(|_| host > 0).unwrap_or(plan.engine);
@@ -189,8 +196,16 @@ fn configuration(plan: &FabricPlan) -> Result<String, String> {
             address(host),
             host_keys(plan, engine)
         );
-        let thread = usize::from(plan.alone.is_some_and(|alone| alone != name));
+        let thread = match &plan.spread {
+            Some(_) => host,
+            None => usize::from(plan.alone.is_some_and(|alone| alone != name)),
+        };
         let _ = writeln!(content, "thread = {thread}");
+        if let Some(mapping) = plan.spread.as_ref().filter(|_| host == 0) {
+            let mapping =
+                toml::to_string(mapping).map_err(|e| format!("cannot write the server's configuration: {e}"))?;
+            let _ = writeln!(content, "mapping = {{ {} }}", mapping.trim_end().replace('\n', ", "));
+        }
     }
     for (name, at) in ZERONIC.iter().zip(0..).filter(|_| plan.zeronic.is_some()) {
         let _ = writeln!(
@@ -212,11 +227,14 @@ fn configuration(plan: &FabricPlan) -> Result<String, String> {
     Ok(content)
 }
 
-/// One data-path thread, or two. A thread that yields gives way to its own process only where the kernel groups
-/// processes by session, so the one on the programs' core sleeps at once where it has no work.
-fn threads(two: bool) -> String {
+/// One data-path thread, two, or one for each host. A thread that yields gives way to its own process only where the
+/// kernel groups processes by session, so the one on the programs' core sleeps at once where it has no work.
+fn threads(plan: &FabricPlan) -> String {
+    if plan.spread.is_some() {
+        return "[[thread]]\n".repeat(1 + plan.clients);
+    }
     let first = format!("[[thread]]\ncore = {DAEMON_CORE}\n");
-    if two {
+    if plan.alone.is_some() {
         format!("polling = {{ spin_us = 0, yield_us = 0 }}\n{first}[[thread]]\ncore = {PROGRAM_CORE}\n")
     } else {
         first
@@ -280,6 +298,16 @@ mod tests {
         let config = ::daemon::config::parse(&configuration(&plan).unwrap(), "test").unwrap();
         let threads: Vec<usize> = config.hosts.iter().map(|host| host.thread).collect();
         assert_eq!(threads, [1, 1, 0]);
+    }
+
+    #[test]
+    fn hosts_that_are_spread_have_a_thread_each() {
+        let mapping = Mapping { threads: true, flow_groups: 4, ..Mapping::default() };
+        let plan = FabricPlan { clients: 3, spread: Some(mapping.clone()), ..FabricPlan::default() };
+        let config = ::daemon::config::parse(&configuration(&plan).unwrap(), "test").unwrap();
+        let threads: Vec<usize> = config.hosts.iter().map(|host| host.thread).collect();
+        assert_eq!((threads, config.service.thread.len()), (vec![0, 1, 2, 3], 4));
+        assert_eq!((&config.hosts[0].mapping, &config.hosts[1].mapping), (&mapping, &Mapping::default()));
     }
 
     #[test]

@@ -1,7 +1,8 @@
 //! One network namespace, and programs that meet on 127.0.0.1: on OpenTOE all on one host, on Linux over the kernel's
-//! loopback device.
+//! loopback device, at a UNIX socket, or through a sockmap.
 use super::daemon::{DAEMON_CORE, Daemon, PROGRAM_CORE};
 use super::fabric::{FabricPlan, host_keys};
+use super::sockmap::Sockmap;
 use super::{Lab, PATIENCE, Stack, veth};
 use crate::directory::Directory;
 use crate::process::Process;
@@ -19,6 +20,19 @@ pub(crate) struct LoopbackLab<'a> {
     netns: Netns,
     daemon: Option<Daemon<'a>>,
     directory: Directory,
+    locally: Locally,
+    sockmap: Option<Sockmap>,
+}
+
+/// How programs of one machine meet on Linux.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Locally {
+    /// TCP over 127.0.0.1.
+    Tcp,
+    /// At UNIX sockets in the lab's directory.
+    Unix,
+    /// TCP over 127.0.0.1 whose messages a sockmap redirects.
+    Sockmap,
 }
 
 impl<'a> LoopbackLab<'a> {
@@ -27,15 +41,23 @@ impl<'a> LoopbackLab<'a> {
         let netns = Netns::create()?;
         veth::widen_ports(&netns);
         let daemon = Some(Daemon::start(tools, &netns, &configuration(plan))?);
-        Ok(LoopbackLab { tools, netns, daemon, directory: Directory::new("bench")? })
+        Ok(LoopbackLab {
+            tools,
+            netns,
+            daemon,
+            directory: Directory::new("bench")?,
+            locally: Locally::Tcp,
+            sockmap: None,
+        })
     }
 
-    /// The kernel's loopback.
-    pub(crate) fn on_linux(tools: &'a Tools) -> Result<LoopbackLab<'a>, String> {
+    /// On the kernel.
+    pub(crate) fn on_linux(tools: &'a Tools, locally: Locally) -> Result<LoopbackLab<'a>, String> {
         let netns = Netns::create()?;
         veth::widen_ports(&netns);
         netns.run(|| Interface::named("lo")?.set_up())??;
-        Ok(LoopbackLab { tools, netns, daemon: None, directory: Directory::new("bench")? })
+        let sockmap = if locally == Locally::Sockmap { Some(Sockmap::new(tools)?) } else { None };
+        Ok(LoopbackLab { tools, netns, daemon: None, directory: Directory::new("bench")?, locally, sockmap })
     }
 
     /// Starts a program; on Linux it has this core.
@@ -43,7 +65,8 @@ impl<'a> LoopbackLab<'a> {
         match &self.daemon {
             Some(daemon) => daemon.run(&self.netns, NAME, words, log),
             None => {
-                let all = [&self.tools.pinned(core)[..], words].concat();
+                let joining = self.sockmap.as_ref().map(Sockmap::joining).unwrap_or_default();
+                let all = [&joining[..], &self.tools.pinned(core), words].concat();
                 Process::start(&self.netns, &all, self.directory.path().join(log))
             }
         }
@@ -63,6 +86,10 @@ impl Lab for LoopbackLab<'_> {
         // The kernel's work is done in the programs' own time, so each side has a core there.
         let mut server = self.start(words, DAEMON_CORE, format!("server-{port}.log"))?;
         self.tools.stop.until("the server to listen", PATIENCE, || {
+            if self.locally == Locally::Unix {
+                server.alive()?;
+                return Ok(self.directory.path().join(port.to_string()).exists());
+            }
             let Some(daemon) = &self.daemon else { return server.listens(port) };
             server.alive()?;
             let answer = daemon.ask(&Question::Ls)?;
@@ -74,6 +101,10 @@ impl Lab for LoopbackLab<'_> {
 
     fn client_of(&self, _place: usize, number: usize, words: &[String]) -> Result<Process, String> {
         self.start(words, PROGRAM_CORE, format!("client{number}.log"))
+    }
+
+    fn meeting(&self) -> Vec<String> {
+        if self.locally == Locally::Unix { vec!["-u".into(), super::text(self.directory.path())] } else { Vec::new() }
     }
 
     fn stack_process(&self) -> Option<&Process> {

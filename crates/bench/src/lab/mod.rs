@@ -2,11 +2,12 @@
 mod daemon;
 mod fabric;
 mod loopback;
+mod sockmap;
 mod tap;
 mod veth;
 
 pub(crate) use fabric::{FabricLab, FabricPlan, RECEIVER, ZERONIC, congestion, congestion_help};
-pub(crate) use loopback::LoopbackLab;
+pub(crate) use loopback::{Locally, LoopbackLab};
 pub(crate) use tap::{TapEnd, TapLab};
 pub(crate) use veth::{VethLab, VethPlan};
 
@@ -52,6 +53,10 @@ pub trait Lab {
     /// Starts a client that has a place of its own.
     fn client(&self, number: usize, words: &[String]) -> Result<Process, String> {
         self.client_of(number, number, words)
+    }
+    /// Words for servers and clients of `rpc` where they do not meet at the address.
+    fn meeting(&self) -> Vec<String> {
+        Vec::new()
     }
     /// The process that the stack is, where it is one.
     fn stack_process(&self) -> Option<&Process>;

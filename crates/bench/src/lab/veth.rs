@@ -33,6 +33,8 @@ pub(crate) struct VethPlan {
     pub congestion: Option<String>,
     /// Servers share the clients' core.
     pub one_core: bool,
+    /// Programs are not bound to a core.
+    pub spread: bool,
 }
 
 /// The namespaces. They go when the last process in them has ended.
@@ -40,7 +42,8 @@ pub(crate) struct VethLab<'a> {
     tools: &'a Tools,
     clients: Netns,
     servers: Netns,
-    server_core: usize,
+    /// Cores of servers and of clients.
+    cores: [Option<usize>; 2],
     directory: Directory,
 }
 
@@ -64,7 +67,8 @@ impl<'a> VethLab<'a> {
         servers.run(|| prepare(&Interface::named("veth1")?, SERVER))??;
         widen_ports(&clients);
         let server_core = if plan.one_core { CLIENT_CORE } else { SERVER_CORE };
-        let lab = VethLab { tools, clients, servers, server_core, directory: Directory::new("bench")? };
+        let cores = [server_core, CLIENT_CORE].map(|core| (!plan.spread).then_some(core));
+        let lab = VethLab { tools, clients, servers, cores, directory: Directory::new("bench")? };
         lab.shape(plan)?;
         lab.lose(plan)?;
         lab.choose(plan)?;
@@ -108,7 +112,7 @@ impl<'a> VethLab<'a> {
         [&self.clients, &self.servers].into_iter().try_for_each(|netns| run(netns, &["nft", &table]))
     }
 
-    fn start(&self, netns: &Netns, core: usize, words: &[String], log: String) -> Result<Process, String> {
+    fn start(&self, netns: &Netns, core: Option<usize>, words: &[String], log: String) -> Result<Process, String> {
         let mut all = self.tools.pinned(core);
         all.extend_from_slice(words);
         Process::start(netns, &all, self.directory.path().join(log))
@@ -125,13 +129,13 @@ impl Lab for VethLab<'_> {
     }
 
     fn server(&self, words: &[String], port: u16) -> Result<Process, String> {
-        let mut server = self.start(&self.servers, self.server_core, words, format!("server-{port}.log"))?;
+        let mut server = self.start(&self.servers, self.cores[0], words, format!("server-{port}.log"))?;
         self.tools.stop.until("the server to listen", PATIENCE, || server.listens(port))?;
         Ok(server)
     }
 
     fn client_of(&self, _place: usize, number: usize, words: &[String]) -> Result<Process, String> {
-        self.start(&self.clients, CLIENT_CORE, words, format!("client{number}.log"))
+        self.start(&self.clients, self.cores[1], words, format!("client{number}.log"))
     }
 
     fn stack_process(&self) -> Option<&Process> {
