@@ -45,10 +45,18 @@ pub(crate) fn server<'a>(bench: &Bench<'a>) -> Result<Process<'a>, String> {
         make
     })?;
     admit_all(&data).map_err(failed)?;
+    let status = data.join("postmaster.pid");
     let (port, data, postgres) = (bench.port(), data.display().to_string(), program("postgres")?);
     let set = SETTINGS.map(|setting| ["-c", setting]).concat();
     let words = [&USER[..], &[&postgres, "-D", &data, "-p", &port], &set].concat();
-    bench.server(bench.lab.on_server("setpriv"), &words)
+    let server = bench.server(bench.lab.on_server("setpriv"), &words)?;
+    bench.session.until("PostgreSQL to be ready", || Ok(is_ready(&status)))?;
+    Ok(server)
+}
+
+/// It listens before it lets anybody in; the eighth line of its lock file tells both.
+fn is_ready(status: &Path) -> bool {
+    fs::read_to_string(status).is_ok_and(|lines| lines.lines().nth(7).is_some_and(|line| line.trim() == "ready"))
 }
 
 fn admit_all(data: &Path) -> std::io::Result<()> {
