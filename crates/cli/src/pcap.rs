@@ -2,6 +2,7 @@
 use crate::arguments::PcapArguments;
 use crate::locate;
 use crate::table::{red, wrong_usage};
+use crate::units::several;
 use daemon::client;
 use daemon::protocol::{Capture, Question};
 use port::capture::pcapng::{self, Block, Packet};
@@ -114,7 +115,7 @@ fn run(mut stream: BufReader<UnixStream>, mut out: Box<dyn Output>) -> Result<()
         }
     }
     out.flush()?;
-    let found = format!("{frames} {} captured", if frames == 1 { "frame" } else { "frames" });
+    let found = format!("{} captured", several(frames as usize, "frame"));
     if !complete {
         return Err(format!("the daemon has ended: {found}"));
     }

@@ -81,8 +81,10 @@ fn kernel(module: &Value, called: &str) {
 }
 
 fn unloaded(module: &Value) {
-    let runs = thousands(module["runs"].as_u64().unwrap_or(0));
-    say(&format!("module {} is gone from host {} after {runs} frames", cell(&module["name"]), cell(&module["host"])));
+    let runs = module["runs"].as_u64().unwrap_or(0);
+    let frames = if runs == 1 { "frame" } else { "frames" };
+    let [name, host] = [&module["name"], &module["host"]].map(cell);
+    say(&format!("module {name} is gone from host {host} after {} {frames}", thousands(runs)));
 }
 
 /// As modules' figures name them.

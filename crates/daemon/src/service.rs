@@ -157,10 +157,12 @@ fn settle_in(
         (None, Some(taken)) => {
             let TakenHosts { listeners, peers, connections, stopped } = taken;
             let pause = clock.now().saturating_sub(stopped) as f64 / 1e6;
-            let programs = peers.len();
+            let plural = |count: usize| if count == 1 { "" } else { "s" };
+            let (programs, one) = (peers.len(), if connections == 1 { "it" } else { "they" });
             tracing::info!(
-                "took over {connections} connections of {programs} program{}; they stood still for {pause:.2} ms",
-                if programs == 1 { "" } else { "s" }
+                "took over {connections} connection{} of {programs} program{}; {one} stood still for {pause:.2} ms",
+                plural(connections),
+                plural(programs)
             );
             Ok((Sockets::adopt(path, listeners), peers))
         }
