@@ -29,8 +29,10 @@ impl Sockmap {
     }
 
     fn attach(&self, file: &Path) -> Result<(), String> {
-        let pinned = |name: &str| super::text(&self.objects.join(name));
-        let (all, group) = (super::text(&self.objects), super::text(&self.group));
+        // In a folder there: bpftool mounts one more where the folder above is of another file system.
+        let folder = self.objects.join("all");
+        let pinned = |name: &str| super::text(&folder.join(name));
+        let (all, group) = (super::text(&folder), super::text(&self.group));
         run("bpftool", &["prog", "loadall", &super::text(file), &all, "pinmaps", &all])?;
         run("bpftool", &["cgroup", "attach", &group, "sock_ops", "pinned", &pinned("enter")])?;
         run("bpftool", &["prog", "attach", "pinned", &pinned("redirect"), "msg_verdict", "pinned", &pinned("sockets")])
