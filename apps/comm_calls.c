@@ -8,14 +8,10 @@
  */
 #define _GNU_SOURCE
 #include "program.h"
-#include "../include/toe.h"
-#include <fcntl.h>
-#include <sys/mman.h>
+#include "comm.h"
 
-enum { CALLS = 16, MOST = 1 << 16, EVENTS = 32, PATIENCE_MS = 120 * 1000 };
+enum { CALLS = 16, MOST = 1 << 16 };
 
-static toe_comm *comm;
-static uint32_t key;
 /* The first half is for requests, the second for answers: a part for each call that may be under way. */
 static unsigned char *memory;
 
@@ -25,29 +21,6 @@ static uint64_t answer_at(uint64_t call) { return (CALLS + call % CALLS) * MOST;
 /* The length of a request, and a byte of it. */
 static size_t length_of(uint64_t call) { return (size_t)(call * 2654435761u % MOST) + 1; }
 static unsigned char byte_of(uint64_t call, size_t at) { return (unsigned char)(call * 31 + at * 7 + at / 251); }
-
-/* Memory of a sealed memfd, which the daemon reaches as fast as its own. */
-static void prepare(const char *host) {
-    if (!toe_comm_open) errno = EOPNOTSUPP, die("libtoe.so is not loaded");
-    if (!(comm = toe_comm_open(strcmp(host, "-") ? host : NULL))) die("toe_comm_open");
-    int fd = memfd_create("comm_calls", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0 || ftruncate(fd, 2 * CALLS * MOST) < 0) die("memfd_create");
-    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) < 0) die("F_ADD_SEALS");
-    memory = mmap(NULL, 2 * CALLS * MOST, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (memory == MAP_FAILED) die("mmap");
-    if (toe_comm_register(comm, memory, 2 * CALLS * MOST, &key) < 0) die("toe_comm_register");
-    close(fd);
-}
-
-static int next(struct toe_comm_event *events) {
-    int count = toe_comm_wait(comm, events, EVENTS, PATIENCE_MS);
-    if (count == 0) errno = ETIMEDOUT;
-    if (count <= 0) die("toe_comm_wait");
-    for (int i = 0; i < count; i++)
-        if (events[i].what == TOE_COMM_FAILED || events[i].what == TOE_COMM_LOST)
-            errno = (int)events[i].value, die(events[i].what == TOE_COMM_LOST ? "the connection" : "a post");
-    return count;
-}
 
 static void receive(uint32_t connection, uint64_t at, uint64_t call) {
     if (toe_comm_recv(comm, connection, key, at, MOST, call) < 0) die("toe_comm_recv");
@@ -135,11 +108,13 @@ static void call_all(const struct sockaddr_in *to, uint64_t calls) {
 int main(int count, char **words) {
     struct sockaddr_in to = {.sin_family = AF_INET};
     if (count == 4 && !strcmp(words[1], "serve")) {
-        prepare(words[2]);
+        open_comm(words[2]);
+        memory = sealed_memory(2 * CALLS * MOST);
         serve((uint16_t)atoi(words[3]));
     } else if (count == 6 && !strcmp(words[1], "call") && inet_pton(AF_INET, words[3], &to.sin_addr) == 1) {
         to.sin_port = htons((uint16_t)atoi(words[4]));
-        prepare(words[2]);
+        open_comm(words[2]);
+        memory = sealed_memory(2 * CALLS * MOST);
         call_all(&to, strtoull(words[5], NULL, 10));
     } else {
         fprintf(stderr, "usage: comm_calls serve HOST PORT | comm_calls call HOST ADDRESS PORT COUNT\n");

@@ -6,24 +6,20 @@
  *
  * WHERE is `host`: memory of a sealed memfd; `stand-in`: memory of a process of its own, which serves the device's queue;
  * `gpu:N`: memory of a CUDA device, whose driver is loaded when this runs; `managed:N`: memory that its driver moves;
- * `bounce:N`: as `gpu:N`, but copied by this program to and from host memory. Each word of the stream is a function of its place there, and the receiver compares all of
- * them. With `rate`, words repeat with the ring of buffers, and the receiver compares at the end: so what is measured is
+ * `bounce:N`: as `gpu:N`, but copied by this program to and from host memory. Each word of the stream is a function of its
+ * place there, and the receiver compares all of them. With `rate`, words repeat with the ring of buffers, and the receiver compares at the end: so what is measured is
  * not the comparison.
  */
 #define _GNU_SOURCE
 #include "program.h"
-#include "../include/toe.h"
+#include "comm.h"
 #include <dlfcn.h>
-#include <fcntl.h>
 #include <pthread.h>
-#include <sys/mman.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 
-enum { PIECES = 16, PIECE = 1 << 20, RING = PIECES * PIECE, EVENTS = 32, PATIENCE_MS = 120 * 1000 };
+enum { PIECES = 16, PIECE = 1 << 20, RING = PIECES * PIECE };
 
-static toe_comm *comm;
-static uint32_t key;
 static int rate;
 static uint64_t scratch[PIECE / 8], expected[PIECE / 8];
 
@@ -45,13 +41,7 @@ static void get_host(size_t at, void *into, size_t len) {
 }
 
 static void open_host(void) {
-    int fd = memfd_create("comm_device", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0 || ftruncate(fd, RING) < 0) die("memfd_create");
-    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) < 0) die("F_ADD_SEALS");
-    memory = mmap(NULL, RING, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (memory == MAP_FAILED) die("mmap");
-    if (toe_comm_register(comm, memory, RING, &key) < 0) die("toe_comm_register");
-    close(fd);
+    memory = sealed_memory(RING);
     put = put_host, get = get_host;
 }
 
@@ -222,9 +212,8 @@ static void open_gpu(int number, int managed, int bounce) {
 }
 
 static void prepare(const char *host, const char *where) {
-    if (!toe_comm_open) errno = EOPNOTSUPP, die("libtoe.so is not loaded");
     if (!strcmp(where, "stand-in")) fork_stand_in();
-    if (!(comm = toe_comm_open(host))) die("toe_comm_open");
+    open_comm(host);
     if (!strcmp(where, "host")) open_host();
     else if (!strcmp(where, "stand-in")) open_stand_in();
     else if (!strncmp(where, "gpu:", 4)) open_gpu(atoi(where + 4), 0, 0);
@@ -246,16 +235,6 @@ static void compare(uint64_t piece) {
     for (size_t i = 0; i < PIECE / 8; i++)
         if (scratch[i] != expected[i])
             fprintf(stderr, "comm_device: word %zu of piece %llu is another one\n", i, (unsigned long long)piece), exit(1);
-}
-
-static int next(struct toe_comm_event *events) {
-    int count = toe_comm_wait(comm, events, EVENTS, PATIENCE_MS);
-    if (count == 0) errno = ETIMEDOUT;
-    if (count <= 0) die("toe_comm_wait");
-    for (int i = 0; i < count; i++)
-        if (events[i].what == TOE_COMM_FAILED || events[i].what == TOE_COMM_LOST)
-            errno = (int)events[i].value, die(events[i].what == TOE_COMM_LOST ? "the connection" : "a post");
-    return count;
 }
 
 static void receive(uint16_t port, uint64_t pieces) {

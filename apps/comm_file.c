@@ -8,40 +8,11 @@
  */
 #define _GNU_SOURCE
 #include "program.h"
-#include "../include/toe.h"
-#include <fcntl.h>
-#include <sys/mman.h>
+#include "comm.h"
 
-enum { PIECES = 16, PIECE = 1 << 20, EVENTS = 32, PATIENCE_MS = 120 * 1000 };
+enum { PIECES = 16, PIECE = 1 << 20 };
 
-static toe_comm *comm;
-static uint32_t key;
 static char *memory;
-
-/* Memory of a sealed memfd, which the daemon reaches as fast as its own. */
-static void prepare(const char *host) {
-    if (!toe_comm_open) errno = EOPNOTSUPP, die("libtoe.so is not loaded");
-    if (!(comm = toe_comm_open(strcmp(host, "-") ? host : NULL))) die("toe_comm_open");
-    int fd = memfd_create("comm_file", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0 || ftruncate(fd, PIECES * PIECE) < 0) die("memfd_create");
-    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) < 0) die("F_ADD_SEALS");
-    memory = mmap(NULL, PIECES * PIECE, PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-    if (memory == MAP_FAILED) die("mmap");
-    /* While it is registered the descriptor is open: the library finds the memory's file by it. */
-    if (toe_comm_register(comm, memory, PIECES * PIECE, &key) < 0) die("toe_comm_register");
-    close(fd);
-}
-
-/* The next events; at least one. */
-static int next(struct toe_comm_event *events) {
-    int count = toe_comm_wait(comm, events, EVENTS, PATIENCE_MS);
-    if (count == 0) errno = ETIMEDOUT;
-    if (count <= 0) die("toe_comm_wait");
-    for (int i = 0; i < count; i++)
-        if (events[i].what == TOE_COMM_FAILED || events[i].what == TOE_COMM_LOST)
-            errno = (int)events[i].value, die(events[i].what == TOE_COMM_LOST ? "the connection" : "a post");
-    return count;
-}
 
 static void post_receive(uint32_t connection, uint64_t piece) {
     if (toe_comm_recv(comm, connection, key, piece % PIECES * PIECE, PIECE, piece) < 0) die("toe_comm_recv");
@@ -113,11 +84,13 @@ static void send_file(const struct sockaddr_in *to, const char *file) {
 int main(int count, char **words) {
     struct sockaddr_in to = {.sin_family = AF_INET};
     if (count == 5 && !strcmp(words[1], "receive")) {
-        prepare(words[2]);
+        open_comm(words[2]);
+        memory = sealed_memory(PIECES * PIECE);
         receive((uint16_t)atoi(words[3]), words[4]);
     } else if (count == 6 && !strcmp(words[1], "send") && inet_pton(AF_INET, words[3], &to.sin_addr) == 1) {
         to.sin_port = htons((uint16_t)atoi(words[4]));
-        prepare(words[2]);
+        open_comm(words[2]);
+        memory = sealed_memory(PIECES * PIECE);
         send_file(&to, words[5]);
     } else {
         fprintf(stderr, "usage: comm_file receive HOST PORT FILE | comm_file send HOST ADDRESS PORT FILE\n");

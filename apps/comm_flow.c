@@ -10,11 +10,9 @@
  */
 #define _GNU_SOURCE
 #include "load.h"
-#include "../include/toe.h"
-#include <fcntl.h>
-#include <sys/mman.h>
+#include "comm.h"
 
-enum { EVENTS = 64, MOST_FLOWS = 128, PATIENCE_MS = 60 * 1000 };
+enum { MOST_FLOWS = 128 };
 
 /* A connection, and how many posts were made on it. */
 struct flow {
@@ -22,27 +20,17 @@ struct flow {
     uint64_t posted, bytes;
 };
 
-static toe_comm *comm;
-static uint32_t key;
 static size_t size;
 static uint64_t depth;
 static struct flow flows[MOST_FLOWS];
 static unsigned wanted = 1, count = 0;
 
-/* Memory of a sealed memfd, which the daemon reaches as fast as its own. */
+/* Each word is another one, and each page is there. */
 static void prepare(const char *host) {
     size_t length = size * depth * wanted;
-    if (!toe_comm_open) errno = EOPNOTSUPP, die("libtoe.so is not loaded");
-    if (!(comm = toe_comm_open(strcmp(host, "-") ? host : NULL))) die("toe_comm_open");
-    int fd = memfd_create("comm_flow", MFD_CLOEXEC | MFD_ALLOW_SEALING);
-    if (fd < 0 || ftruncate(fd, (off_t)length) < 0) die("memfd_create");
-    if (fcntl(fd, F_ADD_SEALS, F_SEAL_SHRINK) < 0) die("F_ADD_SEALS");
-    char *memory = mmap(NULL, length, PROT_READ | PROT_WRITE, MAP_SHARED | MAP_POPULATE, fd, 0);
-    if (memory == MAP_FAILED) die("mmap");
+    open_comm(host);
+    char *memory = sealed_memory(length);
     for (size_t at = 0; at < length; at += 8) *(uint64_t *)(memory + at) = mix(at);
-    /* While it is registered the descriptor is open: the library finds the memory's file by it. */
-    if (toe_comm_register(comm, memory, length, &key) < 0) die("toe_comm_register");
-    close(fd);
 }
 
 static void post(struct flow *flow, int sending) {
@@ -65,21 +53,11 @@ static struct flow *of(uint32_t connection) {
     errno = EBADF, die("an event's connection");
 }
 
-/* The next events; at least one. */
-static int next(struct toe_comm_event *events) {
-    int found = toe_comm_wait(comm, events, EVENTS, PATIENCE_MS);
-    if (found == 0) errno = ETIMEDOUT;
-    if (found <= 0) die("toe_comm_wait");
-    for (int i = 0; i < found; i++)
-        if (events[i].what == TOE_COMM_FAILED) errno = (int)events[i].value, die("a post");
-    return found;
-}
-
 static void receive(uint16_t port, double warm_up, double seconds) {
     if (toe_comm_listen(comm, port, 0) < 0) die("toe_comm_listen");
     struct toe_comm_event events[EVENTS];
     for (uint64_t time = 0; !end_at || time < end_at;) {
-        int found = next(events);
+        int found = next_events(events);
         time = now();
         for (int i = 0; i < found; i++) {
             switch (events[i].what) {
@@ -109,7 +87,7 @@ static void send_on(const struct sockaddr_in *to) {
         if (toe_comm_connect(comm, to, 0) < 0) die("toe_comm_connect");
     struct toe_comm_event events[EVENTS];
     for (;;) {
-        int found = next(events);
+        int found = next_events(events);
         for (int i = 0; i < found; i++) switch (events[i].what) {
             case TOE_COMM_CONNECTED: begin(events[i].connection, 1); break;
             case TOE_COMM_SENT: post(of(events[i].connection), 1); break;
