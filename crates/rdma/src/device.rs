@@ -68,6 +68,7 @@ impl Device {
             windows: HashMap::new(),
             connections: Manager::new(gsi::place(&config, stated.mtu)),
             ways: if config.below == Below::Stream { Ways::elsewhere() } else { Ways::default() },
+            over: Over::new(config.below),
             config,
             stated,
             owners: HashMap::new(),
@@ -75,7 +76,6 @@ impl Device {
             attached: 0,
             groups: Groups::default(),
             events: Vec::new(),
-            over: Over::default(),
             sending: false,
             past_notices: Notices::default(),
         })

@@ -1,6 +1,7 @@
 //! What a device over streams keeps for whoever carries them.
 use engine::FramePool;
 use port::Frame;
+use smartns::Below;
 use std::net::Ipv4Addr;
 use verbs::QpNumber;
 
@@ -20,27 +21,46 @@ pub enum Change {
     Gone(QpNumber),
 }
 
-/// What a device over streams keeps for whoever carries them.
+/// What a device over streams keeps for whoever carries them. Over packets nobody asks, so nothing is kept.
 pub(crate) struct Over {
+    below: Below,
     pub(crate) changes: Vec<Change>,
     /// Frames that nobody sends, and where they come from.
     pub(crate) scratch: Vec<Box<Frame>>,
     pub(crate) pool: FramePool,
 }
 
-impl Default for Over {
-    fn default() -> Over {
-        Over { changes: Vec::new(), scratch: Vec::new(), pool: FramePool::new(1) }
-    }
-}
-
 impl Over {
+    pub(crate) fn new(below: Below) -> Over {
+        Over { below, changes: Vec::new(), scratch: Vec::new(), pool: FramePool::new(1) }
+    }
+
     pub(crate) fn has_peer(&mut self, qp: QpNumber, remote: Ipv4Addr, remote_qp: Option<QpNumber>) {
-        let change = remote_qp.map(|remote_qp| Change::HasPeer { qp, remote, remote_qp });
-        self.changes.extend(change);
+        self.note(remote_qp.map(|remote_qp| Change::HasPeer { qp, remote, remote_qp }));
     }
 
     pub(crate) fn gone(&mut self, qps: impl IntoIterator<Item = QpNumber>) {
-        self.changes.extend(qps.into_iter().map(Change::Gone));
+        self.note(qps.into_iter().map(Change::Gone));
+    }
+
+    fn note(&mut self, changes: impl IntoIterator<Item = Change>) {
+        if self.below == Below::Stream {
+            self.changes.extend(changes);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn over_packets_nothing_piles_up() {
+        for (below, kept) in [(Below::Packets, 0), (Below::Stream, 2)] {
+            let mut over = Over::new(below);
+            over.has_peer(17, Ipv4Addr::LOCALHOST, Some(18));
+            over.gone([17]);
+            assert_eq!(over.changes.len(), kept);
+        }
     }
 }
