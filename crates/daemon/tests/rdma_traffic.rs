@@ -4,10 +4,10 @@ mod common;
 
 use common::Toed;
 use common::application::until;
-use common::verbs::{Memory, Qp, Verbs};
+use common::peer::{Peer, pattern};
 use daemon::client::open;
 use daemon::protocol::{Capture, Question};
-use memory::{Key, Rights};
+use memory::Rights;
 use port::capture::Direction;
 use port::capture::pcapng::{self, Block};
 use serde_json::Value;
@@ -19,53 +19,10 @@ use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
-use verbs::{ChannelMessage, CompletionOpcode, Number, Operand, QpKind, SendOpcode, Status, Wish};
+use verbs::{ChannelMessage, CompletionOpcode, Operand, QpKind, SendOpcode, Status, Wish};
 
 const CONFIGURATION: &str = "log = \"error\"\n[[host]]\nname = \"a\"\naddress = \"10.0.0.1\"\nprefix_len = 24\n\
                              rdma = \"own\"\n[[host]]\nname = \"b\"\naddress = \"10.0.0.2\"\nprefix_len = 24\nrdma = \"own\"\n";
-
-/// A program with one reliable queue pair, and memory for it.
-struct Peer {
-    verbs: Verbs,
-    domain: Number,
-    qp: Qp,
-    memory: Memory,
-    key: Key,
-}
-
-impl Peer {
-    fn open(socket: &Path, host: &str, len: usize) -> Peer {
-        let verbs = Verbs::open(socket, host);
-        let domain = verbs.domain();
-        verbs.hand_over();
-        let qp = verbs.qp(QpKind::Rc, domain, None);
-        let memory = Memory::new(len);
-        let key = verbs.register(domain, &memory, Rights::ALL);
-        Peer { verbs, domain, qp, memory, key }
-    }
-
-    /// Two of them, connected.
-    fn pair(socket: &Path, len: usize) -> (Peer, Peer) {
-        let (one, other) = (Peer::open(socket, "a", len), Peer::open(socket, "b", len));
-        one.verbs.connect(one.qp.number, other.verbs.gid(), other.qp.number);
-        other.verbs.connect(other.qp.number, one.verbs.gid(), one.qp.number);
-        (one, other)
-    }
-
-    /// One operation, from and to the same place of both memories; how it ended.
-    fn run(&mut self, opcode: SendOpcode, from: usize, len: usize, remote: Operand) -> Status {
-        let piece = self.memory.piece(from, len, self.key);
-        let number = self.verbs.post(&mut self.qp, opcode, piece, remote);
-        let completion = self.qp.cq.next();
-        assert_eq!((completion.number, completion.qp), (number, self.qp.number));
-        completion.status
-    }
-}
-
-/// Bytes that differ from round to round and from place to place.
-fn pattern(round: usize, len: usize) -> Vec<u8> {
-    (0..len).map(|at| (at * 31 + at / 251 + round * 7) as u8 | 1).collect()
-}
 
 #[test]
 fn programs_of_two_hosts_send_write_and_read() {

@@ -5,14 +5,14 @@ mod common;
 use common::Toed;
 use common::application::until;
 use common::comm::{Program, b};
-use common::verbs::{Cq, Memory, Qp, Verbs, init, ready_to_receive, ready_to_send};
+use common::peer::{Peer, pattern};
+use common::verbs::{Cq, Verbs, init, ready_to_receive, ready_to_send};
 use context::comm::{Carries, Order, Outcome};
 use daemon::protocol::Question;
-use memory::{Key, Rights};
+use memory::Rights;
 use port::{Netns, Tap, TapConfig};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
-use std::path::Path;
 use verbs::connections::{Answer as Managed, Event, Happened, Parameters, Request, Space};
 use verbs::control::{Answer, Request as Control};
 use verbs::{Completion, CompletionOpcode, Number, Operand, QpAttributes, QpKind, QpState, SendOpcode, Status};
@@ -36,59 +36,6 @@ fn transports(test: &str) -> Vec<&'static str> {
     });
     let linux = may.map_err(|sentence| println!("SKIPPED {test} over linux: {sentence}")).is_ok().then_some("linux");
     ["flextoe", "laminar"].into_iter().chain(linux).collect()
-}
-
-/// A program with a reliable queue pair, and memory for it.
-struct Peer {
-    verbs: Verbs,
-    domain: Number,
-    qp: Qp,
-    memory: Memory,
-    key: Key,
-}
-
-impl Peer {
-    fn open(socket: &Path, host: &str, len: usize) -> Peer {
-        let verbs = Verbs::open(socket, host);
-        assert_eq!((verbs.device.name.as_str(), verbs.device.atomics), ("zeronic0", false));
-        let domain = verbs.domain();
-        verbs.hand_over();
-        let qp = verbs.qp(QpKind::Rc, domain, None);
-        let memory = Memory::new(len);
-        let key = verbs.register(domain, &memory, Rights::ALL);
-        Peer { verbs, domain, qp, memory, key }
-    }
-
-    /// Two of them, connected.
-    fn pair(socket: &Path, len: usize) -> (Peer, Peer) {
-        let (one, other) = (Peer::open(socket, "a", len), Peer::open(socket, "b", len));
-        one.verbs.connect(one.qp.number, other.verbs.gid(), other.qp.number);
-        other.verbs.connect(other.qp.number, one.verbs.gid(), one.qp.number);
-        (one, other)
-    }
-
-    fn post(&mut self, opcode: SendOpcode, from: usize, len: usize, remote: Operand) -> u32 {
-        let piece = self.memory.piece(from, len, self.key);
-        self.verbs.post(&mut self.qp, opcode, piece, remote)
-    }
-
-    /// One operation, from and to the same place of both memories; how it ended.
-    fn run(&mut self, opcode: SendOpcode, from: usize, len: usize, remote: Operand) -> Status {
-        let number = self.post(opcode, from, len, remote);
-        let completion = self.qp.cq.next();
-        assert_eq!((completion.number, completion.qp), (number, self.qp.number));
-        completion.status
-    }
-
-    fn post_receive(&mut self, from: usize, len: usize) {
-        let piece = self.memory.piece(from, len, self.key);
-        self.qp.post_receive(piece);
-    }
-}
-
-/// Bytes that differ from round to round and from place to place.
-fn pattern(round: usize, len: usize) -> Vec<u8> {
-    (0..len).map(|at| (at * 31 + at / 251 + round * 7) as u8 | 1).collect()
 }
 
 /// Each operation of some lengths, one after the other.
@@ -118,6 +65,7 @@ fn programs_send_write_and_read_over_each_transport() {
     for transport in transports("programs_send_write_and_read_over_each_transport") {
         let toed = Toed::start(&configuration(transport, ""));
         let (mut one, mut other) = Peer::pair(&toed.socket(), LEN);
+        assert_eq!((one.verbs.device.name.as_str(), one.verbs.device.atomics), ("zeronic0", false));
         exchange(&mut one, &mut other, &[1, 63, 1400, 1449, 5000, 65_536, LEN]);
         exchange(&mut other, &mut one, &[1, 100_000]);
         let listed = toed.ask(&Question::Ls)["zeronics"][0]["rdma"].clone();

@@ -5,6 +5,7 @@ pub(crate) mod comm;
 pub(crate) mod judge;
 pub(crate) mod nbd;
 pub(crate) mod pair;
+pub(crate) mod peer;
 pub(crate) mod store;
 pub(crate) mod verbs;
 

@@ -1,0 +1,57 @@
+//! Programs with a reliable queue pair each, for tests of operations between two of them.
+use super::verbs::{Memory, Qp, Verbs};
+use memory::{Key, Rights};
+use std::path::Path;
+use verbs::{Number, Operand, QpKind, SendOpcode, Status};
+
+/// A program with one reliable queue pair, and memory for it.
+pub(crate) struct Peer {
+    pub verbs: Verbs,
+    pub domain: Number,
+    pub qp: Qp,
+    pub memory: Memory,
+    pub key: Key,
+}
+
+impl Peer {
+    pub(crate) fn open(socket: &Path, host: &str, len: usize) -> Peer {
+        let verbs = Verbs::open(socket, host);
+        let domain = verbs.domain();
+        verbs.hand_over();
+        let qp = verbs.qp(QpKind::Rc, domain, None);
+        let memory = Memory::new(len);
+        let key = verbs.register(domain, &memory, Rights::ALL);
+        Peer { verbs, domain, qp, memory, key }
+    }
+
+    /// Two of them, connected.
+    pub(crate) fn pair(socket: &Path, len: usize) -> (Peer, Peer) {
+        let (one, other) = (Peer::open(socket, "a", len), Peer::open(socket, "b", len));
+        one.verbs.connect(one.qp.number, other.verbs.gid(), other.qp.number);
+        other.verbs.connect(other.qp.number, one.verbs.gid(), one.qp.number);
+        (one, other)
+    }
+
+    pub(crate) fn post(&mut self, opcode: SendOpcode, from: usize, len: usize, remote: Operand) -> u32 {
+        let piece = self.memory.piece(from, len, self.key);
+        self.verbs.post(&mut self.qp, opcode, piece, remote)
+    }
+
+    /// One operation, from and to the same place of both memories; how it ended.
+    pub(crate) fn run(&mut self, opcode: SendOpcode, from: usize, len: usize, remote: Operand) -> Status {
+        let number = self.post(opcode, from, len, remote);
+        let completion = self.qp.cq.next();
+        assert_eq!((completion.number, completion.qp), (number, self.qp.number));
+        completion.status
+    }
+
+    pub(crate) fn post_receive(&mut self, from: usize, len: usize) {
+        let piece = self.memory.piece(from, len, self.key);
+        self.qp.post_receive(piece);
+    }
+}
+
+/// Bytes that differ from round to round and from place to place.
+pub(crate) fn pattern(round: usize, len: usize) -> Vec<u8> {
+    (0..len).map(|at| (at * 31 + at / 251 + round * 7) as u8 | 1).collect()
+}
