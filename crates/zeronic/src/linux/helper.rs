@@ -86,6 +86,8 @@ impl Helper<'_> {
     fn socket(&self, port: u16) -> Result<OwnedFd, Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, Some(ipproto::TCP))?;
+        // A message leaves as soon as it is posted, as on the other transports; accepted sockets inherit it.
+        sockopt::set_tcp_nodelay(&socket, true)?;
         sockopt::set_tcp_congestion(&socket, &self.config.congestion)?;
         // The ports of spare sockets may be listened on.
         sockopt::set_socket_reuseaddr(&socket, true)?;
