@@ -34,4 +34,4 @@ int redirect(struct sk_msg_md *message) {
     return SK_PASS;
 }
 
-char _license[] SEC("license") = "GPL";
+char LICENSE[] SEC("license") = "Dual MIT/GPL";
