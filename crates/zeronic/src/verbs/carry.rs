@@ -145,6 +145,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
     fn open_link(&mut self, verbs: &mut Verbs, to: Ipv4Addr) -> Result<FlowId, String> {
         let flow = self.open(SocketAddrV4::new(to, VERBS_PORT), NO_DOMAIN, Kind::Operations)?;
         verbs.links.insert(flow, Link::new(to, self.now));
+        verbs.opening.push(flow);
         Ok(flow)
     }
 
@@ -170,14 +171,16 @@ impl<T: Transport, M: Memory> Stack<T, M> {
 
     /// Connections that this side opened, and that the peer has taken.
     fn look_at_opening(&mut self, verbs: &mut Verbs) {
-        let Verbs { links, device, asked, .. } = verbs;
-        for (flow, link) in links.iter_mut().filter(|(_, link)| !link.is_open && link.closing.is_none()) {
+        let Verbs { links, device, asked, opening, .. } = verbs;
+        opening.retain(|flow| {
+            let Some(link) = links.get_mut(flow).filter(|link| link.closing.is_none()) else { return false };
             link.is_open = self.unit.way(*flow).is_some_and(|way| way.incoming.is_some());
             if let Some(qp) = link.qp.filter(|_| link.is_open) {
                 asked.remove(&qp);
                 device.link(qp);
             }
-        }
+            !link.is_open
+        });
     }
 
     /// A message of connection management goes over its connection, or begins one.

@@ -29,6 +29,8 @@ pub(crate) struct Verbs {
     pub(crate) now: Nanos,
     links: BTreeMap<FlowId, Link>,
     by_qp: HashMap<QpNumber, FlowId>,
+    /// Connections that this side has begun and the peer has not taken.
+    opening: Vec<FlowId>,
     /// Queue pairs of this host that are each other's peers, and a message of each that has no place yet.
     local: BTreeMap<QpNumber, QpNumber>,
     stashed: BTreeMap<QpNumber, Stashed>,
@@ -56,6 +58,7 @@ impl Verbs {
             now: 0,
             links: BTreeMap::new(),
             by_qp: HashMap::new(),
+            opening: Vec::new(),
             local: BTreeMap::new(),
             stashed: BTreeMap::new(),
             wanted: BTreeMap::new(),
