@@ -5,7 +5,7 @@
 mod brokers;
 mod bulk;
 mod echo;
-mod fabrics;
+pub(crate) mod fabrics;
 mod go;
 mod http;
 mod iperf;

@@ -366,6 +366,7 @@ fn configuration(lab: &Lab, socket: &Path) -> String {
         for (name, address) in crate::comm::HOSTS {
             text += &format!("[[zeronic]]\nname = {name:?}\naddress = \"{address}\"\ntransport = {:?}\n", lab.engine);
         }
+        text += &crate::over_tcp::configuration();
     }
     text
 }

@@ -40,8 +40,9 @@ impl Fault {
     /// Modules of operators, which splicing needs, run in FlexTOE only.
     pub fn meets_every_engine(&self) -> bool {
         let flextoe_only = ["modules:", "spliced"].iter().any(|kind| self.name.starts_with(kind));
-        // RDMA is a transport beside the engine's. Shared logs have an engine of their own.
-        !flextoe_only && !self.name.starts_with("verbs:") && !self.logs
+        // RDMA is a transport beside the engine's, or meets each of them by itself. Shared logs have an engine of their
+        // own.
+        !flextoe_only && !self.name.starts_with("verbs") && !self.logs
     }
 }
 
@@ -70,6 +71,8 @@ pub const ALL: &[Fault] = &[
     fault("toe_comm: a device's memory, with loss", &[Link::Lossy], comm::device),
     fault("verbs over TCP: perftest, with loss", &[Link::Lossy], over_tcp::perftest),
     fault("verbs over TCP: bytes compared, with loss", &[Link::Lossy], over_tcp::compared),
+    fault("verbs over TCP: datagrams, with loss", &[Link::Lossy], over_tcp::datagrams),
+    fault("verbs over TCP: UCX, with loss", &[Link::Lossy], over_tcp::ucx),
     fault("malformed and random frames", &[Link::Linux, Link::TapServer], malformed),
     fault("peers on two ports", &[Link::TwoPorts], ports::both),
     fault("capture", &[Link::TapServer, Link::Fabric, Link::Lossy, Link::LossyThreads], capture::live),

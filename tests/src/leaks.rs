@@ -3,6 +3,10 @@ use crate::network::{PREFIX, namespaces};
 use crate::process::MARK;
 use std::collections::BTreeSet;
 use std::fs;
+use std::time::{Duration, Instant};
+
+/// How long something may be left behind.
+const PATIENCE: Duration = Duration::from_secs(2);
 
 /// The state of the machine before a group of cases.
 pub struct Before {
@@ -16,8 +20,19 @@ impl Before {
         Before { shared_memory: entries("/dev/shm"), devices: entries("/sys/class/net") }
     }
 
-    /// Compares; everything that is new is an error.
+    /// Compares; everything that is new is an error. Helpers of a daemon end when they see that it has: so there is a
+    /// while.
     pub fn compare(&self) -> Result<String, String> {
+        let begin = Instant::now();
+        loop {
+            match self.compare_now() {
+                Err(_) if begin.elapsed() < PATIENCE => std::thread::sleep(PATIENCE / 100),
+                result => return result,
+            }
+        }
+    }
+
+    fn compare_now(&self) -> Result<String, String> {
         let mut left = Vec::new();
         let own = format!("{PREFIX}{}-", std::process::id());
         left.extend(

@@ -4,9 +4,10 @@ mod common;
 
 use common::Toed;
 use common::comm::{LEN, PATIENCE, PIECE, Program, b, fill, meet, meet_for};
+use common::zeronic::{linux_can_be, transports};
 use context::comm::{Answer, Carries, Completion, Hello, Order, Outcome, Piece, VERSION};
 use daemon::protocol::Question;
-use port::{Netns, Tap, TapConfig};
+use port::Netns;
 use rustix::process::{Pid, Signal, kill_process};
 use serde_json::json;
 use shm::handover;
@@ -24,20 +25,6 @@ fn configuration(transport: &str, faults: &str) -> String {
         host("a", 1),
         host("b", 2)
     )
-}
-
-/// Whether `linux` can be a transport here; a printed line where it cannot.
-fn linux_can_be(test: &str) -> bool {
-    let may = Netns::create().and_then(|netns| {
-        let device = TapConfig { netns: Some(netns.path()), ..TapConfig::default() };
-        Tap::open(&device).map(drop)
-    });
-    may.map_err(|sentence| println!("SKIPPED {test}: {sentence}")).is_ok()
-}
-
-fn transports(test: &str) -> Vec<&'static str> {
-    let linux = linux_can_be(test).then_some("linux");
-    ["flextoe", "laminar"].into_iter().chain(linux).collect()
 }
 
 /// One direction of a connection: its sender and its receiver, which use the slots of their memory in turn.

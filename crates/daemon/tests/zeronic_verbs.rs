@@ -7,12 +7,13 @@ use common::application::until;
 use common::comm::{Program, b};
 use common::peer::{Peer, pattern};
 use common::verbs::{Cq, Verbs, init, ready_to_receive, ready_to_send};
+use common::zeronic::{configuration, transports};
 use context::comm::{Carries, Order, Outcome};
 use daemon::protocol::Question;
 use memory::Rights;
-use port::{Netns, Tap, TapConfig};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
+use std::time::{Duration, Instant};
 use verbs::connections::{Answer as Managed, Event, Happened, Parameters, Request, Space};
 use verbs::control::{Answer, Request as Control};
 use verbs::{Completion, CompletionOpcode, Number, Operand, QpAttributes, QpKind, QpState, SendOpcode, Status};
@@ -20,23 +21,6 @@ use verbs::{Completion, CompletionOpcode, Number, Operand, QpAttributes, QpKind,
 const LEN: usize = 600_000;
 const A: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 const PORT: u16 = 7174;
-
-fn configuration(transport: &str, faults: &str) -> String {
-    let host = |name: &str, last: u8| {
-        format!("[[zeronic]]\nname = \"{name}\"\naddress = \"10.0.0.{last}\"\ntransport = \"{transport}\"\n")
-    };
-    format!("log = \"error\"\n[[fabric]]\nname = \"f\"\n{faults}\n{}{}", host("a", 1), host("b", 2))
-}
-
-/// Whether `linux` can be a transport here; a printed line where it cannot.
-fn transports(test: &str) -> Vec<&'static str> {
-    let may = Netns::create().and_then(|netns| {
-        let device = TapConfig { netns: Some(netns.path()), ..TapConfig::default() };
-        Tap::open(&device).map(drop)
-    });
-    let linux = may.map_err(|sentence| println!("SKIPPED {test} over linux: {sentence}")).is_ok().then_some("linux");
-    ["flextoe", "laminar"].into_iter().chain(linux).collect()
-}
 
 /// Each operation of some lengths, one after the other.
 fn exchange(one: &mut Peer, other: &mut Peer, rounds: &[usize]) {
@@ -147,12 +131,10 @@ fn errors_are_those_of_verbs() {
     let piece = one.memory.piece(0, 8, one.key);
     one.verbs.post_atomic(&mut one.qp, SendOpcode::FetchAdd, piece, other.memory.remote(0, other.key), [1, 0]);
     assert_eq!(one.qp.cq.next().status, Status::LocalQpOperation);
-    // Other kinds of queue pairs, neither.
+    // Unreliable connections, neither.
     let cq = one.verbs.cq(16, None);
-    for kind in [QpKind::Uc, QpKind::Ud] {
-        let errno = one.verbs.errno(&Control::CreateQp(one.verbs.new_qp(kind, one.domain, &cq)));
-        assert_eq!(errno, libc::EOPNOTSUPP, "{kind:?}");
-    }
+    let errno = one.verbs.errno(&Control::CreateQp(one.verbs.new_qp(QpKind::Uc, one.domain, &cq)));
+    assert_eq!(errno, libc::EOPNOTSUPP);
 }
 
 #[test]
@@ -195,6 +177,21 @@ fn a_peer_that_is_gone_is_not_waited_for() {
         let mut alone = Peer::open(&toed.socket(), "a", 4096);
         alone.verbs.connect(alone.qp.number, Verbs::open(&toed.socket(), "b").gid(), 0x1234);
         assert_eq!(alone.run(SendOpcode::Send, 0, 64, Operand::default()), Status::RetryExceeded);
+    }
+}
+
+#[test]
+fn a_peer_may_end_first_as_on_hardware() {
+    for transport in transports("a_peer_may_end_first_as_on_hardware") {
+        let toed = Toed::start(&configuration(transport, ""));
+        let (mut one, other) = Peer::pair(&toed.socket(), 4096);
+        // More than the peer has receives for; it goes, and does not wait for them.
+        one.post(SendOpcode::Send, 0, 64, Operand::default());
+        other.verbs.done(&Control::DestroyQp(other.qp.number));
+        let begin = Instant::now();
+        assert_eq!(one.qp.cq.next().status, Status::RetryExceeded);
+        // 4.096 us * 2^14, once and seven times more.
+        assert!(begin.elapsed() > Duration::from_millis(500), "over {transport}: {:?}", begin.elapsed());
     }
 }
 

@@ -107,6 +107,9 @@ port::drop_reasons! {
         QueueKey = "queue_key",
         /// A datagram for a multicast group that no queue pair of the host is a member of.
         GroupUnknown = "group_unknown",
+        /// A datagram of a ZeroNIC host's RDMA device, or a question about one, to a host that takes no connection,
+        /// or takes nothing from it for a second.
+        HostUnreachable = "host_unreachable",
         /// A message of an unreliable service was longer than its receive work request, or had parts missing.
         MessageIncomplete = "message_incomplete",
         /// Payload of a ZeroNIC connection for which no receive is posted, more than is kept: the peer sends it again.

@@ -8,6 +8,7 @@ use libc::c_int;
 use std::sync::Arc;
 use verbs::control::Request;
 use verbs::{AddressVector, Gid, Number};
+use wire::ipv4;
 
 /// `IBV_WC_GRH`.
 const WITH_GRH: libc::c_uint = 1;
@@ -129,9 +130,11 @@ unsafe fn back(completion: &IbvWc, header: *mut IbvGrh, gids: &[Gid]) -> Result<
 }
 
 /// Source, destination, traffic class and flow label of an IPv6 header, or of an IPv4 header at the end of these bytes.
+/// In front of that, memory is as it was before, and may begin as an IPv6 header: so a right checksum counts more.
 fn ends(bytes: &[u8; 40]) -> (Gid, Gid, u8, u32) {
     let gid = |at: usize| Gid(std::array::from_fn(|byte| bytes[at + byte]));
-    if bytes[0] >> 4 == 6 {
+    let is_ipv4 = || ipv4::Header::parse(&bytes[IPV4_AT..], u16::MAX.into()).is_ok();
+    if bytes[0] >> 4 == 6 && !is_ipv4() {
         let word = u32::from_be_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]);
         return (gid(8), gid(24), (word >> 20) as u8, word & 0xf_ffff);
     }
@@ -186,6 +189,12 @@ mod tests {
         four[36..40].copy_from_slice(&[10, 0, 0, 2]);
         let mapped = |last| Gid([0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0xff, 0xff, 10, 0, 0, last]);
         assert_eq!(ends(&four), (mapped(1), mapped(2), 0x20, 0));
+        let between = ([10, 0, 0, 1].into(), [10, 0, 0, 2].into());
+        ipv4::Header::new(ipv4::UDP, between, 100).emit(&mut four[20..]);
+        for before in 0..=255 {
+            four[..20].fill(before);
+            assert_eq!(ends(&four), (mapped(1), mapped(2), 0, 0), "behind {before:#x}");
+        }
         let mut six = [0u8; 40];
         six[..4].copy_from_slice(&0x6125_4321_u32.to_be_bytes());
         six[8..24].copy_from_slice(&[0xfe; 16]);

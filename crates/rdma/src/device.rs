@@ -113,7 +113,7 @@ impl Device {
             seat.leave(&mut self.ways);
             self.groups.leave(id);
             self.past_notices.add(seat.shard.notices());
-            self.over.gone(seat.kinds.keys().copied());
+            seat.kinds.keys().for_each(|qp| self.over.gone(*qp, seat.shard.last_words(*qp)));
             self.owners.retain(|_, owner| *owner != id);
             self.windows.retain(|_, owner| *owner != id);
         }
@@ -261,11 +261,11 @@ impl Device {
         }
         let local = self.local();
         let seat = seat(&mut self.seats, id)?;
+        let (end, last) = (End::Qp(number), seat.shard.last_words(number));
         seat.shard.modify_qp(number, attributes)?;
-        let end = End::Qp(number);
         if attributes.state == Some(QpState::Reset) {
             seat.forget(end, &mut self.ways);
-            self.over.gone([number]);
+            self.over.gone(number, last);
         }
         if let Some((remote, vector)) = remote {
             seat.go(end, remote, vector, &mut self.ways);
@@ -311,11 +311,12 @@ impl Device {
         if self.groups.has(id, number) {
             return Err(Failure::busy("the queue pair is a member of a multicast group: detach it first"));
         }
+        let last = seat.shard.last_words(number);
         seat.shard.remove_qp(number)?;
         seat.kinds.remove(&number);
         seat.forget(End::Qp(number), &mut self.ways);
         self.owners.remove(&number);
-        self.over.gone([number]);
+        self.over.gone(number, last);
         Ok(())
     }
 
@@ -349,10 +350,12 @@ impl Device {
     /// Adds an address handle; its way is set as soon as the next hop is known.
     ///
     /// # Errors
-    /// EINVAL: a path that is not carried; or as the engine's.
+    /// EINVAL: a path that is not carried. EOPNOTSUPP: a multicast group's over streams; or as the engine's.
     pub fn create_handle(&mut self, id: ProgramId, handle: NewHandle, vector: AddressVector) -> Result<(), Failure> {
-        self.only_with_packets("datagrams")?;
         let (remote, local) = (self.remote(&vector)?, self.local());
+        if remote.is_multicast() {
+            self.only_with_packets("multicast")?;
+        }
         let (seat, end) = (seat(&mut self.seats, id)?, End::Handle(handle.number));
         seat.shard.add_handle(handle)?;
         seat.go(end, remote, vector, &mut self.ways);

@@ -1,7 +1,7 @@
 //! What a device over streams keeps for whoever carries them.
 use engine::FramePool;
 use port::Frame;
-use smartns::Below;
+use smartns::{Below, LastWords};
 use std::net::Ipv4Addr;
 use verbs::QpNumber;
 
@@ -18,7 +18,12 @@ pub enum Change {
         remote_qp: QpNumber,
     },
     /// It is gone, or was reset: its connection ends.
-    Gone(QpNumber),
+    Gone {
+        /// It.
+        qp: QpNumber,
+        /// What is left to say, where it had a connection.
+        last: Option<LastWords>,
+    },
 }
 
 /// What a device over streams keeps for whoever carries them. Over packets nobody asks, so nothing is kept.
@@ -39,8 +44,8 @@ impl Over {
         self.note(remote_qp.map(|remote_qp| Change::HasPeer { qp, remote, remote_qp }));
     }
 
-    pub(crate) fn gone(&mut self, qps: impl IntoIterator<Item = QpNumber>) {
-        self.note(qps.into_iter().map(Change::Gone));
+    pub(crate) fn gone(&mut self, qp: QpNumber, last: Option<LastWords>) {
+        self.note([Change::Gone { qp, last }]);
     }
 
     fn note(&mut self, changes: impl IntoIterator<Item = Change>) {
@@ -59,7 +64,7 @@ mod tests {
         for (below, kept) in [(Below::Packets, 0), (Below::Stream, 2)] {
             let mut over = Over::new(below);
             over.has_peer(17, Ipv4Addr::LOCALHOST, Some(18));
-            over.gone([17]);
+            over.gone(17, None);
             assert_eq!(over.changes.len(), kept);
         }
     }

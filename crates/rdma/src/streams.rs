@@ -9,8 +9,8 @@ use crate::seat::{ProgramId, Seat};
 use engine::{DropCounts, DropReason, Nanos};
 use smartns::{Arrived, Below, Header, Message, ShardOutput, Steer};
 use std::net::Ipv4Addr;
-use verbs::QpNumber;
-use verbs::connections::{Request, Space};
+use verbs::connections::Request;
+use verbs::{QpKind, QpNumber};
 use wire::roce::cm::{CommId, MAD_LEN, Mad, Message as Management, Pair, Reason, Reject};
 
 /// How long a queue pair waits for its connection at least.
@@ -23,8 +23,8 @@ pub struct Letter {
     pub to: Ipv4Addr,
     /// As bytes.
     pub bytes: Vec<u8>,
-    /// What it names.
-    pub naming: Naming,
+    /// What it names; `None` for questions about queue pairs of datagrams, and answers, which are about no connection.
+    pub naming: Option<Naming>,
 }
 
 /// What a message of connection management names.
@@ -56,9 +56,12 @@ impl Naming {
         Some(Naming { sender: pair.local, receiver: pair.remote, qp, begins })
     }
 
-    /// What the message in these bytes names; `None` where it is none that has a place on a stream.
-    pub fn parse(bytes: &[u8]) -> Option<Naming> {
-        Naming::of(&Mad::parse(bytes).ok()?.message)
+    /// What the message in these bytes names: see [`Letter::naming`].
+    ///
+    /// # Errors
+    /// They are no message of connection management.
+    pub fn parse(bytes: &[u8]) -> Result<Option<Naming>, DropReason> {
+        Mad::parse(bytes).map(|mad| Naming::of(&mad.message)).map_err(|_| DropReason::MadInvalid)
     }
 }
 
@@ -79,11 +82,11 @@ impl Device {
             return Ok(());
         }
         let parameters = match request {
-            Request::Create { space: Space::Datagrams, .. } => {
-                let why = "identifiers are of the port space TCP: there are no datagrams over streams";
-                return Err(Failure::new(libc::EPROTONOSUPPORT, why));
+            Request::Connect { id: number, parameters } | Request::Accept { id: number, parameters }
+                if !self.connections.is_of_datagrams(id, *number) =>
+            {
+                parameters
             }
-            Request::Connect { parameters, .. } | Request::Accept { parameters, .. } => parameters,
             _ => return Ok(()),
         };
         // The connection becomes this queue pair's.
@@ -119,11 +122,9 @@ impl Device {
 
     /// Messages of connection management for peers.
     pub fn take_mail(&mut self) -> Vec<Letter> {
-        let letter = |letter: cm::Letter| {
-            let naming = Naming::of(&letter.mad.message)?;
-            Some(Letter { to: letter.to, bytes: letter.mad.bytes().to_vec(), naming })
-        };
-        self.connections.take_letters().into_iter().filter_map(letter).collect()
+        let letter =
+            |cm::Letter { to, mad, .. }| Letter { to, bytes: mad.bytes().to_vec(), naming: Naming::of(&mad.message) };
+        self.connections.take_letters().into_iter().map(letter).collect()
     }
 
     /// A message of connection management came from a peer.
@@ -132,7 +133,6 @@ impl Device {
     /// It is malformed, or about what is not there.
     pub fn mail(&mut self, now: Nanos, from: Ipv4Addr, bytes: &[u8]) -> Result<(), DropReason> {
         let mad = Mad::parse(bytes).map_err(|_| DropReason::MadInvalid)?;
-        Naming::of(&mad.message).ok_or(DropReason::MadInvalid)?;
         self.connections.deliver_from(now, from, mad)
     }
 
@@ -213,6 +213,32 @@ impl Device {
     /// A message for a queue pair is in order.
     pub fn deliver(&mut self, now: Nanos, qp: QpNumber, arrived: Arrived, drops: &mut DropCounts) {
         self.with(qp, drops, |seat, out| seat.shard.arrived(now, qp, arrived, out));
+    }
+
+    /// A queue pair is one of datagrams.
+    pub fn is_of_datagrams(&self, qp: QpNumber) -> bool {
+        let seat = self.owners.get(&qp).and_then(|owner| self.seats.get(owner));
+        seat.is_some_and(|seat| seat.kinds.get(&qp) == Some(&QpKind::Ud))
+    }
+
+    /// The host that the next datagram of a queue pair is for.
+    pub fn datagram_to(&mut self, now: Nanos, qp: QpNumber, drops: &mut DropCounts) -> Option<Ipv4Addr> {
+        self.with(qp, drops, |seat, out| seat.shard.datagram_to(now, qp, out)).flatten()
+    }
+
+    /// The next datagram of a queue pair. Its work request has ended.
+    pub fn next_datagram(&mut self, now: Nanos, qp: QpNumber, drops: &mut DropCounts) -> Option<Message> {
+        self.with(qp, drops, |seat, out| seat.shard.next_datagram(now, qp, out)).flatten()
+    }
+
+    /// A datagram came from a host.
+    pub fn datagram(&mut self, now: Nanos, from: Ipv4Addr, header: &Header, payload: &[u8], drops: &mut DropCounts) {
+        let to = self.config.address;
+        let known =
+            self.with(header.receive, drops, |seat, out| seat.shard.datagram(now, from, to, header, payload, out));
+        if known.is_none() {
+            drops.count(DropReason::QpUnknown);
+        }
     }
 
     /// The peer that a queue pair of this program was given.

@@ -89,6 +89,9 @@ impl Ways {
 
     /// The hardware address of its next hop, where it is known.
     pub(crate) fn mac(&self, remote: Ipv4Addr) -> Option<Mac> {
+        if self.elsewhere {
+            return Some(Mac::default());
+        }
         let destination = self.destinations.get(&remote)?;
         (destination.reach == Reach::Known).then_some(destination.mac)
     }

@@ -20,8 +20,8 @@ pub enum Below {
     /// Packets of RoCEv2.
     #[default]
     Packets,
-    /// Messages over a stream, which somebody else carries ([`crate::Shard::next_message`]): reliable connections
-    /// without atomics.
+    /// Messages over a stream, which somebody else carries ([`crate::Shard::next_message`],
+    /// [`crate::Shard::next_datagram`]): reliable connections without atomics, and datagrams.
     Stream,
 }
 

@@ -161,8 +161,8 @@ impl Shard {
             return Err(Refusal::Unsupported("queue pairs are of kind RC, UC or UD"));
         }
         let over_stream = self.shared.config.below == Below::Stream;
-        if over_stream && qp.kind != QpKind::Rc {
-            return Err(Refusal::Unsupported("over a stream, queue pairs are of kind RC"));
+        if over_stream && qp.kind == QpKind::Uc {
+            return Err(Refusal::Unsupported("over a stream, queue pairs are of kind RC or UD"));
         }
         if qp.kind == QpKind::Uc && matches!(qp.receives, Receives::Shared(_)) {
             return Err(Refusal::Invalid("an unreliable connection has a receive queue of its own"));
@@ -183,8 +183,9 @@ impl Shard {
         }
         let (number, queues) = (qp.number, [qp.send_cq, qp.receive_cq]);
         let (recovery, congestion) = (self.shared.config.recovery, self.shared.config.congestion);
+        let is_connected = qp.kind != QpKind::Ud;
         let mut made = Qp::new(qp, recovery, congestion);
-        made.stream = over_stream.then(Box::default);
+        made.stream = (over_stream && is_connected).then(Box::default);
         let Some(slot) = self.qps.insert(Box::new(made)) else {
             return Err(Refusal::Limit("the program has as many queue pairs as it may"));
         };

@@ -11,7 +11,8 @@ use crate::responder::receive_domain;
 use crate::send_queue::Work;
 use crate::shared::Round;
 use engine::DropReason;
-use verbs::{CompletionFlags, CompletionOpcode, SendFlags, SendOpcode, Status};
+use memory::Fault;
+use verbs::{CompletionFlags, CompletionOpcode, QpNumber, SendFlags, SendOpcode, Status};
 use wire::roce::{Bth, Deth, Headers, Opcode, Packet, Path};
 
 /// Bytes in front of a datagram's payload in the receiver's memory: 20 that mean nothing, and the IPv4 header.
@@ -49,7 +50,7 @@ pub(crate) fn send(qp: &mut Qp, round: &mut Round<'_, '_>, budget: &mut u32) -> 
 }
 
 /// The way of a datagram; `None` where it is not known yet.
-fn prepared(qp: &Qp, work: &Work, round: &Round<'_, '_>) -> Result<Option<Path>, Status> {
+pub(crate) fn prepared(qp: &Qp, work: &Work, round: &Round<'_, '_>) -> Result<Option<Path>, Status> {
     if let Some(fault) = work.fault {
         return Err(fault);
     }
@@ -63,39 +64,72 @@ fn prepared(qp: &Qp, work: &Work, round: &Round<'_, '_>) -> Result<Option<Path>,
 
 fn send_one(qp: &Qp, work: &Work, path: &Path, round: &mut Round<'_, '_>) -> Status {
     let datagram = work.element.datagram();
-    let key = if datagram.key & OWN_KEY != 0 { qp.settings.queue_key } else { datagram.key };
-    let headers = Headers::NONE.with(Deth { key, source: qp.identity.number }.bytes());
+    let headers = Headers::NONE.with(Deth { key: key(qp, work), source: qp.identity.number }.bytes());
     let (opcode, headers) = match work.element.opcode {
         SendOpcode::SendImmediate => (Opcode::UD_SEND_IMMEDIATE, headers.with(work.element.immediate.to_be_bytes())),
         _ => (Opcode::UD_SEND, headers),
     };
     let solicited = work.element.flags.has(SendFlags::SOLICITED);
     let bth = Bth { solicited, ..Bth::new(opcode, datagram.qp, qp.requester.next) };
-    let (domain, queue) = (qp.identity.domain, &qp.queue);
-    let len = work.len as usize;
-    let sent = Outgoing { path: *path, bth, headers, segment: 0 }.send(len, round, |round, into| {
-        if work.is_inline() {
-            queue.append_inline(work, 0, len, into);
-            return Ok(());
-        }
-        round.shared.memory.gather(domain, pieces(queue, work), Part { skip: 0, len }, into)
-    });
+    let packet = Outgoing { path: *path, bth, headers, segment: 0 };
+    let sent = packet.send(work.len as usize, round, |round, into| append(qp, work, round, into));
     sent.map_or(Status::LocalProtection, |()| Status::Success)
 }
 
+/// The queue key that a datagram bears.
+pub(crate) fn key(qp: &Qp, work: &Work) -> u32 {
+    let key = work.element.datagram().key;
+    if key & OWN_KEY != 0 { qp.settings.queue_key } else { key }
+}
+
+/// Appends the payload of a datagram.
+pub(crate) fn append(qp: &Qp, work: &Work, round: &Round<'_, '_>, into: &mut Vec<u8>) -> Result<(), Fault> {
+    let (queue, len) = (&qp.queue, work.len as usize);
+    if work.is_inline() {
+        queue.append_inline(work, 0, len, into);
+        return Ok(());
+    }
+    round.shared.memory.gather(qp.identity.domain, pieces(queue, work), Part { skip: 0, len }, into)
+}
+
+/// A datagram that came.
+pub(crate) struct Datagram<'a> {
+    /// Its IPv4 header.
+    pub(crate) ip: &'a [u8],
+    pub(crate) key: u32,
+    /// The queue pair that sent it.
+    pub(crate) source: QpNumber,
+    pub(crate) immediate: Option<u32>,
+    pub(crate) solicited: bool,
+    pub(crate) payload: &'a [u8],
+}
+
+/// A packet came that may be a datagram.
+pub(crate) fn receive_packet(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_>) {
+    let Some(headers) = packet.datagram() else { return round.drop(DropReason::RoceHeader) };
+    let datagram = Datagram {
+        ip: packet.ip_bytes,
+        key: headers.deth.key,
+        source: headers.deth.source,
+        immediate: headers.immediate,
+        solicited: packet.bth.solicited,
+        payload: packet.payload,
+    };
+    receive(qp, &datagram, round);
+}
+
 /// A datagram came.
-pub(crate) fn receive(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_>) {
-    let Some(datagram) = packet.datagram() else { return round.drop(DropReason::RoceHeader) };
+pub(crate) fn receive(qp: &mut Qp, datagram: &Datagram<'_>, round: &mut Round<'_, '_>) {
     if !qp.receives() {
         return round.drop(DropReason::QpState);
     }
-    if datagram.deth.key != qp.settings.queue_key {
+    if datagram.key != qp.settings.queue_key {
         return round.drop(DropReason::QueueKey);
     }
     if !take_receive(qp, round) {
         return round.drop(DropReason::NoReceive);
     }
-    let bytes = GRH_LEN + packet.payload.len() as u32;
+    let bytes = GRH_LEN + datagram.payload.len() as u32;
     if qp.responder.receive.is_malformed || u64::from(bytes) > qp.responder.receive.len() {
         // It is for the next message that fits.
         return round.drop(DropReason::MessageIncomplete);
@@ -103,8 +137,8 @@ pub(crate) fn receive(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_
     let domain = receive_domain(qp, round);
     let (memory, entries) = (&round.shared.memory, &qp.responder.receive.pieces);
     let placed = memory
-        .scatter(domain, entries.iter().copied(), IP_HEADER_AT, packet.ip_bytes)
-        .and_then(|()| memory.scatter(domain, entries.iter().copied(), GRH_LEN, packet.payload));
+        .scatter(domain, entries.iter().copied(), IP_HEADER_AT, datagram.ip)
+        .and_then(|()| memory.scatter(domain, entries.iter().copied(), GRH_LEN, datagram.payload));
     if placed.is_err() {
         fail_receive(qp, Status::LocalProtection, round);
         return enter_error(qp, round);
@@ -115,9 +149,9 @@ pub(crate) fn receive(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_
         bytes,
         immediate: datagram.immediate.unwrap_or(0),
         flags: CompletionFlags::GRH | immediate,
-        remote_qp: datagram.deth.source,
+        remote_qp: datagram.source,
         service_level: CAME_BY_IPV4,
-        solicited: if packet.bth.solicited { Solicited::Yes } else { Solicited::No },
+        solicited: if datagram.solicited { Solicited::Yes } else { Solicited::No },
     };
     complete_receive(qp, &received, round);
 }

@@ -52,5 +52,7 @@ pub use congestion::{Congestion, Sender};
 pub use objects::{NewCq, NewHandle, NewQp, NewSrq, Receives, Refusal};
 pub use output::{Event, Notices, ShardOutput};
 pub use shard::Shard;
-pub use stream::{Arrived, Content, Denied, HEADER_LEN, Header, Message, MessageKind, Place, Steer};
+pub use stream::{
+    Arrived, Content, Denied, HEADER_LEN, Header, LastWords, MOST_DATAGRAM, Message, MessageKind, Place, Steer,
+};
 pub use wire::roce::{Path, destination_qp};

@@ -12,7 +12,8 @@ pub enum Event {
     /// as the event's kind says. [`AsyncEvent::CommunicationEstablished`] tells that the first message came on a
     /// connection that is ready to receive, and not yet to send.
     Async(AsyncEvent, Number),
-    /// A queue pair over a stream may have a message: [`crate::Shard::next_message`].
+    /// A queue pair over a stream may have a message: [`crate::Shard::next_message`], or a datagram:
+    /// [`crate::Shard::datagram_to`].
     Ready(QpNumber),
     /// The send pipe holds what cannot be a work request. Nothing is taken from it any more, and all queue pairs are in
     /// the error state: the program broke the rules.

@@ -318,7 +318,9 @@ impl Qp {
     /// When something is due by itself.
     pub(crate) fn due(&self) -> Option<Nanos> {
         let paced = self.pacer.as_ref().and_then(|pacer| pacer.waits_until());
-        earlier(earlier(self.requester.deadline, self.requester.rnr_until), paced)
+        let given_up = self.stream.as_deref().and_then(Stream::gives_up);
+        let given_up = given_up.filter(|_| self.sends() && !self.queue.is_empty());
+        earlier(earlier(self.requester.deadline, self.requester.rnr_until), earlier(paced, given_up))
     }
 }
 

@@ -2,7 +2,7 @@
 use crate::acknowledge::{response, resume, timers};
 use crate::answer::answer;
 use crate::cnp::{look, notified};
-use crate::config::ShardConfig;
+use crate::config::{Below, ShardConfig};
 use crate::datagram;
 use crate::ending::{enter_error, flush};
 use crate::intake::{Intake, Next, post};
@@ -13,7 +13,7 @@ use crate::requester::{self, Turn, drained};
 use crate::responder::request;
 use crate::selective::Keep;
 use crate::shared::{Round, Shared};
-use crate::stream::turns;
+use crate::stream::{datagrams, turns};
 use crate::unpack::requests;
 use engine::{Checksum, DropReason, Frame, Nanos, cut};
 use host::{Calendar, Slab};
@@ -238,7 +238,7 @@ impl Shard {
         let round = &mut Round { now, shared: &mut self.shared, out };
         let from_peer = || qp.path.is_none_or(|path| path.remote == packet.ip.src);
         match (packet.opcode().service(), qp.identity.kind) {
-            (Service::Ud, QpKind::Ud) => datagram::receive(qp, packet, round),
+            (Service::Ud, QpKind::Ud) => datagram::receive_packet(qp, packet, round),
             (Service::Rc, QpKind::Rc) | (Service::Uc, QpKind::Uc) if !from_peer() => {
                 round.drop(DropReason::QpUnknown);
             }
@@ -382,6 +382,7 @@ fn turn(qp: &mut Qp, round: &mut Round<'_, '_>) -> bool {
         return true;
     }
     let next = match qp.identity.kind {
+        QpKind::Ud if round.shared.config.below == Below::Stream => datagrams::offer(qp, round),
         QpKind::Ud => datagram::send(qp, round, &mut budget),
         _ => requester::send(qp, round, &mut budget),
     };

@@ -2,9 +2,12 @@
 //! written.
 mod support;
 
-use smartns::{Arrived, Below, HEADER_LEN, Header, MessageKind, ShardOutput, Steer};
+use engine::DropReason;
+use memory::Domain;
+use smartns::{Arrived, Below, Content, Event, HEADER_LEN, Header, MOST_DATAGRAM, MessageKind, NewHandle};
+use smartns::{ShardOutput, Steer};
 use support::{ADDRESS, MEMORY, Node, Random, SETTINGS, Settings, path};
-use verbs::{QpState, SendOpcode, Status};
+use verbs::{Datagram, QpKind, QpState, SendOpcode, Status};
 
 const RECEIVE: u32 = 3000;
 /// Where receives are, and what is read.
@@ -152,4 +155,116 @@ fn a_queue_pair_serves_again_after_its_peer_broke_the_rules() {
     with(&mut node, |shard, out| shard.arrived(1, qp, Arrived { header, len: 0, kept: None, denied: None }, out));
     round(&mut node);
     assert_eq!(node.ended().last(), Some(&(Status::Success, 1)));
+}
+
+#[test]
+fn a_lost_connection_shows_when_the_retries_are_over() {
+    let mut node = node();
+    let (qp, element, piece) = (node.qp, node.work(SendOpcode::Send), node.piece(0, 10));
+    node.post(element, &[piece]);
+    round(&mut node);
+    assert!(with(&mut node, |shard, out| shard.next_message(1, qp, out)).is_some());
+    with(&mut node, |shard, out| shard.lost(1, qp, out));
+    round(&mut node);
+    // 4.096 us * 2^8, once and seven times more.
+    let until = 1 + (4096 << SETTINGS.timeout) * 8;
+    assert_eq!((node.ended(), node.shard.next_deadline()), (vec![], Some(until)));
+    for (now, ended) in [(until - 1, vec![]), (until, vec![(Status::RetryExceeded, 0)])] {
+        with(&mut node, |shard, out| shard.poll(now, &mut Vec::new(), out));
+        node.take_completions();
+        assert_eq!(node.ended(), ended, "at {now}");
+    }
+}
+
+#[test]
+fn what_was_carried_out_is_said_when_the_queue_pair_goes() {
+    let mut node = node();
+    let (qp, receive) = (node.qp, node.piece(0, 100));
+    node.post_receive(&[receive]);
+    let header = Header::new(MessageKind::Send);
+    let arrived = Arrived { header, len: 0, kept: None, denied: None };
+    with(&mut node, |shard, out| shard.steer(1, qp, &header, HEADER_LEN as u32, out));
+    with(&mut node, |shard, out| shard.arrived(1, qp, arrived, out));
+    round(&mut node);
+    assert_eq!(node.ended(), [(Status::Success, 0)]);
+    let last = node.shard.last_words(qp).unwrap();
+    let message = last.message.unwrap();
+    assert_eq!((message.kind, message.carried_out, last.acknowledged), (MessageKind::Acknowledge, 1, 0));
+    assert!(with(&mut node, |shard, out| shard.next_message(1, qp, out)).is_some());
+    assert_eq!(node.shard.last_words(qp).unwrap().message, None, "it was told");
+    node.go(QpState::Reset);
+    assert_eq!(node.shard.last_words(qp), None);
+}
+
+fn of_datagrams() -> Node {
+    let mut node = Node::new(Settings { below: Below::Stream, kind: QpKind::Ud, ..SETTINGS });
+    node.connect(0, [0, 0], path(0));
+    node.shard.add_handle(NewHandle { number: 1, domain: Domain(7), path: Some(path(0)) }).unwrap();
+    node
+}
+
+#[test]
+fn a_datagram_is_a_message_and_ends_when_it_leaves() {
+    let mut node = of_datagrams();
+    let qp = node.qp;
+    let mut element = node.work(SendOpcode::SendImmediate);
+    element.set_datagram(Datagram { handle: 1, qp: 0x77, key: 5 });
+    element.immediate = 9;
+    node.write(100, b"to whom it may concern");
+    let piece = node.piece(100, 22);
+    (0..2).for_each(|_| {
+        node.post(element, &[piece]);
+    });
+    round(&mut node);
+    assert!(node.events.contains(&Event::Ready(qp)));
+    // Whoever carries them asks where to first, and may leave it at that.
+    for _ in 0..3 {
+        assert_eq!(with(&mut node, |shard, out| shard.datagram_to(1, qp, out)), Some(path(0).remote));
+    }
+    node.events.clear();
+    round(&mut node);
+    assert!(node.events.is_empty() && node.ended().is_empty(), "nothing is told twice, nothing has ended");
+    let sent = with(&mut node, |shard, out| shard.next_datagram(1, qp, out)).unwrap();
+    let header = Header { number: qp, receive: 0x77, key: 5, detail: 9, ..Header::new(MessageKind::DatagramImmediate) };
+    assert_eq!(sent, smartns::Message { header, content: Content::Bytes(b"to whom it may concern".to_vec()) });
+    round(&mut node);
+    assert_eq!(node.ended(), [(Status::Success, 0)]);
+    assert_eq!(node.events, [Event::Ready(qp)], "there is another one");
+    // Without its handle, the other one fails.
+    node.shard.remove_handle(1).unwrap();
+    assert_eq!(with(&mut node, |shard, out| shard.datagram_to(1, qp, out)), None);
+    round(&mut node);
+    assert_eq!(node.ended().last(), Some(&(Status::LocalQpOperation, 1)));
+    assert_eq!(node.shard.query_qp(qp).unwrap().state, Some(QpState::Error));
+}
+
+#[test]
+fn made_up_datagrams_have_no_effect() {
+    let (mut node, from, to) = (of_datagrams(), path(0).remote, path(0).local);
+    let good = Header { number: 0x55, receive: node.qp, key: 0x1111, ..Header::new(MessageKind::Datagram) };
+    let arrives = |node: &mut Node, header: Header, payload: &[u8]| {
+        with(node, |shard, out| shard.datagram(1, from, to, &header, payload, out));
+        round(node);
+    };
+    arrives(&mut node, good, b"no receive");
+    let receive = node.piece(0, 100);
+    node.post_receive(&[receive]);
+    arrives(&mut node, Header { key: 0x1112, ..good }, b"wrong key");
+    arrives(&mut node, Header { receive: good.receive + 1, ..good }, b"nobody");
+    arrives(&mut node, good, &[7; 61]);
+    arrives(&mut node, good, &[7; MOST_DATAGRAM + 1]);
+    let reasons = [(DropReason::NoReceive, 1), (DropReason::QueueKey, 1), (DropReason::QpUnknown, 1)];
+    for (reason, count) in reasons.into_iter().chain([(DropReason::MessageIncomplete, 2)]) {
+        assert_eq!(node.drops.get(reason), count, "{reason:?}");
+    }
+    assert!(node.completions.is_empty() && node.read(0, 100) == [0; 100]);
+    // None is for a connection.
+    let mut connected = self::node();
+    let header = Header { receive: connected.qp, ..good };
+    arrives(&mut connected, header, b"no");
+    assert_eq!(connected.drops.get(DropReason::QpUnknown), 1);
+    arrives(&mut node, good, &[7; 60]);
+    assert_eq!((node.ended(), node.completions[0].bytes), (vec![(Status::Success, 0)], 100));
+    let (ip, _) = wire::ipv4::Header::parse(&node.read(20, 20), 1000).unwrap();
+    assert_eq!((ip.src, ip.dst), (from, to));
 }

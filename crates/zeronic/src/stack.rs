@@ -520,9 +520,10 @@ impl<T: Transport, M: Memory> Stack<T, M> {
 
     fn fail(&mut self, flow: FlowId, why: String) {
         let is_verbs = self.unit.kind(flow) == Some(Kind::Operations);
+        let unsent = self.unit.nic.operations_out(flow);
         self.close(flow);
         match &mut self.unit.verbs {
-            Some(verbs) if is_verbs => verbs.ended(flow),
+            Some(verbs) if is_verbs => verbs.failed(flow, unsent, &mut self.unit.drops),
             _ => self.events.push_back(Event::Failed { connection: flow, why }),
         }
     }

@@ -30,6 +30,11 @@ fn ucx(bench: &Bench, transport: &str, test: &[&str]) -> Outcome {
     let mut server = bench.server(bench.lab.on_server("env"), &common)?;
     let printed = bench.client("env", &[&common[..], &[&address, "-n", "500", "-w", "10"], test].concat())?;
     server.succeed()?;
+    final_line(&printed)
+}
+
+/// What the last line of `ucx_perftest` says.
+pub(crate) fn final_line(printed: &str) -> Outcome {
     let line = printed.lines().find(|line| line.starts_with("Final:"));
     let words: Vec<&str> =
         line.ok_or(format!("ucx_perftest printed no result:\n{printed}"))?.split_whitespace().collect();

@@ -65,8 +65,14 @@ fn pingpong(bench: &Bench, program: &str, options: &[&str]) -> Outcome {
             return Err(format!("{program}: {text}"));
         }
     }
-    let usec = number_after(&printed, "seconds =")?;
+    let usec = round_trip(&printed)?;
     Ok(format!("{usec:.1} us a round trip"))
+}
+
+/// Microseconds of a round trip, as the ping-pong examples print them; the line before has their bytes in a second.
+pub(crate) fn round_trip(printed: &str) -> Result<f64, String> {
+    let (_, line) = printed.split_once("iters in ").ok_or(format!("no iterations in the output:\n{printed}"))?;
+    number_after(line, "seconds =")
 }
 
 pub(super) fn send_bandwidth(bench: &Bench) -> Outcome {

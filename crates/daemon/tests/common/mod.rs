@@ -5,9 +5,11 @@ pub(crate) mod comm;
 pub(crate) mod judge;
 pub(crate) mod nbd;
 pub(crate) mod pair;
+pub(crate) mod party;
 pub(crate) mod peer;
 pub(crate) mod store;
 pub(crate) mod verbs;
+pub(crate) mod zeronic;
 
 use daemon::client::ask;
 use daemon::protocol::Question;

@@ -368,6 +368,12 @@ impl Manager {
         }
     }
 
+    /// An identifier is of the port space of datagrams.
+    pub(crate) fn is_of_datagrams(&self, program: ProgramId, number: Number) -> bool {
+        let id = self.programs.get(&program).and_then(|program| program.ids.get(&number));
+        id.is_some_and(|id| id.space == Space::Datagrams)
+    }
+
     /// Whose a connection is.
     pub(crate) fn owner(&self, number: CommId) -> Option<ProgramId> {
         self.connections.get(&number)?.owner.map(|owner| owner.program)

@@ -7,9 +7,9 @@
 //! | 2 | why a request is refused: 1 invalid request, 2 remote access, 3 remote operation |
 //! | 3 | 0 |
 //! | 4 to 7 | requests of the receiver that the sender has carried out, modulo 2^32 |
-//! | 8 to 11 | number of the request, or of the request that is answered |
-//! | 12 to 15 | messages before it that take a receive work request |
-//! | 16 to 19 | key of the peer's region |
+//! | 8 to 11 | number of the request, or of the request that is answered; the sender's queue pair of a datagram |
+//! | 12 to 15 | messages before it that take a receive work request; the receiver's queue pair of a datagram |
+//! | 16 to 19 | key of the peer's region; queue key of a datagram |
 //! | 20 to 23 | immediate data, the key that is invalidated, or the bytes that are read |
 //! | 24 to 31 | the peer's address; of a response, how many bytes come before these |
 
@@ -25,6 +25,10 @@ pub enum MessageKind {
     Hello = 1,
     /// A message of connection management.
     Management = 2,
+    /// A datagram.
+    Datagram = 3,
+    /// A datagram with immediate data.
+    DatagramImmediate = 4,
     /// SEND.
     Send = 8,
     /// SEND with immediate data.
@@ -48,9 +52,11 @@ pub enum MessageKind {
 }
 
 impl MessageKind {
-    const ALL: [MessageKind; 12] = [
+    const ALL: [MessageKind; 14] = [
         MessageKind::Hello,
         MessageKind::Management,
+        MessageKind::Datagram,
+        MessageKind::DatagramImmediate,
         MessageKind::Send,
         MessageKind::SendImmediate,
         MessageKind::SendInvalidate,
@@ -64,8 +70,13 @@ impl MessageKind {
     ];
 
     /// It asks the receiver to do something, and takes a number.
-    pub(crate) fn is_request(self) -> bool {
+    pub fn is_request(self) -> bool {
         (MessageKind::Send as u8..=MessageKind::Read as u8).contains(&(self as u8))
+    }
+
+    /// It is a datagram, with or without immediate data.
+    pub fn is_datagram(self) -> bool {
+        matches!(self, MessageKind::Datagram | MessageKind::DatagramImmediate)
     }
 
     /// It is a SEND, in any form.
@@ -85,11 +96,11 @@ pub struct Header {
     pub code: u8,
     /// Requests of the receiver that the sender has carried out.
     pub carried_out: u32,
-    /// Number of the request.
+    /// Number of the request; the sender's queue pair of a datagram.
     pub number: u32,
-    /// Messages before it that take a receive work request.
+    /// Messages before it that take a receive work request; the receiver's queue pair of a datagram.
     pub receive: u32,
-    /// Key of the peer's region.
+    /// Key of the peer's region; queue key of a datagram.
     pub key: u32,
     /// Immediate data, the key that is invalidated, or the bytes that are read.
     pub detail: u32,
@@ -152,7 +163,7 @@ mod tests {
             };
             assert_eq!(Header::parse(&sent.bytes()), Some(sent));
         }
-        for unknown in [0, 3, 7, 14, 15, 20, 255] {
+        for unknown in [0, 5, 7, 14, 15, 20, 255] {
             let mut bytes = [0; HEADER_LEN];
             bytes[0] = unknown;
             assert_eq!(Header::parse(&bytes), None, "{unknown}");

@@ -4,17 +4,20 @@
 //! Whoever carries the stream asks a queue pair for its next message ([`crate::Shard::next_message`]), asks where the
 //! payload of a message goes as soon as its header has come, in whatever order ([`crate::Shard::steer`]), and hands
 //! messages over once they are in order ([`crate::Shard::arrived`]).
+pub(crate) mod datagrams;
 mod header;
 mod requester;
 mod responder;
 mod shard;
 pub(crate) mod turns;
 
+pub use datagrams::MOST_BYTES as MOST_DATAGRAM;
 pub use header::{HEADER_LEN, Header, MessageKind};
 
 use crate::placement::{Part, Registered, Target};
 use crate::receive_queue::Receive;
 use crate::refused::{ACCESS, Refused};
+use engine::Nanos;
 use memory::{Access, Domain, Fault, Key};
 use std::collections::VecDeque;
 use verbs::Piece;
@@ -38,6 +41,8 @@ pub enum Content {
     Bytes(Vec<u8>),
     /// In these places of registered memory, in their order.
     Places(Domain, Vec<Place>),
+    /// So many bytes that the receiver has already: what they were does not matter any more.
+    Had(u64),
 }
 
 /// A message that is to be sent.
@@ -47,6 +52,16 @@ pub struct Message {
     pub header: Header,
     /// Its payload.
     pub content: Content,
+}
+
+/// What is left to say of a queue pair that is about to go.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LastWords {
+    /// A message without payload that the peer is still to be told: its requests that were carried out. With hardware,
+    /// their acknowledgement is on its way before the program sees the completion.
+    pub message: Option<Header>,
+    /// Requests that the peer has carried out, modulo 2^32: it has their payload.
+    pub acknowledged: u32,
 }
 
 /// Where the payload of a message goes.
@@ -115,8 +130,8 @@ struct Reply {
 pub(crate) struct Stream {
     /// There is a connection.
     linked: bool,
-    /// There was one, and nothing comes any more.
-    lost: bool,
+    /// There was one, and nothing comes any more: what was asked for ends then.
+    lost: Option<Nanos>,
     /// Number of the next request, and messages so far that take a receive.
     next: u32,
     asked: u32,
@@ -151,14 +166,26 @@ impl Stream {
         !self.waiting.is_empty()
     }
 
+    /// When work requests end as not answered, of a queue pair that has some.
+    pub(crate) fn gives_up(&self) -> Option<Nanos> {
+        self.lost
+    }
+
     /// The queue pair has failed: what it held is let go.
     pub(crate) fn fail(&mut self) {
-        self.tells_gone = self.linked && !self.lost;
+        self.tells_gone = self.linked && self.lost.is_none();
         self.begun.clear();
         self.waiting.clear();
         self.kept = 0;
         self.replies.clear();
         (self.fetches, self.refusal) = (0, None);
+    }
+
+    fn last_words(&self) -> Option<LastWords> {
+        let owes = self.told != self.carried_out;
+        let message = Header { carried_out: self.carried_out, ..Header::new(MessageKind::Acknowledge) };
+        let last = LastWords { message: owes.then_some(message), acknowledged: self.acknowledged };
+        (self.linked && self.lost.is_none()).then_some(last)
     }
 
     /// The oldest receive work request that a message has taken.

@@ -8,6 +8,7 @@ use crate::requests::pieces;
 use crate::send_queue::Work;
 use crate::shared::{Round, Shared};
 use crate::windows::Binder;
+use engine::Nanos;
 use memory::Access;
 use verbs::{QpState, SendFlags, SendOpcode, Status};
 use wire::roce::NakCode;
@@ -182,12 +183,14 @@ pub(super) fn refused(qp: &mut Qp, header: &Header, round: &mut Round<'_, '_>) {
     fail_front(qp, if is_it { status } else { Status::BadResponse }, round);
 }
 
-/// Nothing comes any more: what was asked for is not answered.
+/// Nothing comes any more: what was asked for is not answered. As with packets, that is said when all retries are over
+/// (IBTA 1.3, 9.7.6.1.3): peers of hardware may end first, and programs count on it.
 pub(super) fn lost(qp: &mut Qp, round: &mut Round<'_, '_>) {
-    if let Some(stream) = qp.stream.as_mut() {
-        stream.lost = true;
-    }
-    if qp.sends() && !qp.queue.is_empty() {
+    let tries = Nanos::from(qp.settings.retries) + 1;
+    let Some(stream) = qp.stream.as_mut() else { return };
+    let patience = if stream.linked { qp.settings.timeout * tries } else { 0 };
+    let until = *stream.lost.get_or_insert(round.now + patience);
+    if round.now >= until && qp.sends() && !qp.queue.is_empty() {
         fail_front(qp, Status::RetryExceeded, round);
     }
 }

@@ -87,7 +87,7 @@ pub(crate) fn turn(qp: &mut Qp, round: &mut Round<'_, '_>, budget: u32) -> bool 
         again = flush(qp, round, budget) == budget;
     } else {
         carry_out(qp, round);
-        let is_lost = qp.stream.as_ref().is_some_and(|stream| stream.lost);
+        let is_lost = qp.stream.as_ref().is_some_and(|stream| stream.lost.is_some());
         if is_lost {
             lost(qp, round);
         }

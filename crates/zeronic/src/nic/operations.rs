@@ -3,13 +3,13 @@
 //! message is checked as for other messages (`messages.rs`).
 use super::payload::{Memory, Payload};
 use memory::{Domain, Fault};
-use smartns::{Content, Denied, HEADER_LEN, MessageKind, Place, Steer};
+use smartns::{Content, Denied, HEADER_LEN, Header, MessageKind, Place, Steer};
 use std::collections::VecDeque;
 use std::ops::Range;
 
 /// Messages of a flow on their way in or out.
 pub(super) const MOST: usize = 8192;
-/// Bytes of messages that are kept until they are in order.
+/// Bytes of messages that are kept until they are in order, or when their queue pair goes.
 const MOST_KEPT: usize = 1 << 20;
 /// Bytes of a message at most, with its header.
 pub(super) const MOST_BYTES: u32 = (1 << 30) + HEADER_LEN as u32;
@@ -97,6 +97,7 @@ impl Outgoing {
 fn content_len(content: &Content) -> u64 {
     match content {
         Content::Bytes(bytes) => bytes.len() as u64,
+        Content::Had(len) => *len,
         Content::Places(_, places) => places.iter().map(|place| place.len).sum(),
     }
 }
@@ -263,6 +264,31 @@ impl Operations {
         self.outgoing.iter().any(refers)
     }
 
+    /// Messages on their way out shall refer to memory no longer. Nobody will look at the payload of requests that the
+    /// peer has carried out; that of others is copied, as far as there is not too much.
+    pub(super) fn release(&mut self, acknowledged: u32, memory: &impl Memory) {
+        let mut room = MOST_KEPT as u64;
+        for message in &mut self.outgoing {
+            let len = content_len(&message.content);
+            let Content::Places(domain, places) = &message.content else { continue };
+            let is_before = |number: u32| (number.wrapping_sub(acknowledged) as i32) < 0;
+            let is_over = |header: Header| header.kind.is_request() && is_before(header.number);
+            if Header::parse(&message.header).is_some_and(is_over) {
+                message.content = Content::Had(len);
+                continue;
+            }
+            let mut bytes = Vec::new();
+            let copied = len <= room
+                && places.iter().all(|place| {
+                    memory.append(*domain, place.key, place.offset, place.len as usize, &mut bytes).is_ok()
+                });
+            if copied {
+                room -= len;
+                message.content = Content::Bytes(bytes);
+            }
+        }
+    }
+
     /// The peer has the first `count` messages.
     pub(super) fn retire(&mut self, count: usize) {
         self.outgoing.drain(..count.min(self.outgoing.len()));
@@ -284,6 +310,7 @@ impl Operations {
         let (at, rest) = ((from + head).saturating_sub(HEADER_LEN), len - head);
         match &message.content {
             Content::Bytes(bytes) => into.extend_from_slice(bytes.get(at..at + rest).ok_or(Fault::Bounds)?),
+            Content::Had(_) => into.resize(into.len() + rest, 0),
             Content::Places(domain, places) => {
                 let mut result = Ok(());
                 walk(places, at as u64, rest as u64, |place| {
@@ -304,5 +331,59 @@ impl Operations {
         let mut first = None;
         walk(places, at, len.into(), |place| first = first.or(Some(place)));
         Some((*domain, first?))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use memory::Key;
+
+    /// One region; none where it is unmapped.
+    struct Region(Option<Vec<u8>>);
+
+    impl Memory for Region {
+        fn write(&self, _: Domain, _: Key, _: u64, _: &[u8]) -> Result<(), Fault> {
+            Err(Fault::Key)
+        }
+        fn append(&self, _: Domain, _: Key, at: u64, len: usize, into: &mut Vec<u8>) -> Result<(), Fault> {
+            let region = self.0.as_ref().ok_or(Fault::Key)?;
+            into.extend_from_slice(region.get(at as usize..at as usize + len).ok_or(Fault::Bounds)?);
+            Ok(())
+        }
+        fn check(&self, _: Domain, _: Key, _: u64, _: u64) -> Result<(), Fault> {
+            Ok(())
+        }
+    }
+
+    /// Requests 7 and 8, of eight bytes each.
+    fn two_requests() -> Operations {
+        let mut operations = Operations::default();
+        for number in [7, 8] {
+            let header = Header { number, ..Header::new(MessageKind::Send) }.bytes();
+            let place = Place { key: Key(1), offset: u64::from(number), len: 8 };
+            assert!(operations.post(Outgoing { header, content: Content::Places(Domain(1), vec![place]) }));
+        }
+        operations
+    }
+
+    fn payload(operations: &Operations, index: usize) -> Result<Vec<u8>, Fault> {
+        let mut bytes = Vec::new();
+        operations.append(index, HEADER_LEN as u32, 8, &mut bytes, &Region(None))?;
+        Ok(bytes)
+    }
+
+    #[test]
+    fn what_leaves_after_its_queue_pair_refers_to_no_memory() {
+        let mut operations = two_requests();
+        operations.release(8, &Region(Some((0..32).collect())));
+        assert!(!operations.stop(), "nothing refers to memory");
+        assert_eq!(payload(&operations, 0), Ok(vec![0; 8]), "the peer has it");
+        assert_eq!(payload(&operations, 1), Ok((8..16).collect()), "it was copied");
+        // Where that is not there any more, nothing is made up.
+        let mut operations = two_requests();
+        operations.release(8, &Region(None));
+        assert!(operations.stop());
+        assert_eq!(payload(&operations, 1), Err(Fault::Key));
     }
 }

@@ -67,6 +67,14 @@ impl Nic {
         self.positions(id).and_then(|_| self.operations.get(&id.line)).map_or(0, Operations::unsent)
     }
 
+    /// A queue pair goes: what can leave without its program's memory does not refer to that any more. The peer has
+    /// carried out so many of its requests.
+    pub fn release_operations(&mut self, id: FlowId, acknowledged: u32, memory: &impl Memory) {
+        if self.positions(id).is_some() {
+            self.operations.get_mut(&id.line).into_iter().for_each(|held| held.release(acknowledged, memory));
+        }
+    }
+
     /// No memory of a program is written any more for this flow. True where some would still have to be read.
     pub fn stop_operations(&mut self, id: FlowId) -> bool {
         self.positions(id).is_some() && self.operations.get_mut(&id.line).is_some_and(Operations::stop)

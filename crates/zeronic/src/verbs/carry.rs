@@ -1,18 +1,16 @@
 //! What the control stack does for verbs: rounds of the device, connections that come and go, messages that go out.
 use super::links::{CLOSING, Link, STRANGE, Wanted};
-use super::{LOOK, RETRY, VERBS_PORT, Verbs};
+use super::{LOOK, RETRY, ROOM, VERBS_PORT, Verbs};
 use crate::nic::{FlowId, Kind, Memory, Outgoing};
 use crate::stack::{Listener, Stack};
 use crate::transport::Transport;
 use memory::Domain;
-use rdma::{Change, Device, Letter};
-use smartns::{Content, Header, MessageKind};
+use rdma::{Change, Device, Letter, Naming};
+use smartns::{Content, Header, LastWords, MessageKind};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use verbs::QpNumber;
 use wire::Nanos;
 
-/// Bytes of a connection that the transport has not taken, from which on a queue pair has to wait.
-const ROOM: u64 = 256 << 10;
 /// Messages of a connection that the peer does not have, from which on it has to wait.
 const MESSAGES: usize = 4096;
 /// Messages of a queue pair in a round.
@@ -73,7 +71,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         for change in verbs.device.take_changes() {
             match change {
                 Change::HasPeer { qp, remote, remote_qp } => verbs.has_peer(qp, remote, remote_qp),
-                Change::Gone(qp) => self.unlink(&mut verbs, qp),
+                Change::Gone { qp, last } => self.unlink(&mut verbs, qp, last),
             }
         }
         if !verbs.wanted.is_empty() {
@@ -105,8 +103,14 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         done
     }
 
+    /// A connection has as many messages as it may, or more bytes than the transport has taken.
+    pub(super) fn is_full(&self, flow: FlowId) -> bool {
+        let waits = self.talks.get(&flow).is_none_or(|talk| talk.unsent >= ROOM);
+        waits || self.unit.nic.operations_out(flow) >= MESSAGES
+    }
+
     /// A message goes out on a connection. False where there are too many.
-    fn post_operation(&mut self, flow: FlowId, header: &Header, content: Content) -> bool {
+    pub(super) fn post_operation(&mut self, flow: FlowId, header: &Header, content: Content) -> bool {
         let message = Outgoing { header: header.bytes(), content };
         let len = message.len();
         let Some(talk) = self.talks.get_mut(&flow).filter(|talk| !talk.ending) else { return false };
@@ -123,6 +127,9 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         if let Some(peer) = verbs.local.get(&qp).copied() {
             return verbs.carry_local(qp, peer, &self.unit.memory, &mut self.unit.drops);
         }
+        if verbs.device.is_of_datagrams(qp) {
+            return self.pull_datagrams(verbs, qp);
+        }
         let open = verbs.by_qp.get(&qp).copied();
         let open = open.filter(|flow| verbs.links.get(flow).is_some_and(|link| link.is_open));
         let Some(flow) = open else {
@@ -130,8 +137,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             return 0;
         };
         for done in 0..TURN {
-            let full = self.talks.get(&flow).is_none_or(|talk| talk.unsent >= ROOM);
-            if full || self.unit.nic.operations_out(flow) >= MESSAGES {
+            if self.is_full(flow) {
                 verbs.blocked.insert(qp);
                 return done;
             }
@@ -142,25 +148,26 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         TURN
     }
 
-    fn open_link(&mut self, verbs: &mut Verbs, to: Ipv4Addr) -> Result<FlowId, String> {
+    pub(super) fn open_link(&mut self, verbs: &mut Verbs, to: Ipv4Addr) -> Result<FlowId, String> {
         let flow = self.open(SocketAddrV4::new(to, VERBS_PORT), NO_DOMAIN, Kind::Operations)?;
-        verbs.links.insert(flow, Link::new(to, self.now));
+        verbs.links.insert(flow, Link { is_begun_here: true, ..Link::new(to, self.now) });
         verbs.opening.push(flow);
         Ok(flow)
     }
 
     /// Connects queue pairs whose turn it is.
     fn connect_wanted(&mut self, verbs: &mut Verbs) {
-        let due = |wanted: &Wanted| wanted.connects && wanted.next <= self.now;
+        let due = |wanted: &Wanted| wanted.connects && wanted.attempts.next <= self.now;
         let due: Vec<QpNumber> = verbs.wanted.iter().filter(|(_, of)| due(of)).map(|(qp, _)| *qp).collect();
         for qp in due {
             let Some(wanted) = verbs.wanted.get(&qp).copied() else { continue };
             let Ok(flow) = self.open_link(verbs, wanted.remote) else {
-                verbs.wanted.entry(qp).and_modify(|wanted| wanted.failed(self.now));
+                verbs.wanted.entry(qp).and_modify(|wanted| wanted.attempts.failed(self.now));
                 continue;
             };
             if let Some(link) = verbs.links.get_mut(&flow) {
-                (link.own_qp, link.peer_qp, link.pause) = (Some(qp), Some(wanted.remote_qp), wanted.pause);
+                (link.own_qp, link.peer_qp) = (Some(qp), Some(wanted.remote_qp));
+                link.attempts = wanted.attempts;
             }
             verbs.adopt(flow, qp);
             let mut hello = Header::new(MessageKind::Hello);
@@ -192,7 +199,14 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             }
             return;
         }
-        let known = verbs.links.iter().find(|(_, link)| link.carries(to, &naming)).map(|(flow, _)| *flow);
+        match naming {
+            Some(naming) => self.send_named(verbs, to, &naming, bytes),
+            None => self.send_host_mail(verbs, to, bytes),
+        }
+    }
+
+    fn send_named(&mut self, verbs: &mut Verbs, to: Ipv4Addr, naming: &Naming, bytes: Vec<u8>) {
+        let known = verbs.links.iter().find(|(_, link)| link.carries(to, naming)).map(|(flow, _)| *flow);
         let flow = match known {
             Some(flow) => flow,
             None if naming.begins => match self.open_link(verbs, to) {
@@ -203,18 +217,24 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             None => return,
         };
         if let Some(link) = verbs.links.get_mut(&flow) {
-            link.said(&naming);
+            link.said(naming);
         }
         self.post_operation(flow, &Header::new(MessageKind::Management), Content::Bytes(bytes));
     }
 
     /// A queue pair is gone: none of its memory is read or written any more.
-    fn unlink(&mut self, verbs: &mut Verbs, qp: QpNumber) {
+    fn unlink(&mut self, verbs: &mut Verbs, qp: QpNumber, last: Option<LastWords>) {
         verbs.wanted.remove(&qp);
         verbs.asked.remove(&qp);
         verbs.blocked.remove(&qp);
-        verbs.leave_local(qp, &mut self.unit.drops);
+        verbs.leave_local(qp, last, &mut self.unit.drops);
         let Some(flow) = verbs.by_qp.remove(&qp) else { return };
+        if let Some(LastWords { message, acknowledged }) = last {
+            self.unit.nic.release_operations(flow, acknowledged, &self.unit.memory);
+            if let Some(header) = message {
+                self.post_operation(flow, &header, Content::Bytes(Vec::new()));
+            }
+        }
         let Some(link) = verbs.links.get_mut(&flow) else { return };
         (link.qp, link.is_over) = (None, true);
         let is_managed = link.own_comm != 0 && verbs.device.is_managed(link.own_comm);
@@ -225,6 +245,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
 
     /// A connection brings nothing any more.
     fn link_ended(&mut self, verbs: &mut Verbs, flow: FlowId) {
+        self.leave_host(verbs, flow);
         let Some(link) = verbs.links.get_mut(&flow) else { return };
         let (peer, own, peers) = (link.peer, link.own_comm, link.peer_comm);
         if let Some(qp) = link.qp.take() {
@@ -233,8 +254,8 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             match (link.is_open, link.peer_qp) {
                 // The peer does not listen yet, or nobody is there.
                 (false, Some(remote_qp)) => {
-                    let mut wanted = Wanted { pause: link.pause, ..Wanted::new(peer, remote_qp, true) };
-                    wanted.failed(self.now);
+                    let mut wanted = Wanted { attempts: link.attempts, ..Wanted::new(peer, remote_qp, true) };
+                    wanted.attempts.failed(self.now);
                     verbs.wanted.insert(qp, wanted);
                 }
                 _ => verbs.device.lost(self.now, qp, &mut self.unit.drops),
@@ -248,7 +269,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
 
     /// This side sends no more on a connection. It is forgotten once both sides have everything; at once where bytes
     /// that are still to be sent are a program's memory.
-    fn end_link(&mut self, verbs: &mut Verbs, flow: FlowId) {
+    pub(super) fn end_link(&mut self, verbs: &mut Verbs, flow: FlowId) {
         let Some(link) = verbs.links.get_mut(&flow) else { return };
         link.closing.get_or_insert(self.now + CLOSING);
         let (is_open, is_talk) = (link.is_open, self.talks.contains_key(&flow));
@@ -282,6 +303,8 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             let is_managed = link.own_comm != 0 && verbs.device.is_managed(link.own_comm);
             if link.closing.is_some() {
                 self.close_if_over(verbs, flow);
+            } else if link.is_of_hosts {
+                self.look_at_host(verbs, flow);
             } else if link.qp.is_none() && !is_managed {
                 // Nothing was agreed on it any more, or nothing was for a long time.
                 let is_old = self.now >= link.since + STRANGE;
@@ -290,6 +313,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
                 }
             }
         }
+        verbs.hosts.tidy(self.now);
         // Those that have got one meanwhile wait for the peer alone.
         let Verbs { asked, by_qp, links, .. } = &mut *verbs;
         let is_open = |flow: &FlowId| links.get(flow).is_some_and(|link| link.is_open);
@@ -300,7 +324,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         };
         let given_up: Vec<QpNumber> = verbs.asked.iter().filter_map(given_up).collect();
         for qp in given_up {
-            self.unlink(verbs, qp);
+            self.unlink(verbs, qp, None);
             verbs.device.lost(self.now, qp, &mut self.unit.drops);
         }
     }

@@ -26,6 +26,12 @@ pub(super) struct Link {
     /// Both sides' numbers of it in connection management; 0 where there are none.
     pub(super) own_comm: u32,
     pub(super) peer_comm: u32,
+    /// It is one between hosts: datagrams go over it, and it becomes no queue pair's.
+    pub(super) is_of_hosts: bool,
+    /// When a datagram came or went.
+    pub(super) used: Nanos,
+    /// This side began it.
+    pub(super) is_begun_here: bool,
     /// Both sides have opened it.
     pub(super) is_open: bool,
     /// Its queue pair is gone.
@@ -33,7 +39,7 @@ pub(super) struct Link {
     /// This side sends no more, and it is forgotten then at the latest.
     pub(super) closing: Option<Nanos>,
     pub(super) since: Nanos,
-    pub(super) pause: Nanos,
+    pub(super) attempts: Attempts,
 }
 
 impl Link {
@@ -45,11 +51,14 @@ impl Link {
             peer_qp: None,
             own_comm: 0,
             peer_comm: 0,
+            is_of_hosts: false,
+            used: since,
+            is_begun_here: false,
             is_open: false,
             is_over: false,
             closing: None,
             since,
-            pause: FIRST_PAUSE,
+            attempts: Attempts::default(),
         }
     }
 
@@ -63,9 +72,9 @@ impl Link {
         self.own_comm != 0 || self.peer_comm != 0
     }
 
-    /// It is no queue pair's, and never was.
+    /// It is no queue pair's, and never was, nor is it the hosts'.
     pub(super) fn is_strange(&self) -> bool {
-        self.qp.is_none() && !self.is_over
+        self.qp.is_none() && !self.is_over && !self.is_of_hosts
     }
 
     /// It may become this queue pair's.
@@ -104,15 +113,30 @@ pub(super) struct Wanted {
     pub(super) remote_qp: QpNumber,
     /// This side connects.
     pub(super) connects: bool,
-    pub(super) next: Nanos,
-    pub(super) pause: Nanos,
+    pub(super) attempts: Attempts,
 }
 
 impl Wanted {
     pub(super) fn new(remote: Ipv4Addr, remote_qp: QpNumber, connects: bool) -> Wanted {
-        Wanted { remote, remote_qp, connects, next: 0, pause: FIRST_PAUSE }
+        Wanted { remote, remote_qp, connects, attempts: Attempts::default() }
     }
+}
 
+/// Attempts to connect.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct Attempts {
+    /// There is none before.
+    pub(super) next: Nanos,
+    pause: Nanos,
+}
+
+impl Default for Attempts {
+    fn default() -> Attempts {
+        Attempts { next: 0, pause: FIRST_PAUSE }
+    }
+}
+
+impl Attempts {
     /// It did not work; again later.
     pub(super) fn failed(&mut self, now: Nanos) {
         self.next = now + self.pause;

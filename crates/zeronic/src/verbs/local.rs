@@ -3,7 +3,7 @@ use super::Verbs;
 use super::links::Stashed;
 use crate::nic::Memory;
 use engine::DropCounts;
-use smartns::{Arrived, Content, Denied, HEADER_LEN, Message, Steer};
+use smartns::{Arrived, Content, Denied, HEADER_LEN, LastWords, Message, Steer};
 use verbs::QpNumber;
 
 /// Messages of a queue pair in a round.
@@ -23,9 +23,12 @@ impl Verbs {
     }
 
     /// A queue pair is gone, and so is its peer's connection.
-    pub(super) fn leave_local(&mut self, qp: QpNumber, drops: &mut DropCounts) {
+    pub(super) fn leave_local(&mut self, qp: QpNumber, last: Option<LastWords>, drops: &mut DropCounts) {
         self.stashed.remove(&qp);
         if let Some(peer) = self.local.remove(&qp) {
+            if let Some(header) = last.and_then(|last| last.message) {
+                self.device.deliver(self.now, peer, Arrived { header, len: 0, kept: None, denied: None }, drops);
+            }
             self.stashed.remove(&peer);
             self.local.remove(&peer);
             self.device.lost(self.now, peer, drops);
@@ -91,6 +94,7 @@ impl Verbs {
 fn fetch(message: Message, memory: &impl Memory) -> Stashed {
     let payload = match message.content {
         Content::Bytes(bytes) => bytes,
+        Content::Had(len) => vec![0; len as usize],
         Content::Places(domain, places) => {
             let mut bytes = Vec::new();
             for place in places {

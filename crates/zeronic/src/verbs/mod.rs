@@ -1,14 +1,17 @@
 //! Verbs above the control stack (docs/ZERONIC.md, "Verbs"): queue pairs of an RDMA device whose messages go over
 //! connections. The device checks and carries out; here is which connection is which queue pair's.
 mod carry;
+mod datagrams;
+mod hosts;
 mod links;
 mod local;
 
 use crate::nic::{Finished, FlowId};
-use engine::DropCounts;
+use engine::{DropCounts, DropReason};
+use hosts::Hosts;
 use links::{Link, Stashed, Wanted};
 use rdma::{Device, Naming};
-use smartns::{Arrived, Denied, HEADER_LEN, Header, MessageKind, Steer};
+use smartns::{Arrived, Denied, HEADER_LEN, Header, MOST_DATAGRAM, MessageKind, Steer};
 use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::net::Ipv4Addr;
 use verbs::QpNumber;
@@ -17,6 +20,8 @@ use wire::Nanos;
 /// The port on which hosts take connections of verbs: that of RoCEv2, in TCP.
 pub const VERBS_PORT: u16 = 4791;
 
+/// Bytes of a connection that the transport has not taken, from which on a queue pair has to wait.
+const ROOM: u64 = 256 << 10;
 /// Between two looks at what waits for a program, of which nobody tells.
 const RETRY: Nanos = 200_000;
 /// Between two looks at all connections that wait for something.
@@ -31,6 +36,8 @@ pub(crate) struct Verbs {
     by_qp: HashMap<QpNumber, FlowId>,
     /// Connections that this side has begun and the peer has not taken.
     opening: Vec<FlowId>,
+    /// Those that datagrams go over.
+    hosts: Hosts,
     /// Queue pairs of this host that are each other's peers, and a message of each that has no place yet.
     local: BTreeMap<QpNumber, QpNumber>,
     stashed: BTreeMap<QpNumber, Stashed>,
@@ -59,6 +66,7 @@ impl Verbs {
             links: BTreeMap::new(),
             by_qp: HashMap::new(),
             opening: Vec::new(),
+            hosts: Hosts::default(),
             local: BTreeMap::new(),
             stashed: BTreeMap::new(),
             wanted: BTreeMap::new(),
@@ -106,10 +114,12 @@ impl Verbs {
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         let waits = !self.later.is_empty() || !self.stashed.is_empty() || self.device.waits_for_receives();
         let retry = waits.then_some(self.now + RETRY);
-        let is_watched = |link: &Link| link.qp.is_none() || !link.is_open || link.closing.is_some();
+        let is_unclaimed = |link: &Link| link.qp.is_none() && !link.is_of_hosts;
+        let is_watched = |link: &Link| is_unclaimed(link) || !link.is_open || link.closing.is_some();
         let watched = !self.wanted.is_empty() || !self.asked.is_empty() || self.links.values().any(is_watched);
         let look = watched.then_some(self.next_look);
-        [host::Transport::next_deadline(&self.device), retry, look].into_iter().flatten().min()
+        let hosts = self.hosts.next_deadline(self.now);
+        [host::Transport::next_deadline(&self.device), retry, look, hosts].into_iter().flatten().min()
     }
 
     /// Where the payload of a message goes, whose header has come.
@@ -121,7 +131,9 @@ impl Verbs {
         match (header.kind, link.qp) {
             (MessageKind::Hello, _) if payload == 0 => Steer::Keep,
             (MessageKind::Management, _) if payload == Device::MAIL => Steer::Keep,
+            (kind, None) if kind.is_datagram() && payload <= MOST_DATAGRAM => Steer::Keep,
             (MessageKind::Hello | MessageKind::Management, _) => nowhere,
+            (kind, _) if kind.is_datagram() => nowhere,
             (_, Some(qp)) => {
                 let steer = self.device.steer(self.now, qp, &header, len, drops);
                 if steer == Steer::Later {
@@ -129,8 +141,8 @@ impl Verbs {
                 }
                 steer
             }
-            // Its queue pair is gone.
-            (_, None) if link.is_over => nowhere,
+            // Its queue pair is gone, or it gets none.
+            (_, None) if link.is_over || link.is_of_hosts => nowhere,
             (_, None) => Steer::Later,
         }
     }
@@ -146,18 +158,56 @@ impl Verbs {
                 self.meet(flow);
             }
             (MessageKind::Hello, _) => self.ended.push(flow),
-            (MessageKind::Management, _) => match kept.as_deref().and_then(|mail| Some((Naming::parse(mail)?, mail))) {
-                Some((naming, mail)) => {
-                    link.heard(&naming);
-                    if let Err(reason) = self.device.mail(self.now, link.peer, mail) {
-                        drops.count(reason);
-                    }
-                }
-                None => self.ended.push(flow),
-            },
+            (MessageKind::Management, _) => self.take_in_mail(flow, kept, drops),
+            (kind, _) if kind.is_datagram() => self.take_in_datagram(flow, &header, kept, drops),
             (_, Some(qp)) => self.device.deliver(self.now, qp, Arrived { header, len, kept, denied }, drops),
             (_, None) => {}
         }
+    }
+
+    /// A message of connection management came: about the connection, or between hosts.
+    fn take_in_mail(&mut self, flow: FlowId, kept: Option<Vec<u8>>, drops: &mut DropCounts) {
+        let mail = kept.unwrap_or_default();
+        let peer = match (Naming::parse(&mail), self.links.get_mut(&flow)) {
+            (Ok(Some(naming)), Some(link)) if !link.is_of_hosts => {
+                link.heard(&naming);
+                Some(link.peer)
+            }
+            (Ok(None), _) => self.heard_host(flow),
+            _ => None,
+        };
+        let Some(peer) = peer else { return self.ended.push(flow) };
+        if let Err(reason) = self.device.mail(self.now, peer, &mail) {
+            drops.count(reason);
+        }
+    }
+
+    /// The transport gave a connection up, with so many messages that the peer may not have.
+    pub(crate) fn failed(&mut self, flow: FlowId, unsent: usize, drops: &mut DropCounts) {
+        if self.links.get(&flow).is_some_and(|link| link.is_of_hosts) {
+            (0..unsent).for_each(|_| drops.count(DropReason::HostUnreachable));
+        }
+        self.ended(flow);
+    }
+
+    /// A datagram came on a connection.
+    fn take_in_datagram(&mut self, flow: FlowId, header: &Header, kept: Option<Vec<u8>>, drops: &mut DropCounts) {
+        let (Some(peer), Some(payload)) = (self.heard_host(flow), kept) else { return self.ended.push(flow) };
+        self.device.datagram(self.now, peer, header, &payload, drops);
+    }
+
+    /// A connection is one between hosts, as what came on it says. `None` where it cannot be.
+    fn heard_host(&mut self, flow: FlowId) -> Option<Ipv4Addr> {
+        let link = self.links.get_mut(&flow)?;
+        if link.qp.is_some() || link.closing.is_some() || !link.is_of_hosts && link.is_named() {
+            return None;
+        }
+        (link.is_of_hosts, link.used) = (true, self.now);
+        let peer = link.peer;
+        if !link.is_begun_here {
+            self.ended.extend(self.hosts.heard(peer, flow));
+        }
+        Some(peer)
     }
 
     /// A peer's connection names a queue pair: it gets it, where it wants that peer and has none.
