@@ -75,6 +75,28 @@ asked! {
     lstat64 c"lstat64"
 }
 
+/// The same of programs that were built with a C library before 2.33: it had one `stat`, and `version` said which
+/// (Mooncake's package of PyPI). There were the kernel's, 0, and the library's own, 1, which are the same here.
+macro_rules! asked_before {
+    ($($name:ident $now:ident)+) => {
+        $(#[unsafe(no_mangle)]
+        unsafe extern "C" fn $name(version: c_int, path: *const c_char, into: *mut Status) -> c_int {
+            if !(0..=1).contains(&version) {
+                return errno::minus_one(Err(libc::EINVAL));
+            }
+            // SAFETY: the program passes a path and a place.
+            unsafe { $now(path, into) }
+        })+
+    };
+}
+
+asked_before! {
+    __xstat stat
+    __xstat64 stat64
+    __lxstat lstat
+    __lxstat64 lstat64
+}
+
 #[unsafe(no_mangle)]
 unsafe extern "C" fn access(path: *const c_char, wanted: c_int) -> c_int {
     // SAFETY: the program passes a path.
@@ -96,6 +118,10 @@ mod tests {
             let mut found: Status = std::mem::zeroed();
             assert_eq!(stat(c"/dev/null".as_ptr(), &raw mut found), 0);
             assert_eq!(found.st_mode & libc::S_IFMT, libc::S_IFCHR);
+            found.st_mode = 0;
+            assert_eq!(__lxstat64(1, c"/dev/null".as_ptr(), &raw mut found), 0);
+            assert_eq!(found.st_mode & libc::S_IFMT, libc::S_IFCHR);
+            assert_eq!(__xstat(2, c"/dev/null".as_ptr(), &raw mut found), -1);
             assert_eq!((access(c"/".as_ptr(), libc::R_OK), access(c"/dev/infinibandit".as_ptr(), libc::F_OK)), (0, -1));
             assert_eq!(access(NODE.as_ptr(), libc::F_OK), -1, "this process does not run on OpenTOE");
             assert_eq!(stat(std::ptr::null(), &raw mut found), -1);
