@@ -40,7 +40,7 @@ pub(crate) struct Forks {
     claims: u32,
 }
 
-/// One thing that a process passes.
+/// One thing that a process passes, or that the program gets which it runs.
 pub(crate) enum Passed {
     Flow(FlowId),
     Binding(u32),
@@ -89,6 +89,11 @@ impl Forks {
         self.holds.get(&token).filter(|hold| hold.held_for == HeldFor::Receiver)?.parent
     }
 
+    /// What is held under this token is this process'.
+    pub(crate) fn is_of(&self, token: u64, parent: ContextId) -> bool {
+        self.holds.get(&token).is_some_and(|hold| hold.parent == Some(parent))
+    }
+
     /// Holds shares for whoever shows the token, for a while.
     pub(crate) fn hold(&mut self, out: &mut Outbox<'_>, token: u64, hold: Hold) {
         let timers = &out.config.timers;
@@ -128,9 +133,7 @@ impl Forks {
         parent: ContextId,
     ) -> Result<u64, i32> {
         let token = out.random.next();
-        if self.pending(parent, HeldFor::Child) >= out.config.limits.forks_per_application as usize {
-            return Err(libc::EAGAIN);
-        }
+        self.may_hold_for_child(out, parent)?;
         let context = contexts.get(parent.0).ok_or(libc::EINVAL)?;
         let uid = context.application.uid;
         let inherited: Vec<u32> = context.bindings.iter().copied().collect();
@@ -140,6 +143,50 @@ impl Forks {
         share(flows, bindings, token, &hold);
         self.hold(out, token, hold);
         Ok(token)
+    }
+
+    fn may_hold_for_child(&self, out: &Outbox<'_>, parent: ContextId) -> Result<(), i32> {
+        let most = out.config.limits.forks_per_application as usize;
+        if self.pending(parent, HeldFor::Child) < most { Ok(()) } else { Err(libc::EAGAIN) }
+    }
+
+    /// A process is about to run another program, for which nothing is held yet.
+    pub(crate) fn exec(&mut self, out: &mut Outbox<'_>, contexts: &Contexts, parent: ContextId) -> Result<u64, i32> {
+        self.may_hold_for_child(out, parent)?;
+        let uid = contexts.get(parent.0).ok_or(libc::EINVAL)?.application.uid;
+        let token = out.random.next();
+        let (flows, bindings) = (Vec::new(), Vec::new());
+        self.hold(out, token, Hold { held_for: HeldFor::Child, parent: Some(parent), uid, flows, bindings });
+        Ok(token)
+    }
+
+    /// Holds one thing more for that program.
+    pub(crate) fn carry(
+        &mut self,
+        flows: &mut Flows,
+        bindings: &mut Bindings,
+        parent: ContextId,
+        token: u64,
+        carried: Passed,
+    ) -> Result<(), i32> {
+        let for_child = |hold: &&mut Hold| hold.held_for == HeldFor::Child && hold.parent == Some(parent);
+        let hold = self.holds.get_mut(&token).filter(for_child).ok_or(libc::EBADF)?;
+        let holder = Holder::Hold(token);
+        match carried {
+            Passed::Flow(id) => {
+                let flow = flows.get_mut(id.0).ok_or(libc::EBADF)?;
+                if !flow.holders.contains(&holder) {
+                    flow.holders.insert(holder);
+                    hold.flows.push(id);
+                }
+            }
+            Passed::Binding(id) => {
+                if bindings.get_mut(id).ok_or(libc::EBADF)?.holders.insert(holder) {
+                    hold.bindings.push(id);
+                }
+            }
+        }
+        Ok(())
     }
 
     /// A process is about to pass one thing that it has to another process.
@@ -239,8 +286,7 @@ impl Forks {
     ) -> Result<(), i32> {
         let Claim { child, tag, parent, slot } = *claim;
         let context = contexts.get_mut(child.0).ok_or(libc::EINVAL)?;
-        let called = |id: &&FlowId| flows.get(id.0).is_some_and(|flow| flow.is_called(parent, slot));
-        let id = *context.flows.iter().find(called).ok_or(libc::EBADF)?;
+        let id = flows.called(&context.flows, parent, slot).ok_or(libc::EBADF)?;
         let flow = flows.get_mut(id.0).ok_or(libc::EBADF)?;
         let at = match flow.name_in(child) {
             Some(at) => at,

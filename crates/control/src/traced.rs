@@ -132,5 +132,7 @@ pub(crate) fn word(request: &Request) -> u64 {
         Request::Withdraw { .. } => 18,
         Request::Take { .. } => 19,
         Request::Loopback { .. } => 20,
+        Request::Exec { .. } => 21,
+        Request::Carry { .. } => 22,
     }
 }

@@ -106,6 +106,16 @@ fn as_slot((index, generation): SlotRecord) -> Slot {
 }
 
 impl SocketRecord {
+    /// What the daemon has of it, by the names of [`context::Request::Carry`]: a connection, otherwise a local address.
+    /// `None` for a socket of which it knows nothing.
+    pub(crate) fn share(&self) -> Option<(Option<(u32, Slot)>, u32)> {
+        match &self.kind {
+            KindRecord::Fresh => None,
+            KindRecord::Bound(bound) | KindRecord::Listener { bound, .. } => Some((None, bound.0)),
+            KindRecord::Stream { claim_by: (context, slot), .. } => Some((Some((*context, as_slot(*slot))), 0)),
+        }
+    }
+
     /// What came from another process is what the daemon says that it is: a connection by its home, an address by its
     /// number. From there it is claimed. `None` where the two do not agree.
     pub(crate) fn claim_from(&mut self, told: Option<(u32, Slot)>, number: u32) -> Option<()> {

@@ -1,12 +1,13 @@
 //! Exec: sockets without close-on-exec survive it.
 //!
-//! As before a fork, the daemon holds everything for whoever shows the token. What the library must know of each
+//! The daemon holds what is carried, and nothing else, for whoever shows the token. What the library must know of each
 //! socket travels in an environment variable; positions and bytes are in the shared regions, whose descriptors are
 //! left open. The new program's copy of the library finds the variable and goes on.
 use crate::attach;
 use crate::carried::{self, HomeRecord, SocketRecord};
 use crate::context_side;
 use crate::environment;
+use crate::errno::Result;
 use crate::home::Home;
 use crate::lock::{self, Guard};
 use crate::real;
@@ -21,10 +22,14 @@ use std::sync::Arc;
 /// The environment variable that carries sockets over an exec.
 const VARIABLE: &str = "TOE_INHERIT";
 
+/// The tag of requests whose answers nobody waits for: tags count from 1.
+const UNAWAITED: u32 = 0;
+
 /// Everything that is carried over.
 #[derive(Serialize, Deserialize)]
 struct Inheritance {
-    token: u64,
+    /// `None` where the daemon knows of none of the sockets.
+    token: Option<u64>,
     homes: Vec<HomeRecord>,
     sockets: Vec<SocketRecord>,
 }
@@ -51,6 +56,7 @@ pub(crate) unsafe fn with_sockets(
     let result = exec(prepared.list.as_ptr());
     let errno = crate::errno::get();
     set_close_on_exec(&prepared.homes, true);
+    prepared.withdraw(&mut lib);
     drop(lib);
     crate::errno::set(errno);
     result
@@ -62,6 +68,7 @@ pub(crate) struct Prepared {
     pub list: Vec<*const c_char>,
     /// The sockets that are carried, by their index.
     pub carried: Vec<usize>,
+    token: Option<u64>,
     homes: Vec<HomeRecord>,
     _added: Vec<CString>,
 }
@@ -89,9 +96,17 @@ impl Prepared {
         let added = missing.variables.iter().map(CString::as_c_str);
         let end = std::iter::once(std::ptr::null());
         let list: Vec<*const c_char> = stay.chain(added).map(CStr::as_ptr).chain(end).collect();
+        let token = inheritance.as_ref().and_then(|inheritance| inheritance.token);
         let homes = inheritance.map_or_else(Vec::new, |inheritance| inheritance.homes);
         set_close_on_exec(&homes, false);
-        Some(Prepared { list, carried, homes, _added: missing.variables })
+        Some(Prepared { list, carried, token, homes, _added: missing.variables })
+    }
+
+    /// The program could not be run: nothing is held for it any more.
+    pub(crate) fn withdraw(&self, lib: &mut Guard) {
+        if let Some(token) = self.token {
+            context_side::tell(lib, Request::Withdraw { token });
+        }
     }
 }
 
@@ -137,10 +152,27 @@ fn describe(lib: &mut Guard, of: impl Fn(&Lib, usize) -> Vec<RawFd>) -> (Option<
     if sockets.is_empty() {
         return (None, carried);
     }
-    match context_side::ask(lib, |tag| Request::Fork { tag }) {
-        Ok(Reply::Forked { token, .. }) => (Some(Inheritance { token, homes, sockets }), carried),
-        _ => (None, Vec::new()),
+    match hold(lib, &sockets) {
+        Ok(token) => (Some(Inheritance { token, homes, sockets }), carried),
+        Err(_) => (None, Vec::new()),
     }
+}
+
+/// Lets the daemon hold what it has of these sockets, and says under which token; `None` where it has nothing.
+fn hold(lib: &mut Guard, sockets: &[SocketRecord]) -> Result<Option<u64>> {
+    let shares: Vec<_> = sockets.iter().filter_map(SocketRecord::share).collect();
+    let Some(((last_flow, last_binding), others)) = shares.split_last() else { return Ok(None) };
+    let Reply::Forked { token, .. } = context_side::ask(lib, |tag| Request::Exec { tag })? else {
+        return Err(libc::EPROTO);
+    };
+    for (flow, binding) in others {
+        context_side::tell(lib, Request::Carry { tag: UNAWAITED, token, flow: *flow, binding: *binding });
+    }
+    // Requests are taken in their order: with the last one all are held. One that fails is of a connection that is
+    // over, which the new program finds out.
+    let carry = |tag| Request::Carry { tag, token, flow: *last_flow, binding: *last_binding };
+    let _ = context_side::ask(lib, carry);
+    Ok(Some(token))
 }
 
 /// Those of a socket's descriptors that stay open.
@@ -160,7 +192,7 @@ pub(crate) fn take_over() {
     unsafe { std::env::remove_var(VARIABLE) };
     let Ok(inheritance) = serde_json::from_str::<Inheritance>(&text) else { return };
     let Ok(mut lib) = lock::lock() else { return };
-    match attach::attach(Some(inheritance.token)) {
+    match attach::attach(inheritance.token) {
         Ok(context) => lib.attached(context),
         Err(failure) => attach::refuse(failure.sentence()),
     }

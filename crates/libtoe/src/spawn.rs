@@ -191,9 +191,24 @@ unsafe fn run(number: c_long, mut arguments: [usize; 6]) -> Option<c_long> {
     }
     // Without the lock, which the parent would never get again.
     // SAFETY: the child's arguments with the environment that the sockets need.
+    let failed = unsafe { execute(number, arguments) };
+    let error = errno::get();
+    if let (Some(prepared), Ok(mut lib)) = (CHILD.with(|child| child.borrow_mut().environment.take()), lock::lock()) {
+        prepared.withdraw(&mut lib);
+    }
+    errno::set(error);
+    Some(failed)
+}
+
+/// The exec itself: returns only where it failed.
+///
+/// # Safety
+/// Arguments of `execve` or `execveat`.
+unsafe fn execute(number: c_long, arguments: [usize; 6]) -> c_long {
+    // SAFETY: the caller's arguments.
     unsafe {
         #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-        if place == 0 {
+        if number == libc::SYS_execve {
             let environment = std::ptr::with_exposed_provenance(arguments[2]);
             if let Some(host) = Host::of(std::ptr::with_exposed_provenance(arguments[0]), environment) {
                 let with = [
@@ -206,12 +221,12 @@ unsafe fn run(number: c_long, mut arguments: [usize; 6]) -> Option<c_long> {
                 ];
                 let result = real::system_call(number, with);
                 if errno::get() != libc::ENOENT {
-                    return Some(result);
+                    return result;
                 }
                 say::line(NO_HOST);
             }
         }
-        Some(real::system_call(number, arguments))
+        real::system_call(number, arguments)
     }
 }
 

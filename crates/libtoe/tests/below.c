@@ -190,6 +190,30 @@ static void spawned(void)
     close(ends[1]);
 }
 
+/* What is not for the program ends when the parent closes it, though the program lives and has another socket. */
+static void spawned_beside_others(void)
+{
+    int ends[2], others[2], alive[2], status;
+    pid_t child;
+    char *arguments[] = {"cat", NULL};
+    posix_spawn_file_actions_t actions;
+    pair(ends), pair(others);
+    CHECK(pipe2(alive, O_CLOEXEC) == 0);
+    CHECK(fcntl(ends[1], F_SETFD, FD_CLOEXEC) == 0);
+    CHECK(fcntl(others[0], F_SETFD, FD_CLOEXEC) == 0 && fcntl(others[1], F_SETFD, FD_CLOEXEC) == 0);
+    posix_spawn_file_actions_init(&actions);
+    posix_spawn_file_actions_adddup2(&actions, alive[0], 0);
+    CHECK(posix_spawnp(&child, "cat", &actions, NULL, arguments, environ) == 0);
+    close(alive[0]), close(others[0]), close(ends[0]);
+    expect_end(others[1]);
+    struct pollfd end = {ends[1], POLLIN, 0};
+    CHECK(poll(&end, 1, 300) == 0);
+    close(alive[1]);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    expect_end(ends[1]);
+    close(ends[1]), close(others[1]);
+}
+
 static void executed(void)
 {
     int ends[2], status;
@@ -460,6 +484,7 @@ static const struct {
     void (*run)(void);
 } cases[] = {
     {"limits", limits}, {"stdio", stdio}, {"instructions", instructions}, {"sockets", sockets_by_instructions}, {"spawned", spawned},
+    {"spawned_beside_others", spawned_beside_others},
     {"executed", executed}, {"shells", shells}, {"daemons", daemons}, {"signals", signals}, {"threads", threads},
     {"cancelled", cancelled}, {"filtered", filtered}, {"made", made},
     {"own signal", own_signal},

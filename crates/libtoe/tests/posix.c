@@ -24,6 +24,7 @@ static const struct {
     {"ends_with_bytes_unread", ends_with_bytes_unread},
     {"shared_after_fork", shared_after_fork}, {"waits_while_shared", waits_while_shared},
     {"writes_at_once", writes_at_once}, {"executed", executed},
+    {"carried_alone", carried_alone}, {"kept_by_a_child", kept_by_a_child},
     {"joining", joining},       {"listeners_in_sets", listeners_in_sets},
     {"error_behind_bytes", error_behind_bytes}, {"crumbs", crumbs}, {"options", options},
     {"addresses", addresses},

@@ -52,6 +52,7 @@ impl Unit {
             Unit::Request => &[
                 "bind", "listen", "connect", "info", "claim", "fork", "arm", "cancel", "unbind", "close", "set",
                 "label", "splice", "rest", "open_log", "join_log", "pass", "adopt", "withdraw", "take", "loopback",
+                "exec", "carry",
             ],
             _ => &[],
         }

@@ -112,6 +112,23 @@ pub enum Request {
         /// Repeated in the reply.
         tag: u32,
     },
+    /// This process is about to run another program by exec, which attaches with the token: hold for it what
+    /// [`Request::Carry`] names, and nothing yet. Answered by [`crate::Reply::Forked`].
+    Exec {
+        /// Repeated in the reply.
+        tag: u32,
+    },
+    /// The program of [`Request::Exec`] gets one thing of this context. Answered by [`crate::Reply::Done`].
+    Carry {
+        /// Repeated in the reply.
+        tag: u32,
+        /// Of the [`crate::Reply::Forked`].
+        token: u64,
+        /// A connection by a context and its slot there, as in [`Request::Claim`]; `None` for a local address.
+        flow: Option<(u32, Slot)>,
+        /// Which local address, where it is no connection; otherwise 0.
+        binding: u32,
+    },
     /// One thing of this context is about to be passed to another process, over a UNIX socket: hold it for whoever
     /// shows the token ([`Request::Adopt`]). Answered by [`crate::Reply::Forked`].
     Pass {
@@ -130,7 +147,8 @@ pub enum Request {
         /// Of the [`crate::Reply::Forked`] that the passing process got.
         token: u64,
     },
-    /// What [`Request::Pass`] held could not be sent. Not answered.
+    /// What [`Request::Pass`] held could not be sent, or the program of [`Request::Exec`] could not be run. Not
+    /// answered.
     Withdraw {
         /// Of the [`crate::Reply::Forked`].
         token: u64,
@@ -254,6 +272,8 @@ impl Request {
                 w[1] = put_slot(slot);
             }
             Request::Fork { tag } => w[0] = pair(10, tag),
+            Request::Exec { tag } => w[0] = pair(22, tag),
+            Request::Carry { tag, token, flow, binding } => carry_words(&mut w, tag, token, flow, binding),
             Request::Pass { tag, slot, binding } => pass_words(&mut w, tag, slot, binding),
             Request::Adopt { tag, token } => (w[0], w[1]) = (pair(18, tag), token),
             Request::Withdraw { token } => (w[0], w[1]) = (pair(19, 0), token),
@@ -333,6 +353,11 @@ impl Request {
             20 => Request::Take { tag, binding: low(w[1]), credits: high(w[1]) },
             16 => Request::JoinLog { tag, slot: get_slot(w[1]), rx_head: low(w[2]), mark: w[3] },
             21 => Request::Loopback { binding: low(w[1]) },
+            22 => Request::Exec { tag },
+            23 => {
+                let flow = (low(w[1]) != 0).then(|| (low(w[3]), get_slot(w[2])));
+                Request::Carry { tag, token: w[4], flow, binding: high(w[1]) }
+            }
             _ => return None,
         })
     }
@@ -344,6 +369,13 @@ fn splice_words(w: &mut Words, tag: u32, ends: &[SpliceEnd]) {
         w[1 + 2 * at] = put_slot(end.slot);
         w[2 + 2 * at] = pair(end.tx_head, end.rx_head);
     }
+}
+
+fn carry_words(w: &mut Words, tag: u32, token: u64, flow: Option<(u32, Slot)>, binding: u32) {
+    pass_words(w, tag, flow.map(|(_, slot)| slot), binding);
+    w[0] = pair(23, tag);
+    w[3] = flow.map_or(0, |(context, _)| context.into());
+    w[4] = token;
 }
 
 fn pass_words(w: &mut Words, tag: u32, slot: Option<Slot>, binding: u32) {
@@ -377,6 +409,9 @@ mod tests {
             Request::Set { slot: SLOT, option: OptionName::UserTimeout, value: u64::MAX },
             Request::Info { tag: 10, slot: SLOT },
             Request::Fork { tag: 11 },
+            Request::Exec { tag: 22 },
+            Request::Carry { tag: 23, token: u64::MAX, flow: Some((24, SLOT)), binding: 0 },
+            Request::Carry { tag: 25, token: 26, flow: None, binding: u32::MAX },
             Request::Pass { tag: 17, slot: Some(SLOT), binding: 0 },
             Request::Pass { tag: 18, slot: None, binding: u32::MAX },
             Request::Adopt { tag: 19, token: u64::MAX },

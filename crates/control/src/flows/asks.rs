@@ -5,6 +5,7 @@ use crate::outbox::Outbox;
 use crate::timers::{MILLISECOND, Timer};
 use context::{FlowInfo, OptionName, Slot};
 use engine::{ContextId, FlowId, Nanos};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 
 impl Flows {
@@ -17,6 +18,12 @@ impl Flows {
         }
         open.unaccepted = None;
         Some(flow)
+    }
+
+    /// Which of these flows a context calls `slot`.
+    pub(crate) fn called(&self, flows: &BTreeSet<FlowId>, context: ContextId, slot: Slot) -> Option<FlowId> {
+        let called = |id: &&FlowId| self.get(id.0).is_some_and(|flow| flow.is_called(context, slot));
+        flows.iter().find(called).copied()
     }
 
     /// Sets an option of a connection.

@@ -107,6 +107,8 @@ impl Plane {
             },
             Request::Take { tag, binding, credits } => (tag, self.take(out, id, tag, binding, credits)),
             Request::Fork { tag } => (tag, self.fork(out, id, tag)),
+            Request::Exec { tag } => (tag, self.exec(out, id, tag)),
+            Request::Carry { tag, token, flow, binding } => (tag, self.carry(id, tag, token, flow, binding)),
             Request::Pass { tag, slot, binding } => (tag, self.pass(out, id, tag, slot, binding)),
             Request::Adopt { tag, token } => (tag, self.adopt(out, id, tag, token)),
             other => return self.on_notice(out, id, other),

@@ -46,6 +46,37 @@ impl Plane {
         Ok(())
     }
 
+    /// A process is about to run another program.
+    pub(super) fn exec(&mut self, out: &mut Outbox<'_>, id: ContextId, tag: u32) -> Result<(), i32> {
+        let token = self.forks.exec(out, &self.contexts, id)?;
+        self.contexts.reply(id, Reply::Forked { tag, token });
+        Ok(())
+    }
+
+    /// That program gets a connection, or otherwise a local address.
+    pub(super) fn carry(
+        &mut self,
+        id: ContextId,
+        tag: u32,
+        token: u64,
+        flow: Option<(u32, Slot)>,
+        binding: u32,
+    ) -> Result<(), i32> {
+        let carried = match flow {
+            // Found by its slot.
+            Some((context, slot)) if context == id.0 => self.named(id, slot).map(Passed::Flow),
+            Some((context, slot)) => {
+                let own = self.contexts.get(id.0).ok_or(libc::EINVAL)?;
+                self.flows.called(&own.flows, ContextId(context), slot).map(Passed::Flow)
+            }
+            None => self.contexts.has_binding(id, binding).then_some(Passed::Binding(binding)),
+        };
+        let carried = carried.ok_or(libc::EBADF)?;
+        self.forks.carry(&mut self.flows, &mut self.bindings, id, token, carried)?;
+        self.contexts.reply(id, Reply::Done { tag });
+        Ok(())
+    }
+
     /// A process is about to pass a connection, or otherwise a local address, to another one.
     pub(super) fn pass(
         &mut self,
@@ -83,9 +114,9 @@ impl Plane {
         Ok((region.try_clone_to_owned()?, home.end.geometry()))
     }
 
-    /// What was to be passed stays where it was; `None` where this process passed no such thing.
+    /// What was to be passed or carried stays where it was; `None` where nothing of this process is held so.
     pub(super) fn withdraw(&mut self, out: &mut Outbox<'_>, id: ContextId, token: u64) -> Option<()> {
-        (self.forks.sender(token) == Some(id)).then(|| self.let_go(out, token))
+        self.forks.is_of(token, id).then(|| self.let_go(out, token))
     }
 
     /// No child came, or nobody adopted what was passed.

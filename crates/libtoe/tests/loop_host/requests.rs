@@ -31,6 +31,15 @@ impl Host {
                 self.reply(from, Reply::Info { tag, info });
             }
             Request::Fork { tag } => self.fork(from, tag),
+            Request::Exec { tag } => {
+                let token = 0x1000 + self.number() as u64;
+                self.tokens.insert(token, BTreeSet::new());
+                self.reply(from, Reply::Forked { tag, token });
+            }
+            Request::Carry { tag, token, flow, binding } => {
+                self.carry(from, token, flow, binding);
+                self.reply(from, Reply::Done { tag });
+            }
             Request::Pass { tag, slot, binding } => self.pass(from, tag, slot, binding),
             Request::Adopt { tag, token } => self.adopt(from, tag, token),
             Request::Withdraw { token } => self.withdraw(token),
@@ -162,6 +171,18 @@ impl Host {
         }
         self.tokens.insert(token, held);
         self.reply(parent, Reply::Forked { tag, token });
+    }
+
+    fn carry(&mut self, from: u32, token: u64, flow: Option<(u32, Slot)>, binding: u32) {
+        let Some((context, slot)) = flow else {
+            let found = self.bindings.get_mut(&binding).unwrap();
+            assert!(found.holders.contains_key(&from), "it carries what it gave up");
+            found.held += self.tokens.get_mut(&token).unwrap().insert(binding) as usize;
+            return;
+        };
+        let end = self.end_named(context, slot).unwrap();
+        assert!(end.holders.contains(&from), "it carries what it closed");
+        end.held_for_child.insert(token);
     }
 
     fn pass(&mut self, from: u32, tag: u32, slot: Option<Slot>, binding: u32) {

@@ -216,6 +216,84 @@ static void executed(void) {
     executed_in(other);
 }
 
+/* A program gets the sockets that are not closed on exec, and nothing else: what its maker closes beside them ends at
+ * once, and is free. */
+static void carried_alone_by(int by_vfork) {
+    int kept[2], rest[2], alive[2], status;
+    char c, *arguments[] = {"cat", NULL};
+    struct timeval patience = {.tv_sec = 2};
+    int l = listener(0), again = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    struct sockaddr_in address = name_of(l);
+    pair(kept), pair(rest);
+    CHECK(pipe2(alive, O_CLOEXEC) == 0 && fcntl(kept[1], F_SETFD, 0) == 0);
+    pid_t child = by_vfork ? vfork() : fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        dup2(alive[0], 0);
+        execvp("cat", arguments);
+        _exit(9);
+    }
+    close(alive[0]), close(l), close(rest[1]);
+    CHECK(setsockopt(rest[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0);
+    CHECK(read(rest[0], &c, 1) == 0);
+    int tries = 0;
+    while (bind(again, (void *)&address, sizeof address) < 0 && tries++ < 200) usleep(10000);
+    CHECK(tries < 200);
+    /* The program never uses what it got, and has it all the same. */
+    struct pollfd end = {kept[0], POLLIN, 0};
+    close(kept[1]);
+    CHECK(poll(&end, 1, 300) == 0);
+    close(alive[1]);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(poll(&end, 1, 2000) == 1 && read(kept[0], &c, 1) == 0);
+    close(kept[0]), close(rest[0]), close(again);
+}
+
+/* Nothing is kept for a program that could not be run. */
+static void carried_to_none_by(int by_vfork) {
+    int e[2], status;
+    char c, *arguments[] = {"none", NULL};
+    struct timeval patience = {.tv_sec = 2};
+    pair(e);
+    CHECK(fcntl(e[1], F_SETFD, 0) == 0);
+    pid_t child = by_vfork ? vfork() : fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        execv("/nonexistent/program", arguments);
+        _exit(errno == ENOENT ? 7 : 8);
+    }
+    CHECK(waitpid(child, &status, 0) == child && WEXITSTATUS(status) == 7);
+    close(e[1]);
+    CHECK(setsockopt(e[0], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0);
+    CHECK(read(e[0], &c, 1) == 0);
+    close(e[0]);
+}
+
+static void carried_alone(void) {
+    for (int by_vfork = 0; by_vfork < 2; by_vfork++) carried_alone_by(by_vfork), carried_to_none_by(by_vfork);
+}
+
+/* A child that runs no other program has all that its parent had. */
+static void kept_by_a_child(void) {
+    int e[2], alive[2], status;
+    char c;
+    pair(e);
+    CHECK(pipe2(alive, O_CLOEXEC) == 0);
+    pid_t child = fork();
+    CHECK(child >= 0);
+    if (child == 0) {
+        close(alive[1]);
+        _exit(read(alive[0], &c, 1) == 0 ? 0 : 1);
+    }
+    struct pollfd end = {e[0], POLLIN, 0};
+    close(alive[0]), close(e[1]);
+    CHECK(poll(&end, 1, 300) == 0);
+    close(alive[1]);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    CHECK(poll(&end, 1, 2000) == 1 && read(e[0], &c, 1) == 0);
+    close(e[0]);
+}
+
 static int inherited(int fd) {
     char c;
     CHECK(read(fd, &c, 1) == 1 && c == 'q' && write(fd, "Q", 1) == 1);
