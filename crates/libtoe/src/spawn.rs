@@ -124,7 +124,8 @@ fn replace(old: RawFd, new: RawFd, kernel: impl FnOnce() -> c_long) -> c_long {
     if old == new { kernel() } else { duplicate(old, kernel) }
 }
 
-fn close(fd: RawFd, kernel: impl FnOnce() -> c_long) -> c_long {
+/// `close` in the child. What the parent has under this number stays.
+pub(crate) fn close(fd: RawFd, kernel: impl FnOnce() -> c_long) -> c_long {
     if entry(fd) == Entry::Internal {
         return fail(libc::EBADF);
     }

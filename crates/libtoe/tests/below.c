@@ -199,10 +199,10 @@ static void spawned_beside_others(void)
     posix_spawn_file_actions_t actions;
     pair(ends), pair(others);
     CHECK(pipe2(alive, O_CLOEXEC) == 0);
-    CHECK(fcntl(ends[1], F_SETFD, FD_CLOEXEC) == 0);
     CHECK(fcntl(others[0], F_SETFD, FD_CLOEXEC) == 0 && fcntl(others[1], F_SETFD, FD_CLOEXEC) == 0);
     posix_spawn_file_actions_init(&actions);
     posix_spawn_file_actions_adddup2(&actions, alive[0], 0);
+    posix_spawn_file_actions_addclose(&actions, ends[1]);
     CHECK(posix_spawnp(&child, "cat", &actions, NULL, arguments, environ) == 0);
     close(alive[0]), close(others[0]), close(ends[0]);
     expect_end(others[1]);

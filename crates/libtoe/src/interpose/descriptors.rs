@@ -8,6 +8,7 @@ use crate::lock::{self, Guard};
 use crate::program;
 use crate::real;
 use crate::socket::Kind;
+use crate::spawn;
 use crate::stand_in;
 use crate::state::{Key, Lib};
 use crate::table::{self, Entry};
@@ -29,6 +30,10 @@ pub(super) unsafe extern "C" fn close(fd: c_int) -> c_int {
 fn close_ours(fd: c_int) -> Result<c_int> {
     // SAFETY: the descriptor is the program's to close.
     let kernel = || unsafe { real::close(fd) };
+    // A file that the library opens there may have a number that is a socket's in the parent, whose memory it shares.
+    if spawn::in_child() {
+        return Ok(spawn::close(fd, || kernel().into()) as c_int);
+    }
     match table::get(fd) {
         Entry::Kernel => Ok(kernel()),
         Entry::Internal if !lock::is_mine() => Err(libc::EBADF),
