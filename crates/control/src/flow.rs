@@ -170,6 +170,11 @@ impl Flow {
         if over { State::Closed } else { self.closing.state() }
     }
 
+    /// Nobody has a share of it any more, and it was not closed: a reset follows what it may still send.
+    pub(crate) fn awaits_reset(&self) -> bool {
+        self.place == Place::Engine && self.holders.is_empty() && !self.closing.is_orphan()
+    }
+
     /// The name that notices go to.
     pub(crate) fn name(&self) -> Name {
         self.names[self.current]

@@ -183,6 +183,23 @@ fn an_aborted_connection_is_reset_on_the_other_side() {
     end(net, a, b);
 }
 
+/// A server that refuses a request answers, and closes with the rest of it unread.
+#[test]
+fn what_was_written_before_a_reset_is_sent_first() {
+    for abort in [false, true] {
+        let (mut net, mut a, first, mut b, second) = pair();
+        a.write(first, b"a long request");
+        net.settle();
+        b.write(second, b"refused");
+        b.app.close(second, 7, 0, abort);
+        net.run_for(SECOND / 10);
+        assert_eq!(a.read(first), b"refused");
+        assert_eq!(a.app.error(), Some((first, libc::ECONNRESET as u16)));
+        assert_eq!((net.states(0), net.states(1)), (vec!["CLOSED"], vec![]));
+        end(net, a, b);
+    }
+}
+
 #[test]
 fn a_peer_that_vanished_is_given_up() {
     let (mut net, mut a, first, b, _) = pair();

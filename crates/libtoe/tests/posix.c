@@ -26,7 +26,7 @@ static const struct {
     {"writes_at_once", writes_at_once}, {"executed", executed},
     {"carried_alone", carried_alone}, {"kept_by_a_child", kept_by_a_child},
     {"joining", joining},       {"listeners_in_sets", listeners_in_sets},
-    {"error_behind_bytes", error_behind_bytes}, {"crumbs", crumbs}, {"options", options},
+    {"error_behind_bytes", error_behind_bytes}, {"answered_before_reset", answered_before_reset}, {"crumbs", crumbs}, {"options", options},
     {"addresses", addresses},
 };
 

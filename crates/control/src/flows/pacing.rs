@@ -38,7 +38,7 @@ impl Flows {
     pub(crate) fn active(&mut self, out: &mut Outbox<'_>, id: FlowId) {
         let interval = self.look_interval(out);
         let Some(flow) = self.all.get_mut(id.0) else { return };
-        if flow.place != Place::Engine {
+        if flow.place != Place::Engine || flow.awaits_reset() {
             return;
         }
         self.timed += !flow.pace.tracked as u32;

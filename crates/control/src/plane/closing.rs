@@ -1,16 +1,19 @@
 //! Closing flows: shares of connections, errors, and what becomes of a connection when its flow leaves the engine.
 use super::Plane;
 use crate::contexts::Holder;
-use crate::flow::{After, Place, Spliced};
+use crate::flow::{After, Flow, Place, Spliced};
 use crate::flows::Due;
 use crate::outbox::Outbox;
 use crate::splice::{Joining, Over, Then};
 use crate::timers::{MILLISECOND, Timer};
 use context::Reply;
-use engine::stream::{self, FlowEnd, Stream};
-use engine::{ContextId, Event, FlowId};
+use engine::stream::{self, FlowEnd, FlowFigures, Stream};
+use engine::{ContextId, Event, FlowId, Nanos};
 use tcp::{ChallengeLimit, ClosingEvent, State, Wait};
 use trace::Point;
+
+/// How long the engine has for what was written before a reset.
+const LAST_WORDS: Nanos = MILLISECOND;
 
 /// Where an application that closes a connection has come in its buffers.
 #[derive(Debug, Clone, Copy)]
@@ -61,7 +64,7 @@ impl Plane {
         let unread = read.is_some_and(|read| flow.has_unread(figures.rx_bytes as u32, read));
         if abort || unread {
             // Data that nobody will read: the peer must not believe that it arrived (RFC 9293 section 3.6.1).
-            return self.remove_flow(out, id, After::Reset);
+            return self.reset_flow(out, id, &figures, positions);
         }
         let fin_acked = flow.closing.ends.all_acknowledged();
         // A process that went did not say where it stopped writing. A position before all that is unacknowledged is never
@@ -78,6 +81,22 @@ impl Plane {
         }
         out.commands.push(stream::Command::Orphan(id).into());
         self.flows.active(out, id);
+    }
+
+    /// Resets a connection that nobody has a share of any more. What was written before goes out first, as far as the
+    /// peer has room: a server that refuses a request answers, closes with the rest unread, and wants to be heard.
+    fn reset_flow(&mut self, out: &mut Outbox<'_>, id: FlowId, figures: &FlowFigures, positions: Option<Positions>) {
+        let Some(flow) = self.flows.get(id.0) else { return };
+        let sent = figures.snd_nxt.wrapping_sub(flow.iss.0).wrapping_sub(1);
+        let behind = |at: &Positions| at.tx_head.wrapping_sub(sent) as i32 > 0;
+        let waits = figures.unsent > 0 || positions.as_ref().is_some_and(behind);
+        if !waits || figures.outstanding >= figures.snd_wnd {
+            return self.remove_flow(out, id, After::Reset);
+        }
+        if let Some(Positions { tx_head, rx_head }) = positions {
+            out.commands.push(stream::Command::Advance { flow: id, tx_head, rx_head, fin: false }.into());
+        }
+        out.timers.set(Timer::Flow(id.0), out.now + LAST_WORDS);
     }
 
     /// The engine has no more use for the flow: what follows depends on who closed first.
@@ -109,6 +128,9 @@ impl Plane {
 
     /// It is time to look at a flow.
     pub(super) fn flow_due(&mut self, out: &mut Outbox<'_>, id: FlowId) {
+        if self.flows.get(id.0).is_some_and(Flow::awaits_reset) {
+            return self.remove_flow(out, id, After::Reset);
+        }
         match self.flows.due(out, id) {
             Due::GoesOn => {}
             Due::Failed => self.fail_flow(out, id, libc::ETIMEDOUT, After::Reset),

@@ -168,6 +168,26 @@ static void error_behind_bytes(void) {
     close(e[1]);
 }
 
+/* What was written before a close that resets comes first: a server refuses a request that it does not read to its
+ * end. */
+static void answered_before_reset(void) {
+    struct linger none = {.l_onoff = 1, .l_linger = 0};
+    for (int round = 0; round < 20; round++) {
+        int e[2];
+        char buffer[16];
+        pair(e);
+        struct pollfd came = {e[1], POLLIN, 0}, gone = {e[0], 0, 0};
+        CHECK(write(e[0], "request", 7) == 7 && poll(&came, 1, 1000) == 1);
+        CHECK(write(e[1], "refused", 7) == 7);
+        CHECK(setsockopt(e[1], SOL_SOCKET, SO_LINGER, &none, sizeof none) == 0);
+        close(e[1]);
+        while (!(gone.revents & POLLHUP)) CHECK(poll(&gone, 1, 1000) == 1);
+        CHECK(recv(e[0], buffer, 16, MSG_DONTWAIT) == 7 && memcmp(buffer, "refused", 7) == 0);
+        CHECK(recv(e[0], buffer, 16, MSG_DONTWAIT) < 0 && errno == ECONNRESET);
+        close(e[0]);
+    }
+}
+
 static void nonblocking_connect(void) {
     int l = listener(SOCK_NONBLOCK), fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), error = -1;
     socklen_t len = sizeof error;
