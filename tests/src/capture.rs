@@ -20,7 +20,8 @@ pub(crate) fn live(bench: &Bench) -> Outcome {
     let count = CONNECTIONS.to_string();
     let syns = ["pcap", "--host", "server", "--direction", "in", "-c", &count, &opening];
     let (mut syns, mut all) = (start(bench, daemon, &syns)?, start(bench, daemon, &["pcap", "-w", &file, &port])?);
-    // What other hosts send, and what is on its way from the case before, may be dropped while a capture begins or ends.
+    // What other hosts send, and what is on its way from the case before, may be dropped while a capture begins or
+    // ends.
     let earliest = drops(daemon)?;
     let mut dropped = start(bench, daemon, &["pcap", "--dropped"])?;
     let begin = drops(daemon)?;
