@@ -118,6 +118,7 @@ pub const ALL: &[Fault] = &[
     fatal("takeover under load", TAKEN_OVER, takeover::under_load),
     fault("takeover refused", &[Link::Fabric], takeover::refused),
     fatal("daemon killed, and services come back", &[Link::TapServer, Link::Fabric], restart::services),
+    fatal("daemon killed, and connections go on", TAKEN_OVER, restart::connections),
     fatal("daemon killed", OPENTOE, daemon_killed),
 ];
 

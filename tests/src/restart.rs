@@ -1,5 +1,5 @@
 //! Faults: the daemon is killed and started again, and services answer again without being touched.
-use crate::cases::{Bench, SMALL, nginx, postgres, redis};
+use crate::cases::{Bench, SMALL, app, nginx, postgres, redis};
 use crate::daemon::Daemon;
 use crate::process::Process;
 use crate::report::Outcome;
@@ -89,4 +89,47 @@ pub(crate) fn times(bench: &Bench, count: usize) -> Outcome {
         "{count} daemons killed; nginx, redis, asyncio and PostgreSQL back {} ms after the start at most",
         slowest.as_millis()
     ))
+}
+
+/// Daemons that are killed under load, in one case.
+const KILLS: usize = 5;
+/// Time from a daemon's start to its end.
+const LIFE: Duration = Duration::from_millis(700);
+
+/// A transfer in both directions and a database's clients go on over all of it: nobody sees an error, each byte is
+/// compared.
+pub(crate) fn connections(bench: &Bench) -> Outcome {
+    let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
+    let (address, port) = (bench.address(), bench.port());
+    let mut server = bench.server(bench.lab.on_server(&app("stream")), &["-l", "-p", &port, "-n", "1"])?;
+    let much = ["-c", &address, "-p", &port, "-u", "1500000000", "-d", "1500000000"];
+    let mut stream = bench.client_in_background(&app("stream"), &much)?;
+    let database = bench.on_another_port();
+    let redis = redis::server(&database)?;
+    let endless = ["-h", &database.address(), "-p", &database.port(), "-c", "20", "-n", "100000000", "-t", "get"];
+    let mut requests = database.client_in_background("redis-benchmark", &endless)?;
+    let mut daemons = Vec::new();
+    for round in 1..=KILLS {
+        bench.session.pause(LIFE)?;
+        daemons.push(daemon.restart(bench.lab)?);
+        let running = stream.ended()?.is_none_or(|status| status.success());
+        let well = running && requests.ended()?.is_none();
+        if !well {
+            let said = [&stream, &requests].map(|process| process.stderr());
+            return Err(format!("kill {round}: a client saw an error: {said:?}"));
+        }
+    }
+    stream.succeed()?;
+    server.succeed()?;
+    // It goes on making requests.
+    bench.session.pause(LIFE)?;
+    requests.running()?;
+    let complaints = requests.stderr();
+    requests.kill();
+    drop(redis);
+    daemons.last_mut().map_or(Ok(()), |last| daemon.finish_successor(last))?;
+    match complaints.lines().find(|line| line.contains("Error") || line.contains("reset")) {
+        Some(line) => Err(format!("redis-benchmark says {line}")),
+        None => Ok(format!("{KILLS} daemons killed; 1.5 GB each way and 20 clients of redis saw nothing of it")),
+    }
 }

@@ -3,7 +3,7 @@
 //! With [`Answer::Welcome`] come three descriptors: the region, the application's end of its doorbell
 //! ([`shm::Doorbell::pair`]) and the eventfd of the daemon's. The socket stays open as long as the process lives; its
 //! end is how the daemon learns that the process is gone. Meanwhile the process may [`Ask`] over it.
-use crate::Geometry;
+use crate::{Geometry, Slot};
 use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use wire::{Endpoint, IpAddress, Prefix};
@@ -39,6 +39,10 @@ pub struct Hello {
     pub token: Option<u64>,
     /// After the end of an earlier daemon: the ticket of a listener, which lets the process attach again as it was.
     pub ticket: Option<Ticket>,
+    /// After an earlier daemon was killed: the process comes back with the region that it had, which comes with the
+    /// message.
+    #[serde(default)]
+    pub returns: bool,
 }
 
 /// The socket for processes that were attached to an earlier daemon and have a ticket, but may not open this one's
@@ -78,6 +82,33 @@ pub enum Ask {
         /// Most connections that wait in the queue.
         backlog: u32,
     },
+    /// To go on with connections of an earlier daemon, in the region with which the process came back.
+    Resume {
+        /// At most [`MOST_KEPT`] of them.
+        connections: Vec<KeptConnection>,
+    },
+}
+
+/// Connections in one [`Ask::Resume`]: as many as a message has room for.
+pub const MOST_KEPT: usize = 64;
+
+/// Where a connection stands that outlived its daemon. Positions as in [`crate::Bump`] and [`crate::Notice`].
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct KeptConnection {
+    /// Its slot.
+    pub slot: Slot,
+    /// Received in order, as far as the application was told.
+    pub rx_tail: u32,
+    /// Acknowledged by the peer, as far as the application was told.
+    pub tx_tail: u32,
+    /// Read by the program.
+    pub rx_head: u32,
+    /// Written by the program.
+    pub tx_head: u32,
+    /// Nothing will be written after `tx_head`.
+    pub shut: bool,
+    /// Nothing comes after `rx_tail`: the peer's FIN arrived.
+    pub peer_ended: bool,
 }
 
 /// The right to listen at the next daemon as at this one (docs/RESTART.md). The process keeps it as it is.
@@ -106,6 +137,8 @@ pub enum Asked {
     Ticket(Ticket),
     /// The process listens again: names its binding from now on.
     Listens(u32),
+    /// These connections go on; the others are over.
+    Resumed(Vec<Slot>),
     /// It does not: a Linux error number.
     Failed(i32),
     /// This context has no share of a connection there, or no such listener.
@@ -119,6 +152,8 @@ pub struct Welcome {
     pub context: u32,
     /// Sizes of the region.
     pub geometry: Geometry,
+    /// The process goes on in the region with which it came back; otherwise in the one that comes with the message.
+    pub returned: bool,
     /// Name of the host.
     pub host: String,
     /// The host's own addresses.

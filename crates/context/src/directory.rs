@@ -15,6 +15,8 @@ const COUNT_AT: usize = 8;
 pub(crate) const APP_BELL: usize = 4 * CACHE_LINE;
 /// The doorbell word of the daemon.
 pub(crate) const DAEMON_BELL: usize = 5 * CACHE_LINE;
+/// The word that says whether notices wait for room in their ring.
+pub(crate) const NOTICES_WAIT: usize = 6 * CACHE_LINE;
 /// Where the areas stand: behind the lines of the doorbells.
 const AREAS_AT: usize = 8 * CACHE_LINE;
 /// Bytes of an area's entry.

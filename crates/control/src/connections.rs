@@ -19,6 +19,8 @@ pub(crate) enum Stage {
     Splice(u32, usize),
     /// It is closed and waits.
     Wait(u32),
+    /// An earlier daemon left it, and its program may come back for it.
+    Survivor,
 }
 
 /// All connections of the host, in every stage.

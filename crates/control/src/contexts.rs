@@ -377,6 +377,21 @@ impl Slots {
         Some(Slot { index, generation: self.generations[index as usize] })
     }
 
+    /// Takes a slot in a use that an earlier daemon gave it. False where it is in use already.
+    pub(crate) fn take_at(&mut self, slot: Slot) -> bool {
+        while self.generations.len() <= slot.index as usize {
+            self.put_back(self.generations.len() as u32);
+            self.generations.push(0);
+            self.flows.push(None);
+        }
+        let free = &mut self.free[self.geometry.halvings(slot.index) as usize];
+        let Some(at) = free.iter().position(|index| *index == slot.index) else { return false };
+        free.swap_remove(at);
+        self.generations[slot.index as usize] = slot.generation;
+        self.used += 1;
+        true
+    }
+
     /// Says which flow a slot names.
     pub(crate) fn assign(&mut self, slot: Slot, flow: FlowId) {
         self.flows[slot.index as usize] = Some(flow);

@@ -1,6 +1,7 @@
 //! What the control plane knows of a flow that an engine runs.
 use crate::flow_options::FlowOptions;
 use crate::holders::Holders;
+use crate::journal::RecordNumber;
 use crate::timing::Pace;
 use context::Slot;
 use engine::stream::FlowStats;
@@ -41,6 +42,8 @@ pub(crate) struct Flow {
     pub spliced: Spliced,
     /// What comes on it is records of its context's log.
     pub logged: bool,
+    /// What the next daemon finds of it.
+    pub record: Option<RecordNumber>,
 }
 
 /// Whether a connection was joined with another one.

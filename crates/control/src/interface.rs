@@ -3,6 +3,7 @@ use crate::config::HostConfig;
 use crate::contexts::Application;
 use crate::flow_view::{FlowPage, FlowTotals, FlowView};
 use crate::handover::HostState;
+use crate::journal::Records;
 use crate::ledger::Ledger;
 use crate::outbox::Queues;
 use crate::plane::{Plane, ShownTicket};
@@ -11,8 +12,8 @@ use crate::timers::MILLISECOND;
 use crate::transport::Tcp;
 use crate::view::{BindingView, ContextView, LabelView};
 use ::host::{Arp, ArpTiming, Link, Net, NetConfig, NetContext, RouteTable};
-use context::attach::Ticket;
-use context::{ControlEnd, EngineEnd, Geometry};
+use context::attach::{KeptConnection, Ticket};
+use context::{ControlEnd, EngineEnd, Geometry, Slot};
 use engine::stream::{FourTuple, Stream};
 use engine::{Command, ContextId, Engine, FlowId, LoadedModule, Nanos, ProgramSource, Registers};
 use std::collections::HashMap;
@@ -116,6 +117,24 @@ impl Tcp {
     ) -> Result<u32, i32> {
         let (plane, out) = self.parts(context);
         plane.listen_again(&out, id, ticket, backlog)
+    }
+
+    /// From now on each connection has a record there, so that the next daemon can go on with it (docs/RESTART.md).
+    /// Those that an earlier daemon left wait for their programs, for a few seconds; returns how many.
+    pub fn keep_records(&mut self, context: NetContext<'_>, records: Box<dyn Records>) -> usize {
+        let (plane, mut out) = self.parts(context);
+        plane.keep_records(&mut out, records)
+    }
+
+    /// An earlier daemon left connections that are in this region ([`shm::Region::number`]).
+    pub fn has_survivors_in(&self, region: u64) -> bool {
+        self.plane.has_survivors_in(region)
+    }
+
+    /// Connections of an earlier daemon go on, in the region that their context came back with. Returns those that do.
+    pub fn go_on_with(&mut self, context: NetContext<'_>, id: ContextId, kept: &[KeptConnection]) -> Vec<Slot> {
+        let (plane, mut out) = self.parts(context);
+        plane.go_on_with(&mut out, id, kept)
     }
 
     /// Nothing is in the middle of something that takes several rounds: it may be stopped.

@@ -105,6 +105,7 @@ impl Logs {
     /// The engine has answered the oldest question.
     pub(crate) fn joined(
         &mut self,
+        out: &mut Outbox<'_>,
         contexts: &mut Contexts,
         flows: &mut Flows,
         id: FlowId,
@@ -114,6 +115,7 @@ impl Logs {
         debug_assert_eq!(flow_id, id, "answers come in order");
         if let Some(flow) = flows.get_mut(id.0).filter(|_| result.is_ok()) {
             flow.logged = true;
+            out.journal.remove(flow.record.take());
         }
         let reply = match result {
             Ok(()) => Reply::Done { tag },

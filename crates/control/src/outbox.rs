@@ -1,5 +1,6 @@
 //! What the parts of the control plane use of what is around them, and where they leave what comes of it.
 use crate::config::HostConfig;
+use crate::journal::Journal;
 use crate::ledger::Ledger;
 use crate::packet;
 use crate::random::Random;
@@ -29,6 +30,8 @@ pub(crate) struct Outbox<'a> {
     /// Frames that the engine or the pool gets.
     pub frames: &'a mut KeptFrames,
     pub random: &'a mut Random,
+    /// What of the connections outlives this daemon.
+    pub journal: &'a mut Journal,
     pub config: &'a HostConfig,
     pub tracer: &'a Tracer,
 }
@@ -99,6 +102,7 @@ pub(crate) struct Queues {
     pub timers: Timers,
     pub frames: KeptFrames,
     pub random: Random,
+    pub journal: Journal,
     pub config: HostConfig,
     pub tracer: Tracer,
 }
@@ -111,6 +115,7 @@ impl Queues {
             timers: Timers::default(),
             frames: KeptFrames::default(),
             random: Random::new(secret),
+            journal: Journal::default(),
             config,
             tracer: Tracer::off(),
         }
@@ -118,7 +123,7 @@ impl Queues {
 
     pub(crate) fn outbox<'a>(&'a mut self, context: NetContext<'a>) -> Outbox<'a> {
         let NetContext { now, net, drops } = context;
-        let Queues { commands, ledger, timers, frames, random, config, tracer } = self;
-        Outbox { now, net, drops, ledger, commands, timers, frames, random, config, tracer }
+        let Queues { commands, ledger, timers, frames, random, journal, config, tracer } = self;
+        Outbox { now, net, drops, ledger, commands, timers, frames, random, journal, config, tracer }
     }
 }

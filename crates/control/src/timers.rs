@@ -21,6 +21,8 @@ pub(crate) enum Timer {
     Turn(u32),
     /// What is held for a forked child.
     Hold(u64),
+    /// Connections that an earlier daemon left.
+    Survivors,
 }
 
 /// The set of timers. Those of connections are many and set often: they have calendars.
@@ -39,7 +41,7 @@ impl Timers {
             Timer::Flow(flow) => Some((&mut self.flows, flow)),
             Timer::Opening(key) => Some((&mut self.openings, key)),
             Timer::Wait(key) => Some((&mut self.waits, key)),
-            Timer::Splice(_) | Timer::Turn(_) | Timer::Hold(_) => None,
+            Timer::Splice(_) | Timer::Turn(_) | Timer::Hold(_) | Timer::Survivors => None,
         }
     }
 

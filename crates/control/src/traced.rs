@@ -92,6 +92,7 @@ pub(crate) fn timer(tracer: &Tracer, timer: Timer, late: Nanos) {
         Timer::Hold(_) => (4, NO_FLOW),
         Timer::Splice(_) => (5, NO_FLOW),
         Timer::Turn(_) => (6, NO_FLOW),
+        Timer::Survivors => (7, NO_FLOW),
     };
     tracer.value(Point::TimerLate, flow, late);
     tracer.event(Point::TimerFired, flow, [word, 0]);

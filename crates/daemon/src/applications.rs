@@ -4,6 +4,7 @@ use crate::attaching::{find, printable};
 use crate::build::HostPlace;
 use crate::datapath::{DataPath, Handle};
 use crate::rdma;
+use crate::returning;
 use crate::sockets::Door;
 use crate::takeover::{self, Wish};
 use crate::tickets::Seals;
@@ -13,7 +14,7 @@ use context::daemon_ends;
 use control::{Application, ShownTicket};
 use engine::ContextId;
 use shm::handover::{self, Credentials};
-use shm::{Doorbell, reserve};
+use shm::{Doorbell, Region, reserve};
 use std::collections::HashMap;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -88,9 +89,13 @@ impl Applications {
     /// given back.
     pub(crate) fn readable(&mut self, number: u64) -> Spoken {
         let Some(peer) = self.peers.get(&number) else { return Spoken::Done };
+        let stranger = peer.place.is_none();
+        if let Some((hello, region)) = returning::hello(peer.socket.as_fd()).filter(|_| stranger) {
+            return self.settle(number, self.greet(&peer.socket, peer.door, &hello, region));
+        }
         let attached = match (&peer.place, handover::recv_bytes(peer.socket.as_fd())) {
             (None, Ok(message)) if !message.is_empty() && peer.door == Door::Return => {
-                self.greet(&peer.socket, peer.door, &message)
+                self.greet(&peer.socket, peer.door, &message, None)
             }
             (None, Ok(message)) if !message.is_empty() => match serde_json::from_slice::<Wish>(&message) {
                 Ok(wish) => match self.may_take_over(&peer.socket, &wish) {
@@ -106,7 +111,7 @@ impl Applications {
                 Err(_) if zeronic::is_hello(&message) => {
                     return self.give(number, |socket| Spoken::Comm(socket, message));
                 }
-                Err(_) => self.greet(&peer.socket, peer.door, &message),
+                Err(_) => self.greet(&peer.socket, peer.door, &message, None),
             },
             (Some(place), Ok(message)) if !message.is_empty() => match self.answer(place, &peer.socket, &message) {
                 Some(()) => return Spoken::Done,
@@ -115,6 +120,11 @@ impl Applications {
             // The end of the process.
             _ => None,
         };
+        self.settle(number, attached)
+    }
+
+    /// What came of a hello, or of a question.
+    fn settle(&mut self, number: u64, attached: Option<Attached>) -> Spoken {
         match (attached, self.peers.get_mut(&number)) {
             (Some(place), Some(peer)) => peer.place = Some(place),
             _ => self.remove(number),
@@ -138,6 +148,13 @@ impl Applications {
                 (ticket.map_or(Asked::Refused, sealed), None)
             }
             Ask::Listen { ticket, backlog } => (self.listen_again(place, ticket, backlog)?, None),
+            Ask::Resume { connections } => {
+                let count = connections.len();
+                let go_on = handle.ask(move |path| path.go_on_with(host, asks, &connections)).ok()?;
+                let (name, left) = (self.name_of(place), go_on.len());
+                tracing::info!(context = asks.0, host = name, "connections go on: {left} of {count}");
+                (Asked::Resumed(go_on), None)
+            }
         };
         let regions: Vec<BorrowedFd<'_>> = region.iter().map(|region| region.as_fd()).collect();
         handover::send_at_once(socket.as_fd(), &serde_json::to_vec(&answer).ok()?, &regions).ok()
@@ -221,7 +238,7 @@ impl Applications {
         numbers.into_iter().for_each(|number| self.remove(number));
     }
 
-    fn greet(&self, socket: &OwnedFd, door: Door, message: &[u8]) -> Option<Attached> {
+    fn greet(&self, socket: &OwnedFd, door: Door, message: &[u8], region: Option<Region>) -> Option<Attached> {
         let refuse = |sentence: String| {
             tracing::warn!("an application was refused: {sentence}");
             let answer = serde_json::to_vec(&Answer::Refused(sentence)).unwrap_or_default();
@@ -230,15 +247,25 @@ impl Applications {
         };
         let attached = hello(message).and_then(|hello| {
             let peer = handover::credentials(socket.as_fd()).map_err(|e| format!("cannot see who asks: {e}"))?;
-            self.attach(socket, door, &hello, peer)
+            self.attach(socket, door, &hello, peer, region)
         });
         attached.map_err(refuse).ok()
     }
 
-    fn attach(&self, socket: &OwnedFd, door: Door, hello: &Hello, peer: Credentials) -> Result<Attached, String> {
+    fn attach(
+        &self,
+        socket: &OwnedFd,
+        door: Door,
+        hello: &Hello,
+        peer: Credentials,
+        region: Option<Region>,
+    ) -> Result<Attached, String> {
         let place = find(&self.hosts, hello.host.as_deref())?;
         let ticket = hello.ticket.as_ref();
-        let returns = ticket.is_some_and(|ticket| self.seals.is_right(&place.config.stack.name, ticket));
+        let kept = region.and_then(|region| self.usable(place, region));
+        // Nobody has that region but who was attached, or got it from who was.
+        let returns =
+            kept.is_some() || ticket.is_some_and(|ticket| self.seals.is_right(&place.config.stack.name, ticket));
         if !returns && (door == Door::Return || !place.access.may_attach(socket.as_fd())) {
             let (name, uid) = (&place.config.stack.name, peer.uid);
             return Err(format!("user {uid} may not attach to host `{name}`: its users and groups do not name them"));
@@ -251,7 +278,8 @@ impl Applications {
         let stack = &place.config.stack;
         let geometry = stack.memory.geometry();
         let broken = |e: std::io::Error| format!("the daemon cannot make shared memory: {e}");
-        let region = Arc::new(geometry.create_region("opentoe").map_err(broken)?);
+        let returned = kept.is_some();
+        let region = kept.map_or_else(|| geometry.create_region("opentoe").map_err(broken), Ok).map(Arc::new)?;
         let (app_bell, to_app) = Doorbell::pair().map_err(broken)?;
         let daemon_bell = Doorbell::eventfd().map_err(broken)?;
         let copy = |fd: &OwnedFd| fd.try_clone().map_err(broken);
@@ -271,13 +299,23 @@ impl Applications {
             printable(&hello.command)
         );
         let attached = Attached { thread: place.thread, host, context };
-        let answer = Answer::Welcome(welcome(context, place, loopback));
+        let answer = Answer::Welcome(Welcome { returned, ..welcome(context, place, loopback) });
         let answer = serde_json::to_vec(&answer).map_err(|e| e.to_string())?;
         if handover::send(socket.as_fd(), &answer, &[region.fd(), app_bell.as_fd(), daemon_bell.as_fd()]).is_err() {
             self.handles[place.thread].ask(move |path| path.detach(host, context))?;
             return Err("the application is gone already".into());
         }
         Ok(attached)
+    }
+}
+
+impl Applications {
+    /// The region of a process that comes back, where connections are in it that the last daemon left, made ready.
+    fn usable(&self, place: &HostPlace, region: Region) -> Option<Region> {
+        let (host, number) = (place.index, region.number());
+        let has = self.handles[place.thread].ask(move |path| path.has_survivors_in(host, number)).ok()?;
+        let geometry = place.config.stack.memory.geometry();
+        (has && context::begin_anew(&region, &geometry).is_ok()).then_some(region)
     }
 }
 
@@ -304,6 +342,7 @@ fn welcome(context: ContextId, place: &HostPlace, loopback: bool) -> Welcome {
     Welcome {
         context: context.0,
         geometry: stack.memory.geometry(),
+        returned: false,
         host: stack.name.clone(),
         addresses: vec![stack.address],
         routes: place.routes.clone(),

@@ -1,6 +1,7 @@
 //! A data-path thread: ports, hosts and fabrics in rounds. While there is work it polls; then it yields; then it
 //! sleeps on the doorbells of all contexts and the descriptors of all ports, so that an idle daemon uses no CPU.
 mod handover;
+mod surviving;
 
 pub(crate) use handover::Stopped;
 

@@ -1,11 +1,12 @@
 //! A daemon's life: it opens everything, serves until it is told to end, and leaves nothing behind.
 use crate::access::Access;
 use crate::applications::{Applications, Spoken};
-use crate::build::{Built, build};
+use crate::build::{Built, HostPlace, build};
 use crate::clock::Clock;
 use crate::config::{Config, RdmaUsers, ThreadConfig};
 use crate::confine;
 use crate::datapath::{DataPath, Handle};
+use crate::journal::Journal;
 use crate::management::Management;
 use crate::metrics::{self, Metrics};
 use crate::modules::Modules;
@@ -72,21 +73,24 @@ pub fn run(config: &Config, options: &Options) -> Result<(), String> {
     let owners = options.owner.map(|first| Owners::new(first, options.shared)).transpose()?.map(Arc::new);
     let path = config.service.socket.clone().unwrap_or_else(default_socket);
     let mut taking = options.takeover.then(|| Taking::begin(&path)).transpose()?;
-    let clock = taking.as_ref().map_or_else(Clock::start, |taking| taking.clock);
     let opened = if options.takeover { None } else { Some(Sockets::open(&path, &config.service)?) };
+    let lasts = options.owner.is_none();
+    let mut journal = if lasts { journal(config, options, &path) } else { None };
+    let clock = clock(taking.as_ref(), journal.as_ref());
     let devices = taking.as_mut().map(Taking::devices).unwrap_or_default();
     let Built { mut paths, handles, hosts, zeronics, blocks, traces } = build(config, clock, devices)?;
     let operators = Access::to_manage(config.service.manage_group.as_deref())?;
     let listen = config.service.metrics.listen;
     let mut metrics_listener = listen.filter(|_| !options.takeover).map(metrics::listen).transpose()?;
-    let lasts = options.owner.is_none();
     let seals = if lasts { Seals::of(&path) } else { Seals::fresh() }.map_err(failed)?;
     if config.service.confine {
         // Ports and sockets are open, and no thread runs yet that would keep what this one gives up.
         confine::drop_capabilities()?;
     }
     let tracepoints = Arc::new(Tracepoints::new(clock, &handles, &hosts, traces));
+    journal.iter().for_each(|journal| keep_records(journal, &mut paths, &hosts));
     let taken = taking.map(|taking| taking.finish(&mut paths, &hosts)).transpose()?;
+    journal.iter_mut().for_each(|journal| journal.publish(clock));
     let threads = start(paths, &config.service.thread)?;
     let storage = blocks.places.clone();
     let _block_sockets = blocks.start()?;
@@ -131,7 +135,37 @@ pub fn run(config: &Config, options: &Options) -> Result<(), String> {
     desk.end(&ended, &manager, &handles);
     handles.iter().for_each(Handle::stop);
     threads.into_iter().for_each(|thread| drop(thread.join()));
+    if !matches!(ended, Ended::TakenOver) {
+        journal.into_iter().for_each(Journal::end);
+    }
     Ok(())
+}
+
+/// The clock goes on from that of the daemon whose connections may go on.
+fn clock(taking: Option<&Taking>, journal: Option<&Journal>) -> Clock {
+    match (taking, journal) {
+        (Some(taking), _) => taking.clock,
+        (None, Some(journal)) => journal.clock(),
+        (None, None) => Clock::start(),
+    }
+}
+
+/// Where connections have records that outlive the daemon; nowhere where that cannot be.
+fn journal(config: &Config, options: &Options, path: &Path) -> Option<Journal> {
+    let journal = if options.takeover { Journal::fresh(path, config) } else { Journal::of(path, config) };
+    journal.inspect_err(|sentence| tracing::warn!("{sentence}")).ok()
+}
+
+/// Each host has its records there, and connections that the last daemon left wait for their programs.
+fn keep_records(journal: &Journal, paths: &mut [DataPath], hosts: &[HostPlace]) {
+    for place in hosts {
+        let name = &place.config.stack.name;
+        let records = journal.records(name);
+        match records.map_or(0, |records| paths[place.thread].keep_records(place.index, records)) {
+            0 => {}
+            left => tracing::info!("the last daemon left {left} connections of {name}: they wait for their programs"),
+        }
+    }
 }
 
 /// The configuration, with what depends on whose daemon it is.

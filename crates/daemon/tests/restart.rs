@@ -34,8 +34,14 @@ fn listener(toed: &Toed) -> (OwnedFd, Ticket) {
 /// Says hello at a socket; the welcome's host, or the refusal.
 fn hello(at: &Path, host: &str, ticket: Option<Ticket>) -> (OwnedFd, Result<String, String>) {
     let socket = handover::connect(at).unwrap();
-    let hello =
-        Hello { version: context::VERSION, host: Some(host.into()), command: "test".into(), token: None, ticket };
+    let hello = Hello {
+        version: context::VERSION,
+        host: Some(host.into()),
+        command: "test".into(),
+        token: None,
+        ticket,
+        returns: false,
+    };
     handover::send(socket.as_fd(), &serde_json::to_vec(&hello).unwrap(), &[]).unwrap();
     let (answer, _) = handover::recv(socket.as_fd()).unwrap();
     let answer = match serde_json::from_slice(&answer).unwrap() {

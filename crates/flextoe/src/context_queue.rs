@@ -371,6 +371,7 @@ impl Context {
             tracer.event(Point::ContextBell, NO_FLOW, [id.into(), 0]);
         }
         self.listed = !self.pending.is_empty() || !self.parting.is_empty();
+        self.end.set_notices_wait(self.listed);
         !self.listed
     }
 }

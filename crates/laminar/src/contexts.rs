@@ -176,6 +176,7 @@ impl Contexts {
                 context.end.notices.publish();
                 context.end.app_bell.ring();
             }
+            context.end.set_notices_wait(context.waits());
         }
     }
 

@@ -1,12 +1,15 @@
 //! Attaching the process to the daemon.
 use crate::context_side::Context;
+use crate::home::Home;
 use crate::lock::Guard;
 use crate::own_fd::out_of_the_way;
 use crate::room;
 use crate::state::{Lib, Link};
 use crate::table;
-use context::attach::{Answer, Ask, Asked, HOST_VARIABLE, Hello, SOCKET_VARIABLE, Ticket, Welcome, return_path};
-use context::{AppEnd, Geometry};
+use context::attach::{
+    Answer, Ask, Asked, HOST_VARIABLE, Hello, KeptConnection, SOCKET_VARIABLE, Ticket, Welcome, return_path,
+};
+use context::{AppEnd, Geometry, Slot};
 use shm::{Region, handover};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, IntoRawFd, OwnedFd};
@@ -44,7 +47,7 @@ pub(crate) fn ensure(lib: &mut Guard) {
             Ok(context) => lib.attached(context),
             Err(failure) => refuse(failure.sentence()),
         },
-        Link::Lost(_) => lib.come_back(),
+        Link::Lost(..) => lib.come_back(),
         Link::Attached(_) | Link::Dead => {}
     }
 }
@@ -96,21 +99,22 @@ impl Failure {
 
 /// Attaches with or without a token.
 pub(crate) fn attach(token: Option<u64>) -> Result<Context, Failure> {
-    attach_within(token, None, None)
+    attach_within(token, None, None, None)
 }
 
 /// How long the answer of a daemon may take that a program with other things to do attaches to.
 const PATIENCE: libc::timespec = libc::timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// Attaches again with the ticket of a listener, where the daemon answers soon: the program may have other things to
-/// do.
-pub(crate) fn attach_again(ticket: Option<Ticket>) -> Result<Context, Failure> {
-    attach_within(None, ticket, Some(PATIENCE))
+/// Attaches again with the ticket of a listener and the region of an earlier context, where the daemon answers soon:
+/// the program may have other things to do.
+pub(crate) fn attach_again(ticket: Option<Ticket>, home: Option<&Arc<Home>>) -> Result<Context, Failure> {
+    attach_within(None, ticket, home, Some(PATIENCE))
 }
 
 fn attach_within(
     token: Option<u64>,
     ticket: Option<Ticket>,
+    home: Option<&Arc<Home>>,
     patience: Option<libc::timespec>,
 ) -> Result<Context, Failure> {
     let (path, host) = NAMED.get().cloned().unwrap_or_default();
@@ -118,31 +122,45 @@ fn attach_within(
         let path = path.display();
         Failure::Absent(format!("no daemon answers at {path} ({e}); start toed, or use `opentoe run`"))
     };
-    let connected = handover::connect(&path).or_else(|error| match (error.kind(), &ticket) {
-        (io::ErrorKind::PermissionDenied, Some(_)) => handover::connect(&return_path(&path)),
+    let comes_back = ticket.is_some() || home.is_some();
+    let connected = handover::connect(&path).or_else(|error| match error.kind() {
+        io::ErrorKind::PermissionDenied if comes_back => handover::connect(&return_path(&path)),
         _ => Err(error),
     });
     let socket = keep(connected.map_err(absent)?);
-    let hello = Hello { version: context::VERSION, host, command: command_line(), token, ticket };
-    let greeted = introduce(&socket, &hello, patience).map_err(absent).and_then(|(answer, fds)| {
-        match serde_json::from_slice(&answer) {
-            Ok(Answer::Welcome(welcome)) => Ok((welcome, fds)),
-            Ok(Answer::Refused(sentence)) => Err(Failure::Refused(sentence)),
-            Err(e) => Err(Failure::Refused(format!("the daemon at {} did not answer properly ({e})", path.display()))),
-        }
-    });
+    let hello =
+        Hello { version: context::VERSION, host, command: command_line(), token, ticket, returns: home.is_some() };
+    let greeted =
+        introduce(&socket, &hello, home, patience).map_err(absent).and_then(
+            |(answer, fds)| match serde_json::from_slice(&answer) {
+                Ok(Answer::Welcome(welcome)) => Ok((welcome, fds)),
+                Ok(Answer::Refused(sentence)) => Err(Failure::Refused(sentence)),
+                Err(e) => {
+                    Err(Failure::Refused(format!("the daemon at {} did not answer properly ({e})", path.display())))
+                }
+            },
+        );
     // The number may be the program's next.
     let (welcome, fds) = greeted.inspect_err(|_| table::clear(socket.as_raw_fd()))?;
     let bytes = welcome.geometry.region_len();
-    room::before_mapping(bytes);
-    map(welcome, fds, socket).map_err(|e| {
+    let home = home.filter(|_| welcome.returned);
+    if home.is_none() {
+        room::before_mapping(bytes);
+    }
+    map(welcome, fds, socket, home).map_err(|e| {
         let room = room::explain(bytes as u64);
         Failure::Refused(format!("cannot use the memory that the daemon offers ({e}){room}"))
     })
 }
 
-fn introduce(socket: &OwnedFd, hello: &Hello, patience: Option<libc::timespec>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
-    handover::send(socket.as_fd(), &serde_json::to_vec(hello)?, &[])?;
+fn introduce(
+    socket: &OwnedFd,
+    hello: &Hello,
+    home: Option<&Arc<Home>>,
+    patience: Option<libc::timespec>,
+) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
+    let region: Vec<BorrowedFd<'_>> = home.iter().map(|home| home.region.fd()).collect();
+    handover::send(socket.as_fd(), &serde_json::to_vec(hello)?, &region)?;
     if let Some(patience) = patience {
         let mut answered = [libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
         // SAFETY: polls one descriptor of ours.
@@ -182,6 +200,14 @@ pub(crate) fn listen(socket: BorrowedFd<'_>, ticket: Ticket, backlog: u32) -> Re
     }
 }
 
+/// Goes on with connections of an earlier daemon: says which do.
+pub(crate) fn resume(socket: BorrowedFd<'_>, connections: Vec<KeptConnection>) -> Option<Vec<Slot>> {
+    match ask(socket, &Ask::Resume { connections })? {
+        (Asked::Resumed(slots), _) => Some(slots),
+        _ => None,
+    }
+}
+
 /// Asks the daemon something, and waits for the answer.
 fn ask(socket: BorrowedFd<'_>, question: &Ask) -> Option<(Asked, Option<OwnedFd>)> {
     handover::send(socket, &serde_json::to_vec(question).ok()?, &[]).ok()?;
@@ -198,12 +224,19 @@ fn receive(socket: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     }
 }
 
-fn map(welcome: Welcome, fds: Vec<OwnedFd>, socket: OwnedFd) -> io::Result<Context> {
+/// With a `home`, the process goes on in the region that it has.
+fn map(welcome: Welcome, fds: Vec<OwnedFd>, socket: OwnedFd, home: Option<&Arc<Home>>) -> io::Result<Context> {
     let fds: [OwnedFd; 3] = fds.try_into().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
-    let [region, app_bell, daemon_bell] = fds.map(keep);
-    let region = Arc::new(Region::from_fd(region)?);
-    let end = AppEnd::new(region, welcome.geometry, app_bell, daemon_bell)?;
-    Ok(Context::new(end, welcome, socket, user()))
+    let [region, app_bell, daemon_bell] = fds;
+    let home = match home {
+        Some(home) => Arc::clone(home),
+        None => {
+            let region = Arc::new(Region::from_fd(keep(region))?);
+            Arc::new(Home::new(region, welcome.geometry, welcome.context))
+        }
+    };
+    let end = AppEnd::new(Arc::clone(&home.region), welcome.geometry, keep(app_bell), keep(daemon_bell))?;
+    Ok(Context::new(end, home, welcome, socket, user()))
 }
 
 /// The effective user.

@@ -93,7 +93,7 @@ fn describe_kind(socket: &Socket, homes: &mut Vec<HomeRecord>) -> Option<KindRec
 fn place_of(home: &Arc<Home>, homes: &mut Vec<HomeRecord>) -> usize {
     let fd = home.region.fd().as_raw_fd();
     homes.iter().position(|known| known.fd == fd).unwrap_or_else(|| {
-        homes.push(HomeRecord { fd, context: home.context, geometry: home.geometry });
+        homes.push(HomeRecord { fd, context: home.context(), geometry: home.geometry });
         homes.len() - 1
     })
 }
@@ -147,7 +147,7 @@ impl SocketRecord {
 /// The home of a connection that came from another process: mapped already, or given by the daemon.
 pub(crate) fn passed_home(lib: &mut Lib, context: u32) -> Option<Arc<Home>> {
     let own = lib.context()?;
-    if own.home.context == context {
+    if own.home.context() == context {
         return Some(Arc::clone(&own.home));
     }
     let (region, geometry) = attach::region_of(own.control(), context)?;

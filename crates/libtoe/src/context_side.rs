@@ -95,9 +95,7 @@ impl Context {
     }
 
     /// A fresh context.
-    pub(crate) fn new(end: AppEnd, welcome: Welcome, control: OwnedFd, user: libc::uid_t) -> Context {
-        let (region, geometry) = (Arc::clone(&end.region), end.geometry);
-        let home = Arc::new(Home::new(region, geometry, welcome.context));
+    pub(crate) fn new(end: AppEnd, home: Arc<Home>, welcome: Welcome, control: OwnedFd, user: libc::uid_t) -> Context {
         let unused = SlotUse::new(UNUSED, 0);
         Context {
             slots: vec![unused; end.geometry.slots as usize],

@@ -104,7 +104,8 @@ fn in_child(lib: &mut Lib, token: Option<u64>) {
     // Closes the child's copies of the parent's descriptors: the daemon learns of the parent's end by them.
     lib.link = match &lib.link {
         Link::Dead => Link::Dead,
-        Link::Lost(lost) => Link::Lost(*lost),
+        // What lasts of the parent's context is the parent's.
+        Link::Lost(lost, _) => Link::Lost(*lost, None),
         Link::Attached(_) | Link::Detached => Link::Detached,
     };
     match token {

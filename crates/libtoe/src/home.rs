@@ -4,6 +4,8 @@ use context::Geometry;
 use shm::Region;
 use std::os::fd::AsRawFd;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// Where a connection's buffers and state lie. It outlives the context: inherited connections stay in their
 /// parent's region.
@@ -13,14 +15,24 @@ pub(crate) struct Home {
     /// Its layout.
     pub geometry: Geometry,
     /// Number of its context in the daemon.
-    pub context: u32,
+    context: AtomicU32,
 }
 
 impl Home {
     /// A region that was just mapped.
     pub(crate) fn new(region: Arc<Region>, geometry: Geometry, context: u32) -> Home {
         room::mapped(region.len());
-        Home { region, geometry, context }
+        Home { region, geometry, context: AtomicU32::new(context) }
+    }
+
+    /// Number of its context in the daemon.
+    pub(crate) fn context(&self) -> u32 {
+        self.context.load(Relaxed)
+    }
+
+    /// It has come to another daemon.
+    pub(crate) fn is_now(&self, context: u32) {
+        self.context.store(context, Relaxed);
     }
 }
 

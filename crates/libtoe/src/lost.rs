@@ -1,8 +1,34 @@
-//! The time without a daemon: when to look for the next one.
+//! The time without a daemon: when to look for the next one, and what lasts until then.
+use crate::home::Home;
+use context::attach::KeptConnection;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// First and longest time between two attempts.
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
+
+/// How long connections wait for the next daemon. It waits for their programs as long.
+const PATIENCE: Duration = Duration::from_secs(5);
+
+/// What lasts of a context whose daemon was killed: its region, with the connections in it (docs/RESTART.md).
+pub(crate) struct Remains {
+    pub home: Arc<Home>,
+    until: Instant,
+    /// Connections that the program has closed meanwhile, or just before; and whether they are to be reset.
+    pub closed: Vec<(KeptConnection, bool)>,
+}
+
+impl Remains {
+    /// The daemon ended just now.
+    pub(crate) fn now(home: &Arc<Home>, closed: Vec<(KeptConnection, bool)>) -> Remains {
+        Remains { home: Arc::clone(home), until: Instant::now() + PATIENCE, closed }
+    }
+
+    /// No daemon came in time.
+    pub(crate) fn are_over(&self) -> bool {
+        Instant::now() >= self.until
+    }
+}
 
 /// No daemon is there, and another one may come.
 #[derive(Clone, Copy)]

@@ -3,16 +3,65 @@
 //! The library has no thread of its own: it tries to attach again in calls of the program, and while none is made, in
 //! sleeps of calls that wait.
 use crate::attach::{self, Failure};
+use crate::context_side::Context;
 use crate::listener::Listener;
-use crate::lost::Lost;
+use crate::lost::{Lost, Remains};
 use crate::quiet;
 use crate::readiness;
 use crate::say;
-use crate::socket::Kind;
+use crate::socket::{Kind, Socket};
 use crate::state::{Key, Lib, Link};
+use crate::stream::Stream;
 use crate::waking;
-use context::{Notice, Request, Unaccelerated};
+use context::attach::{KeptConnection, MOST_KEPT};
+use context::{Notice, OptionName, Request, Slot, Unaccelerated};
+use std::collections::BTreeSet;
 use std::time::Instant;
+
+/// What of a socket may come back to the next daemon.
+enum Left {
+    Nothing,
+    Listener,
+    Connection,
+}
+
+/// What waits for the next daemon, in words.
+fn waiting(connections: usize, listeners: usize) -> String {
+    match (connections, listeners) {
+        (0, _) => format!("connections are reset, listeners ({listeners})"),
+        (_, 0) => format!("connections ({connections})"),
+        _ => format!("connections ({connections}) and listeners ({listeners})"),
+    }
+}
+
+/// What lasts of a context whose daemon is gone. What the program had asked of that daemon and it had not heard was
+/// perhaps to close a connection.
+fn remains_of(context: &Context) -> Remains {
+    let asked = context.end.requests.unheard().into_iter().filter_map(Request::from_words);
+    let closed = asked.filter_map(|request| match request {
+        Request::Close { slot, tx_head, rx_head, abort } => {
+            Some((Stream::closed(&context.home, slot, tx_head, rx_head)?, abort))
+        }
+        _ => None,
+    });
+    Remains::now(&context.home, closed.collect())
+}
+
+/// What of this process's sockets the next daemon can go on with.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Lasts {
+    Nothing,
+    /// The program was told less of its connections than their peers.
+    Listeners,
+    All,
+}
+
+/// How many connections go on, and how many do not.
+#[derive(Clone, Copy, Default)]
+struct WentOn {
+    on: usize,
+    ended: usize,
+}
 
 impl Lib {
     /// Looks whether the daemon's end of the attach socket is still there.
@@ -22,7 +71,7 @@ impl Lib {
         }
     }
 
-    /// The daemon is gone: every connection is reset, every wait but those for listeners ends.
+    /// The daemon is gone: connections and listeners wait for the next one, all other waits end.
     pub(crate) fn daemon_died(&mut self) {
         if !matches!(self.link, Link::Attached(_)) {
             return;
@@ -30,23 +79,34 @@ impl Lib {
         self.drain_leftovers();
         // Descriptors cannot be opened under a filter of the program's.
         let comes_back = !waking::is_confined();
-        let mut listeners = 0;
+        let is_told = self.context().is_some_and(|context| !context.end.has_missed_notices());
+        let lasts = match (comes_back, is_told) {
+            (false, _) => Lasts::Nothing,
+            (true, false) => Lasts::Listeners,
+            (true, true) => Lasts::All,
+        };
+        let (mut listeners, mut connections) = (0, 0);
         for index in self.sockets.indices() {
-            listeners += usize::from(self.lose(index, comes_back));
+            match self.lose(index, lasts) {
+                Left::Nothing => {}
+                Left::Listener => listeners += 1,
+                Left::Connection => connections += 1,
+            }
         }
-        self.link = if comes_back { Link::Lost(Lost::now(listeners > 0)) } else { Link::Dead };
-        if listeners > 0 {
-            say::line(&format!(
-                "the daemon is gone: connections are reset, listeners ({listeners}) wait for the next one"
-            ));
+        let remains = self.context().map(|context| remains_of(context)).filter(|_| lasts == Lasts::All);
+        let wanted = listeners + connections > 0 || remains.as_ref().is_some_and(|remains| !remains.closed.is_empty());
+        self.link = if comes_back { Link::Lost(Lost::now(wanted), remains.map(Box::new)) } else { Link::Dead };
+        if listeners + connections > 0 {
+            let what = waiting(connections, listeners);
+            say::line(&format!("the daemon is gone: {what} wait for the next one"));
         }
         self.wake_askers();
     }
 
-    /// A socket is without its daemon; says whether it is a listener that may come back.
-    fn lose(&mut self, index: usize, comes_back: bool) -> bool {
-        let Some(socket) = self.sockets.get_mut(index) else { return false };
-        let mut listens = false;
+    /// A socket is without its daemon; says what of it may come back.
+    fn lose(&mut self, index: usize, lasts: Lasts) -> Left {
+        let Some(socket) = self.sockets.get_mut(index) else { return Left::Nothing };
+        let mut left = Left::Nothing;
         match &mut socket.kind {
             Kind::Fresh => {}
             Kind::Bound(bound) => bound.binding = 0,
@@ -57,20 +117,44 @@ impl Lib {
             Kind::Listener(listener) => {
                 // Credits stay, as a mark of the program's interest.
                 listener.queue.clear();
-                listens = !socket.broken && comes_back && listener.ticket.is_some();
+                let listens = !socket.broken && lasts != Lasts::Nothing && listener.ticket.is_some();
                 socket.broken = !listens;
+                left = if listens { Left::Listener } else { Left::Nothing };
             }
             Kind::Log(_) => socket.broken = true,
             Kind::Stream(stream) => {
-                socket.error = libc::ECONNRESET;
-                socket.broken = true;
-                // Its slot is nothing to another daemon.
-                (stream.name, stream.gone) = (None, true);
-                (stream.owed, stream.untold, stream.rest) = (false, false, quiet::State::default());
+                (stream.owed, stream.untold, stream.rest.asked) = (false, false, false);
+                if lasts == Lasts::All && !socket.broken && stream.kept_connection().is_some() {
+                    return Left::Connection;
+                }
+                self.end_connection(index);
+                return Left::Nothing;
             }
         }
         readiness::notify(socket, &mut self.sets, readiness::ALL);
-        listens
+        left
+    }
+
+    /// A connection ends with its daemon. One that was over stays as it was.
+    fn end_connection(&mut self, index: usize) {
+        let Some(socket) = self.sockets.get_mut(index) else { return };
+        let Kind::Stream(stream) = &mut socket.kind else { return };
+        // Its slot is nothing to another daemon.
+        (stream.name, stream.gone, stream.rest) = (None, true, quiet::State::default());
+        if !stream.is_over() {
+            socket.error = libc::ECONNRESET;
+            socket.broken = true;
+        }
+        readiness::notify(socket, &mut self.sets, readiness::ALL);
+    }
+
+    /// All connections that waited for a daemon end.
+    fn end_connections(&mut self) -> usize {
+        let waits = |socket: &Socket| matches!(&socket.kind, Kind::Stream(stream) if !stream.gone);
+        let mut indices = self.sockets.indices();
+        indices.retain(|index| self.sockets.get(*index).is_some_and(waits));
+        indices.iter().for_each(|index| self.end_connection(*index));
+        indices.len()
     }
 
     /// Bytes that had arrived before the daemon died can still be read.
@@ -88,39 +172,107 @@ impl Lib {
     /// Without a daemon: looks for the next one where it is time to.
     #[cold]
     pub(crate) fn look_for_daemon(&mut self) {
-        if let Link::Lost(lost) = &self.link {
-            if lost.is_due(Instant::now()) {
-                self.come_back();
+        let Link::Lost(lost, remains) = &mut self.link else { return };
+        if remains.as_ref().is_some_and(|remains| remains.are_over()) {
+            *remains = None;
+            if self.end_connections() > 0 {
+                say::line("no daemon came: connections are reset");
             }
+        } else if lost.is_due(Instant::now()) {
+            self.come_back();
         }
     }
 
     /// Attaches to the next daemon, where one is there.
     pub(crate) fn come_back(&mut self) {
-        if !matches!(self.link, Link::Lost(_)) {
-            return;
-        }
+        let Link::Lost(_, remains) = &mut self.link else { return };
+        let remains = remains.take();
         let tickets = |lib: &mut Lib, index| lib.listener_at(index).and_then(|listener| listener.ticket.clone());
         let ticket = self.sockets.indices().into_iter().find_map(|index| tickets(self, index));
-        match attach::attach_again(ticket.map(|ticket| *ticket)) {
+        match attach::attach_again(ticket.map(|ticket| *ticket), remains.as_ref().map(|remains| &remains.home)) {
             Ok(context) => {
+                let returned = context.welcome.returned;
                 self.attached(context);
-                self.listen_again();
+                let went_on = remains.map(|remains| match returned {
+                    true => self.go_on_with(&remains),
+                    false => WentOn { on: 0, ended: self.end_connections() },
+                });
+                self.listen_again(went_on.unwrap_or_default());
             }
             Err(Failure::Absent(_)) => {
-                let wanted = self.sockets.indices().into_iter().any(|index| self.listener_at(index).is_some());
-                if let Link::Lost(lost) = &mut self.link {
+                let wanted = remains.is_some()
+                    || self.sockets.indices().into_iter().any(|index| self.listener_at(index).is_some());
+                if let Link::Lost(lost, place) = &mut self.link {
                     lost.later(wanted);
+                    *place = remains;
                 }
             }
             Err(Failure::Refused(sentence)) => {
                 self.link = Link::Dead;
+                self.end_connections();
                 for index in self.sockets.indices() {
                     self.give_listener_up(index);
                 }
                 say::line(&format!("the next daemon refuses this program, and its listeners are lost: {sentence}"));
             }
         }
+    }
+
+    /// The next daemon has the region with the connections in it: those go on that it can go on with. Returns how many
+    /// do, and how many do not.
+    fn go_on_with(&mut self, remains: &Remains) -> WentOn {
+        let closed = &remains.closed;
+        let kept = |index: usize| match &self.sockets.get(index)?.kind {
+            Kind::Stream(stream) => Some((stream.kept_connection()?, index)),
+            _ => None,
+        };
+        let open: Vec<(KeptConnection, usize)> = self.sockets.indices().into_iter().filter_map(kept).collect();
+        let all: Vec<KeptConnection> =
+            open.iter().map(|(kept, _)| *kept).chain(closed.iter().map(|(kept, _)| *kept)).collect();
+        // Until here, connections are named by the number that their context had.
+        let number = self.context().map_or(0, |context| context.welcome.context);
+        remains.home.is_now(number);
+        let mut go_on = BTreeSet::new();
+        for some in all.chunks(MOST_KEPT) {
+            let Some(context) = self.context() else { break };
+            let slots = attach::resume(context.control(), some.to_vec()).unwrap_or_default();
+            go_on.extend(slots.iter().map(|slot| slot.index));
+        }
+        let mut lost = 0;
+        for (kept, index) in &open {
+            if go_on.contains(&kept.slot.index) {
+                self.goes_on(*index, kept.slot);
+            } else {
+                self.end_connection(*index);
+                lost += 1;
+            }
+        }
+        for (kept, abort) in closed.iter().filter(|(kept, _)| go_on.contains(&kept.slot.index)) {
+            let KeptConnection { slot, tx_head, rx_head, .. } = *kept;
+            let Some(context) = self.context() else { break };
+            context.tell_surely(Request::Close { slot, tx_head, rx_head, abort: *abort });
+        }
+        WentOn { on: open.len() - lost, ended: lost }
+    }
+
+    /// A connection is the next daemon's.
+    fn goes_on(&mut self, index: usize, slot: Slot) {
+        let (Some(key), Lib { link: Link::Attached(context), sockets, .. }) = (self.key_of(index), &mut *self) else {
+            return;
+        };
+        let Some(socket) = sockets.get_mut(index) else { return };
+        let Kind::Stream(stream) = &mut socket.kind else { return };
+        stream.goes_on(context.welcome.context);
+        let early = context.use_slot(slot, key);
+        let policy = u64::from(socket.options.congestion);
+        if policy != 0 {
+            context.tell_surely(Request::Set { slot, option: OptionName::Congestion, value: policy });
+        }
+        if let Some(notice) = early {
+            self.apply(key, &notice);
+        }
+        self.send_early_options(key, slot);
+        self.label_accepted(key);
     }
 
     /// The socket listens: the daemon gives a ticket with which it comes back, where the program lets us ask for one.
@@ -136,8 +288,8 @@ impl Lib {
         }
     }
 
-    /// Brings all listeners back.
-    fn listen_again(&mut self) {
+    /// Brings all listeners back, after so many connections went on and did not.
+    fn listen_again(&mut self, WentOn { on, ended }: WentOn) {
         let (mut back, mut lost) = (0, Vec::new());
         for index in self.sockets.indices() {
             match self.bring_back(index) {
@@ -149,8 +301,12 @@ impl Lib {
                 }
             }
         }
-        if back > 0 {
-            say::line(&format!("attached to the next daemon: listeners ({back}) are back"));
+        let connections = on + ended;
+        let connections = (connections > 0).then(|| format!("connections go on: {on} of {connections}")).into_iter();
+        let listeners = (back > 0).then(|| format!("listeners ({back}) are back"));
+        let what: Vec<String> = connections.chain(listeners).collect();
+        if !what.is_empty() {
+            say::line(&format!("attached to the next daemon: {}", what.join("; ")));
         }
         if !lost.is_empty() {
             say::line(&format!("listeners are lost, their addresses cannot be had again: {}", lost.join(", ")));

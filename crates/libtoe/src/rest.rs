@@ -122,7 +122,7 @@ fn look(context: &mut Context, socket: &mut Socket, round: u32) -> Found {
 fn give_back(context: &mut Context, stream: &mut Stream, now: (u32, u32)) -> Found {
     let held = stream.rest.reserved || stream.keeps();
     let busy = held || stream.owed || stream.untold || stream.in_flight() > 0 || stream.readable() > 0;
-    let Some(slot) = stream.name.filter(|_| !busy && stream.home.context == context.home.context) else {
+    let Some(slot) = stream.name.filter(|_| !busy && stream.home.context() == context.home.context()) else {
         return Found::Nothing;
     };
     // Small rings go both at once, and the daemon gives them back.

@@ -69,7 +69,7 @@ pub(crate) fn confirm(lib: &mut Guard, key: Key) {
 
 #[cold]
 fn claim_shared(lib: &mut Guard, key: Key, (context, slot): (u32, Slot)) -> Result<()> {
-    let Some(me) = lib.context().map(|context| context.home.context) else { return Ok(()) };
+    let Some(me) = lib.context().map(|context| context.home.context()) else { return Ok(()) };
     let socket = lib.need_socket(key)?;
     let broken = socket.broken;
     let stream = socket.stream()?;
@@ -148,7 +148,7 @@ pub(crate) fn give_up_unclaimed(lib: &mut Guard) {
         let reply = context_side::ask(lib, |tag| Request::Claim { tag, context, slot });
         let Ok(Reply::Claimed { slot, claim, .. }) = reply else { continue };
         // Whoever else has it finds out that its notices were taken away.
-        stream.state().claimed(lib.context().map_or(0, |context| context.home.context), claim);
+        stream.state().claimed(lib.context().map_or(0, |context| context.home.context()), claim);
         let (tx_head, rx_head) = stream.positions();
         context_side::tell(lib, Request::Close { slot, tx_head, rx_head, abort: false });
     }

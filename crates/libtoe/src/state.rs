@@ -4,7 +4,7 @@ use crate::epoll::EpollSet;
 use crate::errno::Result;
 use crate::few::Few;
 use crate::lists::Lists;
-use crate::lost::Lost;
+use crate::lost::{Lost, Remains};
 use crate::option_values::Recent;
 use crate::quiet::Hand;
 use crate::socket::Socket;
@@ -20,8 +20,8 @@ pub(crate) enum Link {
     Detached,
     /// Attached.
     Attached(Box<Context>),
-    /// The daemon died, and another one may come.
-    Lost(Lost),
+    /// The daemon died, and another one may come, for what lasts of the context.
+    Lost(Lost, Option<Box<Remains>>),
     /// There is no daemon for this process any more: nothing works, and says so.
     Dead,
 }

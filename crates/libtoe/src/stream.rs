@@ -1,4 +1,6 @@
 //! An open connection as this process sees it: positions in the shared slot state, bytes in the shared buffers.
+mod surviving;
+
 use crate::errno::Result;
 use crate::exclusive::Exclusive;
 use crate::home::Home;
@@ -125,7 +127,7 @@ impl Stream {
         }
         state.lock.store(0, Relaxed);
         state.read_for.store(slot.mark(), Release);
-        state.owner.store(home.context as u64, Release);
+        state.owner.store(u64::from(home.context()), Release);
         stream
     }
 
@@ -140,7 +142,7 @@ impl Stream {
             home: Arc::clone(home),
             home_slot: slot,
             name: None,
-            claim_by: (home.context, slot),
+            claim_by: (home.context(), slot),
             state,
             rx: Cell::new(Ring::new(home, slot, Way::In, rx_grown)),
             tx: Cell::new(Ring::new(home, slot, Way::Out, tx_grown)),

@@ -344,7 +344,7 @@ impl Naps {
 /// How long a thread may sleep at most without losing something that no bell announces; `shared` where another process
 /// may take the news.
 fn longest_nap(lib: &mut Lib, targets: &[Target], shared: Duration) -> Option<Duration> {
-    if let Link::Lost(lost) = &lib.link {
+    if let Link::Lost(lost, _) = &lib.link {
         return lost.nap();
     }
     let rest = lib.rest_some();

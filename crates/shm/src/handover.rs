@@ -145,6 +145,18 @@ pub fn recv_bytes(socket: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     Ok(message)
 }
 
+/// The next message, which stays. No bytes means that the other end closed.
+pub fn peek(socket: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
+    let mut message = vec![0u8; MAX_MESSAGE];
+    // SAFETY: as in `recv_bytes`.
+    let len = unsafe {
+        let (fd, at, most) = (socket.as_raw_fd() as usize, message.as_mut_ptr().expose_provenance(), message.len());
+        system_call::call(libc::SYS_recvfrom, [fd, at, most, libc::MSG_PEEK as usize, 0, 0])?
+    };
+    message.truncate(len);
+    Ok(message)
+}
+
 /// Receives one message with its descriptors. No bytes means that the other end closed.
 pub fn recv(socket: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let mut message = vec![0u8; MAX_MESSAGE];
@@ -263,6 +275,7 @@ mod tests {
         let (message, fds) = recv(client.as_fd()).unwrap();
         assert_eq!((message.as_slice(), fds.len()), (&b"hello"[..], 2));
         send(client.as_fd(), b"take this", &[listener.as_fd()]).unwrap();
+        assert_eq!(peek(server.as_fd()).unwrap(), b"take this");
         assert_eq!(recv_bytes(server.as_fd()).unwrap(), b"take this");
         send(client.as_fd(), &[1; MAX_MESSAGE], &[]).unwrap();
         assert_eq!(recv_bytes(server.as_fd()).unwrap().len(), MAX_MESSAGE);

@@ -53,7 +53,7 @@ pub use prefetch::{
 pub use region::Region;
 pub use ring::{Consumer, Corrupt, Full, Mark, PipeConsumer, PipeProducer, Producer, VALID};
 #[cfg(not(loom))]
-pub use ring::{News, pipe_bytes, ring_bytes};
+pub use ring::{News, empty_ring, pipe_bytes, ring_bytes};
 
 /// Bytes of a page: the granularity of mappings.
 pub const PAGE: usize = 4096;

@@ -58,6 +58,40 @@ impl Region {
         Region::map(fd, len)
     }
 
+    /// A descriptor that [`Region::from_fd`] takes, or nearly so. Asks only the kernel: of a file that somebody else
+    /// serves, each other question may wait for its server.
+    pub fn is_sealed(fd: BorrowedFd<'_>) -> bool {
+        // SAFETY: fcntl on a borrowed descriptor.
+        let seals = unsafe { libc::fcntl(fd.as_raw_fd(), libc::F_GET_SEALS) };
+        seals >= 0 && seals & SEALS == SEALS
+    }
+
+    /// Maps a file whole, which only this user can shrink.
+    pub fn of_file(file: OwnedFd) -> io::Result<Region> {
+        // SAFETY: fstat on an owned descriptor with a properly sized buffer.
+        let len = unsafe {
+            let mut stat: libc::stat = std::mem::zeroed();
+            if libc::fstat(file.as_raw_fd(), &mut stat) < 0 {
+                return Err(io::Error::last_os_error());
+            }
+            stat.st_size as usize
+        };
+        Region::map(file, len)
+    }
+
+    /// A number that no other memory of the machine has while this one is there: where the kernel keeps it. 0 where the
+    /// kernel does not say.
+    pub fn number(&self) -> u64 {
+        // SAFETY: fstat on an owned descriptor with a properly sized buffer.
+        unsafe {
+            let mut stat: libc::stat = std::mem::zeroed();
+            match libc::fstat(self.fd.as_raw_fd(), &mut stat) {
+                0 => stat.st_dev.rotate_left(40) ^ stat.st_ino,
+                _ => 0,
+            }
+        }
+    }
+
     fn map(fd: OwnedFd, len: usize) -> io::Result<Region> {
         // SAFETY: a fresh shared mapping at an address of the kernel's choice.
         let base = unsafe {

@@ -14,7 +14,7 @@ pub use pipe::pipe_bytes;
 pub use pipe::{PipeConsumer, PipeProducer, VALID};
 use place::Place;
 #[cfg(not(loom))]
-pub use place::ring_bytes;
+pub use place::{empty_ring, ring_bytes};
 #[cfg(not(loom))]
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -101,6 +101,15 @@ impl<const W: usize> Producer<W> {
             used = self.tail.wrapping_sub(self.head);
         }
         self.place.entries().saturating_sub(used)
+    }
+
+    /// Copies of the descriptors that the consumer has not taken: for a producer whose consumer is gone.
+    pub fn unheard(&self) -> Vec<[u64; W]> {
+        let head = self.place.head().load(Acquire);
+        let waiting = self.tail.wrapping_sub(head);
+        let waiting = if waiting > self.place.entries() { 0 } else { waiting };
+        let words = |at| self.place.descriptor::<W>(head.wrapping_add(at)).each_ref().map(|word| word.load(Relaxed));
+        (0..waiting).map(words).collect()
     }
 
     /// The consumer has taken everything.

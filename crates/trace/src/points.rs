@@ -48,7 +48,7 @@ impl Unit {
     pub fn words(self) -> &'static [&'static str] {
         match self {
             Unit::Exception => &["foreign", "no_flow", "redirected"],
-            Unit::Timer => &["handshake", "flow", "time_wait", "arp", "fork", "splice", "turn"],
+            Unit::Timer => &["handshake", "flow", "time_wait", "arp", "fork", "splice", "turn", "survivors"],
             Unit::Request => &[
                 "bind", "listen", "connect", "info", "claim", "fork", "arm", "cancel", "unbind", "close", "set",
                 "label", "splice", "rest", "open_log", "join_log", "pass", "adopt", "withdraw", "take", "loopback",

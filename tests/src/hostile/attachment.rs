@@ -194,6 +194,7 @@ fn introduce(socket: &OwnedFd, host: &str) -> Result<(Welcome, Vec<OwnedFd>), St
         command: "hostile".into(),
         token: None,
         ticket: None,
+        returns: false,
     };
     let hello = serde_json::to_vec(&hello).map_err(|e| e.to_string())?;
     let failed = |e: std::io::Error| format!("attach: {e}");

@@ -1,6 +1,6 @@
 //! The three ends of a context: the application's, the engine's and the control plane's.
 use super::tables::Tables;
-use crate::directory::{APP_BELL, DAEMON_BELL};
+use crate::directory::{APP_BELL, DAEMON_BELL, NOTICES_WAIT};
 use crate::{Directory, Geometry, LogEnd, LogShape, Slot};
 use shm::{Consumer, Doorbell, Mirror, News, Producer, Region};
 use std::io;
@@ -16,6 +16,32 @@ pub struct EngineEnd {
     pub notices: Producer<2>,
     /// Wakes the application.
     pub app_bell: Arc<Doorbell>,
+    region: Arc<Region>,
+    /// Notices wait for room, as the region says.
+    waits: bool,
+}
+
+impl EngineEnd {
+    fn new(region: &Arc<Region>, g: &Geometry, app_bell: Arc<Doorbell>) -> EngineEnd {
+        EngineEnd {
+            bumps: Consumer::new(region, g.bumps_at(), g.data_entries),
+            notices: Producer::new(region, g.notices_at(), g.data_entries),
+            app_bell,
+            region: Arc::clone(region),
+            waits: region.u32_at(NOTICES_WAIT).load(Acquire) != 0,
+        }
+    }
+
+    /// Says whether notices wait for room in their ring, before anything that they tell of leaves the host. While they
+    /// do, peers may know more of the connections than the application, and nobody can go on with them after a kill
+    /// (docs/RESTART.md).
+    #[inline(always)]
+    pub fn set_notices_wait(&mut self, wait: bool) {
+        if wait != self.waits {
+            self.waits = wait;
+            self.region.u32_at(NOTICES_WAIT).store(wait.into(), Release);
+        }
+    }
 }
 
 /// The control plane's end of the control pair, with the buffers that it hands to connections.
@@ -30,6 +56,7 @@ pub struct ControlEnd {
     pub daemon_bell: Doorbell,
     geometry: Geometry,
     region: Arc<Region>,
+    region_number: u64,
     tables: Tables,
 }
 
@@ -41,18 +68,18 @@ impl ControlEnd {
 
     /// A new end for an engine that takes over from another one, where that one stopped.
     pub fn engine_end(&self) -> EngineEnd {
-        let g = &self.geometry;
-        EngineEnd {
-            bumps: Consumer::new(&self.region, g.bumps_at(), g.data_entries),
-            notices: Producer::new(&self.region, g.notices_at(), g.data_entries),
-            app_bell: Arc::clone(&self.app_bell),
-        }
+        EngineEnd::new(&self.region, &self.geometry, Arc::clone(&self.app_bell))
     }
 
     /// What another daemon needs to go on with this context: the region, its end of the application's doorbell, and its
     /// own doorbell.
     pub fn descriptors(&self) -> [BorrowedFd<'_>; 3] {
         [self.region.fd(), self.app_bell.fd(), self.daemon_bell.fd()]
+    }
+
+    /// The number of the region, which no other one has ([`Region::number`]).
+    pub fn region_number(&self) -> u64 {
+        self.region_number
     }
 
     /// Maps the receive and the transmit buffer of slot `index`, in this order: as far as its streams have grown.
@@ -65,6 +92,9 @@ impl ControlEnd {
         for word in [self.geometry.rx_grown_at(index), self.geometry.tx_grown_at(index)] {
             self.region.u32_at(word).store(grown as u32, Release);
         }
+        // Of a connection that an earlier daemon ran here.
+        let [_, read_for] = self.geometry.read_at(index);
+        self.region.u32_at(read_for).store(0, Release);
     }
 
     /// A connection in a slot is about to wait there until the application accepts it.
@@ -167,6 +197,12 @@ impl AppEnd {
         take(&self.region, &self.geometry, slot)
     }
 
+    /// When the daemon ended, some notices had found no room: its peers may know more of the connections than this
+    /// side.
+    pub fn has_missed_notices(&self) -> bool {
+        self.region.u32_at(NOTICES_WAIT).load(Acquire) != 0
+    }
+
     /// For looks without the ends at whether the daemon has said something.
     pub fn news(&self) -> [News; 2] {
         [self.notices.news(), self.replies.news()]
@@ -230,11 +266,7 @@ pub fn daemon_ends(
     let app_bell = Arc::new(Doorbell::new(region, APP_BELL, app_bell));
     let daemon_bell = Doorbell::new(region, DAEMON_BELL, daemon_bell);
     daemon_bell.promise_barrier();
-    let engine = EngineEnd {
-        bumps: Consumer::new(region, g.bumps_at(), g.data_entries),
-        notices: Producer::new(region, g.notices_at(), g.data_entries),
-        app_bell: Arc::clone(&app_bell),
-    };
+    let engine = EngineEnd::new(region, g, Arc::clone(&app_bell));
     let control = ControlEnd {
         requests: Consumer::new(region, g.requests_at(), g.control_entries),
         replies: Producer::new(region, g.replies_at(), g.control_entries),
@@ -242,9 +274,28 @@ pub fn daemon_ends(
         daemon_bell,
         geometry,
         region: Arc::clone(region),
+        region_number: region.number(),
         tables: Tables::new(&geometry),
     };
     (engine, control)
+}
+
+/// Makes the region of an application that comes back ready for [`daemon_ends`]: what an earlier daemon and the
+/// application left in the rings is nothing to this one, and nobody sleeps on the bells. Fails where the region is not
+/// laid out so.
+pub fn begin_anew(region: &Region, geometry: &Geometry) -> io::Result<()> {
+    let g = geometry;
+    let fits = region.len() == g.region_len() && Directory::read(region).is_ok_and(|found| found == g.directory());
+    if !fits {
+        return Err(io::Error::new(io::ErrorKind::InvalidData, "the region has another layout than the host's"));
+    }
+    for ring in [g.bumps_at(), g.notices_at(), g.requests_at(), g.replies_at()] {
+        shm::empty_ring(region, ring);
+    }
+    for word in [APP_BELL, DAEMON_BELL, NOTICES_WAIT] {
+        region.u32_at(word).store(0, Release);
+    }
+    Ok(())
 }
 
 #[cfg(test)]

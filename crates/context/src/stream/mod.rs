@@ -11,7 +11,7 @@ mod tables;
 mod words;
 
 pub use data::{Bump, Notice};
-pub use ends::{AppEnd, ControlEnd, EngineEnd, daemon_ends};
+pub use ends::{AppEnd, ControlEnd, EngineEnd, begin_anew, daemon_ends};
 pub use layout::{Geometry, LEAST_BUFFER, OFFERED_AT, READ_AT, READ_FOR_AT, SLOT_STATE_BYTES};
 pub use leavers::Leavers;
 pub use log::{LOG_SLOT, LogEnd, LogRecord, LogShape};

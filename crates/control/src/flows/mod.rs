@@ -122,6 +122,7 @@ impl Flows {
             return;
         }
         flow.place = Place::Leaving(after);
+        out.journal.remove(flow.record.take());
         self.timed -= std::mem::take(&mut flow.pace.tracked) as u32;
         out.timers.cancel(Timer::Flow(id.0));
         out.commands.push(Command::Remove(id));

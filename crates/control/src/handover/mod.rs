@@ -7,6 +7,6 @@ mod taking;
 
 pub(crate) use restore::{restore_binding, restore_context, restore_flow, restore_opening, resume_flow};
 pub(crate) use standstill::Standstill;
-pub(crate) use state::HoldState;
 pub use state::HostState;
+pub(crate) use state::{FlowState, HoldState};
 pub(crate) use taking::{binding_states, context_states, flow_state, hold_states, opening_states};

@@ -3,8 +3,9 @@ use super::state::{BindingState, ContextState, FlowState, ListenerState, Opening
 use crate::bindings::{Binding, Bindings, Listener};
 use crate::connections::{Connections, Stage};
 use crate::contexts::{Context, Contexts, Life};
-use crate::flow::{Flow, Place, Spliced};
+use crate::flow::{Flow, Name, Place, Spliced};
 use crate::flows::Flows;
+use crate::journal::Record;
 use crate::offers::Taker;
 use crate::opening::Opening;
 use crate::openings::Openings;
@@ -118,6 +119,7 @@ pub(crate) fn restore_flow(
         stats.snd_una.store(end.snd_una.0, Relaxed);
         stats.rcv_nxt.store(end.rcv_nxt.0, Relaxed);
     }
+    let record = record_of(contexts, &state).and_then(|record| out.journal.add(record));
     let flow = Flow {
         tuple: state.tuple.into(),
         remote_mac: state.remote_mac,
@@ -138,6 +140,7 @@ pub(crate) fn restore_flow(
         resting: None,
         spliced: Spliced::No,
         logged: false,
+        record,
     };
     flows.insert_at(state.id, flow).ok_or("max_flows is smaller than what is open")?;
     out.timers.set(Timer::Flow(state.id), out.now);
@@ -147,6 +150,15 @@ pub(crate) fn restore_flow(
         resumed.ok_or("the buffers of a connection cannot be mapped")?;
     }
     Ok(())
+}
+
+/// What the next daemon needs of it. Nothing of one that several processes have.
+fn record_of(contexts: &Contexts, state: &FlowState) -> Option<Record> {
+    let FlowState { remote_mac, agreed, iss, .. } = *state;
+    let (end, tuple) = (state.end?, state.tuple.as_v4()?);
+    let [Name { context, slot, .. }] = state.names[..] else { return None };
+    let (region, irs) = (contexts.get(context.0)?.end.region_number(), end.rcv_nxt - end.resume?.rx_pos - 1);
+    Some(Record { region, slot, tuple, remote_mac, agreed, iss, irs, ts_recent: end.ts_recent })
 }
 
 /// The engine runs a flow again, from where it was left.

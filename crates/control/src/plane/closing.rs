@@ -164,7 +164,7 @@ impl Plane {
             stream::Event::Frozen(id, end) => self.freeze_answered(out, id, Some(end)),
             stream::Event::Busy(id) => self.freeze_answered(out, id, None),
             stream::Event::LogJoined(id, result) => {
-                self.logs.joined(&mut self.contexts, &mut self.flows, id, result);
+                self.logs.joined(out, &mut self.contexts, &mut self.flows, id, result);
             }
         }
     }

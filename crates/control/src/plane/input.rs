@@ -60,6 +60,8 @@ impl Plane {
                     self.on_listen(out, segment, src_mac, Some(above));
                 }
             }
+            // Its peer sends again. An answer now would be wrong: nobody can say yet where the connection is.
+            Some(Stage::Survivor) => out.drops.count(DropReason::NotAccepted),
             None => match self.opening_of_cookie(out, segment, src_mac) {
                 Some(Cookie::Opening(key)) => return self.on_opening_segment(out, key, segment, src_mac, frame),
                 Some(Cookie::Later) => {}

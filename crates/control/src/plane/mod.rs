@@ -8,6 +8,7 @@ mod placement;
 mod requests;
 mod returning;
 mod shares;
+mod surviving;
 mod turns;
 
 pub use returning::ShownTicket;
@@ -25,6 +26,7 @@ use crate::openings::Openings;
 use crate::outbox::{Outbox, Queues};
 use crate::ports::{InUse, Ports};
 use crate::splice::{SpliceTable, Splices};
+use crate::survivors::Survivors;
 use crate::timers::{Timer, Timers};
 use crate::traced;
 use crate::waits::Waits;
@@ -48,6 +50,7 @@ pub(crate) struct Plane {
     logs: Logs,
     /// The host is being handed over, or was.
     standstill: Standstill,
+    survivors: Survivors,
     /// For answers to segments of no connection.
     resets: Budget,
     /// How much the engine did in the last round.
@@ -71,6 +74,7 @@ impl Plane {
             splices: Splices::new(config.limits.max_splices),
             logs: Logs::default(),
             standstill: Standstill::default(),
+            survivors: Survivors::default(),
             resets: Budget::new(config.limits.resets_per_s),
             engine_work: 0,
         }
@@ -111,6 +115,7 @@ impl Plane {
             ("fork_holds", self.forks.len() as u64),
             ("held_frames", self.openings.held_frames() as u64),
             ("timed_flows", self.flows.timed() as u64),
+            ("survivors", self.survivors.len() as u64),
         ]
     }
 
@@ -176,6 +181,7 @@ impl Plane {
             }
             Timer::Turn(binding) => self.turn_due(out, binding),
             Timer::Hold(token) => self.hold_due(out, token),
+            Timer::Survivors => self.survivors_due(out),
         }
     }
 

@@ -4,6 +4,7 @@ use crate::connections::Stage;
 use crate::contexts::Holder;
 use crate::flow::{Flow, Name, Place, Spliced};
 use crate::icmp::mss_towards;
+use crate::journal::Record;
 use crate::opening::Owner;
 use crate::outbox::Outbox;
 use crate::timing::Pace;
@@ -97,6 +98,7 @@ impl Plane {
         let old = std::mem::replace(&mut flow.names, Name { context: to, slot, open: true, taken: true }.into());
         flow.current = 0;
         flow.holders = Holder::Context(to).into();
+        out.journal.moved(flow.record, context.end.region_number(), slot);
         let tuple = flow.tuple.get();
         let (local, remote) = (tuple.local(), tuple.remote());
         let mss = flow.agreed.mss;
@@ -154,14 +156,24 @@ impl Plane {
             resting: None,
             spliced: Spliced::No,
             logged: false,
+            record: None,
         };
-        self.flows.insert(flow);
+        let record = record_of(&flow, &open, self.contexts.get(context.0)?.end.region_number());
+        let record = record.and_then(|record| out.journal.add(record));
+        self.flows.insert(Flow { record, ..flow });
         self.connections.set(tuple, Stage::Flow(id));
         let params = self.flows.params(out, id, &open, rx, tx)?;
         out.commands.push(Command::Install(Box::new(params)));
         out.frames.refeed.extend(held.into_iter().map(|frame| (Exception::NoFlow, frame)));
         Some((id, mss))
     }
+}
+
+/// What the next daemon needs of it.
+fn record_of(flow: &Flow, open: &Established, region: u64) -> Option<Record> {
+    let Flow { remote_mac, agreed, iss, .. } = *flow;
+    let (tuple, slot) = (flow.tuple.get().as_v4()?, flow.name().slot);
+    Some(Record { region, slot, tuple, remote_mac, agreed, iss, irs: open.irs, ts_recent: open.ts_recent })
 }
 
 fn pace(out: &Outbox<'_>, congestion: CongestionName, open: &Established, mss: u32) -> Pace {

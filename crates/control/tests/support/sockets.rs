@@ -1,5 +1,6 @@
 //! Sockets of a test application: positions and buffers of connections, over the data pair.
 use super::{App, Net};
+use context::attach::KeptConnection;
 use context::{Bump, Notice, Slot};
 use shm::Mirror;
 use std::collections::HashMap;
@@ -90,6 +91,12 @@ impl Sockets {
 }
 
 impl Socket {
+    /// Where it stands, for the next daemon.
+    pub(crate) fn kept(&self) -> KeptConnection {
+        let Socket { slot, rx_tail, tx_tail, rx_head, tx_head, fin, peer_fin, .. } = *self;
+        KeptConnection { slot, rx_tail, tx_tail, rx_head, tx_head, shut: fin, peer_ended: peer_fin }
+    }
+
     pub(crate) fn bump(&self, app: &mut App) {
         let bump = Bump { slot: self.slot, tx_head: self.tx_head, rx_head: self.rx_head, fin: self.fin, grown: false };
         app.end.bumps.push(bump.to_words()).unwrap();

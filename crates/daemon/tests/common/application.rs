@@ -29,8 +29,14 @@ pub(crate) fn attach(socket: &Path, host: &str) -> (OwnedFd, AppEnd) {
 /// The same, with the context's number.
 pub(crate) fn attach_numbered(socket: &Path, host: &str) -> (OwnedFd, AppEnd, u32) {
     let connection = handover::connect(socket).unwrap();
-    let hello =
-        Hello { version: context::VERSION, host: Some(host.into()), command: "test".into(), token: None, ticket: None };
+    let hello = Hello {
+        version: context::VERSION,
+        host: Some(host.into()),
+        command: "test".into(),
+        token: None,
+        ticket: None,
+        returns: false,
+    };
     handover::send(connection.as_fd(), &serde_json::to_vec(&hello).unwrap(), &[]).unwrap();
     let (message, fds) = handover::recv(connection.as_fd()).unwrap();
     let Answer::Welcome(welcome) = serde_json::from_slice(&message).unwrap() else { panic!("refused") };

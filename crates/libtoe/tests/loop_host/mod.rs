@@ -234,7 +234,7 @@ impl Host {
         let home = match serde_json::from_slice(&message).unwrap() {
             Ask::Region { context } => self.apps.get(&context).map(|app| app.control.descriptors()[0]),
             // This host has no successor.
-            Ask::Ticket { .. } | Ask::Listen { .. } => None,
+            Ask::Ticket { .. } | Ask::Listen { .. } | Ask::Resume { .. } => None,
         };
         let answer = home.map_or(Asked::Refused, |_| Asked::Region(GEOMETRY));
         let regions: Vec<_> = home.into_iter().collect();
@@ -254,6 +254,7 @@ impl Host {
         let context = self.number();
         let welcome = Answer::Welcome(Welcome {
             loopback: false,
+            returned: false,
             context,
             geometry: GEOMETRY,
             host: "loop".into(),

@@ -11,6 +11,15 @@ pub const fn ring_bytes<const W: usize>(entries: u32) -> usize {
     2 * crate::CACHE_LINE + entries as usize * W * 8
 }
 
+/// Nothing waits in the ring at byte `at` of the region any more. Neither end may be in use: both are made anew
+/// afterwards.
+#[cfg(not(loom))]
+pub fn empty_ring(region: &crate::Region, at: usize) {
+    use std::sync::atomic::Ordering::{Acquire, Release};
+    let tail = region.u32_at(at).load(Acquire);
+    region.u32_at(at + crate::CACHE_LINE).store(tail, Release);
+}
+
 #[cfg(not(loom))]
 mod real {
     use super::ring_bytes;

@@ -1,0 +1,238 @@
+//! What of each connection lies in memory that outlives the daemon, so that the next one goes on with it
+//! (docs/RESTART.md): who it is with, what both ends agreed on, and in which region its application has it. None of
+//! that changes while the connection lasts; its positions are in that region.
+use context::Slot;
+use std::num::NonZeroU32;
+use wire::tcp::Agreed;
+use wire::{Ipv4Tuple, Mac, Seq};
+
+/// Words of a record: one line of the cache.
+pub const RECORD_WORDS: usize = 8;
+
+/// Memory that outlives the daemon, for a host's records.
+pub trait Records: Send {
+    /// How many there is room for.
+    fn count(&self) -> u32;
+    /// Record `at`; its first word is 0 where there is none.
+    fn load(&self, at: u32) -> [u64; RECORD_WORDS];
+    /// Writes record `at`, its first word last: a daemon that is killed on the way leaves none.
+    fn store(&mut self, at: u32, words: &[u64; RECORD_WORDS]);
+    /// There is no record `at` any more.
+    fn clear(&mut self, at: u32);
+}
+
+/// Which record is a flow's: its place, plus one.
+pub(crate) type RecordNumber = NonZeroU32;
+
+/// What the next daemon needs of a connection.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) struct Record {
+    /// The region of its application ([`shm::Region::number`]).
+    pub region: u64,
+    /// The slot there that has its buffers.
+    pub slot: Slot,
+    pub tuple: Ipv4Tuple,
+    pub remote_mac: Mac,
+    pub agreed: Agreed,
+    pub iss: Seq,
+    pub irs: Seq,
+    /// The peer's TSval when the connection was opened: older than all that come.
+    pub ts_recent: u32,
+}
+
+/// Says of a first word that there is a record.
+const VALID: u64 = 1 << 63;
+const TIMESTAMPS: u64 = 1 << 8;
+const SACK: u64 = 1 << 9;
+const ECN: u64 = 1 << 10;
+
+impl Record {
+    fn to_words(self) -> [u64; RECORD_WORDS] {
+        let Record { region, slot, tuple, remote_mac, agreed, iss, irs, ts_recent } = self;
+        let flag = |is: bool, flag: u64| if is { flag } else { 0 };
+        let options = u64::from(agreed.snd_shift & 15)
+            | u64::from(agreed.rcv_shift & 15) << 4
+            | flag(agreed.ts_offset.is_some(), TIMESTAMPS)
+            | flag(agreed.sack, SACK)
+            | flag(agreed.ecn, ECN);
+        let mut mac = [0; 8];
+        mac[..6].copy_from_slice(&remote_mac.0);
+        [
+            VALID | u64::from(slot.generation) << 32 | u64::from(slot.index),
+            region,
+            u64::from(u32::from(tuple.local_ip)) << 32 | u64::from(u32::from(tuple.remote_ip)),
+            u64::from(tuple.local_port) << 48
+                | u64::from(tuple.remote_port) << 32
+                | u64::from(agreed.mss) << 16
+                | options,
+            u64::from(iss.0) << 32 | u64::from(irs.0),
+            u64::from(agreed.ts_offset.unwrap_or(0)) << 32 | u64::from(ts_recent),
+            u64::from_le_bytes(mac),
+            0,
+        ]
+    }
+
+    fn from_words(words: [u64; RECORD_WORDS]) -> Option<Record> {
+        let [name, region, addresses, rest, numbers, timestamps, mac, _] = words;
+        let mac = mac.to_le_bytes();
+        (name & VALID != 0).then(|| Record {
+            region,
+            slot: Slot { index: name as u32, generation: (name >> 32) as u16 },
+            tuple: Ipv4Tuple {
+                local_ip: ((addresses >> 32) as u32).into(),
+                remote_ip: (addresses as u32).into(),
+                local_port: (rest >> 48) as u16,
+                remote_port: (rest >> 32) as u16,
+            },
+            remote_mac: Mac(std::array::from_fn(|at| mac[at])),
+            agreed: Agreed {
+                mss: (rest >> 16) as u16,
+                snd_shift: (rest & 15) as u8,
+                rcv_shift: (rest >> 4 & 15) as u8,
+                ts_offset: (rest & TIMESTAMPS != 0).then_some((timestamps >> 32) as u32),
+                sack: rest & SACK != 0,
+                ecn: rest & ECN != 0,
+            },
+            iss: Seq((numbers >> 32) as u32),
+            irs: Seq(numbers as u32),
+            ts_recent: timestamps as u32,
+        })
+    }
+}
+
+/// The records of a host's connections. Without memory that outlives the daemon, there are none.
+#[derive(Default)]
+pub(crate) struct Journal {
+    records: Option<Box<dyn Records>>,
+    /// Places that were given back.
+    free: Vec<u32>,
+    /// Places from here on were never used.
+    next: u32,
+}
+
+impl Journal {
+    /// Records lie there from now on. Gives those that an earlier daemon left.
+    pub(crate) fn keep(&mut self, records: Box<dyn Records>) -> Vec<(RecordNumber, Record)> {
+        let places = 0..records.count();
+        let found = |at| Some((RecordNumber::new(at + 1)?, Record::from_words(records.load(at))?));
+        let found: Vec<_> = places.filter_map(found).collect();
+        let mut used = found.iter().map(|(number, _)| number.get() - 1).peekable();
+        self.next = found.last().map_or(0, |(number, _)| number.get());
+        self.free = (0..self.next).filter(|at| used.next_if_eq(at).is_none()).collect();
+        self.records = Some(records);
+        found
+    }
+
+    /// Writes the record of a new connection. `None` where records are not kept, or there is no room.
+    pub(crate) fn add(&mut self, record: Record) -> Option<RecordNumber> {
+        let records = self.records.as_mut()?;
+        let at = self.free.pop().or_else(|| (self.next < records.count()).then_some(self.next))?;
+        self.next = self.next.max(at + 1);
+        records.store(at, &record.to_words());
+        RecordNumber::new(at + 1)
+    }
+
+    /// The connection has moved to another region or slot.
+    pub(crate) fn moved(&mut self, number: Option<RecordNumber>, region: u64, slot: Slot) {
+        let (Some(records), Some(number)) = (&mut self.records, number) else { return };
+        let at = number.get() - 1;
+        if let Some(record) = Record::from_words(records.load(at)) {
+            records.clear(at);
+            records.store(at, &Record { region, slot, ..record }.to_words());
+        }
+    }
+
+    /// The connection is over, or nobody could go on with it.
+    pub(crate) fn remove(&mut self, number: Option<RecordNumber>) {
+        let (Some(records), Some(number)) = (&mut self.records, number) else { return };
+        records.clear(number.get() - 1);
+        self.free.push(number.get() - 1);
+    }
+}
+
+#[cfg(test)]
+pub(crate) mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+    use std::sync::{Arc, Mutex};
+
+    /// Records in memory that a test keeps.
+    #[derive(Clone)]
+    pub(crate) struct InMemory(Arc<Mutex<Vec<[u64; RECORD_WORDS]>>>);
+
+    impl InMemory {
+        pub(crate) fn new(count: usize) -> InMemory {
+            InMemory(Arc::new(Mutex::new(vec![[0; RECORD_WORDS]; count])))
+        }
+    }
+
+    impl Records for InMemory {
+        fn count(&self) -> u32 {
+            self.0.lock().unwrap().len() as u32
+        }
+        fn load(&self, at: u32) -> [u64; RECORD_WORDS] {
+            self.0.lock().unwrap()[at as usize]
+        }
+        fn store(&mut self, at: u32, words: &[u64; RECORD_WORDS]) {
+            self.0.lock().unwrap()[at as usize] = *words;
+        }
+        fn clear(&mut self, at: u32) {
+            self.0.lock().unwrap()[at as usize][0] = 0;
+        }
+    }
+
+    fn record(region: u64) -> Record {
+        Record {
+            region,
+            slot: Slot { index: u32::MAX, generation: u16::MAX },
+            tuple: Ipv4Tuple {
+                local_ip: Ipv4Addr::new(10, 0, 0, 1),
+                remote_ip: Ipv4Addr::new(255, 0, 0, 2),
+                local_port: 80,
+                remote_port: u16::MAX,
+            },
+            remote_mac: Mac([1, 2, 3, 4, 5, 0xff]),
+            agreed: Agreed {
+                mss: 1448,
+                snd_shift: 14,
+                rcv_shift: 7,
+                ts_offset: Some(u32::MAX),
+                sack: true,
+                ecn: false,
+            },
+            iss: Seq(u32::MAX),
+            irs: Seq(7),
+            ts_recent: 9,
+        }
+    }
+
+    #[test]
+    fn a_record_comes_back() {
+        let full = record(u64::MAX);
+        let plain = Agreed { ts_offset: None, sack: false, ecn: true, ..full.agreed };
+        for record in [full, Record { agreed: plain, slot: Slot::default(), ..full }] {
+            assert_eq!(Record::from_words(record.to_words()), Some(record));
+        }
+        assert_eq!(Record::from_words([0; RECORD_WORDS]), None);
+    }
+
+    #[test]
+    fn the_next_journal_has_what_the_last_one_left_and_uses_other_places() {
+        let memory = InMemory::new(4);
+        let mut journal = Journal::default();
+        assert_eq!(journal.add(record(1)), None, "nothing is kept");
+        assert_eq!(journal.keep(Box::new(memory.clone())), []);
+        let numbers: Vec<_> = (1..=4).map(|region| journal.add(record(region))).collect();
+        assert_eq!(journal.add(record(5)), None, "no room");
+        journal.remove(numbers[0]);
+        journal.remove(numbers[2]);
+        journal.moved(numbers[1], 20, Slot::default());
+        let mut next = Journal::default();
+        let found = next.keep(Box::new(memory.clone()));
+        let moved = Record { slot: Slot::default(), ..record(20) };
+        assert_eq!(found, [(numbers[1].unwrap(), moved), (numbers[3].unwrap(), record(4))]);
+        let mut new = [next.add(record(6)), next.add(record(7))];
+        new.sort();
+        assert_eq!((new, next.add(record(8))), ([numbers[0], numbers[2]], None));
+    }
+}

@@ -1,0 +1,69 @@
+//! Connections that a daemon left which was killed, until their programs come back for them (docs/RESTART.md).
+use crate::connections::{Connections, Stage};
+use crate::journal::{Journal, Record, RecordNumber, Records};
+use crate::outbox::Outbox;
+use crate::timers::{MILLISECOND, Timer};
+use context::Slot;
+use engine::Nanos;
+use std::collections::BTreeMap;
+
+/// How long programs have to come back.
+pub(crate) const PATIENCE: Nanos = 5000 * MILLISECOND;
+
+/// Those of a host, by region and slot.
+#[derive(Default)]
+pub(crate) struct Survivors {
+    waiting: BTreeMap<(u64, u32), (RecordNumber, Record)>,
+}
+
+impl Survivors {
+    /// Records lie there from now on. The connections that an earlier daemon left in them wait. Until their programs
+    /// have come back, nobody answers their peers, who send again.
+    pub(crate) fn begin(
+        &mut self,
+        records: Box<dyn Records>,
+        out: &mut Outbox<'_>,
+        connections: &mut Connections,
+    ) -> usize {
+        for (number, record) in out.journal.keep(records) {
+            let place = (record.region, record.slot.index);
+            // One that is killed just when a connection goes on leaves two records of it.
+            let taken = connections.get(&record.tuple.into()).is_some() || self.waiting.contains_key(&place);
+            if taken {
+                out.journal.remove(Some(number));
+                continue;
+            }
+            connections.set(record.tuple.into(), Stage::Survivor);
+            self.waiting.insert(place, (number, record));
+        }
+        if !self.waiting.is_empty() {
+            out.timers.set(Timer::Survivors, out.now + PATIENCE);
+        }
+        self.waiting.len()
+    }
+
+    /// The connection in a slot of a region, for whoever has that region.
+    pub(crate) fn take(&mut self, region: u64, slot: Slot) -> Option<(RecordNumber, Record)> {
+        let place = (region, slot.index);
+        let (_, record) = self.waiting.get(&place)?;
+        if record.slot == slot { self.waiting.remove(&place) } else { None }
+    }
+
+    /// Some are in this region.
+    pub(crate) fn are_in(&self, region: u64) -> bool {
+        self.waiting.range((region, 0)..=(region, u32::MAX)).next().is_some()
+    }
+
+    /// How many wait.
+    pub(crate) fn len(&self) -> usize {
+        self.waiting.len()
+    }
+
+    /// Nobody came for those that are left: their peers get a reset when they send again.
+    pub(crate) fn give_up(&mut self, journal: &mut Journal, connections: &mut Connections) {
+        for (_, (number, record)) in std::mem::take(&mut self.waiting) {
+            connections.remove(&record.tuple.into());
+            journal.remove(Some(number));
+        }
+    }
+}
