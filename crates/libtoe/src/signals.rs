@@ -1,9 +1,9 @@
 //! Signals during a wait.
 //!
-//! From the moment a call is about to sleep until it returns, signals are blocked, except inside the one system
+//! From the moment a call finds nothing at once until it returns, signals are blocked, except inside the one system
 //! call that sleeps. So no handler can run unseen between the last look and the sleep, and an interrupted call
-//! says `EINTR` exactly when a handler ran. Before that, while it yields, a handler runs as if the call had not
-//! begun yet: nobody can tell the difference, and blocking signals would be two system calls for each short wait.
+//! says `EINTR` exactly when a handler ran. That includes the time for which a call yields before it sleeps: a
+//! program may rely on a signal after its last look at a flag ending the next wait (`alarm`, then `poll`).
 use crate::errno;
 use crate::faults;
 use libc::{c_int, sigset_t};
@@ -26,6 +26,13 @@ pub(crate) struct BlockedSignals {
 }
 
 impl BlockedSignals {
+    /// Blocks them from a wait's beginning where one of them would end it.
+    ///
+    /// Not with a mask: the program itself blocks then what it waits for. Nor where the wait goes on anyway.
+    pub(crate) fn of_wait(signals: Signals, mask: Option<sigset_t>) -> Option<BlockedSignals> {
+        (signals != Signals::Keep && mask.is_none()).then(|| BlockedSignals::new(None))
+    }
+
     /// Blocks all signals. While the thread sleeps, `mask` is in force, or what was before.
     pub(crate) fn new(mask: Option<sigset_t>) -> BlockedSignals {
         // SAFETY: the sets are local; pthread_sigmask does not fail with a valid operation.

@@ -101,11 +101,11 @@ pub(crate) fn until<T>(
     if is_over(wait.deadline) {
         return Err(libc::ETIMEDOUT);
     }
-    let mut blocked = None;
-    let patience = Patience::new();
+    let mut blocked = BlockedSignals::of_wait(wait.signals, wait.mask);
+    let (patience, mut slept) = (Patience::new(), false);
     let (mut naps, mut lookout) = (Naps::new(), Lookout::default());
     loop {
-        let patient = blocked.is_none() && patience.lasts();
+        let patient = !slept && patience.lasts();
         if patient {
             yield_until_news(lib, &patience, wait.deadline);
         }
@@ -118,6 +118,7 @@ pub(crate) fn until<T>(
         if patient {
             continue;
         }
+        slept = true;
         let blocked = &*blocked.get_or_insert_with(|| BlockedSignals::new(wait.mask));
         share::claim_all(lib, wait.targets)?;
         let woken = sleep(lib, &mut wait, blocked, naps.next(), &mut lookout, &mut look)?;

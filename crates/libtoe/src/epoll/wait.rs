@@ -8,7 +8,7 @@ use crate::program;
 use crate::readiness;
 use crate::real;
 use crate::share;
-use crate::signals::BlockedSignals;
+use crate::signals::{BlockedSignals, Signals};
 use crate::socket::Socket;
 use crate::state::{Key, Lib, Slab};
 use crate::wait::{self, Naps, Patience};
@@ -70,16 +70,17 @@ fn wait_longer(
 ) -> Result<usize> {
     let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
     share::give_up_unclaimed(lib);
-    let mut blocked = None;
-    let patience = Patience::new();
+    let mut blocked = BlockedSignals::of_wait(Signals::Interrupt, mask);
+    let (patience, mut slept) = (Patience::new(), false);
     let mut naps = Naps::new();
     let mut lookout = Lookout::default();
     loop {
-        let patient = blocked.is_none() && patience.lasts();
+        let patient = !slept && patience.lasts();
         let found = if patient && lib.set(key).is_some_and(|set| set.has_ours()) {
             let news = wait::yield_until_news(lib, &patience, deadline);
             collect(lib, key, out, !news)?
         } else {
+            slept = true;
             let blocked = blocked.get_or_insert_with(|| BlockedSignals::new(mask));
             sleep(lib, key, out, (deadline, naps.next()), blocked, &mut lookout)?
         };
