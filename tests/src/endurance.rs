@@ -2,10 +2,10 @@
 //! at once, and one after the other. Each says in one line what it did and what the daemon held.
 use crate::cases::{Bench, Files, app};
 use crate::daemon::Daemon;
-use crate::faults::{Bystanders, endless_transfer, ends_with_error};
+use crate::faults::{Bystanders, endless_transfer, ends_with_error, transfer};
 use crate::hostile::{Dice, own_memory};
 use crate::lab::{Lab, Link};
-use crate::process::Session;
+use crate::process::{Process, Session};
 use crate::report::Outcome;
 use crate::restart;
 use crate::turnover;
@@ -19,7 +19,7 @@ pub enum Victim {
     Client,
     /// Its server.
     Server,
-    /// The daemon, and with it all connections.
+    /// The daemon, under connections that go on.
     Daemon,
 }
 
@@ -58,20 +58,21 @@ pub fn restarts(session: &Session, files: &Files, link: Link, count: usize) -> O
     restart::times(&Bench { session, lab: &lab, files, port: files.fresh_port() }, count)
 }
 
-/// Kills so often, each time at another moment of a transfer. Who is left must see an error and end, bystanders must
-/// not notice, and in the end nothing is left.
+/// Kills so often, each time at another moment of a transfer. Whose peer is killed must see an error and end, bystanders
+/// must not notice, nobody may notice that a daemon was killed, and in the end nothing is left.
 pub fn kills(session: &Session, files: &Files, link: Link, victim: Victim, count: u32) -> Outcome {
     let mut lab = Lab::new(session, link, "flextoe")?;
     let seed = std::process::id() as u64;
     let mut dice = Dice::new(seed);
     let begin = Instant::now();
     let done = match victim {
-        Victim::Daemon => kill_daemons(session, files, &mut lab, &mut dice, count),
-        _ => kill_programs(session, files, &lab, victim, &mut dice, count),
+        Victim::Daemon => kill_daemons(session, files, &lab, &mut dice, count),
+        _ => kill_programs(session, files, &lab, victim, &mut dice, count).and_then(|()| {
+            session.begin_case(Duration::from_secs(60));
+            lab.daemon.take().ok_or("there is no daemon")?.finish(session)
+        }),
     };
-    done.map_err(|error| format!("(seed {seed}) {error}"))?;
-    session.begin_case(Duration::from_secs(60));
-    let clean = lab.daemon.take().ok_or("there is no daemon")?.finish(session)?;
+    let clean = done.map_err(|error| format!("(seed {seed}) {error}"))?;
     Ok(format!("{count} times {victim:?} in {:.0} s (seed {seed}); {clean}", begin.elapsed().as_secs_f64()))
 }
 
@@ -97,21 +98,17 @@ fn kill_programs(
     finish(bystanders)
 }
 
-fn kill_daemons<'a>(
-    session: &'a Session,
-    files: &Files,
-    lab: &mut Lab<'a>,
-    dice: &mut Dice,
-    count: u32,
-) -> Result<(), String> {
+fn kill_daemons(session: &Session, files: &Files, lab: &Lab, dice: &mut Dice, count: u32) -> Outcome {
+    let daemon = lab.daemon.as_ref().ok_or("there is no daemon")?;
+    let mut last = None;
     for at in 0..count {
         session.begin_case(Duration::from_secs(60));
         let bench = Bench { session, lab, files, port: files.fresh_port() };
-        one_daemon(&bench, dice).map_err(|error| format!("kill {at}: {error}"))?;
-        lab.daemon = None;
-        lab.daemon = Some(Daemon::start(session, lab).map_err(|error| format!("after kill {at}: {error}"))?);
+        last = Some(one_daemon(&bench, daemon, dice).map_err(|error| format!("kill {at}: {error}"))?);
     }
-    Ok(())
+    session.begin_case(Duration::from_secs(60));
+    last.as_mut().map_or(Ok(()), |last| daemon.finish_successor(last))?;
+    Ok("every transfer went on to its end; nothing is left in the last daemon".into())
 }
 
 fn finish(bystanders: Option<Bystanders>) -> Result<(), String> {
@@ -141,21 +138,18 @@ fn one_program(bench: &Bench, victim: Victim, dice: &mut Dice) -> Result<(), Str
     Ok(())
 }
 
-fn one_daemon(bench: &Bench, dice: &mut Dice) -> Result<(), String> {
-    let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
-    let (mut server, mut client) = endless_transfer(bench)?;
+/// Some milliseconds of a transfer in each direction.
+const SHORT: &str = "40000000";
+
+/// Both ends of a transfer come to its end, each byte compared, over the death of their daemon: the next one.
+fn one_daemon<'a>(bench: &Bench<'a>, daemon: &Daemon<'a>, dice: &mut Dice) -> Result<Process<'a>, String> {
+    let (mut server, mut client) = transfer(bench, SHORT)?;
+    bench.session.until("the transfer's begin", || Ok(server.stdout().contains("begun")))?;
     pause(bench, dice)?;
-    daemon.signal(Signal::KILL)?;
-    if bench.lab.client.is_accelerated() {
-        ends_with_error(&mut client)?;
-    }
-    if bench.lab.server.is_accelerated() {
-        ends_with_error(&mut server)?;
-    }
-    // Who is on the kernel learns of it from silence.
-    client.kill();
-    server.kill();
-    Ok(())
+    let next = daemon.restart(bench.lab)?;
+    client.succeed().map_err(|error| format!("the client: {error}"))?;
+    server.succeed().map_err(|error| format!("the server: {error}"))?;
+    Ok(next)
 }
 
 /// Seconds that connections stay open once all of a client's are: the other clients may still be opening theirs.

@@ -178,9 +178,14 @@ const UNDER_WAY: Duration = Duration::from_millis(700);
 
 /// A transfer in both directions at once that will not end by itself, and may not have begun yet.
 pub(crate) fn endless_transfer<'a>(bench: &Bench<'a>) -> Result<(Process<'a>, Process<'a>), String> {
+    transfer(bench, ENDLESS)
+}
+
+/// The same of so many bytes each way.
+pub(crate) fn transfer<'a>(bench: &Bench<'a>, bytes: &str) -> Result<(Process<'a>, Process<'a>), String> {
     let (address, port) = (bench.address(), bench.port());
     let server = bench.server(bench.lab.on_server(&app("stream")), &["-l", "-p", &port, "-n", "1"])?;
-    let both = ["-c", &address, "-p", &port, "-u", ENDLESS, "-d", ENDLESS];
+    let both = ["-c", &address, "-p", &port, "-u", bytes, "-d", bytes];
     let client = bench.client_in_background(&app("stream"), &both)?;
     Ok((server, client))
 }

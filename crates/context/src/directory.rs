@@ -17,6 +17,8 @@ pub(crate) const APP_BELL: usize = 4 * CACHE_LINE;
 pub(crate) const DAEMON_BELL: usize = 5 * CACHE_LINE;
 /// The word that says whether notices wait for room in their ring.
 pub(crate) const NOTICES_WAIT: usize = 6 * CACHE_LINE;
+/// The word that says that the daemon let the application go: its connections end.
+pub(crate) const LET_GO: usize = NOTICES_WAIT + 4;
 /// Where the areas stand: behind the lines of the doorbells.
 const AREAS_AT: usize = 8 * CACHE_LINE;
 /// Bytes of an area's entry.

@@ -232,6 +232,19 @@ fn what_nobody_comes_back_for_is_forgotten_and_its_peer_is_reset() {
     }
 }
 
+/// A daemon that ends in order says so to its programs, which wait for no other one then.
+#[test]
+fn nobody_waits_for_more_after_an_end_in_order() {
+    let mut two = joined(flextoe, 1);
+    assert!(two.apps[1].end.can_go_on());
+    let (id, now) = (two.apps[1].id, two.net.now);
+    two.net.nodes[1].host.use_base(now, |tcp, context| tcp.detach(context, id));
+    assert!(!two.apps[1].end.can_go_on());
+    two.net.settle();
+    assert_eq!(two.memory[1].records(), 0);
+    assert!(two.apps[0].end.can_go_on());
+}
+
 /// Nobody gets a connection without its region, or with positions that it cannot have.
 #[test]
 fn what_a_program_says_is_checked() {

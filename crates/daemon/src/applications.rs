@@ -224,7 +224,8 @@ impl Applications {
 
     /// Ends a connection; its context goes with it.
     pub(crate) fn remove(&mut self, number: u64) {
-        let Some(place) = self.peers.remove(&number).and_then(|peer| peer.place) else { return };
+        // Its socket ends after its context: a process that lives sees that it was let go.
+        let Some(Peer { place: Some(place), socket: _socket, .. }) = self.peers.remove(&number) else { return };
         let Attached { thread, host, context } = place;
         tracing::debug!(context = context.0, "an application is gone");
         // Where the thread has ended, the daemon is ending.

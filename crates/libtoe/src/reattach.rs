@@ -51,7 +51,7 @@ fn remains_of(context: &Context) -> Remains {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lasts {
     Nothing,
-    /// The program was told less of its connections than their peers.
+    /// The daemon ended its connections, or the program was told less of them than their peers.
     Listeners,
     All,
 }
@@ -79,8 +79,8 @@ impl Lib {
         self.drain_leftovers();
         // Descriptors cannot be opened under a filter of the program's.
         let comes_back = !waking::is_confined();
-        let is_told = self.context().is_some_and(|context| !context.end.has_missed_notices());
-        let lasts = match (comes_back, is_told) {
+        let can_go_on = self.context().is_some_and(|context| context.end.can_go_on());
+        let lasts = match (comes_back, can_go_on) {
             (false, _) => Lasts::Nothing,
             (true, false) => Lasts::Listeners,
             (true, true) => Lasts::All,

@@ -1,6 +1,6 @@
 //! The three ends of a context: the application's, the engine's and the control plane's.
 use super::tables::Tables;
-use crate::directory::{APP_BELL, DAEMON_BELL, NOTICES_WAIT};
+use crate::directory::{APP_BELL, DAEMON_BELL, LET_GO, NOTICES_WAIT};
 use crate::{Directory, Geometry, LogEnd, LogShape, Slot};
 use shm::{Consumer, Doorbell, Mirror, News, Producer, Region};
 use std::io;
@@ -80,6 +80,12 @@ impl ControlEnd {
     /// The number of the region, which no other one has ([`Region::number`]).
     pub fn region_number(&self) -> u64 {
         self.region_number
+    }
+
+    /// Says that this daemon ends the application's connections, before the application can see it gone: no other
+    /// daemon goes on with them.
+    pub fn let_go(&self) {
+        self.region.u32_at(LET_GO).store(1, Release);
     }
 
     /// Maps the receive and the transmit buffer of slot `index`, in this order: as far as its streams have grown.
@@ -197,10 +203,12 @@ impl AppEnd {
         take(&self.region, &self.geometry, slot)
     }
 
-    /// When the daemon ended, some notices had found no room: its peers may know more of the connections than this
-    /// side.
-    pub fn has_missed_notices(&self) -> bool {
-        self.region.u32_at(NOTICES_WAIT).load(Acquire) != 0
+    /// Whether another daemon can go on with the connections of this one, which is gone (docs/RESTART.md).
+    ///
+    /// Not where it let the application go. Nor where notices had found no room when it ended: the peers may know more
+    /// of the connections than this side.
+    pub fn can_go_on(&self) -> bool {
+        [LET_GO, NOTICES_WAIT].into_iter().all(|word| self.region.u32_at(word).load(Acquire) == 0)
     }
 
     /// For looks without the ends at whether the daemon has said something.
@@ -292,7 +300,7 @@ pub fn begin_anew(region: &Region, geometry: &Geometry) -> io::Result<()> {
     for ring in [g.bumps_at(), g.notices_at(), g.requests_at(), g.replies_at()] {
         shm::empty_ring(region, ring);
     }
-    for word in [APP_BELL, DAEMON_BELL, NOTICES_WAIT] {
+    for word in [APP_BELL, DAEMON_BELL, NOTICES_WAIT, LET_GO] {
         region.u32_at(word).store(0, Release);
     }
     Ok(())

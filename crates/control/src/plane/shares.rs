@@ -142,6 +142,9 @@ impl Plane {
 
     /// The process of a context is gone.
     pub(crate) fn detach(&mut self, out: &mut Outbox<'_>, id: ContextId) {
+        if let Some(context) = self.contexts.get(id.0) {
+            context.end.let_go();
+        }
         self.take_last_requests(out, id);
         self.contexts.release(out, id);
     }
