@@ -1,12 +1,17 @@
 //! Signals during a wait.
 //!
-//! From the moment a call finds nothing at once until it returns, signals are blocked, except inside the one system
-//! call that sleeps. So no handler can run unseen between the last look and the sleep, and an interrupted call
-//! says `EINTR` exactly when a handler ran. That includes the time for which a call yields before it sleeps: a
-//! program may rely on a signal after its last look at a flag ending the next wait (`alarm`, then `poll`).
+//! From the moment a call finds nothing at once until it returns, the signals that have a handler are blocked, except
+//! inside the one system call that sleeps. So no handler can run unseen between the last look and the sleep, and an
+//! interrupted call says `EINTR` exactly when a handler ran. That includes the time for which a call yields before it
+//! sleeps: a program may rely on a signal ending the wait that it began just before (`alarm`, then `poll`).
+//!
+//! Others are not blocked: a signal that is ignored is forgotten at once then, as without this library. Blocked, it
+//! would wait, and end a sleep of `epoll_pwait` in which no handler ran (`SIGCHLD`, where a program has no handler).
 use crate::errno;
 use crate::faults;
 use libc::{c_int, sigset_t};
+use std::sync::atomic::AtomicU64;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// What to do about a signal whose handler ran while the thread slept.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,10 +24,68 @@ pub(crate) enum Signals {
     Interrupt,
 }
 
+/// Signals whose disposition is not known, or may have changed: bit 0 is signal 1.
+static UNKNOWN: AtomicU64 = AtomicU64::new(u64::MAX);
+/// Of the others, those that have a handler.
+static HANDLED: AtomicU64 = AtomicU64::new(0);
+/// Of these, those after which calls are not restarted.
+static ENDING: AtomicU64 = AtomicU64::new(0);
+/// Signals of Linux.
+const LAST: c_int = 64;
+
+const fn bit(signal: c_int) -> u64 {
+    1 << (signal - 1)
+}
+
+/// The program, in this process, may have changed what a signal does.
+pub(crate) fn changed(signal: c_int) {
+    if (1..=LAST).contains(&signal) {
+        UNKNOWN.fetch_or(bit(signal), Relaxed);
+    }
+}
+
+/// The signals that have a handler.
+fn handled() -> u64 {
+    if UNKNOWN.load(Relaxed) != 0 {
+        look_up();
+    }
+    HANDLED.load(Relaxed)
+}
+
+/// Asks the kernel about the signals that are not known. Whoever changes one meanwhile says so again.
+#[cold]
+fn look_up() {
+    let errno = errno::get();
+    let asked = UNKNOWN.swap(0, Relaxed);
+    let (mut handled, mut ending, mut once) = (0, 0, 0);
+    for signal in (1..=LAST).filter(|signal| asked & bit(*signal) != 0) {
+        // SAFETY: reads the disposition into a local; for the two signals that the C library keeps for itself it
+        // fails and leaves the zeroes, which mean the default.
+        let action = unsafe {
+            let mut action: libc::sigaction = std::mem::zeroed();
+            libc::sigaction(signal, std::ptr::null(), &mut action);
+            action
+        };
+        if [libc::SIG_DFL, libc::SIG_IGN].contains(&action.sa_sigaction) {
+            continue;
+        }
+        handled |= bit(signal);
+        ending |= if action.sa_flags & libc::SA_RESTART == 0 { bit(signal) } else { 0 };
+        once |= if action.sa_flags & libc::SA_RESETHAND != 0 { bit(signal) } else { 0 };
+    }
+    // One that runs once is gone without a call.
+    UNKNOWN.fetch_or(once, Relaxed);
+    let replace = |all: &AtomicU64, new: u64| all.fetch_update(Relaxed, Relaxed, |old| Some((old & !asked) | new));
+    let _ = (replace(&HANDLED, handled), replace(&ENDING, ending));
+    errno::set(errno);
+}
+
 /// Signals blocked for the time of a wait; what was before comes back at its end.
 pub(crate) struct BlockedSignals {
-    before: sigset_t,
-    outside: sigset_t,
+    /// `None` where nothing is blocked.
+    before: Option<sigset_t>,
+    /// `None`: the thread's own.
+    outside: Option<sigset_t>,
 }
 
 impl BlockedSignals {
@@ -33,29 +96,32 @@ impl BlockedSignals {
         (signals != Signals::Keep && mask.is_none()).then(|| BlockedSignals::new(None))
     }
 
-    /// Blocks all signals. While the thread sleeps, `mask` is in force, or what was before.
+    /// Blocks all signals that have a handler. While the thread sleeps, `mask` is in force, or what was before.
     pub(crate) fn new(mask: Option<sigset_t>) -> BlockedSignals {
-        // SAFETY: the sets are local; pthread_sigmask does not fail with a valid operation.
-        let before = unsafe {
-            let mut all: sigset_t = std::mem::zeroed();
-            let mut before: sigset_t = std::mem::zeroed();
-            libc::sigfillset(&mut all);
-            faults::leave_open(&mut all);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &all, &mut before);
-            before
-        };
-        let mut outside = mask.unwrap_or(before);
+        let handled = handled();
+        let before = (handled != 0).then(|| {
+            // SAFETY: the sets are local and begin with 64 bits; pthread_sigmask does not fail with a valid operation.
+            unsafe {
+                let mut blocked: sigset_t = std::mem::zeroed();
+                let mut before: sigset_t = std::mem::zeroed();
+                (&raw mut blocked).cast::<u64>().write(handled);
+                faults::leave_open(&mut blocked);
+                libc::pthread_sigmask(libc::SIG_BLOCK, &blocked, &mut before);
+                before
+            }
+        });
+        let mut outside = mask.or(before);
         #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-        if intercept::has_net() {
+        if let Some(outside) = outside.as_mut().filter(|_| intercept::has_net()) {
             // SAFETY: a local set.
-            unsafe { libc::sigdelset(&mut outside, libc::SIGSYS) };
+            unsafe { libc::sigdelset(outside, libc::SIGSYS) };
         }
         BlockedSignals { before, outside }
     }
 
-    /// The mask in force while the thread sleeps.
+    /// The mask in force while the thread sleeps; null for the thread's own.
     pub(crate) fn outside(&self) -> *const sigset_t {
-        &self.outside
+        self.outside.as_ref().map_or(std::ptr::null(), std::ptr::from_ref)
     }
 
     /// Whether a call goes on after a handler ran. Which one ran is not known, so a call is restarted only if every
@@ -64,28 +130,26 @@ impl BlockedSignals {
         match signals {
             Signals::Keep => true,
             Signals::Interrupt => false,
-            Signals::Restart => (1..=64).all(|signal| self.restarts_after(signal)),
+            Signals::Restart => {
+                // Not all ways to install a handler lead through this library.
+                UNKNOWN.store(u64::MAX, Relaxed);
+                let may_run = |signal: &c_int| {
+                    // SAFETY: a valid set.
+                    self.outside.is_none_or(|outside| unsafe { libc::sigismember(&outside, *signal) } != 1)
+                };
+                let ending = handled() & ENDING.load(Relaxed);
+                !(1..=LAST).filter(|signal| ending & bit(*signal) != 0).any(|signal| may_run(&signal))
+            }
         }
-    }
-
-    fn restarts_after(&self, signal: c_int) -> bool {
-        // SAFETY: reads the disposition into a local; for the two signals that the C library keeps for itself it
-        // fails and leaves the zeroes, which mean the default.
-        let (action, blocked) = unsafe {
-            let mut action: libc::sigaction = std::mem::zeroed();
-            libc::sigaction(signal, std::ptr::null(), &mut action);
-            (action, libc::sigismember(&self.outside, signal) == 1)
-        };
-        let handled = action.sa_sigaction != libc::SIG_DFL && action.sa_sigaction != libc::SIG_IGN;
-        blocked || !handled || action.sa_flags & libc::SA_RESTART != 0
     }
 }
 
 impl Drop for BlockedSignals {
     fn drop(&mut self) {
+        let Some(before) = &self.before else { return };
         let errno = errno::get();
         // SAFETY: restores the mask that `new` saved.
-        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, before, std::ptr::null_mut()) };
         errno::set(errno);
     }
 }

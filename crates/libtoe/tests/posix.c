@@ -20,7 +20,7 @@ static const struct {
              {"nonblocking_connect", nonblocking_connect},
     {"epoll", level_and_edge},  {"mixed_sets", mixed_sets}, {"threads", threads}, {"turns", turns},
     {"full_buffer", full_buffer}, {"signals", signals},     {"timeouts", timeouts},
-    {"signal_at_once", signal_at_once},
+    {"signal_at_once", signal_at_once}, {"ignored_signals", ignored_signals},
     {"descriptors", descriptors}, {"files", files}, {"through_pipes", through_pipes},       {"forked", forked},
     {"ends_with_bytes_unread", ends_with_bytes_unread},
     {"shared_after_fork", shared_after_fork}, {"waits_while_shared", waits_while_shared},

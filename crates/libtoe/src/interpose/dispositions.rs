@@ -1,6 +1,9 @@
-//! `sigaction` and `signal` of the signals that bad addresses raise ([`crate::faults`]); all others pass.
+//! `sigaction` and `signal`: what they say of the signals that bad addresses raise is kept ([`crate::faults`]); of all
+//! others, that something changed ([`crate::signals`]).
 use crate::faults;
 use crate::real;
+use crate::signals;
+use crate::spawn;
 use libc::{c_int, sighandler_t};
 
 /// `sigaction`.
@@ -29,7 +32,11 @@ pub(super) unsafe extern "C" fn __sigaction(
 unsafe fn act(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigaction) -> c_int {
     if !faults::SIGNALS.contains(&signal) {
         // SAFETY: passed on.
-        return unsafe { real::sigaction(signal, new, old) };
+        let done = unsafe { real::sigaction(signal, new, old) };
+        if !new.is_null() {
+            changed(signal);
+        }
+        return done;
     }
     // SAFETY: the program's action.
     let asked = unsafe { new.as_ref() }.copied();
@@ -44,6 +51,14 @@ unsafe fn act(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigact
             });
             crate::errno::give(given)
         }
+    }
+}
+
+/// Said after the change, so that whoever looks next sees it. A child that shares this memory has dispositions of its
+/// own.
+fn changed(signal: c_int) {
+    if !spawn::in_child() {
+        signals::changed(signal);
     }
 }
 
@@ -70,7 +85,10 @@ pub(super) unsafe extern "C" fn signal(signal: c_int, handler: sighandler_t) -> 
 
 unsafe fn lasting(signal: c_int, handler: sighandler_t) -> sighandler_t {
     // SAFETY: passed on.
-    handle(signal, handler, libc::SA_RESTART).unwrap_or_else(|| unsafe { real::signal(signal, handler) as usize })
+    let before =
+        handle(signal, handler, libc::SA_RESTART).unwrap_or_else(|| unsafe { real::signal(signal, handler) as usize });
+    changed(signal);
+    before
 }
 
 /// `bsd_signal`, the same by another name.
@@ -97,7 +115,10 @@ pub(super) unsafe extern "C" fn sysv_signal(signal: c_int, handler: sighandler_t
 unsafe fn once(signal: c_int, handler: sighandler_t) -> sighandler_t {
     let once = libc::SA_RESETHAND | libc::SA_NODEFER;
     // SAFETY: passed on.
-    handle(signal, handler, once).unwrap_or_else(|| unsafe { real::sysv_signal(signal, handler) as usize })
+    let before =
+        handle(signal, handler, once).unwrap_or_else(|| unsafe { real::sysv_signal(signal, handler) as usize });
+    changed(signal);
+    before
 }
 
 /// `__sysv_signal`, the same by another name.

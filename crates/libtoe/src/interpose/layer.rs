@@ -10,7 +10,7 @@ use super::masks;
 use super::system_call::{self, at};
 use crate::errno;
 use crate::table::{self, Entry};
-use crate::{attach, fork, lock, real, spawn};
+use crate::{attach, fork, lock, real, signals, spawn};
 use context::attach::{INTERCEPT_VARIABLE, SYMBOLS, SYSTEM_CALLS};
 use intercept::{Call, Class, Rules, Verdict};
 use libc::{c_int, c_long, pid_t};
@@ -127,12 +127,17 @@ pub(crate) fn class_of(number: usize) -> Class {
 /// Answers a system call.
 pub(crate) extern "C" fn ask(call: &mut Call) -> Verdict {
     let errno = errno::get();
+    let changes = call.number as c_long == libc::SYS_rt_sigaction && call.arguments[1] != 0;
+    let signal = call.arguments[0] as c_int;
     let verdict = if intercept::has_net() {
         // SAFETY: the program's arguments for this call.
         unsafe { masks::with_open_net(call, answer) }
     } else {
         answer(call, call.arguments)
     };
+    if changes && !spawn::in_child() {
+        signals::changed(signal);
+    }
     errno::set(errno);
     verdict
 }

@@ -3,6 +3,8 @@
 #define POSIX_EVENTS_H
 
 #include "ends.h"
+#include <sys/prctl.h>
+#include <sys/wait.h>
 
 static void level_and_edge(void) {
     int e[2], set = epoll_create1(EPOLL_CLOEXEC);
@@ -272,6 +274,31 @@ static void signal_at_once(void) {
     }
     CHECK(missed <= 20);
     unpair(e), close(set);
+}
+
+/* A signal that is ignored by default ends no wait, whenever it comes: also where the library is awake. */
+static void ignored_signals(void) {
+    int e[2];
+    char c;
+    pair(e);
+    struct timeval patience = {.tv_sec = 3};
+    CHECK(signal(SIGCHLD, SIG_DFL) != SIG_ERR);
+    CHECK(setsockopt(e[1], SOL_SOCKET, SO_RCVTIMEO, &patience, sizeof patience) == 0);
+    pid_t parent = getpid(), noisy = fork();
+    CHECK(noisy >= 0);
+    if (noisy == 0) {
+        prctl(PR_SET_PDEATHSIG, SIGKILL);
+        close(e[0]), close(e[1]);
+        while (kill(parent, SIGCHLD) == 0) continue;
+    }
+    pthread_t thread;
+    for (int round = 0; round < 30; round++) {
+        CHECK(pthread_create(&thread, NULL, write_later, &e[0]) == 0);
+        CHECK(read(e[1], &c, 1) == 1);
+        pthread_join(thread, NULL);
+    }
+    CHECK(kill(noisy, SIGKILL) == 0 && waitpid(noisy, NULL, 0) == noisy);
+    unpair(e);
 }
 
 #endif
