@@ -58,8 +58,8 @@ pub fn restarts(session: &Session, files: &Files, link: Link, count: usize) -> O
     restart::times(&Bench { session, lab: &lab, files, port: files.fresh_port() }, count)
 }
 
-/// Kills so often, each time at another moment of a transfer. Whose peer is killed must see an error and end, bystanders
-/// must not notice, nobody may notice that a daemon was killed, and in the end nothing is left.
+/// Kills so often, each time at another moment of a transfer. Whose peer is killed must see an error and end;
+/// bystanders must not notice; nobody may notice that a daemon was killed; in the end nothing is left.
 pub fn kills(session: &Session, files: &Files, link: Link, victim: Victim, count: u32) -> Outcome {
     let mut lab = Lab::new(session, link, "flextoe")?;
     let seed = std::process::id() as u64;
