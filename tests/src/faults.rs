@@ -223,7 +223,7 @@ pub(crate) fn ends_with_error(process: &mut Process) -> Result<(), String> {
     if status.code() == Some(1) { Ok(()) } else { Err(format!("it ended with {status} instead of an error")) }
 }
 
-fn complaint(process: &Process) -> String {
+pub(crate) fn complaint(process: &Process) -> String {
     process.stderr().trim().rsplit(": ").next().unwrap_or_default().to_lowercase()
 }
 

@@ -1,11 +1,12 @@
 //! Connections that a daemon left which was killed, until their programs come back for them (docs/RESTART.md).
 use crate::connections::{Connections, Stage};
-use crate::journal::{Journal, Record, RecordNumber, Records};
+use crate::journal::{Record, RecordNumber, Records};
 use crate::outbox::Outbox;
 use crate::timers::{MILLISECOND, Timer};
 use context::Slot;
 use engine::Nanos;
 use std::collections::BTreeMap;
+use wire::tcp::{Flags, Header, Options, Timestamps};
 
 /// How long programs have to come back.
 pub(crate) const PATIENCE: Nanos = 5000 * MILLISECOND;
@@ -59,11 +60,30 @@ impl Survivors {
         self.waiting.len()
     }
 
-    /// Nobody came for those that are left: their peers get a reset when they send again.
-    pub(crate) fn give_up(&mut self, journal: &mut Journal, connections: &mut Connections) {
+    /// Nobody came for those that are left: their peers get a reset when they send again. They are made to: a peer that
+    /// only waits for bytes would wait for ever.
+    pub(crate) fn give_up(&mut self, out: &mut Outbox<'_>, connections: &mut Connections) {
         for (_, (number, record)) in std::mem::take(&mut self.waiting) {
             connections.remove(&record.tuple.into());
-            journal.remove(Some(number));
+            out.journal.remove(Some(number));
+            out.send_tcp(&record.tuple.into(), question(out.now, &record));
         }
+    }
+}
+
+/// A segment whose sequence number is one of long ago. A peer that has the connection answers it with an ACK (RFC 9293
+/// section 3.10.7.4, first check), which says the one number that a reset must bear to be believed (RFC 5961 section
+/// 3.2).
+fn question(now: Nanos, record: &Record) -> Header {
+    let clock = (now / MILLISECOND) as u32;
+    let stamp = |offset: u32| Timestamps { value: clock.wrapping_add(offset), echo: record.ts_recent };
+    Header {
+        src_port: record.tuple.local_port,
+        dst_port: record.tuple.remote_port,
+        seq: record.iss,
+        ack: record.irs,
+        flags: Flags::ACK,
+        window: 0,
+        options: Options { timestamps: record.agreed.ts_offset.map(stamp), ..Options::default() },
     }
 }

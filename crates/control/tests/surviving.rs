@@ -232,6 +232,19 @@ fn what_nobody_comes_back_for_is_forgotten_and_its_peer_is_reset() {
     }
 }
 
+/// A peer that waits for bytes, and has nothing to send, hears of it, too.
+#[test]
+fn a_silent_peer_of_what_is_forgotten_is_reset() {
+    for make in ENGINES {
+        let mut two = joined(make, 1);
+        two.kill(1);
+        two.net.run_for(4 * SECOND);
+        assert_eq!(two.net.states(0), ["ESTABLISHED"]);
+        two.net.run_for(2 * SECOND);
+        assert_eq!(two.net.states(0), ["CLOSED"]);
+    }
+}
+
 /// A daemon that ends in order says so to its programs, which wait for no other one then.
 #[test]
 fn nobody_waits_for_more_after_an_end_in_order() {

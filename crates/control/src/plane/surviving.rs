@@ -28,7 +28,7 @@ impl Plane {
 
     /// Programs had their time.
     pub(super) fn survivors_due(&mut self, out: &mut Outbox<'_>) {
-        self.survivors.give_up(out.journal, &mut self.connections);
+        self.survivors.give_up(out, &mut self.connections);
     }
 
     /// Connections of a context that came back with its region go on. Returns those that do.
