@@ -89,6 +89,12 @@ pub(crate) fn loads_library(environment: &[&CStr]) -> bool {
         && library.is_some_and(|path| Path::new(OsStr::from_bytes(path)).exists())
 }
 
+/// Whether a program with this environment is one of valgrind's tools. They are linked statically, load the program that
+/// they are to run themselves, and this library into that: they need no help, and stand none.
+pub(crate) fn is_of_valgrind(environment: &[&CStr]) -> bool {
+    environment.iter().any(|variable| value_of(variable, "VALGRIND_LAUNCHER").is_some())
+}
+
 /// What is to be added to an environment so that its program runs on OpenTOE, as its maker does. `carries`: sockets go
 /// with it.
 pub(crate) fn missing(environment: &[&CStr], carries: bool) -> Missing {
@@ -133,6 +139,7 @@ mod tests {
         assert_eq!(added(&[c"HOME=/"]), all.map(CStr::to_owned));
         assert!(leaves(&[c"TOE_SOCKET="]) && !leaves(&[c"TOE_SOCKET=/run/a"]) && !leaves(&[]));
         assert!(!loads_library(&all), "there is no such file");
+        assert!(is_of_valgrind(&[c"A=b", c"VALGRIND_LAUNCHER=/usr/bin/valgrind.bin"]) && !is_of_valgrind(&all));
         let own = std::env::temp_dir().join(format!("environment-{}/libtoe.so", std::process::id()));
         std::fs::create_dir_all(own.parent().unwrap()).unwrap();
         std::fs::write(&own, b"").unwrap();

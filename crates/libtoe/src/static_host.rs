@@ -51,7 +51,7 @@ impl Host {
         // SAFETY: the caller's.
         let (asked, given) = unsafe { (CStr::from_ptr(path), strings(environment)) };
         // Without the library, the process would run this program's file once more.
-        if !environment::loads_library(&given) {
+        if !environment::loads_library(&given) || environment::is_of_valgrind(&given) {
             return None;
         }
         let is_itself = asked == c"/proc/self/exe";

@@ -143,6 +143,20 @@ print('answered')"
 }
 
 #[test]
+fn programs_run_on_opentoe_under_valgrind() {
+    if !is_installed("valgrind") {
+        return;
+    }
+    let place = Place::new("valgrind");
+    let posix = compile(&place, "posix");
+    let cases = ["names", "half_close", "epoll"];
+    let mut command = place.command("valgrind");
+    command.args(["--quiet", "--tool=none"]).arg(posix).arg(ADDRESS.to_string()).args(cases);
+    assert_eq!(text(&mut command), cases.map(|case| format!("ok {case}\n")).concat());
+    place.finish();
+}
+
+#[test]
 fn without_a_daemon_the_program_ends_with_a_sentence() {
     let script = "import socket; print('before', flush=True); socket.socket(); print('after')";
     let library = library();
