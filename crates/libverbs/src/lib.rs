@@ -7,7 +7,7 @@
 //! From the outside in. What programs call: `open`, `device`, `query`, `cq_calls`, `poll`, `extended_poll`, `qp_calls`,
 //! `post`, `extended_send`, `shared_receive`, `events`, `region`, `window`, `handle`, `channel`, `domain`.
 //! librdmacm: `cm`, and `rsockets` above it. What they call seldom: `strings`, `rates`, `system`, `provider`.
-//! Where programs look for a device: `nodes`, `interfaces`.
+//! Where programs look for a device: `nodes`, `place`, `interfaces`.
 //! Memory that the data-path can map: `allocator`, `buffers`. What stands behind it: `completion_queue`, `queue_pair`,
 //! `attributes`, `build`, `polled`, `queues`, `context`, `attachment`. The structures of C: `abi`. And `lock`, `next`,
 //! `errno`.
@@ -38,6 +38,7 @@ mod lock;
 mod next;
 mod nodes;
 mod open;
+mod place;
 mod poll;
 mod polled;
 mod post;
