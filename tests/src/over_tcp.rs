@@ -122,7 +122,7 @@ impl<'b> Pair<'_, 'b> {
 pub(crate) fn perftest(bench: &Bench) -> Outcome {
     over_each(bench, |pair| {
         let run = |(program, options): (&str, &[&str])| pair.perftest(program, options);
-        let all: [(&str, &[&str]); 8] = [
+        let all: [(&str, &[&str]); 10] = [
             ("ib_send_bw", &["-s", "65536", "-n", "100"]),
             ("ib_write_bw", &["-s", "65536", "-n", "100"]),
             ("ib_write_bw", &["-b", "-q", "4", "-s", "4096", "-n", "200"]),
@@ -131,6 +131,8 @@ pub(crate) fn perftest(bench: &Bench) -> Outcome {
             ("ib_write_lat", &["-s", "64", "-n", "100"]),
             ("ib_read_lat", &["-s", "64", "-n", "100"]),
             ("ib_write_bw", &["-R", "-s", "65536", "-n", "100"]),
+            ("ib_write_bw", &["-c", "UC", "-s", "65536", "-n", "100"]),
+            ("ib_send_lat", &["-c", "UC", "-s", "64", "-n", "100"]),
         ];
         let said: Result<Vec<String>, String> = all.into_iter().map(run).collect();
         Ok(said?.join(", "))
@@ -170,6 +172,7 @@ pub(crate) fn compared(bench: &Bench) -> Outcome {
     over_each(bench, |pair| {
         let usec = pair.pingpong("ibv_rc_pingpong", &[])?;
         pair.pingpong("ibv_srq_pingpong", &["-e"])?;
+        pair.pingpong("ibv_uc_pingpong", &[])?;
         let bench = bench.on_another_port();
         let (port, address) = (bench.port(), address(pair.transport, 0));
         let common = ["-V", "-v", "-C", "50", "-S", "4000", "-p", &port, "-a", &address];

@@ -161,9 +161,6 @@ impl Shard {
             return Err(Refusal::Unsupported("queue pairs are of kind RC, UC or UD"));
         }
         let over_stream = self.shared.config.below == Below::Stream;
-        if over_stream && qp.kind == QpKind::Uc {
-            return Err(Refusal::Unsupported("over a stream, queue pairs are of kind RC or UD"));
-        }
         if qp.kind == QpKind::Uc && matches!(qp.receives, Receives::Shared(_)) {
             return Err(Refusal::Invalid("an unreliable connection has a receive queue of its own"));
         }

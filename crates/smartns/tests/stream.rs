@@ -196,6 +196,73 @@ fn what_was_carried_out_is_said_when_the_queue_pair_goes() {
     assert_eq!(node.shard.last_words(qp), None);
 }
 
+fn of_unreliable() -> Node {
+    let mut node = Node::new(Settings { below: Below::Stream, kind: QpKind::Uc, ..SETTINGS });
+    node.connect(0x99, [0, 0], path(0));
+    node.shard.link(node.qp);
+    node
+}
+
+/// Steers and delivers a SEND of so many bytes: the request of this number, and of those that take a receive.
+fn send(node: &mut Node, [number, receive]: [u32; 2], len: u32) -> bool {
+    let (qp, header) = (node.qp, Header { number, receive, ..Header::new(MessageKind::Send) });
+    let steer = with(node, |shard, out| shard.steer(1, qp, &header, HEADER_LEN as u32 + len, out));
+    let placed = matches!(steer, Steer::Places(..));
+    let kept = (steer == Steer::Keep).then(|| vec![7; len as usize]);
+    let denied = if let Steer::Nowhere(denied) = steer { Some(denied) } else { None };
+    with(node, |shard, out| shard.arrived(1, qp, Arrived { header, len, kept, denied }, out));
+    round(node);
+    placed
+}
+
+/// A message that finds no receive work request, or is too long for it, is dropped; the next one has its turn.
+#[test]
+fn an_unreliable_message_that_cannot_be_is_dropped() {
+    let mut node = of_unreliable();
+    assert!(!send(&mut node, [0, 0], 100));
+    assert_eq!((node.ended(), node.drops.get(DropReason::NoReceive)), (vec![], 1));
+    let piece = node.piece(0, 100);
+    node.post_receive(&[piece]);
+    assert!(!send(&mut node, [1, 1], 101), "too long");
+    assert_eq!((node.ended(), node.drops.get(DropReason::MessageIncomplete)), (vec![], 1));
+    assert!(send(&mut node, [2, 2], 100), "the work request was not used");
+    assert_eq!(node.ended(), [(Status::Success, 0)]);
+    let (qp, wrong) = (node.qp, Header { number: 3, key: 1, ..Header::new(MessageKind::Write) });
+    let steer = with(&mut node, |shard, out| shard.steer(1, qp, &wrong, HEADER_LEN as u32 + 8, out));
+    let Steer::Nowhere(denied) = steer else { panic!("{steer:?}") };
+    let arrived = Arrived { header: wrong, len: 8, kept: None, denied: Some(denied) };
+    with(&mut node, |shard, out| shard.arrived(1, qp, arrived, out));
+    let read = Header { number: 4, key: node.key.0, address: ADDRESS, detail: 8, ..Header::new(MessageKind::Read) };
+    with(&mut node, |shard, out| shard.steer(1, qp, &read, HEADER_LEN as u32, out));
+    let arrived = Arrived { header: read, len: 0, kept: None, denied: None };
+    with(&mut node, |shard, out| shard.arrived(1, qp, arrived, out));
+    round(&mut node);
+    assert_eq!(node.drops.get(DropReason::RequestRefused), 2, "no access, and no READ on such a connection");
+    node.post_receive(&[piece]);
+    assert!(send(&mut node, [5, 3], 10), "it serves on");
+    assert_eq!(node.ended(), [(Status::Success, 0), (Status::Success, 1)]);
+}
+
+/// Who sends is not told that nobody is there.
+#[test]
+fn unreliable_messages_end_also_where_nobody_takes_them() {
+    let mut node = of_unreliable();
+    let (qp, element, piece) = (node.qp, node.work(SendOpcode::Send), node.piece(0, 10));
+    node.post(element, &[piece]);
+    round(&mut node);
+    assert!(with(&mut node, |shard, out| shard.next_message(1, qp, out)).is_some());
+    node.post(element, &[piece]);
+    with(&mut node, |shard, out| shard.lost(1, qp, out));
+    let until = node.shard.next_deadline().unwrap_or(1);
+    with(&mut node, |shard, out| shard.poll(until, &mut Vec::new(), out));
+    node.take_completions();
+    assert_eq!(node.ended(), [(Status::Success, 0), (Status::Success, 1)]);
+    node.post(element, &[piece]);
+    with(&mut node, |shard, out| shard.poll(until, &mut Vec::new(), out));
+    node.take_completions();
+    assert_eq!(node.ended().last(), Some(&(Status::Success, 2)));
+}
+
 fn of_datagrams() -> Node {
     let mut node = Node::new(Settings { below: Below::Stream, kind: QpKind::Ud, ..SETTINGS });
     node.connect(0, [0, 0], path(0));

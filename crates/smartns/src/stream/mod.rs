@@ -10,6 +10,7 @@ mod requester;
 mod responder;
 mod shard;
 pub(crate) mod turns;
+mod unreliable;
 
 pub use datagrams::MOST_BYTES as MOST_DATAGRAM;
 pub use header::{HEADER_LEN, Header, MessageKind};

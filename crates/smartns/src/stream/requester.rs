@@ -1,4 +1,5 @@
 //! The requester's half: work requests become messages, and end when the peer says that they are carried out.
+use super::unreliable::{end_unheard, is_unreliable};
 use super::{Begun, Content, Header, Message, MessageKind, Stream};
 use crate::ending::{complete_work, fail_front};
 use crate::placement::Part;
@@ -190,7 +191,11 @@ pub(super) fn lost(qp: &mut Qp, round: &mut Round<'_, '_>) {
     let Some(stream) = qp.stream.as_mut() else { return };
     let patience = if stream.linked { qp.settings.timeout * tries } else { 0 };
     let until = *stream.lost.get_or_insert(round.now + patience);
-    if round.now >= until && qp.sends() && !qp.queue.is_empty() {
-        fail_front(qp, Status::RetryExceeded, round);
+    if round.now < until || !qp.sends() || qp.queue.is_empty() {
+        return;
+    }
+    match is_unreliable(qp) {
+        true => end_unheard(qp, round),
+        false => fail_front(qp, Status::RetryExceeded, round),
     }
 }

@@ -1,5 +1,6 @@
 //! The responder's half: where payload goes, and requests that are carried out in their order.
 use super::requester::awaited;
+use super::unreliable::{drop_message, is_unreliable};
 use super::{Arrived, Content, Denied, HEADER_LEN, Header, Message, MessageKind, Reply, Steer, Stream};
 use crate::completion_queue::Solicited;
 use crate::ending::{Received, complete_receive, fail_receive};
@@ -43,7 +44,8 @@ pub(super) fn steer(qp: &mut Qp, header: &Header, len: u32, round: &mut Round<'_
         return Steer::Nowhere(Denied(INVALID));
     }
     let steer = aim(qp, header, payload, round);
-    if let (Steer::Nowhere(_), Some(stream), true) = (&steer, qp.stream.as_mut(), header.kind.is_request()) {
+    let is_told = header.kind.is_request() && !is_unreliable(qp);
+    if let (Steer::Nowhere(_), Some(stream), true) = (&steer, qp.stream.as_mut(), is_told) {
         stream.refuses = Some(header.number);
     }
     steer
@@ -162,6 +164,12 @@ pub(super) fn carry_out(qp: &mut Qp, round: &mut Round<'_, '_>) {
                 }
                 crate::responder::established(qp, round);
             }
+            Err(why) if is_unreliable(qp) => {
+                drop_message(qp, &arrived.header, why, round);
+                if let Some(stream) = qp.stream.as_mut() {
+                    stream.carried_out = stream.carried_out.wrapping_add(1);
+                }
+            }
             Err(Refused::NotReady) => {
                 if let Some(stream) = qp.stream.as_mut() {
                     stream.kept += arrived.kept_len();
@@ -216,7 +224,8 @@ fn execute(qp: &mut Qp, arrived: &Arrived, round: &mut Round<'_, '_>) -> Result<
     }
     match header.kind {
         MessageKind::Write => Ok(()),
-        MessageKind::Read => read(qp, header, round),
+        MessageKind::Read if !is_unreliable(qp) => read(qp, header, round),
+        MessageKind::Read => Err(INVALID),
         _ => {
             if !hold(qp, round) {
                 return Err(Refused::NotReady);
