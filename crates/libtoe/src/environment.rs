@@ -89,8 +89,8 @@ pub(crate) fn loads_library(environment: &[&CStr]) -> bool {
         && library.is_some_and(|path| Path::new(OsStr::from_bytes(path)).exists())
 }
 
-/// Whether a program with this environment is one of valgrind's tools. They are linked statically, load the program that
-/// they are to run themselves, and this library into that: they need no help, and stand none.
+/// Whether a program with this environment is one of valgrind's tools. They are linked statically, load the program
+/// that they are to run themselves, and this library into that: they need no help, and stand none.
 pub(crate) fn is_of_valgrind(environment: &[&CStr]) -> bool {
     environment.iter().any(|variable| value_of(variable, "VALGRIND_LAUNCHER").is_some())
 }
