@@ -131,9 +131,9 @@ fn errors_are_those_of_verbs() {
     let piece = one.memory.piece(0, 8, one.key);
     one.verbs.post_atomic(&mut one.qp, SendOpcode::FetchAdd, piece, other.memory.remote(0, other.key), [1, 0]);
     assert_eq!(one.qp.cq.next().status, Status::LocalQpOperation);
-    // Unreliable connections, neither.
+    // Nor are packets of the own making.
     let cq = one.verbs.cq(16, None);
-    let errno = one.verbs.errno(&Control::CreateQp(one.verbs.new_qp(QpKind::Uc, one.domain, &cq)));
+    let errno = one.verbs.errno(&Control::CreateQp(one.verbs.new_qp(QpKind::RawPacket, one.domain, &cq)));
     assert_eq!(errno, libc::EOPNOTSUPP);
 }
 

@@ -64,6 +64,7 @@ unsafe fn give(found: &CStr, into: *mut c_char, room: usize) -> *mut c_char {
 unsafe extern "C" fn realpath(path: *const c_char, into: *mut c_char) -> *mut c_char {
     // SAFETY: the program passes a path, and a place that is long enough, or none.
     match unsafe { answer(path) } {
+        // SAFETY: such a place has room for the longest path.
         Some(found) => unsafe { give(&found, into, libc::PATH_MAX as usize) },
         None => next!(c"realpath", fn(*const c_char, *mut c_char) -> *mut c_char, path, into),
     }
@@ -73,6 +74,7 @@ unsafe extern "C" fn realpath(path: *const c_char, into: *mut c_char) -> *mut c_
 unsafe extern "C" fn __realpath_chk(path: *const c_char, into: *mut c_char, room: usize) -> *mut c_char {
     // SAFETY: as above; `room` is what the compiler knows of the place.
     match unsafe { answer(path) } {
+        // SAFETY: as above.
         Some(found) => unsafe { give(&found, into, room) },
         None => next!(c"__realpath_chk", fn(*const c_char, *mut c_char, usize) -> *mut c_char, path, into, room),
     }
