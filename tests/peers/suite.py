@@ -3,13 +3,20 @@
 Usage: suite.py NAME...
 Prints "SUITE test outcome" for each test, also "begins" when it does, so that one that hangs is known.
 """
+import faulthandler
 import os
 import sys
 import unittest
 from test import support
 
+# A test that takes longer hangs: it ends the program, and standard error says where each thread was.
+LIMIT_S = 300
+# Classes of tests that are left out: this one waits forever on virtual machines whose kernel does not connect a VSOCK
+# address to itself.
+LEFT_OUT = {"ThreadedVSOCKSocketStreamTest"}
 # Tests close and replace the standard descriptors.
 OUT = os.dup(1)
+ERRORS = os.dup(2)
 OWN = os.getpid()
 
 
@@ -23,6 +30,7 @@ class Result(unittest.TestResult):
         super().startTest(test)
         self.failing = False
         self.say(test, "begins")
+        faulthandler.dump_traceback_later(LIMIT_S, exit=True, file=ERRORS)
 
     def addSuccess(self, test):
         self.say(test, "passes" if not self.failing else "fails")
@@ -52,10 +60,17 @@ class Result(unittest.TestResult):
         self.say(test, "fails")
 
 
+def wanted(tests):
+    """Without the classes that are left out."""
+    if not isinstance(tests, unittest.TestSuite):
+        return None if type(tests).__name__ in LEFT_OUT else tests
+    return type(tests)(part for part in map(wanted, tests) if part is not None)
+
+
 def main():
     # What is long or large is left out. Some of those that need the network need loopback only.
     support.use_resources = ["network"]
-    unittest.defaultTestLoader.loadTestsFromNames(sys.argv[1:]).run(Result())
+    wanted(unittest.defaultTestLoader.loadTestsFromNames(sys.argv[1:])).run(Result())
 
 
 if __name__ == "__main__":

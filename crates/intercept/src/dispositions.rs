@@ -86,6 +86,20 @@ fn keep(action: &Action) {
     OWN_MASK.store(action.mask, Relaxed);
 }
 
+/// Does something that may change a signal's disposition, and puts that back as it was before.
+pub fn unchanged<T>(signal: c_int, something: impl FnOnce() -> T) -> T {
+    let (mut before, mut after) = (Action::default(), Action::default());
+    // SAFETY: locals, and what the kernel said of this process.
+    unsafe {
+        let known = set(signal, std::ptr::null(), &mut before).is_ok();
+        let done = something();
+        if known && set(signal, std::ptr::null(), &mut after).is_ok() && after != before {
+            let _ = set(signal, &before, std::ptr::null_mut());
+        }
+        done
+    }
+}
+
 /// The program's `rt_sigaction`, as the kernel answers it. `keeps`: what it says about `SIGSYS` stays for later, which
 /// must not be in a child that shares its parent's memory.
 ///

@@ -25,7 +25,7 @@ mod running;
 mod sites;
 mod stubs;
 
-pub use dispositions::{Action, BIT as NEVER_BLOCKED, change as change_action};
+pub use dispositions::{Action, BIT as NEVER_BLOCKED, change as change_action, unchanged as action_unchanged};
 pub use entry::{Ask, Call, Class, NUMBERS, Rules, Verdict};
 pub use net::{
     go_on_in_child, is_there as has_net, put_back as put_net_back, say, take_away as take_net_away, what_is_lost,

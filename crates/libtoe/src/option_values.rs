@@ -79,8 +79,10 @@ pub(crate) struct Values {
     pub mss: u16,
     /// `IPV6_V6ONLY`.
     pub v6_only: bool,
-    /// `SO_RCVBUF` and `SO_SNDBUF` were set by the program.
-    pub(crate) sized: (bool, bool),
+    /// `SO_RCVBUF` was set by the program.
+    pub(crate) receive_sized: bool,
+    /// Bytes that may wait to be acknowledged, where the program said so (`SO_SNDBUF`).
+    pub(crate) send_limit: Option<u32>,
     /// Options for the control plane, kept for when there is a connection.
     pub(crate) for_flow: Vec<(OptionName, u64)>,
     /// Everything that was set, for accepted connections to inherit.
@@ -99,7 +101,8 @@ impl Values {
             congestion: 0,
             mss: 0,
             v6_only: false,
-            sized: (false, false),
+            receive_sized: false,
+            send_limit: None,
             for_flow: Vec::new(),
             set: Vec::new(),
         }

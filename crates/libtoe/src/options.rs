@@ -73,6 +73,9 @@ pub(crate) fn set(lib: &mut Guard, key: Key, fd: RawFd, level: c_int, name: c_in
     done
 }
 
+/// Linux takes twice what the program says, and never less (`SOCK_MIN_SNDBUF`).
+const LEAST_SEND_LIMIT: u32 = 4608;
+
 /// The options with an effect here.
 fn act(lib: &mut Guard, key: Key, level: c_int, name: c_int, value: &[u8]) -> Result<()> {
     let number = read_int(value);
@@ -80,8 +83,11 @@ fn act(lib: &mut Guard, key: Key, level: c_int, name: c_int, value: &[u8]) -> Re
     match (level, name) {
         (SOL_SOCKET, libc::SO_REUSEADDR) => options.reuse_address = number != 0,
         (SOL_SOCKET, libc::SO_REUSEPORT) => options.reuse_port = number != 0,
-        (SOL_SOCKET, libc::SO_RCVBUF) => options.sized.0 = true,
-        (SOL_SOCKET, libc::SO_SNDBUF) => options.sized.1 = true,
+        (SOL_SOCKET, libc::SO_RCVBUF | libc::SO_RCVBUFFORCE) => options.receive_sized = true,
+        (SOL_SOCKET, libc::SO_SNDBUF | libc::SO_SNDBUFFORCE) => {
+            options.send_limit = Some((number as u32).saturating_mul(2).max(LEAST_SEND_LIMIT));
+            lib.limit_sending(key);
+        }
         (SOL_SOCKET, libc::SO_LINGER) => {
             options.linger = (number != 0).then(|| read_int(value.get(4..).unwrap_or_default()))
         }
@@ -194,10 +200,10 @@ pub(crate) fn get(lib: &mut Guard, key: Key, level: c_int, name: c_int) -> Resul
             int(error)
         }
         (SOL_SOCKET, libc::SO_ACCEPTCONN, kind) => int(matches!(kind, Kind::Listener(_)) as c_int),
-        (SOL_SOCKET, libc::SO_RCVBUF, Kind::Stream(stream)) if !socket.options.sized.0 => {
+        (SOL_SOCKET, libc::SO_RCVBUF, Kind::Stream(stream)) if !socket.options.receive_sized => {
             int(stream.buffer_sizes().0 as c_int)
         }
-        (SOL_SOCKET, libc::SO_SNDBUF, Kind::Stream(stream)) if !socket.options.sized.1 => {
+        (SOL_SOCKET, libc::SO_SNDBUF, Kind::Stream(stream)) if socket.options.send_limit.is_none() => {
             int(stream.buffer_sizes().1 as c_int)
         }
         (IPPROTO_TCP, libc::TCP_MAXSEG, Kind::Stream(stream)) => int(stream.mss as c_int),

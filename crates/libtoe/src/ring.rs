@@ -62,6 +62,13 @@ impl Ring {
         self.size() >> self.ease
     }
 
+    /// The same with at most `limit` bytes under way, rounded down to a power of two: so a write has nothing more to
+    /// compute.
+    pub(crate) fn eased_to(self, limit: u32) -> Ring {
+        let over = self.size().ilog2().saturating_sub(limit.max(1).ilog2());
+        Ring { ease: self.ease.max(over as u8), ..self }
+    }
+
     /// It is a small one.
     pub(crate) fn is_small(&self) -> bool {
         self.size() < self.full

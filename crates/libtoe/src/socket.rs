@@ -366,7 +366,8 @@ impl Lib {
     pub(crate) fn open_stream(&mut self, key: Key, slot: Slot, local: Endpoint, remote: Endpoint, mss: u16) {
         let Link::Attached(context) = &mut self.link else { return };
         let Some(socket) = self.sockets.get_mut(key.index) else { return };
-        let stream = Stream::open(&context.home, slot, FourTuple::new(local, remote), mss);
+        let mut stream = Stream::open(&context.home, slot, FourTuple::new(local, remote), mss);
+        socket.options.send_limit.into_iter().for_each(|limit| stream.limit_sending(limit));
         socket.kind = Kind::Stream(Box::new(stream));
         let early: Option<Notice> = context.use_slot(slot, key);
         if let Some(notice) = early {

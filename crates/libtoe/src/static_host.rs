@@ -8,15 +8,27 @@ use context::attach::{INTERCEPT_VARIABLE, PROGRAM_VARIABLE, SYMBOLS};
 use context::program::{Linkage, linkage};
 use libc::c_char;
 use std::ffi::{CStr, CString, OsStr};
-use std::os::unix::ffi::OsStrExt;
+use std::fs::File;
+use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::unix::ffi::{OsStrExt, OsStringExt};
 use std::os::unix::fs::PermissionsExt;
 use std::path::Path;
 use std::sync::OnceLock;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The path of the static program that this process runs.
-pub(crate) static PATH: OnceLock<CString> = OnceLock::new();
+/// The file of the static program that this process runs. It may be renamed and deleted meanwhile.
+static FILE: OnceLock<OwnedFd> = OnceLock::new();
+
+/// This process runs the static program of this file.
+pub(crate) fn is(file: File) {
+    FILE.get_or_init(|| attach::keep(file.into()));
+}
+
+/// A link to the static program's file in /proc: it says where the file is now, as /proc/self/exe does of other programs.
+pub(crate) fn link() -> Option<CString> {
+    CString::new(format!("/proc/self/fd/{}", FILE.get()?.as_raw_fd())).ok()
+}
 
 /// When the library is loaded: static programs are loaded unless only symbols are to be interposed.
 pub(crate) fn start() {
@@ -54,8 +66,8 @@ impl Host {
         if !environment::loads_library(&given) || environment::is_of_valgrind(&given) {
             return None;
         }
-        let is_itself = asked == c"/proc/self/exe";
-        let path = PATH.get().filter(|_| is_itself).map_or(asked, CString::as_c_str);
+        let own = if asked == c"/proc/self/exe" { own_path() } else { None };
+        let path = own.as_deref().unwrap_or(asked);
         let linkage = linkage(Path::new(OsStr::from_bytes(path.to_bytes())));
         if let Some(why) = linkage.obstacle(ONLY_SYMBOLS.load(Relaxed)) {
             say::line(&format!("{} stays on the kernel's TCP: it {why}", path.to_string_lossy()));
@@ -69,6 +81,12 @@ impl Host {
         let environment = given.iter().map(|one| one.as_ptr()).chain(ends).collect();
         Some(Host { environment, path: c"/proc/self/exe", _variable: variable })
     }
+}
+
+/// Where the static program's file is that this process runs: the path by which it was run says nothing in another folder.
+fn own_path() -> Option<CString> {
+    let path = std::fs::read_link(OsStr::from_bytes(link()?.to_bytes())).ok()?;
+    CString::new(path.into_os_string().into_vec()).ok()
 }
 
 /// The file that `execvp` and `posix_spawnp` run (execvp(3)), where it is there.

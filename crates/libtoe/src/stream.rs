@@ -1,4 +1,5 @@
 //! An open connection as this process sees it: positions in the shared slot state, bytes in the shared buffers.
+mod limit;
 mod surviving;
 
 use crate::errno::Result;
@@ -98,6 +99,8 @@ pub(crate) struct Stream {
     pub ends: CompactTuple,
     /// Payload bytes of a full segment.
     pub mss: u16,
+    /// Bytes that may wait to be acknowledged, however large the buffer is (`SO_SNDBUF`).
+    send_limit: u32,
     /// Another process may hold it as well.
     pub shared: bool,
     /// Where what the peer sent ended, its FIN counted, when notices began to come here.
@@ -148,6 +151,7 @@ impl Stream {
             tx: Cell::new(Ring::new(home, slot, Way::Out, tx_grown)),
             ends: ends.into(),
             mss,
+            send_limit: u32::MAX,
             shared: false,
             heard: 0,
             gone: false,
@@ -174,7 +178,7 @@ impl Stream {
             self.rx.set(Ring::new(&self.home, self.home_slot, Way::In, true));
         }
         if self.tx.get().is_small() && state.tx_grown.load(Acquire) != 0 {
-            self.tx.set(Ring::new(&self.home, self.home_slot, Way::Out, true));
+            self.tx.set(self.tx_ring(true));
         }
     }
 
@@ -186,7 +190,7 @@ impl Stream {
         if !ring.is_small() || len.saturating_add(in_flight) <= ring.most() {
             return ring;
         }
-        let (full, state) = (Ring::new(&self.home, self.home_slot, Way::Out, true), self.state());
+        let (full, state) = (self.tx_ring(true), self.state());
         let head = state.tx_head.load(Relaxed);
         let held = in_flight.min(ring.size());
         full.take_over(&ring, head.wrapping_sub(held), held);
@@ -205,8 +209,8 @@ impl Stream {
     /// Bytes that can be written.
     #[inline]
     pub(crate) fn room(&self) -> u32 {
-        let full = self.tx.get().full;
-        full - self.in_flight().min(full)
+        let most = self.most_in_flight();
+        most - self.in_flight().min(most)
     }
 
     /// Bytes written and not yet acknowledged.
@@ -220,7 +224,7 @@ impl Stream {
     /// that waits for room does not write crumbs.
     #[inline]
     pub(crate) fn is_roomy(&self) -> bool {
-        self.room() >= self.tx.get().full / 4
+        self.room() >= self.most_in_flight() / 4
     }
 
     /// The flags, as [`RX_FIN`].
@@ -239,9 +243,9 @@ impl Stream {
         self.state().flags.fetch_or(flags, AcqRel)
     }
 
-    /// Size of the receive and of the transmit buffer, bytes.
+    /// Bytes that the receive buffer holds, and those that the transmit buffer may.
     pub(crate) fn buffer_sizes(&self) -> (u32, u32) {
-        (self.rx.get().full, self.tx.get().full)
+        (self.rx.get().full, self.most_in_flight())
     }
 
     /// Copies received bytes into the program's buffers, beginning `skip` bytes into the stream; returns how many.

@@ -479,11 +479,44 @@ static void limits(void)
     close(ends[0]), close(ends[1]);
 }
 
+static void *sleeps(void *end)
+{
+    char byte;
+    return (void *)read((int)(long)end, &byte, 1);
+}
+
+/* Who the process is changes in all threads at once: C libraries have a signal for it. */
+static void identity(void)
+{
+    pthread_t thread;
+    int ends[2];
+    void *got;
+    CHECK(pipe(ends) == 0 && pthread_create(&thread, NULL, sleeps, (void *)(long)ends[0]) == 0);
+    for (int i = 0; i < 20; i++) CHECK(setgid(getgid()) == 0 && setuid(getuid()) == 0);
+    CHECK(write(ends[1], "x", 1) == 1 && pthread_join(thread, &got) == 0 && got == (void *)1);
+    close(ends[0]), close(ends[1]);
+}
+
+/* The path of the program's own file, wherever it has gone since, and wherever the program has. */
+static void own_file(void)
+{
+    char path[512] = "", moved[520] = "", again[520] = "";
+    CHECK(chdir("/") == 0 && readlink("/proc/self/exe", path, sizeof path - 1) > 1 && path[0] == '/');
+    const char *name = strrchr(path, '/') + 1;
+    CHECK(strcmp(name, "below") == 0 || strcmp(name, "late") == 0);
+    snprintf(moved, sizeof moved, "%s.moved", path);
+    CHECK(rename(path, moved) == 0);
+    ssize_t length = readlink("/proc/self/exe", again, sizeof again - 1);
+    CHECK(rename(moved, path) == 0 && length > 0 && strcmp(again, moved) == 0);
+    CHECK(readlink("/proc/self/exe", again, 5) == 5 && strncmp(again, path, 5) == 0);
+    CHECK(bare(SYS_readlink, (long)"/proc/self/exe", 8, 100, 0, 0, 0) == -EFAULT);
+}
+
 static const struct {
     const char *name;
     void (*run)(void);
 } cases[] = {
-    {"limits", limits}, {"stdio", stdio}, {"instructions", instructions}, {"sockets", sockets_by_instructions}, {"spawned", spawned},
+    {"limits", limits}, {"own file", own_file}, {"identity", identity}, {"stdio", stdio}, {"instructions", instructions}, {"sockets", sockets_by_instructions}, {"spawned", spawned},
     {"spawned_beside_others", spawned_beside_others},
     {"executed", executed}, {"shells", shells}, {"daemons", daemons}, {"signals", signals}, {"threads", threads},
     {"cancelled", cancelled}, {"filtered", filtered}, {"made", made},

@@ -27,7 +27,8 @@ static const struct {
     {"writes_at_once", writes_at_once}, {"executed", executed},
     {"carried_alone", carried_alone}, {"kept_by_a_child", kept_by_a_child},
     {"joining", joining},       {"listeners_in_sets", listeners_in_sets},
-    {"error_behind_bytes", error_behind_bytes}, {"answered_before_reset", answered_before_reset}, {"crumbs", crumbs}, {"options", options},
+    {"error_behind_bytes", error_behind_bytes}, {"answered_before_reset", answered_before_reset}, {"crumbs", crumbs},
+    {"send_buffer", send_buffer}, {"options", options},
     {"addresses", addresses},
 };
 

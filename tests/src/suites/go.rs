@@ -5,7 +5,27 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-const PACKAGES: &[&str] = &["net", "net/http", "net/http/httptest", "net/rpc", "net/smtp", "net/textproto"];
+const PACKAGES: &[&str] = &[
+    "net",
+    "net/http",
+    "net/http/httptest",
+    "net/http/httputil",
+    "net/http/cgi",
+    "net/http/fcgi",
+    "net/http/pprof",
+    "net/rpc",
+    "net/rpc/jsonrpc",
+    "net/smtp",
+    "net/textproto",
+    "crypto/tls",
+    "log/syslog",
+    "expvar",
+    "os",
+    "os/exec",
+    "os/signal",
+    "syscall",
+    "internal/poll",
+];
 
 pub(super) fn suites() -> Vec<Suite> {
     let of = |package: &'static str, cgo: bool| Suite {
@@ -51,7 +71,9 @@ pub(super) fn build(session: &Session, package: &str, cgo: bool) -> Result<Optio
 
 impl Runner for GoTests {
     fn command(&self, mut command: Command, tests: &BTreeSet<String>) -> Command {
-        command.args(["-test.v", "-test.short", "-test.timeout=600s"]).current_dir(&self.folder);
+        command.args(["-test.v", "-test.short", "-test.timeout=600s"]);
+        // As `go test` runs them.
+        command.current_dir(&self.folder).env("PWD", &self.folder);
         // Subtests run with the test that they are of.
         let names: BTreeSet<&str> = tests.iter().filter_map(|test| test.split('/').next()).collect();
         if !names.is_empty() {

@@ -71,7 +71,7 @@ impl Suite {
         let everything = BTreeSet::new();
         let pair = both(session, lab, runner.as_ref(), &everything)?;
         let mut open = differences(&pair);
-        let first = open.len();
+        let first: Vec<String> = open.keys().cloned().collect();
         for _ in 0..AGAIN {
             if open.is_empty() {
                 break;
@@ -81,17 +81,28 @@ impl Suite {
             open.retain(|test, _| again.contains_key(test));
         }
         let carried = connections(lab)? - before;
-        self.judge(&pair[0], &open, first, carried)
+        self.judge(&pair, &open, &first, carried)
     }
 
-    fn judge(&self, kernel: &Outcomes, open: &BTreeMap<String, String>, first: usize, carried: u64) -> Outcome {
+    /// `first`: what differed when all ran. `open`: what of it differed each time again.
+    fn judge(&self, pair: &[Outcomes; 2], open: &BTreeMap<String, String>, first: &[String], carried: u64) -> Outcome {
+        let [kernel, opentoe] = pair;
         let explained = |test: &str| reasons(&self.name).any(|(name, _)| matches(name, test));
         let (known, new): (Vec<_>, Vec<_>) = open.iter().partition(|(test, _)| explained(test));
-        let seldom = first - open.len();
+        let seldom: Vec<&str> = first.iter().map(String::as_str).filter(|test| !open.contains_key(*test)).collect();
+        let names = if seldom.is_empty() { String::new() } else { format!(" ({})", seldom.join(", ")) };
+        // Those that were skipped or failed on both say nothing about OpenTOE.
+        let both = |how: [&str; 2]| {
+            kernel.iter().filter(|(test, of)| how.contains(&of.as_str()) && opentoe.get(*test) == Some(of)).count()
+        };
         let words = format!(
-            "{} tests, {} differ and are explained, {seldom} only sometimes; {carried} connections on OpenTOE",
+            "{} tests, {} skipped and {} failing on both, {} differ and are explained, {} only sometimes{names}; \
+             {carried} connections on OpenTOE",
             kernel.len(),
-            known.len()
+            both(["skipped", "SKIP"]),
+            both(["fails", "FAIL"]),
+            known.len(),
+            seldom.len()
         );
         if kernel.is_empty() {
             return Err("no test was run".into());

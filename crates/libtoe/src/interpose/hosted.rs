@@ -4,7 +4,7 @@ use super::system_call::at;
 use super::{layer, threads};
 use crate::image::{self, Arguments};
 use crate::real;
-use crate::static_host::{self, PATH};
+use crate::static_host;
 use context::attach::{INTERCEPT_VARIABLE, PROGRAM_VARIABLE, SYSTEM_CALLS};
 use intercept::own::{self, Frame};
 use intercept::{Call, Class, Rules, Verdict};
@@ -33,7 +33,7 @@ pub(crate) fn start(descriptors: &'static [AtomicU32]) {
     // SAFETY: the dynamic linker runs this before the program has threads.
     unsafe { std::env::remove_var(PROGRAM_VARIABLE) };
     let end = |word: Vec<u8>| CString::new(word).unwrap_or_default();
-    let path = PATH.get_or_init(|| end(path.into_vec()));
+    let path = &end(path.into_vec());
     let words: Vec<CString> = std::env::args_os().map(|word| end(word.into_vec())).collect();
     let variable = |(name, value): (OsString, OsString)| end([name.as_bytes(), b"=", value.as_bytes()].concat());
     let environment: Vec<CString> = std::env::vars_os().map(variable).collect();
@@ -65,7 +65,6 @@ fn give_up(arguments: &Arguments, why: &str) -> ! {
 fn begin(arguments: &Arguments, descriptors: &'static [AtomicU32]) -> std::io::Result<c_int> {
     let file = File::open(OsStr::from_bytes(arguments.path.to_bytes()))?;
     let image = image::load(&file)?;
-    drop(file);
     let stack = image::stack(&image, arguments)?;
     let command = arguments.path.to_bytes().rsplit(|byte| *byte == b'/').next().unwrap_or_default();
     let command = CString::new(command).unwrap_or_default();
@@ -73,6 +72,7 @@ fn begin(arguments: &Arguments, descriptors: &'static [AtomicU32]) -> std::io::R
     let frame = Frame { stack, next: image.entry, flags: 0x202, ..Frame::default() };
     let local = 0u8;
     let high = (&raw const local).expose_provenance() as u64;
+    static_host::is(file);
     // SAFETY: one thread; the frame is where the program begins; this stack grows as far as its limit.
     unsafe {
         libc::prctl(libc::PR_SET_NAME, command.as_ptr());
@@ -146,10 +146,8 @@ unsafe fn own_path(link: usize, buffer: usize, len: usize) -> Option<isize> {
     if link == 0 || unsafe { CStr::from_ptr(at(link)) } != c"/proc/self/exe" {
         return None;
     }
-    let path = std::fs::canonicalize(OsString::from_vec(PATH.get()?.to_bytes().to_vec())).ok()?;
-    let path = path.as_os_str().as_bytes();
-    let len = path.len().min(len);
-    // SAFETY: the program's buffer.
-    unsafe { at::<u8>(buffer).copy_from(path.as_ptr(), len) };
-    Some(len as isize)
+    let link = static_host::link()?;
+    // SAFETY: a C string; the kernel looks at the program's buffer.
+    let length = unsafe { libc::readlink(link.as_ptr(), at(buffer), len) };
+    Some(if length < 0 { -(crate::errno::get() as isize) } else { length })
 }

@@ -3,7 +3,7 @@
 use super::system_call::at;
 use intercept::Call;
 use intercept::own::{self, Frame};
-use libc::{c_int, c_long, c_void, sigset_t};
+use libc::{c_int, c_long, c_void};
 use shm::system_call;
 use std::mem::MaybeUninit;
 use std::ptr::null_mut;
@@ -27,12 +27,17 @@ struct Begin {
     flags: usize,
     parent_tid: usize,
     child_tid: usize,
-    mask: sigset_t,
+    mask: u64,
     /// Its number, once it has one; [`FAILED`] where its calls cannot be seen.
     tid: AtomicU32,
 }
 
 const FAILED: u32 = u32::MAX;
+/// All signals. The C library's own sets leave out those that it uses itself, which the program may use as well.
+const ALL: u64 = u64::MAX;
+/// With it C libraries let all threads change their user (nptl(7)), and Go's programs make other calls in all threads.
+/// Here they are the program's. The library's C library takes it with the first thread that it makes.
+const IN_ALL_THREADS: c_int = 33;
 
 /// `clone` and `clone3` that make a thread. `None` for those that make a process.
 ///
@@ -59,8 +64,7 @@ pub(super) unsafe fn start(call: &Call) -> Option<isize> {
         frame.call.number = 0;
         frame.stack = if stack == 0 { frame.stack } else { stack as u64 };
         let program_fs = if has(libc::CLONE_SETTLS) { tls as u64 } else { own::program_fs() };
-        let mut begin =
-            Begin { frame, program_fs, flags, parent_tid, child_tid, mask: std::mem::zeroed(), tid: AtomicU32::new(0) };
+        let mut begin = Begin { frame, program_fs, flags, parent_tid, child_tid, mask: 0, tid: AtomicU32::new(0) };
         Some(make(&mut begin))
     }
 }
@@ -69,29 +73,40 @@ pub(super) unsafe fn start(call: &Call) -> Option<isize> {
 unsafe fn make(begin: &mut Begin) -> isize {
     // SAFETY: locals, which live until the thread has said its number.
     unsafe {
-        let mut all = MaybeUninit::<sigset_t>::uninit();
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), &mut begin.mask);
+        begin.mask = block(ALL);
         let mut attributes = MaybeUninit::<libc::pthread_attr_t>::uninit();
         libc::pthread_attr_init(attributes.as_mut_ptr());
         libc::pthread_attr_setstacksize(attributes.as_mut_ptr(), STACK);
         libc::pthread_attr_setdetachstate(attributes.as_mut_ptr(), libc::PTHREAD_CREATE_DETACHED);
         let mut thread = 0;
         let argument = std::ptr::from_mut(begin).cast();
-        let error = libc::pthread_create(&mut thread, attributes.as_ptr(), run, argument);
+        let create = || libc::pthread_create(&mut thread, attributes.as_ptr(), run, argument);
+        let error = intercept::action_unchanged(IN_ALL_THREADS, create);
         libc::pthread_attr_destroy(attributes.as_mut_ptr());
         let mut tid = 0;
         while error == 0 && tid == 0 {
             futex(&raw const begin.tid, libc::FUTEX_WAIT, 0);
             tid = begin.tid.load(Acquire);
         }
-        libc::pthread_sigmask(libc::SIG_SETMASK, &begin.mask, null_mut());
+        block(begin.mask);
         match (error, tid) {
             (0, FAILED) => -(libc::EAGAIN as isize),
             (0, tid) => tid as isize,
             (error, _) => -(error as isize),
         }
     }
+}
+
+/// Blocks these signals and no others; those before.
+fn block(signals: u64) -> u64 {
+    let (new, mut old) = (signals, 0u64);
+    let places = [(&raw const new).expose_provenance(), (&raw mut old).expose_provenance()];
+    // SAFETY: two locals, of the size that is said.
+    unsafe {
+        let arguments = [libc::SIG_SETMASK as usize, places[0], places[1], size_of::<u64>(), 0, 0];
+        system_call::raw(libc::SYS_rt_sigprocmask, arguments);
+    }
+    old
 }
 
 fn futex(word: *const AtomicU32, operation: c_int, value: u32) {
@@ -120,7 +135,7 @@ extern "C" fn run(argument: *mut c_void) -> *mut c_void {
             own::set_clear_tid(if clears { child_tid } else { 0 });
             (*begin).tid.store(tid, Release);
             futex(&raw const (*begin).tid, libc::FUTEX_WAKE, 1);
-            libc::pthread_sigmask(libc::SIG_SETMASK, &mask, null_mut());
+            block(mask);
         });
         if began.is_err() {
             (*begin).tid.store(FAILED, Release);
@@ -137,9 +152,7 @@ extern "C" fn run(argument: *mut c_void) -> *mut c_void {
 pub(super) unsafe fn end(call: &Call) -> Option<isize> {
     // SAFETY: locals, and the program's word that is cleared; nothing of this function is to be dropped.
     unsafe {
-        let mut all = MaybeUninit::<sigset_t>::uninit();
-        libc::sigfillset(all.as_mut_ptr());
-        libc::pthread_sigmask(libc::SIG_SETMASK, all.as_ptr(), null_mut());
+        block(ALL);
         let cleared = own::clear_tid();
         if cleared != 0 {
             let word = at::<AtomicU32>(cleared);

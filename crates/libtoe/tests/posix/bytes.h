@@ -4,6 +4,8 @@
 
 #include "ends.h"
 
+#include <linux/sockios.h>
+
 static void names(void) {
     int e[2];
     pair(e);
@@ -255,6 +257,60 @@ static void timeouts(void) {
     unpair(e);
 }
 
+static int option_of(int fd, int level, int name) {
+    int value = -1;
+    socklen_t len = sizeof value;
+    CHECK(getsockopt(fd, level, name, &value, &len) == 0);
+    return value;
+}
+
+/* Bytes that wait for the peer, who does not read, once no more go in. */
+static int waiting_at_most(int fd, size_t *sent) {
+    static char block[65536];
+    struct pollfd p = {fd, POLLOUT, 0};
+    int queued = 0;
+    CHECK(fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
+    while (poll(&p, 1, 200) == 1) {
+        ssize_t n = write(fd, block, sizeof block);
+        CHECK(n > 0 || errno == EAGAIN);
+        if (n > 0) *sent += (size_t)n;
+    }
+    CHECK(ioctl(fd, SIOCOUTQ, &queued) == 0);
+    return queued;
+}
+
+/* SO_SNDBUF bounds what waits for the peer, whenever it is set; where it is raised, there is room at once. */
+static void send_buffer(void) {
+    int wide[2], narrow[2], small = 8192, large = 100000, l = listener(0), set = epoll_create1(0);
+    struct sockaddr_in address = name_of(l);
+    size_t sent = 0, all = 0;
+    static char back[65536];
+    struct epoll_event events[2];
+    pair(wide), pair(narrow);
+    CHECK(setsockopt(narrow[0], SOL_SOCKET, SO_SNDBUF, &small, sizeof small) == 0);
+    CHECK(option_of(narrow[0], SOL_SOCKET, SO_SNDBUF) == 2 * small);
+    int most = waiting_at_most(wide[0], &all), less = waiting_at_most(narrow[0], &sent);
+    CHECK(less > 0 && less < most);
+    watch(set, EPOLL_CTL_ADD, narrow[0], EPOLLOUT | EPOLLET, 5);
+    for (ssize_t n; (n = write(narrow[0], back, sizeof back)) > 0;) sent += (size_t)n;
+    CHECK(errno == EAGAIN && epoll_wait(set, events, 2, 0) == 0);
+    CHECK(setsockopt(narrow[0], SOL_SOCKET, SO_SNDBUF, &large, sizeof large) == 0);
+    CHECK(epoll_wait(set, events, 2, 2000) == 1 && events[0].events == EPOLLOUT);
+    CHECK(waiting_at_most(narrow[0], &sent) > less);
+    for (ssize_t n; sent > 0; sent -= (size_t)n) CHECK((n = read(narrow[1], back, sizeof back)) > 0);
+    CHECK(epoll_wait(set, events, 2, 2000) == 1);
+    unpair(narrow), close(set);
+    /* Before connect, and what accept gives has it of the listener. */
+    narrow[0] = socket(AF_INET, SOCK_STREAM, 0);
+    CHECK(setsockopt(narrow[0], SOL_SOCKET, SO_SNDBUF, &small, sizeof small) == 0);
+    CHECK(setsockopt(l, SOL_SOCKET, SO_SNDBUF, &small, sizeof small) == 0);
+    show_interest(l);
+    CHECK(connect(narrow[0], (void *)&address, sizeof address) == 0);
+    CHECK((narrow[1] = accept(l, NULL, NULL)) >= 0);
+    for (int i = 0; i < 2; i++) CHECK((less = waiting_at_most(narrow[i], &sent)) > 0 && less < most);
+    unpair(wide), unpair(narrow), close(l);
+}
+
 /* Small messages in several pieces, so many that they go through all of both buffers more than once. */
 static void crumbs(void) {
     enum { HEAD = 17, BODY = 61, TAIL = 5, ALL = HEAD + BODY + TAIL, MESSAGES = 8000 };
@@ -277,13 +333,6 @@ static void crumbs(void) {
         CHECK(memcmp(in, out, ALL) == 0);
     }
     unpair(e);
-}
-
-static int option_of(int fd, int level, int name) {
-    int value = -1;
-    socklen_t len = sizeof value;
-    CHECK(getsockopt(fd, level, name, &value, &len) == 0);
-    return value;
 }
 
 /* What is set on one socket is on no other, although they had the same until then. */
