@@ -16,6 +16,7 @@ use crate::state::Lib;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 use crate::static_host::{Host, NO_HOST};
 use crate::table::{self, Entry};
+use crate::thread;
 use libc::{c_char, c_int, c_long, c_uint, pid_t};
 use std::cell::{Cell, RefCell};
 use std::os::fd::RawFd;
@@ -50,6 +51,7 @@ pub(crate) fn begin() {
     // Other processes get the descriptors, as with a fork.
     if let Ok(mut lib) = lock::lock() {
         lib.own_kernel_sockets();
+        thread::prepare_for_child(&lib.link);
     }
     CHILD.set(Child::new());
     PARENT.set(process());

@@ -3,7 +3,9 @@ use crate::epoll::Bed;
 use crate::errno::{self, Result};
 use crate::own_fd::OwnFd;
 use crate::real;
+use crate::spawn;
 use crate::state::Link;
+use crate::waking;
 use libc::epoll_event;
 use std::cell::RefCell;
 use std::os::fd::{AsRawFd, RawFd};
@@ -59,6 +61,9 @@ pub(crate) fn wake_fd() -> Result<RawFd> {
     if let Some(fd) = found {
         return Ok(fd);
     }
+    if spawn::in_child() {
+        return Err(libc::EMFILE);
+    }
     let wake = OwnFd::new()?;
     let fd = wake.fd();
     // In a thread that is ending, the descriptor would be closed at once: such a thread cannot wait any more.
@@ -82,7 +87,7 @@ pub(crate) fn bed(link: &Link, step_back: bool) -> Option<RawFd> {
     let made = |own: &RefCell<Option<Own>>| {
         let mut own = own.borrow_mut();
         let Own { wake, bed, .. } = own.as_mut()?;
-        if bed.is_none() {
+        if bed.is_none() && !spawn::in_child() {
             *bed = Bed::new(wake.fd()).ok();
         }
         let bed = bed.as_mut()?;
@@ -93,6 +98,15 @@ pub(crate) fn bed(link: &Link, step_back: bool) -> Option<RawFd> {
         Some(bed.set.fd())
     };
     OWN.try_with(made).unwrap_or(None)
+}
+
+/// Before this thread makes a child that shares its memory, and waits for the daemon when it runs its program: makes what
+/// the child will sleep on. What it made itself the parent's threads, one of which may take the answer in, could not
+/// wake: they do not have its descriptors. Where there is no room for any, its sockets stay behind.
+pub(crate) fn prepare_for_child(link: &Link) {
+    if matches!(link, Link::Attached(_)) && !waking::is_confined() && wake_fd().is_ok() {
+        let _ = bed(link, false);
+    }
 }
 
 /// Makes all descriptors that a wait needs where the program filters system calls. A process may be unable to make any

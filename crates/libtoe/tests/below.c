@@ -214,6 +214,43 @@ static void spawned_beside_others(void)
     close(ends[1]), close(others[1]);
 }
 
+static void *reads_to_the_end(void *end)
+{
+    char byte;
+    return (void *)read((int)(long)end, &byte, 1);
+}
+
+static void *spawns(void *ended)
+{
+    int status;
+    pid_t child;
+    char *arguments[] = {"true", NULL};
+    CHECK(posix_spawnp(&child, "true", NULL, NULL, arguments, environ) == 0);
+    CHECK(waitpid(child, &status, 0) == child && status == 0 && write((int)(long)ended, "e", 1) == 1);
+    return NULL;
+}
+
+/* A thread that never waited for a socket runs a program with one, while another thread sleeps and hears what is new. */
+static void spawned_beside_sleepers(void)
+{
+    int ends[2], others[2], ended[2];
+    char byte;
+    pthread_t sleeper, spawner;
+    pair(ends), pair(others);
+    CHECK(fcntl(others[0], F_SETFD, FD_CLOEXEC) == 0 && fcntl(others[1], F_SETFD, FD_CLOEXEC) == 0);
+    CHECK(pipe2(ended, O_CLOEXEC) == 0);
+    CHECK(pthread_create(&sleeper, NULL, reads_to_the_end, (void *)(long)others[0]) == 0);
+    for (int i = 0; i < 40; i++) {
+        CHECK(pthread_create(&spawner, NULL, spawns, (void *)(long)ended[1]) == 0 && pthread_detach(spawner) == 0);
+        CHECK(read(ended[0], &byte, 1) == 1);
+        usleep(1000);
+    }
+    shutdown(others[1], SHUT_WR);
+    CHECK(pthread_join(sleeper, NULL) == 0);
+    close(ends[0]), close(ends[1]), close(others[0]), close(others[1]);
+    close(ended[0]), close(ended[1]);
+}
+
 static void executed(void)
 {
     int ends[2], status;
@@ -517,7 +554,7 @@ static const struct {
     void (*run)(void);
 } cases[] = {
     {"limits", limits}, {"own file", own_file}, {"identity", identity}, {"stdio", stdio}, {"instructions", instructions}, {"sockets", sockets_by_instructions}, {"spawned", spawned},
-    {"spawned_beside_others", spawned_beside_others},
+    {"spawned_beside_others", spawned_beside_others}, {"spawned_beside_sleepers", spawned_beside_sleepers},
     {"executed", executed}, {"shells", shells}, {"daemons", daemons}, {"signals", signals}, {"threads", threads},
     {"cancelled", cancelled}, {"filtered", filtered}, {"made", made},
     {"own signal", own_signal},
