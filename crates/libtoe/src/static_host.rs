@@ -25,7 +25,7 @@ pub(crate) fn is(file: File) {
     FILE.get_or_init(|| attach::keep(file.into()));
 }
 
-/// A link to the static program's file in /proc: it says where the file is now, as /proc/self/exe does of other programs.
+/// A link to the static program's file in /proc: it says where the file is now, as /proc/self/exe does elsewhere.
 pub(crate) fn link() -> Option<CString> {
     CString::new(format!("/proc/self/fd/{}", FILE.get()?.as_raw_fd())).ok()
 }
@@ -83,7 +83,7 @@ impl Host {
     }
 }
 
-/// Where the static program's file is that this process runs: the path by which it was run says nothing in another folder.
+/// Where the static program's file is that this process runs: the path by which it was run is of another folder.
 fn own_path() -> Option<CString> {
     let path = std::fs::read_link(OsStr::from_bytes(link()?.to_bytes())).ok()?;
     CString::new(path.into_os_string().into_vec()).ok()

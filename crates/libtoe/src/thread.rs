@@ -3,11 +3,10 @@ use crate::epoll::Bed;
 use crate::errno::{self, Result};
 use crate::own_fd::OwnFd;
 use crate::real;
-use crate::spawn;
 use crate::state::Link;
 use crate::waking;
 use libc::epoll_event;
-use std::cell::RefCell;
+use std::cell::{Cell, RefCell};
 use std::os::fd::{AsRawFd, RawFd};
 
 struct Own {
@@ -52,7 +51,15 @@ impl Single {
 }
 
 thread_local! {
+    /// The process whose thread made, or makes, a child that has this thread's variables; 0 for none.
+    static PARENT: Cell<u32> = const { Cell::new(0) };
     static OWN: RefCell<Option<Own>> = const { RefCell::new(None) };
+}
+
+/// Whether it is such a child that runs.
+fn in_child() -> bool {
+    let parent = PARENT.try_with(Cell::get).unwrap_or(0);
+    parent != 0 && parent != std::process::id()
 }
 
 /// What wakes this thread ([`crate::wait::wake`]).
@@ -61,7 +68,7 @@ pub(crate) fn wake_fd() -> Result<RawFd> {
     if let Some(fd) = found {
         return Ok(fd);
     }
-    if spawn::in_child() {
+    if in_child() {
         return Err(libc::EMFILE);
     }
     let wake = OwnFd::new()?;
@@ -87,7 +94,7 @@ pub(crate) fn bed(link: &Link, step_back: bool) -> Option<RawFd> {
     let made = |own: &RefCell<Option<Own>>| {
         let mut own = own.borrow_mut();
         let Own { wake, bed, .. } = own.as_mut()?;
-        if bed.is_none() && !spawn::in_child() {
+        if bed.is_none() && !in_child() {
             *bed = Bed::new(wake.fd()).ok();
         }
         let bed = bed.as_mut()?;
@@ -100,10 +107,11 @@ pub(crate) fn bed(link: &Link, step_back: bool) -> Option<RawFd> {
     OWN.try_with(made).unwrap_or(None)
 }
 
-/// Before this thread makes a child that shares its memory, and waits for the daemon when it runs its program: makes what
-/// the child will sleep on. What it made itself the parent's threads, one of which may take the answer in, could not
-/// wake: they do not have its descriptors. Where there is no room for any, its sockets stay behind.
+/// Before this thread makes a child that shares its memory, and waits for the daemon when it runs its program: makes
+/// what the child will sleep on. Of what the child makes itself the parent's threads lack the descriptors, and one of
+/// them may take the answer in. Where there is no room for any, its sockets stay behind.
 pub(crate) fn prepare_for_child(link: &Link) {
+    let _ = PARENT.try_with(|parent| parent.set(std::process::id()));
     if matches!(link, Link::Attached(_)) && !waking::is_confined() && wake_fd().is_ok() {
         let _ = bed(link, false);
     }
@@ -135,4 +143,5 @@ pub(crate) fn single() -> Option<RawFd> {
 /// After fork: the parent's thread keeps them.
 pub(crate) fn forget() {
     let _ = OWN.try_with(|own| own.replace(None));
+    let _ = PARENT.try_with(|parent| parent.set(0));
 }
