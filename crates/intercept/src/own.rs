@@ -27,6 +27,9 @@ struct Own {
 
 const _: () = assert!(offset_of!(Own, program_fs) == 16 && offset_of!(Own, stack) == 24);
 const _: () = assert!(offset_of!(Own, stack_high) == 40 && offset_of!(Own, leave) == 48);
+/// What the selector says (prctl(2), `PR_SET_SYSCALL_USER_DISPATCH`): calls are not caught, or are.
+const LIBRARY: u8 = 0;
+const PROGRAM: u8 = 1;
 /// Where the selector is.
 const SELECTOR: usize = 56;
 const _: () = assert!(offset_of!(Own, selector) == SELECTOR && size_of::<Frame>() == 128);
@@ -91,7 +94,7 @@ pub unsafe fn run(frame: &Frame, program_fs: u64, stack: Range<u64>, ready: impl
         stack_low: stack.start,
         stack_high: stack.end,
         leave: 0,
-        selector: AtomicU8::new(0),
+        selector: AtomicU8::new(LIBRARY),
         clear_tid: 0,
     };
     let at = &raw mut own;
@@ -115,6 +118,28 @@ pub unsafe fn run(frame: &Frame, program_fs: u64, stack: Range<u64>, ready: impl
 pub unsafe fn leave() -> ! {
     // SAFETY: the caller's promise.
     unsafe { toe_intercept_own_leave() }
+}
+
+/// Runs another program in a child that shares its parent's memory; returns where it cannot. The child never comes back
+/// to the program's code then, and the parent goes on there: the selector they share has to say so.
+///
+/// # Safety
+/// Within [`crate::Ask`], on a thread that is in [`run`], in such a child.
+pub unsafe fn exec<T>(run: impl FnOnce() -> T) -> T {
+    // The child's own calls must not be caught meanwhile.
+    net::disarm();
+    let select = |selector: u8| {
+        // SAFETY: a byte of the thread's structure.
+        unsafe { word(offset_of!(Own, selector)).cast::<u8>().write(selector) };
+    };
+    select(PROGRAM);
+    let result = run();
+    select(LIBRARY);
+    if net::is_there() {
+        // It was possible in the parent.
+        let _ = net::arm();
+    }
+    result
 }
 
 /// The registers of the program at a call that is asked about.

@@ -17,6 +17,30 @@ pub(crate) struct Ring {
     pub grown: bool,
     /// Bytes that should be under way in it at most are its size, shifted by so many bits.
     ease: u8,
+    /// What may be under way in the stream at most.
+    pub limit: Limit,
+}
+
+/// Bytes of a stream, rounded down, in as little room as a ring has left: what is kept of a connection is small.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limit(u16);
+
+/// Of this, the least limit of `SO_SNDBUF` is a multiple.
+const UNIT: u32 = 512;
+
+impl Limit {
+    /// None.
+    const NONE: Limit = Limit(u16::MAX);
+
+    /// So many bytes; none from 32 MiB on.
+    pub(crate) fn of(bytes: u32) -> Limit {
+        Limit(u16::try_from(bytes / UNIT).unwrap_or(u16::MAX))
+    }
+
+    #[inline(always)]
+    fn bytes(self) -> u32 {
+        if self.0 == u16::MAX { u32::MAX } else { u32::from(self.0) * UNIT }
+    }
 }
 
 /// One direction of a connection.
@@ -47,6 +71,7 @@ impl Ring {
             first: g.first_at(index),
             grown,
             ease,
+            limit: Limit::NONE,
         }
     }
 
@@ -62,11 +87,16 @@ impl Ring {
         self.size() >> self.ease
     }
 
-    /// The same with at most `limit` bytes under way, rounded down to a power of two: so a write has nothing more to
-    /// compute.
-    pub(crate) fn eased_to(self, limit: u32) -> Ring {
-        let over = self.size().ilog2().saturating_sub(limit.max(1).ilog2());
-        Ring { ease: self.ease.max(over as u8), ..self }
+    /// The same with at most so much under way, rounded down to a power of two: so a write has nothing more to compute.
+    pub(crate) fn eased_to(self, limit: Limit) -> Ring {
+        let over = self.size().ilog2().saturating_sub(limit.bytes().max(1).ilog2());
+        Ring { ease: self.ease.max(over as u8), limit, ..self }
+    }
+
+    /// Bytes of the stream that may be under way.
+    #[inline(always)]
+    pub(crate) fn allowed(&self) -> u32 {
+        self.full.min(self.limit.bytes())
     }
 
     /// It is a small one.

@@ -99,8 +99,6 @@ pub(crate) struct Stream {
     pub ends: CompactTuple,
     /// Payload bytes of a full segment.
     pub mss: u16,
-    /// Bytes that may wait to be acknowledged, however large the buffer is (`SO_SNDBUF`).
-    send_limit: u32,
     /// Another process may hold it as well.
     pub shared: bool,
     /// Where what the peer sent ended, its FIN counted, when notices began to come here.
@@ -151,7 +149,6 @@ impl Stream {
             tx: Cell::new(Ring::new(home, slot, Way::Out, tx_grown)),
             ends: ends.into(),
             mss,
-            send_limit: u32::MAX,
             shared: false,
             heard: 0,
             gone: false,

@@ -251,6 +251,18 @@ static void spawned_beside_sleepers(void)
     close(ended[0]), close(ended[1]);
 }
 
+/* Who waits for a thread that made a child hears of its end. It is the first thread that ends. */
+static void spawned_and_joined(void)
+{
+    int ended[2];
+    pthread_t spawner;
+    CHECK(pipe2(ended, O_CLOEXEC) == 0);
+    for (int i = 0; i < 3; i++) {
+        CHECK(pthread_create(&spawner, NULL, spawns, (void *)(long)ended[1]) == 0 && pthread_join(spawner, NULL) == 0);
+    }
+    close(ended[0]), close(ended[1]);
+}
+
 static void executed(void)
 {
     int ends[2], status;
@@ -553,7 +565,7 @@ static const struct {
     const char *name;
     void (*run)(void);
 } cases[] = {
-    {"limits", limits}, {"own file", own_file}, {"identity", identity}, {"stdio", stdio}, {"instructions", instructions}, {"sockets", sockets_by_instructions}, {"spawned", spawned},
+    {"spawned_and_joined", spawned_and_joined}, {"limits", limits}, {"own file", own_file}, {"identity", identity}, {"stdio", stdio}, {"instructions", instructions}, {"sockets", sockets_by_instructions}, {"spawned", spawned},
     {"spawned_beside_others", spawned_beside_others}, {"spawned_beside_sleepers", spawned_beside_sleepers},
     {"executed", executed}, {"shells", shells}, {"daemons", daemons}, {"signals", signals}, {"threads", threads},
     {"cancelled", cancelled}, {"filtered", filtered}, {"made", made},

@@ -4,6 +4,7 @@ use super::system_call::at;
 use super::{layer, threads};
 use crate::image::{self, Arguments};
 use crate::real;
+use crate::spawn;
 use crate::static_host;
 use context::attach::{INTERCEPT_VARIABLE, PROGRAM_VARIABLE, SYSTEM_CALLS};
 use intercept::own::{self, Frame};
@@ -92,11 +93,16 @@ fn class_of(number: usize) -> Class {
 
 extern "C" fn ask(call: &mut Call) -> Verdict {
     let [a, b, c, ..] = call.arguments;
+    if matches!(call.number as c_long, libc::SYS_execve | libc::SYS_execveat) && spawn::in_child() {
+        // SAFETY: within `own::run`, in the child.
+        return unsafe { own::exec(|| layer::ask(call)) };
+    }
     // SAFETY: the program's arguments for this call; within `own::run`.
     let done = unsafe {
         match call.number as c_long {
             libc::SYS_clone | libc::SYS_clone3 => threads::start(call),
-            libc::SYS_exit => threads::end(call),
+            // A child that shares its parent's memory ends: not the parent's thread.
+            libc::SYS_exit if !spawn::in_child() => threads::end(call),
             libc::SYS_arch_prctl => thread_pointer(a, b),
             libc::SYS_set_tid_address => {
                 own::set_clear_tid(a);

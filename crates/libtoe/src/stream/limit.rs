@@ -4,26 +4,29 @@
 //! as large as the host's configuration has it; less of it is used.
 use super::Stream;
 use crate::readiness;
-use crate::ring::{Ring, Way};
+use crate::ring::{Limit, Ring, Way};
 use crate::socket::Kind;
 use crate::state::{Key, Lib};
 
 impl Stream {
     /// From now on at most so many bytes wait to be acknowledged.
     pub(crate) fn limit_sending(&mut self, limit: u32) {
-        self.send_limit = limit;
-        self.tx.set(self.tx_ring(self.tx.get().grown));
+        self.tx.set(self.limited(self.tx.get().grown, Limit::of(limit)));
     }
 
     /// Bytes that may wait to be acknowledged.
     #[inline]
     pub(super) fn most_in_flight(&self) -> u32 {
-        self.tx.get().full.min(self.send_limit)
+        self.tx.get().allowed()
     }
 
-    /// The ring of what is written.
+    /// The ring of what is written, within the limit that there is.
     pub(super) fn tx_ring(&self, grown: bool) -> Ring {
-        Ring::new(&self.home, self.home_slot, Way::Out, grown).eased_to(self.send_limit)
+        self.limited(grown, self.tx.get().limit)
+    }
+
+    fn limited(&self, grown: bool, limit: Limit) -> Ring {
+        Ring::new(&self.home, self.home_slot, Way::Out, grown).eased_to(limit)
     }
 }
 
