@@ -4,6 +4,7 @@
 //! From the moment that a filter is installed, the library waits by `ppoll` on one descriptor and does not yield. All that
 //! it needs beyond that are `read` and `write` on descriptors made before, `futex`, `rt_sigprocmask` and `clock_gettime`.
 use crate::lock;
+use crate::signals;
 use crate::thread;
 use crate::waking::CONFINED;
 use std::sync::atomic::Ordering::Relaxed;
@@ -14,6 +15,7 @@ pub(crate) fn install<T: PartialEq + From<i8>>(call: impl FnOnce() -> T) -> T {
         // Where that is not possible any more, waits under the filter fail with the reason.
         let _ = thread::prepare_single(&lib.link);
     }
+    signals::learn();
     // The filter may refuse what the net needs: a handler's return, changes of memory.
     #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
     let lost = intercept::what_is_lost();

@@ -9,6 +9,7 @@
 //! would wait, and end a sleep of `epoll_pwait` in which no handler ran (`SIGCHLD`, where a program has no handler).
 use crate::errno;
 use crate::faults;
+use crate::waking;
 use libc::{c_int, sigset_t};
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
@@ -44,12 +45,21 @@ pub(crate) fn changed(signal: c_int) {
     }
 }
 
-/// The signals that have a handler.
+/// The signals that have a handler. Where the program's filter of system calls may not let this library ask, those that
+/// may have one.
 fn handled() -> u64 {
+    if waking::is_confined() {
+        return HANDLED.load(Relaxed) | UNKNOWN.load(Relaxed);
+    }
+    learn();
+    HANDLED.load(Relaxed)
+}
+
+/// Asks the kernel where something is not known.
+pub(crate) fn learn() {
     if UNKNOWN.load(Relaxed) != 0 {
         look_up();
     }
-    HANDLED.load(Relaxed)
 }
 
 /// Asks the kernel about the signals that are not known. Whoever changes one meanwhile says so again.
@@ -132,7 +142,9 @@ impl BlockedSignals {
             Signals::Interrupt => false,
             Signals::Restart => {
                 // Not all ways to install a handler lead through this library.
-                UNKNOWN.store(u64::MAX, Relaxed);
+                if !waking::is_confined() {
+                    UNKNOWN.store(u64::MAX, Relaxed);
+                }
                 let may_run = |signal: &c_int| {
                     // SAFETY: a valid set.
                     self.outside.is_none_or(|outside| unsafe { libc::sigismember(&outside, *signal) } != 1)
