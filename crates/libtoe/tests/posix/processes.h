@@ -363,6 +363,8 @@ static void confined(void) {
     CHECK(child >= 0);
     if (child == 0) {
         close(e[0]);
+        /* The library has not asked about it when the filter comes, and may not ask after that. */
+        signal(SIGHUP, SIG_IGN);
         confine();
         for (int i = 0; i < 20; i++) {
             struct pollfd one = {e[1], POLLIN, 0};
