@@ -58,6 +58,7 @@ mod ring;
 mod room;
 mod say;
 mod share;
+mod sharing;
 mod signals;
 mod socket;
 mod spawn;

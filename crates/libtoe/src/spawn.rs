@@ -11,19 +11,18 @@ use crate::lock;
 use crate::real;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 use crate::say;
+use crate::sharing;
 use crate::socket::Socket;
 use crate::state::Lib;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 use crate::static_host::{Host, NO_HOST};
 use crate::table::{self, Entry};
 use crate::thread;
-use libc::{c_char, c_int, c_long, c_uint, pid_t};
-use std::cell::{Cell, RefCell};
+use libc::{c_char, c_int, c_long, c_uint};
+use std::cell::RefCell;
 use std::os::fd::RawFd;
 
 thread_local! {
-    /// The process whose thread made such a child; 0 for none.
-    static PARENT: Cell<pid_t> = const { Cell::new(0) };
     /// What the child did.
     static CHILD: RefCell<Child> = const { RefCell::new(Child::new()) };
 }
@@ -41,11 +40,6 @@ impl Child {
     }
 }
 
-fn process() -> pid_t {
-    // SAFETY: a plain call; the C library does not keep the number.
-    unsafe { libc::getpid() }
-}
-
 /// This thread is about to make such a child.
 pub(crate) fn begin() {
     // Other processes get the descriptors, as with a fork.
@@ -54,22 +48,15 @@ pub(crate) fn begin() {
         thread::prepare_for_child(&lib.link);
     }
     CHILD.set(Child::new());
-    PARENT.set(process());
+    sharing::begins();
 }
 
 /// Whether it is the child that runs.
 pub(crate) fn in_child() -> bool {
-    let parent = PARENT.get();
-    if parent == 0 {
-        return false;
+    if sharing::is_over() {
+        CHILD.set(Child::new());
     }
-    if parent != process() {
-        return true;
-    }
-    // The child has ended, or runs its program.
-    PARENT.set(0);
-    CHILD.set(Child::new());
-    false
+    sharing::is_child()
 }
 
 /// What a descriptor is to the child.

@@ -3,10 +3,11 @@ use crate::epoll::Bed;
 use crate::errno::{self, Result};
 use crate::own_fd::OwnFd;
 use crate::real;
+use crate::sharing;
 use crate::state::Link;
 use crate::waking;
 use libc::epoll_event;
-use std::cell::{Cell, RefCell};
+use std::cell::RefCell;
 use std::os::fd::{AsRawFd, RawFd};
 
 struct Own {
@@ -51,15 +52,7 @@ impl Single {
 }
 
 thread_local! {
-    /// The process whose thread made, or makes, a child that has this thread's variables; 0 for none.
-    static PARENT: Cell<u32> = const { Cell::new(0) };
     static OWN: RefCell<Option<Own>> = const { RefCell::new(None) };
-}
-
-/// Whether it is such a child that runs.
-fn in_child() -> bool {
-    let parent = PARENT.try_with(Cell::get).unwrap_or(0);
-    parent != 0 && parent != std::process::id()
 }
 
 /// What wakes this thread ([`crate::wait::wake`]).
@@ -68,7 +61,7 @@ pub(crate) fn wake_fd() -> Result<RawFd> {
     if let Some(fd) = found {
         return Ok(fd);
     }
-    if in_child() {
+    if sharing::is_child() {
         return Err(libc::EMFILE);
     }
     let wake = OwnFd::new()?;
@@ -94,7 +87,7 @@ pub(crate) fn bed(link: &Link, step_back: bool) -> Option<RawFd> {
     let made = |own: &RefCell<Option<Own>>| {
         let mut own = own.borrow_mut();
         let Own { wake, bed, .. } = own.as_mut()?;
-        if bed.is_none() && !in_child() {
+        if bed.is_none() && !sharing::is_child() {
             *bed = Bed::new(wake.fd()).ok();
         }
         let bed = bed.as_mut()?;
@@ -111,7 +104,6 @@ pub(crate) fn bed(link: &Link, step_back: bool) -> Option<RawFd> {
 /// what the child will sleep on. One of the parent's threads may take the answer in, and could not wake the child by
 /// descriptors that the child made: it lacks them. Where there is no room for any, the child's sockets stay behind.
 pub(crate) fn prepare_for_child(link: &Link) {
-    let _ = PARENT.try_with(|parent| parent.set(std::process::id()));
     if matches!(link, Link::Attached(_)) && !waking::is_confined() && wake_fd().is_ok() {
         let _ = bed(link, false);
     }
@@ -143,5 +135,5 @@ pub(crate) fn single() -> Option<RawFd> {
 /// After fork: the parent's thread keeps them.
 pub(crate) fn forget() {
     let _ = OWN.try_with(|own| own.replace(None));
-    let _ = PARENT.try_with(|parent| parent.set(0));
+    sharing::forget();
 }

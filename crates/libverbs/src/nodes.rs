@@ -17,19 +17,25 @@ const MINOR: u32 = 192;
 const NODE_MODE: mode_t = libc::S_IFCHR | 0o666;
 const FOLDER_MODE: mode_t = libc::S_IFDIR | 0o755;
 
+/// A path, where it begins so. Others are not gone through.
+///
+/// # Safety
+/// The path is a string, or null, and stays.
+pub(crate) unsafe fn below<'a>(begin: &CStr, path: *const c_char) -> Option<&'a CStr> {
+    // SAFETY: as the caller says; comparing ends with the string's zero.
+    unsafe {
+        let begins = !path.is_null() && libc::strncmp(path, begin.as_ptr(), begin.count_bytes()) == 0;
+        begins.then(|| CStr::from_ptr(path))
+    }
+}
+
 /// What a path is, where it is one of ours.
 ///
 /// # Safety
 /// The path is a string, or null.
 unsafe fn mode(path: *const c_char) -> Option<mode_t> {
-    // SAFETY: as the caller says; comparing ends with the string's zero.
-    let path = unsafe {
-        if path.is_null() || libc::strncmp(path, FOLDER.as_ptr(), FOLDER.count_bytes()) != 0 {
-            return None;
-        }
-        CStr::from_ptr(path)
-    };
-    let mode = match path {
+    // SAFETY: as the caller says.
+    let mode = match unsafe { below(FOLDER, path) }? {
         path if path == NODE => NODE_MODE,
         path if path == FOLDER => FOLDER_MODE,
         _ => return None,

@@ -4,6 +4,7 @@
 use crate::device;
 use crate::errno;
 use crate::next::next;
+use crate::nodes::below;
 use libc::c_char;
 use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::OsStrExt;
@@ -36,13 +37,8 @@ fn resolve(path: &CStr, name: &str) -> Option<PathBuf> {
 /// # Safety
 /// The path is a string, or null.
 unsafe fn answer(path: *const c_char) -> Option<CString> {
-    // SAFETY: as the caller says; comparing ends with the string's zero.
-    let path = unsafe {
-        if path.is_null() || libc::strncmp(path, CLASS.as_ptr(), CLASS.count_bytes()) != 0 {
-            return None;
-        }
-        CStr::from_ptr(path)
-    };
+    // SAFETY: as the caller says.
+    let path = unsafe { below(CLASS, path) }?;
     let (name, _) = device::address()?;
     CString::new(resolve(path, &name)?.into_os_string().into_encoded_bytes()).ok()
 }

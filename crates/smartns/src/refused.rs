@@ -1,4 +1,5 @@
 //! Why a responder does not carry a request out.
+use engine::DropReason;
 use verbs::Status;
 use wire::roce::NakCode;
 
@@ -15,6 +16,15 @@ pub(crate) enum Refused {
 impl Refused {
     const fn peer(code: NakCode) -> Refused {
         Refused::Nak { code, own: None }
+    }
+
+    /// Of an unreliable connection, which drops what it does not carry out: as what that counts.
+    pub(crate) fn as_drop(self) -> DropReason {
+        match self {
+            Refused::NotReady => DropReason::NoReceive,
+            Refused::Nak { own: Some(Status::LocalLength), .. } => DropReason::MessageIncomplete,
+            Refused::Nak { .. } => DropReason::RequestRefused,
+        }
     }
 }
 

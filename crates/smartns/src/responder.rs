@@ -384,11 +384,7 @@ fn unreliable(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_>) {
         Ok(_) => established(qp, round),
         Err(refused) => {
             qp.responder.message = None;
-            round.drop(match refused {
-                Refused::NotReady => DropReason::NoReceive,
-                Refused::Nak { own: Some(Status::LocalLength), .. } => DropReason::MessageIncomplete,
-                Refused::Nak { .. } => DropReason::RequestRefused,
-            });
+            round.drop(refused.as_drop());
         }
     }
 }

@@ -15,7 +15,12 @@ const RECEIVES: u64 = 1 << 20;
 const READS: u64 = 2 << 20;
 
 fn node() -> Node {
-    let mut node = Node::new(Settings { below: Below::Stream, ..SETTINGS });
+    of_kind(QpKind::Rc)
+}
+
+/// A queue pair of this kind, with its connection.
+fn of_kind(kind: QpKind) -> Node {
+    let mut node = Node::new(Settings { below: Below::Stream, kind, ..SETTINGS });
     node.connect(0x99, [0, 0], path(0));
     node.shard.link(node.qp);
     node
@@ -196,13 +201,6 @@ fn what_was_carried_out_is_said_when_the_queue_pair_goes() {
     assert_eq!(node.shard.last_words(qp), None);
 }
 
-fn of_unreliable() -> Node {
-    let mut node = Node::new(Settings { below: Below::Stream, kind: QpKind::Uc, ..SETTINGS });
-    node.connect(0x99, [0, 0], path(0));
-    node.shard.link(node.qp);
-    node
-}
-
 /// Steers and delivers a SEND of so many bytes: the request of this number, and of those that take a receive.
 fn send(node: &mut Node, [number, receive]: [u32; 2], len: u32) -> bool {
     let (qp, header) = (node.qp, Header { number, receive, ..Header::new(MessageKind::Send) });
@@ -218,7 +216,7 @@ fn send(node: &mut Node, [number, receive]: [u32; 2], len: u32) -> bool {
 /// A message that finds no receive work request, or is too long for it, is dropped; the next one has its turn.
 #[test]
 fn an_unreliable_message_that_cannot_be_is_dropped() {
-    let mut node = of_unreliable();
+    let mut node = of_kind(QpKind::Uc);
     assert!(!send(&mut node, [0, 0], 100));
     assert_eq!((node.ended(), node.drops.get(DropReason::NoReceive)), (vec![], 1));
     let piece = node.piece(0, 100);
@@ -246,7 +244,7 @@ fn an_unreliable_message_that_cannot_be_is_dropped() {
 /// Who sends is not told that nobody is there.
 #[test]
 fn unreliable_messages_end_also_where_nobody_takes_them() {
-    let mut node = of_unreliable();
+    let mut node = of_kind(QpKind::Uc);
     let (qp, element, piece) = (node.qp, node.work(SendOpcode::Send), node.piece(0, 10));
     node.post(element, &[piece]);
     round(&mut node);

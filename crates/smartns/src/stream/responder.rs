@@ -164,12 +164,7 @@ pub(super) fn carry_out(qp: &mut Qp, round: &mut Round<'_, '_>) {
                 }
                 crate::responder::established(qp, round);
             }
-            Err(why) if is_unreliable(qp) => {
-                drop_message(qp, &arrived.header, why, round);
-                if let Some(stream) = qp.stream.as_mut() {
-                    stream.carried_out = stream.carried_out.wrapping_add(1);
-                }
-            }
+            Err(why) if is_unreliable(qp) => drop_message(qp, &arrived.header, why, round),
             Err(Refused::NotReady) => {
                 if let Some(stream) = qp.stream.as_mut() {
                     stream.kept += arrived.kept_len();

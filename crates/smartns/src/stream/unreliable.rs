@@ -1,13 +1,11 @@
 //! Unreliable connections over a stream: a message that cannot be carried out is dropped, and nobody is told (IBTA 1.3,
 //! 9.8.3). What the stream carries is not lost on the way, so that is all that can happen to one.
-use super::Header;
-use super::MessageKind;
+use super::{Header, MessageKind};
 use crate::ending::complete_work;
 use crate::qp::Qp;
 use crate::refused::Refused;
 use crate::requester::fails_now;
 use crate::shared::Round;
-use engine::DropReason;
 use verbs::{QpKind, Status};
 
 /// The queue pair is an unreliable connection.
@@ -15,15 +13,12 @@ pub(super) fn is_unreliable(qp: &Qp) -> bool {
     qp.identity.kind == QpKind::Uc
 }
 
-/// A message has no effect. Its place among those that take a receive work request is past; the work request itself
-/// stays, for a later one.
+/// A message has no effect, and counts as carried out. Its place among those that take a receive work request is past;
+/// the work request itself stays, for a later one.
 pub(super) fn drop_message(qp: &mut Qp, header: &Header, why: Refused, round: &mut Round<'_, '_>) {
-    round.drop(match why {
-        Refused::NotReady => DropReason::NoReceive,
-        Refused::Nak { own: Some(Status::LocalLength), .. } => DropReason::MessageIncomplete,
-        Refused::Nak { .. } => DropReason::RequestRefused,
-    });
+    round.drop(why.as_drop());
     let Some(stream) = qp.stream.as_mut() else { return };
+    stream.carried_out = stream.carried_out.wrapping_add(1);
     let held = std::mem::take(&mut qp.responder.has_receive);
     if held {
         stream.taken.push_back(std::mem::take(&mut qp.responder.receive));
