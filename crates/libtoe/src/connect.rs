@@ -7,8 +7,8 @@ use crate::signals::Signals;
 use crate::socket::{ANY, Attempt, Bound, Kind, Socket};
 use crate::state::{Key, Lib};
 use crate::wait::{self, Target, Wait};
+use crate::waking;
 use context::{Congestion, Endpoint, Reply, Request, Slot, Unaccelerated};
-use std::time::Instant;
 
 /// `connect`. A non-blocking one says `EINPROGRESS` as soon as the SYN is on its way, also where it is answered at
 /// once; the next call says what came of it.
@@ -83,7 +83,7 @@ fn wait_for_it(lib: &mut Guard, key: Key) -> Result<()> {
     let timeout = lib.need_socket(key)?.options.send_timeout;
     let signals = if timeout.is_some() { Signals::Interrupt } else { Signals::Restart };
     let targets = [Target::Socket(key)];
-    let deadline = timeout.map(|timeout| Instant::now() + timeout);
+    let deadline = timeout.map(|timeout| waking::now() + timeout);
     let wait = Wait { deadline, targets: &targets, signals, ..Wait::forever() };
     let over = wait::until(lib, wait, |lib, _| match lib.socket(key) {
         None => Some(Err(libc::EBADF)),

@@ -9,6 +9,7 @@ use crate::socket::{Kind, Pending, Socket};
 use crate::state::{Key, Lib, Link, Slab};
 use crate::stream::Stream;
 use crate::wait::{self, Wait};
+use crate::waking::{self, Point};
 use crate::{readiness, table};
 use context::attach::Welcome;
 use context::{AppEnd, LOG_SLOT, Notice, Reply, Request, Slot};
@@ -283,6 +284,7 @@ impl Lib {
     /// Takes in all that the daemon has said.
     #[inline]
     pub(crate) fn drain(&mut self) {
+        waking::point(Point::Look);
         let Some(context) = self.context() else { return self.look_for_daemon() };
         if context.is_quiet() {
             context.empty_drains = context.empty_drains.wrapping_add(1);

@@ -8,9 +8,10 @@ use crate::socket::{Kind, Socket};
 use crate::state::{Key, Lib, Link};
 use crate::stream::{RX_FIN, SHUT_READ, SHUT_WRITE, SPLICED};
 use crate::wait::{self, Target, Wait};
+use crate::waking;
 use libc::{c_int, iovec};
 use std::os::fd::RawFd;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Most bytes in one call, as in Linux.
 pub(crate) const MOST: usize = 0x7fff_f000;
@@ -86,7 +87,7 @@ unsafe fn receive_rest(
             got => got.map(|more| done + more),
         };
     }
-    let deadline = timeout.map(|timeout| Instant::now() + timeout);
+    let deadline = timeout.map(|timeout| waking::now() + timeout);
     let targets = [Target::Socket(key)];
     let signals = if timeout.is_some() { Signals::Interrupt } else { Signals::Restart };
     loop {
@@ -241,7 +242,7 @@ unsafe fn transmit_rest(
         let put = unsafe { put_now(lib, key, from, wanted, done, more) };
         return if done > 0 { Ok(done + put.unwrap_or(Ok(0)).unwrap_or(0)) } else { put.unwrap_or(Err(libc::EAGAIN)) };
     }
-    let deadline = timeout.map(|timeout| Instant::now() + timeout);
+    let deadline = timeout.map(|timeout| waking::now() + timeout);
     let targets = [Target::Socket(key)];
     let signals = if timeout.is_some() { Signals::Interrupt } else { Signals::Restart };
     while done < wanted {
@@ -352,7 +353,7 @@ pub(crate) fn linger(lib: &mut Guard, key: Key) {
     let Some(socket) = lib.socket(key) else { return };
     let last = socket.descriptors == 1 && !socket.nonblocking && !socket.broken;
     let Some(seconds) = socket.options.linger.filter(|seconds| *seconds > 0 && last) else { return };
-    let deadline = Some(Instant::now() + Duration::from_secs(seconds as u64));
+    let deadline = Some(waking::now() + Duration::from_secs(seconds as u64));
     let targets = [Target::Socket(key)];
     let wait = Wait { deadline, targets: &targets, ..Wait::forever() };
     let _ = wait::until(lib, wait, |lib, _| match lib.socket(key) {
@@ -384,7 +385,7 @@ fn wait_for_room(lib: &mut Guard, key: Key, some_sent: bool) -> Result<()> {
     let socket = lib.need_socket(key)?;
     let timeout = socket.options.send_timeout;
     let dont_wait = socket.nonblocking;
-    let deadline = if dont_wait { Some(Instant::now()) } else { timeout.map(|timeout| Instant::now() + timeout) };
+    let deadline = if dont_wait { Some(waking::now()) } else { timeout.map(|timeout| waking::now() + timeout) };
     let targets = [Target::Socket(key)];
     let signals = if timeout.is_some() || some_sent { Signals::Interrupt } else { Signals::Restart };
     let wait = Wait { deadline, targets: &targets, signals, ..Wait::forever() };

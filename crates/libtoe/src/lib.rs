@@ -57,6 +57,8 @@ mod rest;
 mod ring;
 mod room;
 mod say;
+#[cfg(test)]
+mod schedules;
 mod share;
 mod sharing;
 mod signals;

@@ -1,10 +1,12 @@
 //! The one lock of the library.
 //!
 //! A process has one context and one lock for all that belongs to it: an uncontended lock costs two atomic
-//! operations a call, or none where the process has one thread, and there is no order of locks to get wrong. The lock's word names its owner, so a signal handler
-//! that calls into the library while its own thread holds the lock is recognised and never waits for itself.
+//! operations a call, or none where the process has one thread, and there is no order of locks to get wrong. The
+//! lock's word names its owner, so a signal handler that calls into the library while its own thread holds the lock is
+//! recognised and never waits for itself.
 use crate::errno::Result;
 use crate::state::Lib;
+use crate::waking::{self, Point};
 use libc::c_char;
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
@@ -96,6 +98,7 @@ pub(crate) struct Guard {
 #[inline]
 pub(crate) fn lock() -> Result<Guard> {
     let (me, alone) = (me(), is_alone());
+    waking::point(Point::Lock);
     if !take(me, alone) {
         if is_mine() {
             return Err(libc::EAGAIN);
@@ -178,6 +181,7 @@ struct Again<'a>(&'a mut Guard);
 impl Drop for Again<'_> {
     fn drop(&mut self) {
         let (me, alone) = (me(), is_alone());
+        waking::point(Point::Lock);
         if !take(me, alone) {
             wait_for_it(me);
         }

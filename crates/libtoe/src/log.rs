@@ -12,10 +12,11 @@ use crate::signals::Signals;
 use crate::socket::{Kind, Socket};
 use crate::state::{Key, Lib, Slab};
 use crate::wait::{self, Target, Wait};
+use crate::waking;
 use context::{Bump, LOG_SLOT, LogShape, Notice, Request, Slot};
 use libc::c_int;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Time between two attempts while a connection's memory is being given back, or the ring is full.
 const PAUSE: Duration = Duration::from_millis(1);
@@ -71,7 +72,7 @@ pub(crate) fn read(lib: &mut Guard, key: Key, list: &mut [Record], flags: c_int)
     let socket = lib.need_socket(key)?;
     let (timeout, dont_wait) = (socket.options.receive_timeout, socket.nonblocking || flags & libc::MSG_DONTWAIT != 0);
     log(socket)?;
-    let deadline = if dont_wait { Some(Instant::now()) } else { timeout.map(|timeout| Instant::now() + timeout) };
+    let deadline = if dont_wait { Some(waking::now()) } else { timeout.map(|timeout| waking::now() + timeout) };
     let targets = [Target::Socket(key)];
     let signals = if timeout.is_some() { Signals::Interrupt } else { Signals::Restart };
     let wait = Wait { deadline, targets: &targets, signals, ..Wait::forever() };
@@ -126,7 +127,7 @@ fn log(socket: &mut Socket) -> Result<&mut Log> {
 
 /// A moment in which the daemon goes on, and other threads may use the library.
 fn pause(lib: &mut Guard) {
-    let wait = Wait { deadline: Some(Instant::now() + PAUSE), signals: Signals::Keep, ..Wait::forever() };
+    let wait = Wait { deadline: Some(waking::now() + PAUSE), signals: Signals::Keep, ..Wait::forever() };
     let _ = wait::until(lib, wait, |_, _| None::<()>);
 }
 

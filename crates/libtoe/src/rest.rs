@@ -9,8 +9,9 @@ use crate::context_side::Context;
 use crate::socket::{Kind, Socket};
 use crate::state::{Key, Lib, Link};
 use crate::stream::Stream;
+use crate::waking;
 use context::{Request, Slot};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// Time from one round of the hand to the next: a connection rests after one to two of them, at first.
 const ROUND: Duration = Duration::from_secs(1);
@@ -41,7 +42,7 @@ impl Lib {
             if !hand.again {
                 return None;
             }
-            let now = Instant::now();
+            let now = waking::now();
             let since = hand.began.map_or(ROUND, |began| now - began);
             if since < ROUND {
                 return Some(ROUND - since);

@@ -14,6 +14,7 @@ use crate::socket::{Kind, Socket};
 use crate::state::{Key, Lib, Link};
 use crate::stream::{RX_FIN, SHUT_READ, SHUT_WRITE, SPLICED};
 use crate::wait::{self, Target, Wait};
+use crate::waking;
 use context::{Request, Slot, SpliceEnd};
 use std::time::{Duration, Instant};
 
@@ -43,7 +44,7 @@ pub(crate) fn splice(lib: &mut Guard, keys: [Key; 2]) -> Result<()> {
         lib.uncork(key);
         blocking &= !lib.need_socket(key)?.nonblocking;
     }
-    let deadline = Instant::now() + if blocking { PATIENCE } else { Duration::ZERO };
+    let deadline = waking::now() + if blocking { PATIENCE } else { Duration::ZERO };
     let mut pair = Pair { keys, taken: [0; 2], deadline, carries: blocking };
     let result = pair.join(lib);
     pair.finish(lib, result.is_ok());
@@ -54,12 +55,12 @@ impl Pair {
     fn join(&mut self, lib: &mut Guard) -> Result<()> {
         loop {
             let attempt = self.attempt(lib);
-            if attempt != Err(libc::EAGAIN) || Instant::now() + PAUSE > self.deadline {
+            if attempt != Err(libc::EAGAIN) || waking::now() + PAUSE > self.deadline {
                 return attempt;
             }
             // The engine ignored what the program said of them meanwhile.
             self.keys.into_iter().for_each(|key| lib.bump_again(key));
-            let pause = Some(Instant::now() + PAUSE);
+            let pause = Some(waking::now() + PAUSE);
             let wait = Wait { deadline: pause, signals: Signals::Keep, ..Wait::forever() };
             let _ = wait::until(lib, wait, |_, _| None::<()>);
         }

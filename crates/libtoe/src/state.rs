@@ -10,7 +10,7 @@ use crate::quiet::Hand;
 use crate::socket::Socket;
 use crate::stand_in::StandIns;
 use crate::table::{self, Entry};
-use crate::waking;
+use crate::waking::{self, Point};
 use context::IpAddress;
 use std::os::fd::RawFd;
 
@@ -106,6 +106,7 @@ impl Lib {
     /// Announces a sleeper on the context's bell: the daemon rings it from now on. Look for news once more before sleeping.
     /// Nothing without a context.
     pub(crate) fn announce_sleep(&mut self) -> Option<Announced> {
+        waking::point(Point::Look);
         self.context()?.end.app_bell.prepare_to_sleep();
         Some(Announced { context: self.contexts })
     }

@@ -78,7 +78,7 @@ impl Wait<'_> {
 
     /// Of the threads that sleep so, a ring of the bell need only wake one.
     fn sleeps_in_turn(&self) -> bool {
-        let exact = self.deadline.is_some_and(|deadline| deadline < Instant::now() + EXACT);
+        let exact = self.deadline.is_some_and(|deadline| deadline < waking::now() + EXACT);
         self.has_others() && self.kernel.is_empty() && !exact
     }
 
@@ -174,7 +174,7 @@ fn sleep<T>(
     let Some(context) = lib.context() else {
         // Without a daemon only the kernel's descriptors, signals and the deadline can end the wait.
         let timeout = until_deadline(wait.deadline, nap);
-        let interrupted = lib.unlocked(|| sleep_on(&mut wait.kernel, &timeout, blocked));
+        let interrupted = lib.unlocked(|| sleep_on(&mut wait.kernel, timeout, blocked));
         return Ok(Woken { found: None, interrupted, end: None });
     };
     let bell = if short.is_none() { context.end.app_bell.fd().as_raw_fd() } else { NOBODY };
@@ -185,14 +185,14 @@ fn sleep<T>(
     lib.drain();
     let found = look(lib, &wait.kernel);
     let (mut interrupted, mut reasons) = (false, [false; 3]);
-    let (taken_in, begin) = (lib.taken_in, Instant::now());
+    let (taken_in, begin) = (lib.taken_in, waking::now());
     if found.is_none() {
         let timeout = until_deadline(wait.deadline, nap);
         (interrupted, reasons) = sleep_in(lib, (on, bells), &mut wait.kernel, timeout, blocked);
     }
     let end = wait.has_others().then(|| End {
         rung: reasons[0],
-        slept: begin.elapsed(),
+        slept: waking::now() - begin,
         others: lib.taken_in != taken_in,
         woke: false,
         found: false,
@@ -204,10 +204,8 @@ fn sleep<T>(
 }
 
 /// The one system call that sleeps; says whether a signal handler ran.
-fn sleep_on(fds: &mut [pollfd], timeout: &Option<timespec>, blocked: &BlockedSignals) -> bool {
-    let timeout = timeout.as_ref().map_or(std::ptr::null(), std::ptr::from_ref);
-    // SAFETY: valid descriptors, timeout and mask.
-    unsafe { real::ppoll_raw(fds, timeout, blocked.outside()) < 0 && errno::get() == libc::EINTR }
+fn sleep_on(fds: &mut [pollfd], timeout: Option<timespec>, blocked: &BlockedSignals) -> bool {
+    waking::sleep_on(fds, timeout, blocked.outside()) < 0 && errno::get() == libc::EINTR
 }
 
 /// What a thread sleeps on, besides the program's own descriptors.
@@ -266,7 +264,7 @@ fn sleep_beside<const N: usize>(
 ) -> (bool, [bool; N]) {
     let programs = kernel.len();
     kernel.extend(ours);
-    let interrupted = lib.unlocked(|| sleep_on(kernel, &timeout, blocked));
+    let interrupted = lib.unlocked(|| sleep_on(kernel, timeout, blocked));
     let woken = std::array::from_fn(|i| kernel[programs + i].revents != 0);
     kernel.truncate(programs);
     (interrupted, woken)
@@ -277,9 +275,8 @@ fn sleep_beside<const N: usize>(
 fn sleep_in_bed(bed: RawFd, timeout: Option<timespec>, blocked: &BlockedSignals) -> Option<(bool, [bool; 3])> {
     let mut reasons = [libc::epoll_event { events: 0, u64: 0 }; epoll::REASONS];
     // SAFETY: a descriptor of ours and a valid mask.
-    let got = unsafe {
-        real::epoll_pwait_raw(bed, reasons.as_mut_ptr(), reasons.len(), milliseconds(timeout), blocked.outside())
-    };
+    let got =
+        unsafe { waking::sleep_in(bed, reasons.as_mut_ptr(), reasons.len(), milliseconds(timeout), blocked.outside()) };
     let interrupted = got < 0 && errno::get() == libc::EINTR;
     let reasons = reasons.get(..got.max(0) as usize).filter(|_| got >= 0 || interrupted)?;
     Some((interrupted, [epoll::BELL, epoll::DAEMON, epoll::KICK].map(|why| reasons.iter().any(|r| { r.u64 } == why))))
@@ -377,7 +374,7 @@ pub(crate) struct Patience {
 impl Patience {
     /// A wait begins.
     pub(crate) fn new() -> Patience {
-        let since = (!CROWD.is_there() && !waking::is_confined()).then(Instant::now);
+        let since = (!CROWD.is_there() && !waking::is_confined()).then(waking::now);
         let counted = since.is_some() && !lock::is_alone();
         if counted {
             YIELDING.fetch_add(1, Relaxed);
@@ -388,7 +385,7 @@ impl Patience {
     /// The thread goes on yielding.
     pub(crate) fn lasts(&self) -> bool {
         let among_many = || self.yields.get() < LEAST_YIELDS && YIELDING.load(Relaxed) >= MANY;
-        self.since.is_some_and(|since| since.elapsed() < YIELD_TIME || among_many())
+        self.since.is_some_and(|since| waking::now() - since < YIELD_TIME || among_many())
     }
 
     /// It lets others run once more.
@@ -438,9 +435,9 @@ pub(crate) fn yield_until_news(lib: &mut Guard, patience: &Patience, deadline: O
 
 /// Lets another thread run, and remembers whether that one had much to do.
 fn give_way() {
-    let at = Instant::now();
+    let at = waking::now();
     yield_now();
-    CROWD.yielded(at.elapsed());
+    CROWD.yielded(waking::now() - at);
 }
 
 /// Lets another thread run between two large pieces of work, unless the scheduler takes the core away anyway.
@@ -457,12 +454,12 @@ pub(crate) fn nap_of_set(lib: &mut Lib, key: Key, shared: Duration) -> Option<Du
 
 /// Whether a deadline has passed.
 pub(crate) fn is_over(deadline: Option<Instant>) -> bool {
-    deadline.is_some_and(|deadline| Instant::now() >= deadline)
+    deadline.is_some_and(|deadline| waking::now() >= deadline)
 }
 
 /// Time to the deadline, but no longer than a nap; `None` for ever.
 pub(crate) fn until_deadline(deadline: Option<Instant>, nap: Option<Duration>) -> Option<timespec> {
-    let left = deadline.map(|deadline| deadline.saturating_duration_since(Instant::now()));
+    let left = deadline.map(|deadline| deadline.saturating_duration_since(waking::now()));
     let time = match (left, nap) {
         (Some(left), Some(nap)) => left.min(nap),
         (left, nap) => left.or(nap)?,

@@ -8,8 +8,9 @@ use crate::socket::{Kind, Socket};
 use crate::state::{Key, Lib};
 use crate::stream::{RX_FIN, SHUT_READ, Stream};
 use crate::wait::{self, Target, Wait};
+use crate::waking;
 use libc::{c_int, iovec};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 /// No bytes.
 const NOTHING: [iovec; 2] = [iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; 2];
@@ -148,7 +149,7 @@ fn wait_for<T>(
     if let Some(found) = look(lib) {
         return found;
     }
-    let deadline = if dont_wait { Some(Instant::now()) } else { timeout.map(|timeout| Instant::now() + timeout) };
+    let deadline = if dont_wait { Some(waking::now()) } else { timeout.map(|timeout| waking::now() + timeout) };
     let targets = [Target::Socket(key)];
     let signals = if timeout.is_some() { Signals::Interrupt } else { Signals::Restart };
     let wait = Wait { deadline, targets: &targets, signals, ..Wait::forever() };

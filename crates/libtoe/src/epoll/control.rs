@@ -31,6 +31,12 @@ pub(crate) fn control(
         match (control_kernel(lib, set, operation, fd, event), target) {
             // The kernel's half is there already, for another descriptor of the socket that is closed by now.
             (Err(libc::EEXIST), Some(target)) if lib.member(set, fd, target).is_none() => {}
+            // It is not there yet, since the entry had reported once when the socket became a listener.
+            (Err(libc::ENOENT), Some(target)) if lib.member(set, fd, target).is_some() => {
+                if operation == libc::EPOLL_CTL_MOD {
+                    control_kernel(lib, set, libc::EPOLL_CTL_ADD, fd, event)?;
+                }
+            }
             (result, _) => result?,
         }
     }

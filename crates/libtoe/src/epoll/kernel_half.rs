@@ -1,5 +1,5 @@
-//! What a set of the kernel must know of sockets that were or become OpenTOE's: a socket that falls back, and the kernel's
-//! half of a listener.
+//! What a set of the kernel must know of sockets that were or become OpenTOE's: a socket that falls back, and the
+//! kernel's half of a listener.
 use super::{Entry, EpollSet, Target, Watcher};
 use crate::state::Slab;
 use crate::{real, table};
@@ -18,10 +18,11 @@ pub(crate) fn hand_over(sets: &mut Slab<EpollSet>, watcher: Watcher) {
 }
 
 /// The kernel's half of a listener that is in the set, by the descriptor with which it was added: another one of the
-/// same socket, here `fd`, only where that is gone.
+/// same socket, here `fd`, only where that is gone. An entry that has reported once comes to the kernel when it is
+/// armed again: even without events, the kernel would report a hang-up there.
 pub(crate) fn watch(sets: &mut Slab<EpollSet>, watcher: Watcher, fd: RawFd) {
     let Some(set) = sets.get_mut(watcher.set as usize) else { return };
-    let Some(entry) = set.entries.get(watcher.entry as usize) else { return };
+    let Some(entry) = set.entries.get(watcher.entry as usize).filter(|entry| !entry.disabled) else { return };
     let same = table::get(entry.fd) == table::get(fd);
     let fd = if same { entry.fd } else { fd };
     let mut event = epoll_event { events: entry.events, u64: entry.data };

@@ -2,7 +2,7 @@
 //!
 //! A program's set is a real epoll set of the kernel: its kernel descriptors are really in it. OpenTOE sockets
 //! are kept beside it, with a list of those that are ready, so a wait costs nothing for those that are not. To
-//! sleep on both, a second set of the kernel, the [bed](bed), holds the program's set and what the library wakes up for.
+//! sleep on both, a second set of the kernel, the [bed](bed), holds the program's set and what ends a sleep.
 //!
 //! Here is what a set is and how members become ready; [`control`] adds and removes them, [`wait_events`] waits, and
 //! [`kernel_half`] keeps the kernel's set true.
@@ -146,19 +146,21 @@ pub(crate) fn became_ready(sets: &mut Slab<EpollSet>, watcher: Watcher, bits: u3
     let Some(found) = sets.get_mut(watcher.set as usize) else { return };
     let Some(entry) = found.entries.get_mut(watcher.entry as usize) else { return };
     let wanted = entry.events | readiness::ERR | readiness::HUP;
-    if entry.queued || entry.disabled || bits & wanted == 0 {
+    if entry.disabled || bits & wanted == 0 {
         return;
     }
-    entry.queued = true;
-    found.ready.push(watcher.entry);
+    // One that is in the list already may have been taken, and read empty since: whoever sleeps must look again.
+    if !std::mem::replace(&mut entry.queued, true) {
+        found.ready.push(watcher.entry);
+    }
     let alone = found.sleepers == 0 && matches!((&found.waiters, &found.parents), (Few::None, Few::None));
     if !alone {
         tell(sets, watcher.set);
     }
 }
 
-/// A set has a ready member: whoever waits for it hears of it. A set whose member is in its list was told already, so this
-/// ends where sets hold each other.
+/// A set has a ready member: whoever waits for it hears of it. This ends, since the kernel refuses sets that hold each
+/// other (`ELOOP`).
 #[cold]
 fn tell(sets: &mut Slab<EpollSet>, set: u32) {
     let Some(found) = sets.get_mut(set as usize) else { return };

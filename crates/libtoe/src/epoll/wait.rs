@@ -6,7 +6,6 @@ use crate::lock::{self, Guard};
 use crate::lookout::{End, Lookout};
 use crate::program;
 use crate::readiness;
-use crate::real;
 use crate::share;
 use crate::signals::{BlockedSignals, Signals};
 use crate::socket::Socket;
@@ -68,7 +67,7 @@ fn wait_longer(
     timeout: Option<Duration>,
     mask: Option<sigset_t>,
 ) -> Result<usize> {
-    let deadline = timeout.and_then(|timeout| Instant::now().checked_add(timeout));
+    let deadline = timeout.and_then(|timeout| waking::now().checked_add(timeout));
     share::give_up_unclaimed(lib);
     let mut blocked = BlockedSignals::of_wait(Signals::Interrupt, mask);
     let (patience, mut slept) = (Patience::new(), false);
@@ -207,7 +206,7 @@ fn collect_kernel(fd: RawFd, out: Out, timeout: c_int, mask: *const sigset_t) ->
         return Ok(0);
     }
     // SAFETY: a valid mask or none; whose descriptor it is does not matter.
-    errno::check(unsafe { real::epoll_pwait_raw(fd, out.at, out.len, timeout, mask) }).map(|got| got as usize)
+    errno::check(unsafe { waking::sleep_in(fd, out.at, out.len, timeout, mask) }).map(|got| got as usize)
 }
 
 /// Sleeps until a member of either kind, the bell, a kick, a signal or the deadline ends it.
@@ -237,7 +236,7 @@ fn sleep(
         return found;
     };
     set.sleepers += 1;
-    let (taken_in, begin) = (lib.taken_in, Instant::now());
+    let (taken_in, begin) = (lib.taken_in, waking::now());
     let timeout = wait::milliseconds(wait::until_deadline(deadline, nap));
     let mut reasons = [epoll_event { events: 0, u64: 0 }; REASONS];
     let woken = lib.unlocked(|| collect_kernel(bed, Out::of(&mut reasons), timeout, blocked.outside()));
@@ -260,7 +259,7 @@ fn sleep(
     let found = collect(lib, key, out, true)?;
     if !lock::is_alone() {
         let woke = waking::wakes() != wakes;
-        lookout.woke(End { rung, slept: begin.elapsed(), others, woke, found: found > 0 });
+        lookout.woke(End { rung, slept: waking::now() - begin, others, woke, found: found > 0 });
     }
     if found == out.len {
         // There may be something left for another thread that sleeps, and one kick ends the sleep of one.

@@ -4,6 +4,7 @@ use crate::errno::{Result, give};
 use crate::lock::{self, Guard};
 use crate::state::Key;
 use crate::table::{self, Entry};
+use crate::waking;
 use crate::{attach, poll as polling, program, real};
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 use std::time::{Duration, Instant};
@@ -25,7 +26,7 @@ unsafe fn time(timeout: *const timespec) -> Result<Option<Duration>> {
 
 /// When a timeout that begins now is over.
 fn deadline(timeout: Option<Duration>) -> Option<Instant> {
-    timeout.and_then(|timeout| Instant::now().checked_add(timeout))
+    timeout.and_then(|timeout| waking::now().checked_add(timeout))
 }
 
 /// Programs that make the system call pass the kernel's set, which is the first word.
@@ -204,13 +205,13 @@ pub(super) unsafe extern "C" fn select(
         let deadline = match time {
             Some((seconds, micros)) if seconds < 0 || micros < 0 => return give(Err(libc::EINVAL)),
             Some((seconds, micros)) => {
-                Instant::now().checked_add(Duration::from_secs(seconds as u64) + Duration::from_micros(micros as u64))
+                waking::now().checked_add(Duration::from_secs(seconds as u64) + Duration::from_micros(micros as u64))
             }
             None => None,
         };
         let result = select_ours(count, sets, deadline, None);
         if let Some(deadline) = deadline {
-            let left = deadline.saturating_duration_since(Instant::now());
+            let left = deadline.saturating_duration_since(waking::now());
             // As on Linux, a place that cannot be written is no error.
             let left = timeval { tv_sec: left.as_secs() as i64, tv_usec: left.subsec_micros() as i64 };
             let _ = program::write(timeout, left);

@@ -8,11 +8,11 @@ use crate::socket::{self, ANY, Bound, Kind, Socket};
 use crate::state::Key;
 use crate::table::{self, Entry};
 use crate::wait::{self, Target, Wait};
+use crate::waking;
 use crate::{attach, connect as opening, context_side, options, program, real, share};
 use context::{Endpoint, Request, Unaccelerated};
 use libc::{c_int, c_void, pollfd, sockaddr, socklen_t};
 use std::net::Ipv4Addr;
-use std::time::Instant;
 
 const TYPE_MASK: c_int = 0xf;
 
@@ -302,8 +302,8 @@ fn wait_for_connection(lib: &mut Guard, key: Key, fd: c_int) -> Result<()> {
     };
     let timeout = socket.options.receive_timeout;
     let deadline = match socket.nonblocking {
-        true => Some(Instant::now()),
-        false => timeout.map(|timeout| Instant::now() + timeout),
+        true => Some(waking::now()),
+        false => timeout.map(|timeout| waking::now() + timeout),
     };
     let signals = if timeout.is_some() { Signals::Interrupt } else { Signals::Restart };
     let targets = [Target::Socket(key)];

@@ -106,6 +106,16 @@ impl LoopHost {
         while self.paused.as_mut().is_some_and(|(host, listener)| host.turn(listener)) {}
     }
 
+    /// One round, while paused; says whether there was something to do.
+    pub(crate) fn turn(&mut self) -> bool {
+        self.paused.as_mut().is_some_and(|(host, listener)| host.turn(listener))
+    }
+
+    /// What there is, while paused.
+    pub(crate) fn shown_now(&self) -> Leftovers {
+        self.paused.as_ref().map(|(host, _)| host.leftovers()).unwrap_or_default()
+    }
+
     /// The path of its socket.
     pub(crate) fn path(&self) -> &Path {
         &self.path

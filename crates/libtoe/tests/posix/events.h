@@ -73,6 +73,25 @@ static void listeners_in_sets(void) {
     CHECK(epoll_ctl(set, EPOLL_CTL_ADD, other, events) < 0 && errno == EEXIST);
     CHECK(epoll_wait(set, events, 4, 0) == 0);
     close(other);
+    /* An entry that has reported once is silent until it is armed again, whatever its socket becomes. */
+    s = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    one.sin_addr.s_addr = INADDR_ANY;
+    CHECK(bind(s, (void *)&one, sizeof one) == 0);
+    watch(set, EPOLL_CTL_ADD, s, EPOLLIN | EPOLLOUT | EPOLLONESHOT, 5);
+    CHECK(epoll_wait(set, events, 4, 0) == 1 && events[0].events == (EPOLLOUT | EPOLLHUP));
+    CHECK(listen(s, 4) == 0 && (other = dup(s)) >= 0 && close(s) == 0);
+    CHECK(epoll_wait(set, events, 4, 0) == 0 && shutdown(other, SHUT_RD) == 0);
+    CHECK(epoll_wait(set, events, 4, 20) == 0);
+    close(other);
+    s = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    CHECK(bind(s, (void *)&one, sizeof one) == 0);
+    watch(set, EPOLL_CTL_ADD, s, EPOLLIN | EPOLLOUT | EPOLLONESHOT, 6);
+    CHECK(epoll_wait(set, events, 4, 0) == 1 && listen(s, 4) == 0);
+    watch(set, EPOLL_CTL_MOD, s, EPOLLIN | EPOLLONESHOT, 7);
+    CHECK(epoll_wait(set, events, 4, 0) == 0 && shutdown(s, SHUT_RD) == 0);
+    CHECK(epoll_wait(set, events, 4, 20) == 1 && events[0].data.u64 == 7 && epoll_wait(set, events, 4, 20) == 0);
+    CHECK(epoll_ctl(set, EPOLL_CTL_DEL, s, NULL) == 0 && epoll_ctl(set, EPOLL_CTL_DEL, s, NULL) < 0 && errno == ENOENT);
+    close(s);
     close(set);
 }
 
