@@ -257,7 +257,7 @@ fn one_set_busy() -> Vec<Act> {
     let set = set_with(of_a);
     let over = event();
     control(set, libc::EPOLL_CTL_ADD, over, EPOLLIN);
-    let left = Arc::new(AtomicU32::new(2));
+    let left = Arc::new(AtomicU32::new(3));
     let server = |left: Arc<AtomicU32>| -> Act {
         set_flags(of_a, libc::O_NONBLOCK);
         Box::new(move || {
@@ -289,7 +289,7 @@ fn one_set_busy() -> Vec<Act> {
         close(a);
         close(b);
     };
-    vec![server(Arc::clone(&left)), server(left), Box::new(client)]
+    vec![server(Arc::clone(&left)), server(Arc::clone(&left)), server(left), Box::new(client)]
 }
 
 /// One thread reads, one polls beside a descriptor of the kernel, one has a set; a fourth one speaks to each in turn.
