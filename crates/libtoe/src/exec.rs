@@ -10,17 +10,26 @@ use crate::environment;
 use crate::errno::Result;
 use crate::home::Home;
 use crate::lock::{self, Guard};
+use crate::own_fd::out_of_the_way;
 use crate::real;
+use crate::sharing;
 use crate::state::Lib;
+use crate::table;
 use context::{Reply, Request};
 use libc::{c_char, c_int, c_ulong};
 use serde::{Deserialize, Serialize};
 use std::ffi::{CStr, CString};
+use std::fs::File;
+use std::io::{Read, Seek};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
 use std::sync::Arc;
 
-/// The environment variable that carries sockets over an exec.
+/// The environment variable that carries sockets over an exec: their description, or the number of a descriptor of a
+/// file that has it.
 const VARIABLE: &str = "TOE_INHERIT";
+
+/// The longest description in the variable itself. Linux refuses variables of more than 128 KiB (execve(2)).
+const IN_PLACE: usize = 64 << 10;
 
 /// The tag of requests whose answers nobody waits for: tags count from 1.
 const UNAWAITED: u32 = 0;
@@ -71,6 +80,9 @@ pub(crate) struct Prepared {
     token: Option<u64>,
     homes: Vec<HomeRecord>,
     _added: Vec<CString>,
+    /// A file with what is too long for a variable. A child that shares its parent's memory has it for itself, so
+    /// nothing but [`Prepared::withdraw`] closes it.
+    file: Option<RawFd>,
 }
 
 impl Prepared {
@@ -91,7 +103,9 @@ impl Prepared {
         }
         let (inheritance, carried) = describe(lib, descriptors);
         let mut missing = environment::missing(&variables, inheritance.is_some());
-        missing.variables.extend(inheritance.as_ref().and_then(as_variable));
+        let described = inheritance.as_ref().and_then(as_variable);
+        let (variable, file) = described.map_or((None, None), |(variable, file)| (Some(variable), file));
+        missing.variables.extend(variable);
         let stay = variables.iter().copied().filter(|variable| !missing.replaces(variable));
         let added = missing.variables.iter().map(CString::as_c_str);
         let end = std::iter::once(std::ptr::null());
@@ -99,20 +113,53 @@ impl Prepared {
         let token = inheritance.as_ref().and_then(|inheritance| inheritance.token);
         let homes = inheritance.map_or_else(Vec::new, |inheritance| inheritance.homes);
         set_close_on_exec(&homes, false);
-        Some(Prepared { list, carried, token, homes, _added: missing.variables })
+        Some(Prepared { list, carried, token, homes, _added: missing.variables, file })
     }
 
     /// The program could not be run: nothing is held for it any more.
-    pub(crate) fn withdraw(&self, lib: &mut Guard) {
+    pub(crate) fn withdraw(self, lib: &mut Guard) {
         if let Some(token) = self.token {
             context_side::tell(lib, Request::Withdraw { token });
+        }
+        if let Some(file) = self.file {
+            table::clear(file);
+            // SAFETY: ours, closed once.
+            unsafe { real::close(file) };
         }
     }
 }
 
-fn as_variable(inheritance: &Inheritance) -> Option<CString> {
+/// The variable, and the file that it names where there is one.
+fn as_variable(inheritance: &Inheritance) -> Option<(CString, Option<RawFd>)> {
     let text = serde_json::to_string(inheritance).ok()?;
-    CString::new(format!("{VARIABLE}={text}")).ok()
+    if text.len() <= IN_PLACE {
+        return Some((CString::new(format!("{VARIABLE}={text}")).ok()?, None));
+    }
+    // SAFETY: a name that ends with a zero.
+    let file = unsafe { libc::memfd_create(c"opentoe-inherit".as_ptr(), libc::MFD_CLOEXEC) };
+    let file = out_of_the_way(crate::errno::check(file).ok()?);
+    if sharing::is_child() {
+        table::clear(file);
+    }
+    let mut rest = text.as_bytes();
+    while !rest.is_empty() {
+        // SAFETY: a local slice.
+        let written = unsafe { real::write(file, rest.as_ptr().cast(), rest.len()) };
+        rest = rest.get(usize::try_from(written).ok()?..)?;
+    }
+    // SAFETY: a plain call on a descriptor of the library.
+    unsafe { real::fcntl(file, libc::F_SETFD, 0) };
+    Some((CString::new(format!("{VARIABLE}={}", file)).ok()?, Some(file)))
+}
+
+/// What the variable says, or the file that it names.
+fn described(variable: String) -> Option<String> {
+    let Ok(fd) = variable.parse::<RawFd>() else { return Some(variable) };
+    // SAFETY: the descriptor was left open for this by the library before the exec; nobody else owns it.
+    let mut file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
+    let mut text = String::new();
+    file.rewind().and_then(|()| file.read_to_string(&mut text)).ok()?;
+    Some(text)
 }
 
 /// # Safety
@@ -190,7 +237,8 @@ pub(crate) fn take_over() {
     let Some(text) = std::env::var(VARIABLE).ok().filter(|_| attach::is_enabled()) else { return };
     // SAFETY: the dynamic linker runs this before the program has threads.
     unsafe { std::env::remove_var(VARIABLE) };
-    let Ok(inheritance) = serde_json::from_str::<Inheritance>(&text) else { return };
+    let inheritance = described(text).and_then(|text| serde_json::from_str::<Inheritance>(&text).ok());
+    let Some(inheritance) = inheritance else { return };
     let Ok(mut lib) = lock::lock() else { return };
     match attach::attach(inheritance.token) {
         Ok(context) => lib.attached(context),

@@ -24,7 +24,7 @@ static const struct {
     {"descriptors", descriptors}, {"files", files}, {"through_pipes", through_pipes},       {"forked", forked},
     {"ends_with_bytes_unread", ends_with_bytes_unread},
     {"shared_after_fork", shared_after_fork}, {"waits_while_shared", waits_while_shared},
-    {"writes_at_once", writes_at_once}, {"executed", executed},
+    {"writes_at_once", writes_at_once}, {"executed", executed}, {"many_executed", many_executed},
     {"carried_alone", carried_alone}, {"kept_by_a_child", kept_by_a_child},
     {"joining", joining},       {"listeners_in_sets", listeners_in_sets},
     {"error_behind_bytes", error_behind_bytes}, {"answered_before_reset", answered_before_reset}, {"crumbs", crumbs},

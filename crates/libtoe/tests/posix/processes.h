@@ -273,6 +273,23 @@ static void carried_alone(void) {
     for (int by_vfork = 0; by_vfork < 2; by_vfork++) carried_alone_by(by_vfork), carried_to_none_by(by_vfork);
 }
 
+/* More sockets than can be described in one variable of the environment: 128 KiB (execve(2)). */
+static void many_executed(void) {
+    enum { MANY = 1500 };
+    static int many[MANY];
+    struct rlimit limit, more;
+    CHECK(getrlimit(RLIMIT_NOFILE, &limit) == 0);
+    more = limit;
+    if (more.rlim_cur < MANY + 500) more.rlim_cur = MANY + 500;
+    if (more.rlim_max < more.rlim_cur) return;
+    CHECK(setrlimit(RLIMIT_NOFILE, &more) == 0);
+    for (int i = 0; i < MANY; i++) CHECK((many[i] = socket(AF_INET, SOCK_STREAM, 0)) >= 0);
+    executed_in(NULL);
+    carried_alone_by(0), carried_alone_by(1);
+    for (int i = 0; i < MANY; i++) close(many[i]);
+    CHECK(setrlimit(RLIMIT_NOFILE, &limit) == 0);
+}
+
 /* A child that runs no other program has all that its parent had. */
 static void kept_by_a_child(void) {
     int e[2], alive[2], status;
