@@ -10,26 +10,22 @@ use crate::environment;
 use crate::errno::Result;
 use crate::home::Home;
 use crate::lock::{self, Guard};
-use crate::own_fd::out_of_the_way;
 use crate::real;
-use crate::sharing;
 use crate::state::Lib;
-use crate::table;
 use context::{Reply, Request};
 use libc::{c_char, c_int, c_ulong};
 use serde::{Deserialize, Serialize};
 use std::ffi::{CStr, CString};
-use std::fs::File;
-use std::io::{Read, Seek};
 use std::os::fd::{FromRawFd, OwnedFd, RawFd};
+use std::os::unix::ffi::OsStringExt;
 use std::sync::Arc;
 
-/// The environment variable that carries sockets over an exec: their description, or the number of a descriptor of a
-/// file that has it.
+/// The environment variable that carries sockets over an exec. What is too long for it goes on in `TOE_INHERIT_1` and
+/// others.
 const VARIABLE: &str = "TOE_INHERIT";
 
-/// The longest description in the variable itself. Linux refuses variables of more than 128 KiB (execve(2)).
-const IN_PLACE: usize = 64 << 10;
+/// The longest part in one variable: Linux refuses those of more than 128 KiB (execve(2)).
+const PART: usize = 64 << 10;
 
 /// The tag of requests whose answers nobody waits for: tags count from 1.
 const UNAWAITED: u32 = 0;
@@ -80,9 +76,6 @@ pub(crate) struct Prepared {
     token: Option<u64>,
     homes: Vec<HomeRecord>,
     _added: Vec<CString>,
-    /// A file with what is too long for a variable. A child that shares its parent's memory has it for itself, so
-    /// nothing but [`Prepared::withdraw`] closes it.
-    file: Option<RawFd>,
 }
 
 impl Prepared {
@@ -103,9 +96,7 @@ impl Prepared {
         }
         let (inheritance, carried) = describe(lib, descriptors);
         let mut missing = environment::missing(&variables, inheritance.is_some());
-        let described = inheritance.as_ref().and_then(as_variable);
-        let (variable, file) = described.map_or((None, None), |(variable, file)| (Some(variable), file));
-        missing.variables.extend(variable);
+        missing.variables.extend(inheritance.iter().flat_map(as_variables));
         let stay = variables.iter().copied().filter(|variable| !missing.replaces(variable));
         let added = missing.variables.iter().map(CString::as_c_str);
         let end = std::iter::once(std::ptr::null());
@@ -113,53 +104,40 @@ impl Prepared {
         let token = inheritance.as_ref().and_then(|inheritance| inheritance.token);
         let homes = inheritance.map_or_else(Vec::new, |inheritance| inheritance.homes);
         set_close_on_exec(&homes, false);
-        Some(Prepared { list, carried, token, homes, _added: missing.variables, file })
+        Some(Prepared { list, carried, token, homes, _added: missing.variables })
     }
 
     /// The program could not be run: nothing is held for it any more.
-    pub(crate) fn withdraw(self, lib: &mut Guard) {
+    pub(crate) fn withdraw(&self, lib: &mut Guard) {
         if let Some(token) = self.token {
             context_side::tell(lib, Request::Withdraw { token });
         }
-        if let Some(file) = self.file {
-            table::clear(file);
-            // SAFETY: ours, closed once.
-            unsafe { real::close(file) };
-        }
     }
 }
 
-/// The variable, and the file that it names where there is one.
-fn as_variable(inheritance: &Inheritance) -> Option<(CString, Option<RawFd>)> {
-    let text = serde_json::to_string(inheritance).ok()?;
-    if text.len() <= IN_PLACE {
-        return Some((CString::new(format!("{VARIABLE}={text}")).ok()?, None));
-    }
-    // SAFETY: a name that ends with a zero.
-    let file = unsafe { libc::memfd_create(c"opentoe-inherit".as_ptr(), libc::MFD_CLOEXEC) };
-    let file = out_of_the_way(crate::errno::check(file).ok()?);
-    if sharing::is_child() {
-        table::clear(file);
-    }
-    let mut rest = text.as_bytes();
-    while !rest.is_empty() {
-        // SAFETY: a local slice.
-        let written = unsafe { real::write(file, rest.as_ptr().cast(), rest.len()) };
-        rest = rest.get(usize::try_from(written).ok()?..)?;
-    }
-    // SAFETY: a plain call on a descriptor of the library.
-    unsafe { real::fcntl(file, libc::F_SETFD, 0) };
-    Some((CString::new(format!("{VARIABLE}={}", file)).ok()?, Some(file)))
+fn as_variables(inheritance: &Inheritance) -> Vec<CString> {
+    let text = serde_json::to_vec(inheritance).unwrap_or_default();
+    let variable = |(part, text): (usize, &[u8])| CString::new([name(part).as_bytes(), b"=", text].concat()).ok();
+    text.chunks(PART).enumerate().filter_map(variable).collect()
 }
 
-/// What the variable says, or the file that it names.
-fn described(variable: String) -> Option<String> {
-    let Ok(fd) = variable.parse::<RawFd>() else { return Some(variable) };
-    // SAFETY: the descriptor was left open for this by the library before the exec; nobody else owns it.
-    let mut file = File::from(unsafe { OwnedFd::from_raw_fd(fd) });
-    let mut text = String::new();
-    file.rewind().and_then(|()| file.read_to_string(&mut text)).ok()?;
-    Some(text)
+/// The name of the variable with a part of the description.
+fn name(part: usize) -> String {
+    if part == 0 { VARIABLE.into() } else { format!("{VARIABLE}_{part}") }
+}
+
+/// Takes the description out of the environment; empty where there is none.
+///
+/// # Safety
+/// The process has no other thread.
+unsafe fn take_variables() -> Vec<u8> {
+    let take = |part| {
+        let text = std::env::var_os(name(part))?;
+        // SAFETY: the caller's.
+        unsafe { std::env::remove_var(name(part)) };
+        Some(text.into_vec())
+    };
+    (0..).map_while(take).flatten().collect()
 }
 
 /// # Safety
@@ -234,11 +212,12 @@ fn surviving(descriptors: Vec<RawFd>) -> Vec<RawFd> {
 
 /// When the library is loaded: goes on with what an exec left, where there was one.
 pub(crate) fn take_over() {
-    let Some(text) = std::env::var(VARIABLE).ok().filter(|_| attach::is_enabled()) else { return };
+    if !attach::is_enabled() {
+        return;
+    }
     // SAFETY: the dynamic linker runs this before the program has threads.
-    unsafe { std::env::remove_var(VARIABLE) };
-    let inheritance = described(text).and_then(|text| serde_json::from_str::<Inheritance>(&text).ok());
-    let Some(inheritance) = inheritance else { return };
+    let text = unsafe { take_variables() };
+    let Ok(inheritance) = serde_json::from_slice::<Inheritance>(&text) else { return };
     let Ok(mut lib) = lock::lock() else { return };
     match attach::attach(inheritance.token) {
         Ok(context) => lib.attached(context),

@@ -204,7 +204,7 @@ impl Control {
 pub(super) struct Run {
     /// How many steps it had.
     pub steps: u32,
-    /// How often more than one could go first, at a step that the plan names: of so many.
+    /// How many others could go first, at the last step that the plan names.
     pub alternatives: u32,
     /// Time for which nobody could run.
     pub idle: Duration,
@@ -263,44 +263,43 @@ impl Controller<'_> {
     fn go(&mut self) {
         loop {
             self.settle();
+            let preempted = CONTROL.choice.swap(NONE, SeqCst);
             if let Some(looks) = self.find(State::Looks) {
-                // There is one thing that could be first.
-                (self.run.alternatives, _) = (1, CONTROL.choice.swap(NONE, SeqCst));
+                // The daemon is the one that could be first.
+                self.run.alternatives = 1;
                 self.daemon();
                 self.settle();
                 self.turn_of(looks);
                 continue;
             }
-            let mut next = self.candidates();
-            if next.is_empty() {
-                if (0..self.threads).all(|thread| CONTROL.slots[thread].state() == State::Done) {
-                    return;
+            let next = self.candidates();
+            if !next.is_empty() {
+                match self.choose(next, preempted) {
+                    Next::Daemon => self.daemon(),
+                    Next::Thread(thread) => self.turn_of(thread),
                 }
-                if self.leap() {
-                    continue;
-                }
-                self.run.stuck = true;
+            } else if !self.leap() {
+                self.run.stuck = (0..self.threads).any(|thread| CONTROL.slots[thread].state() != State::Done);
                 return;
             }
-            let preempted = CONTROL.choice.swap(NONE, SeqCst);
-            let choice = if preempted != NONE {
-                // Whoever was preempted is the last to go on.
-                next.retain(|next| *next != Next::Thread(self.last));
-                next.push(Next::Thread(self.last));
-                self.run.alternatives = next.len() as u32 - 1;
-                preempted
-            } else {
-                let choice = CONTROL.next();
-                if choice.is_some() {
-                    self.run.alternatives = next.len() as u32 - 1;
-                }
-                choice.map_or(0, |choice| choice.wrapping_add(1))
-            };
-            match next[choice as usize % next.len()] {
-                Next::Daemon => self.daemon(),
-                Next::Thread(thread) => self.turn_of(thread),
-            }
         }
+    }
+
+    /// One of them: the first, where the plan says nothing. `preempted` is what it said where a thread came to a point.
+    fn choose(&mut self, mut next: Vec<Next>, preempted: Choice) -> Next {
+        let others = next.len() - 1;
+        let choice = if preempted != NONE {
+            // Whoever was preempted is the last to go on.
+            next.retain(|next| *next != Next::Thread(self.last));
+            next.push(Next::Thread(self.last));
+            Some(preempted)
+        } else {
+            CONTROL.next().map(|choice| choice.wrapping_add(1))
+        };
+        if choice.is_some() {
+            self.run.alternatives = others as u32;
+        }
+        next[choice.unwrap_or(0) as usize % next.len()]
     }
 
     /// In the ordinary order: the daemon first, where it may have something to do, then the threads in turn.
@@ -325,8 +324,9 @@ impl Controller<'_> {
         slot.give_turn();
         while slot.state() == State::Running {
             thread::park_timeout(QUESTION);
-            // It asks the daemon something over the attach socket, and waits for the answer with the lock held.
-            if slot.state() == State::Running && slot.sleeps_in_kernel() {
+            // It asks the daemon something over the attach socket, and waits for the answer with the lock held. The
+            // state is looked at afterwards: a thread that gives up its turn sleeps as well.
+            if slot.sleeps_in_kernel() && slot.state() == State::Running {
                 self.host.turn();
             }
         }

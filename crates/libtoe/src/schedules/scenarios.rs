@@ -166,6 +166,22 @@ fn ask(fd: RawFd, byte: u8) {
     assert_eq!(get(fd), Some(byte));
 }
 
+/// Speaks over one connection after the other, so many rounds.
+fn speak<const MANY: usize>(connections: [RawFd; MANY]) {
+    for round in 0..ROUNDS {
+        connections.iter().for_each(|fd| ask(*fd, round as u8));
+    }
+    connections.into_iter().for_each(close);
+}
+
+/// Answers what comes, by reads that wait, until its end.
+fn serve(fd: RawFd) {
+    while let Some(byte) = get(fd) {
+        put(fd, byte);
+    }
+    close(fd);
+}
+
 /// Answers what comes over the one connection of its set, until its end.
 fn serve_in_set(set: RawFd, fd: RawFd) {
     loop {
@@ -296,12 +312,6 @@ fn one_set_busy() -> Vec<Act> {
 fn mixed() -> Vec<Act> {
     let ends = [pair(), pair(), pair()];
     let [of_reader, of_poller, of_set] = ends.map(|(_, server)| server);
-    let reader = move || {
-        while let Some(byte) = get(of_reader) {
-            put(of_reader, byte);
-        }
-        close(of_reader);
-    };
     let never = event();
     let poller = move || {
         loop {
@@ -315,16 +325,12 @@ fn mixed() -> Vec<Act> {
         close(never);
     };
     let set = set_with(of_set);
-    let client = move || {
-        for round in 0..ROUNDS {
-            ends.iter().for_each(|(fd, _)| ask(*fd, round as u8));
-        }
-        ends.iter().for_each(|(fd, _)| close(*fd));
-    };
+    let client = move || speak(ends.map(|(fd, _)| fd));
+    let reader = move || serve(of_reader);
     vec![Box::new(reader), Box::new(poller), Box::new(move || serve_in_set(set, of_set)), Box::new(client)]
 }
 
-/// One thread waits in a set within a set, one in the inner one; a third one speaks.
+/// One thread waits in a set within a set, one in a set of its own; a third one speaks.
 fn nested() -> Vec<Act> {
     let [(a, of_a), (b, of_b)] = [pair(), pair()];
     let (inner, outer) = (set_with(of_a), set());
@@ -339,15 +345,8 @@ fn nested() -> Vec<Act> {
         }
         [of_a, inner, outer].into_iter().for_each(close);
     };
-    let client = move || {
-        for round in 0..ROUNDS {
-            ask(b, round as u8);
-            ask(a, round as u8);
-        }
-        close(a);
-        close(b);
-    };
-    vec![Box::new(server), Box::new(move || serve_in_set(own, of_b)), Box::new(client)]
+    let own = move || serve_in_set(own, of_b);
+    vec![Box::new(server), Box::new(own), Box::new(move || speak([b, a]))]
 }
 
 /// One thread polls a set, and then asks it what is ready, as programs do whose loops are within others'.
@@ -365,15 +364,8 @@ fn polled_set() -> Vec<Act> {
         }
         [of_a, polled].into_iter().for_each(close);
     };
-    let client = move || {
-        for round in 0..ROUNDS {
-            ask(a, round as u8);
-            ask(b, round as u8);
-        }
-        close(a);
-        close(b);
-    };
-    vec![Box::new(server), Box::new(move || serve_in_set(own, of_b)), Box::new(client)]
+    let own = move || serve_in_set(own, of_b);
+    vec![Box::new(server), Box::new(own), Box::new(move || speak([a, b]))]
 }
 
 /// A set of both kinds, whose thread is woken by either, beside a thread that only reads.
@@ -393,12 +385,6 @@ fn kernel_beside() -> Vec<Act> {
         }
         [of_a, set, kick].into_iter().for_each(close);
     };
-    let reader = move || {
-        while let Some(byte) = get(of_b) {
-            put(of_b, byte);
-        }
-        close(of_b);
-    };
     let client = move || {
         for round in 0..ROUNDS {
             ask(a, round as u8);
@@ -409,7 +395,7 @@ fn kernel_beside() -> Vec<Act> {
         close(a);
         close(b);
     };
-    vec![Box::new(server), Box::new(reader), Box::new(client)]
+    vec![Box::new(server), Box::new(move || serve(of_b)), Box::new(client)]
 }
 
 /// Two threads wait for connections of one listener, a third one makes them.
@@ -479,11 +465,7 @@ fn requests() -> Vec<Act> {
         }
     };
     let set = set_with(of_a);
-    let client = move || {
-        (0..ROUNDS).for_each(|round| ask(a, round as u8));
-        close(a);
-    };
-    vec![Box::new(asker), Box::new(move || serve_in_set(set, of_a)), Box::new(client)]
+    vec![Box::new(asker), Box::new(move || serve_in_set(set, of_a)), Box::new(move || speak([a]))]
 }
 
 /// Ends, and connections shut by another thread of the process, wake whoever waits.
