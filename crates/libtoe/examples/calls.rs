@@ -2,7 +2,8 @@
 //! for the daemon, all on one thread.
 //!
 //! ```text
-//! LD_PRELOAD=target/release/libtoe.so TOE_SOCKET=/tmp/calls target/release/examples/calls [connections] [payload bytes] [rounds]
+//! LD_PRELOAD=target/release/libtoe.so TOE_SOCKET=/tmp/calls target/release/examples/calls \
+//!     [connections] [payload bytes] [rounds]
 //! ```
 //!
 //! Each call is in a function named after it: `bench/instructions` counts under callgrind what each costs.

@@ -4,9 +4,9 @@
 //! operations a call, or none where the process has one thread, and there is no order of locks to get wrong. The
 //! lock's word names its owner, so a signal handler that calls into the library while its own thread holds the lock is
 //! recognised and never waits for itself.
-use crate::errno::Result;
 use crate::state::Lib;
-use crate::waking::{self, Point};
+use crate::system::errno::Result;
+use crate::system::waking::{self, Point};
 use libc::c_char;
 use std::cell::UnsafeCell;
 use std::marker::PhantomData;
@@ -36,8 +36,8 @@ fn me() -> usize {
     #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
     {
         let me;
-        // SAFETY: the first word of the thread's description is its address (the psABI's "thread pointer"), which is what
-        // `pthread_self` returns; without the call.
+        // SAFETY: the first word of the thread's description is its address (the psABI's "thread pointer"), which is
+        // what `pthread_self` returns; without the call.
         unsafe { std::arch::asm!("mov {}, fs:0", out(reg) me, options(nostack, preserves_flags, readonly, pure)) };
         me
     }
@@ -54,19 +54,21 @@ static NOT_KNOWN: c_char = 0;
 
 /// Finds out where the C library says whether there are other threads. To be called once, before there are any.
 pub(crate) fn look_for_others() {
-    // SAFETY: a name that ends with a zero; what is found is a byte that the C library keeps for as long as the process lives.
+    // SAFETY: a name that ends with a zero; what is found is a byte that the C library keeps for as long as the process
+    // lives.
     let found = unsafe { libc::dlsym(libc::RTLD_DEFAULT, c"__libc_single_threaded".as_ptr()) };
     if !found.is_null() {
         ALONE.store(found.cast(), Relaxed);
     }
 }
 
-/// The process has no other thread. Then taking and giving the lock back needs no locked instruction, each of which waits until
-/// all that was written before has reached the cache: payload and descriptors, whose lines the daemon's core has.
+/// The process has no other thread. Then taking and giving the lock back needs no locked instruction, each of which
+/// waits until all that was written before has reached the cache: payload and descriptors, whose lines the daemon's
+/// core has.
 #[inline(always)]
 pub(crate) fn is_alone() -> bool {
-    // SAFETY: points at a byte that lives for as long as the process; only pthread_create changes it, on this very thread as
-    // long as there is no other.
+    // SAFETY: points at a byte that lives for as long as the process; only pthread_create changes it, on this very
+    // thread as long as there is no other.
     unsafe { ALONE.load(Relaxed).read_volatile() != 0 }
 }
 
@@ -148,9 +150,9 @@ fn release(alone: bool) {
 
 #[cold]
 fn wake_one() {
-    let errno = crate::errno::get();
+    let errno = crate::system::errno::get();
     futex(libc::FUTEX_WAKE, 1);
-    crate::errno::set(errno);
+    crate::system::errno::set(errno);
 }
 
 /// On the half of the word that has the contended bit.

@@ -6,8 +6,8 @@ use loop_host::{ADDRESS, LoopHost};
 use place::{Place, run, text};
 use std::time::Duration;
 
-/// A connection that was used keeps no memory when it is quiet, and goes on where it was. There are more of them than the
-/// daemon's ring has room for requests.
+/// A connection that was used keeps no memory when it is quiet, and goes on where it was. There are more of them than
+/// the daemon's ring has room for requests.
 #[test]
 fn quiet_connections_give_their_memory_back() {
     let place = Place::new("resting");

@@ -2,10 +2,9 @@
 //! peers an address of their own take it from there (docs/POSIX.md).
 pub(crate) mod netlink;
 
-use crate::attach;
+use crate::daemon::attach;
 use crate::lock;
-use crate::real;
-use crate::waking;
+use crate::system::{real, waking};
 use context::IpAddress;
 use context::attach::Interface;
 use libc::{c_int, c_uint, sockaddr_in, sockaddr_in6};

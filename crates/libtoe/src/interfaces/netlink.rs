@@ -4,8 +4,7 @@
 //! the kernel's. Both belong to one answer of several parts, which only the kernel's last part ends.
 use super::Shown;
 use crate::lock;
-use crate::program;
-use crate::real;
+use crate::system::{program, real};
 use crate::table::{self, Entry};
 use libc::{c_int, iovec, msghdr, nlmsghdr, sockaddr_nl, ssize_t};
 use std::os::fd::RawFd;
@@ -20,7 +19,7 @@ const UP: u8 = 6;
 
 /// A socket was made; one of netlink's for routes is remembered.
 pub(crate) fn made(fd: RawFd, domain: c_int, protocol: c_int) -> RawFd {
-    if domain == libc::AF_NETLINK && protocol == libc::NETLINK_ROUTE && fd >= 0 && crate::attach::is_enabled() {
+    if domain == libc::AF_NETLINK && protocol == libc::NETLINK_ROUTE && fd >= 0 && crate::daemon::attach::is_enabled() {
         table::set(fd, Entry::Netlink);
     }
     fd
@@ -216,7 +215,7 @@ unsafe fn take(fd: RawFd, into: &[iovec], flags: c_int) -> Option<(ssize_t, c_in
         let len = piece.iov_len.min(list.len() - done);
         // SAFETY: the program's buffer, for as many bytes at least.
         if unsafe { program::write_bytes(piece.iov_base.cast(), &list[done..done + len]) }.is_err() {
-            return Some((crate::errno::give(Err(libc::EFAULT)), 0));
+            return Some((crate::system::errno::give(Err(libc::EFAULT)), 0));
         }
         done += len;
     }

@@ -1,6 +1,6 @@
 //! `toe_comm_*` of include/toe.h. As the zero-copy functions, they are the library's own.
-use crate::comm::{Comm, Event};
-use crate::errno::{Result, give, set};
+use crate::calls::comm::{Comm, Event};
+use crate::system::errno::{Result, give, set};
 use context::comm::{Carries, Order, Piece};
 use libc::{c_char, c_int, c_void, size_t, sockaddr_in};
 use std::ffi::CStr;

@@ -1,16 +1,15 @@
 //! Closing, duplicating and controlling descriptors.
 use super::interfaces;
 use super::sockets::{ours, route};
-use crate::data;
-use crate::errno::{self, Result, give};
+use crate::calls::data;
 use crate::interfaces::netlink;
 use crate::lock::{self, Guard};
-use crate::program;
-use crate::real;
-use crate::socket::Kind;
-use crate::spawn;
-use crate::stand_in;
-use crate::state::{Key, Lib};
+use crate::process::spawn;
+use crate::state::Lib;
+use crate::state::slab::Key;
+use crate::state::socket::Kind;
+use crate::system::errno::{self, Result, give};
+use crate::system::{program, real, stand_in};
 use crate::table::{self, Entry};
 use libc::{c_int, c_uint, c_ulong};
 

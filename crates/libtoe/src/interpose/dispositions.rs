@@ -1,9 +1,8 @@
-//! `sigaction` and `signal`: what they say of the signals that bad addresses raise is kept ([`crate::faults`]); of all
-//! others, that something changed ([`crate::signals`]).
-use crate::faults;
-use crate::real;
-use crate::signals;
-use crate::spawn;
+//! `sigaction` and `signal`: what they say of the signals that bad addresses raise is kept ([`crate::system::faults`]);
+//! of all others, that something changed ([`crate::wait::signals`]).
+use crate::process::spawn;
+use crate::system::{faults, real};
+use crate::wait::signals;
 use libc::{c_int, sighandler_t};
 
 /// `sigaction`.
@@ -49,7 +48,7 @@ unsafe fn act(signal: c_int, new: *const libc::sigaction, old: *mut libc::sigact
                 unsafe { old.as_mut() }.into_iter().for_each(|old| *old = before);
                 0
             });
-            crate::errno::give(given)
+            crate::system::errno::give(given)
         }
     }
 }
@@ -70,7 +69,7 @@ fn handle(signal: c_int, handler: sighandler_t, flags: c_int) -> Option<sighandl
     match faults::change(signal, Some(action))? {
         Ok(before) => Some(before.sa_sigaction),
         Err(errno) => {
-            crate::errno::set(errno);
+            crate::system::errno::set(errno);
             Some(libc::SIG_ERR)
         }
     }

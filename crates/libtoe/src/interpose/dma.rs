@@ -1,5 +1,5 @@
 //! `toe_dma_*` of include/toe.h: for whoever serves the queue of a device's memory (docs/REGISTERED-MEMORY.md).
-use crate::errno::{Result, give, set};
+use crate::system::errno::{Result, give, set};
 use libc::{c_int, c_void, size_t};
 use memory::{DmaCopy, DmaServer};
 use std::io;

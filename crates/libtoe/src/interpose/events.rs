@@ -1,11 +1,12 @@
 //! `poll`, `select`, `epoll`.
-use crate::epoll::{self, Out};
-use crate::errno::{Result, give};
+use crate::calls::epoll::{self, Out};
+use crate::calls::poll as polling;
+use crate::daemon::attach;
 use crate::lock::{self, Guard};
-use crate::state::Key;
+use crate::state::slab::Key;
+use crate::system::errno::{Result, give};
+use crate::system::{program, real, waking};
 use crate::table::{self, Entry};
-use crate::waking;
-use crate::{attach, poll as polling, program, real};
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 use std::time::{Duration, Instant};
 

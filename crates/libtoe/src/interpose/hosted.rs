@@ -2,10 +2,9 @@
 //! program sees it. All others go the way of those below the symbols (`layer`).
 use super::system_call::at;
 use super::{layer, threads};
-use crate::image::{self, Arguments};
-use crate::real;
-use crate::spawn;
-use crate::static_host;
+use crate::process::image::{self, Arguments};
+use crate::process::{spawn, static_host};
+use crate::system::real;
 use context::attach::{INTERCEPT_VARIABLE, PROGRAM_VARIABLE, SYSTEM_CALLS};
 use intercept::own::{self, Frame};
 use intercept::{Call, Class, Rules, Verdict};
@@ -155,5 +154,5 @@ unsafe fn own_path(link: usize, buffer: usize, len: usize) -> Option<isize> {
     let link = static_host::link()?;
     // SAFETY: a C string; the kernel looks at the program's buffer.
     let length = unsafe { libc::readlink(link.as_ptr(), at(buffer), len) };
-    Some(if length < 0 { -(crate::errno::get() as isize) } else { length })
+    Some(if length < 0 { -(crate::system::errno::get() as isize) } else { length })
 }

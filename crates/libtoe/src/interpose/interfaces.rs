@@ -1,8 +1,7 @@
 //! Lists of interfaces (getifaddrs(3), if_nameindex(3), netdevice(7)): the kernel's, and those of the host.
-use crate::errno::{self, Result};
 use crate::interfaces::{self, NAME_LEN, Shown};
-use crate::program;
-use crate::real;
+use crate::system::errno::{self, Result};
+use crate::system::{program, real};
 use libc::{c_char, c_int, c_uint, c_ulong, c_void, if_nameindex as Named, ifaddrs, ifconf, ifreq, sockaddr};
 use std::ffi::CStr;
 use std::mem::offset_of;
@@ -199,7 +198,7 @@ pub(super) unsafe fn control(request: c_ulong, argument: c_ulong, kernel: impl F
         return unsafe { configuration(with_exposed_provenance_mut(argument as usize), kernel) };
     }
     let place: *mut ifreq = with_exposed_provenance_mut(argument as usize);
-    if !crate::attach::is_enabled() || !program::can_write(place, size_of::<ifreq>()) {
+    if !crate::daemon::attach::is_enabled() || !program::can_write(place, size_of::<ifreq>()) {
         return None;
     }
     // SAFETY: the caller's place.

@@ -1,13 +1,13 @@
 //! Reading and writing.
 use super::sockets::{decide_connect, ours, route};
-use crate::data;
-use crate::errno::{self, Result, give};
+use crate::calls::pieces::{self, List};
+use crate::calls::{address, data, fast};
+use crate::daemon::share;
 use crate::interfaces::netlink;
 use crate::lock::Guard;
-use crate::pieces::{self, List};
-use crate::real;
-use crate::state::Key;
-use crate::{address, fast, program, share};
+use crate::state::slab::Key;
+use crate::system::errno::{self, Result, give};
+use crate::system::{program, real};
 use libc::{c_int, c_void, iovec, off_t, size_t, sockaddr, socklen_t, ssize_t};
 
 fn one(buffer: *const c_void, len: size_t) -> [iovec; 1] {

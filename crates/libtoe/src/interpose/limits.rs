@@ -1,9 +1,7 @@
-//! `setrlimit`, `getrlimit`, `prlimit` of the process's own address space ([`crate::room`]); others are the kernel's.
-use crate::attach;
-use crate::errno;
-use crate::program;
-use crate::real;
-use crate::room;
+//! `setrlimit`, `getrlimit`, `prlimit` of the process's own address space ([`crate::system::room`]); others are the
+//! kernel's.
+use crate::daemon::attach;
+use crate::system::{errno, program, real, room};
 use libc::{c_int, pid_t, rlimit};
 
 /// Whether a call is about the library's business, too.

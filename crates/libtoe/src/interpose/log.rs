@@ -1,8 +1,10 @@
 //! Shared logs of include/toe.h. As the zero-copy functions, they are the library's own.
 use super::sockets::{fresh, ours};
-use crate::errno::{Result, give};
-use crate::log::{self, Record};
-use crate::{attach, lock, state, table};
+use crate::calls::log::{self, Record};
+use crate::daemon::attach;
+use crate::state::slab;
+use crate::system::errno::{Result, give};
+use crate::{lock, table};
 use libc::{c_int, size_t, ssize_t};
 
 /// `toe_log_create`.
@@ -26,7 +28,7 @@ fn create(record: usize, records: usize, flags: c_int) -> Result<c_int> {
             table::clear(fd);
             lib.drop_descriptor(key.index);
             // SAFETY: made above, and nobody else knows it.
-            unsafe { crate::real::close(fd) };
+            unsafe { crate::system::real::close(fd) };
         }
         return Err(errno);
     }
@@ -41,7 +43,7 @@ pub(super) extern "C" fn toe_log_add(log: c_int, fd: c_int, mark: u64) -> c_int 
 
 fn add(log: c_int, fd: c_int, mark: u64) -> Result<()> {
     // SAFETY: a plain call, which only asks whether the descriptor is open.
-    if unsafe { crate::real::fcntl(fd, libc::F_GETFD, 0) } < 0 {
+    if unsafe { crate::system::real::fcntl(fd, libc::F_GETFD, 0) } < 0 {
         return Err(libc::EBADF);
     }
     let (mut lib, log) = ours(log)?.ok_or(libc::EBADF)?;
@@ -66,7 +68,7 @@ pub(super) extern "C" fn toe_log_trim(log: c_int, count: size_t) -> c_int {
     give(on_log(log, |lib, key| log::trim(lib, key, count)).map(|()| 0))
 }
 
-fn on_log<T>(log: c_int, act: impl FnOnce(&mut lock::Guard, state::Key) -> Result<T>) -> Result<T> {
+fn on_log<T>(log: c_int, act: impl FnOnce(&mut lock::Guard, slab::Key) -> Result<T>) -> Result<T> {
     let (mut lib, key) = ours(log)?.ok_or(libc::EBADF)?;
     act(&mut lib, key)
 }

@@ -1,7 +1,7 @@
 //! The program's signals, where syscall user dispatch is the net below the rewritten instructions: its signal,
 //! `SIGSYS`, is never blocked. The program's own handler of `SIGSYS` gets those that the net did not cause.
 use super::system_call::at;
-use crate::spawn;
+use crate::process::spawn;
 use intercept::{Action, Call, NEVER_BLOCKED, Verdict};
 use libc::{c_int, c_long};
 

@@ -1,15 +1,14 @@
 //! `recvmsg`, `sendmsg` and their plural forms.
 use super::io::{buffers, quick, receive, transmit};
 use super::sockets::{ours, route};
-use crate::errno::{self, Result};
-use crate::fast;
+use crate::calls::fast;
+use crate::calls::pieces::List;
 use crate::interfaces::netlink;
 use crate::lock::Guard;
-use crate::passing;
-use crate::pieces::List;
-use crate::program;
-use crate::real;
-use crate::state::Key;
+use crate::process::passing;
+use crate::state::slab::Key;
+use crate::system::errno::{self, Result};
+use crate::system::{program, real};
 use libc::{c_int, c_uint, iovec, mmsghdr, msghdr, ssize_t, timespec};
 
 /// The buffers of a message; too many are an error.

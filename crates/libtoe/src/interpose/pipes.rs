@@ -2,8 +2,8 @@
 //! programs that empty one side first, as Go's `io.Copy` from a UNIX socket does, have them nowhere else.
 use super::io::{recv, send_file};
 use super::sockets::{ours, route};
-use crate::errno::{self, Result};
-use crate::real;
+use crate::system::errno::{self, Result};
+use crate::system::real;
 use libc::{c_int, c_uint, c_ulong, size_t, ssize_t};
 use std::os::fd::RawFd;
 

@@ -1,13 +1,11 @@
 //! `fork`, `exec` and their relatives.
-use crate::attach;
-use crate::confine;
-use crate::exec;
-use crate::fork as forking;
-use crate::real;
+use crate::daemon::attach;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-use crate::static_host::{Host, NO_HOST, in_path};
+use crate::process::static_host::{Host, NO_HOST, in_path};
+use crate::process::{confine, exec, fork as forking};
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-use crate::{errno, say};
+use crate::system::errno;
+use crate::system::{real, say};
 use libc::{c_char, c_int, c_ulong, c_void, pid_t};
 
 /// `fork`.

@@ -1,15 +1,16 @@
 //! Making, binding, connecting, accepting sockets; addresses and options.
-use crate::address::{self, Address};
-use crate::errno::{self, Result, give};
+use crate::calls::address::{self, Address};
+use crate::calls::{binding, connect as opening, listening, options, shutdown, waiting};
+use crate::daemon::{ask, attach, share};
 use crate::interfaces::netlink;
 use crate::lock::{self, Guard};
-use crate::signals::Signals;
-use crate::socket::{self, ANY, Bound, Kind, Socket};
-use crate::state::Key;
+use crate::state::slab::Key;
+use crate::state::socket::{ANY, Bound, Kind, Socket};
+use crate::system::errno::{self, Result, give};
+use crate::system::{program, real, waking};
 use crate::table::{self, Entry};
-use crate::wait::{self, Target, Wait};
-use crate::waking;
-use crate::{attach, connect as opening, context_side, options, program, real, share};
+use crate::wait::signals::Signals;
+use crate::wait::{Target, Wait};
 use context::{Endpoint, Request, Unaccelerated};
 use libc::{c_int, c_void, pollfd, sockaddr, socklen_t};
 use std::net::Ipv4Addr;
@@ -72,10 +73,10 @@ macro_rules! route {
                 #[allow(unused_unsafe, clippy::redundant_closure_call, reason = "some bodies are safe, some use `?`")]
                 // SAFETY: the caller's arguments, under the contract of the call.
                 let result = (|| unsafe { $ours })();
-                $crate::errno::give(result)
+                $crate::system::errno::give(result)
             }
             Err(errno) => {
-                $crate::errno::set(errno);
+                $crate::system::errno::set(errno);
                 -1
             }
         }
@@ -136,7 +137,7 @@ unsafe fn decide_bind(
         lib.leave_to_kernel(key, Unaccelerated::ForeignAddress)?;
         return Ok(None);
     }
-    socket::bind(lib, key, local)?;
+    binding::bind(lib, key, local)?;
     Ok(Some(0))
 }
 
@@ -155,7 +156,7 @@ unsafe fn bind_both(
     errno::check(unsafe { real::bind(fd, address, len) })?;
     lib.need_socket(key)?.kernel_half = true;
     let port = if port == 0 { kernel_port(fd) } else { port };
-    socket::bind(lib, key, Endpoint { port, ..ANY })?;
+    binding::bind(lib, key, Endpoint { port, ..ANY })?;
     Ok(Some(0))
 }
 
@@ -180,7 +181,7 @@ unsafe fn bind_loopback(
     // SAFETY: the caller's address.
     errno::check(unsafe { real::bind(fd, address, len) })?;
     let port = if local.port == 0 { kernel_port(fd) } else { local.port };
-    match socket::bind(lib, key, Endpoint { port, ..local }) {
+    match binding::bind(lib, key, Endpoint { port, ..local }) {
         Ok(()) => lib.need_socket(key)?.kernel_half = true,
         // A connection over the host has the port, or too many are bound: the kernel goes on alone.
         Err(_) => lib.leave_to_kernel(key, Unaccelerated::Loopback)?,
@@ -206,7 +207,7 @@ pub(super) unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
 fn listen_ours(lib: &mut Guard, key: Key, fd: c_int, backlog: c_int) -> Result<c_int> {
     // Like Linux, 0 still lets one connection in, and negative numbers mean the most.
     let limit = if backlog < 0 { 4096 } else { backlog.clamp(1, 4096) as u32 };
-    socket::listen(lib, key, limit)?;
+    listening::listen(lib, key, limit)?;
     listen_in_kernel(lib, key, fd, backlog)?;
     lib.take_ticket(key);
     Ok(0)
@@ -239,7 +240,7 @@ fn listen_in_kernel(lib: &mut Guard, key: Key, fd: c_int, backlog: c_int) -> Res
     if listening {
         lib.watch_kernel_half(key, fd);
         if lib.need_context()?.welcome.loopback {
-            context_side::tell(lib, Request::Loopback { binding });
+            ask::tell(lib, Request::Loopback { binding });
         }
     }
     Ok(())
@@ -282,7 +283,7 @@ unsafe fn accept_ours(
         return Err(libc::EINVAL);
     }
     lib.show_interest(key);
-    socket::look_elsewhere(lib, key);
+    listening::look_elsewhere(lib, key);
     wait_for_connection(lib, key, fd)?;
     // SAFETY: the caller's pointers.
     match unsafe { accept_now(lib, key, (address, len), flags) } {
@@ -308,12 +309,12 @@ fn wait_for_connection(lib: &mut Guard, key: Key, fd: c_int) -> Result<()> {
     let signals = if timeout.is_some() { Signals::Interrupt } else { Signals::Restart };
     let targets = [Target::Socket(key)];
     let wait = Wait { deadline, targets: &targets, kernel, signals, mask: None };
-    let found = wait::until(lib, wait, |lib, kernel| {
+    let found = waiting::until(lib, wait, |lib, kernel| {
         let first = lib.takes_first(key);
         let Some(socket) = lib.socket(key) else { return Some(Err(libc::EBADF)) };
         match &socket.kind {
             Kind::Listener(_) if first => Some(Ok(())),
-            Kind::Listener(_) if kernel.iter().any(|fd| fd.revents != 0) => Some(Ok(())),
+            Kind::Listener(_) if kernel.is_some_and(|fds| fds.iter().any(|fd| fd.revents != 0)) => Some(Ok(())),
             Kind::Listener(_) if socket.broken => Some(Err(libc::EINVAL)),
             Kind::Listener(_) => None,
             _ => Some(Err(libc::EINVAL)),
@@ -457,7 +458,7 @@ fn not_here(lib: &mut Guard, key: Key, reason: Unaccelerated) -> Decided<c_int> 
 /// `connect` to `AF_UNSPEC`: gives a connection that is being opened up.
 fn dissolve(lib: &mut Guard, key: Key) -> Decided<c_int> {
     match lib.need_socket(key)?.kind {
-        Kind::Connecting { .. } => socket::give_up_connecting(lib, key).map(|()| Some(0)),
+        Kind::Connecting { .. } => shutdown::give_up_connecting(lib, key).map(|()| Some(0)),
         Kind::Fresh => Ok(Some(0)),
         _ => Err(libc::EOPNOTSUPP),
     }
@@ -470,7 +471,7 @@ pub(super) unsafe extern "C" fn shutdown(fd: c_int, how: c_int) -> c_int {
 }
 
 fn shutdown_ours(lib: &mut Guard, key: Key, fd: c_int, how: c_int) -> Result<c_int> {
-    socket::shutdown(lib, key, how)?;
+    shutdown::shutdown(lib, key, how)?;
     if lib.need_socket(key)?.kernel_half {
         // SAFETY: a plain call on a descriptor of ours.
         unsafe { real::shutdown(fd, how) };

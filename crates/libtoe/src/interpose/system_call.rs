@@ -1,16 +1,12 @@
-//! `syscall`: system calls that a program makes by number, through the C library's function of that name. libuv closes all
-//! descriptors so, vsftpd forks so. What concerns sockets, descriptors, waiting and processes goes the way of the
+//! `syscall`: system calls that a program makes by number, through the C library's function of that name. libuv closes
+//! all descriptors so, vsftpd forks so. What concerns sockets, descriptors, waiting and processes goes the way of the
 //! interposed function of the same name; everything else goes to the kernel.
 //!
 //! Calls made by an instruction of the program's own are not seen here (docs/POSIX.md).
 use super::{descriptors, events, io, limits, messages, pipes, process, sockets};
-use crate::attach;
-use crate::confine;
-use crate::errno;
-use crate::exec;
-use crate::fork as forking;
-use crate::program;
-use crate::real;
+use crate::daemon::attach;
+use crate::process::{confine, exec, fork as forking};
+use crate::system::{errno, program, real};
 use libc::{c_char, c_int, c_long, c_uint, c_ulong, pid_t};
 
 /// The first field of `struct clone_args` (clone3(2)), and the second argument's least size.

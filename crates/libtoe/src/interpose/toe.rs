@@ -1,7 +1,9 @@
 //! Calls that only OpenTOE has: `include/toe.h`.
 use super::sockets::ours;
-use crate::errno::{Result, give};
-use crate::{lock, real, splice, table};
+use crate::calls::splice;
+use crate::system::errno::{Result, give};
+use crate::system::real;
+use crate::{lock, table};
 use libc::c_int;
 
 /// `toe_splice`.

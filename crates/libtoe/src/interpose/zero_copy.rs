@@ -1,9 +1,9 @@
 //! The functions of include/toe.h. They are the library's own: there is no next definition to pass a call on to.
 use super::sockets::ours;
-use crate::errno::{Result, give};
+use crate::calls::zero_copy;
 use crate::lock::Guard;
-use crate::state::Key;
-use crate::zero_copy;
+use crate::state::slab::Key;
+use crate::system::errno::{Result, give};
 use libc::{c_int, iovec, size_t, ssize_t};
 
 /// `TOE_API_VERSION`.

@@ -39,7 +39,7 @@ fn run_as(me: usize, act: impl FnOnce()) {
     ME.set(Some(me));
     act();
     // What belongs to the thread goes while nobody else runs.
-    crate::thread::forget();
+    crate::wait::thread::forget();
     ME.set(None);
     CONTROL.is_done(me);
 }

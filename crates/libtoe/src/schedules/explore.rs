@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Most that time may leap in all: a thread that leaves the look-out to others naps for a millisecond at a time
-/// ([`crate::lookout`]).
+/// ([`crate::wait::lookout`]).
 const MOST_IDLE: Duration = Duration::from_millis(40);
 /// How many random orders of each scenario: `SCHEDULES=20000` for more.
 const RANDOM: u64 = 100;
@@ -50,7 +50,7 @@ fn orders() {
     }
     let path = std::env::var_os(SOCKET_VARIABLE).expect("the daemon's socket");
     let mut explorer = Explorer { host: LoopHost::start(path.as_ref()) };
-    crate::attach::ensure(&mut crate::lock::lock().unwrap());
+    crate::daemon::attach::ensure(&mut crate::lock::lock().unwrap());
     explorer.host.pause();
     if let Ok(one) = std::env::var("SCHEDULE") {
         let (name, order) = one.split_once(':').unwrap();

@@ -2,9 +2,9 @@
 //!
 //! Everything is real but the order and the time: the calls that a program makes, the library's lock, rings, bells,
 //! sets of the kernel, sleeps in system calls. Between two [points](Point) one thread runs; at a point, the controller
-//! may let another one run, or the daemon's stand-in. Who sleeps in the kernel is asleep there, and only what the kernel
-//! wakes goes on. Time is virtual: where nobody can run, it leaps to the next time-out, and what leapt is counted. So a
-//! wake-up that is lost shows as a leap, or as threads that sleep for ever.
+//! may let another one run, or the daemon's stand-in. Who sleeps in the kernel is asleep there, and only what the
+//! kernel wakes goes on. Time is virtual: where nobody can run, it leaps to the next time-out, and what leapt is
+//! counted. So a wake-up that is lost shows as a leap, or as threads that sleep for ever.
 //!
 //! [`controller`] chooses, [`plan`] says in which order, [`scenarios`] are what threads do, [`explore`] goes through
 //! orders. What two sides do to one word of a doorbell at the same time is not seen here, but by `make model` (`shm`).
@@ -13,7 +13,7 @@ mod explore;
 mod plan;
 mod scenarios;
 
-use crate::waking::Point;
+use crate::system::waking::Point;
 use controller::{CONTROL, State, TIME_OVER, me};
 use libc::{c_long, sigset_t};
 use std::time::{Duration, Instant};
@@ -53,12 +53,12 @@ pub(crate) fn sleep(
     let open = mask_that_leaves_open(mask);
     CONTROL.sleeps(me, timeout);
     let woken = call((&raw const open).cast());
-    let errno = crate::errno::get();
+    let errno = crate::system::errno::get();
     let over = CONTROL.is_back(me);
     if woken < 0 && errno == libc::EINTR && over {
         return Some(0);
     }
-    crate::errno::set(errno);
+    crate::system::errno::set(errno);
     Some(woken)
 }
 

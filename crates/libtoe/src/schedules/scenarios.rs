@@ -39,7 +39,7 @@ const ROUNDS: usize = 7;
 const LONG: c_int = 10_000;
 
 fn check(result: isize) -> usize {
-    assert!(result >= 0, "errno {}", crate::errno::get());
+    assert!(result >= 0, "errno {}", crate::system::errno::get());
     result as usize
 }
 
@@ -81,7 +81,7 @@ fn pair() -> (RawFd, RawFd) {
     set_flags(client, libc::O_NONBLOCK);
     // SAFETY: a local of the right size.
     let begun = unsafe { libc::connect(client, (&raw const address).cast(), size_of::<sockaddr_in>() as u32) };
-    assert_eq!((begun, crate::errno::get()), (-1, libc::EINPROGRESS));
+    assert_eq!((begun, crate::system::errno::get()), (-1, libc::EINPROGRESS));
     let server = accept(listener);
     let mut opened = pollfd { fd: client, events: libc::POLLOUT, revents: 0 };
     // SAFETY: a local.
@@ -113,8 +113,8 @@ fn get(fd: RawFd) -> Option<u8> {
     match unsafe { libc::read(fd, (&raw mut byte).cast(), 1) } {
         1 => Some(byte),
         0 => None,
-        _ if crate::errno::get() == libc::EAGAIN => None,
-        _ => panic!("errno {}", crate::errno::get()),
+        _ if crate::system::errno::get() == libc::EAGAIN => None,
+        _ => panic!("errno {}", crate::system::errno::get()),
     }
 }
 

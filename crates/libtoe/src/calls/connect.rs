@@ -1,0 +1,200 @@
+//! `connect`: opening a connection, blocking and not.
+use crate::calls::waiting;
+use crate::daemon::ask;
+use crate::lock::Guard;
+use crate::state::slab::Key;
+use crate::state::socket::{ANY, Attempt, Bound, Kind, Socket};
+use crate::state::stream::Stream;
+use crate::state::{Lib, Link, events, readiness};
+use crate::system::errno::Result;
+use crate::system::waking;
+use crate::wait::signals::Signals;
+use crate::wait::{Target, Wait};
+use context::{Congestion, Endpoint, FourTuple, Notice, Reply, Request, Slot, Unaccelerated};
+
+/// `connect`. A non-blocking one says `EINPROGRESS` as soon as the SYN is on its way, also where it is answered at
+/// once; the next call says what came of it.
+pub(crate) fn connect(lib: &mut Guard, key: Key, remote: Endpoint) -> Result<()> {
+    let socket = lib.need_socket(key)?;
+    if !matches!(socket.kind, Kind::Connecting { .. }) && std::mem::take(&mut socket.outcome_owed) {
+        return outcome(socket).inspect_err(|_| lib.disconnect(key));
+    }
+    match &socket.kind {
+        Kind::Fresh | Kind::Bound(_) => {}
+        Kind::Connecting { .. } if socket.nonblocking => return Err(libc::EALREADY),
+        Kind::Connecting { .. } => return wait_for_it(lib, key),
+        Kind::Log(_) => return Err(libc::EOPNOTSUPP),
+        Kind::Listener(_) | Kind::Stream(_) => return Err(libc::EISCONN),
+    }
+    socket.take_error();
+    ask_for_it(lib, key, remote)?;
+    wait_until_on_its_way(lib, key)?;
+    let socket = lib.need_socket(key)?;
+    match socket.kind {
+        _ if socket.outcome_owed && socket.nonblocking => Err(libc::EINPROGRESS),
+        Kind::Connecting { .. } => wait_for_it(lib, key),
+        _ => {
+            socket.outcome_owed = false;
+            outcome(socket)
+        }
+    }
+}
+
+/// What came of an attempt that is over.
+fn outcome(socket: &mut Socket) -> Result<()> {
+    let open = matches!(socket.kind, Kind::Stream(_)) && !socket.broken;
+    match socket.take_error() {
+        0 if open => Ok(()),
+        // The error was already told by SO_ERROR.
+        0 => Err(libc::ECONNABORTED),
+        errno => Err(errno),
+    }
+}
+
+fn ask_for_it(lib: &mut Guard, key: Key, remote: Endpoint) -> Result<()> {
+    let socket = lib.need_socket(key)?;
+    let bound = match &socket.kind {
+        Kind::Bound(bound) => Some(**bound),
+        _ => None,
+    };
+    let binding = bound.map_or(0, |bound| bound.binding);
+    let congestion = Congestion(socket.options.congestion);
+    let mss = socket.options.mss;
+    let context = lib.need_context()?;
+    let tag = context.fresh_tag();
+    context.connects.insert(tag, key);
+    let socket = lib.need_socket(key)?;
+    (socket.kind, socket.outcome_owed) =
+        (Kind::Connecting(Box::new(Attempt { tag, remote, local: None, bound })), true);
+    ask::tell(lib, Request::Connect { tag, binding, remote, congestion, mss });
+    Ok(())
+}
+
+/// Waits until the control plane has taken the request up: from then on the local address is known, and what can
+/// be refused at once has been.
+fn wait_until_on_its_way(lib: &mut Guard, key: Key) -> Result<()> {
+    let targets = [Target::Socket(key)];
+    let wait = Wait { targets: &targets, ..Wait::forever() };
+    waiting::until(lib, wait, |lib, _| match lib.socket(key).map(|socket| &socket.kind) {
+        Some(Kind::Connecting(attempt)) => attempt.local.map(|_| ()),
+        _ => Some(()),
+    })
+}
+
+fn wait_for_it(lib: &mut Guard, key: Key) -> Result<()> {
+    let timeout = lib.need_socket(key)?.options.send_timeout;
+    let signals = if timeout.is_some() { Signals::Interrupt } else { Signals::Restart };
+    let targets = [Target::Socket(key)];
+    let deadline = timeout.map(|timeout| waking::now() + timeout);
+    let wait = Wait { deadline, targets: &targets, signals, ..Wait::forever() };
+    let over = waiting::until(lib, wait, |lib, _| match lib.socket(key) {
+        None => Some(Err(libc::EBADF)),
+        Some(Socket { kind: Kind::Connecting { .. }, .. }) => None,
+        Some(socket) => {
+            socket.outcome_owed = false;
+            Some(outcome(socket))
+        }
+    });
+    match over {
+        Ok(result) => result,
+        // The connection goes on being opened, as on Linux.
+        Err(libc::ETIMEDOUT) => Err(libc::EINPROGRESS),
+        Err(errno) => Err(errno),
+    }
+}
+
+impl Lib {
+    /// After the call that says that an attempt failed, the socket is as new.
+    fn disconnect(&mut self, key: Key) {
+        let Some(socket) = self.socket(key) else { return };
+        let mut local = Endpoint { ip: socket.asked_ip(), ..socket.last_local() };
+        socket.set_last_local(local);
+        let Kind::Stream(stream) = &socket.kind else { return };
+        local.port = stream.ends.local().port;
+        socket.set_last_local(local);
+        socket.broken = false;
+        let kind = std::mem::replace(&mut socket.kind, Kind::Fresh);
+        if let (Kind::Stream(stream), Some(context)) = (kind, self.context()) {
+            context.close_stream(stream, false);
+        }
+    }
+
+    /// Takes in what the control plane says of a connection that is being opened.
+    pub(crate) fn connect_reply(&mut self, key: Key, reply: Reply) {
+        match reply {
+            Reply::Connecting { local: chosen, .. } => {
+                if let Some(Kind::Connecting(attempt)) = self.socket(key).map(|socket| &mut socket.kind) {
+                    attempt.local = Some(chosen);
+                }
+                self.wake_socket(key, 0);
+            }
+            Reply::Connected { tag, slot, local, mss } => self.connected(key, tag, slot, local, mss),
+            Reply::Failed { tag, errno } => self.connect_failed(key, tag, errno as i32),
+            _ => {}
+        }
+    }
+
+    fn connected(&mut self, key: Key, tag: u32, slot: Slot, local: Endpoint, mss: u16) {
+        let remote = match self.socket(key).map(|socket| &socket.kind) {
+            Some(Kind::Connecting(attempt)) => Some(attempt.remote),
+            _ => None,
+        };
+        let Some(context) = self.context() else { return };
+        context.connects.remove(&tag);
+        let Some(remote) = remote else { return self.refuse_connection(slot) };
+        self.open_stream(key, slot, local, remote, mss);
+        self.send_early_options(key, slot);
+        self.label(key, Unaccelerated::No);
+        self.wake_socket(key, events::OUT);
+    }
+
+    /// Makes the socket the open connection of `slot`.
+    pub(crate) fn open_stream(&mut self, key: Key, slot: Slot, local: Endpoint, remote: Endpoint, mss: u16) {
+        let Link::Attached(context) = &mut self.link else { return };
+        let Some(socket) = self.sockets.get_mut(key.index) else { return };
+        let mut stream = Stream::open(&context.home, slot, FourTuple::new(local, remote), mss);
+        socket.options.send_limit.into_iter().for_each(|limit| stream.limit_sending(limit));
+        socket.kind = Kind::Stream(Box::new(stream));
+        let early: Option<Notice> = context.use_slot(slot, key);
+        if let Some(notice) = early {
+            self.apply(key, &notice);
+        }
+    }
+
+    /// A connection was opened for a socket that is gone.
+    pub(crate) fn refuse_connection(&mut self, slot: Slot) {
+        if let Some(context) = self.context() {
+            context.tell_surely(Request::Close { slot, tx_head: 0, rx_head: 0, abort: true });
+        }
+    }
+
+    fn connect_failed(&mut self, key: Key, tag: u32, errno: i32) {
+        if let Some(context) = self.context() {
+            context.connects.remove(&tag);
+        }
+        let (mut released, mut last_local) = (None, None);
+        if let Some(socket) = self.socket(key) {
+            // Without a local address the attempt never began: the call itself says why.
+            if let Kind::Connecting(attempt) = &socket.kind {
+                let Attempt { local, bound, .. } = **attempt;
+                socket.outcome_owed = local.is_some();
+                last_local = Some(local.unwrap_or(ANY));
+                released = bound.filter(|bound| bound.chosen);
+                socket.kind = bound.filter(|bound| !bound.chosen).map_or(Kind::Fresh, Kind::bound);
+            }
+            last_local.into_iter().for_each(|local| socket.set_last_local(local));
+            socket.error = errno;
+        }
+        if let (Some(Bound { binding, .. }), Some(context)) = (released, self.context()) {
+            context.tell_surely(Request::Unbind { binding });
+        }
+        self.wake_socket(key, events::ALL);
+    }
+
+    /// Tells those who wait for a socket that it changed.
+    pub(crate) fn wake_socket(&mut self, key: Key, bits: u32) {
+        if let Some(socket) = self.sockets.get_mut(key.index).filter(|socket| socket.id == key.id) {
+            readiness::notify(socket, &mut self.sets, bits);
+        }
+    }
+}

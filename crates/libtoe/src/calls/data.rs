@@ -1,0 +1,427 @@
+//! Reading and writing: copies between the program's buffers and the connection's, no system call while busy.
+use crate::calls::waiting;
+use crate::daemon::share;
+use crate::lock::Guard;
+use crate::state::slab::Key;
+use crate::state::slot_state::{RX_FIN, SHUT_READ, SHUT_WRITE, SPLICED};
+use crate::state::socket::{Kind, Socket};
+use crate::state::{Lib, Link};
+use crate::system::errno::{self, Result};
+use crate::system::{real, waking};
+use crate::wait::signals::Signals;
+use crate::wait::{Target, Wait};
+use libc::{c_int, iovec};
+use std::os::fd::RawFd;
+use std::time::Duration;
+
+/// Most bytes in one call, as in Linux.
+pub(crate) const MOST: usize = 0x7fff_f000;
+
+/// Buffers that lie in the kernel's half of the address space are refused before anything else, as on Linux
+/// (`access_ok`); whatever else is bad, where bytes are moved.
+pub(crate) fn look_at(buffers: &[iovec]) -> Result<()> {
+    let is_kernels = |buffer: &iovec| (buffer.iov_base as isize) < 0;
+    if buffers.iter().any(is_kernels) { Err(libc::EFAULT) } else { Ok(()) }
+}
+
+/// Total length of a program's buffers.
+pub(crate) fn total(buffers: &[iovec]) -> usize {
+    buffers.iter().fold(0usize, |sum, buffer| sum.saturating_add(buffer.iov_len)).min(MOST)
+}
+
+/// `recv` in all its forms. Returns the bytes read; 0 at the end of the stream.
+///
+/// # Safety
+/// The buffers are valid.
+pub(crate) unsafe fn receive(lib: &mut Guard, key: Key, into: &[iovec], flags: c_int) -> Result<usize> {
+    if flags & libc::MSG_OOB != 0 {
+        let listens = matches!(lib.need_socket(key)?.kind, Kind::Listener(_));
+        return Err(if listens { libc::ENOTCONN } else { libc::EINVAL });
+    }
+    if flags & libc::MSG_ERRQUEUE != 0 {
+        return Err(libc::EAGAIN);
+    }
+    look_at(into)?;
+    share::claim(lib, key)?;
+    let wanted = total(into);
+    // SAFETY: the caller vouches for the buffers.
+    let got = unsafe {
+        match take_now(lib, key, into, wanted, 0, flags) {
+            Some(Ok(done)) if done < wanted && flags & (libc::MSG_WAITALL | libc::MSG_PEEK) == libc::MSG_WAITALL => {
+                receive_rest(lib, key, into, wanted, done, flags)
+            }
+            Some(result) => result,
+            None => receive_rest(lib, key, into, wanted, 0, flags),
+        }
+    };
+    share::confirm(lib, key);
+    got
+}
+
+/// Waits for bytes: for any, or with `MSG_WAITALL` for all that are wanted.
+///
+/// # Safety
+/// The buffers are valid.
+unsafe fn receive_rest(
+    lib: &mut Guard,
+    key: Key,
+    into: &[iovec],
+    wanted: usize,
+    mut done: usize,
+    flags: c_int,
+) -> Result<usize> {
+    let all = flags & libc::MSG_WAITALL != 0 && flags & libc::MSG_PEEK == 0;
+    let socket = lib.need_socket(key)?;
+    let timeout = socket.options.receive_timeout;
+    if socket.nonblocking || flags & libc::MSG_DONTWAIT != 0 {
+        lib.drain();
+        // SAFETY: the caller vouches for the buffers.
+        let got = unsafe { take_now(lib, key, into, wanted, done, flags) };
+        return match got.unwrap_or(Err(libc::EAGAIN)) {
+            Err(errno) if done > 0 => {
+                if ![libc::EAGAIN, libc::EFAULT].contains(&errno) {
+                    // Kept for the next call.
+                    lib.need_socket(key)?.error = errno;
+                }
+                Ok(done)
+            }
+            got => got.map(|more| done + more),
+        };
+    }
+    let deadline = timeout.map(|timeout| waking::now() + timeout);
+    let targets = [Target::Socket(key)];
+    let signals = if timeout.is_some() { Signals::Interrupt } else { Signals::Restart };
+    loop {
+        let wait = Wait { deadline, targets: &targets, signals, ..Wait::forever() };
+        // SAFETY: the caller vouches for the buffers.
+        let got = waiting::until(lib, wait, |lib, _| unsafe { take_now(lib, key, into, wanted, done, flags) });
+        match got {
+            Ok(Ok(0)) => return Ok(done),
+            Ok(Ok(more)) => done += more,
+            Err(libc::ETIMEDOUT) if done == 0 => return Err(libc::EAGAIN),
+            Ok(Err(errno)) | Err(errno) if done == 0 => return Err(errno),
+            Ok(Err(libc::EFAULT)) => return Ok(done),
+            Ok(Err(errno)) => {
+                // Kept for the next call.
+                lib.need_socket(key)?.error = errno;
+                return Ok(done);
+            }
+            Err(_) => return Ok(done),
+        }
+        if !all || done >= wanted {
+            return Ok(done);
+        }
+    }
+}
+
+/// Takes what is there; `None` where nothing is and more may come.
+///
+/// # Safety
+/// The buffers are valid.
+#[inline]
+unsafe fn take_now(
+    lib: &mut Lib,
+    key: Key,
+    into: &[iovec],
+    wanted: usize,
+    done: usize,
+    flags: c_int,
+) -> Option<Result<usize>> {
+    let Lib { sockets, link, .. } = lib;
+    let Some(socket) = sockets.get_mut(key.index).filter(|socket| socket.id == key.id) else {
+        return Some(Err(libc::EBADF));
+    };
+    let Kind::Stream(stream) = &mut socket.kind else { return Some(not_connected(socket)) };
+    let exclusive = stream.exclusively();
+    if stream.readable() == 0 {
+        let flags = stream.flags();
+        drop(exclusive);
+        return end_of_stream(socket, flags);
+    }
+    // SAFETY: the caller vouches for the buffers.
+    let copied = unsafe {
+        if flags & libc::MSG_TRUNC != 0 {
+            Ok((stream.readable() as usize).min(wanted - done))
+        } else if done == 0 {
+            stream.copy_out(into, 0, MOST)
+        } else {
+            stream.copy_out(&behind(into, done), 0, MOST)
+        }
+    };
+    let copied = match copied {
+        Ok(copied) => copied,
+        Err(errno) => return Some(Err(errno)),
+    };
+    if flags & libc::MSG_PEEK == 0 {
+        stream.consume(copied as u32);
+        if stream.window_is_worth_telling() {
+            if let Link::Attached(context) = link {
+                context.bump(key, stream);
+            }
+        }
+    }
+    Some(Ok(copied))
+}
+
+/// What reading gives where all that came has been read. An error that comes after the peer's FIN is for writers; what
+/// had come before the program shut its side down could still be read.
+fn end_of_stream(socket: &mut Socket, flags: u32) -> Option<Result<usize>> {
+    match socket.error {
+        _ if flags & RX_FIN != 0 => Some(Ok(0)),
+        0 => (flags & SHUT_READ != 0 || socket.broken).then_some(Ok(0)),
+        _ => Some(Err(socket.take_error())),
+    }
+}
+
+/// What reading from a socket without a connection gives.
+fn not_connected(socket: &mut Socket) -> Result<usize> {
+    match (socket.error, &socket.kind) {
+        (0, Kind::Connecting { .. }) => Err(libc::EAGAIN),
+        (0, _) if socket.attempt_failed() => Ok(0),
+        (0, _) => Err(libc::ENOTCONN),
+        _ => Err(socket.take_error()),
+    }
+}
+
+/// The program's buffers from byte `skip` on.
+fn behind(buffers: &[iovec], mut skip: usize) -> Vec<iovec> {
+    let mut rest = Vec::with_capacity(buffers.len());
+    for buffer in buffers {
+        let cut = skip.min(buffer.iov_len);
+        skip -= cut;
+        let iov_base = buffer.iov_base.cast::<u8>().wrapping_add(cut).cast();
+        rest.push(iovec { iov_base, iov_len: buffer.iov_len - cut });
+    }
+    rest
+}
+
+/// `send` in all its forms. A blocking one returns when all bytes are in the connection's buffer. `EPIPE` is for
+/// the caller to turn into `SIGPIPE`.
+///
+/// # Safety
+/// The buffers are valid.
+pub(crate) unsafe fn transmit(lib: &mut Guard, key: Key, from: &[iovec], flags: c_int) -> Result<usize> {
+    if flags & libc::MSG_OOB != 0 {
+        return Err(libc::EOPNOTSUPP);
+    }
+    look_at(from)?;
+    share::claim(lib, key)?;
+    lib.hear_errors();
+    let wanted = total(from);
+    let more = flags & libc::MSG_MORE != 0;
+    // SAFETY: the caller vouches for the buffers.
+    let put = unsafe {
+        match put_now(lib, key, from, wanted, 0, more) {
+            Some(Ok(done)) if done < wanted => transmit_rest(lib, key, from, wanted, done, flags),
+            Some(result) => result,
+            None => transmit_rest(lib, key, from, wanted, 0, flags),
+        }
+    };
+    share::confirm(lib, key);
+    put
+}
+
+/// Waits for room and writes on, until all is written.
+///
+/// # Safety
+/// The buffers are valid.
+unsafe fn transmit_rest(
+    lib: &mut Guard,
+    key: Key,
+    from: &[iovec],
+    wanted: usize,
+    mut done: usize,
+    flags: c_int,
+) -> Result<usize> {
+    let socket = lib.need_socket(key)?;
+    let timeout = socket.options.send_timeout;
+    let dont_wait = socket.nonblocking || flags & libc::MSG_DONTWAIT != 0;
+    let more = flags & libc::MSG_MORE != 0;
+    if dont_wait {
+        lib.drain();
+        // SAFETY: the caller vouches for the buffers.
+        let put = unsafe { put_now(lib, key, from, wanted, done, more) };
+        return if done > 0 { Ok(done + put.unwrap_or(Ok(0)).unwrap_or(0)) } else { put.unwrap_or(Err(libc::EAGAIN)) };
+    }
+    let deadline = timeout.map(|timeout| waking::now() + timeout);
+    let targets = [Target::Socket(key)];
+    let signals = if timeout.is_some() { Signals::Interrupt } else { Signals::Restart };
+    while done < wanted {
+        let wait = Wait { deadline, targets: &targets, signals, ..Wait::forever() };
+        // SAFETY: the caller vouches for the buffers.
+        let put = waiting::until(lib, wait, |lib, _| unsafe { put_now(lib, key, from, wanted, done, more) });
+        match put {
+            Ok(Ok(written)) => done += written,
+            _ if done > 0 => return Ok(done),
+            Ok(Err(errno)) => return Err(errno),
+            Err(libc::ETIMEDOUT) => return Err(libc::EAGAIN),
+            Err(errno) => return Err(errno),
+        }
+    }
+    Ok(done)
+}
+
+/// Writes what there is room for; `None` where there is none.
+///
+/// # Safety
+/// The buffers are valid.
+#[inline]
+unsafe fn put_now(
+    lib: &mut Lib,
+    key: Key,
+    from: &[iovec],
+    wanted: usize,
+    done: usize,
+    more: bool,
+) -> Option<Result<usize>> {
+    let Lib { sockets, link, .. } = lib;
+    let Some(socket) = sockets.get_mut(key.index).filter(|socket| socket.id == key.id) else {
+        return Some(Err(libc::EBADF));
+    };
+    let corked = more || socket.options.cork;
+    if let Err(errno) = can_write(socket) {
+        return Some(Err(errno));
+    }
+    let Kind::Stream(stream) = &mut socket.kind else { return Some(Err(libc::EPIPE)) };
+    let exclusive = stream.exclusively();
+    // SAFETY: the caller vouches for the buffers.
+    let written = unsafe { stream.copy_in(from, done) };
+    drop(exclusive);
+    let written = match written {
+        Ok(written) => written,
+        Err(errno) => return Some(Err(errno)),
+    };
+    let full = done + written < wanted;
+    if full {
+        stream.wants_room = true;
+    }
+    if written == 0 {
+        if stream.untold {
+            lib.bump(key);
+        }
+        return (wanted == 0).then_some(Ok(0));
+    }
+    tell_or_hold(link, key, socket, corked && !full);
+    Some(Ok(written))
+}
+
+/// Tells the engine of what was written. Held back only while less than a full segment waits, as `TCP_CORK` and
+/// `MSG_MORE` have it.
+fn tell_or_hold(link: &mut Link, key: Key, socket: &mut Socket, hold: bool) {
+    let (Link::Attached(context), Kind::Stream(stream)) = (link, &mut socket.kind) else { return };
+    if !hold || stream.in_flight() >= stream.mss as u32 {
+        context.bump(key, stream);
+    } else if !stream.untold {
+        stream.untold = true;
+        context.held.push(key);
+    }
+}
+
+/// Bytes were put into the transmit buffer by other means than `put_now`.
+pub(crate) fn wrote(lib: &mut Lib, key: Key, more: bool) {
+    let Lib { sockets, link, .. } = lib;
+    let Some(socket) = sockets.get_mut(key.index) else { return };
+    let corked = more || socket.options.cork;
+    tell_or_hold(link, key, socket, corked);
+}
+
+/// Bytes were read by other means than `take_now`.
+pub(crate) fn tell_window(lib: &mut Lib, key: Key) {
+    let Lib { sockets, link, .. } = lib;
+    let Some(Kind::Stream(stream)) = sockets.get_mut(key.index).map(|socket| &mut socket.kind) else { return };
+    if let (Link::Attached(context), true) = (link, stream.window_is_worth_telling()) {
+        context.bump(key, stream);
+    }
+}
+
+/// Why bytes cannot be written now, where they never can.
+pub(crate) fn can_write(socket: &mut Socket) -> Result<()> {
+    if socket.error != 0 {
+        return Err(socket.take_error());
+    }
+    match &socket.kind {
+        _ if socket.broken => Err(libc::EPIPE),
+        Kind::Stream(stream) if stream.flags() & (SHUT_WRITE | SPLICED) != 0 => Err(libc::EPIPE),
+        Kind::Stream(_) => Ok(()),
+        Kind::Connecting { .. } => Err(libc::EAGAIN),
+        // Linux says EPIPE on a socket that was never connected.
+        _ => Err(libc::EPIPE),
+    }
+}
+
+/// Before a blocking close with `SO_LINGER`: waits until the peer has acknowledged everything, or the time is over.
+pub(crate) fn linger(lib: &mut Guard, key: Key) {
+    let Some(socket) = lib.socket(key) else { return };
+    let last = socket.descriptors == 1 && !socket.nonblocking && !socket.broken;
+    let Some(seconds) = socket.options.linger.filter(|seconds| *seconds > 0 && last) else { return };
+    let deadline = Some(waking::now() + Duration::from_secs(seconds as u64));
+    let targets = [Target::Socket(key)];
+    let wait = Wait { deadline, targets: &targets, ..Wait::forever() };
+    let _ = waiting::until(lib, wait, |lib, _| match lib.socket(key) {
+        Some(Socket { kind: Kind::Stream(stream), broken: false, .. }) if stream.in_flight() > 0 => {
+            // Each acknowledgement is news.
+            stream.wants_room = true;
+            None
+        }
+        _ => Some(()),
+    });
+}
+
+/// `sendfile`: reads a file straight into the connection's buffer. Returns the bytes sent.
+pub(crate) fn transmit_file(lib: &mut Guard, key: Key, file: RawFd, start: Option<i64>, count: usize) -> Result<usize> {
+    let mut done = 0;
+    while done < count {
+        let at = start.map(|start| start + done as i64);
+        match wait_for_room(lib, key, done > 0).and_then(|()| put_file(lib, key, file, at, count - done)) {
+            Ok(0) => break,
+            Ok(len) => done += len,
+            Err(errno) if done == 0 => return Err(errno),
+            Err(_) => break,
+        }
+    }
+    Ok(done)
+}
+
+fn wait_for_room(lib: &mut Guard, key: Key, some_sent: bool) -> Result<()> {
+    let socket = lib.need_socket(key)?;
+    let timeout = socket.options.send_timeout;
+    let dont_wait = socket.nonblocking;
+    let deadline = if dont_wait { Some(waking::now()) } else { timeout.map(|timeout| waking::now() + timeout) };
+    let targets = [Target::Socket(key)];
+    let signals = if timeout.is_some() || some_sent { Signals::Interrupt } else { Signals::Restart };
+    let wait = Wait { deadline, targets: &targets, signals, ..Wait::forever() };
+    let room = waiting::until(lib, wait, |lib, _| {
+        let Some(socket) = lib.socket(key) else { return Some(Err(libc::EBADF)) };
+        if let Err(errno) = can_write(socket) {
+            return Some(Err(errno));
+        }
+        let Kind::Stream(stream) = &mut socket.kind else { return Some(Err(libc::EPIPE)) };
+        stream.wants_room = stream.room() == 0;
+        (stream.room() > 0).then_some(Ok(()))
+    });
+    room.map_err(|errno| if errno == libc::ETIMEDOUT { libc::EAGAIN } else { errno })?
+}
+
+/// Reads as much of the file as there is room for, and sends it.
+fn put_file(lib: &mut Lib, key: Key, file: RawFd, at: Option<i64>, most: usize) -> Result<usize> {
+    let socket = lib.sockets.get_mut(key.index).ok_or(libc::EBADF)?;
+    let corked = socket.options.cork;
+    let stream = socket.stream()?;
+    let _exclusive = stream.exclusively();
+    let len = (stream.room() as usize).min(most) as u32;
+    let pieces = stream.place(len).pieces(stream.tx_head(), len);
+    let buffers = pieces.map(|(base, len)| iovec { iov_base: base.cast(), iov_len: len });
+    // SAFETY: both pieces lie in the connection's ring, in the part that the engine does not read yet.
+    let got = errno::check(unsafe {
+        match at {
+            Some(at) => libc::preadv(file, buffers.as_ptr(), 2, at),
+            None => real::readv(file, buffers.as_ptr(), 2),
+        }
+    })?;
+    stream.produced(got as u32);
+    if got > 0 && (!corked || stream.in_flight() >= stream.mss as u32) {
+        drop(_exclusive);
+        lib.bump(key);
+    }
+    Ok(got as usize)
+}

@@ -1,0 +1,19 @@
+//! What the calls on sockets do, apart from how programs pass their arguments ([`crate::interpose`]).
+pub(crate) mod address;
+pub(crate) mod binding;
+pub(crate) mod comm;
+pub(crate) mod connect;
+pub(crate) mod data;
+pub(crate) mod descriptors;
+pub(crate) mod epoll;
+pub(crate) mod fast;
+pub(crate) mod listening;
+pub(crate) mod log;
+pub(crate) mod options;
+pub(crate) mod own_socket;
+pub(crate) mod pieces;
+pub(crate) mod poll;
+pub(crate) mod shutdown;
+pub(crate) mod splice;
+pub(crate) mod waiting;
+pub(crate) mod zero_copy;

@@ -1,0 +1,157 @@
+//! Taking in what the daemon has said: notices of connections, replies, its end.
+use crate::state::context_side::LIFE_CHECK;
+use crate::state::slab::Key;
+use crate::state::socket::{Kind, Pending};
+use crate::state::{Lib, Link, events, readiness};
+use crate::system::say::{self, Topic};
+use crate::system::waking::{self, Point};
+use context::{Notice, Reply, Slot};
+
+impl Lib {
+    /// Takes in all that the daemon has said.
+    #[inline]
+    pub(crate) fn drain(&mut self) {
+        waking::point(Point::Look);
+        let Some(context) = self.context() else { return self.look_for_daemon() };
+        if context.is_quiet() {
+            context.empty_drains = context.empty_drains.wrapping_add(1);
+            if context.empty_drains % LIFE_CHECK == 0 {
+                self.check_daemon();
+            }
+            return;
+        }
+        self.taken_in = self.taken_in.wrapping_add(1);
+        self.pay_owed();
+        self.drain_replies();
+        self.drain_notices();
+        self.note_activity();
+    }
+
+    /// Takes replies in, where there are any: for calls that have no reason to look at notices.
+    #[inline]
+    pub(crate) fn hear_errors(&mut self) {
+        if self.context().is_some_and(|context| context.was_answered()) {
+            self.drain();
+        }
+    }
+
+    fn drain_replies(&mut self) {
+        while let Some(context) = self.context() {
+            match context.end.replies.pop() {
+                Ok(Some(words)) => {
+                    if let Some(reply) = Reply::from_words(words) {
+                        self.take_reply(reply);
+                    }
+                }
+                Ok(None) => return,
+                Err(_) => return self.daemon_died(),
+            }
+        }
+    }
+
+    fn drain_notices(&mut self) {
+        let Lib { link: Link::Attached(context), sockets, sets, .. } = self else { return };
+        // Looked up once: nothing below changes where it is.
+        let context = &mut **context;
+        // The engine may go on while we drain; one ring's worth is enough for one call.
+        for _ in 0..context.end.geometry.data_entries {
+            match context.end.notices.pop() {
+                Ok(Some(words)) => {
+                    if context.take_notice_fast(sockets, sets, words).is_none() {
+                        context.take_notice(sockets, sets, &Notice::from_words(words));
+                    }
+                }
+                Ok(None) => return,
+                Err(_) => return self.daemon_died(),
+            }
+        }
+    }
+
+    /// Applies a notice to the socket's connection and wakes whom it concerns.
+    pub(crate) fn apply(&mut self, key: Key, notice: &Notice) {
+        readiness::apply(&mut self.sockets, &mut self.sets, key.index, notice);
+    }
+
+    fn take_reply(&mut self, reply: Reply) {
+        match reply {
+            Reply::Failed { tag, .. } | Reply::Connecting { tag, .. } | Reply::Connected { tag, .. } => {
+                let connecting = self.context().and_then(|context| context.connects.get(&tag).copied());
+                match (connecting, reply) {
+                    (Some(key), _) => self.connect_reply(key, reply),
+                    // Opened in spite of its cancellation: ours to close.
+                    (None, Reply::Connected { slot, .. }) => self.refuse_connection(slot),
+                    (None, _) => self.answer(tag, reply),
+                }
+            }
+            Reply::Done { tag }
+            | Reply::Bound { tag, .. }
+            | Reply::Forked { tag, .. }
+            | Reply::Claimed { tag, .. }
+            | Reply::Adopted { tag, .. }
+            | Reply::Info { tag, .. } => self.answer(tag, reply),
+            Reply::Accept { binding, slot, local, remote, mss } => {
+                self.accept_reply(binding, Pending { slot, local, remote, mss, errno: 0, taken: false });
+            }
+            Reply::Unaccept { binding, slot } => self.unaccept_reply(binding, slot),
+            Reply::Error { slot, errno } => self.error_reply(slot, errno as i32),
+            Reply::Ended { slot, rx_tail, tx_tail } => {
+                self.ended(Notice { slot, rx_tail, tx_tail, fin: true, grown: false })
+            }
+            Reply::SpliceOver { slot, errno: 0 } => self.splice_over(slot),
+            Reply::SpliceOver { slot, errno } => self.error_reply(slot, errno as i32),
+            Reply::Rested { slot, done } => self.rested(slot, done),
+            Reply::NotAdopted => say::once(Topic::NotAdopted),
+            // Which slots are free is the control plane's business.
+            Reply::Freed { .. } => {}
+        }
+    }
+
+    /// The last notice of a connection, by another way.
+    fn ended(&mut self, notice: Notice) {
+        let Lib { link: Link::Attached(context), sockets, sets, .. } = self else { return };
+        context.take_notice(sockets, sets, &notice);
+    }
+
+    fn answer(&mut self, tag: u32, reply: Reply) {
+        // An answer that nobody waits for any more is dropped; what it grants goes with the context.
+        if let Some(place) = self.context().and_then(|context| context.answers.get_mut(&tag)) {
+            *place = Some(reply);
+        }
+        self.wake_askers();
+    }
+
+    fn unaccept_reply(&mut self, binding: u32, slot: Slot) {
+        let Some(context) = self.context() else { return };
+        let listener = context.listeners.get(&binding).copied();
+        let accepted = context.socket_of(slot);
+        if let Some(socket) = listener.and_then(|key| self.socket(key)) {
+            if let Kind::Listener(listener) = &mut socket.kind {
+                listener.took_back(slot);
+            }
+        }
+        // A daemon takes nothing back that was accepted; to the program, the connection was reset.
+        if let Some(index) = accepted {
+            self.error_reply(slot, libc::ECONNRESET);
+            if let Some(Kind::Stream(stream)) = self.sockets.get_mut(index).map(|socket| &mut socket.kind) {
+                stream.gone = true;
+            }
+        }
+    }
+
+    fn error_reply(&mut self, slot: Slot, errno: i32) {
+        let Some(context) = self.context() else { return };
+        match context.socket_of(slot) {
+            Some(index) => self.fail_stream(index, errno),
+            None => self.fail_waiting(slot, errno),
+        }
+    }
+
+    pub(crate) fn fail_stream(&mut self, index: usize, errno: i32) {
+        let Some(socket) = self.sockets.get_mut(index) else { return };
+        if let Kind::Stream(_) = socket.kind {
+            socket.error = errno;
+            socket.broken = true;
+            readiness::notify(socket, &mut self.sets, events::ALL);
+        }
+    }
+}

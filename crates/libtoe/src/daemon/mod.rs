@@ -1,0 +1,9 @@
+//! The tie to the daemon: attaching, taking in what it says, asking it, sharing connections with other processes, the
+//! time without one.
+pub(crate) mod ask;
+pub(crate) mod attach;
+pub(crate) mod bumps;
+pub(crate) mod drain;
+pub(crate) mod reattach;
+pub(crate) mod rest;
+pub(crate) mod share;

@@ -1,0 +1,144 @@
+//! Giving back the memory of connections that are quiet (docs/MEMORY.md).
+//!
+//! A connection uses its buffers from front to end, again and again, so in time every page of them is resident. Where
+//! everything that was written is acknowledged and everything that came was read, nothing in them is of use. Once a
+//! second a hand goes around all sockets; one whose positions have not moved since the last time rests: its transmit
+//! buffer is given back here (nobody but this process writes there, and nothing is left to send again), its receive
+//! buffer by the daemon, which is asked to.
+use crate::state::context_side::Context;
+use crate::state::slab::Key;
+use crate::state::socket::{Kind, Socket};
+use crate::state::stream::Stream;
+use crate::state::{Lib, Link};
+use crate::system::waking;
+use context::{Request, Slot};
+use std::time::Duration;
+
+/// Time from one round of the hand to the next: a connection rests after one to two of them, at first.
+const ROUND: Duration = Duration::from_secs(1);
+/// Sleep at most so long while the hand is under way.
+const STEP_NAP: Duration = Duration::from_millis(1);
+/// Sockets looked at in one step.
+const STEP: usize = 1024;
+/// Connections that begin to rest in one step.
+const MOST: usize = 64;
+/// A process that never sleeps takes a step after so many batches of notices.
+const BATCHES: u32 = 1024;
+
+impl Lib {
+    /// Notices came. A busy process does its steps here.
+    #[inline]
+    pub(crate) fn note_activity(&mut self) {
+        self.hand.again = true;
+        self.hand.batches = self.hand.batches.wrapping_add(1);
+        if self.hand.batches % BATCHES == 0 {
+            self.rest_some();
+        }
+    }
+
+    /// A step of the hand, where it is time for one. Says when the next one is due: the longest that a thread may
+    /// sleep.
+    pub(crate) fn rest_some(&mut self) -> Option<Duration> {
+        let Lib { link: Link::Attached(context), sockets, hand, .. } = self else { return None };
+        if !hand.under_way {
+            if !hand.again {
+                return None;
+            }
+            let now = waking::now();
+            let since = hand.began.map_or(ROUND, |began| now - began);
+            if since < ROUND {
+                return Some(ROUND - since);
+            }
+            (hand.began, hand.under_way, hand.again, hand.at) = (Some(now), true, false, 0);
+            hand.first.get_or_insert(now);
+        }
+        let round = hand.seconds();
+        let (end, mut resting) = ((hand.at + STEP).min(sockets.span()), 0);
+        while hand.at < end && resting < MOST {
+            if let Some(socket) = sockets.get_mut(hand.at) {
+                match look(context, socket, round) {
+                    Found::Nothing => {}
+                    Found::Moved => hand.again = true,
+                    Found::Quiet => resting += 1,
+                    // The next step begins with this one.
+                    Found::NoRoom => break,
+                }
+            }
+            hand.at += 1;
+        }
+        hand.under_way = hand.at < sockets.span();
+        match (hand.under_way, hand.again) {
+            (true, _) => Some(STEP_NAP),
+            (false, true) => Some(ROUND),
+            (false, false) => None,
+        }
+    }
+
+    /// The daemon has answered.
+    pub(crate) fn rested(&mut self, slot: Slot, done: bool) {
+        let Lib { link: Link::Attached(context), sockets, .. } = self else { return };
+        let Some(index) = context.socket_of(slot) else { return };
+        let Some(socket) = sockets.get_mut(index) else { return };
+        let key = Key { index, id: socket.id };
+        let Kind::Stream(stream) = &mut socket.kind else { return };
+        stream.rest.asked = false;
+        if !done {
+            // Its memory is still there: to be asked for again after the next news.
+            stream.rest.empty.1 = stream.rest.empty.1.wrapping_sub(1);
+        } else {
+            context.end.rested(slot);
+        }
+        context.bump(key, stream);
+    }
+}
+
+enum Found {
+    /// Nothing to give back, or not now.
+    Nothing,
+    /// It was used since the last look, or not for long enough.
+    Moved,
+    /// It rests from now on.
+    Quiet,
+    /// It is to rest, but the daemon's ring of requests is full.
+    NoRoom,
+}
+
+fn look(context: &mut Context, socket: &mut Socket, round: u32) -> Found {
+    let broken = socket.broken;
+    let Kind::Stream(stream) = &mut socket.kind else { return Found::Nothing };
+    let now = stream.positions();
+    if now == stream.rest.empty || stream.shared || stream.rest.asked || broken || stream.flags() != 0 {
+        return Found::Nothing;
+    }
+    let moved = now != stream.rest.seen;
+    stream.rest.seen = now;
+    if !stream.rest.quiet.is_due(moved, round) {
+        return Found::Moved;
+    }
+    let found = give_back(context, stream, now);
+    if matches!(found, Found::Quiet) {
+        stream.rest.quiet.since = round;
+    }
+    found
+}
+
+fn give_back(context: &mut Context, stream: &mut Stream, now: (u32, u32)) -> Found {
+    let held = stream.rest.reserved || stream.keeps();
+    let busy = held || stream.owed || stream.untold || stream.in_flight() > 0 || stream.readable() > 0;
+    let Some(slot) = stream.name.filter(|_| !busy && stream.home.context() == context.home.context()) else {
+        return Found::Nothing;
+    };
+    // Small rings go both at once, and the daemon gives them back.
+    let both = stream.home.geometry.has_small() && now != stream.rest.empty;
+    if now.1 != stream.rest.empty.1 || both {
+        if !context.tell(Request::Rest { slot, tx_head: now.0, rx_head: now.1 }) {
+            return Found::NoRoom;
+        }
+        stream.rest.empty.1 = now.1;
+        stream.rest.asked = true;
+    }
+    if now.0 != stream.rest.empty.0 && context.end.discard_sent(slot).is_ok() {
+        stream.rest.empty.0 = now.0;
+    }
+    Found::Quiet
+}

@@ -1,0 +1,128 @@
+//! What a socket is ready for, in epoll's bits, and telling those who wait for it.
+use crate::state::events::{ERR, HUP, IN, OUT, RDHUP};
+use crate::state::few::Few;
+use crate::state::set::{EpollSet, became_ready};
+use crate::state::slab::Slab;
+use crate::state::slot_state::{RX_FIN, SHUT_READ, SHUT_WRITE, SPLICED};
+use crate::state::socket::{Kind, Socket};
+use crate::state::stream::{News, Stream};
+use crate::system::waking;
+use context::Notice;
+
+/// What the socket is ready for now; what nobody wants to know need not be looked for.
+#[inline]
+fn of(socket: &Socket, wanted: u32) -> u32 {
+    let error = if socket.error != 0 { ERR } else { 0 };
+    match &socket.kind {
+        Kind::Stream(stream) if socket.broken => IN | OUT | RDHUP | HUP | error | rest(stream, wanted),
+        Kind::Stream(stream) => rest(stream, wanted) | error,
+        _ if socket.attempt_failed() => IN | OUT | RDHUP | HUP | error,
+        // As Linux shows a stream socket that is neither connected nor listening.
+        Kind::Fresh | Kind::Bound(_) => OUT | HUP | error,
+        Kind::Connecting { .. } => error,
+        // Also where the daemon died: nothing will ever come, and a listener that is readable for ever would make its
+        // server turn for ever.
+        Kind::Listener(listener) if listener.queue.is_empty() => error,
+        Kind::Listener(_) => IN | error,
+        Kind::Log(_) if socket.broken => IN | HUP | ERR,
+        Kind::Log(log) => error | if log.is_readable() { IN } else { 0 },
+    }
+}
+
+#[inline]
+fn rest(stream: &Stream, wanted: u32) -> u32 {
+    let flags = stream.flags();
+    let reading_is_over = flags & (RX_FIN | SHUT_READ) != 0;
+    let mut bits = 0;
+    if reading_is_over || stream.readable() > 0 {
+        bits |= IN;
+    }
+    if reading_is_over {
+        bits |= RDHUP;
+    }
+    let writable = flags & SHUT_WRITE != 0 || (flags & SPLICED == 0 && stream.is_roomy());
+    if wanted & OUT != 0 && writable {
+        bits |= OUT;
+    }
+    if flags & SHUT_WRITE != 0 && reading_is_over {
+        bits |= HUP;
+    }
+    bits
+}
+
+/// What the socket is ready for among `wanted` (errors and hang-ups are always wanted). Remembers that somebody
+/// waits for room where there is none.
+#[inline(never)]
+pub(crate) fn among(socket: &mut Socket, wanted: u32) -> u32 {
+    let ready = of(socket, wanted) & (wanted | ERR | HUP);
+    if wanted & OUT != 0 && ready & OUT == 0 {
+        if let Kind::Stream(stream) = &mut socket.kind {
+            stream.wants_room = true;
+        }
+    }
+    ready
+}
+
+/// Tells the epoll sets and threads that wait for the socket that `bits` became true.
+#[inline(never)]
+pub(crate) fn notify(socket: &mut Socket, sets: &mut Slab<EpollSet>, bits: u32) {
+    for watcher in socket.watchers.as_slice() {
+        became_ready(sets, *watcher, bits);
+    }
+    for waiter in socket.waiters.as_slice() {
+        waking::wake(*waiter);
+    }
+}
+
+/// Takes a notice of a connection in, and wakes whom it concerns.
+#[inline]
+pub(crate) fn apply(sockets: &mut Slab<Socket>, sets: &mut Slab<EpollSet>, index: usize, notice: &Notice) {
+    let Some(socket) = sockets.get_mut(index) else { return };
+    let Kind::Stream(stream) = &mut socket.kind else { return };
+    let news = stream.apply(notice);
+    take_news(socket, sets, news);
+}
+
+/// Wakes whom the news of a socket's connection concern.
+pub(crate) fn take_news(socket: &mut Socket, sets: &mut Slab<EpollSet>, News { bytes, room, end }: News) {
+    let Kind::Stream(stream) = &mut socket.kind else { return };
+    let mut bits = if bytes { IN } else { 0 };
+    if end {
+        bits |= IN | RDHUP | HUP;
+    }
+    if room && stream.wants_room && stream.is_roomy() {
+        stream.wants_room = false;
+        bits |= OUT;
+    }
+    if bits != 0 {
+        notify(socket, sets, bits);
+    }
+}
+
+/// What a socket that somebody waits for is ready for, where it is an open connection with nothing to say but that
+/// bytes are there or not.
+#[inline(always)]
+pub(crate) fn ready_bits(socket: &Socket, wanted: u32) -> Option<u32> {
+    match &socket.kind {
+        Kind::Stream(stream) if !socket.broken && socket.error == 0 && wanted & OUT == 0 && stream.flags() == 0 => {
+            Some(if stream.unread_bytes() != 0 { IN & wanted } else { 0 })
+        }
+        _ => None,
+    }
+}
+
+/// Takes a notice in that says only that bytes came or were acknowledged (no end), of a connection that at most one set
+/// watches. `None`, and nothing was done, for all others.
+#[inline(always)]
+pub(crate) fn take_notice(socket: &mut Socket, sets: &mut Slab<EpollSet>, notice: &Notice) -> Option<()> {
+    let Kind::Stream(stream) = &socket.kind else { return None };
+    if stream.wants_room || !matches!(socket.waiters, Few::None) {
+        return None;
+    }
+    match (stream.advance(notice), &socket.watchers) {
+        (false, _) | (true, Few::None) => {}
+        (true, Few::One(watcher)) => became_ready(sets, *watcher, IN),
+        (true, Few::Many(watchers)) => watchers.iter().for_each(|watcher| became_ready(sets, *watcher, IN)),
+    }
+    Some(())
+}

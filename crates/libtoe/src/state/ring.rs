@@ -1,0 +1,224 @@
+//! Rings of payload bytes, as this process sees them.
+use crate::state::home::Home;
+use crate::system::program;
+use context::Slot;
+
+/// A ring of payload bytes in a region: a stream's buffer, or the small ring in which the stream begins
+/// (docs/MEMORY.md).
+#[derive(Clone, Copy)]
+pub(crate) struct Ring {
+    base: *mut u8,
+    /// Bytes that it holds, a power of two, less one.
+    mask: u32,
+    /// Bytes that the stream's buffer holds.
+    pub full: u32,
+    /// Where the stream's first byte lies.
+    first: u32,
+    /// The stream has outgrown its small ring.
+    pub grown: bool,
+    /// Bytes that should be under way in it at most are its size, shifted by so many bits.
+    ease: u8,
+    /// What may be under way in the stream at most.
+    pub limit: Limit,
+}
+
+/// Bytes of a stream, rounded down, in as little room as a ring has left: what is kept of a connection is small.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Limit(u16);
+
+/// Of this, the least limit of `SO_SNDBUF` is a multiple.
+const UNIT: u32 = 512;
+
+impl Limit {
+    /// None.
+    const NONE: Limit = Limit(u16::MAX);
+
+    /// So many bytes; none from 32 MiB on.
+    pub(crate) fn of(bytes: u32) -> Limit {
+        Limit(u16::try_from(bytes / UNIT).unwrap_or(u16::MAX))
+    }
+
+    #[inline(always)]
+    fn bytes(self) -> u32 {
+        if self.0 == u16::MAX { u32::MAX } else { u32::from(self.0) * UNIT }
+    }
+}
+
+/// One direction of a connection.
+#[derive(Clone, Copy)]
+pub(crate) enum Way {
+    /// What is received.
+    In,
+    /// What is sent.
+    Out,
+}
+
+impl Ring {
+    /// The ring of a slot's stream: the buffer where it has `grown`, or where there are no small rings.
+    pub(crate) fn new(home: &Home, slot: Slot, way: Way, grown: bool) -> Ring {
+        let (g, index) = (&home.geometry, slot.index);
+        let (full_at, full, small_at) = match way {
+            Way::In => (g.rx_at(index), g.rx_len(index), g.small_at(index)),
+            Way::Out => (g.tx_at(index), g.tx_len(index), g.small_at(index) + g.small_bytes as usize),
+        };
+        let small = g.has_small() && !grown;
+        let (at, size) = if small { (small_at, g.small_bytes) } else { (full_at, full) };
+        let grown = grown && g.has_small();
+        let ease = if small { size.ilog2() - shm::ease(size).ilog2() } else { 0 } as u8;
+        Ring {
+            base: home.region.address(at, size as usize),
+            mask: size - 1,
+            full,
+            first: g.first_at(index),
+            grown,
+            ease,
+            limit: Limit::NONE,
+        }
+    }
+
+    /// Bytes that it holds.
+    #[inline(always)]
+    pub(crate) fn size(&self) -> u32 {
+        self.mask + 1
+    }
+
+    /// Bytes that should be under way in it at most.
+    #[inline(always)]
+    pub(crate) fn most(&self) -> u32 {
+        self.size() >> self.ease
+    }
+
+    /// The same with at most so much under way, rounded down to a power of two: so a write has nothing more to compute.
+    pub(crate) fn eased_to(self, limit: Limit) -> Ring {
+        let over = self.size().ilog2().saturating_sub(limit.bytes().max(1).ilog2());
+        Ring { ease: self.ease.max(over as u8), limit, ..self }
+    }
+
+    /// Bytes of the stream that may be under way.
+    #[inline(always)]
+    pub(crate) fn allowed(&self) -> u32 {
+        self.full.min(self.limit.bytes())
+    }
+
+    /// It is a small one.
+    pub(crate) fn is_small(&self) -> bool {
+        self.size() < self.full
+    }
+
+    /// The stream position of a place within, given that all positions that may lie there follow `from`, by less than
+    /// the ring's size.
+    pub(crate) fn position(&self, place: *const u8, from: u32) -> Option<(u32, u32)> {
+        let at = (place as usize).wrapping_sub(self.base as usize);
+        let inside = at <= self.mask as usize;
+        inside.then(|| {
+            (from.wrapping_add((at as u32).wrapping_sub(self.offset(from)) & self.mask), self.size() - at as u32)
+        })
+    }
+
+    /// Takes `len` bytes from stream position `pos` on over from another ring.
+    pub(crate) fn take_over(&self, other: &Ring, pos: u32, len: u32) {
+        let [(first, first_len), (second, second_len)] = other.pieces(pos, len);
+        // SAFETY: a piece of the other ring is valid for its length, and rings do not overlap.
+        unsafe {
+            self.copy_in(pos, first, first_len as u32);
+            self.copy_in(pos.wrapping_add(first_len as u32), second, second_len as u32);
+        }
+    }
+
+    /// Where position `pos` lies, from the ring's beginning.
+    #[inline(always)]
+    fn offset(&self, pos: u32) -> u32 {
+        pos.wrapping_add(self.first) & self.mask
+    }
+
+    /// The at most two pieces of memory that hold `len` bytes from stream position `pos`.
+    #[inline]
+    pub(crate) fn pieces(&self, pos: u32, len: u32) -> [(*mut u8, usize); 2] {
+        let at = self.offset(pos);
+        let first = len.min(self.size() - at);
+        // SAFETY: `at` is below the size of the mapped ring.
+        [(unsafe { self.base.add(at as usize) }, first as usize), (self.base, (len - first) as usize)]
+    }
+
+    /// Where position `pos` lies, and whether `len` bytes follow there before the ring's end.
+    #[inline]
+    fn in_one_piece(&self, pos: u32, len: u32) -> (*mut u8, bool) {
+        let at = self.offset(pos);
+        let end = (at as usize + len as usize).wrapping_sub(1);
+        // SAFETY: `at` is below the size of the mapped ring.
+        (unsafe { self.base.add(at as usize) }, end <= self.mask as usize)
+    }
+
+    /// Asks for two lines of the cache, from stream position `pos` on: a message of less than a line mostly lies in
+    /// two.
+    #[inline(always)]
+    pub(crate) fn prefetch(&self, pos: u32) {
+        let at = self.base.wrapping_add(self.offset(pos) as usize);
+        shm::prefetch_line(at);
+        shm::prefetch_line(at.wrapping_add(shm::CACHE_LINE));
+    }
+
+    /// The same for whoever is to write there.
+    #[inline(always)]
+    pub(crate) fn prefetch_to_write(&self, pos: u32) {
+        shm::prefetch_two_to_write(self.base.wrapping_add(self.offset(pos) as usize));
+    }
+
+    /// Copies `len` bytes of the program's to stream position `pos`; [`program::faulted`] says where they cannot be
+    /// read.
+    ///
+    /// # Safety
+    /// The ring has as many. The program gave the address.
+    #[inline(always)]
+    pub(crate) unsafe fn copy_in(&self, pos: u32, from: *const u8, len: u32) {
+        match self.in_one_piece(pos, len) {
+            // SAFETY: the piece lies in the ring; a program's buffer never overlaps it.
+            (at, true) => unsafe { program::copy_in(from, at, len as usize) },
+            // SAFETY: as the caller's.
+            _ => unsafe { self.copy_in_around(pos, from, len) },
+        }
+    }
+
+    /// The same around the ring's end.
+    ///
+    /// # Safety
+    /// As [`Ring::copy_in`].
+    #[cold]
+    unsafe fn copy_in_around(self, pos: u32, from: *const u8, len: u32) {
+        let [(a, a_len), (b, b_len)] = self.pieces(pos, len);
+        // SAFETY: as there.
+        unsafe {
+            program::copy_in(from, a, a_len);
+            program::copy_in(from.wrapping_add(a_len), b, b_len);
+        }
+    }
+
+    /// Copies `len` bytes from stream position `pos` to the program's memory; [`program::faulted`] says where they
+    /// cannot be written.
+    ///
+    /// # Safety
+    /// As [`Ring::copy_in`].
+    #[inline(always)]
+    pub(crate) unsafe fn copy_out(&self, pos: u32, to: *mut u8, len: u32) {
+        match self.in_one_piece(pos, len) {
+            // SAFETY: as in `copy_in`.
+            (at, true) => unsafe { program::copy_out(at, to, len as usize) },
+            // SAFETY: as the caller's.
+            _ => unsafe { self.copy_out_around(pos, to, len) },
+        }
+    }
+
+    /// The same around the ring's end.
+    ///
+    /// # Safety
+    /// As [`Ring::copy_out`].
+    #[cold]
+    unsafe fn copy_out_around(self, pos: u32, to: *mut u8, len: u32) {
+        let [(a, a_len), (b, b_len)] = self.pieces(pos, len);
+        // SAFETY: as there.
+        unsafe {
+            program::copy_out(a, to, a_len);
+            program::copy_out(b, to.wrapping_add(a_len), b_len);
+        }
+    }
+}

@@ -1,0 +1,70 @@
+//! What of a connection lies in the region, for all processes that share it.
+use std::mem::offset_of;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, SeqCst};
+use std::sync::atomic::{AtomicU32, AtomicU64, fence};
+
+/// The application's state of a slot, in the region: processes that share a connection after fork share it. The daemon
+/// reads `rx_head`, `read_for` and `tx_grown`, and writes `rx_grown`; all else is libtoe's. Positions count bytes since
+/// the connection began, modulo 2^32.
+#[repr(C, align(64))]
+pub(crate) struct SlotState {
+    /// Received in order, as the latest notice says.
+    pub(super) rx_tail: AtomicU32,
+    /// Acknowledged by the peer, as the latest notice says.
+    pub(super) tx_tail: AtomicU32,
+    /// Read by the program.
+    pub(super) rx_head: AtomicU32,
+    /// Written by the program.
+    pub(super) tx_head: AtomicU32,
+    /// `rx_head` as the engine was last told.
+    pub(super) rx_told: AtomicU32,
+    /// [`RX_FIN`] and those after it.
+    pub(super) flags: AtomicU32,
+    /// The context that gets the notices (low half), and by which claim (high half; 0 where nobody had to claim).
+    pub(super) owner: AtomicU64,
+    /// Process that is copying, where several share the connection.
+    pub(super) lock: AtomicU32,
+    _free: [u32; 19],
+    /// Both sides': who has the connection, as long as it waits to be accepted.
+    _offered: u32,
+    /// The use of the slot that `rx_head` is about.
+    pub(super) read_for: AtomicU32,
+    /// What was received has outgrown its small ring; the engine says so.
+    pub(super) rx_grown: AtomicU32,
+    /// What was written has.
+    pub(super) tx_grown: AtomicU32,
+}
+
+impl SlotState {
+    /// Whether notices go to the context, as far as anybody has said.
+    pub(crate) fn is_owned_by(&self, context: u32) -> bool {
+        self.owner.load(Acquire) as u32 == context
+    }
+
+    /// The control plane answered a context's claim. Answers may be taken in in another order than they were given: an
+    /// older one changes nothing, and its context finds that it has lost the connection again.
+    pub(crate) fn claimed(&self, context: u32, claim: u32) {
+        let _ = self.owner.fetch_update(AcqRel, Acquire, |owner| {
+            let last = (owner >> 32) as u32;
+            let later = last == 0 || claim.wrapping_sub(last) as i32 > 0;
+            later.then_some((claim as u64) << 32 | context as u64)
+        });
+        // Before positions are looked at: see `share`.
+        fence(SeqCst);
+    }
+}
+
+const _: () = assert!(size_of::<SlotState>() == context::SLOT_STATE_BYTES);
+const _: () = assert!(offset_of!(SlotState, rx_head) == context::READ_AT);
+const _: () = assert!(offset_of!(SlotState, _offered) == context::OFFERED_AT);
+const _: () = assert!(offset_of!(SlotState, read_for) == context::READ_FOR_AT);
+const _: () = assert!(offset_of!(SlotState, rx_grown) == context::SLOT_STATE_BYTES - 8);
+
+/// The peer's FIN arrived: nothing comes after `rx_tail`.
+pub(crate) const RX_FIN: u32 = 1;
+/// The program shut down its sending side.
+pub(crate) const SHUT_WRITE: u32 = 2;
+/// The program shut down its receiving side.
+pub(crate) const SHUT_READ: u32 = 4;
+/// It is joined with another connection: the program neither reads nor writes it, but hears of its end.
+pub(crate) const SPLICED: u32 = 8;

@@ -1,0 +1,539 @@
+//! An open connection as this process sees it: positions in the shared slot state, bytes in the shared buffers.
+mod limit;
+mod surviving;
+
+use crate::state::home::Home;
+use crate::state::kept::Kept;
+use crate::state::quiet;
+use crate::state::ring::{Ring, Way};
+use crate::state::slot_state::{RX_FIN, SHUT_WRITE, SlotState};
+use crate::system::errno::Result;
+use crate::system::exclusive::Exclusive;
+use crate::system::program;
+use context::{Bump, CompactTuple, FourTuple, Notice, Slot};
+use libc::iovec;
+use std::cell::Cell;
+use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+
+/// What may be new of a connection.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct News {
+    /// Bytes to read.
+    pub bytes: bool,
+    /// Room to write.
+    pub room: bool,
+    /// The peer's end.
+    pub end: bool,
+}
+
+/// An open connection.
+pub(crate) struct Stream {
+    /// The region that holds buffers and state.
+    pub home: Arc<Home>,
+    /// The slot there.
+    pub home_slot: Slot,
+    /// Its name in this process's own data pair; `None` until an inherited connection is claimed.
+    pub name: Option<Slot>,
+    /// Context and slot to claim it by.
+    pub claim_by: (u32, Slot),
+    state: *const SlotState,
+    /// The ring that holds what was received, and the one that holds what was written and not yet acknowledged, as far
+    /// as this process has seen them grow. Of a shared connection, [`Stream::look`] says more.
+    rx: Cell<Ring>,
+    tx: Cell<Ring>,
+    /// Its addresses.
+    pub ends: CompactTuple,
+    /// Payload bytes of a full segment.
+    pub mss: u16,
+    /// Another process may hold it as well.
+    pub shared: bool,
+    /// Where what the peer sent ended, its FIN counted, when notices began to come here.
+    heard: u32,
+    /// Its slot was taken back: there is nothing to close.
+    pub gone: bool,
+    /// The program wants to know when there is room again.
+    pub wants_room: bool,
+    /// A bump found the ring full and is still to be sent.
+    pub owed: bool,
+    /// Bytes were written that the engine was not told of (`MSG_MORE`, `TCP_CORK`).
+    pub untold: bool,
+    /// About giving back the memory of its buffers.
+    pub rest: quiet::State,
+    /// What the program took out of the receive buffer in place and has not freed.
+    kept: Option<Box<Kept>>,
+}
+
+impl Stream {
+    /// A connection that the control plane has just opened in `slot` of this process's own context.
+    pub(crate) fn open(home: &Arc<Home>, slot: Slot, ends: FourTuple, mss: u16) -> Stream {
+        let mut stream = Stream::at(home, slot, ends, mss);
+        stream.name = Some(slot);
+        let state = stream.state();
+        for word in [&state.rx_tail, &state.tx_tail, &state.rx_head, &state.tx_head, &state.rx_told, &state.flags] {
+            word.store(0, Relaxed);
+        }
+        state.lock.store(0, Relaxed);
+        state.read_for.store(slot.mark(), Release);
+        state.owner.store(u64::from(home.context()), Release);
+        stream
+    }
+
+    /// A connection whose state and buffers lie in `slot` of `home`, going on from what is there.
+    pub(crate) fn at(home: &Arc<Home>, slot: Slot, ends: FourTuple, mss: u16) -> Stream {
+        let at = home.geometry.slot_state_at(slot.index);
+        let state: *const SlotState = home.region.address(at, context::SLOT_STATE_BYTES).cast();
+        // SAFETY: as in `Stream::state`.
+        let (rx_grown, tx_grown) =
+            unsafe { ((*state).rx_grown.load(Acquire) != 0, (*state).tx_grown.load(Acquire) != 0) };
+        Stream {
+            home: Arc::clone(home),
+            home_slot: slot,
+            name: None,
+            claim_by: (home.context(), slot),
+            state,
+            rx: Cell::new(Ring::new(home, slot, Way::In, rx_grown)),
+            tx: Cell::new(Ring::new(home, slot, Way::Out, tx_grown)),
+            ends: ends.into(),
+            mss,
+            shared: false,
+            heard: 0,
+            gone: false,
+            wants_room: false,
+            owed: false,
+            untold: false,
+            rest: quiet::State::default(),
+            kept: None,
+        }
+    }
+
+    /// The shared state.
+    #[inline]
+    pub(crate) fn state(&self) -> &SlotState {
+        // SAFETY: points at 128 aligned bytes of the region, which `home` keeps mapped; all fields are atomics.
+        unsafe { &*self.state }
+    }
+
+    /// Looks whether a stream has outgrown its small ring: after something was heard of positions, and before bytes are
+    /// touched.
+    #[inline]
+    pub(crate) fn look(&self) {
+        let state = self.state();
+        if self.rx.get().is_small() && state.rx_grown.load(Acquire) != 0 {
+            self.rx.set(Ring::new(&self.home, self.home_slot, Way::In, true));
+        }
+        if self.tx.get().is_small() && state.tx_grown.load(Acquire) != 0 {
+            self.tx.set(self.tx_ring(true));
+        }
+    }
+
+    /// Where the next `len` bytes to send go, for which there is room: the stream outgrows its small ring where they
+    /// are too many for it.
+    pub(crate) fn place(&self, len: u32) -> Ring {
+        self.look();
+        let (ring, in_flight) = (self.tx.get(), self.in_flight());
+        if !ring.is_small() || len.saturating_add(in_flight) <= ring.most() {
+            return ring;
+        }
+        let (full, state) = (self.tx_ring(true), self.state());
+        let head = state.tx_head.load(Relaxed);
+        let held = in_flight.min(ring.size());
+        full.take_over(&ring, head.wrapping_sub(held), held);
+        state.tx_grown.store(1, Release);
+        self.tx.set(full);
+        full
+    }
+
+    /// Bytes that can be read.
+    #[inline]
+    pub(crate) fn readable(&self) -> u32 {
+        let state = self.state();
+        state.rx_tail.load(Acquire).wrapping_sub(state.rx_head.load(Relaxed)).min(self.rx.get().full)
+    }
+
+    /// Bytes that can be written.
+    #[inline]
+    pub(crate) fn room(&self) -> u32 {
+        let most = self.most_in_flight();
+        most - self.in_flight().min(most)
+    }
+
+    /// Bytes written and not yet acknowledged.
+    #[inline]
+    pub(crate) fn in_flight(&self) -> u32 {
+        let state = self.state();
+        state.tx_head.load(Relaxed).wrapping_sub(state.tx_tail.load(Acquire))
+    }
+
+    /// Whether there is enough room to call the connection writable: a quarter of the buffer, so that a program
+    /// that waits for room does not write crumbs.
+    #[inline]
+    pub(crate) fn is_roomy(&self) -> bool {
+        self.room() >= self.most_in_flight() / 4
+    }
+
+    /// The flags, as [`RX_FIN`].
+    #[inline]
+    pub(crate) fn flags(&self) -> u32 {
+        self.state().flags.load(Acquire)
+    }
+
+    /// Both sides have said all, and it was acknowledged.
+    pub(crate) fn is_over(&self) -> bool {
+        self.flags() & (RX_FIN | SHUT_WRITE) == RX_FIN | SHUT_WRITE && self.in_flight() == 0
+    }
+
+    /// Sets flags; returns the earlier ones.
+    pub(crate) fn raise(&self, flags: u32) -> u32 {
+        self.state().flags.fetch_or(flags, AcqRel)
+    }
+
+    /// Bytes that the receive buffer holds, and those that the transmit buffer may.
+    pub(crate) fn buffer_sizes(&self) -> (u32, u32) {
+        (self.rx.get().full, self.most_in_flight())
+    }
+
+    /// Copies received bytes into the program's buffers, beginning `skip` bytes into the stream; returns how many.
+    /// `EFAULT` where a buffer cannot be written.
+    ///
+    /// # Safety
+    /// The buffers are valid.
+    pub(crate) unsafe fn copy_out(&self, into: &[iovec], skip: u32, most: usize) -> Result<usize> {
+        let mut pos = self.state().rx_head.load(Relaxed).wrapping_add(skip);
+        let mut left = most.min((self.readable().saturating_sub(skip)) as usize) as u32;
+        self.look();
+        let ring = self.rx.get();
+        left = left.min(ring.size());
+        let all = left;
+        for buffer in into {
+            let len = left.min(buffer.iov_len.min(u32::MAX as usize) as u32);
+            // SAFETY: `len` bytes fit the buffer, which the caller vouches for.
+            unsafe { ring.copy_out(pos, buffer.iov_base.cast(), len) };
+            pos = pos.wrapping_add(len);
+            left -= len;
+            if left == 0 {
+                break;
+            }
+        }
+        if program::faulted() { Err(libc::EFAULT) } else { Ok((all - left) as usize) }
+    }
+
+    /// Where the bytes lie that can be read, from `skip` bytes on.
+    pub(crate) fn unread(&self, skip: u32) -> [iovec; 2] {
+        let from = self.state().rx_head.load(Relaxed).wrapping_add(skip);
+        let len = self.readable().saturating_sub(skip);
+        self.look();
+        let ring = self.rx.get();
+        let pieces = ring.pieces(from, len.min(ring.size()));
+        pieces.map(|(base, len)| iovec { iov_base: base.cast(), iov_len: len })
+    }
+
+    /// The program has taken `len` bytes.
+    #[inline]
+    pub(crate) fn consume(&self, len: u32) {
+        let head = self.state().rx_head.load(Relaxed);
+        self.state().rx_head.store(head.wrapping_add(len), Release);
+    }
+
+    /// Up to where the receive buffer may be written again: what was read, but for what is kept.
+    #[inline]
+    fn rx_free(&self) -> u32 {
+        let kept = self.kept.as_deref().and_then(Kept::first);
+        kept.unwrap_or_else(|| self.state().rx_head.load(Relaxed))
+    }
+
+    /// Whether the program has bytes of the receive buffer that it took in place.
+    pub(crate) fn keeps(&self) -> bool {
+        self.kept.is_some()
+    }
+
+    /// Bytes of the receive buffer that are not free although they may have been read.
+    pub(crate) fn occupied(&self) -> u32 {
+        self.state().rx_head.load(Relaxed).wrapping_sub(self.rx_free())
+    }
+
+    /// Reads `len` bytes without giving their place back: where they lie.
+    pub(crate) fn keep(&mut self, len: u32) -> [iovec; 2] {
+        let head = self.state().rx_head.load(Relaxed);
+        self.look();
+        let ring = self.rx.get();
+        let pieces =
+            ring.pieces(head, len.min(ring.size())).map(|(base, len)| iovec { iov_base: base.cast(), iov_len: len });
+        if len > 0 {
+            self.kept.get_or_insert_default().keep(head, len);
+            self.consume(len);
+        }
+        pieces
+    }
+
+    /// Gives the place of kept bytes back; false where `piece` is not such a place.
+    pub(crate) fn free(&mut self, piece: iovec) -> bool {
+        if piece.iov_len == 0 {
+            return true;
+        }
+        // All that is kept lies within the ring's size from the oldest on, so an address is one position. What was
+        // taken before the stream grew lies in the small ring.
+        let (from, before) = (self.rx_free(), Ring::new(&self.home, self.home_slot, Way::In, false));
+        let place = [self.rx.get(), before].iter().find_map(|ring| ring.position(piece.iov_base.cast(), from));
+        let (Some((pos, behind)), Some(kept)) = (place, self.kept.as_deref_mut()) else { return false };
+        if piece.iov_len > behind as usize {
+            return false;
+        }
+        let freed = kept.free(pos, piece.iov_len as u32);
+        if kept.first().is_none() {
+            self.kept = None;
+        }
+        freed
+    }
+
+    /// What was received and not read is the program's no more: it is in a log.
+    pub(crate) fn forget_unread(&self) {
+        let state = self.state();
+        state.rx_tail.store(state.rx_head.load(Relaxed), Release);
+    }
+
+    /// Appends bytes of the program's buffers, beginning `skip` bytes into them; returns how many fitted. `EFAULT`
+    /// where a buffer cannot be read, and nothing was appended.
+    ///
+    /// # Safety
+    /// The buffers are valid.
+    pub(crate) unsafe fn copy_in(&self, from: &[iovec], mut skip: usize) -> Result<usize> {
+        let start = self.state().tx_head.load(Relaxed);
+        let (mut pos, mut room) = (start, self.room());
+        let wanted = from.iter().fold(0usize, |all, buffer| all.saturating_add(buffer.iov_len)).saturating_sub(skip);
+        let ring = self.place(room.min(wanted.min(u32::MAX as usize) as u32));
+        for buffer in from {
+            if skip >= buffer.iov_len {
+                skip -= buffer.iov_len;
+                continue;
+            }
+            let len = room.min((buffer.iov_len - skip).min(u32::MAX as usize) as u32);
+            // SAFETY: `skip + len` is within the buffer, which the caller vouches for.
+            unsafe { ring.copy_in(pos, buffer.iov_base.cast::<u8>().wrapping_add(skip), len) };
+            pos = pos.wrapping_add(len);
+            room -= len;
+            skip = 0;
+            if room == 0 {
+                break;
+            }
+        }
+        if program::faulted() {
+            return Err(libc::EFAULT);
+        }
+        self.state().tx_head.store(pos, Release);
+        Ok(pos.wrapping_sub(start) as usize)
+    }
+
+    /// Copies received bytes into the program's buffers and counts them as read: the common case of
+    /// [`Stream::copy_out`] and [`Stream::consume`], for a connection that is not shared. Returns how many; 0 where it
+    /// is not the common case.
+    ///
+    /// # Safety
+    /// The program gave the buffers.
+    #[inline(always)]
+    pub(crate) unsafe fn take(&self, into: impl Iterator<Item = iovec>) -> u32 {
+        let state = self.state();
+        let head = state.rx_head.load(Relaxed);
+        let ring = self.rx.get();
+        let unread = state.rx_tail.load(Acquire).wrapping_sub(head);
+        if unread > ring.size() {
+            // They may lie in another ring.
+            return 0;
+        }
+        let (mut pos, mut left) = (head, unread as usize);
+        for buffer in into {
+            let len = left.min(buffer.iov_len);
+            left -= len;
+            // SAFETY: `len` bytes fit the buffer, which the program gave, and are in the ring.
+            unsafe { ring.copy_out(pos, buffer.iov_base.cast(), len as u32) };
+            pos = pos.wrapping_add(len as u32);
+            if left == 0 {
+                break;
+            }
+        }
+        if program::faulted() {
+            return 0;
+        }
+        state.rx_head.store(pos, Release);
+        pos.wrapping_sub(head)
+    }
+
+    /// Appends all bytes of the program's buffers, where there are any and room for all of them, for a connection that
+    /// is not shared. What was copied without being counted will be copied again.
+    ///
+    /// # Safety
+    /// The program gave the buffers.
+    #[inline(always)]
+    pub(crate) unsafe fn put(&self, from: impl Iterator<Item = iovec>) -> Option<u32> {
+        let state = self.state();
+        let head = state.tx_head.load(Relaxed);
+        let ring = self.tx.get();
+        let in_flight = head.wrapping_sub(state.tx_tail.load(Acquire)).min(ring.most());
+        let (mut pos, mut left) = (head, (ring.most() - in_flight) as usize);
+        for buffer in from {
+            if buffer.iov_len > left {
+                return uncommon();
+            }
+            left -= buffer.iov_len;
+            // SAFETY: there is room for the buffer, which the program gave.
+            unsafe { ring.copy_in(pos, buffer.iov_base.cast(), buffer.iov_len as u32) };
+            pos = pos.wrapping_add(buffer.iov_len as u32);
+        }
+        if pos == head {
+            return uncommon();
+        }
+        if program::faulted() {
+            return None;
+        }
+        state.tx_head.store(pos, Release);
+        Some(pos.wrapping_sub(head))
+    }
+
+    /// Where the next byte that is written goes.
+    pub(crate) fn tx_head(&self) -> u32 {
+        self.state().tx_head.load(Relaxed)
+    }
+
+    /// `len` bytes were put into the transmit ring by other means.
+    pub(crate) fn produced(&self, len: u32) {
+        self.state().tx_head.store(self.tx_head().wrapping_add(len), Release);
+    }
+
+    /// What the engine should know of this connection now. Marks it as told.
+    ///
+    /// Where this is not inlined, its result passes through memory, in other pieces than it is read in: the processor
+    /// then waits until all that was written before has reached the cache, the payload too, whose line the daemon's
+    /// core had.
+    #[inline(always)]
+    pub(crate) fn bump(&self, slot: Slot) -> Bump {
+        let state = self.state();
+        let rx_head = self.rx_free();
+        if self.shared {
+            // Another process may have written, and grown.
+            self.look();
+        }
+        state.rx_told.store(rx_head, Relaxed);
+        Bump {
+            slot,
+            tx_head: state.tx_head.load(Relaxed),
+            rx_head,
+            fin: self.flags() & SHUT_WRITE != 0,
+            grown: self.tx.get().grown,
+        }
+    }
+
+    /// Final positions, for the request that closes.
+    pub(crate) fn positions(&self) -> (u32, u32) {
+        (self.tx_head(), self.state().rx_head.load(Relaxed))
+    }
+
+    /// Whether so much was read that the engine should hear of it although nothing is to be sent: a quarter of the
+    /// buffer, or everything when the engine sees less than half of it free.
+    #[inline(always)]
+    pub(crate) fn window_is_worth_telling(&self) -> bool {
+        let state = self.state();
+        let untold = state.rx_tail.load(Relaxed).wrapping_sub(state.rx_told.load(Relaxed));
+        // Whatever was read is among what came since the engine was told.
+        untold >= self.rx.get().full / 4 && self.much_is_untold()
+    }
+
+    fn much_is_untold(&self) -> bool {
+        let state = self.state();
+        let unreported = self.untold_window();
+        if unreported >= self.rx.get().full / 4 {
+            return true;
+        }
+        let (head, tail) = (state.rx_head.load(Relaxed), state.rx_tail.load(Relaxed));
+        let sees = tail.wrapping_sub(state.rx_told.load(Relaxed));
+        // What is kept stays: two segments are all that there may be to say.
+        let all = tail == head && (self.kept.is_none() || unreported >= 2 * u32::from(self.mss));
+        unreported > 0 && all && sees > self.rx.get().full / 2
+    }
+
+    /// Bytes of the receive buffer that became free since the engine was told.
+    #[inline]
+    pub(crate) fn untold_window(&self) -> u32 {
+        self.rx_free().wrapping_sub(self.state().rx_told.load(Relaxed))
+    }
+
+    /// Bytes that can be read, as far as the daemon is believed: 0 exactly where there are none.
+    #[inline(always)]
+    pub(crate) fn unread_bytes(&self) -> u32 {
+        let state = self.state();
+        state.rx_tail.load(Acquire).wrapping_sub(state.rx_head.load(Relaxed))
+    }
+
+    /// Takes in a notice that says nothing but positions, while nobody waits for room; says whether bytes came.
+    #[inline(always)]
+    pub(crate) fn advance(&self, notice: &Notice) -> bool {
+        let state = self.state();
+        let (tx_tail, rx_tail) = (state.tx_tail.load(Relaxed), state.rx_tail.load(Relaxed));
+        if notice.tx_tail.wrapping_sub(tx_tail) as i32 > 0 {
+            state.tx_tail.store(notice.tx_tail, Release);
+        }
+        let data = notice.rx_tail.wrapping_sub(rx_tail) as i32 > 0;
+        if data {
+            // The program is about to read what lies in the cache of the daemon's core.
+            self.rx.get().prefetch(rx_tail);
+            // It is going to answer where the daemon's core has read.
+            self.tx.get().prefetch_to_write(state.tx_head.load(Relaxed));
+            state.rx_tail.store(notice.rx_tail, Release);
+        }
+        data
+    }
+
+    /// Takes a notice in: positions only move forward. Says what became new: received bytes, room, end of stream.
+    #[inline]
+    pub(crate) fn apply(&self, notice: &Notice) -> News {
+        let state = self.state();
+        self.look();
+        let forward = |word: &AtomicU32, value: u32| {
+            let is_new = value.wrapping_sub(word.load(Relaxed)) as i32 > 0;
+            if is_new {
+                word.store(value, Release);
+            }
+            is_new
+        };
+        let bytes = forward(&state.rx_tail, notice.rx_tail);
+        let room = forward(&state.tx_tail, notice.tx_tail);
+        let end = notice.fin && self.raise(RX_FIN) & RX_FIN == 0;
+        News { bytes, room, end }
+    }
+
+    /// Another process may have it as well from now on.
+    pub(crate) fn share(&mut self) {
+        self.shared = true;
+        self.heard = self.hears();
+    }
+
+    fn hears(&self) -> u32 {
+        self.state().rx_tail.load(Acquire).wrapping_add(u32::from(self.has_fin()))
+    }
+
+    fn has_fin(&self) -> bool {
+        self.flags() & RX_FIN != 0
+    }
+
+    /// Notices come here again. Whether another process took in meanwhile that there are bytes to read, and a FIN.
+    pub(crate) fn catch_up(&mut self) -> News {
+        let now = self.hears();
+        let news = std::mem::replace(&mut self.heard, now) != now;
+        News { bytes: news && self.unread_bytes() != 0, room: true, end: news && self.has_fin() }
+    }
+
+    /// Keeps other processes out while positions are read and moved. Costs nothing for a connection that no other
+    /// process has.
+    #[inline]
+    pub(crate) fn exclusively(&self) -> Option<Exclusive> {
+        self.shared.then(|| Exclusive::new(&self.state().lock))
+    }
+}
+
+/// Nothing, more than there is room for, or more than the small ring holds. Whoever asks next is not to hear of this
+/// call's bad addresses.
+#[cold]
+fn uncommon() -> Option<u32> {
+    program::faulted();
+    None
+}

@@ -1,0 +1,45 @@
+//! `SO_SNDBUF`: how much a program lets wait for its peer.
+//!
+//! Programs set it low so that what they write next is not behind seconds of what they wrote before. The buffer stays
+//! as large as the host's configuration has it; less of it is used.
+use super::Stream;
+use crate::state::ring::{Limit, Ring, Way};
+use crate::state::slab::Key;
+use crate::state::socket::Kind;
+use crate::state::{Lib, events, readiness};
+
+impl Stream {
+    /// From now on at most so many bytes wait to be acknowledged.
+    pub(crate) fn limit_sending(&mut self, limit: u32) {
+        self.tx.set(self.limited(self.tx.get().grown, Limit::of(limit)));
+    }
+
+    /// Bytes that may wait to be acknowledged.
+    #[inline]
+    pub(super) fn most_in_flight(&self) -> u32 {
+        self.tx.get().allowed()
+    }
+
+    /// The ring of what is written, within the limit that there is.
+    pub(super) fn tx_ring(&self, grown: bool) -> Ring {
+        self.limited(grown, self.tx.get().limit)
+    }
+
+    fn limited(&self, grown: bool, limit: Limit) -> Ring {
+        Ring::new(&self.home, self.home_slot, Way::Out, grown).eased_to(limit)
+    }
+}
+
+impl Lib {
+    /// The program has set `SO_SNDBUF`. Where it is more than before, whoever waits for room may have it now.
+    pub(crate) fn limit_sending(&mut self, key: Key) {
+        let Lib { sockets, sets, .. } = self;
+        let Some(socket) = sockets.get_mut(key.index).filter(|socket| socket.id == key.id) else { return };
+        let (Kind::Stream(stream), Some(limit)) = (&mut socket.kind, socket.options.send_limit) else { return };
+        stream.limit_sending(limit);
+        if stream.wants_room && stream.is_roomy() {
+            stream.wants_room = false;
+            readiness::notify(socket, sets, events::OUT);
+        }
+    }
+}

@@ -1,0 +1,102 @@
+//! The rounds of a wait: take in what came, look, yield for a while, then sleep.
+use super::patience::{Patience, yield_until_news};
+use super::sleep::{Sleeper, sleep};
+use super::target::{Target, Wait};
+use super::time::is_over;
+use crate::lock::Guard;
+use crate::state::Lib;
+use crate::system::errno::Result;
+use crate::system::real;
+use crate::system::waking::wakes;
+use crate::wait::lookout::End;
+use crate::wait::signals::BlockedSignals;
+use libc::{pollfd, timespec};
+
+/// A wait with what it looks for.
+pub(crate) struct Rounds<'a, P, L> {
+    /// How to wait.
+    pub wait: Wait<'a>,
+    /// What is done before each sleep.
+    pub prepare: P,
+    /// Looks for what is waited for, with the lock held and after everything that the daemon said was taken in. Gets
+    /// the kernel's descriptors, with `revents` filled in where it is time to look at them, too: not right before a
+    /// sleep, which they end by themselves.
+    pub look: L,
+}
+
+impl<T, P, L> Rounds<'_, P, L>
+where
+    P: FnMut(&mut Guard, &[Target]) -> Result<()>,
+    L: FnMut(&mut Lib, Option<&[pollfd]>) -> Option<T>,
+{
+    /// Waits until `look` gives something.
+    pub(crate) fn until(mut self, lib: &mut Guard) -> Result<T> {
+        match self.look_at_all(lib) {
+            Some(found) => Ok(found),
+            None => self.go_on(lib),
+        }
+    }
+
+    /// The same where the caller has looked already.
+    pub(crate) fn go_on(mut self, lib: &mut Guard) -> Result<T> {
+        if is_over(self.wait.deadline) {
+            return Err(libc::ETIMEDOUT);
+        }
+        let mut blocked = BlockedSignals::of_wait(self.wait.signals, self.wait.mask);
+        let (patience, mut sleeper) = (self.patience(lib), None::<Sleeper>);
+        loop {
+            let found = if sleeper.is_none() && patience.lasts() {
+                match yield_until_news(lib, &patience, self.wait.deadline) {
+                    true => self.look_at_ours(lib),
+                    false => self.look_at_all(lib),
+                }
+            } else {
+                let blocked = &*blocked.get_or_insert_with(|| BlockedSignals::new(self.wait.mask));
+                self.sleep(lib, sleeper.get_or_insert_default(), blocked)?
+            };
+            if let Some(found) = found {
+                return Ok(found);
+            }
+            if is_over(self.wait.deadline) {
+                return Err(libc::ETIMEDOUT);
+            }
+        }
+    }
+
+    /// A thread that waits for descriptors of the kernel alone does not yield: they are slower anyway.
+    fn patience(&self, lib: &mut Guard) -> Patience {
+        let ours = |key| lib.set(key).is_some_and(|set| set.has_ours());
+        if self.wait.own_set().is_none_or(ours) { Patience::new() } else { Patience::none() }
+    }
+
+    fn look_at_ours(&mut self, lib: &mut Lib) -> Option<T> {
+        lib.drain();
+        (self.look)(lib, None)
+    }
+
+    fn look_at_all(&mut self, lib: &mut Lib) -> Option<T> {
+        let kernel = &mut self.wait.kernel;
+        if !kernel.is_empty() {
+            let now = timespec { tv_sec: 0, tv_nsec: 0 };
+            // SAFETY: a valid slice, without waiting.
+            unsafe { real::ppoll_raw(kernel, &now, std::ptr::null()) };
+        }
+        lib.drain();
+        (self.look)(lib, Some(kernel))
+    }
+
+    /// One sleep, and a look after it. `EINTR` where a handler ran that ends the call.
+    fn sleep(&mut self, lib: &mut Guard, sleeper: &mut Sleeper, blocked: &BlockedSignals) -> Result<Option<T>> {
+        (self.prepare)(lib, self.wait.targets)?;
+        let woken = sleep(lib, &mut self.wait, sleeper, blocked, &mut self.look)?;
+        let before = wakes();
+        if let Some(found) = woken.found.or_else(|| self.look_at_all(lib)) {
+            return Ok(Some(found));
+        }
+        woken.end.into_iter().for_each(|end| sleeper.lookout.woke(End { woke: wakes() != before, ..end }));
+        if woken.interrupted && !blocked.goes_on(self.wait.signals) {
+            return Err(libc::EINTR);
+        }
+        Ok(None)
+    }
+}
