@@ -1,6 +1,6 @@
 //! Whose rings are looked at in a round. Looking at a ring that is empty costs little, but hundreds of programs that do
-//! nothing would cost more than the one that works: so of those that have been quiet for a while, only some are looked at in
-//! each round, in turn.
+//! nothing would cost more than the one that works: so of those that have been quiet for a while, only some are looked
+//! at in each round, in turn.
 
 /// So few are looked at in every round, whatever they do.
 const FEW: usize = 16;

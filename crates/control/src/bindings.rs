@@ -115,8 +115,8 @@ impl Bindings {
         self.by_port.get(&port).into_iter().flatten().filter_map(|id| Some((*id, self.all.get(id)?)))
     }
 
-    /// Those on a port that have a holder who still runs. What a process that has ended left is still looked at for a few
-    /// rounds; its address is free at once, as the kernel's is.
+    /// Those on a port that have a holder who still runs. What a process that has ended left is still looked at for a
+    /// few rounds; its address is free at once, as the kernel's is.
     fn held_on_port(&self, port: u16, runs: impl Fn(Holder) -> bool) -> impl Iterator<Item = (u32, &Binding)> {
         self.on_port(port).filter(move |(_, binding)| binding.holders.iter().any(|holder| runs(*holder)))
     }
@@ -145,8 +145,8 @@ impl Bindings {
         })
     }
 
-    /// When a SYN to a port was last answered with a cookie, by whichever listener: of those that share it, another one may
-    /// be asked when the cookie comes back, as some come and go.
+    /// When a SYN to a port was last answered with a cookie, by whichever listener: of those that share it, another one
+    /// may be asked when the cookie comes back, as some come and go.
     pub(crate) fn cookie_sent(&self, port: u16) -> Option<Nanos> {
         self.on_port(port).filter_map(|(_, binding)| binding.listener.as_ref()?.cookie_sent).max()
     }

@@ -64,11 +64,11 @@ pub struct MemoryConfig {
     pub rx_bytes: u32,
     /// Bytes of a connection's transmit buffer.
     pub tx_bytes: u32,
-    /// Bytes of buffers that one application's connections share (docs/MEMORY.md): as many as this is enough for have full
-    /// ones, as many again half of that, and so on down to 16 KiB for all others. 0: all have full ones.
+    /// Bytes of buffers that one application's connections share (docs/MEMORY.md): as many as this is enough for have
+    /// full ones, as many again half of that, and so on down to 16 KiB for all others. 0: all have full ones.
     pub context_bytes: u64,
-    /// Bytes of each of the two rings in which a connection begins, until more is under way at once (docs/MEMORY.md): half a page,
-    /// or more; 0 to begin in the full buffers. Only the flextoe engine on one thread has them.
+    /// Bytes of each of the two rings in which a connection begins, until more is under way at once (docs/MEMORY.md):
+    /// half a page, or more; 0 to begin in the full buffers. Only the flextoe engine on one thread has them.
     pub small_bytes: u32,
     /// Bytes for a shared log (docs/SHARED-LOG.md); 0 for none. Only with the laminar engine.
     pub log_bytes: u32,
@@ -135,9 +135,9 @@ pub struct LimitConfig {
     pub max_backlog: u32,
     /// Connections of one listener whose handshake is not complete.
     pub syn_backlog: u32,
-    /// Answer with cookies what a listener has no room to remember, instead of not at all (RFC 4987). A connection that came
-    /// to be by a cookie exists for its client first: where that client waits for the server to begin, and its last
-    /// acknowledgement is lost, it waits for ever.
+    /// Answer with cookies what a listener has no room to remember, instead of not at all (RFC 4987). A connection that
+    /// came to be by a cookie exists for its client first: where that client waits for the server to begin, and its
+    /// last acknowledgement is lost, it waits for ever.
     pub syn_cookies: bool,
     /// Connections being opened, of all applications.
     pub max_openings: u32,

@@ -72,7 +72,8 @@ impl Connections {
         }
     }
 
-    /// A connection in TIME-WAIT whose port may be used again at some time. `since_of` tells when one of the waiting came.
+    /// A connection in TIME-WAIT whose port may be used again at some time. `since_of` tells when one of the waiting
+    /// came.
     pub(crate) fn offer_port(&mut self, tuple: &FourTuple, since: Nanos, since_of: impl Fn(u32) -> Option<Nanos>) {
         let Some(peer) = self.peers.get_mut(&tuple.remote()) else { return };
         peer.wait(since, tuple.local_port, |local_port| match self.stages.get(&FourTuple { local_port, ..*tuple }) {

@@ -403,8 +403,8 @@ impl Slots {
         self.flows[slot.index as usize].filter(|_| generation == slot.generation)
     }
 
-    /// The slot's buffers, mapped now or before, for a connection that begins there: in its small rings, where there are any, or
-    /// with both streams `grown`.
+    /// The slot's buffers, mapped now or before, for a connection that begins there: in its small rings, where there
+    /// are any, or with both streams `grown`.
     pub(crate) fn begin(&mut self, index: u32, grown: bool, end: &ControlEnd) -> std::io::Result<Buffers> {
         let fits = |(rx, tx): &&Buffers| !self.geometry.has_small() || (!grown && rx.is_small() && tx.is_small());
         let kept = self.buffers.get(index as usize).and_then(Option::as_ref).filter(fits).cloned();

@@ -161,8 +161,9 @@ impl Flow {
         self.read = if further { Some(rx_head) } else { self.read };
     }
 
-    /// Whether of so many received bytes one is left that nobody took, as far as those say who gave up their shares, the last
-    /// one with this position. Not that one alone: it may have asked before another one read, and be heard after it.
+    /// Whether of so many received bytes one is left that nobody took, as far as those say who gave up their shares,
+    /// the last one with this position. Not that one alone: it may have asked before another one read, and be heard
+    /// after it.
     pub(crate) fn has_unread(&self, rx_bytes: u32, last: u32) -> bool {
         [Some(last), self.read].into_iter().flatten().all(|read| rx_bytes.wrapping_sub(read) as i32 > 0)
     }

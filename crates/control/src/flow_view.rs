@@ -124,7 +124,8 @@ impl Tables<'_> {
         rows.next().map(|(place, _)| place)
     }
 
-    /// All tables of connections as one row of places: the table in the upper half of a number, the key in the lower one.
+    /// All tables of connections as one row of places: the table in the upper half of a number, the key in the lower
+    /// one.
     fn rows(&self, from: u64) -> impl Iterator<Item = (u64, Row<'_>)> {
         let first = move |table: u64| match table.cmp(&(from >> 32)) {
             std::cmp::Ordering::Less => u32::MAX,

@@ -1,4 +1,5 @@
-//! What an application says its descriptors are, for `opentoe why` and `opentoe ls`. Tens of thousands may be plain connections.
+//! What an application says its descriptors are, for `opentoe why` and `opentoe ls`. Tens of thousands may be plain
+//! connections.
 use context::{Slot, Unaccelerated};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
@@ -18,8 +19,8 @@ const NOTHING: Slot = Slot { index: u32::MAX, generation: 0 };
 pub(crate) struct Labels {
     connections: Vec<Slot>,
     others: BTreeMap<u32, Label>,
-    /// Most labels of each sort, and the number below which connections are looked up: what an application says must not cost
-    /// more than its slots do.
+    /// Most labels of each sort, and the number below which connections are looked up: what an application says must
+    /// not cost more than its slots do.
     most: u32,
 }
 

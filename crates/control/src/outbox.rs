@@ -77,8 +77,8 @@ impl Outbox<'_> {
         }
     }
 
-    /// Resets a connection: with `ack`, its peer's data is acknowledged up to there; with timestamps where the connection
-    /// has them (RFC 7323 section 3.2).
+    /// Resets a connection: with `ack`, its peer's data is acknowledged up to there; with timestamps where the
+    /// connection has them (RFC 7323 section 3.2).
     // Meets RFC 7323: 3.2-e.
     pub(crate) fn reset(&mut self, tuple: &FourTuple, seq: Seq, ack: Option<Seq>, timestamps: Option<Timestamps>) {
         let flags = if ack.is_some() { Flags::RST | Flags::ACK } else { Flags::RST };

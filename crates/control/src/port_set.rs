@@ -82,8 +82,9 @@ impl PeerPorts {
         self.count == 0
     }
 
-    /// A connection that came into TIME-WAIT. What is over goes out now and then: `since` tells when a port's connection
-    /// came there, if it is there. One may be told of twice, so that the list is halved at least, whenever it is looked at.
+    /// A connection that came into TIME-WAIT. What is over goes out now and then: `since` tells when a port's
+    /// connection came there, if it is there. One may be told of twice, so that the list is halved at least, whenever
+    /// it is looked at.
     pub(crate) fn wait(&mut self, now: Nanos, port: u16, since: impl Fn(u16) -> Option<Nanos>) {
         if self.waits.len() > 4 * self.count + FEW {
             self.waits.retain(|(then, port)| since(*port) == Some(*then));

@@ -1,8 +1,9 @@
-//! Local ports: which are taken, and how a free one is found. Connections to one peer go around the range ([`crate::port_turns::PortTurns`]), since
-//! the peer may still be in TIME-WAIT where this side, which closed last, has forgotten everything. A few tries nearly
-//! always find a port. Where most of the range is taken, maps of bits are searched, 64 ports at a time; and where all of it
-//! is, the connection that has been in TIME-WAIT for longest gives its port. So what a request costs does not grow with the
-//! connections that there are, and an application that has used all ports up cannot keep the host busy by asking.
+//! Local ports: which are taken, and how a free one is found. Connections to one peer go around the range
+//! ([`crate::port_turns::PortTurns`]), since the peer may still be in TIME-WAIT where this side, which closed last, has
+//! forgotten everything. A few tries nearly always find a port. Where most of the range is taken, maps of bits are
+//! searched, 64 ports at a time; and where all of it is, the connection that has been in TIME-WAIT for longest gives
+//! its port. So what a request costs does not grow with the connections that there are, and an application that has
+//! used all ports up cannot keep the host busy by asking.
 use crate::bindings::Bindings;
 use crate::connections::{Connections, Stage};
 use crate::outbox::Outbox;
@@ -17,7 +18,8 @@ use tcp::Wait;
 
 /// Tries before maps are searched: with nine of ten ports taken, four of five requests end here.
 const TRIES: usize = 16;
-/// The first of `range` that is not `taken` and that `fits`, from `start` on and around. `taken` gives 64 ports at a time.
+/// The first of `range` that is not `taken` and that `fits`, from `start` on and around. `taken` gives 64 ports at a
+/// time.
 fn search(
     range: RangeInclusive<u16>,
     start: u16,
@@ -113,8 +115,8 @@ impl Ports {
         found.or_else(|| self.oldest_wait(out, in_use, remote))
     }
 
-    /// The port of the connection to `remote` that came into TIME-WAIT first, if it may be used again now. What can never
-    /// be is looked at once only.
+    /// The port of the connection to `remote` that came into TIME-WAIT first, if it may be used again now. What can
+    /// never be is looked at once only.
     fn oldest_wait(&self, out: &Outbox<'_>, in_use: &mut InUse<'_>, remote: Endpoint) -> Option<u16> {
         loop {
             let (since, port) = *in_use.connections.towards(remote)?.waits.front()?;

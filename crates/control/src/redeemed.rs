@@ -1,7 +1,7 @@
 //! Which SYN cookies have made their connection.
 
-/// Cookies that came back, so that each makes one connection: a segment that arrives when its connection is over would begin
-/// it again, and its bytes would be read twice. The last ones, about as many as there are places.
+/// Cookies that came back, so that each makes one connection: a segment that arrives when its connection is over would
+/// begin it again, and its bytes would be read twice. The last ones, about as many as there are places.
 #[derive(Default)]
 pub(crate) struct Redeemed {
     /// By their lower bits, a newer one in the place of an older one; 0 for none. Empty before the first.

@@ -125,10 +125,10 @@ impl Pace {
     }
 
     /// The retransmission timeout. A peer may hold back the acknowledgement of what is not more than one full segment
-    /// (RFC 9293 section 3.8.6.3), which with short round-trip times looks like a loss; RFC 8985 section 7.2 makes
-    /// the same allowance for its probes. With tens of thousands of flows it is at least the time between two looks at one
-    /// of them, a quarter of a second (RFC 6298 section 2.4 asks for a whole one): otherwise each would be looked at for
-    /// its timeout's sake.
+    /// (RFC 9293 section 3.8.6.3), which with short round-trip times looks like a loss; RFC 8985 section 7.2 makes the
+    /// same allowance for its probes. With tens of thousands of flows it is at least the time between two looks at one
+    /// of them, a quarter of a second (RFC 6298 section 2.4 asks for a whole one): otherwise each would be looked at
+    /// for its timeout's sake.
     fn patience(&self, figures: &FlowFigures, ack_delay: Nanos, interval: Nanos, mss: u32) -> Nanos {
         let single = figures.outstanding > 0 && figures.outstanding <= mss;
         let rto = if single { self.rtt.rto().nanos().max(ack_delay) } else { self.rtt.rto().nanos() };
@@ -208,11 +208,11 @@ impl Pace {
             self.sent_again = None;
         }
         if figures.snd_una != self.last.snd_una {
-            // Karn's rule (RFC 6298 section 5): a backoff stays until a round trip was measured. What was acknowledged may
-            // have been sent again too early, and so would be the next; with many connections that alone fills the
-            // data-path.
-            // What was sent first after the last timeout is not in doubt. A sender that goes back through many holes
-            // sends most of its window again before anything can be measured, and may time out once more in it.
+            // Karn's rule (RFC 6298 section 5): a backoff stays until a round trip was measured. What was acknowledged
+            // may have been sent again too early, and so would be the next; with many connections that alone fills the
+            // data-path. What was sent first after the last timeout is not in doubt. A sender that goes back through
+            // many holes sends most of its window again before anything can be measured, and may time out once more in
+            // it.
             if self.sent_again.is_none_or(|sent| Seq(sent).before(Seq(figures.snd_una))) {
                 self.rtt.reset_backoff();
                 self.sent_again = None;
@@ -468,8 +468,8 @@ mod tests {
         assert_eq!((again - answered_at) / MS, rto / MS);
     }
 
-    /// Round trips of 100 ms where 1 ms was known: the first segments are sent again too early, each is acknowledged, and
-    /// no round trip can be measured. The timeout must grow over them until one can.
+    /// Round trips of 100 ms where 1 ms was known: the first segments are sent again too early, each is acknowledged,
+    /// and no round trip can be measured. The timeout must grow over them until one can.
     // Checks RFC 6298: 5.5.
     #[test]
     fn a_path_that_became_slow_is_not_flooded_with_what_it_has() {
@@ -521,7 +521,8 @@ mod tests {
         }
     }
 
-    /// With tens of thousands of flows there is a quarter of a second from one look to the next, and no timeout in between.
+    /// With tens of thousands of flows there is a quarter of a second from one look to the next, and no timeout in
+    /// between.
     #[test]
     fn flows_that_are_looked_at_seldom_do_not_time_out_between_two_looks() {
         let figures = FlowFigures { outstanding: 2000, ..FlowFigures::default() };
@@ -577,8 +578,8 @@ mod tests {
         assert!((3500..3700).contains(&failed_at.expect("it is given up")), "500 ms after 3 s: {failed_at:?}");
     }
 
-    /// A segment of 1,000 bytes every 100 ms, acknowledged at once: between them nothing is outstanding, data waits, and
-    /// nothing is wrong.
+    /// A segment of 1,000 bytes every 100 ms, acknowledged at once: between them nothing is outstanding, data waits,
+    /// and nothing is wrong.
     #[test]
     fn a_slow_rate_is_no_closed_window() {
         let options = FlowOptions { pacing_rate: 10_000, ..OPTIONS };

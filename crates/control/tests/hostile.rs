@@ -1,4 +1,5 @@
-//! Any bytes from the network and any words from an application: nothing panics, nobody else is harmed, nothing is left.
+//! Any bytes from the network and any words from an application: nothing panics, nobody else is harmed, nothing is
+//! left.
 mod support;
 
 use context::Slot;
@@ -154,8 +155,9 @@ proptest! {
         pair.end();
     }
 
-    /// Segments with right checksums, from an address of its own or the client's, to the listener, the open
-    /// connection, one that is being closed, or nobody. Blind ones may by chance be right and end the connection; they must not do more.
+    /// Segments with right checksums, from an address of its own or the client's, to the listener, the open connection,
+    /// one that is being closed, or nobody. Blind ones may by chance be right and end the connection; they must not do
+    /// more.
     #[test]
     fn segments_of_any_kind(segments in prop::collection::vec(any_segment(), 1..60), closed in 0..3usize) {
         inject_segments(&segments, closed);
@@ -292,8 +294,8 @@ fn answers_to_strangers_have_a_budget() {
     pair.end();
 }
 
-/// A client by hand, whose own host knows nothing of its connection: its SYN, number 99 from port 4000, comes in the midst of a
-/// flood. Returns the cookie that it got.
+/// A client by hand, whose own host knows nothing of its connection: its SYN, number 99 from port 4000, comes in the
+/// midst of a flood. Returns the cookie that it got.
 fn cookie_for_a_client_by_hand(pair: &mut Pair) -> Seq {
     flood(pair, 0..500);
     pair.net.settle();
@@ -315,7 +317,8 @@ fn by_hand(pair: &mut Pair, seq: u32, cookie: Seq, flags: Flags, payload: &[u8])
     pair.net.seen.iter().filter(|(_, bytes)| is_reset(bytes)).count()
 }
 
-/// In a flood, the first segment of a client whose handshake was a cookie is lost and a later one comes: it is not reset.
+/// In a flood, the first segment of a client whose handshake was a cookie is lost and a later one comes: it is not
+/// reset.
 #[test]
 fn a_later_segment_of_a_cookie_waits_for_the_first() {
     let mut pair = forgetful_pair();

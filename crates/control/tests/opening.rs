@@ -269,8 +269,8 @@ fn handshakes_that_end_together_do_not_overrun_the_backlog() {
     net.end_all(vec![client, server]);
 }
 
-/// A program has no slot left, and connections of two of its listeners wait: a slot that comes free goes to one, the next one to
-/// the other, however many wait for the first.
+/// A program has no slot left, and connections of two of its listeners wait: a slot that comes free goes to one, the
+/// next one to the other, however many wait for the first.
 #[test]
 fn listeners_of_a_full_program_take_turns() {
     let small = |node| control::MemoryConfig { slots: if node == 1 { 2 } else { 64 }, ..config(node).memory };
@@ -320,8 +320,8 @@ fn a_storm_of_ordinary_clients_needs_no_cookies() {
     net.end_all(vec![client, server]);
 }
 
-/// The peer closes first and is in TIME-WAIT, where a SYN of the same millisecond is an old one: a port that was just used
-/// would cost its connection a second (RFC 6056 section 2.3).
+/// The peer closes first and is in TIME-WAIT, where a SYN of the same millisecond is an old one: a port that was just
+/// used would cost its connection a second (RFC 6056 section 2.3).
 #[test]
 fn a_port_that_was_just_used_is_not_used_again_soon() {
     let (mut net, _) = two();

@@ -552,7 +552,8 @@ fn take(lab: &mut Lab, step: Step, (ip, tcp): (wire::ipv4::Header, wire::tcp::He
 proptest! {
     #![proptest_config(cases(200))]
 
-    /// Whatever happens, in whatever order: nothing panics, and in the end nothing is left on any host or in the module.
+    /// Whatever happens, in whatever order: nothing panics, and in the end nothing is left on any host or in the
+    /// module.
     #[test]
     fn nothing_is_left_of_a_splice(steps in prop::collection::vec(any_step(), 1..40)) {
         let mut lab = Lab::new();

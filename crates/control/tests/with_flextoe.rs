@@ -252,7 +252,8 @@ fn keepalive_finds_a_peer_that_vanished() {
     end(net, a, b);
 }
 
-/// Requests of two programs come in any order: a parent may have said where it stood before its child read on, and be heard last.
+/// Requests of two programs come in any order: a parent may have said where it stood before its child read on, and be
+/// heard last.
 #[test]
 fn what_one_share_has_read_is_not_unread_when_the_last_one_is_given_up() {
     let (mut net, mut a, first, mut b, second) = pair();

@@ -1,5 +1,5 @@
-//! A host with the Laminar engine that keeps shared logs: what applications may ask for, and how connections that write to
-//! one end.
+//! A host with the Laminar engine that keeps shared logs: what applications may ask for, and how connections that write
+//! to one end.
 mod support;
 
 use context::{Bump, LOG_SLOT, LogRecord, LogShape, Notice, Reply, Request, Slot};

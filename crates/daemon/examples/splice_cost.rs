@@ -5,8 +5,8 @@
 //! cargo run --release -p daemon --example splice_cost FILE [pairs] [rounds]
 //! ```
 //!
-//! FILE is the object that clang made (`make xdp`). Only the engine's rounds are timed, in time of the processor, so that
-//! other programs do not count: frames are made and given back outside.
+//! FILE is the object that clang made (`make xdp`). Only the engine's rounds are timed, in time of the processor, so
+//! that other programs do not count: frames are made and given back outside.
 use control::SpliceTable;
 use daemon::SpliceMaps;
 use engine::stream::Stream;

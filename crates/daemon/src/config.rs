@@ -46,7 +46,8 @@ pub struct ServiceConfig {
     /// Group of both sockets, by name or number.
     pub socket_group: Option<String>,
     /// Group whose members may change the daemon: load modules, capture, trace, end it; by name or number. It is the
-    /// management socket's group then. Root and the daemon's own user always may; who else may open that socket only looks.
+    /// management socket's group then. Root and the daemon's own user always may; who else may open that socket only
+    /// looks.
     pub manage_group: Option<String>,
     /// Once everything is open, give up all capabilities and most system calls.
     pub confine: bool,

@@ -21,8 +21,8 @@ pub enum Question {
     Hello,
     /// The asker's process keeps the daemon from now on. The answer is that of [`Question::Hello`].
     Join,
-    /// Everything that `opentoe ls` shows: hosts, contexts, flows, listeners, fabrics. A host says how many connections it
-    /// has in each state (`states`) and lists the first [`FLOWS`] (`flows`); where there are more, `next` is where
+    /// Everything that `opentoe ls` shows: hosts, contexts, flows, listeners, fabrics. A host says how many connections
+    /// it has in each state (`states`) and lists the first [`FLOWS`] (`flows`); where there are more, `next` is where
     /// [`Question::Flows`] goes on.
     Ls,
     /// More of a host's connections: `flows` and `next` as in [`Question::Ls`].

@@ -58,8 +58,8 @@ const LONG_FAREWELL: Duration = Duration::from_secs(10);
 /// How long a daemon that programs share is kept for the next one: commands of a script follow each other faster.
 pub const LINGER: Duration = Duration::from_secs(5);
 
-/// Runs a daemon until it is told to end. The error is a sentence. The reserve against failing allocations is kept, but it is
-/// used only where the program's allocator is [`shm::reserve::Allocator`].
+/// Runs a daemon until it is told to end. The error is a sentence. The reserve against failing allocations is kept, but
+/// it is used only where the program's allocator is [`shm::reserve::Allocator`].
 pub fn run(config: &Config, options: &Options) -> Result<(), String> {
     let config = &settled(config, options);
     reserve::fix_thresholds();
@@ -397,8 +397,8 @@ impl Desk {
     }
 
     /// Without a descriptor for whoever knocks, the socket would stay readable and this thread would turn for ever: the
-    /// spare one lets them in, and out again at once. Where even that one is gone, because the limit was lowered, it turns
-    /// slowly.
+    /// spare one lets them in, and out again at once. Where even that one is gone, because the limit was lowered, it
+    /// turns slowly.
     fn turn_away(&mut self, door: Door, error: &io::Error) {
         if !matches!(Errno::from_io_error(error), Some(Errno::MFILE | Errno::NFILE)) {
             return;

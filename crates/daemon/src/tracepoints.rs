@@ -146,8 +146,8 @@ impl Stream {
 
     /// Writes a line for each record until the asker shuts its side down or goes away; then how many were missed.
     pub(crate) fn run(mut self, mut to: &UnixStream) -> io::Result<()> {
-        // Records come faster than they can be written as lines: the core is the data-path's before it is this thread's. An
-        // error leaves it as it is.
+        // Records come faster than they can be written as lines: the core is the data-path's before it is this
+        // thread's. An error leaves it as it is.
         let _ = rustix::process::nice(LOWER);
         let (mut lines, mut records, mut busy) = (Vec::new(), Vec::new(), true);
         loop {

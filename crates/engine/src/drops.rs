@@ -52,7 +52,8 @@ port::drop_reasons! {
         SynCookie = "syn_cookie",
         /// The flow table is full.
         FlowTable = "flow_table",
-        /// The daemon got no more memory: it serves the connections that there are, and takes no others until it gets some again.
+        /// The daemon got no more memory: it serves the connections that there are, and takes no others until it gets
+        /// some again.
         NoMemory = "no_memory",
         /// The connection is set up but no application has asked for it yet.
         NotAccepted = "not_accepted",

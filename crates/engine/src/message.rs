@@ -24,8 +24,8 @@ pub trait Transport: Copy + Debug + Eq + 'static {
 pub enum Command<T: Transport> {
     /// A context came: take descriptors from it.
     Attach(ContextId, EngineEnd),
-    /// The process of a context is gone, or broke the protocol. What it has left in its ring by now is taken; when that has
-    /// had its effect, also on the counters of flows, [`Event::Drained`] follows.
+    /// The process of a context is gone, or broke the protocol. What it has left in its ring by now is taken; when that
+    /// has had its effect, also on the counters of flows, [`Event::Drained`] follows.
     Drain(ContextId),
     /// A context went: its flows have been moved or removed by commands before this one.
     Detach(ContextId),
@@ -35,9 +35,9 @@ pub enum Command<T: Transport> {
     Remove(FlowId),
     /// The next hop's hardware address changed.
     NextHop(FlowId, Mac),
-    /// From now on exactly these modules run, in this order within each [`crate::Stage`]. The change is atomic: no frame
-    /// passes some modules of the old list and some of the new one. An engine gets modules only for the stages that
-    /// [`crate::Features::stages`] names.
+    /// From now on exactly these modules run, in this order within each [`crate::Stage`]. The change is atomic: no
+    /// frame passes some modules of the old list and some of the new one. An engine gets modules only for the stages
+    /// that [`crate::Features::stages`] names.
     Modules(Vec<LoadedModule>),
     /// A command of the transport.
     Transport(T::Command),

@@ -66,8 +66,8 @@ impl Verdict {
 
 /// One-shot access to a segment: a module sees each once and keeps nothing of it.
 pub struct Segment<'a> {
-    /// The frame. A module may change its headers, its length at both ends, and its metadata, which travels with it; its
-    /// payload too, where it asks for whole frames. The engine makes the checksums of IPv4 and TCP good afterwards.
+    /// The frame. A module may change its headers, its length at both ends, and its metadata, which travels with it;
+    /// its payload too, where it asks for whole frames. The engine makes the checksums of IPv4 and TCP good afterwards.
     pub frame: &'a mut Frame,
     /// The flow; known in [`Stage::Flow`] only.
     pub flow: Option<FlowId>,
@@ -89,8 +89,8 @@ pub enum Changes {
 /// The part of a frame that a module changes at most.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Front {
-    /// Whatever it writes stands before this byte, counted from where the frame began before; what it puts in front of that,
-    /// too. The length changes at the front only.
+    /// Whatever it writes stands before this byte, counted from where the frame began before; what it puts in front of
+    /// that, too. The length changes at the front only.
     pub below: u32,
     /// Most bytes that it takes off the front.
     pub strips: u32,
@@ -102,8 +102,8 @@ pub trait Module: Send {
     /// Processes one segment.
     fn process(&mut self, segment: Segment<'_>) -> Verdict;
 
-    /// The same of those frames of a batch, of no known flow, that were let pass so far; counts the verdicts. Here so that each
-    /// module has a loop of its own.
+    /// The same of those frames of a batch, of no known flow, that were let pass so far; counts the verdicts. Here so
+    /// that each module has a loop of its own.
     fn process_frames(&mut self, frames: &mut [Box<Frame>], verdicts: &mut [Verdict], now: Nanos) -> Counts {
         let mut counts = Counts::default();
         for (frame, verdict) in frames.iter_mut().zip(verdicts).filter(|(_, verdict)| **verdict == Verdict::Pass) {
@@ -156,8 +156,8 @@ pub struct LoadedModule {
 pub struct ModuleFigures {
     /// Frames seen.
     pub runs: AtomicU64,
-    /// Frames seen in batches whose time was taken: one in [`ModuleFigures::TIMED`], since reading a clock may cost more
-    /// than a module.
+    /// Frames seen in batches whose time was taken: one in [`ModuleFigures::TIMED`], since reading a clock may cost
+    /// more than a module.
     pub timed: AtomicU64,
     /// Ticks that those took ([`LoadedModule::ticks`]).
     pub ticks: AtomicU64,

@@ -282,7 +282,8 @@ impl Context {
             .for_each(|named| scheduler.prefetch(named.flow));
     }
 
-    /// Takes a turn's descriptors; returns how many. Of several in a row for one flow, the last one has the flow's turn.
+    /// Takes a turn's descriptors; returns how many. Of several in a row for one flow, the last one has the flow's
+    /// turn.
     fn take(&mut self, works: &mut Batch, scheduler: &mut Scheduler, drops: &mut DropCounts) -> Taken {
         let (mut last, at_once) = (u32::MAX, scheduler.nobody_waits());
         let mut turns = 0;

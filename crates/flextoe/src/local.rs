@@ -69,8 +69,8 @@ impl Local {
     }
 
     /// Received frames, of which it may leave some. While nobody looks at a module alone, each goes through all modules
-    /// at once, up to the first one that is not plain. That one and a few behind it become works: of many flows, one has
-    /// something unusual in nearly every burst, if only that more was advertised since the edge was looked at.
+    /// at once, up to the first one that is not plain. That one and a few behind it become works: of many flows, one
+    /// has something unusual in nearly every burst, if only that more was advertised since the edge was looked at.
     pub(crate) fn arrive(
         &mut self,
         frames: &mut Take<&mut Drain<'_, Box<Frame>>>,
@@ -100,8 +100,8 @@ impl Local {
         batch.receive_most(frames, BATCH);
     }
 
-    /// Plain segments, from the port to the application without a work; returns the first frame that is none. `COUNTED` where
-    /// tracepoints are on.
+    /// Plain segments, from the port to the application without a work; returns the first frame that is none. `COUNTED`
+    /// where tracepoints are on.
     #[inline(never)]
     fn straight<const COUNTED: bool>(
         &mut self,
@@ -196,9 +196,9 @@ impl Local {
         batch.clear();
     }
 
-    /// As [`Local::run`], while nobody looks at a module alone: each work goes through protocol and all that comes after
-    /// it at once, and what modules say to each other of a plain one is never written down. `COUNTED` where tracepoints are
-    /// on.
+    /// As [`Local::run`], while nobody looks at a module alone: each work goes through protocol and all that comes
+    /// after it at once, and what modules say to each other of a plain one is never written down. `COUNTED` where
+    /// tracepoints are on.
     fn run_straight<const COUNTED: bool>(
         &mut self,
         batch: &mut Batch,
@@ -235,8 +235,8 @@ impl Local {
         service.contexts.prefetch(flow);
     }
 
-    /// Asks for all that the works of a batch are about to need, so that the memory's answers come while others are worked
-    /// on: first the flows' states, then what is behind them, then where payload goes.
+    /// Asks for all that the works of a batch are about to need, so that the memory's answers come while others are
+    /// worked on: first the flows' states, then what is behind them, then where payload goes.
     #[inline(never)]
     fn prefetch(&self, batch: &[Work], service: &Service) {
         for work in batch {
@@ -310,7 +310,8 @@ impl Local {
             if let Some(segment) = &sent.segment {
                 if let Some((mut frame, buffers)) = self.postprocess.sent(work.flow, segment, burst.pool) {
                     Dma::sent(&mut frame, segment, &buffers.tx);
-                    // It lies in the cache of the application's core, and the receiver is going to copy it a batch later.
+                    // It lies in the cache of the application's core, and the receiver is going to copy it a batch
+                    // later.
                     buffers.tx.prefetch(segment.pos);
                     if let Job::Bump { rx_head, .. } = work.job {
                         // So does the place of what comes next: the application has read what was there.

@@ -70,8 +70,8 @@ pub struct Metered {
     pub classes: [u64; 4],
 }
 
-/// At the flow stage: counts each flow's segments and bytes. All segments of a flow meet the same replica, one after the
-/// other, so its counters need no atomic addition; they are published for whoever reads them.
+/// At the flow stage: counts each flow's segments and bytes. All segments of a flow meet the same replica, one after
+/// the other, so its counters need no atomic addition; they are published for whoever reads them.
 pub struct Meter {
     published: Arc<[Published]>,
 }

@@ -14,8 +14,8 @@ use wire::template::{self, Template};
 
 /// Counters and headers (thesis table 4.1, post-processor). The context and the application's name for the flow are
 /// with the context queue module, which alone uses them, the payload buffers with the DMA module, and the rate is with
-/// the scheduler. Addresses are here, because this module writes all headers, from a template: once there is one,
-/// it costs no more to write them whole than to complete what pre-processing began. So it takes the frame from the pool,
+/// the scheduler. Addresses are here, because this module writes all headers, from a template: once there is one, it
+/// costs no more to write them whole than to complete what pre-processing began. So it takes the frame from the pool,
 /// too, and only for segments that the protocol module decided to send.
 struct PostState {
     headers: Template,

@@ -73,8 +73,8 @@ impl Preprocess {
         }
     }
 
-    /// Asks for what this module is about to look up, and tells `found` of each flow that it is going to find: first the
-    /// places of the table, then what they lead to.
+    /// Asks for what this module is about to look up, and tells `found` of each flow that it is going to find: first
+    /// the places of the table, then what they lead to.
     pub(crate) fn look_ahead(&self, batch: &[Work], found: impl Fn(u32)) {
         for works in batch.chunks(BATCH) {
             let mut hashes = [None; BATCH];

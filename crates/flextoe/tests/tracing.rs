@@ -6,8 +6,8 @@ use flextoe::Mapping;
 use std::collections::BTreeMap;
 use trace::{Kind, Point, PointSet, Traces};
 
-/// What each tracepoint of the first side counted in a run, but for times and how much modules took at once; and the measured
-/// values added up.
+/// What each tracepoint of the first side counted in a run, but for times and how much modules took at once; and the
+/// measured values added up.
 fn counted(config: &Config, watched: bool) -> BTreeMap<&'static str, (u64, u64)> {
     let traces = Traces::new(|| 5);
     let mut lab = Lab::new(config.clone());

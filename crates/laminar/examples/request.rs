@@ -1,4 +1,5 @@
-//! What a request and its response cost: two engines on one thread, frames handed over directly, FlexTOE beside Laminar.
+//! What a request and its response cost: two engines on one thread, frames handed over directly, FlexTOE beside
+//! Laminar.
 //!
 //! ```text
 //! cargo run --release -p laminar --example request [laminar|flextoe] [connections] [payload bytes] [rounds]

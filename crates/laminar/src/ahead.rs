@@ -1,13 +1,15 @@
 //! Lines of the cache that a batch is going to need, asked for before its turn (docs/PERFORMANCE.md).
 //!
-//! A descriptor names its flow. A frame's flow is known when the pipeline has found it, which is too late: so it is guessed.
+//! A descriptor names its flow. A frame's flow is known when the pipeline has found it, which is too late: so it is
+//! guessed.
 use crate::Laminar;
 use context::Bump;
 use engine::Frame;
 
 /// So many frames ahead, what a flow leads to is asked for.
 const AHEAD: usize = 4;
-/// Up to so many flows, most of what is needed of them stays in the core's own cache, and to ask for it costs more than it saves.
+/// Up to so many flows, most of what is needed of them stays in the core's own cache, and to ask for it costs more than
+/// it saves.
 const FEW: usize = 512;
 impl Laminar {
     /// Before a batch of frames: notes their flows.
@@ -57,7 +59,8 @@ impl Laminar {
         }
     }
 
-    /// The next bytes to send, which lie in the cache of the application's core, and the place of those that answer them.
+    /// The next bytes to send, which lie in the cache of the application's core, and the place of those that answer
+    /// them.
     #[inline(always)]
     fn ask_for_payload(&self, id: u32) {
         if let Some(flow) = self.flows.get(id as usize).and_then(Option::as_deref) {

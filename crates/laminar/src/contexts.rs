@@ -110,8 +110,8 @@ impl Contexts {
         }
     }
 
-    /// Takes descriptors of all contexts in turn, at most about `most`. Those for a context's log are [`LOG`]'s, with the
-    /// context's number in the slot's place.
+    /// Takes descriptors of all contexts in turn, at most about `most`. Those for a context's log are [`LOG`]'s, with
+    /// the context's number in the slot's place.
     pub(crate) fn take(
         &mut self,
         most: usize,

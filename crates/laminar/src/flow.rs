@@ -18,8 +18,8 @@ use tcp::{ChallengeLimit, Ends, FlightLimit, Life, Recovery, RttTimer};
 use wire::Seq;
 use wire::tcp::Flags;
 
-/// A flow as the host knows it. In the order of use, so that what each segment and descriptor needs lies in the first three lines of
-/// the cache.
+/// A flow as the host knows it. In the order of use, so that what each segment and descriptor needs lies in the first
+/// three lines of the cache.
 #[repr(C, align(64))]
 pub(crate) struct Flow {
     pub una: Seq,
@@ -42,8 +42,8 @@ pub(crate) struct Flow {
     pub synced: u32,
     pub mss: u32,
     pub tx_most: u32,
-    /// Received bytes that the application has not taken lie where they are, up to so many: with more, the stream outgrows its
-    /// small ring (docs/MEMORY.md).
+    /// Received bytes that the application has not taken lie where they are, up to so many: with more, the stream
+    /// outgrows its small ring (docs/MEMORY.md).
     pub rx_most: u32,
 
     /// Where payload lies now, and how much the buffers hold.
@@ -215,8 +215,8 @@ impl Flow {
         }
     }
 
-    /// The byte at stream position `last`, modulo the buffer's size, is about to be received: where it is too far ahead for the
-    /// stream's small ring, it goes on in its buffer.
+    /// The byte at stream position `last`, modulo the buffer's size, is about to be received: where it is too far ahead
+    /// for the stream's small ring, it goes on in its buffer.
     #[inline]
     pub(crate) fn receives(&mut self, last: u32) {
         // The pipeline adds within the buffer.

@@ -53,8 +53,8 @@ pub use program::{Extensions, MOST_FLOWS, prepare};
 
 /// Descriptors of applications taken in one round.
 const DESCRIPTORS: usize = 256;
-/// Bytes pushed in one round, after which no flow has its turn: what is to be answered quickly waits for the copies of a
-/// round, wherever it comes in (thesis 5.5.4.4). As for FlexTOE.
+/// Bytes pushed in one round, after which no flow has its turn: what is to be answered quickly waits for the copies of
+/// a round, wherever it comes in (thesis 5.5.4.4). As for FlexTOE.
 const ROUND_BYTES: u32 = 128 << 10;
 /// Descriptors whose flows are asked for at once.
 const SOME: usize = 16;

@@ -1,5 +1,5 @@
-//! Shared logs (docs/SHARED-LOG.md): the host's half of the sequencer. The pipeline gives payload its place in a log; this
-//! puts it there, fills gaps, knows when records are complete, and gives their room back to the connections.
+//! Shared logs (docs/SHARED-LOG.md): the host's half of the sequencer. The pipeline gives payload its place in a log;
+//! this puts it there, fills gaps, knows when records are complete, and gives their room back to the connections.
 use crate::Laminar;
 use crate::descriptor::{Dma, LOG_FILL, LogPlace};
 use crate::flow::Flow;
@@ -196,7 +196,8 @@ impl Laminar {
         }
     }
 
-    /// The application has given back all records before number `upto`, modulo 2^32: their connections have the room again.
+    /// The application has given back all records before number `upto`, modulo 2^32: their connections have the room
+    /// again.
     pub(crate) fn trim_log(&mut self, context: u32, upto: u32, burst: &mut Burst<'_, Stream>) {
         let Some(number) = self.logs.of(context) else { return burst.drops.count(DropReason::BumpUnknown) };
         let Some(log) = self.logs.get(number) else { return };

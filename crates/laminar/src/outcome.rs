@@ -210,8 +210,8 @@ impl Laminar {
         }
     }
 
-    /// A segment for the network: its headers, and its payload, by reference where it is not short. The checksum is left
-    /// to the port, which sums the payload where it moves it (the DMA engine's part in the paper).
+    /// A segment for the network: its headers, and its payload, by reference where it is not short. The checksum is
+    /// left to the port, which sums the payload where it moves it (the DMA engine's part in the paper).
     #[inline(always)]
     fn transmit(&mut self, mut frame: Box<Frame>, carried: Carried, burst: &mut Burst<'_, Stream>) {
         let mut sender = None;

@@ -150,8 +150,8 @@ impl Log {
         member.reserved = member.reserved.wrapping_add(bytes);
     }
 
-    /// Puts bytes of the flow's stream from `offset` on to their places: `write` gets each piece's first and last byte, counted
-    /// from `offset`, and its place in the log.
+    /// Puts bytes of the flow's stream from `offset` on to their places: `write` gets each piece's first and last byte,
+    /// counted from `offset`, and its place in the log.
     pub(crate) fn pieces(
         &self,
         member: &Member,

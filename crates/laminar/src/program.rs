@@ -301,8 +301,8 @@ impl Program {
         added && self.set_headers(p, clock) && self.own(p, p.snd_nxt - p.tx_pos)
     }
 
-    /// The flow has sent before, up to the second of `sent`, and has told its peer a window, `received`: next byte expected
-    /// and right edge.
+    /// The flow has sent before, up to the second of `sent`, and has told its peer a window, `received`: next byte
+    /// expected and right edge.
     pub(crate) fn resume(&mut self, flow: u32, sent: [Seq; 2], received: [Seq; 2]) {
         self.native.write(self.registers.tx_window, flow, sent.map(|seq| seq.0));
         for register in [self.registers.rx_window, self.registers.rx_told] {

@@ -176,9 +176,9 @@ impl Switch {
         }
     }
 
-    /// A packet of the host, the control plane or the packet generator, headers only. Most become frames, so the deparser
-    /// writes into one: what is copied right behind its stores would wait for all of them. Behind the headers is room for
-    /// payload that is [`SHORT`].
+    /// A packet of the host, the control plane or the packet generator, headers only. Most become frames, so the
+    /// deparser writes into one: what is copied right behind its stores would wait for all of them. Behind the headers
+    /// is room for payload that is [`SHORT`].
     #[inline(always)]
     pub(crate) fn entry(&mut self, port: u16, bytes: &[u8], carried: Carried, pool: &mut FramePool) -> Outcome {
         let input = Input { port, queue: 0, bytes, length: bytes.len() + carried.payload() };

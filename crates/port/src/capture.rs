@@ -70,8 +70,8 @@ impl Fate {
 }
 
 impl Sight<'_> {
-    /// Appends what a capture says of the frame: `flow 3 protocol: dropped: outside_window`. Said of each frame, so without
-    /// what formatting can do beyond.
+    /// Appends what a capture says of the frame: `flow 3 protocol: dropped: outside_window`. Said of each frame, so
+    /// without what formatting can do beyond.
     pub fn describe(&self, into: &mut String) {
         if let Some(flow) = self.flow {
             into.push_str("flow ");

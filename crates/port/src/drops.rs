@@ -1,7 +1,8 @@
 //! Why a port drops a frame, and the form that all registries of drop reasons have: a closed list of names, each with
 //! a label and a sentence, sets of them, and a counter for each.
 //!
-//! [`PortDrop`] holds the reasons of ports; the registry of the whole host is `engine::DropReason`, which contains them.
+//! [`PortDrop`] holds the reasons of ports; the registry of the whole host is `engine::DropReason`, which contains
+//! them.
 use std::fmt::Debug;
 use std::marker::PhantomData;
 

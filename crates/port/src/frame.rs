@@ -171,7 +171,8 @@ impl Frame {
         self.payload = payload.filter(|span| !span.is_empty());
     }
 
-    /// The same of a frame that has none yet, as those from the pool, and bytes of which there are some: nothing is looked at.
+    /// The same of a frame that has none yet, as those from the pool, and bytes of which there are some: nothing is
+    /// looked at.
     #[inline(always)]
     pub fn attach(&mut self, payload: Span) {
         debug_assert!(self.payload.is_none() && !payload.is_empty());

@@ -36,8 +36,8 @@ struct Writer {
 }
 
 impl Capture {
-    /// Makes the file for the port of this name. `epoch` is the Unix time, in nanoseconds, at which the port's clock was
-    /// 0; the file never grows beyond `most` bytes.
+    /// Makes the file for the port of this name. `epoch` is the Unix time, in nanoseconds, at which the port's clock
+    /// was 0; the file never grows beyond `most` bytes.
     pub fn create(path: &Path, port: &str, epoch: Nanos, most: u64) -> Result<Capture, String> {
         let failed = |e| format!("cannot write the capture file {}: {e}", path.display());
         let mut file = BufWriter::with_capacity(256 * 1024, File::create(path).map_err(failed)?);

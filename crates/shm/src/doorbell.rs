@@ -12,10 +12,10 @@ use std::time::Duration;
 /// One direction's doorbell: a descriptor and a word in the region that says how many sleep on it.
 ///
 /// The descriptor is an eventfd where the ringing side is the one that must not trust the other, or where both are one
-/// party. Where the *daemon* rings, it is a pair of sockets ([`Doorbell::pair`]): `O_NONBLOCK` belongs to the open file,
-/// which an eventfd has only one of, so an application could take the flag away, fill the counter and have the daemon's
-/// next write wait for ever. Each end of a pair is an open file of its own, and `MSG_DONTWAIT` belongs to the call.
-/// For the same reason the daemon never reads an eventfd that an application has, but watches it edge-triggered.
+/// party. Where the *daemon* rings, it is a pair of sockets ([`Doorbell::pair`]): `O_NONBLOCK` belongs to the open
+/// file, which an eventfd has only one of, so an application could take the flag away, fill the counter and have the
+/// daemon's next write wait for ever. Each end of a pair is an open file of its own, and `MSG_DONTWAIT` belongs to the
+/// call. For the same reason the daemon never reads an eventfd that an application has, but watches it edge-triggered.
 ///
 /// The sleeper calls [`Doorbell::prepare_to_sleep`], looks once more whether there is work, and only then
 /// waits on the descriptor; the other side publishes work and calls [`Doorbell::ring`]. Each writes its own word
@@ -35,12 +35,13 @@ use std::time::Duration;
 /// - The promise is a bit of the word that the ringer reads anyway, so promise and announcement are one value. A
 ///   ringer that does not see the bit, or that could not register (no such call, or seccomp refuses it), executes the
 ///   full fence and reads again. Both halves are needed to leave the fence out, so either side may lack the call.
-/// - A sleeper whose call is refused later (a filter installed meanwhile) takes the promise back. A ringer may have read
-///   the bit just before and have its publication still in the store buffer, which empties in well under a
+/// - A sleeper whose call is refused later (a filter installed meanwhile) takes the promise back. A ringer may have
+///   read the bit just before and have its publication still in the store buffer, which empties in well under a
 ///   microsecond; the sleeper waits a thousand times as long, once, before its last look.
-/// - The word can be written by both sides. A ringer that lies in it loses only wake-ups of work of its own: each context
-///   has its own doorbell. A *sleeper* that promises and does not keep it loses only wake-ups of its own. Nobody else's
-///   word is read for this, and a full count, an empty one or a wrong bit only makes for a ring too many or too few.
+/// - The word can be written by both sides. A ringer that lies in it loses only wake-ups of work of its own: each
+///   context has its own doorbell. A *sleeper* that promises and does not keep it loses only wake-ups of its own.
+///   Nobody else's word is read for this, and a full count, an empty one or a wrong bit only makes for a ring too many
+///   or too few.
 ///
 /// Applications rely, the daemon promises. The other direction keeps its fences: the daemon rings once for a batch,
 /// and a registered process can be interrupted by any process of the machine that calls `membarrier` in a loop; for
@@ -185,8 +186,9 @@ impl Doorbell {
     pub fn clear(&self) {
         let (fd, mut taken) = (self.fd.as_raw_fd(), [0u8; CLEARED]);
         let at = taken.as_mut_ptr().expose_provenance();
-        // SAFETY: reads at most what the local array holds; EAGAIN means that there was no signal. By `read` for both kinds:
-        // a program's filter of system calls may let no other call pass. Made directly: libtoe interposes `read`.
+        // SAFETY: reads at most what the local array holds; EAGAIN means that there was no signal. By `read` for both
+        // kinds: a program's filter of system calls may let no other call pass. Made directly: libtoe interposes
+        // `read`.
         unsafe { system_call::raw(libc::SYS_read, [fd as usize, at, CLEARED, 0, 0, 0]) };
     }
 

@@ -128,8 +128,8 @@ fn send_with(socket: BorrowedFd<'_>, message: &[u8], fds: &[BorrowedFd<'_>], fla
     }
 }
 
-/// Receives one message and takes no descriptors, whatever the other end sends: closing one that an untrusted peer chose
-/// may wait for it. No bytes means that the other end closed.
+/// Receives one message and takes no descriptors, whatever the other end sends: closing one that an untrusted peer
+/// chose may wait for it. No bytes means that the other end closed.
 pub fn recv_bytes(socket: BorrowedFd<'_>) -> io::Result<Vec<u8>> {
     let mut message = vec![0u8; MAX_MESSAGE];
     // SAFETY: receives into a local buffer of this length, without room for control messages. Made directly: libtoe

@@ -12,9 +12,10 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 /// piece, but costs four of the 65,530 areas that Linux gives a process by default (`vm.max_map_count`) for each
 /// connection: 16,000 connections would be the end.
 ///
-/// A stream may begin in a small ring and go on in a full one (docs/MEMORY.md). Neither of them changes its place: whoever
-/// grows copies what is in use to the full ring ([`Mirror::grow`]) and both sides go on there, each when it hears of it
-/// ([`Mirror::look`]). The small ring is not written again, so that who still refers to it finds the same bytes.
+/// A stream may begin in a small ring and go on in a full one (docs/MEMORY.md). Neither of them changes its place:
+/// whoever grows copies what is in use to the full ring ([`Mirror::grow`]) and both sides go on there, each when it
+/// hears of it ([`Mirror::look`]). The small ring is not written again, so that who still refers to it finds the same
+/// bytes.
 pub struct Mirror {
     base: NonNull<u8>,
     /// Its size, a power of two, less one.
@@ -40,8 +41,9 @@ enum Keeper {
     },
 }
 
-/// Bytes that should be under way at most in a small ring of so many bytes. A fuller one is always being read and written around its
-/// end, and written where the other side has just read: a stream of many messages under way does better in a full one.
+/// Bytes that should be under way at most in a small ring of so many bytes. A fuller one is always being read and
+/// written around its end, and written where the other side has just read: a stream of many messages under way does
+/// better in a full one.
 pub fn ease(small: u32) -> u32 {
     small / 8
 }
@@ -62,8 +64,8 @@ unsafe impl Send for Mirror {}
 unsafe impl Sync for Mirror {}
 
 impl Mirror {
-    /// The ring that is `[at, at + size)` of the region. `at` is page-aligned; `size` is a power of two, at least a page
-    /// and at most 2^30 bytes.
+    /// The ring that is `[at, at + size)` of the region. `at` is page-aligned; `size` is a power of two, at least a
+    /// page and at most 2^30 bytes.
     pub fn map(region: &Arc<Region>, at: usize, size: usize) -> io::Result<Mirror> {
         let fits = at.checked_add(size).is_some_and(|end| end <= region.len());
         if !size.is_power_of_two() || !(PAGE..=1 << 30).contains(&size) || at % PAGE != 0 || !fits {
@@ -98,8 +100,9 @@ impl Mirror {
     }
 
     /// The ring that is the `size` bytes at `at` of the region, for the begin of a stream that goes on in the ring of
-    /// `full_size` bytes at `full`: or that one, where the word at `word` says that it has. `size` is a power of two of at least
-    /// a line of the cache and smaller than `full_size`, to which, with `full`, applies what [`Mirror::map`] asks for.
+    /// `full_size` bytes at `full`: or that one, where the word at `word` says that it has. `size` is a power of two of
+    /// at least a line of the cache and smaller than `full_size`, to which, with `full`, applies what [`Mirror::map`]
+    /// asks for.
     pub fn map_small(
         region: &Arc<Region>,
         (at, size): (usize, usize),
@@ -151,8 +154,8 @@ impl Mirror {
         self.grown
     }
 
-    /// The stream goes on in the full ring: takes along what lies here from stream position `from` on, and lets the other
-    /// side know. The same ring where it is a full one.
+    /// The stream goes on in the full ring: takes along what lies here from stream position `from` on, and lets the
+    /// other side know. The same ring where it is a full one.
     pub fn grow(self: &Arc<Mirror>, from: u32) -> Arc<Mirror> {
         let (Some(full), Some(large), Some(region)) = (self.full, self.large(), self.region()) else {
             return Arc::clone(self);
@@ -162,7 +165,8 @@ impl Mirror {
         Arc::new(large)
     }
 
-    /// The ring for a writer who has stream positions `from` to `end` under way: a grown one where they are too many for this one.
+    /// The ring for a writer who has stream positions `from` to `end` under way: a grown one where they are too many
+    /// for this one.
     pub fn holding(self: &Arc<Mirror>, from: u32, end: u32) -> Arc<Mirror> {
         if end.wrapping_sub(from) > self.ease() { self.grow(from) } else { Arc::clone(self) }
     }
@@ -173,8 +177,9 @@ impl Mirror {
         if grown { self.large().map(Arc::new) } else { None }
     }
 
-    /// `len` bytes from stream position `pos` on, by reference; at most [`Mirror::full_size`]. A writer who says of more than its
-    /// small ring holds that they are under way, and not that the stream has grown, is believed the length, and gets what lies there.
+    /// `len` bytes from stream position `pos` on, by reference; at most [`Mirror::full_size`]. A writer who says of
+    /// more than its small ring holds that they are under way, and not that the stream has grown, is believed the
+    /// length, and gets what lies there.
     #[inline]
     pub fn span(self: &Arc<Mirror>, pos: u32, len: u32) -> Span {
         if len > self.size() { Span::new(&self.grow(pos), pos, len) } else { Span::new(self, pos, len) }
@@ -203,7 +208,8 @@ impl Mirror {
         [(unsafe { self.base.as_ptr().add(at) }, first), (self.base.as_ptr(), len - first)]
     }
 
-    /// Where `len` bytes from stream position `pos` lie, if in one piece: nearly always. (No bytes do not always count as one.)
+    /// Where `len` bytes from stream position `pos` lie, if in one piece: nearly always. (No bytes do not always count
+    /// as one.)
     #[inline(always)]
     fn piece(&self, pos: u32, len: usize) -> Option<*mut u8> {
         let at = self.offset(pos);
@@ -245,7 +251,8 @@ impl Mirror {
         crate::prefetch_line(self.base.as_ptr().wrapping_add(self.offset(pos)));
     }
 
-    /// The same of that line and the next, for whoever is to write there: a message of less than a line mostly lies in two.
+    /// The same of that line and the next, for whoever is to write there: a message of less than a line mostly lies in
+    /// two.
     #[inline(always)]
     pub fn prefetch_to_write(&self, pos: u32) {
         crate::prefetch_two_to_write(self.base.as_ptr().wrapping_add(self.offset(pos)));
@@ -374,8 +381,8 @@ impl Span {
     pub fn append(&self, into: &mut Vec<u8>) {
         into.reserve(self.len());
         for (from, len) in self.pieces() {
-            // SAFETY: a piece of the ring is valid for its length; there is room behind what `into` has, and so many of those
-            // bytes are written now.
+            // SAFETY: a piece of the ring is valid for its length; there is room behind what `into` has, and so many of
+            // those bytes are written now.
             unsafe {
                 copy(from, into.as_mut_ptr().add(into.len()), len);
                 into.set_len(into.len() + len);
@@ -383,8 +390,8 @@ impl Span {
         }
     }
 
-    /// Address and length of the at most two pieces of memory in which the bytes lie, for `iovec`s: valid while the span
-    /// lives.
+    /// Address and length of the at most two pieces of memory in which the bytes lie, for `iovec`s: valid while the
+    /// span lives.
     #[inline]
     pub fn pieces(&self) -> [(*const u8, usize); 2] {
         self.mirror.pieces(self.pos, self.len()).map(|(base, len)| (base.cast_const(), len))

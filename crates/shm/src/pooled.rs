@@ -1,7 +1,8 @@
 //! Counted values that lie side by side: like `Arc`, but tens of thousands of them do without an allocation each.
 //!
-//! An `Arc` of a value that begins a line of the cache takes two lines and what the allocator needs to align it: a flow's
-//! counters, 112 bytes, took 216. Here values lie in chunks, each in whole lines of its own, with its count behind it.
+//! An `Arc` of a value that begins a line of the cache takes two lines and what the allocator needs to align it: a
+//! flow's counters, 112 bytes, took 216. Here values lie in chunks, each in whole lines of its own, with its count
+//! behind it.
 use std::cell::UnsafeCell;
 use std::fmt;
 use std::mem::MaybeUninit;
@@ -120,8 +121,8 @@ impl<T> Pooled<T> {
     #[cold]
     fn end(&mut self) {
         let (place, index) = (self.place.as_ptr(), self.place().index);
-        // SAFETY: this was the last reference, so the value is dropped once and its place is free afterwards. Places are the
-        // first field of the chunk, and the address was made from the chunk's, whose count `Chunk::put` took.
+        // SAFETY: this was the last reference, so the value is dropped once and its place is free afterwards. Places
+        // are the first field of the chunk, and the address was made from the chunk's, whose count `Chunk::put` took.
         unsafe {
             (*place).value.assume_init_drop();
             let chunk = Arc::from_raw(place.sub(index as usize).cast::<Chunk<T>>());

@@ -32,12 +32,13 @@ pub fn prefetch_line(at: *const u8) {
     line(at, 1);
 }
 
-/// The same for whoever is to write it: so that nobody else has it by then. A write that finds it elsewhere holds up the next
-/// locked instruction for as long as the line takes.
+/// The same for whoever is to write it: so that nobody else has it by then. A write that finds it elsewhere holds up
+/// the next locked instruction for as long as the line takes.
 #[inline(always)]
 pub fn prefetch_to_write(at: *const u8) {
     #[cfg(target_arch = "x86_64")]
-    // SAFETY: a prefetch changes nothing and never faults, whatever the address; a processor without this one does nothing.
+    // SAFETY: a prefetch changes nothing and never faults, whatever the address; a processor without this one does
+    // nothing.
     unsafe {
         std::arch::asm!("prefetchw [{}]", in(reg) at.addr(), options(nomem, nostack, preserves_flags))
     };
@@ -62,8 +63,8 @@ pub fn prefetch_two_to_write(at: *const u8) {
 const HUGE: usize = 2 << 20;
 
 /// Asks for huge pages for a large table, used or not: those whose first byte is written from now on. Where tens of
-/// thousands of connections are looked up in no order, finding the page would otherwise cost more than the look. Nothing
-/// else changes; a system that gives none keeps small ones.
+/// thousands of connections are looked up in no order, finding the page would otherwise cost more than the look.
+/// Nothing else changes; a system that gives none keeps small ones.
 pub fn prefer_huge_pages<T>(table: &Vec<T>) {
     let from = (table.as_ptr() as usize).next_multiple_of(HUGE);
     let end = table.as_ptr() as usize + table.capacity() * size_of::<T>();

@@ -157,9 +157,9 @@ impl Region {
         if done == 0 { Ok(()) } else { Err(io::Error::last_os_error()) }
     }
 
-    /// Drops what this process has of `[at, at + len)` in its page tables, whole pages. The bytes stay where they are, and
-    /// come back with a page fault each; tables that become empty go, from Linux 6.14 on. Panics where the range is not in
-    /// the region.
+    /// Drops what this process has of `[at, at + len)` in its page tables, whole pages. The bytes stay where they are,
+    /// and come back with a page fault each; tables that become empty go, from Linux 6.14 on. Panics where the range is
+    /// not in the region.
     pub fn drop_pages(&self, at: usize, len: usize) -> io::Result<()> {
         let base = self.address(at, len);
         // SAFETY: within the mapping, which is shared: its bytes are the memfd's, not the mapping's.

@@ -1,13 +1,13 @@
-//! Memory for bad times. A Rust program ends where an allocation fails, and with a daemon all its programs would lose their
-//! connections. So the daemon keeps some memory that it does not use: an allocation that fails gets it and succeeds, and from then
-//! on nothing new is begun ([`is_short`]) until the system has given as much again.
+//! Memory for bad times. A Rust program ends where an allocation fails, and with a daemon all its programs would lose
+//! their connections. So the daemon keeps some memory that it does not use: an allocation that fails gets it and
+//! succeeds, and from then on nothing new is begun ([`is_short`]) until the system has given as much again.
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::{dangling_mut, null_mut};
 use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
-/// Bytes that are kept: enough for whatever the connections that there are may still need. They are never written, so they are
-/// address space and no memory, unless the system promises no more than it has (`vm.overcommit_memory = 2`).
+/// Bytes that are kept: enough for whatever the connections that there are may still need. They are never written, so
+/// they are address space and no memory, unless the system promises no more than it has (`vm.overcommit_memory = 2`).
 pub const BYTES: usize = 32 << 20;
 
 /// The reserve; null before [`keep`]; [`SPENT`] once it was given to an allocation.
@@ -28,8 +28,8 @@ fn patiently(allocate: impl Fn() -> *mut u8) -> *mut u8 {
     allocate()
 }
 
-// SAFETY: all calls go to the system's allocator with the caller's arguments. A call that failed has changed nothing, so it
-// may be repeated.
+// SAFETY: all calls go to the system's allocator with the caller's arguments. A call that failed has changed nothing,
+// so it may be repeated.
 unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
@@ -76,7 +76,8 @@ pub fn keep() -> bool {
     true
 }
 
-/// An allocation needed the reserve, and the system has not given it back since: begin nothing new. Never where nobody keeps one.
+/// An allocation needed the reserve, and the system has not given it back since: begin nothing new. Never where nobody
+/// keeps one.
 #[inline]
 pub fn is_short() -> bool {
     RESERVE.load(Acquire) == SPENT && !keep()
@@ -86,13 +87,13 @@ pub fn is_short() -> bool {
 #[cfg(target_env = "gnu")]
 const OWN_MAPPING: libc::c_int = 128 << 10;
 
-/// Makes large blocks go back to the system when they are freed, for as long as the process runs. Call it before any thread
-/// starts.
+/// Makes large blocks go back to the system when they are freed, for as long as the process runs. Call it before any
+/// thread starts.
 ///
-/// By default glibc raises the size from which on a block gets a mapping of its own to that of the largest block ever freed,
-/// up to 32 MiB, and keeps twice as much at the end of each thread's arena (`M_MMAP_THRESHOLD`, mallopt(3)). [`give_back`] cannot
-/// return that: `malloc_trim` trims the end of the first arena only. A daemon with eight arenas a core would keep the largest
-/// block that it ever had as often as it has arenas.
+/// By default glibc raises the size from which on a block gets a mapping of its own to that of the largest block ever
+/// freed, up to 32 MiB, and keeps twice as much at the end of each thread's arena (`M_MMAP_THRESHOLD`, mallopt(3)).
+/// [`give_back`] cannot return that: `malloc_trim` trims the end of the first arena only. A daemon with eight arenas a
+/// core would keep the largest block that it ever had as often as it has arenas.
 pub fn fix_thresholds() {
     #[cfg(target_env = "gnu")]
     // SAFETY: a plain call that sets a parameter of the allocator, which takes any size up to 32 MiB.
@@ -101,7 +102,8 @@ pub fn fix_thresholds() {
     }
 }
 
-/// Gives the system the pages that the allocator keeps and nobody uses. Milliseconds where there are many: for quiet times.
+/// Gives the system the pages that the allocator keeps and nobody uses. Milliseconds where there are many: for quiet
+/// times.
 pub fn give_back() {
     #[cfg(target_env = "gnu")]
     // SAFETY: a plain call; it takes the allocator's own locks.

@@ -62,14 +62,15 @@ impl<const W: usize> Producer<W> {
         Ok(())
     }
 
-    /// A descriptor is going to be published soon: the consumer, who looks for it all the time, has the line of the position.
+    /// A descriptor is going to be published soon: the consumer, who looks for it all the time, has the line of the
+    /// position.
     #[inline(always)]
     pub fn expect(&self) {
         self.place.prefetch_tail_to_write();
     }
 
-    /// Adds a descriptor that the consumer sees with the next one that is pushed, or after [`Producer::publish`]. Several
-    /// at once: each look of the consumer's in between would take the position's line away.
+    /// Adds a descriptor that the consumer sees with the next one that is pushed, or after [`Producer::publish`].
+    /// Several at once: each look of the consumer's in between would take the position's line away.
     #[inline(always)]
     pub fn add(&mut self, descriptor: [u64; W]) -> Result<(), Full> {
         if self.free() == 0 {
@@ -204,7 +205,8 @@ impl<const W: usize> Consumer<W> {
         Ok(true)
     }
 
-    /// Asks for all that waits but for the first line, for which there is no time; not for those that the producer is about to write.
+    /// Asks for all that waits but for the first line, for which there is no time; not for those that the producer is
+    /// about to write.
     #[inline(never)]
     fn look_ahead(&self) {
         let (per_line, waiting) = (Place::per_line::<W>(), self.tail.wrapping_sub(self.head));

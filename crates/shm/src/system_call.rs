@@ -12,7 +12,8 @@ use std::io;
 pub unsafe fn raw(number: libc::c_long, arguments: [usize; 6]) -> isize {
     let [a, b, c, d, e, f] = arguments;
     let result: isize;
-    // SAFETY: Linux' calling convention (syscall(2), "Architecture calling conventions"): the kernel changes rax, rcx and r11.
+    // SAFETY: Linux' calling convention (syscall(2), "Architecture calling conventions"): the kernel changes rax, rcx
+    // and r11.
     unsafe {
         asm!(
             "syscall",

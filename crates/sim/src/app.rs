@@ -211,8 +211,8 @@ impl App {
             return Err(format!("{}: opened twice on one side", scene.pairs[pair].name()));
         }
         (half.stage, half.opened_at) = (Stage::Open, Some(now));
-        // Where modules have threads, the bytes of a connection that moves are copied some rounds after its name is known, and
-        // nobody is told of them before.
+        // Where modules have threads, the bytes of a connection that moves are copied some rounds after its name is
+        // known, and nobody is told of them before.
         let copied_late = scene.plan.hosts[self.host].mapping.threads;
         half.buffer = (!copied_late).then(|| connection.receive_buffer());
         scene.pairs[pair].progress_at = now;

@@ -91,7 +91,8 @@ impl Connection {
         }
     }
 
-    /// The positions at which the flow may rest now: nothing is unread or unacknowledged, and it did not rest here before.
+    /// The positions at which the flow may rest now: nothing is unread or unacknowledged, and it did not rest here
+    /// before.
     pub(crate) fn take_rest(&mut self) -> Option<(u32, u32)> {
         let quiet = self.read == self.received && self.acked == self.written && !self.eof && !self.fin && !self.dirty;
         let here = (self.written, self.read);

@@ -308,8 +308,8 @@ fn take_over(random: &mut Random, plan: &mut Plan) {
     }
 }
 
-/// Hosts that remember few handshakes. A connection that came to be by a cookie exists for its client first, so its client has
-/// to be the one that says something: or both wait for ever, without anybody's fault.
+/// Hosts that remember few handshakes. A connection that came to be by a cookie exists for its client first, so its
+/// client has to be the one that says something: or both wait for ever, without anybody's fault.
 fn send_cookies(random: &mut Random, plan: &mut Plan) {
     for index in 0..plan.hosts.len() {
         // A cookie is good for a time, by this host's clock.
@@ -334,8 +334,8 @@ fn send_cookies(random: &mut Random, plan: &mut Plan) {
         }
         for call in plan.calls.iter_mut().filter(|call| mine.contains(&call.to)) {
             call.client.send = call.client.send.max(1);
-            // What its server has reset comes to be once more with a late acknowledgement, while the cookie is good: the next one
-            // from the same port would look the same to the simulation.
+            // What its server has reset comes to be once more with a late acknowledgement, while the cookie is good:
+            // the next one from the same port would look the same to the simulation.
             if gives_up(&call.server) {
                 call.bind = 0;
             }
@@ -360,8 +360,8 @@ fn aim(random: &mut Random) -> Option<Aim> {
     Some(Aim { at, before: before as u32 })
 }
 
-/// A crowd at a listener with a short backlog is let in one after the other, each when its SYN-ACK is sent again. Whoever has
-/// closed meanwhile is given up after a minute, and rightly: so a crowd does not wait that long.
+/// A crowd at a listener with a short backlog is let in one after the other, each when its SYN-ACK is sent again.
+/// Whoever has closed meanwhile is given up after a minute, and rightly: so a crowd does not wait that long.
 fn widen_backlogs(plan: &mut Plan) {
     for (index, listen) in plan.listens.iter_mut().enumerate() {
         let at_once: u32 = plan.calls.iter().filter(|call| call.to == index).map(|call| call.parallel).sum();

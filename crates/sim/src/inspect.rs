@@ -165,7 +165,8 @@ impl Inspector {
         }
     }
 
-    /// A host that begins to send knows a window that it was told: one that is smaller would break nothing, only be slow.
+    /// A host that begins to send knows a window that it was told: one that is smaller would break nothing, only be
+    /// slow.
     pub(crate) fn check_known_window(&self, ends: Ends, flow: &FlowView) -> Result<(), String> {
         let (Some(direction), Some(reverse)) = (self.directions.get(&ends), self.directions.get(&ends.reversed()))
         else {
@@ -230,8 +231,8 @@ impl Inspector {
         pair.map_or(Ok(()), |(pair, side)| check_payload(segment, isn, pair, side))
     }
 
-    /// With a new connection between the same ends, an earlier one whose client is done with it is over. The new one may
-    /// be registered already, or not yet.
+    /// With a new connection between the same ends, an earlier one whose client is done with it is over. The new one
+    /// may be registered already, or not yet.
     fn forget_pair(&mut self, ends: Ends, header: &tcp::Header, pairs: &[Pair]) {
         let is_new = self.directions.get(&ends).is_some_and(|direction| direction.isn != Some(header.seq));
         let over = |(pair, _): &(usize, usize)| {

@@ -122,7 +122,8 @@ pub struct HostPlan {
     pub stall_ns: u64,
     /// Most frames that a round receives.
     pub burst: usize,
-    /// Handshakes that a listener remembers: what comes beyond is answered with SYN cookies. Absent: very many, and none.
+    /// Handshakes that a listener remembers: what comes beyond is answered with SYN cookies. Absent: very many, and
+    /// none.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub syn_backlog: Option<u32>,
     /// Its queue pairs repeat lost packets only, with peers that do it, too.
@@ -154,7 +155,8 @@ pub struct AppPlan {
     /// After the fork, the parent ends at once.
     #[serde(default)]
     pub parent_leaves: bool,
-    /// It lets connections rest whenever nothing is unread or unacknowledged: the flow is frozen, its memory is given back.
+    /// It lets connections rest whenever nothing is unread or unacknowledged: the flow is frozen, its memory is given
+    /// back.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rests: bool,
 }
@@ -306,8 +308,8 @@ pub struct Cut {
     pub until_us: u64,
 }
 
-/// A host's clock leaps: ahead, as after a machine was suspended, and everything that was due in between is due at once; or
-/// back, which no clock of a daemon does, and nothing that was due is for as long.
+/// A host's clock leaps: ahead, as after a machine was suspended, and everything that was due in between is due at
+/// once; or back, which no clock of a daemon does, and nothing that was due is for as long.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields)]
 pub struct Jump {
@@ -333,7 +335,8 @@ pub struct Takeover {
     /// It is stopped, and nobody takes it: it goes on by itself.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub refused: bool,
-    /// For how long after it all frames from and to the host are lost, microseconds: a new daemon's fabric begins empty.
+    /// For how long after it all frames from and to the host are lost, microseconds: a new daemon's fabric begins
+    /// empty.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub lost_us: u64,
 }

@@ -49,8 +49,8 @@ impl App {
         if let Some((index, (tag, token))) = found {
             self.deferred.remove(index);
             self.purpose(tag)?;
-            // What came before it is known before the fork returns, as in a program: a connection that came up is shared with the
-            // child. One that came in waits until somebody accepts it.
+            // What came before it is known before the fork returns, as in a program: a connection that came up is
+            // shared with the child. One that came in waits until somebody accepts it.
             let before: Vec<Reply> = self.deferred.drain(..index).collect();
             let (mut accepted, mut waiting) = (Vec::new(), 0);
             for reply in before {

@@ -20,7 +20,8 @@ use trace::Traces;
 
 /// Virtual time at which scenarios start, unless they aim at something.
 const BASE: Nanos = 1_000_000_000_000;
-/// Rounds of all hosts and applications in which nothing is read and no connection ends, after which a scenario counts as endless.
+/// Rounds of all hosts and applications in which nothing is read and no connection ends, after which a scenario counts
+/// as endless.
 const MOST_STEPS: u64 = 3_000_000;
 const SECOND: Nanos = 1_000_000_000;
 
@@ -435,7 +436,8 @@ impl World {
         let (now, patience) = (self.now, self.patience);
         let given_up = |pair: &&mut Pair| !pair.is_over() && pair.may_be_given_up(now);
         self.scene.pairs.iter_mut().filter(given_up).for_each(|pair| pair.spoil(GIVEN_UP));
-        // Who has only been left alone gives up earlier than one may say that a connection is stuck: others may wait for its place.
+        // Who has only been left alone gives up earlier than one may say that a connection is stuck: others may wait
+        // for its place.
         let waits = |pair: &Pair| if pair.spoiled.is_some() { patience / 4 } else { patience };
         let plan = Arc::clone(&self.scene.plan);
         let mut served = vec![0; plan.listens.len()];
@@ -533,8 +535,8 @@ fn links(plan: &Plan, start: Nanos, hosts: &mut [SimHost]) -> Result<Vec<Link>, 
     plan.links.iter().enumerate().map(link).collect()
 }
 
-/// How long nothing may happen on a connection: a hundred retransmission timeouts and more, and what the scenario itself
-/// takes.
+/// How long nothing may happen on a connection: a hundred retransmission timeouts and more, and what the scenario
+/// itself takes.
 fn patience(plan: &Plan) -> Nanos {
     let of_talks = plan.talks.iter().flat_map(|talk| talk.sides.iter().map(|side| side.max_rto_ms));
     let rtos = plan.hosts.iter().map(|host| host.max_rto_ms).chain(of_talks);

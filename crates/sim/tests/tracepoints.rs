@@ -1,6 +1,6 @@
-//! Every tracepoint of a host can be provoked: one that never says anything is a mistake, or nobody needs it. Those of the
-//! daemon's threads and ports are in `crates/daemon/tests/tracepoints.rs`, what does not happen in random scenarios in
-//! `crates/control/tests/tracepoints.rs`.
+//! Every tracepoint of a host can be provoked: one that never says anything is a mistake, or nobody needs it. Those of
+//! the daemon's threads and ports are in `crates/daemon/tests/tracepoints.rs`, what does not happen in random scenarios
+//! in `crates/control/tests/tracepoints.rs`.
 use sim::run_watched;
 use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -9,8 +9,8 @@ use trace::{Point, PointSet, Traces};
 /// Random scenarios; after a few dozen nothing new happens.
 const SEEDS: u64 = 300;
 
-/// Points of a daemon, which a simulated host does not have; and of what does not happen here: applications never sleep,
-/// nobody stops reading for long, and every path carries what the hosts send.
+/// Points of a daemon, which a simulated host does not have; and of what does not happen here: applications never
+/// sleep, nobody stops reading for long, and every path carries what the hosts send.
 const ELSEWHERE: [&str; 6] =
     ["port.", "thread.", "control.bell", "flextoe.context_queue.bell", "control.probe_due", "control.flow.mss"];
 

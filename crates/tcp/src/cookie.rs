@@ -2,11 +2,11 @@
 //! sends back.
 //!
 //! The initial sequence number carries the peer's segment size, rounded down to one of eight, and 29 bits that only
-//! this host can compute: 12 from the addresses and the time, 17 from these and the peer's initial sequence number. So a
-//! segment that comes when the peer's first one was lost, and whose sequence number says nothing, is known for what it is
-//! and not answered with a reset. Where both use timestamps,
-//! the low bits of the one that the peer will echo carry its window scale and whether it wants SACK and ECN. Without
-//! timestamps these are not offered, since nobody would remember the answer.
+//! this host can compute: 12 from the addresses and the time, 17 from these and the peer's initial sequence number. So
+//! a segment that comes when the peer's first one was lost, and whose sequence number says nothing, is known for what
+//! it is and not answered with a reset. Where both use timestamps, the low bits of the one that the peer will echo
+//! carry its window scale and whether it wants SACK and ECN. Without timestamps these are not offered, since nobody
+//! would remember the answer.
 use super::negotiate::{Offer, Peer};
 use crate::{FourTuple, Nanos};
 use wire::Seq;

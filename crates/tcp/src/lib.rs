@@ -1,7 +1,7 @@
 //! TCP's rules, pure: values and state machines that take a segment or an event and return what is to be done.
 //!
-//! Nothing here does I/O, reads a clock, holds a buffer or names an engine. Time, randomness and segments are passed in.
-//! The control plane, the engines' software parts and the tests share these rules.
+//! Nothing here does I/O, reads a clock, holds a buffer or names an engine. Time, randomness and segments are passed
+//! in. The control plane, the engines' software parts and the tests share these rules.
 #![forbid(unsafe_code)]
 
 mod acceptance;

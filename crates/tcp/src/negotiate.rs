@@ -10,9 +10,9 @@ const DEFAULT_MSS: u16 = 536;
 /// Least segment size that is believed: a smaller one would make the host send mostly headers.
 const LEAST_MSS: u16 = 88;
 
-/// SYNs of a DCTCP connection that offer ECN before one goes without. It is for networks whose switches are known to mark
-/// (RFC 8257 section 1), where a lost SYN was met by a full buffer and not by somebody who dislikes ECN; and a flow
-/// without marks among others that heed them would take most of the link as long as it lives.
+/// SYNs of a DCTCP connection that offer ECN before one goes without. It is for networks whose switches are known to
+/// mark (RFC 8257 section 1), where a lost SYN was met by a full buffer and not by somebody who dislikes ECN; and a
+/// flow without marks among others that heed them would take most of the link as long as it lives.
 pub const DCTCP_ECN_TRIES: u32 = 3;
 
 /// What this host offers.

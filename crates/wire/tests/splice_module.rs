@@ -1,5 +1,6 @@
-//! `xdp/splice.c` and [`wire::Translation`] are the same arithmetic: the Linux kernel runs the module on random segments
-//! (BPF_PROG_TEST_RUN), and what comes out is compared. Needs root, clang and bpftool; says so where it is skipped.
+//! `xdp/splice.c` and [`wire::Translation`] are the same arithmetic: the Linux kernel runs the module on random
+//! segments (BPF_PROG_TEST_RUN), and what comes out is compared. Needs root, clang and bpftool; says so where it is
+//! skipped.
 use std::fmt::Write;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};

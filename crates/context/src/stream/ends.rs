@@ -113,7 +113,8 @@ impl ControlEnd {
         take(&self.region, &self.geometry, slot)
     }
 
-    /// How far the application has read in a slot's connection, where it keeps that in the slot's state, as libtoe does.
+    /// How far the application has read in a slot's connection, where it keeps that in the slot's state, as libtoe
+    /// does.
     pub fn read_of(&self, slot: Slot) -> Option<u32> {
         let [read, read_for] = self.geometry.read_at(slot.index).map(|at| self.region.u32_at(at).load(Acquire));
         (read_for == slot.mark()).then_some(read)
@@ -127,8 +128,8 @@ impl ControlEnd {
         LogEnd::new(&self.region, &self.geometry, shape)
     }
 
-    /// Gives the memory of a slot's receive buffer back to the system; it reads as zero. For a connection whose flow stands
-    /// still with everything read.
+    /// Gives the memory of a slot's receive buffer back to the system; it reads as zero. For a connection whose flow
+    /// stands still with everything read.
     ///
     /// The small rings go both, for they share a page: nothing may be unacknowledged either.
     pub fn discard_received(&mut self, index: u32) -> io::Result<()> {
@@ -221,9 +222,9 @@ impl AppEnd {
         self.tables.rested(&self.region, &self.geometry, slot.index);
     }
 
-    /// Gives the memory of a slot's transmit buffer back to the system; it reads as zero. The application owns what is not
-    /// between what was acknowledged and what it has written: for a connection with everything acknowledged. Small rings are
-    /// the daemon's to give back.
+    /// Gives the memory of a slot's transmit buffer back to the system; it reads as zero. The application owns what is
+    /// not between what was acknowledged and what it has written: for a connection with everything acknowledged. Small
+    /// rings are the daemon's to give back.
     pub fn discard_sent(&self, slot: Slot) -> io::Result<()> {
         let (g, index) = (&self.geometry, slot.index);
         match has_grown(&self.region, g, g.tx_grown_at(index)) {

@@ -4,21 +4,22 @@ use serde::{Deserialize, Serialize};
 use shm::{CACHE_LINE, PAGE, Region, ring_bytes};
 use std::io;
 
-/// Bytes per slot that belong to the application's side: libtoe keeps a socket's positions there, so that processes which
-/// share a socket after fork share its state. The daemon reads none of them but those below.
+/// Bytes per slot that belong to the application's side: libtoe keeps a socket's positions there, so that processes
+/// which share a socket after fork share its state. The daemon reads none of them but those below.
 pub const SLOT_STATE_BYTES: usize = 128;
 
 /// The word with how far the application has read: for when it is gone, and can say it no more.
 pub const READ_AT: usize = 8;
 
-/// The word that says for which use of the slot it keeps that word ([`crate::Slot::mark`]); anything else where it does not.
+/// The word that says for which use of the slot it keeps that word ([`crate::Slot::mark`]); anything else where it does
+/// not.
 pub const READ_FOR_AT: usize = GROWN_AT - 4;
 
 /// The word in which both sides say who has a connection that waits to be accepted ([`crate::ControlEnd::offer`]).
 pub const OFFERED_AT: usize = READ_FOR_AT - 4;
 
-/// The last words of a slot's state are of both sides: whether its receive and its transmit stream have outgrown their small
-/// rings. Each is written by who writes that stream.
+/// The last words of a slot's state are of both sides: whether its receive and its transmit stream have outgrown their
+/// small rings. Each is written by who writes that stream.
 const GROWN_AT: usize = SLOT_STATE_BYTES - 8;
 
 /// Neither buffer of a connection is halved below this: ten segments, what a connection may send at first (RFC 6928).
@@ -37,11 +38,12 @@ pub struct Geometry {
     pub rx_bytes: u32,
     /// Bytes of a connection's transmit buffer, where it is a full one; at least a page.
     pub tx_bytes: u32,
-    /// Slots that have full buffers, the first ones. As many again have half of that, the next as many a quarter, and so on
-    /// down to [`LEAST_BUFFER`], which all others have. So all together have no more than twice what the full ones have, and
-    /// the least for each of the others.
+    /// Slots that have full buffers, the first ones. As many again have half of that, the next as many a quarter, and
+    /// so on down to [`LEAST_BUFFER`], which all others have. So all together have no more than twice what the full
+    /// ones have, and the least for each of the others.
     pub full_slots: u32,
-    /// Bytes of each of the two rings in which a connection's streams begin (docs/MEMORY.md); 0 where they begin in the buffers.
+    /// Bytes of each of the two rings in which a connection's streams begin (docs/MEMORY.md); 0 where they begin in the
+    /// buffers.
     pub small_bytes: u32,
     /// Bytes for a shared log ([`crate::LogShape`]), at the region's end; 0 where there can be none.
     pub log_bytes: u32,
@@ -81,7 +83,8 @@ impl Geometry {
         assert!(index < self.slots);
         self.replies_at() + ring_bytes::<8>(self.control_entries) + index as usize * SLOT_STATE_BYTES
     }
-    /// Bytes of the words that say how far the stream of slot `index` was read, and of which use of the slot that is true.
+    /// Bytes of the words that say how far the stream of slot `index` was read, and of which use of the slot that is
+    /// true.
     pub(crate) fn read_at(&self, index: u32) -> [usize; 2] {
         [READ_AT, READ_FOR_AT].map(|at| self.slot_state_at(index) + at)
     }
@@ -140,9 +143,9 @@ impl Geometry {
     pub fn tx_at(&self, index: u32) -> usize {
         self.rx_at(index) + self.rx_len(index) as usize
     }
-    /// Where in its buffers slot `index`'s first byte lies, each from their beginning. Connections that do the same in turn would
-    /// otherwise all come to their next pages at the same moment, and all lines that they use would lie in the same few sets
-    /// of each cache.
+    /// Where in its buffers slot `index`'s first byte lies, each from their beginning. Connections that do the same in
+    /// turn would otherwise all come to their next pages at the same moment, and all lines that they use would lie in
+    /// the same few sets of each cache.
     pub fn first_at(&self, index: u32) -> u32 {
         index.wrapping_mul(CACHE_LINE as u32)
     }

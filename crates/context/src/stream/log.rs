@@ -5,8 +5,8 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The slot that means the log in [`crate::Bump`]s and [`crate::Notice`]s. Both count records since the log began, modulo
-/// 2^32: a notice's `rx_tail` how many can be read, a bump's `rx_head` how many were given back.
+/// The slot that means the log in [`crate::Bump`]s and [`crate::Notice`]s. Both count records since the log began,
+/// modulo 2^32: a notice's `rx_tail` how many can be read, a bump's `rx_head` how many were given back.
 pub const LOG_SLOT: u32 = u32::MAX;
 
 /// Bytes of what is said of a record.
@@ -119,7 +119,8 @@ mod tests {
     fn what_is_no_log_or_does_not_fit_is_refused() {
         let fits = |record, records| LogShape { record, records }.fits(&SIZES);
         assert!(fits(64, 128) && fits(4096, 2) && fits(16, 256));
-        // Not a power of two, too small a record, less than a page, more than there is; with the table, one byte too many.
+        // Not a power of two, too small a record, less than a page, more than there is; with the table, one byte too
+        // many.
         for (record, records) in
             [(48, 128), (8, 1024), (64, 32), (64, 512), (64, 100), (1 << 17, 1), (0, 0), (16, 1024)]
         {

@@ -155,7 +155,8 @@ pub enum Reply {
         tag: u32,
         /// Its slot in this context's data pair. Its buffers stay where they are, in the context it came from.
         slot: Slot,
-        /// Which claim of the host's this was, modulo 2^32 and never 0: of two contexts that claimed, the later one has it.
+        /// Which claim of the host's this was, modulo 2^32 and never 0: of two contexts that claimed, the later one has
+        /// it.
         claim: u32,
     },
     /// A connection's figures.

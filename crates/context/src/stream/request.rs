@@ -29,8 +29,8 @@ pub enum Request {
         /// Most connections that wait to be accepted.
         backlog: u32,
     },
-    /// This context takes up to `credits` connections of the listener from now on (an absolute number, replacing
-    /// the earlier one; each [`crate::Reply::Accept`] uses one). A process that merely inherited a listener never arms it.
+    /// This context takes up to `credits` connections of the listener from now on (an absolute number, replacing the
+    /// earlier one; each [`crate::Reply::Accept`] uses one). A process that merely inherited a listener never arms it.
     Arm {
         /// The listener's binding.
         binding: u32,
@@ -54,7 +54,8 @@ pub enum Request {
         /// The listener's binding.
         binding: u32,
     },
-    /// Open a connection. Answered by [`crate::Reply::Connecting`], then [`crate::Reply::Connected`] or [`crate::Reply::Failed`].
+    /// Open a connection. Answered by [`crate::Reply::Connecting`], then [`crate::Reply::Connected`] or
+    /// [`crate::Reply::Failed`].
     Connect {
         /// Repeated in the replies.
         tag: u32,
@@ -67,8 +68,8 @@ pub enum Request {
         /// `TCP_MAXSEG`; 0 for none.
         mss: u16,
     },
-    /// Give up a connection that is being opened. Not answered. [`crate::Reply::Connected`] may be on its way already: then
-    /// the connection is the application's to close.
+    /// Give up a connection that is being opened. Not answered. [`crate::Reply::Connected`] may be on its way already:
+    /// then the connection is the application's to close.
     CancelConnect {
         /// Of the [`Request::Connect`].
         tag: u32,
@@ -78,8 +79,8 @@ pub enum Request {
         /// From [`crate::Reply::Bound`].
         binding: u32,
     },
-    /// Give up this context's share of a connection; the last one closes it. Answered by [`crate::Reply::Freed`] once the
-    /// slot may be used again.
+    /// Give up this context's share of a connection; the last one closes it. Answered by [`crate::Reply::Freed`] once
+    /// the slot may be used again.
     Close {
         /// Which connection.
         slot: Slot,
@@ -164,16 +165,16 @@ pub enum Request {
     },
     /// Join two connections of this context, with all that is on its way acknowledged and read: from now on the
     /// data-path passes their bytes on, and the application keeps two names that tell it when they end
-    /// ([`crate::Reply::SpliceOver`]). Answered by [`crate::Reply::Done`], or [`crate::Reply::Failed`] with nothing changed: then the
-    /// application repeats its bumps.
+    /// ([`crate::Reply::SpliceOver`]). Answered by [`crate::Reply::Done`], or [`crate::Reply::Failed`] with nothing
+    /// changed: then the application repeats its bumps.
     Splice {
         /// Repeated in the reply.
         tag: u32,
         /// The two connections, with the application's positions in each.
         ends: [SpliceEnd; 2],
     },
-    /// A connection has been quiet for a while, with everything acknowledged and read: the memory of its receive buffer may
-    /// be given back (docs/MEMORY.md). Answered by [`crate::Reply::Rested`]; bumps between the two may be lost.
+    /// A connection has been quiet for a while, with everything acknowledged and read: the memory of its receive buffer
+    /// may be given back (docs/MEMORY.md). Answered by [`crate::Reply::Rested`]; bumps between the two may be lost.
     Rest {
         /// Which connection.
         slot: Slot,
@@ -200,8 +201,8 @@ pub enum Request {
         /// What its records are marked with.
         mark: u64,
     },
-    /// For `opentoe why`: what a descriptor of this process is. Not answered. A label that names a slot also says that the
-    /// application has accepted the connection: from then on it is not given to another context.
+    /// For `opentoe why`: what a descriptor of this process is. Not answered. A label that names a slot also says that
+    /// the application has accepted the connection: from then on it is not given to another context.
     Label {
         /// The file descriptor.
         fd: u32,

@@ -1,7 +1,7 @@
-//! Page tables of quiet connections. Giving back the memory of buffers leaves the tables that led there: a page for every
-//! 2 MiB of a region, in each process that has it mapped, which are 2 KiB for each end of an idle connection with buffers
-//! of the usual size. Linux frees a table that is empty when a process drops all 2 MiB of it (`MADV_DONTNEED`, from 6.14
-//! on); what other connections there still have comes back with a page fault each.
+//! Page tables of quiet connections. Giving back the memory of buffers leaves the tables that led there: a page for
+//! every 2 MiB of a region, in each process that has it mapped, which are 2 KiB for each end of an idle connection with
+//! buffers of the usual size. Linux frees a table that is empty when a process drops all 2 MiB of it (`MADV_DONTNEED`,
+//! from 6.14 on); what other connections there still have comes back with a page fault each.
 use crate::Geometry;
 use shm::Region;
 use std::ops::Range;
@@ -11,8 +11,8 @@ const BLOCK: usize = 2 << 20;
 
 /// Which parts of a region may be dropped, as one process sees it.
 pub(crate) struct Tables {
-    /// For each block of addresses, connections that began to rest there since it was last dropped. Connections that speak
-    /// meanwhile are not taken out: dropping too much costs some page faults, and nothing else.
+    /// For each block of addresses, connections that began to rest there since it was last dropped. Connections that
+    /// speak meanwhile are not taken out: dropping too much costs some page faults, and nothing else.
     rested: Vec<u16>,
 }
 

@@ -1,5 +1,5 @@
-//! What a host is while nothing runs: everything that another daemon needs to go on with it, and nothing that it can find
-//! out itself (addresses of neighbours, congestion windows) or that may be lost (frames on their way).
+//! What a host is while nothing runs: everything that another daemon needs to go on with it, and nothing that it can
+//! find out itself (addresses of neighbours, congestion windows) or that may be lost (frames on their way).
 use crate::contexts::{Application, Holder, SlotsState};
 use crate::flow::Name;
 use crate::flow_options::FlowOptions;

@@ -151,8 +151,8 @@ impl Openings {
         let Some(opening) = self.all.get_mut(key) else { return };
         let tuple = opening.tuple;
         out.timers.set(Timer::Opening(key), out.now + opening.rto);
-        // A stranger's SYN is answered to the station that it came from: asking ARP for each address that a flood makes up
-        // would fill the table.
+        // A stranger's SYN is answered to the station that it came from: asking ARP for each address that a flood makes
+        // up would fill the table.
         if opening.peer_mac.is_some() && matches!(opening.owner, Owner::Listener(_)) {
             let (header, mac) = (opening.handshake.syn(out.now, &tuple), opening.peer_mac);
             out.tracer.event(Point::SynSent, NO_FLOW, traced::ends(&tuple));

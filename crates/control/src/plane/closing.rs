@@ -67,8 +67,8 @@ impl Plane {
             return self.reset_flow(out, id, &figures, positions);
         }
         let fin_acked = flow.closing.ends.all_acknowledged();
-        // A process that went did not say where it stopped writing. A position before all that is unacknowledged is never
-        // news to the engine, also where its FIN is acknowledged at this moment: FIN goes after what it has.
+        // A process that went did not say where it stopped writing. A position before all that is unacknowledged is
+        // never news to the engine, also where its FIN is acknowledged at this moment: FIN goes after what it has.
         let behind = figures.snd_una.wrapping_sub(flow.iss.0).wrapping_sub(2);
         flow.closing.on(ClosingEvent::LocalClose);
         if flow.closing.leaves_engine() {
@@ -245,8 +245,8 @@ impl Plane {
         }
     }
 
-    /// A slot came free: connections may wait for room in this context. Its listeners take turns: one with many clients would
-    /// keep those of the others out for ever.
+    /// A slot came free: connections may wait for room in this context. Its listeners take turns: one with many clients
+    /// would keep those of the others out for ever.
     fn place_for(&mut self, out: &mut Outbox<'_>, context: ContextId) {
         let Some(context) = self.contexts.get(context.0) else { return };
         let (later, first) = (context.bindings.range(context.served + 1..), context.bindings.range(..=context.served));

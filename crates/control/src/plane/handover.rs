@@ -1,6 +1,6 @@
-//! Handing a host over to another daemon, in three steps: it stops (its engine gives up every flow and every ring, at one
-//! moment), its state is taken down, and either another host goes on from that, or this one does as if nothing had been.
-//! docs/TAKEOVER.md is the page.
+//! Handing a host over to another daemon, in three steps: it stops (its engine gives up every flow and every ring, at
+//! one moment), its state is taken down, and either another host goes on from that, or this one does as if nothing had
+//! been. docs/TAKEOVER.md is the page.
 use super::Plane;
 use crate::contexts::{Context, Life};
 use crate::flow::{Flow, Place, Spliced};

@@ -71,9 +71,9 @@ impl Plane {
         Some(frame)
     }
 
-    /// The engine did not know the flow when it looked, but is told of it before it looks again. Or it has let go of the
-    /// flow and not said so yet: a connection that waits then has an answer, as to the peer's FIN. A segment that the
-    /// engine does not take for one of TCP at all would only come back.
+    /// The engine did not know the flow when it looked, but is told of it before it looks again. Or it has let go of
+    /// the flow and not said so yet: a connection that waits then has an answer, as to the peer's FIN. A segment that
+    /// the engine does not take for one of TCP at all would only come back.
     fn on_early_segment(
         &mut self,
         out: &mut Outbox<'_>,

@@ -51,8 +51,8 @@ impl Plane {
         self.contexts.reply(context, accept);
     }
 
-    /// The context that gets the next connection of a listener. None while the host is handed over: whoever goes on with
-    /// it chooses.
+    /// The context that gets the next connection of a listener. None while the host is handed over: whoever goes on
+    /// with it chooses.
     fn choose(&self, out: &Outbox<'_>, binding: u32, halvings: u32) -> Option<ContextId> {
         if self.standstill.is_on() {
             return None;

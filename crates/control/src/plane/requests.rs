@@ -21,8 +21,8 @@ use wire::{IpAddress, Seq};
 
 /// Requests taken from one application in one round, while the engine has nothing to do.
 const PER_ROUND: usize = 64;
-/// While it has: as many of all applications together, and one more for so much of the engine's work. A request costs as much
-/// as several segments, so whoever asks and asks would otherwise have most of the data-path.
+/// While it has: as many of all applications together, and one more for so much of the engine's work. A request costs
+/// as much as several segments, so whoever asks and asks would otherwise have most of the data-path.
 const WHILE_BUSY: usize = 2;
 const WORK_PER_REQUEST: usize = 16;
 

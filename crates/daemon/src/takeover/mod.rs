@@ -1,5 +1,5 @@
-//! `toed --takeover`: a new daemon goes on with the hosts of the one that runs, connections and all. docs/TAKEOVER.md is
-//! the page; here is what the two say to each other, over a connection to the attach socket.
+//! `toed --takeover`: a new daemon goes on with the hosts of the one that runs, connections and all. docs/TAKEOVER.md
+//! is the page; here is what the two say to each other, over a connection to the attach socket.
 mod give;
 mod take;
 

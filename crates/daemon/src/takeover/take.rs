@@ -59,8 +59,8 @@ impl Taking {
         std::mem::take(&mut self.devices)
     }
 
-    /// Has the old daemon stop and goes on with what it was, on data-paths that do not run yet. On an error, a sentence,
-    /// the old daemon goes on.
+    /// Has the old daemon stop and goes on with what it was, on data-paths that do not run yet. On an error, a
+    /// sentence, the old daemon goes on.
     pub(crate) fn finish(self, paths: &mut [DataPath], hosts: &[HostPlace]) -> Result<TakenHosts, String> {
         let done = self.stop_and_restore(paths, hosts);
         let word = match &done {

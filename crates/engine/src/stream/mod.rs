@@ -105,8 +105,8 @@ pub struct FlowEnd {
     pub resume: Option<Resume>,
 }
 
-/// The rest of a flow's state: with [`FlowEnd`], enough to go on in another engine ([`Command::Resume`]). What was received
-/// out of order is not in it: the peer sends it again, as it must (RFC 2018 section 8).
+/// The rest of a flow's state: with [`FlowEnd`], enough to go on in another engine ([`Command::Resume`]). What was
+/// received out of order is not in it: the peer sends it again, as it must (RFC 2018 section 8).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Resume {
     /// Stream position of `snd_una`, a FIN counted as a byte.
@@ -164,8 +164,8 @@ pub enum Command {
     },
     /// A frozen flow goes on. The application's descriptors since [`Command::Freeze`] are lost: it repeats them.
     Thaw(FlowId),
-    /// Directly after [`crate::Command::Install`]: the flow goes on where another engine left it. What was sent and is not
-    /// acknowledged is sent again; the peer and the application are told where it stands.
+    /// Directly after [`crate::Command::Install`]: the flow goes on where another engine left it. What was sent and is
+    /// not acknowledged is sent again; the peer and the application are told where it stands.
     Resume(FlowId, FlowEnd),
     /// The application's positions, as in [`context::Bump`], from the control plane (a closing socket).
     Advance {
@@ -195,9 +195,9 @@ pub enum Command {
     Untrack(FlowId),
     /// The context has a shared log now (docs/SHARED-LOG.md), its only one. For engines with [`Features::keeps_logs`].
     OpenLog(ContextId, Box<LogEnd>),
-    /// From now on the flow's stream, from the application's position `rx_head` on, is records of its context's log, marked
-    /// with `mark`. Always answered, in order, by [`Event::LogJoined`]. The application's positions in the receive stream mean nothing
-    /// afterwards; notices say of it only its end.
+    /// From now on the flow's stream, from the application's position `rx_head` on, is records of its context's log,
+    /// marked with `mark`. Always answered, in order, by [`Event::LogJoined`]. The application's positions in the
+    /// receive stream mean nothing afterwards; notices say of it only its end.
     JoinLog {
         /// Which flow.
         flow: FlowId,
@@ -218,8 +218,8 @@ pub enum Event {
     LocalFin(FlowId),
     /// The peer's FIN was received in order.
     PeerFin(FlowId),
-    /// Likewise, where the application had ended its own stream before: the control plane may not know, as applications do
-    /// that through the data pair.
+    /// Likewise, where the application had ended its own stream before: the control plane may not know, as applications
+    /// do that through the data pair.
     PeerFinToo(FlowId),
     /// This host's FIN was acknowledged.
     FinAcked(FlowId),
@@ -275,7 +275,7 @@ pub struct Features {
     pub carries: Carries,
     /// Flows' records can go to a context's log: [`Command::OpenLog`].
     pub keeps_logs: bool,
-    /// Streams may begin in small rings (docs/MEMORY.md): it grows a receive stream where a segment does not fit, and goes
-    /// on in the transmit buffer where a bump says so, or a position comes by another way.
+    /// Streams may begin in small rings (docs/MEMORY.md): it grows a receive stream where a segment does not fit, and
+    /// goes on in the transmit buffer where a bump says so, or a position comes by another way.
     pub starts_small: bool,
 }

@@ -28,8 +28,8 @@ impl Headers {
         self.copy(frame.bytes());
     }
 
-    /// Most frames have headers and nothing else here. Copies of a length that is known beforehand are a few instructions;
-    /// so they are copied as two pieces of such a length, which overlap.
+    /// Most frames have headers and nothing else here. Copies of a length that is known beforehand are a few
+    /// instructions; so they are copied as two pieces of such a length, which overlap.
     #[inline(always)]
     fn copy(&mut self, bytes: &[u8]) {
         self.len = bytes.len().min(MAX_HEADERS);
@@ -68,7 +68,8 @@ impl Headers {
 /// Two pieces cover all headers but the longest, of which nobody sees many; one is no longer than the usual ones.
 const PIECE: usize = 64;
 
-/// Whether slices of one length, at least [`LEAST`], are the same: the usual ones in two pieces, as in [`Headers::copy`].
+/// Whether slices of one length, at least [`LEAST`], are the same: the usual ones in two pieces, as in
+/// [`Headers::copy`].
 #[inline(always)]
 fn same(one: &[u8], other: &[u8]) -> bool {
     if one.len() > 64 {
@@ -265,7 +266,8 @@ mod tests {
         assert_eq!(all(&[front(2, 0), Changes::Anything]), Changes::Anything);
     }
 
-    /// Whatever modules do in front of a frame, knowing that it is only there leads to the same frame as looking at all of it.
+    /// Whatever modules do in front of a frame, knowing that it is only there leads to the same frame as looking at all
+    /// of it.
     #[test]
     fn a_known_front_is_mended_as_any_change() {
         let mut pool = FramePool::new(1);

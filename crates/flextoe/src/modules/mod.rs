@@ -248,8 +248,8 @@ fn of_flow(work: &mut Work, group: u8) -> Option<Item<'_>> {
     work.frame.as_mut().filter(|_| passes).map(|frame| (frame, Some(flow)))
 }
 
-/// Frames from the port pass the ingress modules of the engine's own thread; those that go on stay. `spare` is empty, before
-/// and after.
+/// Frames from the port pass the ingress modules of the engine's own thread; those that go on stay. `spare` is empty,
+/// before and after.
 pub(crate) fn admit(
     chain: &mut Chain,
     frames: &mut Vec<Box<Frame>>,

@@ -103,8 +103,8 @@ impl Protocol {
         }
     }
 
-    /// Does all works of this flow group but the flush; returns where that is. Flushes are at the end of a batch: one for
-    /// each flow group where those are of one thread.
+    /// Does all works of this flow group but the flush; returns where that is. Flushes are at the end of a batch: one
+    /// for each flow group where those are of one thread.
     #[inline(always)]
     fn each(&mut self, batch: &mut [Work], step: impl Fn(&mut Protocol, &mut Work)) -> Option<usize> {
         let flushes = batch.iter().rev().take_while(|work| matches!(work.job, Job::Flush { .. })).count();

@@ -107,8 +107,8 @@ impl ProtocolState {
         }
     }
 
-    /// An application's positions, with a turn, on a plain flow with nothing unsent: what it wrote leaves at once, where
-    /// it fits a segment and the windows.
+    /// An application's positions, with a turn, on a plain flow with nothing unsent: what it wrote leaves at once,
+    /// where it fits a segment and the windows.
     #[inline(always)]
     pub(super) fn bump_plain(
         &mut self,

@@ -333,8 +333,8 @@ impl ProtocolState {
         }
     }
 
-    /// Goes on where another engine left the flow, whose `una` and `rcv_nxt` it was installed with. What was on its way in
-    /// between is lost: what is unacknowledged is sent again, and the peer hears what is expected of it.
+    /// Goes on where another engine left the flow, whose `una` and `rcv_nxt` it was installed with. What was on its way
+    /// in between is lost: what is unacknowledged is sent again, and the peer hears what is expected of it.
     pub(super) fn resume(&mut self, end: &FlowEnd) {
         let Some(resume) = end.resume else { return };
         self.max = end.snd_nxt;

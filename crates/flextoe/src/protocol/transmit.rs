@@ -74,7 +74,8 @@ impl ProtocolState {
         self.nxt.before(self.max) || small.is_due()
     }
 
-    /// What the scheduler should know after a work that sent so many payload bytes: nothing, where nothing is to be sent and it knows that.
+    /// What the scheduler should know after a work that sent so many payload bytes: nothing, where nothing is to be
+    /// sent and it knows that.
     #[inline(always)]
     pub(super) fn report(&mut self, sent: u32) -> Option<Report> {
         let done = self.nxt == self.end() && !self.recovery.has_block();

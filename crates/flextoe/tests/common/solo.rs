@@ -142,8 +142,9 @@ impl Solo {
         self.round()
     }
 
-    /// The application's process writes `len` bytes, one after the other, and is gone, while the engine has other commands.
-    /// Ends when the engine says that it has taken what was left; returns how many bytes it knew of at that moment.
+    /// The application's process writes `len` bytes, one after the other, and is gone, while the engine has other
+    /// commands. Ends when the engine says that it has taken what was left; returns how many bytes it knew of at that
+    /// moment.
     pub(crate) fn leave(&mut self, len: u32) -> u32 {
         for _ in 0..len {
             let app = &mut self.side.app;

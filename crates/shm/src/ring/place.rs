@@ -82,7 +82,8 @@ mod real {
         #[inline]
         pub(crate) fn descriptor<const W: usize>(&self, position: u32) -> &[AtomicU64; W] {
             let index = (position & self.mask) as usize;
-            // SAFETY: the masked index is below the number of entries, and `new` was called with the same `W`; aligned to words.
+            // SAFETY: the masked index is below the number of entries, and `new` was called with the same `W`; aligned
+            // to words.
             unsafe { self.words.cast::<[AtomicU64; W]>().add(index).as_ref() }
         }
 

@@ -33,7 +33,8 @@ fn measure(engines: [EngineKind; 2], flows: u32, loss: f64, time: Nanos) -> Outc
     Outcome { gbit_per_s, sent, sent_again, fast }
 }
 
-/// One loss in a hundred frames each way costs little: what was lost is noticed by duplicates, and only that is sent again.
+/// One loss in a hundred frames each way costs little: what was lost is noticed by duplicates, and only that is sent
+/// again.
 #[test]
 fn bulk_flows_go_on_under_loss() {
     for engines in [FLEXTOE, LAMINAR] {
@@ -44,7 +45,8 @@ fn bulk_flows_go_on_under_loss() {
     }
 }
 
-/// `FLOWS=8 LOSS="0.001 0.01" MILLISECONDS=500 cargo test --release -p sim --test congestion -- --ignored --nocapture loss`
+/// `FLOWS=8 LOSS="0.001 0.01" MILLISECONDS=500 cargo test --release -p sim --test congestion -- --ignored --nocapture
+/// loss`
 #[test]
 #[ignore = "a table to look at"]
 fn table() {

@@ -125,7 +125,8 @@ fn distance_is_no_queue() {
     assert!(outcome.share > 0.9 && outcome.jain > 0.95, "{outcome:?}");
 }
 
-/// `ENGINE=laminar STALL=4 POINTS="10:10 20:20" CONTROLS="dctcp timely none" SECONDS=4 FLOWS="64 2000" cargo test --release -p sim
+/// `ENGINE=laminar STALL=4 POINTS="10:10 20:20" CONTROLS="dctcp timely none" SECONDS=4 FLOWS="64 2000" cargo test
+/// --release -p sim
 /// --test congestion -- --ignored --nocapture table`
 #[test]
 #[ignore = "a table to look at"]

@@ -1,8 +1,8 @@
 //! DCTCP (RFC 8257): the window shrinks in proportion to the share of bytes that met a congestion mark.
 //!
-//! Where many flows share a small buffer, two segments of each are too many. A window below that is a rate: so many bytes
-//! in a round trip, which the engine's scheduler paces (thesis section 4.3.4). RFC 8257 has none; the windows below one
-//! packet of Swift (Kumar et al., SIGCOMM 2020, section 3.4) are the same idea.
+//! Where many flows share a small buffer, two segments of each are too many. A window below that is a rate: so many
+//! bytes in a round trip, which the engine's scheduler paces (thesis section 4.3.4). RFC 8257 has none; the windows
+//! below one packet of Swift (Kumar et al., SIGCOMM 2020, section 3.4) are the same idea.
 use super::policy::{Decision, Kind, Needs, Policy, Sample};
 use super::window::Window;
 

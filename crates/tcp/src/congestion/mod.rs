@@ -3,8 +3,8 @@
 //! A policy runs outside the data-path, about once per round-trip time and flow, on the counters that the data-path
 //! collected since the last time. It gives a window and a rate, which the engine enforces.
 //!
-//! A new policy is one file with a [`Kind`], and one line in [`KINDS`]. Configuration, `TCP_CONGESTION`, `TCP_INFO`, the
-//! bench, the simulation and the script library find it there.
+//! A new policy is one file with a [`Kind`], and one line in [`KINDS`]. Configuration, `TCP_CONGESTION`, `TCP_INFO`,
+//! the bench, the simulation and the script library find it there.
 mod cubic;
 mod dctcp;
 mod policy;
