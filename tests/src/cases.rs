@@ -21,6 +21,7 @@ mod runtimes;
 mod services;
 mod socat;
 mod ssh;
+mod static_programs;
 mod stdio;
 mod storage;
 pub(crate) mod verbs;
@@ -121,6 +122,8 @@ pub const ALL: &[Case] = &[
     case("Go: scep, static", go::scep),
     Case { limit: 150, ..case("Go: net/http, static", go::alone) },
     Case { limit: 150, ..case("Go: net/http, with cgo", go::with_c) },
+    case("C with musl, static: echo", static_programs::musl),
+    case("Rust, static: echo", static_programs::rust),
     case("socket calls, each as on the kernel", posix::calls),
     case("1 GB to the server, python3 sendfile", bulk::put),
     case("1 GB from the server, python3 sendfile", bulk::get),

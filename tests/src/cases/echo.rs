@@ -31,9 +31,14 @@ fn drive(bench: &Bench, server: &[&str], options: &[&str]) -> Outcome {
 
 /// Our client on whatever server echoes there.
 pub(super) fn call(bench: &Bench, options: &[&str]) -> Outcome {
+    call_by(bench, &super::app("echo_client"), options)
+}
+
+/// The same by a build of it.
+pub(super) fn call_by(bench: &Bench, client: &str, options: &[&str]) -> Outcome {
     let (address, port) = (bench.address(), bench.port());
     let common = ["-c", &address, "-p", &port, "-t", "2"];
-    let printed = bench.client(&super::app("echo_client"), &[&common, options].concat())?;
+    let printed = bench.client(client, &[&common, options].concat())?;
     let report: Value = serde_json::from_str(&printed).map_err(|error| error.to_string())?;
     let (rate, latency) = (report["ops_per_s"].as_f64(), &report["latency_us"]);
     let rate = rate.filter(|rate| *rate > 0.0).ok_or("no operation was counted")?;
