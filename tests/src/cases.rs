@@ -120,6 +120,7 @@ pub const ALL: &[Case] = &[
     case("gRPC, python3", brokers::grpc),
     Case { limit: 80, ..case("RabbitMQ, python3 pika", brokers::rabbitmq) },
     case("Go: scep, static", go::scep),
+    case("Go: prometheus", go::prometheus),
     Case { limit: 150, ..case("Go: net/http, static", go::alone) },
     Case { limit: 150, ..case("Go: net/http, with cgo", go::with_c) },
     case("C with musl, static: echo", static_programs::musl),

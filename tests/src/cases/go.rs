@@ -45,6 +45,44 @@ pub(super) fn scep(bench: &Bench) -> Outcome {
     Ok("three certificates; 3000 connections and 10000 requests, none failed".into())
 }
 
+/// Debian's prometheus, which reads its own metrics over and over, and its tool, which asks whether it does.
+pub(super) fn prometheus(bench: &Bench) -> Outcome {
+    let place = bench.session.dir().join(format!("prometheus-{}", bench.port));
+    fs::create_dir_all(&place).map_err(|error| error.to_string())?;
+    let path = |name: &str| place.join(name).display().to_string();
+    let target = format!("{}:{}", bench.address(), bench.port);
+    let jobs = format!(
+        "global: {{scrape_interval: 200ms, scrape_timeout: 200ms}}
+scrape_configs: [{{job_name: itself, static_configs: [{{targets: ['{target}']}}]}}]
+"
+    );
+    let (configuration, data) = (path("prometheus.yml"), path("data"));
+    fs::write(&configuration, jobs).map_err(|error| error.to_string())?;
+    let server = [
+        &format!("--config.file={configuration}"),
+        &format!("--storage.tsdb.path={data}"),
+        &format!("--web.listen-address=0.0.0.0:{}", bench.port),
+    ];
+    let running = bench.server(bench.lab.on_server("prometheus"), &server.map(String::as_str))?;
+    let url = bench.url("");
+    let ask = |question: &str| bench.client("promtool", &["query", "instant", &url, question]);
+    let mut answer = String::new();
+    bench.session.until("prometheus to read its own metrics ten times", || {
+        answer = ask("sum_over_time(up[1m]) >= 10").unwrap_or_default();
+        Ok(answer.contains("itself"))
+    })?;
+    let failed = ask("count_over_time(up[1m]) - sum_over_time(up[1m])")?;
+    let printed = bench.client("ab", &["-q", "-k", "-c", "16", "-n", "5000", &bench.url("metrics")])?;
+    let (complete, lost) = (number_after(&printed, "Complete requests:")?, number_after(&printed, "Failed requests:")?);
+    drop(running);
+    fs::remove_dir_all(&place).map_err(|error| error.to_string())?;
+    // Metrics have no fixed length, which ab takes for a failure.
+    if !failed.contains("=> 0 @") || complete != 5000.0 || printed.contains("Non-2xx") {
+        return Err(format!("reads that failed: {failed}; {complete} requests, {lost} of another length"));
+    }
+    Ok(format!("it reads itself ({}), 5000 requests", answer.split("=>").nth(1).unwrap_or_default().trim()))
+}
+
 /// Go's standard library on both sides, linked statically.
 pub(super) fn alone(bench: &Bench) -> Outcome {
     web(bench, "0")
