@@ -2,7 +2,8 @@
 #![allow(unsafe_code)]
 
 use super::context::{self, Context};
-use super::lower::{Helpers, Lower, Refusal, Shape};
+use super::lower::{Helpers, Lower, Refusal};
+use super::statements::Shape;
 use crate::ir::{Gress, Program};
 use cranelift_codegen::Context as CodegenContext;
 use cranelift_codegen::ir::types::I64;

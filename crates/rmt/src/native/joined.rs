@@ -3,13 +3,12 @@
 //! ingress, and no bytes are written or read between the halves. What ingress does otherwise ends as in a function of
 //! its own; the caller does the rest.
 use super::context::{self as at, In};
-use super::facts::Facts;
-use super::lower::{Lower, Refusal};
+use super::lower::{Joint, Lower, Refusal};
 use super::ways::Ways;
 use crate::ir::{Deparse, Expr, ExprKind, FieldId, Gress, ParseOp, Program};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::I64;
-use cranelift_codegen::ir::{Block, InstBuilder, Value};
+use cranelift_codegen::ir::{InstBuilder, Value};
 use std::collections::HashMap;
 
 const DROP: [&str; 2] =
@@ -17,25 +16,6 @@ const DROP: [&str; 2] =
 const PORT: &str = "ingress_intrinsic_metadata_for_tm_t.ucast_egress_port";
 const QUEUE: &str = "ingress_intrinsic_metadata_for_tm_t.qid";
 const BYPASS: &str = "ingress_intrinsic_metadata_for_tm_t.bypass_egress";
-
-/// Where a function of both halves goes from one to the other.
-#[derive(Default)]
-pub(super) struct Joint {
-    /// The headers between the halves, the same at all crossings.
-    headers: Vec<usize>,
-    /// Where egress begins, and what is known there.
-    crossings: Vec<(Block, Facts)>,
-    /// Egress drops the packet.
-    drops: bool,
-    /// The field by whose values egress parts its ways first. What else ingress knows is a constant where it is the
-    /// same on all ways, and parts none: it would multiply them.
-    selector: Option<FieldId>,
-    /// A field between the halves, as ingress and egress have it, that chooses entries of registers in egress: only
-    /// packets cross in which it is below this, so that egress needs not look.
-    bounds: Vec<(FieldId, FieldId, u32)>,
-    /// Fields of egress that came from such fields.
-    inside: Vec<FieldId>,
-}
 
 impl<'p> Lower<'_, 'p> {
     /// From the begin of a function of both halves.

@@ -3,9 +3,9 @@
 use super::context as at;
 use super::facts::Bits;
 use super::live::Ahead;
-use super::lower::{Lower, Refusal, call};
+use super::lower::{Lower, Refusal, call, container};
 use super::record::{Form, HASH_FACTOR, HASH_SEED, RECORD_DATA, actions_of, packed_words, packing, record_words};
-use super::values::{Operand, Scope, container};
+use super::values::{Operand, Scope};
 use super::ways::{Next, Way, follow};
 use crate::ir::{ActionCall, Apply, Entry, ExprKind, Match, MatchKind, Stmt, Table, mask};
 use cranelift_codegen::ir::condcodes::IntCC;

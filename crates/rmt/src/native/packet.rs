@@ -2,8 +2,8 @@
 //! field stands at an offset that is known when the code is made.
 use super::context::In;
 use super::facts::Facts;
-use super::lower::{Lower, Refusal, call};
-use super::values::{Scope, container};
+use super::lower::{Lower, Refusal, call, container};
+use super::values::Scope;
 use crate::ir::{Dst, Expr, ExprKind, FieldId, Gress, Match, ParseOp, Target, mask};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I16, I32, I64, I128};

@@ -1,6 +1,6 @@
 //! Expressions to machine code. A value of W bits lies zero-extended in 32, 64 or 128 bits, whichever is the least
 //! that holds it, and agrees with [`crate::ops`] to the bit.
-use super::lower::{Lower, Refusal, call};
+use super::lower::{Lower, Refusal, call, container};
 use crate::ir::{BinOp, Dst, Expr, ExprKind, Match, Place, Ty, UnOp, mask};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64, I128};
@@ -28,15 +28,6 @@ pub(super) struct Scope<'s> {
     pub mem: &'s [Value],
     /// Bit position of a parser.
     pub cursor: u32,
-}
-
-/// Where a value of this width lies.
-pub(super) fn container(width: u32) -> Type {
-    match width {
-        0..=32 => I32,
-        33..=64 => I64,
-        _ => I128,
-    }
 }
 
 impl Lower<'_, '_> {
