@@ -35,10 +35,15 @@ pub(crate) fn watch(sets: &mut Slab<EpollSet>, watcher: Watcher, fd: RawFd) {
 /// The kernel's half of a listener that is in the set listens no more.
 pub(crate) fn unwatch(sets: &mut Slab<EpollSet>, watcher: Watcher) {
     let Some(set) = sets.get_mut(watcher.set as usize) else { return };
-    let entry = set.entries.get(watcher.entry as usize);
-    let Some(Entry { fd, target: Target::Socket(index), .. }) = entry else { return };
+    set.entries.get(watcher.entry as usize).into_iter().for_each(|entry| silence(set.fd, entry));
+}
+
+/// The kernel's half of a listener's entry reports nothing more: nor does one that has reported once on OpenTOE's half,
+/// until it is armed again.
+pub(super) fn silence(set: RawFd, entry: &Entry) {
+    let Entry { fd, target: Target::Socket(index), .. } = entry else { return };
     if table::get(*fd) == table::Entry::Socket(*index as usize) {
         // SAFETY: valid descriptors; no event is looked at. It may not be there, where the kernel had no room for it.
-        unsafe { real::epoll_ctl(set.fd, libc::EPOLL_CTL_DEL, *fd, std::ptr::null_mut()) };
+        unsafe { real::epoll_ctl(set, libc::EPOLL_CTL_DEL, *fd, std::ptr::null_mut()) };
     }
 }

@@ -1,9 +1,10 @@
 //! `epoll_wait`: what is ready, and sleeping until something is.
+use super::kernel_half;
 use crate::calls::waiting;
 use crate::daemon::share;
 use crate::lock::Guard;
 use crate::state::members::among;
-use crate::state::set::{EpollSet, Target as Member};
+use crate::state::set::{Entry, EpollSet, Target as Member};
 use crate::state::slab::{Key, Slab};
 use crate::state::socket::Socket;
 use crate::state::{Lib, events};
@@ -148,6 +149,7 @@ impl EpollSet {
             next = next.wrapping_add(1);
             if entry.events & ONCE != 0 {
                 entry.disabled = true;
+                silence_kernel_half(sockets, self.fd, entry);
             } else if entry.events & EDGE == 0 {
                 entry.queued = true;
                 self.ready[again] = index;
@@ -160,6 +162,15 @@ impl EpollSet {
         }
         let found = (next.addr() - out.at.addr()) / size_of::<epoll_event>();
         if is_bad { Err(libc::EFAULT) } else { Ok(found) }
+    }
+}
+
+#[cold]
+fn silence_kernel_half(sockets: &Slab<Socket>, set: RawFd, entry: &Entry) {
+    if let Member::Socket(index) = entry.target {
+        if sockets.get(index as usize).is_some_and(Socket::listens_in_kernel) {
+            kernel_half::silence(set, entry);
+        }
     }
 }
 
