@@ -221,6 +221,15 @@ impl<'a> Bench<'a> {
         self.server(self.lab.on_server(PYTHON), &[&[script.as_str()], arguments].concat())
     }
 
+    /// A program of the tests' own, made once in a session: `compiler` gets the file to make.
+    pub fn made(&self, name: &str, compiler: impl FnOnce(&str) -> Command) -> Outcome {
+        let program = self.files.path(name);
+        if !Path::new(&program).exists() {
+            self.session.run(compiler(&program))?;
+        }
+        Ok(program)
+    }
+
     /// Runs a client to its end; its standard output.
     pub fn client(&self, program: &str, arguments: &[&str]) -> Outcome {
         let mut command = self.lab.on_client(program);

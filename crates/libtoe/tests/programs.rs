@@ -16,6 +16,28 @@ fn what_is_not_accelerated_passes_to_the_kernel() {
     place.finish();
 }
 
+/// A wildcard listener is in the kernel's set and in the library's: what it reported on OpenTOE's half, it does not
+/// report on the kernel's, also where the descriptor of its entry is gone since.
+#[test]
+fn a_wildcard_listener_in_a_set_reports_once() {
+    let place = Place::new("once");
+    let script = format!(
+        "import select, socket
+s = socket.create_server(('0.0.0.0', 0))
+e = select.epoll()
+e.register(s, select.EPOLLIN | select.EPOLLONESHOT)
+c = socket.create_connection(('{ADDRESS}', s.getsockname()[1]))
+assert e.poll(5) == [(s.fileno(), select.EPOLLIN)]
+other = s.dup()
+s.close()
+other.shutdown(socket.SHUT_RD)
+assert e.poll(0.02) == []
+e.close(); c.close(); other.close()"
+    );
+    text(place.command("python3").args(["-c", &script]));
+    place.finish();
+}
+
 #[test]
 fn a_wildcard_listener_takes_both_kinds_whether_of_tcp_or_of_multipath_tcp() {
     let place = Place::new("both");

@@ -103,15 +103,13 @@ fn web(bench: &Bench, cgo: &str) -> Outcome {
     Ok(bench.session.run(client)?.trim().into())
 }
 
-/// Builds the program once in a session.
+/// The program; none where there is no compiler for it.
 fn build(bench: &Bench, cgo: &str) -> Result<Option<String>, String> {
-    let program = bench.files.path(&format!("web-{cgo}"));
-    if Path::new(&program).exists() {
-        return Ok(Some(program));
-    }
     let Some(mut compiler) = compiler(bench.session, cgo == "1") else { return Ok(None) };
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/web.go");
-    compiler.args(["build", "-o", &program]).arg(source);
-    bench.session.run(compiler)?;
+    let program = bench.made(&format!("web-{cgo}"), |program| {
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/web.go");
+        compiler.args(["build", "-o", program]).arg(source);
+        compiler
+    })?;
     Ok(Some(program))
 }

@@ -8,10 +8,11 @@ use std::process::Command;
 /// The same program on the kernel and on the server's side, each with itself.
 pub(super) fn calls(bench: &Bench) -> Outcome {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/libtoe/tests/posix.c");
-    let program = bench.files.path("posix");
-    let mut compiler = Command::new("cc");
-    compiler.args(["-O1", "-pthread", "-o", &program]).arg(source);
-    bench.session.run(compiler)?;
+    let program = bench.made("posix", |program| {
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O1", "-pthread", "-o", program]).arg(source);
+        compiler
+    })?;
     let mut on_kernel = bench.lab.near.command(&program);
     on_kernel.arg("127.0.0.1");
     let expected = bench.session.run(on_kernel)?;

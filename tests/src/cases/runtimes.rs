@@ -36,10 +36,11 @@ pub(super) fn open_mpi(bench: &Bench) -> Outcome {
         return Ok("left out: mpirun and its ranks need the kernel's loopback".into());
     }
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/mpi_sums.c");
-    let program = bench.files.path("mpi_sums");
-    let mut compiler = Command::new("mpicc");
-    compiler.args(["-O1", "-o", &program]).arg(source);
-    bench.session.run(compiler)?;
+    let program = bench.made("mpi_sums", |program| {
+        let mut compiler = Command::new("mpicc");
+        compiler.args(["-O1", "-o", program]).arg(source);
+        compiler
+    })?;
     let lab = bench.lab;
     // The ranks reach mpirun over the loopback of a namespace: all are in one.
     let ranks = if lab.link.is_fabric() {

@@ -15,27 +15,24 @@ pub(super) fn musl(bench: &Bench) -> Outcome {
 
 /// Rust's standard library on both sides, with a thread for each connection.
 pub(super) fn rust(bench: &Bench) -> Outcome {
-    let program = bench.files.path("echo-rust");
-    if !Path::new(&program).exists() {
+    let program = bench.made("echo-rust", |program| {
         let mut compiler = Command::new("rustc");
-        compiler.args(["--edition", "2021", "-O", "-C", "target-feature=+crt-static", "-o", &program]);
+        compiler.args(["--edition", "2021", "-O", "-C", "target-feature=+crt-static", "-o", program]);
         compiler.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/echo.rs"));
-        bench.session.run(compiler)?;
-    }
+        compiler
+    })?;
     let _server = bench.server(bench.lab.on_server(&program), &["serve", &bench.port()])?;
     let printed = bench.client(&program, &["call", &bench.address(), &bench.port(), "16", "500"])?;
     Ok(printed.trim().into())
 }
 
-/// Builds one of the programs in `apps` once in a session.
+/// One of the programs in `apps`.
 fn with_musl(bench: &Bench, name: &str) -> Outcome {
-    let program = bench.files.path(&format!("{name}-musl"));
-    if !Path::new(&program).exists() {
-        let house = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    let house = Path::new(env!("CARGO_MANIFEST_DIR")).join("..");
+    bench.made(&format!("{name}-musl"), |program| {
         let mut compiler = Command::new("musl-gcc");
-        compiler.args(["-static", "-pthread", "-O2", "-o", &program]);
+        compiler.args(["-static", "-pthread", "-O2", "-o", program]);
         compiler.arg("-I").arg(house.join("include")).arg(house.join(format!("apps/{name}.c")));
-        bench.session.run(compiler)?;
-    }
-    Ok(program)
+        compiler
+    })
 }

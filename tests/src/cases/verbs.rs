@@ -188,10 +188,11 @@ fn multicast_to(bench: &Bench, mut receiver: Command, mut sender: Command) -> Re
 /// are on the client's host.
 pub(super) fn windows(bench: &Bench) -> Outcome {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/windows.c");
-    let program = bench.files.path("windows");
-    let mut compiler = Command::new("cc");
-    compiler.args(["-O1", "-Wall", "-Werror", "-o", &program]).arg(source).arg("-libverbs");
-    bench.session.run(compiler)?;
+    let program = bench.made("windows", |program| {
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O1", "-Wall", "-Werror", "-o", program]).arg(source).arg("-libverbs");
+        compiler
+    })?;
     Ok(bench.client(&program, &[])?.trim().to_string())
 }
 

@@ -1,9 +1,9 @@
 //! The C entry points. Each one looks the descriptor up, passes what is not ours to the next definition, and
 //! turns results into what C expects.
 //!
-//! # Safety The functions are called by C programs under the contracts of POSIX and Linux: pointers are valid for what
-//! the calls say. Where a system call's pointer is not, the call says `EFAULT`, as the kernel does
-//! ([`crate::system::program`]).
+//! # Safety
+//! The functions are called by C programs under the contracts of POSIX and Linux: pointers are valid for what the calls
+//! say. Where a system call's pointer is not, the call says `EFAULT`, as the kernel does ([`crate::system::program`]).
 #![allow(clippy::missing_safety_doc, reason = "said once, above")]
 
 mod comm;

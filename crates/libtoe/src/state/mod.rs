@@ -1,6 +1,6 @@
 //! All that the library keeps, behind its one lock, and what follows from news: which socket is ready for what, and who
-//! is to be woken. Safe code without system calls, but for the bytes of streams ([`ring`], [`stream`]) and the wake-ups
-//! ([`crate::system::waking`]).
+//! is to be woken. Safe code, but for the bytes of streams ([`ring`], [`stream`]): what it needs of the operating
+//! system it asks of [`crate::system`].
 #![deny(unsafe_code)]
 
 pub(crate) mod context_side;

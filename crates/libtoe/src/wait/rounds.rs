@@ -1,6 +1,6 @@
 //! The rounds of a wait: take in what came, look, yield for a while, then sleep.
 use super::patience::{Patience, yield_until_news};
-use super::sleep::{Sleeper, sleep};
+use super::sleep::{Sleeper, Woken, sleep};
 use super::target::{Target, Wait};
 use super::time::is_over;
 use crate::lock::Guard;
@@ -88,15 +88,16 @@ where
     /// One sleep, and a look after it. `EINTR` where a handler ran that ends the call.
     fn sleep(&mut self, lib: &mut Guard, sleeper: &mut Sleeper, blocked: &BlockedSignals) -> Result<Option<T>> {
         (self.prepare)(lib, self.wait.targets)?;
-        let woken = sleep(lib, &mut self.wait, sleeper, blocked, &mut self.look)?;
+        let (interrupted, end) = match sleep(lib, &mut self.wait, sleeper, blocked, &mut self.look)? {
+            Woken::Found(found) => return Ok(Some(found)),
+            Woken::Slept { interrupted, end } => (interrupted, end),
+        };
         let before = wakes();
-        if let Some(found) = woken.found.or_else(|| self.look_at_all(lib)) {
-            return Ok(Some(found));
+        let found = self.look_at_all(lib);
+        if found.is_some() {
+            return Ok(found);
         }
-        woken.end.into_iter().for_each(|end| sleeper.lookout.woke(End { woke: wakes() != before, ..end }));
-        if woken.interrupted && !blocked.goes_on(self.wait.signals) {
-            return Err(libc::EINTR);
-        }
-        Ok(None)
+        end.into_iter().for_each(|end| sleeper.lookout.woke(End { woke: wakes() != before, ..end }));
+        if interrupted && !blocked.goes_on(self.wait.signals) { Err(libc::EINTR) } else { Ok(None) }
     }
 }

@@ -1,7 +1,7 @@
 //! One sleep of a thread that waits.
 //!
-//! It announces itself on the bell, says on its targets whom to wake, looks a last time, and sleeps: whatever happens
-//! after that look rings the bell or wakes it.
+//! It announces itself on the bell, looks a last time, says on its targets whom to wake, and sleeps. What the daemon
+//! says after the announcement rings the bell; the lock is held from the look on, so what other threads do comes after.
 use super::target::{Target, Wait};
 use super::time::{milliseconds, until_deadline};
 use crate::lock::Guard;
@@ -48,14 +48,17 @@ impl Naps {
     }
 }
 
-/// What ended a sleep.
-pub(super) struct Woken<T> {
-    /// Of the last look before it.
-    pub found: Option<T>,
-    /// A signal handler ran.
-    pub interrupted: bool,
-    /// Where threads sleep in turn: how it ended, as far as is known then.
-    pub end: Option<End>,
+/// What came of a sleep.
+pub(super) enum Woken<T> {
+    /// The last look before it found this: there was none.
+    Found(T),
+    /// It is over.
+    Slept {
+        /// A signal handler ran.
+        interrupted: bool,
+        /// Beside other threads: how it ended, as far as is known then.
+        end: Option<End>,
+    },
 }
 
 /// Sleeps until something may have happened, unless the last look finds something.
@@ -72,25 +75,19 @@ pub(super) fn sleep<T>(
     let short = lookout.leaves_it();
     let nap = longest_nap(lib, wait.targets, naps.next()).into_iter().chain(short).min();
     let announced = if short.is_none() { lib.announce_sleep() } else { None };
-    enlist(lib, wait.targets, me);
     lib.drain();
-    let found = look(lib, None);
+    if let Some(found) = look(lib, None) {
+        lib.end_sleep(announced);
+        return Ok(Woken::Found(found));
+    }
+    enlist(lib, wait.targets, me);
     let (taken_in, begin) = (lib.taken_in, waking::now());
-    let slept = if found.is_none() {
-        let listens = announced.is_some();
-        sleep_in(lib, place, Each { me, listens }, wait, nap, blocked)
-    } else {
-        Ok(Slept::default())
-    };
-    let Slept { interrupted, bell, daemon, kick } = *slept.as_ref().unwrap_or(&Slept::default());
-    let end = wait.has_others().then(|| End {
-        rung: bell,
-        slept: waking::now() - begin,
-        others: lib.taken_in != taken_in,
-        woke: false,
-    });
-    lib.end_sleep(announced);
+    let slept = sleep_in(lib, place, Each { me, listens: announced.is_some() }, wait, nap, blocked);
+    let others = lib.taken_in != taken_in;
     dismiss(lib, wait.targets, me);
+    lib.end_sleep(announced);
+    let Slept { interrupted, bell, daemon, kick } = slept?;
+    let end = wait.has_others().then(|| End { rung: bell, slept: waking::now() - begin, others, woke: false });
     if kick {
         thread::clear_wake();
     }
@@ -103,7 +100,7 @@ pub(super) fn sleep<T>(
         // Another thread may have come back to the next daemon already.
         lib.check_daemon();
     }
-    slept.map(|_| Woken { found, interrupted, end })
+    Ok(Woken::Slept { interrupted, end })
 }
 
 /// What a thread sleeps on, besides the program's own descriptors.
@@ -140,7 +137,7 @@ impl Place {
 }
 
 /// How a sleep ended.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy)]
 struct Slept {
     /// A signal handler ran.
     interrupted: bool,
