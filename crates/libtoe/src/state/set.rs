@@ -38,6 +38,8 @@ pub(crate) struct EpollSet {
     pub(crate) parents: Few<Watcher>,
     /// Whether the kernel's set may have something to say.
     pub(crate) has_kernel: bool,
+    /// Entries that may be such as report once and are in the kernel's set, too.
+    pub(crate) once_in_kernel: Vec<u32>,
     pub(crate) turn: u32,
     /// Whether another process may take news of a connection in it, as far as anybody has looked.
     pub may_share: bool,
@@ -87,6 +89,7 @@ impl EpollSet {
             waiters: Few::None,
             parents: Few::None,
             has_kernel: false,
+            once_in_kernel: Vec::new(),
             turn: 0,
             may_share: false,
         }
@@ -126,6 +129,13 @@ impl EpollSet {
         self.nested += matches!(entry.target, Target::Set(_)) as usize;
         self.ready.reserve(self.members.saturating_sub(self.ready.len()));
         self.entries.insert(entry)
+    }
+
+    /// An entry that reports once is in the kernel's set, too.
+    pub(crate) fn may_report_once_in_kernel(&mut self, entry: u32) {
+        if !self.once_in_kernel.contains(&entry) {
+            self.once_in_kernel.push(entry);
+        }
     }
 
     pub(crate) fn remove(&mut self, entry: usize) -> Option<Entry> {

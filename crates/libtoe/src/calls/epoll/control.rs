@@ -1,4 +1,5 @@
 //! `epoll_ctl`.
+use super::wait::ONCE;
 use crate::lock::Guard;
 use crate::state::Lib;
 use crate::state::set::{Entry, Target, Watcher, became_ready, forget};
@@ -44,7 +45,12 @@ pub(crate) fn control(
     if target == Target::Set(set.index as u32) {
         return Err(libc::EINVAL);
     }
-    control_ours(lib, set, operation, (fd, target), event)
+    control_ours(lib, set, operation, (fd, target), event)?;
+    if kernel_half && event.is_some_and(|event| event.events & ONCE != 0) {
+        let entry = lib.member(set, fd, target).map(|watcher| watcher.entry);
+        lib.set(set).zip(entry).into_iter().for_each(|(set, entry)| set.may_report_once_in_kernel(entry));
+    }
+    Ok(())
 }
 
 /// The kernel's descriptors, nested sets, and the kernel's half of a listener are really in the kernel's set.

@@ -1,10 +1,12 @@
 //! What a set of the kernel must know of sockets that were or become OpenTOE's: a socket that falls back, and the
-//! kernel's half of a listener.
+//! kernel's half of a listener. A set within a set is in the kernel's set, too.
+use super::wait::{ONCE, Out};
 use crate::state::set::{Entry, EpollSet, Target, Watcher};
 use crate::state::slab::Slab;
-use crate::system::real;
+use crate::state::socket::Socket;
+use crate::system::{program, real};
 use crate::table;
-use libc::epoll_event;
+use libc::{epoll_event, pollfd};
 use std::os::fd::RawFd;
 
 /// A socket became the kernel's: the kernel's set watches it from now on.
@@ -30,6 +32,9 @@ pub(crate) fn watch(sets: &mut Slab<EpollSet>, watcher: Watcher, fd: RawFd) {
     // SAFETY: valid descriptors and a local event.
     unsafe { real::epoll_ctl(set.fd, libc::EPOLL_CTL_ADD, fd, &mut event) };
     set.has_kernel = true;
+    if entry.events & ONCE != 0 {
+        set.may_report_once_in_kernel(watcher.entry);
+    }
 }
 
 /// The kernel's half of a listener that is in the set listens no more.
@@ -38,12 +43,64 @@ pub(crate) fn unwatch(sets: &mut Slab<EpollSet>, watcher: Watcher) {
     set.entries.get(watcher.entry as usize).into_iter().for_each(|entry| silence(set.fd, entry));
 }
 
-/// The kernel's half of a listener's entry reports nothing more: nor does one that has reported once on OpenTOE's half,
-/// until it is armed again.
-pub(super) fn silence(set: RawFd, entry: &Entry) {
-    let Entry { fd, target: Target::Socket(index), .. } = entry else { return };
-    if table::get(*fd) == table::Entry::Socket(*index as usize) {
+/// The kernel's half of an entry reports nothing more: nor does one that has reported once on OpenTOE's half, until it
+/// is armed again.
+fn silence(set: RawFd, entry: &Entry) {
+    if table::get(entry.fd) == in_table(entry.target) {
         // SAFETY: valid descriptors; no event is looked at. It may not be there, where the kernel had no room for it.
-        unsafe { real::epoll_ctl(set, libc::EPOLL_CTL_DEL, *fd, std::ptr::null_mut()) };
+        unsafe { real::epoll_ctl(set, libc::EPOLL_CTL_DEL, entry.fd, std::ptr::null_mut()) };
     }
+}
+
+fn in_table(target: Target) -> table::Entry {
+    match target {
+        Target::Socket(index) => table::Entry::Socket(index as usize),
+        Target::Set(index) => table::Entry::Set(index as usize),
+    }
+}
+
+/// An entry that reports once did so on OpenTOE's half: it is silent on the kernel's, where it has one.
+#[cold]
+pub(super) fn reported_here(sockets: &Slab<Socket>, set: RawFd, entry: &Entry) {
+    if has_one(sockets, entry.target) {
+        silence(set, entry);
+    }
+}
+
+/// Entries that report once, and did so in these events of the kernel's: they are silent on OpenTOE's half.
+///
+/// The kernel says whose event it is by the program's own number. Another descriptor may have the same one: so the
+/// entry must be ready in the kernel, too. Where it is, it would be the next to report.
+#[cold]
+pub(super) fn reported_there(sockets: &Slab<Socket>, set: &mut EpollSet, out: Out, found: usize) {
+    let EpollSet { entries, once_in_kernel, .. } = set;
+    once_in_kernel.retain(|index| {
+        let Some(entry) = entries.get_mut(*index as usize) else { return false };
+        let may_report = entry.events & ONCE != 0 && has_one(sockets, entry.target);
+        if may_report && !entry.disabled && has_data(out, found, entry.data) && is_ready(entry.fd) {
+            entry.disabled = true;
+        }
+        may_report
+    });
+}
+
+/// Whether a member is in the kernel's set, too.
+fn has_one(sockets: &Slab<Socket>, target: Target) -> bool {
+    match target {
+        Target::Socket(index) => sockets.get(index as usize).is_some_and(Socket::listens_in_kernel),
+        Target::Set(_) => true,
+    }
+}
+
+fn has_data(out: Out, found: usize, data: u64) -> bool {
+    // SAFETY: all bytes are values of an event.
+    (0..found).any(|event| unsafe { program::read(out.at.wrapping_add(event)) }.is_ok_and(|event| event.u64 == data))
+}
+
+/// Whether the kernel has something to read there.
+fn is_ready(fd: RawFd) -> bool {
+    let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    let mut fds = [pollfd { fd, events: libc::POLLIN, revents: 0 }];
+    // SAFETY: local values, no mask.
+    unsafe { real::ppoll_raw(&mut fds, &now, std::ptr::null()) == 1 }
 }

@@ -4,7 +4,7 @@ use crate::calls::waiting;
 use crate::daemon::share;
 use crate::lock::Guard;
 use crate::state::members::among;
-use crate::state::set::{Entry, EpollSet, Target as Member};
+use crate::state::set::{EpollSet, Target as Member};
 use crate::state::slab::{Key, Slab};
 use crate::state::socket::Socket;
 use crate::state::{Lib, events};
@@ -13,11 +13,10 @@ use crate::system::{program, real, waking};
 use crate::wait::signals::Signals;
 use crate::wait::{Target, Wait};
 use libc::{epoll_event, sigset_t};
-use std::os::fd::RawFd;
 use std::time::Duration;
 
 const EDGE: u32 = libc::EPOLLET as u32;
-const ONCE: u32 = libc::EPOLLONESHOT as u32;
+pub(super) const ONCE: u32 = libc::EPOLLONESHOT as u32;
 /// After so many waits that found OpenTOE sockets ready, the kernel's descriptors are looked at as well.
 const KERNEL_TURN: u32 = 16;
 
@@ -90,10 +89,10 @@ fn look(lib: &mut Lib, key: Key, out: Out, kernel: bool) -> Result<usize> {
     set.turn = set.turn.wrapping_add(1);
     // Where both kinds have plenty, they take turns in being first.
     let kernel_first = set.has_kernel && set.turn % KERNEL_TURN == 0;
-    let (fd, has_kernel) = (set.fd, set.has_kernel);
+    let has_kernel = set.has_kernel;
     let mut found = 0;
     if kernel_first {
-        found = collect_kernel(fd, out)?;
+        found = collect_kernel(lib, key, out)?;
     }
     match collect_ours(lib, key, out.behind(found)) {
         Ok(more) => found += more,
@@ -101,7 +100,7 @@ fn look(lib: &mut Lib, key: Key, out: Out, kernel: bool) -> Result<usize> {
         Err(_) => {}
     }
     if found == 0 && has_kernel && kernel && !kernel_first {
-        found = collect_kernel(fd, out)?;
+        found = collect_kernel(lib, key, out)?;
     }
     Ok(found)
 }
@@ -149,7 +148,7 @@ impl EpollSet {
             next = next.wrapping_add(1);
             if entry.events & ONCE != 0 {
                 entry.disabled = true;
-                silence_kernel_half(sockets, self.fd, entry);
+                kernel_half::reported_here(sockets, self.fd, entry);
             } else if entry.events & EDGE == 0 {
                 entry.queued = true;
                 self.ready[again] = index;
@@ -162,15 +161,6 @@ impl EpollSet {
         }
         let found = (next.addr() - out.at.addr()) / size_of::<epoll_event>();
         if is_bad { Err(libc::EFAULT) } else { Ok(found) }
-    }
-}
-
-#[cold]
-fn silence_kernel_half(sockets: &Slab<Socket>, set: RawFd, entry: &Entry) {
-    if let Member::Socket(index) = entry.target {
-        if sockets.get(index as usize).is_some_and(Socket::listens_in_kernel) {
-            kernel_half::silence(set, entry);
-        }
     }
 }
 
@@ -200,10 +190,13 @@ impl Lib {
 }
 
 /// Asks a set of the kernel, without waiting.
-fn collect_kernel(fd: RawFd, out: Out) -> Result<usize> {
-    if out.len == 0 {
-        return Ok(0);
-    }
+fn collect_kernel(lib: &mut Lib, key: Key, out: Out) -> Result<usize> {
+    let Lib { sockets, sets, .. } = lib;
+    let Some(set) = sets.get_mut(key.index).filter(|_| out.len > 0) else { return Ok(0) };
     // SAFETY: no mask; whose place it is does not matter.
-    errno::check(unsafe { real::epoll_pwait_raw(fd, out.at, out.len, 0, std::ptr::null()) }).map(|got| got as usize)
+    let got = errno::check(unsafe { real::epoll_pwait_raw(set.fd, out.at, out.len, 0, std::ptr::null()) })? as usize;
+    if got > 0 && !set.once_in_kernel.is_empty() {
+        kernel_half::reported_there(sockets, set, out, got);
+    }
+    Ok(got)
 }
