@@ -265,7 +265,7 @@ impl DataPath {
         let now = self.clock.now();
         match at {
             DeviceAt::Host(host) => Some(ask(&mut self.hosts.get_mut(host)?.rdma.as_mut()?.device(), now)),
-            DeviceAt::Zeronic(index) => Some(ask(self.zeronics.get_mut(index)?.device()?, now)),
+            DeviceAt::Zeronic(index) => self.zeronics.get_mut(index)?.with_device(now, |device| ask(device, now)),
         }
     }
 

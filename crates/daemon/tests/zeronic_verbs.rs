@@ -195,6 +195,29 @@ fn a_peer_may_end_first_as_on_hardware() {
     }
 }
 
+/// The acknowledgement of a message that was carried out is under way, and other messages with it: both arrive although
+/// queue pair, memory and program go at once.
+#[test]
+fn what_was_carried_out_is_acknowledged_although_the_program_ends() {
+    let faults = "reorder = 0.4\nreorder_delay_ns = 20_000_000\nseed = 11";
+    for transport in transports("what_was_carried_out_is_acknowledged_although_the_program_ends") {
+        let toed = Toed::start(&configuration(transport, faults));
+        let mut pairs: Vec<(Peer, Peer)> = (0..16).map(|_| Peer::pair(&toed.socket(), 4096)).collect();
+        for (one, other) in &mut pairs {
+            other.post_receive(0, 64);
+            one.post(SendOpcode::Send, 0, 64, Operand::default());
+        }
+        for (mut one, mut other) in pairs {
+            assert_eq!(other.qp.cq.next().status, Status::Success);
+            for _ in 0..8 {
+                other.post(SendOpcode::Send, 0, 2000, Operand::default());
+            }
+            drop(other);
+            assert_eq!(one.qp.cq.next().status, Status::Success, "over {transport}");
+        }
+    }
+}
+
 #[test]
 fn a_queue_pair_that_is_reset_gets_another_connection() {
     let toed = Toed::start(&configuration("flextoe", ""));

@@ -69,9 +69,9 @@ impl ZeronicSeat {
         self.programs.detach(id);
     }
 
-    /// Its RDMA device.
-    pub(crate) fn device(&mut self) -> Option<&mut Device> {
-        self.programs.stack().device()
+    /// Asks its RDMA device.
+    pub(crate) fn with_device<T>(&mut self, now: Nanos, ask: impl FnOnce(&mut Device) -> T) -> Option<T> {
+        self.programs.stack().with_device(now, ask)
     }
 
     /// The host and its port, to look at.

@@ -44,7 +44,7 @@ impl ZeronicView {
         let views = programs.views();
         let stack = programs.stack();
         let flows = stack.transport().views(CONNECTIONS);
-        let verbs = stack.device().map(|device| device.views(Clock::ticks(), CONNECTIONS)).unwrap_or_default();
+        let verbs = stack.device_view().map(|device| device.views(Clock::ticks(), CONNECTIONS)).unwrap_or_default();
         ZeronicView {
             programs: views,
             verbs,

@@ -29,12 +29,18 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         Ok(())
     }
 
-    /// Its RDMA device, where it has one.
-    pub fn device(&mut self) -> Option<&mut Device> {
-        self.unit.verbs.as_mut().map(|verbs| &mut verbs.device)
+    /// Asks its RDMA device, where it has one. What the answer changed of queue pairs counts at once for their
+    /// connections: the memory of one that is gone may be gone before the next round.
+    pub fn with_device<R>(&mut self, now: Nanos, ask: impl FnOnce(&mut Device) -> R) -> Option<R> {
+        let mut verbs = self.unit.verbs.take()?;
+        self.now = now;
+        let answer = ask(&mut verbs.device);
+        self.follow(&mut verbs);
+        self.unit.verbs = Some(verbs);
+        Some(answer)
     }
 
-    /// The same, to look at.
+    /// Its RDMA device, to look at.
     pub fn device_view(&self) -> Option<&Device> {
         self.unit.verbs.as_ref().map(|verbs| &verbs.device)
     }
@@ -58,22 +64,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
     /// A round of the device and its connections. Returns how much was done.
     pub(crate) fn verbs_round(&mut self) -> usize {
         let Some(mut verbs) = self.unit.verbs.take() else { return 0 };
-        let mut done = verbs.device.poll_streams(self.now, &mut self.unit.drops);
-        for flow in std::mem::take(&mut verbs.ended) {
-            self.link_ended(&mut verbs, flow);
-            done += 1;
-        }
-        // Before the changes: what was said of a connection decides whose it is.
-        for letter in verbs.device.take_mail() {
-            self.send_mail(&mut verbs, letter);
-            done += 1;
-        }
-        for change in verbs.device.take_changes() {
-            match change {
-                Change::HasPeer { qp, remote, remote_qp } => verbs.has_peer(qp, remote, remote_qp),
-                Change::Gone { qp, last } => self.unlink(&mut verbs, qp, last),
-            }
-        }
+        let mut done = verbs.device.poll_streams(self.now, &mut self.unit.drops) + self.follow(&mut verbs);
         if !verbs.wanted.is_empty() {
             self.connect_wanted(&mut verbs);
         }
@@ -99,6 +90,28 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         for flow in later {
             self.unit.retry(self.now, flow, &mut self.pool, &mut self.up);
             self.unit.tell_more(self.now, flow, &mut self.pool);
+        }
+        done
+    }
+
+    /// Connections that brought their end, messages of connection management, and queue pairs that changed. Returns how
+    /// many of the first two.
+    fn follow(&mut self, verbs: &mut Verbs) -> usize {
+        let ended = std::mem::take(&mut verbs.ended);
+        let mail = verbs.device.take_mail();
+        let done = ended.len() + mail.len();
+        for flow in ended {
+            self.link_ended(verbs, flow);
+        }
+        // Before the changes: what was said of a connection decides whose it is.
+        for letter in mail {
+            self.send_mail(verbs, letter);
+        }
+        for change in verbs.device.take_changes() {
+            match change {
+                Change::HasPeer { qp, remote, remote_qp } => verbs.has_peer(qp, remote, remote_qp),
+                Change::Gone { qp, last } => self.unlink(verbs, qp, last),
+            }
         }
         done
     }
