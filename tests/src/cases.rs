@@ -163,6 +163,7 @@ pub const ALL: &[Case] = &[
     rdma("udaddy", verbs::udaddy),
     rdma("mckey", verbs::multicast),
     rdma("memory windows", verbs::windows),
+    rdma("event channels destroyed", verbs::channels),
     rdma("rdma_server, rdma_client", verbs::endpoints),
     rdma("rstream -T v", rsockets::stream),
     rdma("rstream -T b -T v", rsockets::stream_blocking),

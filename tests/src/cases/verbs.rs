@@ -187,13 +187,24 @@ fn multicast_to(bench: &Bench, mut receiver: Command, mut sender: Command) -> Re
 /// Memory windows have no program in Debian: one of the tests' own, compiled with Debian's headers. Its two queue pairs
 /// are on the client's host.
 pub(super) fn windows(bench: &Bench) -> Outcome {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("peers/windows.c");
-    let program = bench.made("windows", |program| {
-        let mut compiler = Command::new("cc");
-        compiler.args(["-O1", "-Wall", "-Werror", "-o", program]).arg(source).arg("-libverbs");
-        compiler
-    })?;
+    let program = compiled(bench, "windows")?;
     Ok(bench.client(&program, &[])?.trim().to_string())
+}
+
+/// A thread waits for events while another one destroys the channel.
+pub(super) fn channels(bench: &Bench) -> Outcome {
+    let program = compiled(bench, "channels")?;
+    Ok(bench.client(&program, &[&bench.address()])?.trim().to_string())
+}
+
+/// A C program of `peers`.
+fn compiled(bench: &Bench, name: &str) -> Result<String, String> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("peers/{name}.c"));
+    bench.made(name, |program| {
+        let mut compiler = Command::new("cc");
+        compiler.args(["-O1", "-Wall", "-Werror", "-o", program]).arg(source).args(["-lrdmacm", "-libverbs"]);
+        compiler
+    })
 }
 
 /// The programs that call `rdma_create_ep` and `rdma_get_request`.

@@ -77,7 +77,12 @@ pub(crate) unsafe fn next(service: &Service, channel: *mut RdmaEventChannel) -> 
             read => read?,
         };
         // An identifier may have taken its events to another channel meanwhile.
-        if let Answer::Event(Some(event)) = service.answer(Request::Event(number))? {
+        let answer = match service.answer(Request::Event(number)) {
+            // The same, between the two.
+            Err(libc::EINVAL) => wait_for_ever(),
+            answer => answer?,
+        };
+        if let Answer::Event(Some(event)) = answer {
             if let Some(event) = take(service, channel, event) {
                 return Ok(event);
             }
