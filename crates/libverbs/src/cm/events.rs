@@ -9,6 +9,7 @@ use crate::channel::read_message;
 use crate::errno::{self, Result};
 use crate::qp_calls::modify;
 use libc::{c_char, c_int};
+use std::os::fd::{AsRawFd, BorrowedFd};
 use std::ptr::null_mut;
 use verbs::connections::{Answer, Event, Happened, Parameters, Request, Space};
 use verbs::control::Answer as Control;
@@ -62,38 +63,47 @@ pub(crate) unsafe extern "C" fn rdma_get_cm_event(
     }))
 }
 
-/// Waits for the next event of a channel, or not, as the program has set its descriptor.
+/// Waits for the next event of a channel, or not, as the program has set its descriptor. Where another thread destroys the
+/// channel meanwhile, it does not come back: as with the kernel's, who waits there is not woken. `rping` ends so.
 ///
 /// # Safety
 /// The channel is the program's.
 pub(crate) unsafe fn next(service: &Service, channel: *mut RdmaEventChannel) -> Result<*mut RdmaCmEvent> {
     // SAFETY: as the caller says.
-    let (fd, number) = unsafe { ((*channel).fd, Channel::of(channel).number) };
-    loop {
-        match read_message::<1>(fd) {
-            // Another thread destroyed the channel: as with the kernel's, who waits there is not woken. `rping`
-            // ends so.
-            Err(libc::EIO) if service.attachment.is_alive() => wait_for_ever(),
-            read => read?,
-        };
-        // An identifier may have taken its events to another channel meanwhile.
-        let answer = match service.answer(Request::Event(number)) {
-            // The same, between the two.
-            Err(libc::EINVAL) => wait_for_ever(),
-            answer => answer?,
-        };
-        if let Answer::Event(Some(event)) = answer {
-            if let Some(event) = take(service, channel, event) {
-                return Ok(event);
-            }
-        }
+    match unsafe { wait(service, channel) }? {
+        Some(event) => Ok(event),
+        None => loop {
+            std::thread::park();
+        },
     }
 }
 
-/// Does not come back.
-fn wait_for_ever() -> ! {
+/// The next event of a channel; `None` where the channel is destroyed.
+///
+/// # Safety
+/// As [`next`].
+unsafe fn wait(service: &Service, channel: *mut RdmaEventChannel) -> Result<Option<*mut RdmaCmEvent>> {
+    // SAFETY: as the caller says.
+    let (fd, number) = unsafe { ((*channel).fd, Channel::of(channel).number) };
+    // The program's descriptor is closed with the channel, and its number may be another file's then.
+    // SAFETY: the channel's, so far.
+    let own = unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned();
+    let fd = own.as_ref().map_or(fd, AsRawFd::as_raw_fd);
     loop {
-        std::thread::park();
+        match read_message::<1>(fd) {
+            Err(libc::EIO) if service.attachment.is_alive() => return Ok(None),
+            read => read?,
+        };
+        let answer = match service.answer(Request::Event(number)) {
+            Err(libc::EINVAL) => return Ok(None),
+            answer => answer?,
+        };
+        // An identifier may have taken its events to another channel meanwhile.
+        if let Answer::Event(Some(event)) = answer {
+            if let Some(event) = take(service, channel, event) {
+                return Ok(Some(event));
+            }
+        }
     }
 }
 
