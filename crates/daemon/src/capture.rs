@@ -1,5 +1,5 @@
-//! Captures of a running daemon's frames: what [`port::Recorder`] records in hosts and fabrics, streamed to whoever
-//! asked. The data-path never waits for the reader: what it cannot keep is counted as lost.
+//! Captures of a running daemon's frames: what [`port::Recorder`] records in hosts, ZeroNIC hosts and fabrics, streamed to
+//! whoever asked. The data-path never waits for the reader: what it cannot keep is counted as lost.
 use crate::datapath::{DataPath, Handle};
 use crate::protocol;
 use crate::views::Observer;
@@ -35,6 +35,9 @@ impl Captures {
         let wanted = Arc::new(Wanted { filter, flow, dropped, direction, snaplen });
         let places = places(observer, wish.host.as_deref())?;
         if let Some(flow) = flow {
+            if places.iter().all(|(_, place)| matches!(place.at, At::Zeronic(_))) {
+                return Err("connections of ZeroNIC hosts have no number: name their ports in the filter".into());
+            }
             // One that is not there now never will be: numbers are given again, but to others.
             observer.stats(wish.host.as_deref(), Some(flow))?;
         }
@@ -61,8 +64,15 @@ impl Captures {
 /// Where frames are recorded.
 struct Place {
     handle: Handle,
-    index: usize,
-    is_host: bool,
+    at: At,
+}
+
+/// The same, by index on its data-path thread.
+#[derive(Clone, Copy)]
+enum At {
+    Host(usize),
+    Zeronic(usize),
+    Fabric(usize),
 }
 
 impl Place {
@@ -71,12 +81,13 @@ impl Place {
         &self,
         act: impl FnOnce(&mut Recorder, Nanos) -> T + Send + 'static,
     ) -> Result<T, String> {
-        let (index, is_host) = (self.index, self.is_host);
+        let at = self.at;
         self.handle.ask(move |path: &mut DataPath| {
             let epoch = path.clock.epoch();
-            match is_host {
-                true => act(path.hosts[index].host.recorder(), epoch),
-                false => path.fabrics[index].fabric.with_recorder(|recorder| act(recorder, epoch)),
+            match at {
+                At::Host(index) => act(path.hosts[index].host.recorder(), epoch),
+                At::Zeronic(index) => act(path.zeronics[index].recorder(), epoch),
+                At::Fabric(index) => path.fabrics[index].fabric.with_recorder(|recorder| act(recorder, epoch)),
             }
         })
     }
@@ -84,25 +95,36 @@ impl Place {
 
 /// The places to look at, by name: one host, or all of them and the fabrics.
 fn places(observer: &Observer, host: Option<&str>) -> Result<Vec<(String, Place)>, String> {
-    let mut places = Vec::new();
-    for of in observer.hosts().iter().filter(|of| host.is_none_or(|name| name == of.config.stack.name)) {
-        let handle = observer.handles()[of.thread].clone();
-        places.push((of.config.stack.name.clone(), Place { handle, index: of.index, is_host: true }));
-    }
-    if places.is_empty() {
-        let names: Vec<&str> = observer.hosts().iter().map(|of| of.config.stack.name.as_str()).collect();
-        return Err(format!("this daemon has no host `{}`; it has {}", host.unwrap_or_default(), names.join(", ")));
+    let all = hosts(observer);
+    let names: Vec<String> = all.iter().map(|(name, _)| name.clone()).collect();
+    let mut places: Vec<(String, Place)> =
+        all.into_iter().filter(|(of, _)| host.is_none_or(|name| name == of)).collect();
+    if let (Some(name), true) = (host, places.is_empty()) {
+        return Err(format!("this daemon has no host `{name}`; it has {}", names.join(", ")));
     }
     if host.is_none() {
         for handle in observer.handles() {
             let names = |path: &mut DataPath| path.fabrics.iter().map(|seat| seat.name.clone()).collect::<Vec<_>>();
             let fabrics = handle.ask(names)?.into_iter().enumerate();
             places.extend(fabrics.map(|(index, name)| {
-                (format!("fabric {name}"), Place { handle: handle.clone(), index, is_host: false })
+                (format!("fabric {name}"), Place { handle: handle.clone(), at: At::Fabric(index) })
             }));
         }
     }
     Ok(places)
+}
+
+/// All hosts, by name.
+fn hosts(observer: &Observer) -> Vec<(String, Place)> {
+    let ordinary = observer.hosts().iter().map(|of| {
+        let handle = observer.handles()[of.thread].clone();
+        (of.config.stack.name.clone(), Place { handle, at: At::Host(of.index) })
+    });
+    let zeronics = observer.zeronics().iter().map(|of| {
+        let handle = of.handle.clone();
+        (of.section.name.clone(), Place { handle, at: At::Zeronic(of.index) })
+    });
+    ordinary.chain(zeronics).collect()
 }
 
 /// One place's part in a capture.

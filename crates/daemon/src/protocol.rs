@@ -228,7 +228,7 @@ pub enum Answer {
 }
 
 /// Which frames to capture.
-#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+#[derive(Debug, Clone, Default, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Capture {
     /// Only of this host; otherwise of all hosts, and what the fabrics drop.
     pub host: Option<String>,

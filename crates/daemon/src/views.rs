@@ -56,6 +56,11 @@ impl Observer {
         &self.hosts
     }
 
+    /// The ZeroNIC hosts.
+    pub(crate) fn zeronics(&self) -> &[ZeronicPlace] {
+        &self.zeronics
+    }
+
     /// The data-path threads.
     pub(crate) fn handles(&self) -> &[Handle] {
         &self.handles

@@ -9,8 +9,12 @@ use common::peer::{Peer, pattern};
 use common::verbs::{Cq, Verbs, init, ready_to_receive, ready_to_send};
 use common::zeronic::{configuration, transports};
 use context::comm::{Carries, Order, Outcome};
-use daemon::protocol::Question;
+use daemon::client::open;
+use daemon::protocol::{Capture, Question};
 use memory::Rights;
+use port::capture::pcapng::{self, Block};
+use std::collections::BTreeSet;
+use std::net::Shutdown;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
 use std::time::{Duration, Instant};
@@ -230,6 +234,34 @@ fn a_queue_pair_that_is_reset_gets_another_connection() {
     last.verbs.connect(last.qp.number, next.verbs.gid(), next.qp.number);
     next.verbs.connect(next.qp.number, last.verbs.gid(), last.qp.number);
     exchange(&mut next, &mut last, &[100, 5000]);
+}
+
+#[test]
+fn captures_have_whole_frames_with_what_became_of_them() {
+    let faults = "loss = 0.05\nseed = 5";
+    for transport in transports("captures_have_whole_frames_with_what_became_of_them") {
+        let toed = Toed::start(&configuration(transport, faults));
+        let (mut one, other) = Peer::pair(&toed.socket(), LEN);
+        let program = vec![(6, 0, 0, 1 << 16)];
+        let wish = Capture { host: Some("a".into()), program, ..Capture::default() };
+        let (_, mut stream) = open(&toed.socket(), &Question::Capture(wish.clone())).unwrap();
+        one.memory.fill(0, pattern(1, LEN));
+        assert_eq!(one.run(SendOpcode::Write, 0, LEN, other.memory.remote(0, other.key)), Status::Success);
+        stream.get_ref().shutdown(Shutdown::Write).unwrap();
+        let (mut said, mut payload) = (BTreeSet::new(), 0);
+        while let Some(block) = pcapng::read(&mut stream).unwrap() {
+            let Block::Packet(packet) = block else { continue };
+            let is_data = packet.comment == "merge: sent" && packet.bytes.len() > 500;
+            payload += if is_data { packet.bytes.len() } else { 0 };
+            said.insert(format!("{:?} {}", packet.direction.unwrap(), packet.comment));
+        }
+        let wanted = ["In split: accepted", "Out merge: sent", "Out merge: sent again"];
+        assert!(wanted.iter().all(|wanted| said.contains(*wanted)), "over {transport}: {said:?}");
+        assert!(payload >= LEN, "over {transport}: {payload} bytes");
+        let of_flow = Question::Capture(Capture { flow: Some(1), ..wish });
+        let refused = open(&toed.socket(), &of_flow).err().unwrap();
+        assert!(refused.contains("have no number"), "{refused}");
+    }
 }
 
 #[test]

@@ -19,6 +19,7 @@ mod marks;
 mod merge;
 mod nic;
 mod programs;
+mod record;
 mod split;
 mod stack;
 mod transport;

@@ -32,28 +32,33 @@ impl<M: Memory> Unit<M> {
         up: &mut Vec<Box<Frame>>,
     ) {
         let mut open = None;
-        for mut frame in frames.drain(..) {
-            // What is referred to never left the machine: there is no checksum of it to be verified.
-            if frame.checksum == Checksum::Complete {
-                pool.flatten(&mut frame);
-            }
-            match look(&frame, frame.len()) {
-                Look::Segment(segment) => match self.nic.find(&segment.incoming()) {
-                    Some(flow) => self.split(now, flow, frame, segment, &mut Round { pool, up, open: &mut open }),
-                    None => up.push(frame),
-                },
-                Look::Other => up.push(frame),
-                Look::Fragment => {
-                    self.drop_malformed(DropReason::Fragment);
-                    pool.put(frame);
-                }
-                Look::Malformed => {
-                    self.drop_malformed(DropReason::TcpHeader);
-                    pool.put(frame);
-                }
-            }
+        for frame in frames.drain(..) {
+            self.take_in(now, frame, &mut Round { pool, up, open: &mut open });
         }
         self.finish(open, up);
+    }
+
+    /// Takes a frame in.
+    pub(crate) fn take_in(&mut self, now: Nanos, mut frame: Box<Frame>, round: &mut Round) {
+        // What is referred to never left the machine: there is no checksum of it to be verified.
+        if frame.checksum == Checksum::Complete {
+            round.pool.flatten(&mut frame);
+        }
+        match look(&frame, frame.len()) {
+            Look::Segment(segment) => match self.nic.find(&segment.incoming()) {
+                Some(flow) => self.split(now, flow, frame, segment, round),
+                None => round.up.push(frame),
+            },
+            Look::Other => round.up.push(frame),
+            Look::Fragment => {
+                self.drop_malformed(DropReason::Fragment);
+                round.pool.put(frame);
+            }
+            Look::Malformed => {
+                self.drop_malformed(DropReason::TcpHeader);
+                round.pool.put(frame);
+            }
+        }
     }
 
     /// Counts a frame whose headers say nothing.

@@ -7,7 +7,7 @@ use crate::unit::{Moved, Shortage, Unit};
 use context::comm::Carries;
 use engine::DropCounts;
 use memory::{Devices, Domain};
-use port::{Frame, FramePool, Port, PortDrops};
+use port::{Frame, FramePool, Port, PortDrops, Recorder};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddrV4;
@@ -339,6 +339,11 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         &mut self.transport
     }
 
+    /// Records frames for whoever captures.
+    pub fn recorder(&mut self) -> &mut Recorder {
+        self.unit.recorder()
+    }
+
     /// One bounded round: frames from the wire, what the transport makes of them, frames to the wire. Returns how many
     /// frames moved: 0 means that there was nothing to do.
     pub fn poll(&mut self, now: Nanos, wire: &mut dyn Port, drops: &mut PortDrops) -> usize {
@@ -347,7 +352,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         wire.receive(now, BURST, &mut self.pool, &mut self.received);
         self.begin_connections();
         let ended = self.unit.poll_devices(now, &mut self.pool, &mut self.up);
-        self.unit.incoming(now, &mut self.received, &mut self.pool, &mut self.up);
+        self.unit.received(now, &mut self.received, &mut self.pool, &mut self.up);
         let mut moved = self.up.len() + ended;
         if !self.up.is_empty() {
             self.transport.headers_in(now, &mut self.up, &mut self.pool);
@@ -372,6 +377,8 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         moved += self.unit.own.len();
         let mut leave = Leave { pool: &mut self.pool, out: &mut self.out };
         self.unit.outgoing(now, wire.capabilities(), &mut self.received, &mut leave);
+        self.unit.record_sent(now, &self.out);
+        self.unit.recorder().hand_over(moved == 0);
         if !self.out.is_empty() {
             wire.send(now, &mut self.out, &mut self.pool, drops);
         }

@@ -6,7 +6,7 @@ use crate::verbs::Verbs;
 use crate::window::{Last, Posted, Window};
 use context::comm::Carries;
 use engine::{DropCounts, DropReason};
-use port::{Checksum, Frame, FramePool};
+use port::{Checksum, Frame, FramePool, Recorder};
 use shm::{Mirror, Region, Span};
 use std::collections::VecDeque;
 use std::io;
@@ -77,6 +77,8 @@ pub(crate) struct Way {
     pub(crate) held: Held,
     /// Some of what was posted to send is a device's.
     pub(crate) from_device: bool,
+    /// The end of what left while somebody captured.
+    pub(crate) recorded: Option<Seq>,
 }
 
 /// Bytes of a connection's payload.
@@ -130,6 +132,7 @@ pub(crate) struct Unit<M: Memory> {
     pub(crate) shortage: Shortage,
     pub(crate) counters: Counters,
     pub(crate) drops: DropCounts,
+    pub(crate) recorder: Recorder,
     /// By line of the flow table.
     ways: Vec<Option<Box<Way>>>,
     /// Lines that were touched.
@@ -157,6 +160,7 @@ impl<M: Memory> Unit<M> {
             shortage,
             counters: Counters::default(),
             drops: DropCounts::default(),
+            recorder: Recorder::default(),
             ways,
             touched,
             dummy,
@@ -185,6 +189,7 @@ impl<M: Memory> Unit<M> {
             moved: Moved::default(),
             held: Held::default(),
             from_device: false,
+            recorded: None,
         };
         if self.ways.len() <= flow.line() {
             self.ways.resize_with(flow.line() + 1, || None);

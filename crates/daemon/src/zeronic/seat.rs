@@ -3,7 +3,7 @@ use super::transport::Below;
 use crate::wake::watch;
 use engine::Nanos;
 use memory::MemoryTable;
-use port::{Port, PortDrops};
+use port::{Port, PortDrops, Recorder};
 use rdma::Device;
 use rustix::event::epoll;
 use std::collections::HashMap;
@@ -67,6 +67,11 @@ impl ZeronicSeat {
             let _ = epoll::delete(set, bell);
         }
         self.programs.detach(id);
+    }
+
+    /// Records frames for whoever captures.
+    pub(crate) fn recorder(&mut self) -> &mut Recorder {
+        self.programs.stack().recorder()
     }
 
     /// Asks its RDMA device.

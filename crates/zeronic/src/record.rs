@@ -1,0 +1,70 @@
+//! Captures (`opentoe pcap`): the wire's frames, whole, with what the NIC's half made of them. What the transport makes of
+//! a header afterwards is not known here.
+use crate::frames::{Look, look};
+use crate::nic::Memory;
+use crate::split::Round;
+use crate::unit::Unit;
+use port::capture::{Direction, Fate, Sight};
+use port::{Frame, FramePool, Recorder};
+use wire::Nanos;
+use wire::tcp::Flags;
+
+/// Who decides about received frames, and about sent ones.
+const SPLIT: &str = "split";
+const MERGE: &str = "merge";
+
+impl<M: Memory> Unit<M> {
+    /// Records frames from now on, where somebody wants that.
+    pub(crate) fn recorder(&mut self) -> &mut Recorder {
+        &mut self.recorder
+    }
+
+    /// Takes a burst of frames in, as [`Unit::incoming`] does, and records each.
+    pub(crate) fn received(
+        &mut self,
+        now: Nanos,
+        frames: &mut Vec<Box<Frame>>,
+        pool: &mut FramePool,
+        up: &mut Vec<Box<Frame>>,
+    ) {
+        if !self.recorder.is_on() {
+            return self.incoming(now, frames, pool, up);
+        }
+        let mut open = None;
+        for frame in frames.drain(..) {
+            self.recorder.keep(&frame);
+            let before = self.drops.clone();
+            self.take_in(now, frame, &mut Round { pool, up, open: &mut open });
+            let fate = Fate::of_received(self.drops.since(&before));
+            self.recorder.record_kept(now, &Sight { direction: Direction::In, flow: None, module: SPLIT, fate });
+        }
+        self.finish(open, up);
+    }
+
+    /// Records frames that are about to leave.
+    pub(crate) fn record_sent(&mut self, now: Nanos, frames: &[Box<Frame>]) {
+        if !self.recorder.is_on() {
+            return;
+        }
+        for frame in frames {
+            let fate = if self.is_again(frame) { Fate::SentAgain } else { Fate::Sent };
+            self.recorder.record(now, frame, &Sight { direction: Direction::Out, flow: None, module: MERGE, fate });
+        }
+    }
+
+    /// Sequence numbers of a frame that is about to leave were recorded before.
+    fn is_again(&mut self, frame: &Frame) -> bool {
+        let Look::Segment(segment) = look(frame, frame.len()) else { return false };
+        let Some(flow) = self.nic.find(&segment.outgoing()) else { return false };
+        let Some(way) = self.way(flow) else { return false };
+        let control = [Flags::SYN, Flags::FIN].map(|flag| usize::from(segment.has(flag))).iter().sum::<usize>();
+        let len = segment.payload_len + control;
+        if len == 0 {
+            return false;
+        }
+        let is_again = way.recorded.is_some_and(|end| segment.seq.before(end));
+        let end = segment.seq + len as u32;
+        way.recorded = Some(way.recorded.map_or(end, |recorded| recorded.max(end)));
+        is_again
+    }
+}
