@@ -12,3 +12,5 @@ pub(crate) const HUP: u32 = libc::EPOLLHUP as u32;
 pub(crate) const ERR: u32 = libc::EPOLLERR as u32;
 /// All of them.
 pub(crate) const ALL: u32 = IN | OUT | RDHUP | HUP | ERR;
+/// An entry that reports once, and is silent then.
+pub(crate) const ONCE: u32 = libc::EPOLLONESHOT as u32;

@@ -63,8 +63,8 @@ pub(crate) unsafe extern "C" fn rdma_get_cm_event(
     }))
 }
 
-/// Waits for the next event of a channel, or not, as the program has set its descriptor. Where another thread destroys the
-/// channel meanwhile, it does not come back: as with the kernel's, who waits there is not woken. `rping` ends so.
+/// Waits for the next event of a channel, or not, as the program has set its descriptor. Where another thread destroys
+/// the channel meanwhile, it does not come back: as with the kernel's, who waits there is not woken. `rping` ends so.
 ///
 /// # Safety
 /// The channel is the program's.

@@ -1,10 +1,9 @@
 //! `epoll_ctl`.
-use super::wait::ONCE;
 use crate::lock::Guard;
-use crate::state::Lib;
 use crate::state::set::{Entry, Target, Watcher, became_ready, forget};
 use crate::state::slab::Key;
 use crate::state::socket::Socket;
+use crate::state::{Lib, events};
 use crate::system::errno::{self, Result};
 use crate::system::real;
 use crate::table;
@@ -46,7 +45,7 @@ pub(crate) fn control(
         return Err(libc::EINVAL);
     }
     control_ours(lib, set, operation, (fd, target), event)?;
-    if kernel_half && event.is_some_and(|event| event.events & ONCE != 0) {
+    if kernel_half && event.is_some_and(|event| event.events & events::ONCE != 0) {
         let entry = lib.member(set, fd, target).map(|watcher| watcher.entry);
         lib.set(set).zip(entry).into_iter().for_each(|(set, entry)| set.may_report_once_in_kernel(entry));
     }

@@ -1,10 +1,11 @@
 //! What a set of the kernel must know of sockets that were or become OpenTOE's: a socket that falls back, and the
 //! kernel's half of a listener. A set within a set is in the kernel's set, too.
-use super::wait::{ONCE, Out};
+use super::out::Out;
+use crate::state::events;
 use crate::state::set::{Entry, EpollSet, Target, Watcher};
 use crate::state::slab::Slab;
 use crate::state::socket::Socket;
-use crate::system::{program, real};
+use crate::system::real;
 use crate::table;
 use libc::{epoll_event, pollfd};
 use std::os::fd::RawFd;
@@ -32,7 +33,7 @@ pub(crate) fn watch(sets: &mut Slab<EpollSet>, watcher: Watcher, fd: RawFd) {
     // SAFETY: valid descriptors and a local event.
     unsafe { real::epoll_ctl(set.fd, libc::EPOLL_CTL_ADD, fd, &mut event) };
     set.has_kernel = true;
-    if entry.events & ONCE != 0 {
+    if entry.events & events::ONCE != 0 {
         set.may_report_once_in_kernel(watcher.entry);
     }
 }
@@ -76,8 +77,8 @@ pub(super) fn reported_there(sockets: &Slab<Socket>, set: &mut EpollSet, out: Ou
     let EpollSet { entries, once_in_kernel, .. } = set;
     once_in_kernel.retain(|index| {
         let Some(entry) = entries.get_mut(*index as usize) else { return false };
-        let may_report = entry.events & ONCE != 0 && has_one(sockets, entry.target);
-        if may_report && !entry.disabled && has_data(out, found, entry.data) && is_ready(entry.fd) {
+        let may_report = entry.events & events::ONCE != 0 && has_one(sockets, entry.target);
+        if may_report && !entry.disabled && out.has(found, entry.data) && is_ready(entry.fd) {
             entry.disabled = true;
         }
         may_report
@@ -90,11 +91,6 @@ fn has_one(sockets: &Slab<Socket>, target: Target) -> bool {
         Target::Socket(index) => sockets.get(index as usize).is_some_and(Socket::listens_in_kernel),
         Target::Set(_) => true,
     }
-}
-
-fn has_data(out: Out, found: usize, data: u64) -> bool {
-    // SAFETY: all bytes are values of an event.
-    (0..found).any(|event| unsafe { program::read(out.at.wrapping_add(event)) }.is_ok_and(|event| event.u64 == data))
 }
 
 /// Whether the kernel has something to read there.

@@ -10,8 +10,10 @@
 mod control;
 pub(crate) mod inherited;
 pub(crate) mod kernel_half;
+mod out;
 mod wait;
 
 pub(crate) use control::control;
 pub(crate) use inherited::after_fork;
-pub(crate) use wait::{Out, wait_events};
+pub(crate) use out::Out;
+pub(crate) use wait::wait_events;

@@ -1,5 +1,6 @@
 //! `epoll_wait`: what is ready, and sleeping until something is.
 use super::kernel_half;
+use super::out::Out;
 use crate::calls::waiting;
 use crate::daemon::share;
 use crate::lock::Guard;
@@ -16,23 +17,8 @@ use libc::{epoll_event, sigset_t};
 use std::time::Duration;
 
 const EDGE: u32 = libc::EPOLLET as u32;
-pub(super) const ONCE: u32 = libc::EPOLLONESHOT as u32;
 /// After so many waits that found OpenTOE sockets ready, the kernel's descriptors are looked at as well.
 const KERNEL_TURN: u32 = 16;
-
-/// Where a program wants events: an address that may be bad, and how many fit.
-#[derive(Clone, Copy)]
-pub(crate) struct Out {
-    pub at: *mut epoll_event,
-    pub len: usize,
-}
-
-impl Out {
-    /// The place behind the first ones.
-    fn behind(self, used: usize) -> Out {
-        Out { at: self.at.wrapping_add(used), len: self.len - used }
-    }
-}
 
 /// `epoll_pwait2`, from which the others follow. Returns how many events were written.
 ///
@@ -146,7 +132,7 @@ impl EpollSet {
                 break;
             }
             next = next.wrapping_add(1);
-            if entry.events & ONCE != 0 {
+            if entry.events & events::ONCE != 0 {
                 entry.disabled = true;
                 kernel_half::reported_here(sockets, self.fd, entry);
             } else if entry.events & EDGE == 0 {
