@@ -1,5 +1,5 @@
-//! Captures of a running daemon's frames: what [`port::Recorder`] records in hosts, ZeroNIC hosts and fabrics, streamed to
-//! whoever asked. The data-path never waits for the reader: what it cannot keep is counted as lost.
+//! Captures of a running daemon's frames: what [`port::Recorder`] records in hosts, ZeroNIC hosts and fabrics, streamed
+//! to whoever asked. The data-path never waits for the reader: what it cannot keep is counted as lost.
 use crate::datapath::{DataPath, Handle};
 use crate::protocol;
 use crate::views::Observer;

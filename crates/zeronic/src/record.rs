@@ -1,5 +1,5 @@
-//! Captures (`opentoe pcap`): the wire's frames, whole, with what the NIC's half made of them. What the transport makes of
-//! a header afterwards is not known here.
+//! Captures (`opentoe pcap`): the wire's frames, whole, with what the NIC's half made of them. What the transport makes
+//! of a header afterwards is not known here.
 use crate::frames::{Look, look};
 use crate::nic::Memory;
 use crate::split::Round;
