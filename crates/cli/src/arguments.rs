@@ -175,7 +175,8 @@ Examples:
 
 #[derive(Args)]
 pub(crate) struct SocketArguments {
-    /// The daemon's attach socket; otherwise $TOE_SOCKET, or the usual places
+    /// The daemon's attach socket; otherwise $TOE_SOCKET, $XDG_RUNTIME_DIR/toe/toed.sock, /run/toe/toed.sock, or the
+    /// only daemon of opentoe run
     #[arg(long, value_name = "PATH")]
     pub socket: Option<PathBuf>,
 }
@@ -335,6 +336,9 @@ pub(crate) struct WhyArguments {
     /// A connection, by the number in opentoe ls
     #[arg(long, value_name = "NUMBER", conflicts_with_all = ["pid", "fd"])]
     pub flow: Option<u32>,
+    /// Only of this host
+    #[arg(long, value_name = "NAME", conflicts_with_all = ["pid", "fd"])]
+    pub host: Option<String>,
     /// As JSON
     #[arg(long)]
     pub json: bool,
@@ -423,7 +427,8 @@ pub(crate) struct XdpArguments {
 
 #[derive(Args)]
 pub(crate) struct GlobalSocket {
-    /// The daemon's attach socket; otherwise $TOE_SOCKET, or the usual places
+    /// The daemon's attach socket; otherwise $TOE_SOCKET, $XDG_RUNTIME_DIR/toe/toed.sock, /run/toe/toed.sock, or the
+    /// only daemon of opentoe run
     #[arg(long, value_name = "PATH", global = true)]
     pub socket: Option<PathBuf>,
 }

@@ -137,7 +137,10 @@ fn tap() -> Finding {
         None => ok("TAP devices", "hosts can be joined to the kernel".into()),
         Some(obstacle) if Path::new("/dev/net/tun").exists() => warn(
             "TAP devices",
-            format!("{obstacle}: run as root, or have a device made: ip tuntap add toe0 mode tap vnet_hdr user $USER"),
+            format!(
+                "{obstacle}: run as root, or have a device made (ip tuntap add toe0 mode tap vnet_hdr user $USER) and \
+                 name it in a configuration (config/tap.toml): opentoe run --config FILE"
+            ),
         ),
         Some(obstacle) => {
             missing("TAP devices", format!("{obstacle}: modprobe tun, or pass the device into the container"))

@@ -28,6 +28,19 @@ pub(crate) fn daemon(argument: Option<&Path>) -> Result<PathBuf, String> {
     }
 }
 
+/// The daemon that a process is attached to, where none is named; otherwise as [`daemon`].
+///
+/// # Errors
+/// As [`daemon`].
+pub(crate) fn daemon_of(argument: Option<&Path>, pid: i32) -> Result<PathBuf, String> {
+    if let Some(socket) = named(argument) {
+        return Ok(socket);
+    }
+    let has = |socket: &PathBuf| client::ask(socket, &Question::Descriptors { pid, fd: None }).is_ok();
+    let found = running().into_iter().chain(private::running()).find(has);
+    found.map_or_else(|| daemon(None), Ok)
+}
+
 /// A sentence with all daemons that `opentoe run` started.
 fn choice(found: &[PathBuf]) -> String {
     let line = |socket: &PathBuf| {

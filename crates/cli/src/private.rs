@@ -198,10 +198,10 @@ pub(crate) fn tap_obstacle() -> Option<&'static str> {
     let mask = status.lines().find_map(|line| line.strip_prefix("CapEff:")).map(str::trim).unwrap_or_default();
     let mask = u64::from_str_radix(mask, 16).unwrap_or(0);
     if mask & (1 << CAP_NET_ADMIN) == 0 {
-        return Some("without root or CAP_NET_ADMIN no TAP device can join it to the kernel");
+        return Some("without root or CAP_NET_ADMIN no TAP device can join a host to the kernel");
     }
     if !Path::new("/dev/net/tun").exists() {
-        return Some("without /dev/net/tun no TAP device can join it to the kernel");
+        return Some("without /dev/net/tun no TAP device can join a host to the kernel");
     }
     None
 }
@@ -214,10 +214,12 @@ fn device(socket: &Path) -> String {
     tap.unwrap_or("a TAP device").into()
 }
 
-/// The first network 10.77.N.0/24 to which the kernel has no route yet.
+/// The first network 10.77.N.0/24 to which the kernel has no route yet, and in which no host of another such daemon is:
+/// without a TAP device, the kernel has no route to that one.
 fn free_network() -> Result<(Ipv4Addr, u8), String> {
     let table = fs::read_to_string("/proc/net/route").unwrap_or_default();
-    let taken: Vec<(u32, u32)> = table.lines().skip(1).filter_map(route).collect();
+    let routes = table.lines().skip(1).filter_map(route);
+    let taken: Vec<(u32, u32)> = routes.chain(running().iter().flat_map(|socket| networks(socket))).collect();
     let free = |network: &Ipv4Addr| {
         let overlaps = |(to, mask): &(u32, u32)| {
             *mask != 0 && (u32::from(*network) & mask == *to || to & 0xffff_ff00 == u32::from(*network))
@@ -226,6 +228,19 @@ fn free_network() -> Result<(Ipv4Addr, u8), String> {
     };
     let network = (0..=255).map(|n| Ipv4Addr::new(10, 77, n, 0)).find(free);
     network.map(|network| (network, 24)).ok_or_else(|| "all networks in 10.77.0.0/16 are taken: say --network".into())
+}
+
+/// The networks of a daemon's hosts, as [`route`] has them.
+fn networks(socket: &Path) -> Vec<(u32, u32)> {
+    let hello = client::ask(socket, &Question::Hello).unwrap_or_default();
+    let hosts = hello["hosts"].as_array().map(Vec::as_slice).unwrap_or_default();
+    let network = |host: &serde_json::Value| {
+        let (address, bits) = host["address"].as_str()?.split_once('/')?;
+        let (address, bits): (Ipv4Addr, u32) = (address.parse().ok()?, bits.parse().ok()?);
+        let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
+        Some((u32::from(address) & mask, mask))
+    };
+    hosts.iter().filter_map(network).collect()
 }
 
 /// Destination and mask of a line of /proc/net/route: hexadecimal, bytes in network order as the processor reads them.

@@ -5,12 +5,13 @@ use crate::kernel_sockets::{self, KernelSocket, Kind as KernelKind, Target};
 use crate::ls::{full, list};
 use crate::program::{self, Kind, Remark};
 use crate::table::{Table, cell, red, say, say_json};
-use context::attach::{INTERCEPT_VARIABLE, SYMBOLS};
+use context::attach::{INTERCEPT_VARIABLE, SYMBOLS, own_descriptors};
 use daemon::client;
 use daemon::protocol::Question;
 use serde_json::{Value, json};
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::ops::Range;
 use std::path::{Path, PathBuf};
 
 /// Lists all, or explains one. Fails with the reason where the process has no context.
@@ -89,6 +90,8 @@ struct Sockets<'a> {
     kernel: BTreeMap<u64, KernelSocket>,
     /// Ports on which the process listens in the kernel.
     listens: BTreeSet<u16>,
+    /// Numbers of descriptors among which are libtoe's own.
+    own: Range<u64>,
 }
 
 impl<'a> Sockets<'a> {
@@ -99,20 +102,34 @@ impl<'a> Sockets<'a> {
             Target::Other(_) => None,
         });
         let listens = own.filter(|socket| socket.kind == KernelKind::Listening).map(|socket| socket.port).collect();
-        Ok(Sockets { told, descriptors, kernel, listens })
+        let own = own_descriptors(limit(place).unwrap_or(u64::MAX));
+        Ok(Sockets { told, descriptors, kernel, listens, own })
+    }
+
+    /// A descriptor is libtoe's own: it lies where the library puts those, the program's do not reach so far, and it is
+    /// no TCP socket that anybody has named.
+    fn is_own(&self, fd: u32, inode: u64) -> bool {
+        let below = u32::try_from(self.own.start).unwrap_or(u32::MAX).saturating_sub(1);
+        let is_there = self.own.contains(&fd.into()) && !self.descriptors.contains_key(&below);
+        let is_named = self.label(fd).is_some();
+        is_there && !is_named && self.kernel.get(&inode).is_none_or(|socket| socket.kind == KernelKind::Other)
     }
 
     fn list(&self, process: &str, as_json: bool) {
         let sockets = self.descriptors.iter().filter_map(|(fd, target)| match target {
-            Target::Socket(inode) => Some(self.row(*fd, *inode)),
+            Target::Socket(inode) => Some((*fd, *inode)),
             Target::Other(_) => None,
         });
-        let (rows, context) = (sockets.collect::<Vec<_>>(), &self.told["context"]);
-        let others = self.descriptors.len() - rows.len();
+        let (own, programs): (Vec<_>, Vec<_>) = sockets.partition(|(fd, inode)| self.is_own(*fd, *inode));
+        let rows: Vec<Row> = programs.into_iter().map(|(fd, inode)| self.row(fd, inode)).collect();
+        let (others, context) = (self.descriptors.len() - rows.len() - own.len(), &self.told["context"]);
         if as_json {
             let sockets: Vec<Value> = rows.iter().map(Row::json).collect();
             let host = &self.told["host"];
-            return say_json(&json!({ "host": host, "context": context, "sockets": sockets, "others": others }));
+            let own = own.len();
+            return say_json(
+                &json!({ "host": host, "context": context, "sockets": sockets, "own": own, "others": others }),
+            );
         }
         let (used, slots) = (&context["slots_used"], &context["slots"]);
         say(&format!("process {process} on host {}: {used} of {slots} slots in use", cell(&self.told["host"])));
@@ -121,7 +138,7 @@ impl<'a> Sockets<'a> {
         rows.iter()
             .for_each(|row| table.row([row.fd.to_string(), row.stack.into(), row.what.clone(), row.why.clone()]));
         table.print();
-        say(&format!("and {others} descriptors that are no sockets"));
+        say(&format!("and {others} descriptors that are no sockets, and {} sockets of libtoe's own", own.len()));
     }
 
     fn explain(&self, fd: u32, process: &str, as_json: bool) -> Result<(), String> {
@@ -223,6 +240,13 @@ impl<'a> Sockets<'a> {
     }
 }
 
+/// Descriptors that a process may have (`/proc/PID/limits`).
+fn limit(place: &Path) -> Option<u64> {
+    let limits = fs::read_to_string(place.join("limits")).ok()?;
+    let line = limits.lines().find_map(|line| line.strip_prefix("Max open files"))?;
+    line.split_whitespace().next()?.parse().ok()
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
@@ -241,8 +265,28 @@ mod tests {
             descriptors: [(8, Target::Socket(77))].into(),
             kernel: kernel.into_iter().map(socket).collect(),
             listens: [PORT].into(),
+            own: own_descriptors(1024),
         }
         .row(8, 77)
+    }
+
+    #[test]
+    fn sockets_of_the_library_are_told_apart_from_the_programs() {
+        let label = json!({ "fd": 962, "accelerated": true, "reason": "accelerated" });
+        let told = json!({ "descriptors": [label] });
+        let other = |kind| KernelSocket { kind, text: "UNIX".into(), port: 0 };
+        let mut sockets = Sockets {
+            told: &told,
+            descriptors: BTreeMap::new(),
+            kernel: [(1, other(KernelKind::Other)), (2, other(KernelKind::Connected))].into(),
+            listens: BTreeSet::new(),
+            own: own_descriptors(1024),
+        };
+        assert!(sockets.is_own(960, 1) && sockets.is_own(961, 77));
+        assert!(!sockets.is_own(8, 1) && !sockets.is_own(961, 2) && !sockets.is_own(962, 77));
+        // The program's own reach so far.
+        sockets.descriptors.insert(959, Target::Socket(1));
+        assert!(!sockets.is_own(960, 1));
     }
 
     fn accelerated(flow: Option<u32>, binding: Option<u32>) -> Option<Value> {

@@ -12,11 +12,14 @@ use serde_json::Value;
 
 /// Explains drops, a descriptor, or a connection.
 pub(crate) fn why(arguments: &WhyArguments) -> Result<(), String> {
-    let socket = locate::daemon(arguments.daemon.socket.as_deref())?;
-    let (answer, explain): (Value, fn(&Value)) = match (arguments.pid, arguments.flow) {
-        (Some(pid), _) => return process::why(&socket, pid, arguments.fd, arguments.json),
-        (_, Some(flow)) => (client::ask(&socket, &Question::Stats { host: None, flow: Some(flow) })?, flows),
-        _ => (client::ask(&socket, &Question::Drops)?, drops),
+    let named = arguments.daemon.socket.as_deref();
+    if let Some(pid) = arguments.pid {
+        return process::why(&locate::daemon_of(named, pid)?, pid, arguments.fd, arguments.json);
+    }
+    let (socket, host) = (locate::daemon(named)?, arguments.host.clone());
+    let (answer, explain): (Value, fn(&Value)) = match arguments.flow {
+        Some(flow) => (client::ask(&socket, &Question::Stats { host, flow: Some(flow) })?, flows),
+        None => (only(client::ask(&socket, &Question::Drops)?, host.as_deref())?, drops),
     };
     if arguments.json {
         say_json(&answer);
@@ -24,6 +27,19 @@ pub(crate) fn why(arguments: &WhyArguments) -> Result<(), String> {
         explain(&answer);
     }
     Ok(())
+}
+
+/// Drops of one host, where one is named.
+fn only(mut answer: Value, host: Option<&str>) -> Result<Value, String> {
+    let Some(wanted) = host else { return Ok(answer) };
+    let names: Vec<String> = list(&answer, "hosts").iter().map(|host| cell(&host["name"])).collect();
+    if !names.iter().any(|name| name == wanted) {
+        return Err(format!("this daemon has no host `{wanted}`; it has {}", names.join(", ")));
+    }
+    if let Some(hosts) = answer["hosts"].as_array_mut() {
+        hosts.retain(|host| host["name"] == wanted);
+    }
+    Ok(answer)
 }
 
 fn drops(answer: &Value) {

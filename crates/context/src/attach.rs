@@ -8,6 +8,13 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use wire::{Endpoint, IpAddress, Prefix};
 
+/// Numbers for descriptors of the library's own, in a process that may have `limit` of them: programs close all low
+/// numbers when they become daemons, and `select` is to keep those that it can hold.
+pub fn own_descriptors(limit: u64) -> std::ops::Range<u64> {
+    let first = limit.min(1 << 16).saturating_sub(64).max(32);
+    first..first + 64
+}
+
 /// Environment variable with the path of the daemon's attach socket. libtoe does nothing where it is not set.
 pub const SOCKET_VARIABLE: &str = "TOE_SOCKET";
 /// Environment variable with the name of the host to attach to; where it is not set, the daemon's first.

@@ -179,6 +179,15 @@ impl Tcp {
     ) -> Result<(), String> {
         let name = self.queues.config.name.clone();
         let links = context.net.links().iter().map(|link| (link.address, link.mac));
+        let addresses = links.clone().map(|(address, _)| address);
+        if addresses.eq(state.links.iter().map(|(address, _)| *address))
+            && !links.clone().eq(state.links.iter().copied())
+        {
+            return Err(format!(
+                "host {name}: its device has another hardware address than the one of the daemon that runs, as a device \
+                 has that was deleted and made again: end that daemon and start this one"
+            ));
+        }
         if !links.eq(state.links.iter().copied()) || state.geometry() != self.geometry() {
             return Err(format!(
                 "host {name}: address, hardware address or memory are not those of the daemon that runs: they cannot change"

@@ -112,6 +112,8 @@ impl Families {
             }
         }
         self.storage(stats);
+        let failures = each(&stats["failures"]).count() as f64;
+        self.add("failed_devices", "Devices that are gone, as opentoe why names them", &[], Sample::Gauge(failures));
         for thread in each(&stats["threads"]) {
             let number_of = thread["thread"].to_string();
             let labels = [("thread", number_of.as_str())];

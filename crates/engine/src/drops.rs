@@ -28,7 +28,7 @@ port::drop_reasons! {
         OutsideWindow = "outside_window",
         /// All of the payload was received before.
         Duplicate = "duplicate",
-        /// Out of order and not next to the one interval that is kept.
+        /// Out of order, and not next to an interval that is kept, nor with a place for another one.
         OutOfOrder = "out_of_order",
         /// A part of the payload was beyond the receive window and was cut off.
         Trimmed = "trimmed",

@@ -2,6 +2,7 @@
 use crate::system::errno::{self, Result};
 use crate::system::real;
 use crate::table::{self, Entry};
+use context::attach::own_descriptors;
 use std::os::fd::RawFd;
 
 /// A descriptor of the library's own, out of the way of the program's.
@@ -31,15 +32,13 @@ impl Drop for OwnFd {
     }
 }
 
-/// Moves a descriptor of the library to a high number and marks it: programs close all low numbers when they
-/// become daemons, and `select` is to keep the numbers that it can hold.
+/// Moves a descriptor of the library to a [high number](own_descriptors) and marks it.
 pub(crate) fn out_of_the_way(fd: RawFd) -> RawFd {
     // SAFETY: duplicates and closes a descriptor that the caller owns; the limit is read into a local.
     let moved = unsafe {
         let mut limit: libc::rlimit = std::mem::zeroed();
         libc::getrlimit(libc::RLIMIT_NOFILE, &mut limit);
-        let floor = limit.rlim_cur.min(1 << 16).saturating_sub(64).max(32);
-        let moved = real::fcntl(fd, libc::F_DUPFD_CLOEXEC, floor as libc::c_ulong);
+        let moved = real::fcntl(fd, libc::F_DUPFD_CLOEXEC, own_descriptors(limit.rlim_cur).start);
         if moved >= 0 {
             real::close(fd);
         }

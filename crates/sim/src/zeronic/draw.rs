@@ -3,6 +3,7 @@ use super::plan::{ShortagePlan, SidePlan, TalkPlan, Trouble, TroubleKind};
 use crate::plan::Plan;
 use crate::random::Random;
 use engines::EngineKind;
+use tcp::congestion::KINDS;
 use zeronic::Carries;
 
 /// Random numbers of its own.
@@ -50,13 +51,18 @@ fn talk(random: &mut Random) -> TalkPlan {
     TalkPlan { sides, carries, connections, bytes, start_us: random.spread(1, 50_000), trouble }
 }
 
+/// The host's default, and each policy.
+fn congestion_names() -> Vec<&'static str> {
+    [""].into_iter().chain(KINDS.iter().map(|kind| kind.name)).collect()
+}
+
 fn side(random: &mut Random) -> SidePlan {
     let longest = random.spread(1, 100_000) as u32;
     let shortest = if random.one_in(2) { longest } else { random.spread(1, longest.into()) as u32 };
     SidePlan {
         engine: random.pick(EngineKind::ALL),
         shortage: random.pick(&[ShortagePlan::Drop, ShortagePlan::Buffer, ShortagePlan::Defer]),
-        congestion: random.pick(&["", "cubic", "dctcp", "timely", "none"]).into(),
+        congestion: random.pick(&congestion_names()).into(),
         buffer_bytes: 4096 << random.up_to(8),
         min_rto_ms: random.pick(&[1, 10, 10, 200]),
         max_rto_ms: random.pick(&[500, 2000]),
