@@ -87,6 +87,7 @@ fn both_formats_have_the_same_series() {
         assert!(value(series, "toe_port_frames_total{host=\"a\",port=\"fabric a\",direction=\"in\"}").unwrap() > 0.0);
         assert!(value(series, "toe_module_works_total{host=\"a\",module=\"protocol\"}").is_some());
         assert!(value(series, "toe_thread_rounds_total{thread=\"0\"}").unwrap() > 0.0);
+        assert_eq!(value(series, "toe_failed_devices"), Some(0.0));
     }
     let kind = |accept: &str| curl(&["-H", accept, "-o", "/dev/null", "-w", "%{content_type}", &served.url]);
     assert_eq!(kind("Accept: */*"), "text/plain; version=0.0.4; charset=utf-8");
