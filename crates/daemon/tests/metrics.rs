@@ -203,7 +203,8 @@ fn parse(page: &str) -> Vec<(String, f64)> {
             family.strip_suffix(suffix).is_some_and(|family| page.contains(&format!("# TYPE {family} ")))
         });
         assert!(known, "{line}");
-        (name.to_string(), value.parse().unwrap())
+        // OpenMetrics has braces without labels, too.
+        (name.trim_end_matches("{}").to_string(), value.parse().unwrap())
     });
     series.collect()
 }
