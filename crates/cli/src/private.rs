@@ -3,10 +3,12 @@
 //! The program takes `opentoe run`'s process, so the daemon must not be its child: a server that waits for any child of
 //! its own would meet a stranger. An intermediate process starts the daemon and ends.
 use crate::arguments::{PrivateArguments, parse_network};
+use crate::table::list;
 use daemon::client;
 use daemon::config::{self, EngineKind};
 use daemon::protocol::Question;
 use daemon::{Options, logging};
+use serde_json::Value;
 use std::collections::hash_map::RandomState;
 use std::fs;
 use std::hash::BuildHasher;
@@ -219,7 +221,7 @@ fn device(socket: &Path) -> String {
 fn free_network() -> Result<(Ipv4Addr, u8), String> {
     let table = fs::read_to_string("/proc/net/route").unwrap_or_default();
     let routes = table.lines().skip(1).filter_map(route);
-    let taken: Vec<(u32, u32)> = routes.chain(running().iter().flat_map(|socket| networks(socket))).collect();
+    let taken: Vec<(u32, u32)> = routes.chain(running().iter().flat_map(|socket| served(socket))).collect();
     let free = |network: &Ipv4Addr| {
         let overlaps = |(to, mask): &(u32, u32)| {
             *mask != 0 && (u32::from(*network) & mask == *to || to & 0xffff_ff00 == u32::from(*network))
@@ -231,16 +233,17 @@ fn free_network() -> Result<(Ipv4Addr, u8), String> {
 }
 
 /// The networks of a daemon's hosts, as [`route`] has them.
-fn networks(socket: &Path) -> Vec<(u32, u32)> {
-    let hello = client::ask(socket, &Question::Hello).unwrap_or_default();
-    let hosts = hello["hosts"].as_array().map(Vec::as_slice).unwrap_or_default();
-    let network = |host: &serde_json::Value| {
-        let (address, bits) = host["address"].as_str()?.split_once('/')?;
-        let (address, bits): (Ipv4Addr, u32) = (address.parse().ok()?, bits.parse().ok()?);
-        let mask = u32::MAX.checked_shl(32 - bits).unwrap_or(0);
-        Some((u32::from(address) & mask, mask))
+fn served(socket: &Path) -> Vec<(u32, u32)> {
+    networks(&client::ask(socket, &Question::Hello).unwrap_or_default())
+}
+
+/// The same from the daemon's answer, which may be another user's: what is no network counts nothing.
+fn networks(hello: &Value) -> Vec<(u32, u32)> {
+    let network = |host: &Value| {
+        let (network, bits) = parse_network(host["address"].as_str()?).ok()?;
+        Some((u32::from(network), u32::MAX << (32 - u32::from(bits))))
     };
-    hosts.iter().filter_map(network).collect()
+    list(hello, "hosts").iter().filter_map(network).collect()
 }
 
 /// Destination and mask of a line of /proc/net/route: hexadecimal, bytes in network order as the processor reads them.
@@ -251,4 +254,18 @@ fn route(line: &str) -> Option<(u32, u32)> {
 
 fn nth(network: Ipv4Addr, host: u32) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(network) + host)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn networks_of_other_daemons_are_taken_as_they_say_and_never_trusted() {
+        let hosts = ["10.77.3.2/24", "10.1.2.3/99", "10.1.2.3/0", "nowhere"];
+        let hosts: Vec<Value> = hosts.iter().map(|address| json!({ "address": address })).collect();
+        assert_eq!(networks(&json!({ "hosts": hosts })), [(0x0a4d_0300, 0xffff_ff00)]);
+        assert_eq!(networks(&Value::Null), []);
+    }
 }

@@ -8,7 +8,7 @@ mod state;
 mod tests;
 
 use crate::arguments::TopArguments;
-use crate::locate;
+use crate::locate::{self, no_host};
 use crate::table::{say, wrong_usage};
 use draw::{Notes, draw};
 use picture::Picture;
@@ -75,7 +75,7 @@ impl Watch {
         match &state.host {
             Some(name) if !sample.hosts.iter().any(|host| host.name == *name) => {
                 let names: Vec<&str> = sample.hosts.iter().map(|host| host.name.as_str()).collect();
-                Err(format!("this daemon has no host `{name}`; it has {}", names.join(", ")))
+                Err(no_host(name, &names))
             }
             _ => Ok(sample),
         }

@@ -1,7 +1,7 @@
 //! `opentoe why`: reasons, in sentences.
 use crate::arguments::WhyArguments;
 use crate::flow;
-use crate::locate;
+use crate::locate::{self, no_host};
 use crate::ls::{failures, list};
 use crate::process;
 use crate::table::{Table, cell, say, say_json, thousands};
@@ -32,9 +32,9 @@ pub(crate) fn why(arguments: &WhyArguments) -> Result<(), String> {
 /// Drops of one host, where one is named.
 fn only(mut answer: Value, host: Option<&str>) -> Result<Value, String> {
     let Some(wanted) = host else { return Ok(answer) };
-    let names: Vec<String> = list(&answer, "hosts").iter().map(|host| cell(&host["name"])).collect();
-    if !names.iter().any(|name| name == wanted) {
-        return Err(format!("this daemon has no host `{wanted}`; it has {}", names.join(", ")));
+    let names: Vec<&str> = list(&answer, "hosts").iter().filter_map(|host| host["name"].as_str()).collect();
+    if !names.contains(&wanted) {
+        return Err(no_host(wanted, &names));
     }
     if let Some(hosts) = answer["hosts"].as_array_mut() {
         hosts.retain(|host| host["name"] == wanted);

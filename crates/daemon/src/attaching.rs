@@ -9,8 +9,13 @@ pub(crate) fn find<'h>(hosts: &'h [HostPlace], name: Option<&str>) -> Result<&'h
     let found = hosts.iter().find(|place| name.is_none_or(|name| name == place.config.stack.name));
     found.ok_or_else(|| {
         let names: Vec<&str> = hosts.iter().map(|place| place.config.stack.name.as_str()).collect();
-        format!("this daemon has no host `{}`; it has {}", name.unwrap_or_default(), names.join(", "))
+        no_host(name.unwrap_or_default(), &names)
     })
+}
+
+/// The sentence about a host that is not there.
+pub(crate) fn no_host(name: &str, names: &[&str]) -> String {
+    format!("this daemon has no host `{name}`; it has {}", names.join(", "))
 }
 
 /// What an application says of itself is shown on terminals: no control characters, and not too much.

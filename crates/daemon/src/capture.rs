@@ -1,5 +1,6 @@
 //! Captures of a running daemon's frames: what [`port::Recorder`] records in hosts, ZeroNIC hosts and fabrics, streamed
 //! to whoever asked. The data-path never waits for the reader: what it cannot keep is counted as lost.
+use crate::attaching::no_host;
 use crate::datapath::{DataPath, Handle};
 use crate::protocol;
 use crate::views::Observer;
@@ -96,12 +97,14 @@ impl Place {
 /// The places to look at, by name: one host, or all of them and the fabrics.
 fn places(observer: &Observer, host: Option<&str>) -> Result<Vec<(String, Place)>, String> {
     let all = hosts(observer);
-    let names: Vec<String> = all.iter().map(|(name, _)| name.clone()).collect();
+    if let Some(wanted) = host {
+        let names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
+        if !names.contains(&wanted) {
+            return Err(no_host(wanted, &names));
+        }
+    }
     let mut places: Vec<(String, Place)> =
         all.into_iter().filter(|(of, _)| host.is_none_or(|name| name == of)).collect();
-    if let (Some(name), true) = (host, places.is_empty()) {
-        return Err(format!("this daemon has no host `{name}`; it has {}", names.join(", ")));
-    }
     if host.is_none() {
         for handle in observer.handles() {
             let names = |path: &mut DataPath| path.fabrics.iter().map(|seat| seat.name.clone()).collect::<Vec<_>>();

@@ -5,7 +5,7 @@ use crate::nic::Memory;
 use crate::split::Round;
 use crate::unit::Unit;
 use port::capture::{Direction, Fate, Sight};
-use port::{Frame, FramePool, Recorder};
+use port::{Frame, FramePool};
 use wire::Nanos;
 use wire::tcp::Flags;
 
@@ -14,11 +14,6 @@ const SPLIT: &str = "split";
 const MERGE: &str = "merge";
 
 impl<M: Memory> Unit<M> {
-    /// Records frames from now on, where somebody wants that.
-    pub(crate) fn recorder(&mut self) -> &mut Recorder {
-        &mut self.recorder
-    }
-
     /// Takes a burst of frames in, as [`Unit::incoming`] does, and records each.
     pub(crate) fn received(
         &mut self,

@@ -339,9 +339,9 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         &mut self.transport
     }
 
-    /// Records frames for whoever captures.
+    /// What records frames for whoever captures.
     pub fn recorder(&mut self) -> &mut Recorder {
-        self.unit.recorder()
+        &mut self.unit.recorder
     }
 
     /// One bounded round: frames from the wire, what the transport makes of them, frames to the wire. Returns how many
@@ -378,7 +378,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         let mut leave = Leave { pool: &mut self.pool, out: &mut self.out };
         self.unit.outgoing(now, wire.capabilities(), &mut self.received, &mut leave);
         self.unit.record_sent(now, &self.out);
-        self.unit.recorder().hand_over(moved == 0);
+        self.unit.recorder.hand_over(moved == 0);
         if !self.out.is_empty() {
             wire.send(now, &mut self.out, &mut self.pool, drops);
         }

@@ -69,7 +69,7 @@ impl ZeronicSeat {
         self.programs.detach(id);
     }
 
-    /// Records frames for whoever captures.
+    /// What records frames for whoever captures.
     pub(crate) fn recorder(&mut self) -> &mut Recorder {
         self.programs.stack().recorder()
     }

@@ -33,7 +33,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
     /// connections: the memory of one that is gone may be gone before the next round.
     pub fn with_device<R>(&mut self, now: Nanos, ask: impl FnOnce(&mut Device) -> R) -> Option<R> {
         let mut verbs = self.unit.verbs.take()?;
-        self.now = now;
+        (self.now, verbs.now) = (now, now);
         let answer = ask(&mut verbs.device);
         self.follow(&mut verbs);
         self.unit.verbs = Some(verbs);

@@ -47,17 +47,19 @@ pub(crate) fn unwatch(sets: &mut Slab<EpollSet>, watcher: Watcher) {
 /// The kernel's half of an entry reports nothing more: nor does one that has reported once on OpenTOE's half, until it
 /// is armed again.
 fn silence(set: RawFd, entry: &Entry) {
-    if table::get(entry.fd) == in_table(entry.target) {
+    if is_its_own(entry) {
         // SAFETY: valid descriptors; no event is looked at. It may not be there, where the kernel had no room for it.
         unsafe { real::epoll_ctl(set, libc::EPOLL_CTL_DEL, entry.fd, std::ptr::null_mut()) };
     }
 }
 
-fn in_table(target: Target) -> table::Entry {
-    match target {
+/// The number of the entry's descriptor is not another one's since.
+fn is_its_own(entry: &Entry) -> bool {
+    let target = match entry.target {
         Target::Socket(index) => table::Entry::Socket(index as usize),
         Target::Set(index) => table::Entry::Set(index as usize),
-    }
+    };
+    table::get(entry.fd) == target
 }
 
 /// An entry that reports once did so on OpenTOE's half: it is silent on the kernel's, where it has one.
@@ -78,7 +80,7 @@ pub(super) fn reported_there(sockets: &Slab<Socket>, set: &mut EpollSet, out: Ou
     once_in_kernel.retain(|index| {
         let Some(entry) = entries.get_mut(*index as usize) else { return false };
         let may_report = entry.events & events::ONCE != 0 && has_one(sockets, entry.target);
-        if may_report && !entry.disabled && out.has(found, entry.data) && is_ready(entry.fd) {
+        if may_report && !entry.disabled && out.has(found, entry.data) && is_ready(entry) {
             entry.disabled = true;
         }
         may_report
@@ -94,9 +96,9 @@ fn has_one(sockets: &Slab<Socket>, target: Target) -> bool {
 }
 
 /// Whether the kernel has something to read there.
-fn is_ready(fd: RawFd) -> bool {
+fn is_ready(entry: &Entry) -> bool {
     let now = libc::timespec { tv_sec: 0, tv_nsec: 0 };
-    let mut fds = [pollfd { fd, events: libc::POLLIN, revents: 0 }];
+    let mut fds = [pollfd { fd: entry.fd, events: libc::POLLIN, revents: 0 }];
     // SAFETY: local values, no mask.
-    unsafe { real::ppoll_raw(&mut fds, &now, std::ptr::null()) == 1 }
+    is_its_own(entry) && unsafe { real::ppoll_raw(&mut fds, &now, std::ptr::null()) == 1 }
 }
