@@ -8,6 +8,7 @@ use common::verbs::Verbs;
 use daemon::protocol::Question;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::OwnedFd;
+use std::time::Duration;
 use verbs::connections::{Answer as Managed, Event, Happened, Parameters, Request, Space, room};
 use verbs::control::{Answer, Request as Control};
 use verbs::{Number, QpState};
@@ -160,6 +161,36 @@ fn who_is_refused_is_told_why() {
     let id = client.resolve(Space::Datagrams, PORT);
     client.done(Request::Connect { id, parameters: parameters(0, b"") });
     assert!(matches!(client.event().what, Happened::NotFound { status: 1, .. }), "a port of the other space");
+}
+
+/// perftest closes its listener and listens on the same port again, and its client does not wait for that.
+#[test]
+fn a_request_waits_for_a_listener_that_is_opened_again() {
+    let toed = Toed::start(CONFIGURATION);
+    let (server, client) = (Program::open(&toed, "a"), Program::open(&toed, "b"));
+    for space in [Space::Connections, Space::Datagrams] {
+        let listener = server.listen(space, 4);
+        server.done(Request::Destroy(listener));
+        let asks = client.resolve(space, PORT);
+        client.done(Request::Connect { id: asks, parameters: parameters(0x51, b"hello") });
+        // The request arrives meanwhile.
+        std::thread::sleep(Duration::from_millis(50));
+        let again = server.listen(space, 4);
+        let asked = server.event();
+        assert!(matches!(asked.what, Happened::Requested { listener, .. } if listener == again), "{asked:?}");
+        server.done(Request::Destroy(asked.id));
+        let told = client.event();
+        assert!(told.id == asks && !matches!(told.what, Happened::Rejected { reason: 8, .. }), "{told:?}");
+        // Nobody listens again: the client is told.
+        server.done(Request::Destroy(again));
+        client.done(Request::Destroy(asks));
+        let asks = client.resolve(space, PORT);
+        client.done(Request::Connect { id: asks, parameters: parameters(0x51, b"") });
+        let told = client.event().what;
+        let refused = matches!(told, Happened::Rejected { reason: 8, .. } | Happened::NotFound { status: 1, .. });
+        assert!(refused, "{told:?}");
+        client.done(Request::Destroy(asks));
+    }
 }
 
 #[test]

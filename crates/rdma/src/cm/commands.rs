@@ -84,7 +84,7 @@ impl Manager {
                 require(group.ip().is_multicast(), "this is no multicast group's address")?;
                 self.post(at(id), Happened::Joined(*group));
             }
-            Request::Listen { id, backlog } => self.listen(at(id), *backlog)?,
+            Request::Listen { id, backlog } => self.listen(context.now, at(id), *backlog)?,
             Request::Connect { id, parameters } => self.connect(context, at(id), parameters)?,
             Request::Accept { id, parameters } => self.accept(context.now, at(id), parameters)?,
             Request::Reject { id, data } => self.reject(context.now, at(id), data)?,
@@ -154,7 +154,7 @@ impl Manager {
         Ok(local)
     }
 
-    fn listen(&mut self, at: IdKey, backlog: u32) -> Result<(), Failure> {
+    fn listen(&mut self, now: Nanos, at: IdKey, backlog: u32) -> Result<(), Failure> {
         if self.known(at)?.local.is_none() {
             self.bind(at, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0), false)?;
         }
@@ -167,6 +167,7 @@ impl Manager {
         self.listeners.insert(service, at);
         let backlog = if backlog == 0 { MOST_BACKLOG } else { backlog.min(MOST_BACKLOG) };
         self.known(at)?.role = Role::Listening { backlog, waiting: 0 };
+        self.end_waiting(now, service);
         Ok(())
     }
 

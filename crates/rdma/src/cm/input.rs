@@ -16,8 +16,8 @@ use wire::roce::{GSI_QP, Packet, icrc_is_right};
 
 /// Who sent a datagram.
 #[derive(Clone, Copy)]
-struct Sender {
-    address: Ipv4Addr,
+pub(crate) struct Sender {
+    pub(crate) address: Ipv4Addr,
     mac: Mac,
 }
 
@@ -51,7 +51,7 @@ impl Manager {
         self.deliver(now, Sender { address, mac: Mac::default() }, mad)
     }
 
-    fn deliver(&mut self, now: Nanos, from: Sender, mad: Mad) -> Result<(), DropReason> {
+    pub(crate) fn deliver(&mut self, now: Nanos, from: Sender, mad: Mad) -> Result<(), DropReason> {
         let pair = match &mad.message {
             Message::Request(request) => return self.requested(now, from, mad.transaction, request),
             Message::Lookup(lookup) => return self.asked_for_qp(now, from, mad.transaction, lookup),
@@ -107,6 +107,16 @@ impl Manager {
         }
         let (listener, named) = match self.listener(from, request.service, &request.data.0, Space::Connections) {
             Ok(found) => found,
+            Err(Reason::INVALID_SERVICE)
+                if self.reopening.keep(
+                    request.service,
+                    from,
+                    transaction,
+                    Message::Request(Box::new(request.clone())),
+                ) =>
+            {
+                return Ok(());
+            }
             Err(reason) => return self.say_no(now, from, transaction, no(request.local, reason, Vec::new())),
         };
         let mtu = Mtu::from_code(request.mtu).filter(|mtu| mtu.bytes() <= self.place.mtu.bytes());
@@ -243,6 +253,9 @@ impl Manager {
             answer: None,
         };
         let Ok((listener, named)) = self.listener(from, lookup.service, &lookup.data.0, Space::Datagrams) else {
+            if self.reopening.keep(lookup.service, from, transaction, Message::Lookup(lookup.clone())) {
+                return Ok(());
+            }
             if !self.answers.take(now) {
                 return Err(DropReason::MadUnknown);
             }

@@ -4,6 +4,7 @@ use super::ids::{Asker, Id, IdKey, Program, Role};
 use super::lookup::Question;
 use super::outbox::{Letter, Outbox};
 use super::ports::Ports;
+use super::reopening::{GRACE, Reopening};
 use crate::seat::ProgramId;
 use crate::view::IdView;
 use crate::ways::{Reach, Ways};
@@ -28,6 +29,8 @@ const ANSWERS: u32 = 1000;
 enum Due {
     Connection(CommId),
     Question(u32),
+    /// Requests for a closed listener have waited long enough.
+    Reopening(Service),
 }
 
 /// A connection, with whose it is.
@@ -78,6 +81,7 @@ pub(crate) struct Manager {
     questions: HashMap<u32, Asking>,
     pub(crate) listeners: HashMap<Service, IdKey>,
     pub(crate) ports: Ports,
+    pub(crate) reopening: Reopening,
     due: Deadlines<Due>,
     /// Identifiers that wait for a next hop.
     resolving: BTreeSet<IdKey>,
@@ -106,6 +110,7 @@ impl Manager {
             questions: HashMap::new(),
             listeners: HashMap::new(),
             ports: Ports::default(),
+            reopening: Reopening::default(),
             due: Deadlines::default(),
             resolving: BTreeSet::new(),
             outbox: Outbox::default(),
@@ -229,6 +234,8 @@ impl Manager {
             self.ports.release(service);
             if self.listeners.get(&service) == Some(&key) {
                 self.listeners.remove(&service);
+                self.reopening.close(service);
+                self.due.set(Due::Reopening(service), now + GRACE);
             }
         }
         let next_hop = id.way.and_then(|remote| ways.mac(remote));
@@ -259,11 +266,23 @@ impl Manager {
 
     /// A program is gone, and all that it had.
     pub(crate) fn detach(&mut self, now: Nanos, program: ProgramId, ways: &mut Ways) {
+        let own = self.listeners.iter().filter(|(_, listener)| listener.program == program);
+        let services: Vec<Service> = own.map(|(service, _)| *service).collect();
         let numbers = |manager: &Manager| manager.programs.get(&program)?.ids.keys().next().copied();
         while let Some(number) = numbers(self) {
             self.destroy(now, IdKey { program, number }, ways);
         }
         self.programs.remove(&program);
+        services.into_iter().for_each(|service| self.end_waiting(now, service));
+    }
+
+    /// Requests for a listener that was closed wait no more: one is there again, or they are refused.
+    pub(crate) fn end_waiting(&mut self, now: Nanos, service: Service) {
+        self.due.cancel(Due::Reopening(service));
+        for (from, mad) in self.reopening.end(service) {
+            // What is refused now is answered. A reason to drop it is that of a peer's request, which it sends again.
+            let _ = self.deliver(now, from, mad);
+        }
     }
 
     /// Sends the answer to a lookup.
@@ -300,6 +319,7 @@ impl Manager {
             match due {
                 Due::Connection(number) => drop(self.step(now, number, Input::Timer)),
                 Due::Question(number) => self.ask_again(now, number),
+                Due::Reopening(service) => self.end_waiting(now, service),
             }
         }
         if !self.resolving.is_empty() {

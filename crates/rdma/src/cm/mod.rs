@@ -11,6 +11,7 @@ mod lookup;
 mod manager;
 mod outbox;
 mod ports;
+mod reopening;
 mod timing;
 
 pub(crate) use commands::Context;
