@@ -8,8 +8,8 @@ use engine::Nanos;
 use std::collections::BTreeMap;
 use wire::roce::cm::{Mad, Message, Service};
 
-/// How long requests wait: less than the time after which their senders send them again (`timing::RESPONSE`).
-pub(crate) const GRACE: Nanos = 1_000_000_000;
+/// How long after the end of a listener: perftest sleeps for a second before it listens again.
+pub(crate) const GRACE: Nanos = 2_000_000_000;
 /// Requests that wait at most, at all listeners together.
 const MOST: usize = 256;
 
