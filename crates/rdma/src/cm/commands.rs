@@ -167,7 +167,7 @@ impl Manager {
         self.listeners.insert(service, at);
         let backlog = if backlog == 0 { MOST_BACKLOG } else { backlog.min(MOST_BACKLOG) };
         self.known(at)?.role = Role::Listening { backlog, waiting: 0 };
-        self.end_waiting(now, service);
+        self.end_waiting(now, service.port);
         Ok(())
     }
 

@@ -30,7 +30,7 @@ enum Due {
     Connection(CommId),
     Question(u32),
     /// Requests for a closed listener have waited long enough.
-    Reopening(Service),
+    Reopening(u16),
 }
 
 /// A connection, with whose it is.
@@ -234,8 +234,8 @@ impl Manager {
             self.ports.release(service);
             if self.listeners.get(&service) == Some(&key) {
                 self.listeners.remove(&service);
-                self.reopening.close(service);
-                self.due.set(Due::Reopening(service), now + GRACE);
+                self.reopening.close(service.port);
+                self.due.set(Due::Reopening(service.port), now + GRACE);
             }
         }
         let next_hop = id.way.and_then(|remote| ways.mac(remote));
@@ -267,19 +267,19 @@ impl Manager {
     /// A program is gone, and all that it had.
     pub(crate) fn detach(&mut self, now: Nanos, program: ProgramId, ways: &mut Ways) {
         let own = self.listeners.iter().filter(|(_, listener)| listener.program == program);
-        let services: Vec<Service> = own.map(|(service, _)| *service).collect();
+        let ports: Vec<u16> = own.map(|(service, _)| service.port).collect();
         let numbers = |manager: &Manager| manager.programs.get(&program)?.ids.keys().next().copied();
         while let Some(number) = numbers(self) {
             self.destroy(now, IdKey { program, number }, ways);
         }
         self.programs.remove(&program);
-        services.into_iter().for_each(|service| self.end_waiting(now, service));
+        ports.into_iter().for_each(|port| self.end_waiting(now, port));
     }
 
     /// Requests for a listener that was closed wait no more: one is there again, or they are refused.
-    pub(crate) fn end_waiting(&mut self, now: Nanos, service: Service) {
-        self.due.cancel(Due::Reopening(service));
-        for (from, mad) in self.reopening.end(service) {
+    pub(crate) fn end_waiting(&mut self, now: Nanos, port: u16) {
+        self.due.cancel(Due::Reopening(port));
+        for (from, mad) in self.reopening.end(port) {
             // What is refused now is answered. A reason to drop it is that of a peer's request, which it sends again.
             let _ = self.deliver(now, from, mad);
         }
@@ -319,7 +319,7 @@ impl Manager {
             match due {
                 Due::Connection(number) => drop(self.step(now, number, Input::Timer)),
                 Due::Question(number) => self.ask_again(now, number),
-                Due::Reopening(service) => self.end_waiting(now, service),
+                Due::Reopening(port) => self.end_waiting(now, port),
             }
         }
         if !self.resolving.is_empty() {
