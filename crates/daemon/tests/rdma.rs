@@ -142,7 +142,7 @@ fn one_program_does_not_reach_what_another_has() {
         Request::QueryQp(qp.number),
         Request::ModifyQp { qp: qp.number, attributes: to(QpState::Error) },
         Request::CreateQp(in_our_domain),
-        Request::CreateSrq { domain, receives: 1, pieces: 1 },
+        Request::CreateSrq { domain, receives: 1, pieces: 1, xrc: None },
         Request::CreateHandle { domain, path: AddressVector::default() },
     ] {
         assert_eq!(other.errno(&request), libc::EINVAL, "{request:?}");
@@ -198,7 +198,7 @@ fn requests_that_make_no_sense_are_refused_and_the_program_goes_on() {
         Request::CreateCq { entries: 0, channel: None },
         Request::CreateCq { entries: u32::MAX, channel: None },
         Request::CreateCq { entries: 16, channel: Some(3) },
-        Request::CreateSrq { domain, receives: u32::MAX, pieces: u32::MAX },
+        Request::CreateSrq { domain, receives: u32::MAX, pieces: u32::MAX, xrc: None },
         capacities(Capacities { receive: u32::MAX, ..good.capacities }),
         capacities(Capacities { send_pieces: 33, ..good.capacities }),
         Request::CreateQp(verbs::control::NewQp { srq: Some(7), ..good }),
@@ -234,7 +234,7 @@ fn there_is_a_limit_to_each_kind_of_object() {
     let domain = 1;
     verbs.hand_over();
     until_refused(limits.cqs, &Request::OpenChannel);
-    until_refused(limits.srqs, &Request::CreateSrq { domain, receives: 1, pieces: 1 });
+    until_refused(limits.srqs, &Request::CreateSrq { domain, receives: 1, pieces: 1, xrc: None });
     let cq = verbs.cq(16, None);
     until_refused(limits.qps, &Request::CreateQp(verbs.new_qp(QpKind::Rc, domain, &cq)));
     let path = AddressVector { gid: mapped(0, 2), gid_index: 1, ..AddressVector::default() };

@@ -9,7 +9,7 @@ use crate::queue_pair::Qp;
 use crate::shared_receive::piece;
 use crate::window;
 use libc::{c_int, c_void};
-use verbs::{Datagram, MOST_ELEMENTS, Piece, SendFlags, SendOpcode};
+use verbs::{Datagram, MOST_ELEMENTS, Piece, QP_MASK, SendFlags, SendOpcode};
 
 type Q = *mut IbvQpEx;
 
@@ -32,7 +32,7 @@ pub(crate) fn with_functions(qp_base: IbvQp) -> IbvQpEx {
         wr_send_inv,
         wr_send_tso,
         wr_set_ud_addr,
-        wr_set_xrc_srqn: unsupported,
+        wr_set_xrc_srqn,
         wr_set_inline_data,
         wr_set_inline_data_list,
         wr_set_sge,
@@ -179,6 +179,11 @@ unsafe extern "C" fn wr_set_ud_addr(qp: Q, handle: *mut IbvAh, remote: u32, key:
         let datagram = Datagram { handle: Ah::of(handle).number, qp: remote, key };
         with_open(qp, |open| open.first.set_datagram(datagram));
     }
+}
+
+unsafe extern "C" fn wr_set_xrc_srqn(qp: Q, number: u32) {
+    // SAFETY: verbs: called between start and completion.
+    unsafe { with_open(qp, |open| open.first.srq = number & QP_MASK) }
 }
 
 unsafe extern "C" fn wr_set_sge(qp: Q, lkey: u32, address: u64, len: u32) {

@@ -55,3 +55,4 @@ mod strings;
 mod system;
 mod ucx;
 mod window;
+mod xrc;

@@ -10,6 +10,7 @@ use crate::qp_calls;
 use crate::query;
 use crate::shared_receive;
 use crate::window;
+use crate::xrc;
 use libc::c_int;
 use std::os::fd::AsRawFd;
 
@@ -50,10 +51,10 @@ fn head(device: *mut IbvDevice, async_fd: c_int) -> VerbsContext {
         flows: [0; 4],
         open_qp: 0,
         create_qp_ex: qp_calls::create_qp_ex,
-        get_srq_num: 0,
+        get_srq_num: shared_receive::get_srq_num,
         create_srq_ex: shared_receive::create_srq_ex,
-        open_xrcd: 0,
-        close_xrcd: 0,
+        open_xrcd: xrc::open_xrcd,
+        close_xrcd: xrc::close_xrcd,
         placeholder: 0,
         sz: size_of::<VerbsContext>(),
         context: IbvContext {

@@ -8,7 +8,7 @@ use crate::queue_pair::Qp;
 use crate::shared_receive::{piece, post_list};
 use crate::window;
 use libc::c_int;
-use verbs::{Datagram, QpKind, SendElement, SendFlags, SendOpcode};
+use verbs::{Datagram, QP_MASK, QpKind, SendElement, SendFlags, SendOpcode};
 
 /// Yields until a send pipe that stays full is given up, unless the daemon has gone before.
 const PATIENCE: u32 = 1 << 20;
@@ -127,6 +127,9 @@ unsafe fn target(qp: &Qp, request: &IbvSendWr, first: &mut SendElement) -> Resul
         SendOpcode::SendInvalidate => request.imm_data,
         _ => u32::from_be(request.imm_data),
     };
+    if matches!(qp.kind, QpKind::XrcSend) {
+        first.srq = request.remote_srqn & QP_MASK;
+    }
     if matches!(qp.kind, QpKind::Ud) {
         // SAFETY: as the caller says.
         let ud = unsafe { request.wr.ud };
@@ -190,13 +193,14 @@ fn wait_for_room(attachment: &Attachment, pipe: &mut SendPipe, count: u32) -> Re
 pub(crate) unsafe extern "C" fn post_recv(qp: *mut IbvQp, request: *mut IbvRecvWr, bad: *mut *mut IbvRecvWr) -> c_int {
     // SAFETY: a queue pair of the program's.
     let of = unsafe { Qp::of(qp) };
-    if !of.made.srq.is_null() {
+    let own = of.queues.receive.as_ref().filter(|_| of.made.srq.is_null());
+    let Some(queue) = own else {
         if !bad.is_null() {
             // SAFETY: the program passes a place for a pointer, or null.
             unsafe { *bad = request };
         }
         return errno::number(Err(libc::EINVAL));
-    }
+    };
     // SAFETY: the program passes a list of work requests.
-    unsafe { post_list(&of.queues.receive, of.made.cap.max_recv_sge, request, bad) }
+    unsafe { post_list(queue, of.made.cap.max_recv_sge, request, bad) }
 }

@@ -1,5 +1,6 @@
 //! Queue pairs: made, changed, looked at, ended.
 use crate::abi::{IbvContext, IbvEce, IbvGid, IbvPd, IbvQp, IbvQpAttr, IbvQpInitAttr, IbvQpInitAttrEx};
+use crate::attachment::Attachment;
 use crate::attributes;
 use crate::channel::Unacknowledged;
 use crate::completion_queue::Cq;
@@ -11,13 +12,15 @@ use crate::lock::Lock;
 use crate::queue_pair::Qp;
 use crate::queues::{Queues, SendQueue};
 use crate::shared_receive::{Srq, receive_queue};
+use crate::xrc;
 use libc::c_int;
 use std::sync::Arc;
 use verbs::control::{Answer, NewQp, Request};
 use verbs::{Gid, Number, QpAttributes, QpKind, QpState};
 
-/// `IBV_QP_INIT_ATTR_PD` and `IBV_QP_INIT_ATTR_SEND_OPS_FLAGS`.
+/// `IBV_QP_INIT_ATTR_PD`, `IBV_QP_INIT_ATTR_XRCD` and `IBV_QP_INIT_ATTR_SEND_OPS_FLAGS`.
 const WITH_DOMAIN: u32 = 1;
+const WITH_XRC_DOMAIN: u32 = 1 << 1;
 const WITH_OPERATIONS: u32 = 1 << 6;
 /// `IBV_QP_EX_WITH_*`: writes, sends, reads and atomics, with immediate data, and what concerns memory windows.
 const OPERATIONS: u64 = 0b11_1111_1111;
@@ -26,7 +29,12 @@ const OPERATIONS: u64 = 0b11_1111_1111;
 /// The domain, completion queues and SRQ are the program's, or null where there need be none.
 unsafe fn create(domain: *mut IbvPd, asked: &mut IbvQpInitAttr) -> Result<*mut Qp> {
     let kind = u8::try_from(asked.qp_type).ok().and_then(QpKind::from_code).ok_or(libc::EINVAL)?;
-    if domain.is_null() || asked.send_cq.is_null() || asked.recv_cq.is_null() {
+    // The sending half of an XRC receives nothing.
+    let sends_only = kind == QpKind::XrcSend;
+    if sends_only && asked.recv_cq.is_null() {
+        asked.recv_cq = asked.send_cq;
+    }
+    if domain.is_null() || asked.send_cq.is_null() || asked.recv_cq.is_null() || sends_only && !asked.srq.is_null() {
         return Err(libc::EINVAL);
     }
     // SAFETY: as the caller says.
@@ -46,26 +54,49 @@ unsafe fn create(domain: *mut IbvPd, asked: &mut IbvQpInitAttr) -> Result<*mut Q
     let Answer::Qp { number, capacities, pipe } = answer else { return Err(libc::EIO) };
     asked.cap = attributes::cap(&capacities);
     let receive = match srq {
-        Some(srq) => Arc::clone(&srq.queue),
-        None => Arc::new(receive_queue(fds.into_iter().next(), capacities.receive)?),
+        _ if sends_only => None,
+        Some(srq) => Some(Arc::clone(&srq.queue)),
+        None => Some(Arc::new(receive_queue(fds.into_iter().next(), capacities.receive)?)),
     };
     let queues = Arc::new(Queues { qp: number, send: SendQueue::new(capacities.send), receive });
     send_cq.polled.lock().add(&queues);
     receive_cq.polled.lock().add(&queues);
+    let parts = Parts { attachment: Arc::clone(&of.attachment), domain, kind, queues, made: *asked, pipe };
+    // SAFETY: the domain's context is open.
+    Ok(unsafe { add(of.context(), parts) })
+}
+
+/// What a new queue pair is made of.
+pub(crate) struct Parts {
+    pub(crate) attachment: Arc<Attachment>,
+    pub(crate) domain: *mut IbvPd,
+    pub(crate) kind: QpKind,
+    pub(crate) queues: Arc<Queues>,
+    pub(crate) made: IbvQpInitAttr,
+    pub(crate) pipe: u32,
+}
+
+/// Adds a queue pair to those of a context.
+///
+/// # Safety
+/// The context is open.
+pub(crate) unsafe fn add(context: *mut IbvContext, parts: Parts) -> *mut Qp {
+    let Parts { attachment, domain, kind, queues, made, pipe } = parts;
+    let number = queues.qp;
     let qp = Box::into_raw(Box::new(Qp {
-        public: extended_send::with_functions(public(of.context(), domain, asked, number)),
-        attachment: Arc::clone(&of.attachment),
+        public: extended_send::with_functions(public(context, domain, &made, number)),
+        attachment,
         number,
         kind,
         queues,
-        made: *asked,
+        made,
         pipe,
         building: Lock::new(Default::default()),
         events: Unacknowledged::default(),
     }));
-    // SAFETY: the domain's context is open.
-    unsafe { Context::of(of.context()) }.objects().qps.insert(number, qp.cast());
-    Ok(qp)
+    // SAFETY: as the caller says.
+    unsafe { Context::of(context) }.objects().qps.insert(number, qp.cast());
+    qp
 }
 
 fn public(context: *mut IbvContext, domain: *mut IbvPd, asked: &IbvQpInitAttr, number: Number) -> IbvQp {
@@ -96,6 +127,10 @@ pub(crate) unsafe extern "C" fn ibv_create_qp(domain: *mut IbvPd, asked: *mut Ib
 pub(crate) unsafe extern "C" fn create_qp_ex(_context: *mut IbvContext, asked: *mut IbvQpInitAttrEx) -> *mut IbvQp {
     // SAFETY: the program passes attributes.
     let asked = unsafe { &mut *asked };
+    if asked.qp_type == c_int::from(QpKind::XrcReceive.code()) && asked.comp_mask == WITH_XRC_DOMAIN {
+        // SAFETY: the program passes a domain of its own.
+        return errno::pointer(unsafe { xrc::create_receiver(asked) });
+    }
     let operations = if asked.comp_mask & WITH_OPERATIONS != 0 { asked.send_ops_flags } else { 0 };
     let unknown = asked.comp_mask & !(WITH_DOMAIN | WITH_OPERATIONS) != 0 || operations & !OPERATIONS != 0;
     if unknown || asked.comp_mask & WITH_DOMAIN == 0 {
@@ -145,9 +180,8 @@ pub(crate) unsafe fn modify(qp: *mut IbvQp, attributes: QpAttributes) -> Result<
 /// A reset queue pair has no work requests; completions that are not polled yet are dropped.
 fn forget(qp: &Qp) {
     qp.queues.send.reset();
-    if qp.made.srq.is_null() {
-        qp.queues.receive.reset();
-    }
+    let own = qp.queues.receive.iter().filter(|_| qp.made.srq.is_null());
+    own.for_each(|receive| receive.reset());
 }
 
 #[unsafe(no_mangle)]
@@ -177,7 +211,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut IbvQp) -> c_int {
     let (of, context) = unsafe { (Qp::of(qp), Context::of((*qp).context)) };
     errno::number(of.attachment.done(&Request::DestroyQp(of.number)).map(|()| {
         context.objects().qps.remove(&of.number);
-        for cq in [of.made.send_cq, of.made.recv_cq] {
+        for cq in [of.made.send_cq, of.made.recv_cq].into_iter().filter(|cq| !cq.is_null()) {
             // SAFETY: a completion queue that a queue pair uses is not destroyed.
             unsafe { Cq::of(cq) }.polled.lock().remove(of.number);
         }

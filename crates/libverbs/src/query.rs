@@ -14,6 +14,8 @@ const PORT: u32 = 1;
 /// `IBV_DEVICE_PORT_ACTIVE_EVENT`, `IBV_DEVICE_SYS_IMAGE_GUID`, `IBV_DEVICE_RC_RNR_NAK_GEN`,
 /// `IBV_DEVICE_MEM_WINDOW_TYPE_2B`.
 const FEATURES: c_uint = 1 << 10 | 1 << 11 | 1 << 12 | 1 << 24;
+/// `IBV_DEVICE_XRC`.
+const WITH_XRC: c_uint = 1 << 20;
 /// `IBV_ATOMIC_HCA`: atomics of the device exclude each other, and nothing else.
 const ATOMIC_AMONG_ITSELF: c_int = 1;
 /// `IBV_ATOMIC_NONE`.
@@ -43,6 +45,10 @@ fn int(number: u32) -> c_int {
     c_int::try_from(number).unwrap_or(c_int::MAX)
 }
 
+fn features(device: &Device) -> c_uint {
+    FEATURES | if device.xrc { WITH_XRC } else { 0 }
+}
+
 fn device_attributes(device: &Device) -> IbvDeviceAttr {
     let limits = &device.limits;
     let guid = guid(device.mac);
@@ -58,7 +64,7 @@ fn device_attributes(device: &Device) -> IbvDeviceAttr {
         hw_ver: 0,
         max_qp: int(limits.qps),
         max_qp_wr: int(limits.work_requests),
-        device_cap_flags: FEATURES,
+        device_cap_flags: features(device),
         max_sge: int(limits.pieces),
         max_sge_rd: int(limits.pieces),
         max_cq: int(limits.cqs),
@@ -110,14 +116,15 @@ pub(crate) unsafe extern "C" fn query_device_ex(
     if mask != 0 || room < size_of::<IbvDeviceAttr>() {
         return errno::number(Err(libc::EINVAL));
     }
+    // SAFETY: the program passes an open context.
+    let device = unsafe { Context::of(context) }.attachment.device();
     let found = IbvDeviceAttrEx {
-        // SAFETY: the program passes an open context.
-        orig_attr: device_attributes(unsafe { Context::of(context) }.attachment.device()),
+        orig_attr: device_attributes(device),
         comp_mask: 0,
         odp_caps: OdpCaps { general_caps: 0, per_transport_caps: [0; 3] },
         completion_timestamp_mask: u64::MAX,
         hca_core_clock: CLOCK_KHZ,
-        device_cap_flags_ex: FEATURES.into(),
+        device_cap_flags_ex: features(device).into(),
         tso_caps: [0; 2],
         rss_caps: RssCaps { most: [0; 3], rx_hash_fields_mask: 0, rx_hash_function: 0 },
         max_wq_type_rq: 0,

@@ -15,8 +15,8 @@ pub(crate) struct Queues {
     pub(crate) qp: QpNumber,
     /// The send queue.
     pub(crate) send: SendQueue,
-    /// The receive queue, or the SRQ that the queue pair uses.
-    pub(crate) receive: Arc<ReceiveQueue>,
+    /// The receive queue, or the SRQ that the queue pair uses. Halves of an XRC have none.
+    pub(crate) receive: Option<Arc<ReceiveQueue>>,
 }
 
 /// Work requests of a send queue. Who posts holds the lock of the send pipe, who polls that of the completion queue.

@@ -1,28 +1,35 @@
 //! Shared receive queues, and posting to receive queues of either kind.
-use crate::abi::{IbvContext, IbvPd, IbvRecvWr, IbvSge, IbvSrq, IbvSrqAttr, IbvSrqInitAttr, IbvSrqInitAttrEx};
+use crate::abi::{
+    IbvContext, IbvCq, IbvPd, IbvRecvWr, IbvSge, IbvSrq, IbvSrqAttr, IbvSrqInitAttr, IbvSrqInitAttrEx, IbvXrcd,
+};
 use crate::attachment::Attachment;
 use crate::channel::Unacknowledged;
+use crate::completion_queue::Cq;
 use crate::context::Context;
 use crate::domain::Domain;
 use crate::errno::{self, Result};
 use crate::queues::ReceiveQueue;
+use crate::xrc::XrcDomain;
 use context::queues::AppQueues;
 use libc::c_int;
 use shm::Region;
 use std::os::fd::OwnedFd;
+use std::ptr::null_mut;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
-use verbs::control::{Answer, Request};
+use verbs::control::{Answer, Request, XrcQueue};
 use verbs::{AsyncEvent, Number, Piece, ReceivePiece};
 
 /// `IBV_SRQ_MAX_WR` and `IBV_SRQ_LIMIT`.
 const MOST: c_int = 1;
 const LIMIT: c_int = 1 << 1;
-/// `IBV_SRQ_INIT_ATTR_TYPE` and `_PD`, and `IBV_SRQT_BASIC`.
+/// `IBV_SRQ_INIT_ATTR_TYPE`, `_PD`, `_XRCD` and `_CQ`; `IBV_SRQT_BASIC` and `IBV_SRQT_XRC`.
 const WITH_TYPE: u32 = 1;
 const WITH_DOMAIN: u32 = 1 << 1;
+const OF_XRC: u32 = 0b1100;
 const BASIC: c_int = 0;
+const XRC: c_int = 1;
 
 /// A shared receive queue.
 #[repr(C)]
@@ -35,6 +42,8 @@ pub(crate) struct Srq {
     pub(crate) queue: Arc<ReceiveQueue>,
     attributes: IbvSrqAttr,
     limit: AtomicU32,
+    /// Where its completions go, where messages name it: it is one of extended reliable connections.
+    named_in: *mut IbvCq,
     /// Asynchronous events.
     pub(crate) events: Unacknowledged,
 }
@@ -66,15 +75,28 @@ pub(crate) fn receive_queue(fd: Option<OwnedFd>, most: u32) -> Result<ReceiveQue
     Ok(ReceiveQueue::new(pipe, most))
 }
 
+/// What a queue of extended reliable connections belongs to.
+struct Named {
+    domain: *mut IbvXrcd,
+    cq: *mut IbvCq,
+}
+
 /// # Safety
-/// The domain is one of the program's.
-unsafe fn create(domain: *mut IbvPd, asked: &mut IbvSrqInitAttr) -> Result<*mut IbvSrq> {
+/// The domain is one of the program's, and so are those of `named` and its completion queue.
+unsafe fn create(domain: *mut IbvPd, asked: &mut IbvSrqInitAttr, named: Option<Named>) -> Result<*mut IbvSrq> {
     // SAFETY: as the caller says.
     let of = unsafe { Domain::of(domain) };
     let (receives, pieces) = (asked.attr.max_wr, asked.attr.max_sge.max(1));
-    let (answer, fds) = of.attachment.ask(&Request::CreateSrq { domain: of.number, receives, pieces })?;
+    // SAFETY: as the caller says.
+    let cq = named.as_ref().map(|named| unsafe { Cq::of(named.cq) });
+    let xrc = named.as_ref().zip(cq).map(|(named, cq)| {
+        // SAFETY: as the caller says.
+        XrcQueue { domain: unsafe { XrcDomain::of(named.domain) }.number, cq: cq.number }
+    });
+    let (answer, fds) = of.attachment.ask(&Request::CreateSrq { domain: of.number, receives, pieces, xrc })?;
     let Answer::Queue { number, .. } = answer else { return Err(libc::EIO) };
-    let queue = receive_queue(fds.into_iter().next(), receives)?;
+    let queue = Arc::new(receive_queue(fds.into_iter().next(), receives)?);
+    cq.iter().for_each(|cq| cq.polled.lock().add_named(number, &queue));
     let public = IbvSrq {
         context: of.context(),
         srq_context: asked.srq_context,
@@ -89,9 +111,10 @@ unsafe fn create(domain: *mut IbvPd, asked: &mut IbvSrqInitAttr) -> Result<*mut 
         public,
         attachment: Arc::clone(&of.attachment),
         number,
-        queue: Arc::new(queue),
+        queue,
         attributes: asked.attr,
         limit: AtomicU32::new(0),
+        named_in: named.map_or(null_mut(), |named| named.cq),
         events: Unacknowledged::default(),
     }))
     .cast();
@@ -103,20 +126,25 @@ unsafe fn create(domain: *mut IbvPd, asked: &mut IbvSrqInitAttr) -> Result<*mut 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn ibv_create_srq(domain: *mut IbvPd, asked: *mut IbvSrqInitAttr) -> *mut IbvSrq {
     // SAFETY: the program passes a domain and attributes.
-    errno::pointer(unsafe { create(domain, &mut *asked) })
+    errno::pointer(unsafe { create(domain, &mut *asked, None) })
 }
 
 /// `ibv_create_srq_ex`, for what is not a plain SRQ.
 pub(crate) unsafe extern "C" fn create_srq_ex(_context: *mut IbvContext, asked: *mut IbvSrqInitAttrEx) -> *mut IbvSrq {
     // SAFETY: the program passes attributes.
     let asked = unsafe { &mut *asked };
-    let basic = asked.comp_mask & WITH_TYPE == 0 || asked.srq_type == BASIC;
-    if !basic || asked.comp_mask & !(WITH_TYPE | WITH_DOMAIN) != 0 || asked.comp_mask & WITH_DOMAIN == 0 {
-        return errno::pointer(Err(libc::EOPNOTSUPP));
+    let kind = if asked.comp_mask & WITH_TYPE == 0 { BASIC } else { asked.srq_type };
+    let named = match (kind, asked.comp_mask & !WITH_TYPE) {
+        (BASIC, WITH_DOMAIN) => None,
+        (XRC, mask) if mask == WITH_DOMAIN | OF_XRC => Some(Named { domain: asked.xrcd, cq: asked.cq }),
+        _ => return errno::pointer(Err(libc::EOPNOTSUPP)),
+    };
+    if asked.pd.is_null() || named.as_ref().is_some_and(|named| named.domain.is_null() || named.cq.is_null()) {
+        return errno::pointer(Err(libc::EINVAL));
     }
     let mut plain = IbvSrqInitAttr { srq_context: asked.srq_context, attr: asked.attr };
-    // SAFETY: the program passes a domain.
-    let srq = errno::pointer(unsafe { create(asked.pd, &mut plain) });
+    // SAFETY: the program passes domains and a completion queue of its own.
+    let srq = errno::pointer(unsafe { create(asked.pd, &mut plain, named) });
     asked.attr = plain.attr;
     srq
 }
@@ -152,10 +180,27 @@ pub(crate) unsafe extern "C" fn ibv_destroy_srq(srq: *mut IbvSrq) -> c_int {
     let (of, context) = unsafe { (Srq::of(srq), Context::of((*srq).context)) };
     errno::number(of.attachment.done(&Request::DestroySrq(of.number)).map(|()| {
         context.objects().srqs.remove(&of.number);
+        if !of.named_in.is_null() {
+            // SAFETY: a completion queue that a shared receive queue uses is not destroyed.
+            unsafe { Cq::of(of.named_in) }.polled.lock().remove_named(of.number);
+        }
         of.events.wait();
         // SAFETY: made by `Box::into_raw`, and used no more.
         drop(unsafe { Box::from_raw(srq.cast::<Srq>()) });
     }))
+}
+
+/// `ibv_get_srq_num`: what messages of extended reliable connections name; ENOSYS for other queues, as rdma-core has it.
+pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut IbvSrq, into: *mut u32) -> c_int {
+    // SAFETY: a queue of the program's, and a place for the number.
+    unsafe {
+        let of = Srq::of(srq);
+        if of.named_in.is_null() {
+            return libc::ENOSYS;
+        }
+        into.write(of.number);
+    }
+    0
 }
 
 /// `ibv_post_srq_recv`.

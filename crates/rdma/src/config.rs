@@ -82,6 +82,7 @@ impl Config {
             mtu: self.mtu()?,
             speed: self.speed,
             atomics: self.below == Below::Packets,
+            xrc: self.below == Below::Packets,
             limits: self.limits,
         })
     }

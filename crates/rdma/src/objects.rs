@@ -26,11 +26,22 @@ pub enum Kind {
     Handle,
     /// A memory window; its number is the upper part of its keys.
     Window,
+    /// A domain of extended reliable connections.
+    XrcDomain,
 }
 
 impl Kind {
-    const ALL: [Kind; 8] =
-        [Kind::Domain, Kind::Region, Kind::Channel, Kind::Cq, Kind::Srq, Kind::Qp, Kind::Handle, Kind::Window];
+    const ALL: [Kind; 9] = [
+        Kind::Domain,
+        Kind::Region,
+        Kind::Channel,
+        Kind::Cq,
+        Kind::Srq,
+        Kind::Qp,
+        Kind::Handle,
+        Kind::Window,
+        Kind::XrcDomain,
+    ];
 
     const fn name(self) -> &'static str {
         match self {
@@ -42,6 +53,7 @@ impl Kind {
             Kind::Qp => "queue pair",
             Kind::Handle => "address handle",
             Kind::Window => "memory window",
+            Kind::XrcDomain => "XRC domain",
         }
     }
 }
@@ -71,7 +83,7 @@ impl fmt::Display for Object {
 /// How many objects of each kind a program may have, and how much memory.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Most {
-    /// Protection domains.
+    /// Protection domains, and as many of extended reliable connections.
     pub domains: u32,
     /// Memory regions.
     pub regions: u32,
@@ -100,7 +112,7 @@ impl Most {
 
     fn per(&self, kind: Kind) -> u32 {
         match kind {
-            Kind::Domain => self.domains,
+            Kind::Domain | Kind::XrcDomain => self.domains,
             Kind::Region => self.regions,
             Kind::Channel => self.channels,
             Kind::Cq => self.cqs,

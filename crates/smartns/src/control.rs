@@ -55,8 +55,17 @@ impl Shard {
     /// # Errors
     /// As [`Shard::add_cq`].
     pub fn add_srq(&mut self, srq: NewSrq) -> Result<(), Refusal> {
-        let number = srq.number;
-        added(self.shared.srqs.insert_at(number, SharedReceives::new(srq)))
+        let (number, xrc) = (srq.number, srq.xrc);
+        if xrc.is_some() && self.shared.config.below == Below::Stream {
+            return Err(NO_XRC);
+        }
+        if xrc.is_some_and(|xrc| self.shared.cqs.get(xrc.cq).is_none()) {
+            return Err(Refusal::Unknown("no completion queue has this number"));
+        }
+        added(self.shared.srqs.insert_at(number, SharedReceives::new(srq)))?;
+        let cq = xrc.and_then(|xrc| self.shared.cqs.get_mut(xrc.cq));
+        cq.into_iter().for_each(|cq| cq.users += 1);
+        Ok(())
     }
 
     /// Asks for [`verbs::AsyncEvent::SrqLimitReached`], once, when the queue has fewer work requests than `limit`; 0
@@ -78,11 +87,30 @@ impl Shard {
         match self.shared.srqs.get(number).map(|srq| srq.users) {
             None => Err(Refusal::Unknown("no shared receive queue has this number")),
             Some(0) => {
-                self.shared.srqs.remove(number);
+                self.forget_named(number)?;
+                let xrc = self.shared.srqs.remove(number).and_then(|srq| srq.xrc);
+                let cq = xrc.and_then(|xrc| self.shared.cqs.get_mut(xrc.cq));
+                cq.into_iter().for_each(|cq| cq.users -= 1);
                 Ok(())
             }
             Some(_) => Err(Refusal::Busy("a queue pair uses the shared receive queue: remove it first")),
         }
+    }
+
+    /// No queue pair has a message for this shared receive queue.
+    fn forget_named(&mut self, number: Number) -> Result<(), Refusal> {
+        let names = |qp: &Qp| matches!(qp.source, Source::Named { srq, .. } if srq == Some(number));
+        let slots: Vec<u32> = self.qps.iter().filter(|(_, qp)| names(qp)).map(|(slot, _)| slot).collect();
+        let receives = |qp: &Qp| qp.responder.message.is_some() || qp.responder.has_receive;
+        if slots.iter().any(|slot| self.qps.get(*slot).is_some_and(|qp| receives(qp))) {
+            return Err(Refusal::Busy("a message for the shared receive queue has begun: end its queue pair first"));
+        }
+        for qp in slots {
+            if let Some(Source::Named { srq, .. }) = self.qps.get_mut(qp).map(|qp| &mut qp.source) {
+                *srq = None;
+            }
+        }
+        Ok(())
     }
 
     /// Adds an address handle.
@@ -157,10 +185,16 @@ impl Shard {
     /// # Errors
     /// The number is taken, a queue that it names does not exist, a limit is reached, or its kind is not offered.
     pub fn add_qp(&mut self, qp: NewQp) -> Result<(), Refusal> {
-        if !matches!(qp.kind, QpKind::Rc | QpKind::Uc | QpKind::Ud) {
-            return Err(Refusal::Unsupported("queue pairs are of kind RC, UC or UD"));
-        }
         let over_stream = self.shared.config.below == Below::Stream;
+        match qp.kind {
+            QpKind::RawPacket => return Err(Refusal::Unsupported("queue pairs are of kind RC, UC, UD or XRC")),
+            QpKind::XrcSend | QpKind::XrcReceive if over_stream => return Err(NO_XRC),
+            QpKind::Rc | QpKind::Uc | QpKind::Ud | QpKind::XrcSend | QpKind::XrcReceive => {}
+        }
+        let names = matches!(qp.receives, Receives::Named(_));
+        if names != (qp.kind == QpKind::XrcReceive) {
+            return Err(Refusal::Invalid("the receiving half of an XRC, and nothing else, is in an XRC domain"));
+        }
         if qp.kind == QpKind::Uc && matches!(qp.receives, Receives::Shared(_)) {
             return Err(Refusal::Invalid("an unreliable connection has a receive queue of its own"));
         }
@@ -168,7 +202,7 @@ impl Shard {
             return Err(Refusal::Invalid("the number is taken"));
         }
         let known = |cq: Number| self.shared.cqs.get(cq).is_some();
-        if !known(qp.send_cq) || !known(qp.receive_cq) {
+        if !names && !(known(qp.send_cq) && known(qp.receive_cq)) {
             return Err(Refusal::Unknown("no completion queue has this number"));
         }
         if self.qps.is_full() {
@@ -176,7 +210,11 @@ impl Shard {
         }
         if let Receives::Shared(number) = qp.receives {
             let srq = self.shared.srqs.get_mut(number);
-            srq.ok_or(Refusal::Unknown("no shared receive queue has this number"))?.users += 1;
+            let srq = srq.ok_or(Refusal::Unknown("no shared receive queue has this number"))?;
+            if srq.xrc.is_some() {
+                return Err(Refusal::Invalid("messages name the queues of XRCs: queue pairs have others"));
+            }
+            srq.users += 1;
         }
         let (number, queues) = (qp.number, [qp.send_cq, qp.receive_cq]);
         let (recovery, congestion) = (self.shared.config.recovery, self.shared.config.congestion);
@@ -293,7 +331,8 @@ impl Shard {
         self.active.retain(|other| *other != slot);
         self.groups.retain(|(_, member)| *member != slot);
         let Some(qp) = self.qps.remove(slot) else { return Ok(()) };
-        for cq in [qp.identity.send_cq, qp.identity.receive_cq] {
+        let named = matches!(qp.source, Source::Named { .. });
+        for cq in [qp.identity.send_cq, qp.identity.receive_cq].into_iter().filter(|_| !named) {
             if let Some(cq) = self.shared.cqs.get_mut(cq) {
                 cq.users -= 1;
             }
@@ -330,6 +369,9 @@ impl Shard {
         if self.groups.remove(&member) { Ok(()) } else { Err(Refusal::Invalid("the queue pair is not a member")) }
     }
 }
+
+/// What a device over streams says.
+const NO_XRC: Refusal = Refusal::Unsupported("extended reliable connections (XRC) are not carried over TCP");
 
 /// Whether an object found its place.
 fn added(done: Option<()>) -> Result<(), Refusal> {

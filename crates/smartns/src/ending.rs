@@ -35,14 +35,15 @@ pub(crate) fn complete_work(qp: &Qp, work: &Work, status: Status, round: &mut Ro
 /// The message that holds the queue pair's receive work request has come.
 #[inline]
 pub(crate) fn complete_receive(qp: &mut Qp, received: &Received, round: &mut Round<'_, '_>) {
+    let of = qp.completion(Status::Success, received.opcode, qp.responder.receive.number);
     let completion = Completion {
         flags: received.flags,
         bytes: received.bytes,
         immediate: received.immediate,
-        remote_qp: received.remote_qp,
         service_level: received.service_level,
+        remote_qp: received.remote_qp | of.remote_qp,
         at: round.now,
-        ..qp.completion(Status::Success, received.opcode, qp.responder.receive.number)
+        ..of
     };
     qp.responder.has_receive = false;
     round.shared.complete(qp.identity.receive_cq, &completion, received.solicited);
@@ -86,7 +87,10 @@ pub(crate) fn take_receive(qp: &mut Qp, round: &mut Round<'_, '_>) -> bool {
     if !qp.responder.has_receive {
         qp.responder.has_receive = match &mut qp.source {
             Source::Own(queue) => queue.take(&mut qp.responder.receive),
-            Source::Shared(number) => round.take_shared(*number, &mut qp.responder.receive),
+            Source::Shared(number) | Source::Named { srq: Some(number), .. } => {
+                round.take_shared(*number, &mut qp.responder.receive)
+            }
+            Source::Named { srq: None, .. } => false,
         };
     }
     qp.responder.has_receive

@@ -90,18 +90,19 @@ pub(crate) fn post(qp: &mut Qp, posted: &Posted<'_>, message_bytes: u32) {
     };
 }
 
-/// Queue pairs of this kind carry such work requests out. Notes those that need no packet.
+/// Queue pairs of this kind carry such work requests out. Notes those that need no packet. A memory window is one queue
+/// pair's (type 2B), so XRCs, which have another one for each direction, are without.
 fn is_offered(kind: QpKind, element: &SendElement, has_local: &mut bool) -> bool {
     use SendOpcode::*;
     let inline = element.flags.has(SendFlags::INLINE);
     match (kind, element.opcode) {
-        (QpKind::Rc | QpKind::Uc, Send | SendImmediate | Write | WriteImmediate) => true,
+        (QpKind::Rc | QpKind::Uc | QpKind::XrcSend, Send | SendImmediate | Write | WriteImmediate) => true,
         (QpKind::Rc, SendInvalidate) => true,
         (QpKind::Rc, BindWindow | LocalInvalidate) => {
             *has_local = true;
             !inline && element.pieces == 0
         }
-        (QpKind::Rc, Read | CompareSwap | FetchAdd) => !inline,
+        (QpKind::Rc | QpKind::XrcSend, Read | CompareSwap | FetchAdd) => !inline,
         (QpKind::Ud, Send | SendImmediate) => true,
         _ => false,
     }

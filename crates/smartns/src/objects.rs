@@ -2,6 +2,7 @@
 use memory::Domain;
 use shm::{PipeConsumer, PipeProducer};
 use std::fmt;
+use verbs::control::XrcQueue;
 use verbs::{Capacities, Notify, Number, QpKind, QpNumber};
 use wire::roce::Path;
 
@@ -30,6 +31,8 @@ pub struct NewSrq {
     pub receives: u32,
     /// Scatter-gather entries of each at most.
     pub pieces: u32,
+    /// It is one of extended reliable connections.
+    pub xrc: Option<XrcQueue>,
 }
 
 /// Where a queue pair takes receive work requests from.
@@ -38,15 +41,18 @@ pub enum Receives {
     Own(PipeConsumer<2>),
     /// A shared receive queue.
     Shared(Number),
+    /// The queue that each message names, of this domain of extended reliable connections.
+    Named(Number),
 }
 
 /// A queue pair that is to be made; its state is reset.
 pub struct NewQp {
     /// Its number, unique on the host.
     pub number: QpNumber,
-    /// RC, UC or UD.
+    /// RC, UC, UD, or a half of an XRC.
     pub kind: QpKind,
-    /// Its protection domain.
+    /// Its protection domain. The receiving half of an XRC has that of the queue which a message names, and its
+    /// completion queue; here stand [`NewQp::NO_DOMAIN`] and [`NewQp::NO_CQ`].
     pub domain: Domain,
     /// Where completions of send work requests go.
     pub send_cq: Number,
@@ -58,6 +64,13 @@ pub struct NewQp {
     pub capacities: Capacities,
     /// Every send work request gets a completion.
     pub signals_all: bool,
+}
+
+impl NewQp {
+    /// No region is in this domain.
+    pub const NO_DOMAIN: Domain = Domain(u32::MAX);
+    /// No completion queue has this number.
+    pub const NO_CQ: Number = Number::MAX;
 }
 
 /// An address handle that is to be made.

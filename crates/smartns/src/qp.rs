@@ -12,9 +12,10 @@ use memory::{Domain, Rights};
 use verbs::{
     Capacities, Completion, CompletionFlags, CompletionOpcode, Number, QpAttributes, QpKind, QpNumber, QpState, Status,
 };
-use wire::roce::{Path, Psn, Syndrome};
+use wire::roce::{Path, Psn, Service, Syndrome};
 
-/// What does not change.
+/// What does not change. Of the receiving half of an XRC, each message says the protection domain and the completion
+/// queue of what it receives.
 pub(crate) struct Identity {
     pub(crate) number: QpNumber,
     pub(crate) kind: QpKind,
@@ -159,6 +160,11 @@ pub(crate) struct Responder {
 pub(crate) enum Source {
     Own(ReceiveQueue),
     Shared(Number),
+    /// The receiving half of an XRC: its domain, and the queue that the last message named.
+    Named {
+        domain: Number,
+        srq: Option<Number>,
+    },
 }
 
 /// A queue pair.
@@ -195,6 +201,7 @@ impl Qp {
         let source = match receives {
             Receives::Own(pipe) => Source::Own(ReceiveQueue::new(pipe, capacities.receive, capacities.receive_pieces)),
             Receives::Shared(number) => Source::Shared(number),
+            Receives::Named(domain) => Source::Named { domain, srq: None },
         };
         Qp {
             identity: Identity {
@@ -244,6 +251,16 @@ impl Qp {
         matches!(self.state, ReadyToSend | SendQueueDrained | SendQueueError | Error)
     }
 
+    /// The service of its packets, where it is connected.
+    #[inline]
+    pub(crate) fn service(&self) -> Service {
+        match self.identity.kind {
+            QpKind::Uc => Service::Uc,
+            QpKind::XrcSend | QpKind::XrcReceive => Service::Xrc,
+            _ => Service::Rc,
+        }
+    }
+
     /// Its own receive queue has something.
     pub(crate) fn has_receives(&self) -> bool {
         matches!(&self.source, Source::Own(queue) if queue.has_any())
@@ -272,7 +289,7 @@ impl Qp {
         matches!(self.state, QpState::ReadyToSend | QpState::SendQueueDrained)
     }
 
-    /// A completion of this queue pair with nothing but its status.
+    /// A completion of this queue pair with nothing but its status, and the queue that its peer's message named.
     #[inline]
     pub(crate) fn completion(&self, status: Status, opcode: CompletionOpcode, number: u32) -> Completion {
         Completion {
@@ -284,10 +301,15 @@ impl Qp {
             number,
             bytes: 0,
             immediate: 0,
-            remote_qp: 0,
+            remote_qp: self.named(),
             service_level: 0,
             at: 0,
         }
+    }
+
+    /// The shared receive queue that the last message named; 0 where none are named.
+    fn named(&self) -> Number {
+        if let Source::Named { srq: Some(srq), .. } = self.source { srq } else { 0 }
     }
 
     /// Nothing may be sent now: the rate does not allow it before its timer.

@@ -5,14 +5,14 @@ use crate::frames::{Outgoing, Run};
 use crate::pack::send_packed;
 use crate::placement::Part;
 use crate::qp::{Qp, Requester};
-use crate::requests::{base, begin, describe, note_sent, pieces};
+use crate::requests::{base, begin, describe, front, note_sent, pieces};
 use crate::selective::Resend;
 use crate::send_queue::Work;
 use crate::shared::{Round, Shared};
 use crate::windows::Binder;
 use memory::Fault;
 use verbs::{AsyncEvent, QpKind, QpState, SendFlags, SendOpcode, Status};
-use wire::roce::{AtomicEth, Bth, Headers, Opcode, Path, Psn, Reth};
+use wire::roce::{AtomicEth, Bth, Opcode, Path, Psn, Reth};
 
 /// What is next for a queue pair that sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -161,7 +161,7 @@ fn is_ready(qp: &mut Qp, window: u32) -> bool {
         begin(requester, work, settings.mtu);
     }
     let psn = work.first.plus(requester.sent);
-    qp.identity.kind != QpKind::Rc || psn.since(requester.unacked) < window as i32
+    !qp.identity.kind.is_reliable() || psn.since(requester.unacked) < window as i32
 }
 
 /// Of an unreliable connection: what is sent has ended.
@@ -205,9 +205,9 @@ fn send_packet(qp: &mut Qp, most: u32, path: &Path, round: &mut Round<'_, '_>) -
 
 /// Packets that the window has room for, from `psn` on.
 fn room(qp: &Qp, psn: Psn, round: &Round<'_, '_>) -> u32 {
-    match qp.identity.kind {
-        QpKind::Rc => round.shared.config.limits.window.saturating_sub(psn.since(qp.requester.unacked).unsigned_abs()),
-        _ => u32::MAX,
+    match qp.identity.kind.is_reliable() {
+        true => round.shared.config.limits.window.saturating_sub(psn.since(qp.requester.unacked).unsigned_abs()),
+        false => u32::MAX,
     }
 }
 
@@ -220,8 +220,8 @@ fn send_read(qp: &Qp, work: &Work, most: u32, path: &Path, round: &mut Round<'_,
         key: operand.key,
         len: work.len.saturating_sub(skip).min(most.saturating_mul(qp.settings.mtu)),
     };
-    let bth = Bth { ack_request: true, ..base(qp, Opcode::READ_REQUEST, work.first.plus(sent)) };
-    Outgoing { path: *path, bth, headers: Headers::NONE.with(reth.bytes()), segment: 0 }.send_bare(round);
+    let bth = Bth { ack_request: true, ..base(qp, Opcode::READ_REQUEST.over(qp.service()), work.first.plus(sent)) };
+    Outgoing { path: *path, bth, headers: front(qp, work).with(reth.bytes()), segment: 0 }.send_bare(round);
     (work.packets - sent).min(most)
 }
 
@@ -233,8 +233,8 @@ fn send_atomic(qp: &Qp, work: &Work, path: &Path, round: &mut Round<'_, '_>) -> 
         _ => (Opcode::FETCH_ADD, first, 0),
     };
     let header = AtomicEth { address: operand.address, key: operand.key, swap_or_add, compare };
-    let bth = Bth { ack_request: true, ..base(qp, opcode, work.first) };
-    Outgoing { path: *path, bth, headers: Headers::NONE.with(header.bytes()), segment: 0 }.send_bare(round);
+    let bth = Bth { ack_request: true, ..base(qp, opcode.over(qp.service()), work.first) };
+    Outgoing { path: *path, bth, headers: front(qp, work).with(header.bytes()), segment: 0 }.send_bare(round);
     1
 }
 

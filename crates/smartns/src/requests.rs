@@ -4,7 +4,7 @@ use crate::qp::{Qp, Requester, Settings};
 use crate::send_queue::{SendQueue, Work};
 use engine::Nanos;
 use verbs::{Piece, QpKind, QpState, SendFlags, SendOpcode};
-use wire::roce::{Bth, Headers, Opcode, Position, Psn, Reth, Service, Tail};
+use wire::roce::{Bth, Headers, Opcode, Position, Psn, Reth, Service, Tail, XrcEth};
 
 /// A responder is asked for an acknowledgement once in so many parts of the window, at least.
 const ACKS_OF_A_WINDOW: u32 = 4;
@@ -28,7 +28,7 @@ pub(crate) fn note_sent(qp: &mut Qp, psn: Psn, count: u32, now: Nanos) {
         requester.sent_to = behind;
         requester.selective.asked(psn, now);
     }
-    if requester.deadline.is_none() && qp.settings.timeout > 0 && qp.identity.kind == QpKind::Rc {
+    if requester.deadline.is_none() && qp.settings.timeout > 0 && qp.identity.kind.is_reliable() {
         requester.deadline = Some(now + wait_time(requester, &qp.settings));
     }
     if let Some(pacer) = qp.pacer.as_mut().filter(|pacer| pacer.asks()) {
@@ -47,18 +47,27 @@ pub(crate) fn base(qp: &Qp, opcode: Opcode, psn: Psn) -> Bth {
     Bth { selective: qp.identity.is_selective, ..Bth::new(opcode, qp.settings.remote_qp, psn) }
 }
 
+/// What comes before all other headers of a request.
+#[inline]
+pub(crate) fn front(qp: &Qp, work: &Work) -> Headers {
+    match qp.identity.kind {
+        QpKind::XrcSend => Headers::of(XrcEth { queue: work.element.srq }.bytes()),
+        _ => Headers::NONE,
+    }
+}
+
 /// The headers of these packets of a SEND or a WRITE.
 #[inline]
 pub(crate) fn describe(qp: &Qp, work: &Work, run: &Run, window: u32) -> (Bth, Headers) {
     let (sent, element) = (qp.requester.sent, &work.element);
     let position = Position::spanning(sent, sent + run.count, work.packets);
-    let service = if qp.identity.kind == QpKind::Uc { Service::Uc } else { Service::Rc };
+    let service = qp.service();
     let tail = match element.opcode {
         SendOpcode::SendImmediate | SendOpcode::WriteImmediate => Tail::Immediate,
         SendOpcode::SendInvalidate => Tail::Invalidate,
         _ => Tail::Nothing,
     };
-    let mut headers = Headers::NONE;
+    let mut headers = front(qp, work);
     let opcode = match element.opcode {
         SendOpcode::Write | SendOpcode::WriteImmediate => {
             if position.begins() {
@@ -75,7 +84,7 @@ pub(crate) fn describe(qp: &Qp, work: &Work, run: &Run, window: u32) -> (Bth, He
     let wakes = tail == Tail::Immediate || !matches!(element.opcode, SendOpcode::Write);
     let bth = Bth {
         solicited: position.ends() && wakes && element.flags.has(SendFlags::SOLICITED),
-        ack_request: service == Service::Rc && wants_ack(qp, work, run, window),
+        ack_request: service != Service::Uc && wants_ack(qp, work, run, window),
         ..base(qp, opcode, run.psn)
     };
     (bth, headers)

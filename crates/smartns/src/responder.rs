@@ -3,14 +3,14 @@
 use crate::completion_queue::Solicited;
 use crate::ending::{Received, complete_receive, fail_receive, take_receive};
 use crate::placement::Target;
-use crate::qp::{Incoming, IncomingWrite, Nak, Qp};
+use crate::qp::{Incoming, IncomingWrite, Nak, Qp, Source};
 use crate::refused::{ACCESS, INVALID, Refused};
 use crate::replies::{Answer, Reply};
 use crate::selective::Keep;
 use crate::shared::Round;
 use engine::DropReason;
 use memory::{Access, Domain, Fault, Rights};
-use verbs::{AsyncEvent, CompletionFlags, CompletionOpcode, QpKind, QpState, Status};
+use verbs::{AsyncEvent, CompletionFlags, CompletionOpcode, Number, QpKind, QpState, Status};
 use wire::roce::{NakCode, Operation, Packet, Position, Psn, Syndrome};
 
 /// A request came. Tells whether its frame is to be kept.
@@ -106,6 +106,9 @@ pub(crate) fn established(qp: &mut Qp, round: &mut Round<'_, '_>) {
 #[inline]
 fn execute(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_>) -> Result<u32, Refused> {
     let begins = packet.opcode().position().begins();
+    if let Some(named) = packet.shared_queue() {
+        take_from(qp, named, round)?;
+    }
     // IBTA 1.3, 9.7.4.1.2: a message's packets follow each other.
     match (packet.opcode().operation(), qp.responder.message, begins) {
         (Operation::Send, None, true) | (Operation::Send, Some(Incoming::Send(_)), false) => {
@@ -118,6 +121,21 @@ fn execute(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_>) -> Resul
         (Operation::CompareSwap | Operation::FetchAdd, None, _) => atomic(qp, packet, round).map(|()| 1),
         _ => Err(INVALID),
     }
+}
+
+/// A request of an XRC names the shared receive queue that it is for, and with it a protection domain and a completion
+/// queue (IBTA 1.3, annex A14). All packets of a message name the same.
+#[cold]
+fn take_from(qp: &mut Qp, named: Number, round: &Round<'_, '_>) -> Result<(), Refused> {
+    let Source::Named { domain, srq } = &mut qp.source else { return Err(INVALID) };
+    if qp.responder.message.is_some() || qp.responder.has_receive {
+        return if *srq == Some(named) { Ok(()) } else { Err(INVALID) };
+    }
+    let found = round.shared.srqs.get(named).and_then(|found| Some((found.domain, found.xrc?)));
+    let (memory, of) = found.filter(|(_, of)| of.domain == *domain).ok_or(INVALID)?;
+    *srq = Some(named);
+    (qp.identity.domain, qp.identity.receive_cq) = (memory, of.cq);
+    Ok(())
 }
 
 /// The payload is as long as its place in a message asks for (IBTA 1.3, 9.7.4.1.6). A train's other packets are full.
@@ -185,8 +203,8 @@ fn of(packet: &Packet<'_>) -> Received {
 /// The protection domain of what the queue pair receives into.
 pub(crate) fn receive_domain(qp: &Qp, round: &Round<'_, '_>) -> Domain {
     match qp.source {
-        crate::qp::Source::Shared(number) => round.shared.srqs.get(number).map_or(qp.identity.domain, |srq| srq.domain),
-        crate::qp::Source::Own(_) => qp.identity.domain,
+        Source::Shared(number) => round.shared.srqs.get(number).map_or(qp.identity.domain, |srq| srq.domain),
+        Source::Own(_) | Source::Named { .. } => qp.identity.domain,
     }
 }
 

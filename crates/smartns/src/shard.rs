@@ -147,10 +147,10 @@ impl Shard {
     /// A train is handled as a whole where its packets are those that come next, and as long as the queue pair's.
     fn takes_whole(&self, slot: u32, packet: &Packet<'_>) -> bool {
         let Some(qp) = self.qps.get(slot) else { return false };
-        let next = match (qp.identity.kind, packet.opcode().is_response()) {
-            (QpKind::Rc, true) => packet.bth.psn == qp.requester.unacked,
-            (QpKind::Rc, false) => packet.bth.psn == qp.responder.expected,
-            (kind, _) => kind == QpKind::Uc,
+        let next = match (qp.identity.kind.is_reliable(), packet.opcode().is_response()) {
+            (true, true) => packet.bth.psn == qp.requester.unacked,
+            (true, false) => packet.bth.psn == qp.responder.expected,
+            (false, _) => qp.identity.kind == QpKind::Uc,
         };
         next && u32::from(packet.segment) == qp.settings.mtu
     }
@@ -239,8 +239,21 @@ impl Shard {
         let from_peer = || qp.path.is_none_or(|path| path.remote == packet.ip.src);
         match (packet.opcode().service(), qp.identity.kind) {
             (Service::Ud, QpKind::Ud) => datagram::receive_packet(qp, packet, round),
-            (Service::Rc, QpKind::Rc) | (Service::Uc, QpKind::Uc) if !from_peer() => {
+            (Service::Rc, QpKind::Rc)
+            | (Service::Uc, QpKind::Uc)
+            | (Service::Xrc, QpKind::XrcSend | QpKind::XrcReceive)
+                if !from_peer() =>
+            {
                 round.drop(DropReason::QpUnknown);
+            }
+            // Each half of an XRC has its own peer: what is for the other half is not for this one.
+            (Service::Xrc, kind @ (QpKind::XrcSend | QpKind::XrcReceive)) => {
+                look(qp, packet.ip.ecn, round);
+                match (kind, packet.opcode().is_response()) {
+                    (QpKind::XrcSend, true) => return response(qp, packet, round),
+                    (QpKind::XrcReceive, false) => return request(qp, packet, round),
+                    _ => round.drop(DropReason::RoceHeader),
+                }
             }
             (Service::Rc, QpKind::Rc) | (Service::Uc, QpKind::Uc) => {
                 qp.requester.selective.peer |= packet.bth.selective && qp.identity.is_selective;

@@ -10,6 +10,7 @@ use engine::{DropReason, Frame, Nanos};
 use host::Slab;
 use memory::Domain;
 use std::sync::Arc;
+use verbs::control::XrcQueue;
 use verbs::{AsyncEvent, Completion, Number};
 
 /// A shared receive queue.
@@ -21,12 +22,14 @@ pub(crate) struct SharedReceives {
     pub(crate) limit: u32,
     /// Queue pairs that use it.
     pub(crate) users: u32,
+    /// It is one of extended reliable connections.
+    pub(crate) xrc: Option<XrcQueue>,
 }
 
 impl SharedReceives {
     pub(crate) fn new(srq: NewSrq) -> SharedReceives {
         let queue = ReceiveQueue::new(srq.pipe, srq.receives, srq.pieces);
-        SharedReceives { queue, domain: srq.domain, limit: 0, users: 0 }
+        SharedReceives { queue, domain: srq.domain, limit: 0, users: 0, xrc: srq.xrc }
     }
 
     /// The limit is reached, for the first time since it was set.

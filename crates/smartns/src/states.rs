@@ -69,10 +69,20 @@ struct Row {
     allowed: Set,
 }
 
+/// What the other half of an XRC uses. Programs set it for both, and Linux' `modify_qp_mask` leaves it out.
+const fn of_other_half(kind: QpKind) -> Set {
+    match kind {
+        QpKind::XrcSend => RESOURCES | RNR_TIMER,
+        QpKind::XrcReceive => RETRIES | RNR_RETRIES | DEPTH,
+        _ => 0,
+    }
+}
+
 /// Picks by the kind of the queue pair.
 fn by_kind(kind: QpKind, rc: Set, uc: Set, ud: Set) -> Set {
     match kind {
         QpKind::Rc => rc,
+        QpKind::XrcSend | QpKind::XrcReceive => rc & !of_other_half(kind),
         QpKind::Uc => uc,
         _ => ud,
     }
@@ -102,7 +112,7 @@ fn row(kind: QpKind, from: QpState, to: QpState) -> Option<Row> {
             (pick(reliable, SEND_PSN, SEND_PSN), pick(RIGHTS | RNR_TIMER, RIGHTS, QUEUE_KEY))
         }
         (ReadyToSend | SendQueueDrained, ReadyToSend) => (0, pick(RIGHTS | RNR_TIMER, RIGHTS, QUEUE_KEY)),
-        (SendQueueError, ReadyToSend) if kind != QpKind::Rc => (0, pick(0, RIGHTS, QUEUE_KEY)),
+        (SendQueueError, ReadyToSend) if !kind.is_reliable() => (0, pick(0, RIGHTS, QUEUE_KEY)),
         (ReadyToSend, SendQueueDrained) => (0, 0),
         (SendQueueDrained, SendQueueDrained) => {
             let reliable = PORT | TIMEOUT | RETRIES | RNR_RETRIES | DEPTH | RESOURCES | RNR_TIMER;
@@ -123,7 +133,7 @@ pub(crate) fn check(
 ) -> Result<QpState, Refusal> {
     let to = attributes.state.unwrap_or(from);
     let row = row(kind, from, to).ok_or(Refusal::Invalid("the queue pair cannot go from its state to that one"))?;
-    let present = present(attributes);
+    let present = present(attributes) & !of_other_half(kind);
     if row.needed & !present != 0 {
         return Err(Refusal::Invalid("the transition needs an attribute that is not set"));
     }

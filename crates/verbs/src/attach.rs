@@ -55,6 +55,8 @@ pub struct Device {
     pub speed: u32,
     /// It has atomics.
     pub atomics: bool,
+    /// It has extended reliable connections.
+    pub xrc: bool,
     /// Limits.
     pub limits: Limits,
 }

@@ -213,6 +213,14 @@ impl Mtu {
     }
 }
 
+impl QpKind {
+    /// Each packet is acknowledged, or sent again.
+    #[inline]
+    pub const fn is_reliable(self) -> bool {
+        matches!(self, QpKind::Rc | QpKind::XrcSend | QpKind::XrcReceive)
+    }
+}
+
 impl SendOpcode {
     /// What its completion says.
     pub const fn completes_as(self) -> CompletionOpcode {

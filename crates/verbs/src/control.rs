@@ -61,6 +61,8 @@ pub enum Request {
         receives: u32,
         /// Scatter-gather entries of each.
         pieces: u32,
+        /// It is one of extended reliable connections.
+        xrc: Option<XrcQueue>,
     },
     /// An event is wanted once the queue has fewer work requests than this.
     LimitSrq {
@@ -71,6 +73,12 @@ pub enum Request {
     },
     /// Ends a shared receive queue; EBUSY while a queue pair uses it.
     DestroySrq(Number),
+    /// A domain of extended reliable connections. [`Answer::Number`].
+    OpenXrcDomain,
+    /// Ends it; EBUSY while something is in it.
+    CloseXrcDomain(Number),
+    /// The receiving half of an extended reliable connection, in this domain. [`Answer::Qp`], without a region.
+    CreateXrcReceiver(Number),
     /// A queue pair, in state reset. [`Answer::Qp`], with the region of its receive queue, unless it uses an SRQ.
     CreateQp(NewQp),
     /// Changes attributes.
@@ -109,6 +117,15 @@ pub enum Request {
     },
     /// Connection management.
     Connections(connections::Request),
+}
+
+/// What a shared receive queue of extended reliable connections belongs to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct XrcQueue {
+    /// The domain of queue pairs whose messages may come to it.
+    pub domain: Number,
+    /// Where their completions go.
+    pub cq: Number,
 }
 
 /// A queue pair that is to be made (`struct ibv_qp_init_attr`).

@@ -6,10 +6,10 @@
 //! |---|---|
 //! | 0 | number of the work request in its queue pair (low half); immediate data or a key (high half) |
 //! | 1 | remote address; for datagrams the address handle (low half) and the remote queue pair (high half) |
-//! | 2 | remote key, or a datagram's queue key (low half); bytes of inline data (high half) |
+//! | 2 | remote key, or a datagram's queue key (low half); bytes of inline data (15 bits); low 17 bits of the SRQ |
 //! | 3, 4 | first scatter-gather entry, or inline data |
 //! | 5, 6 | second one, or inline data, or an atomic's operands: compare or add, swap |
-//! | 7 | queue pair (24 bits), opcode, flags, further elements, scatter-gather entries (8 bits each), valid bit |
+//! | 7 | queue pair (24 bits), opcode, flags, further elements, scatter-gather entries (8 bits each), high 7 bits of the SRQ, valid bit |
 //!
 //! A further element has three scatter-gather entries in words 0 to 5, or 56 bytes of inline data in words 0 to 6; its
 //! word 7 is the valid bit alone. Immediate data are as they are on the wire, read as big endian.
@@ -30,6 +30,12 @@ pub const MOST_ELEMENTS: usize = 19;
 pub const MOST_INLINE: usize = INLINE_FIRST + (MOST_ELEMENTS - 1) * INLINE_NEXT;
 /// Most scatter-gather entries of a work request.
 pub const MOST_PIECES: usize = 32;
+
+/// Bits of the count of inline bytes; beside them stand the low bits of the SRQ's number, and the others in word 7.
+const INLINE_BITS: u32 = 15;
+const INLINE_MASK: u32 = (1 << INLINE_BITS) - 1;
+const SRQ_LOW: u32 = 32 - INLINE_BITS;
+const SRQ_HIGH_MASK: u32 = 0x7f;
 
 /// Flags of a send work request.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -136,6 +142,8 @@ pub struct SendElement {
     pub key: u32,
     /// Bytes of inline data.
     pub inline: u32,
+    /// The peer's shared receive queue, where the queue pair is the sending half of an extended reliable connection.
+    pub srq: Number,
     /// Words 3 to 6: entries, inline data, or operands of an atomic.
     pub words: [u64; 4],
 }
@@ -154,6 +162,7 @@ impl SendElement {
             target: 0,
             key: 0,
             inline: 0,
+            srq: 0,
             words: [0; 4],
         }
     }
@@ -165,9 +174,11 @@ impl SendElement {
             | u64::from(self.opcode.code()) << 24
             | u64::from(self.flags.0) << 32
             | u64::from(self.more) << 40
-            | u64::from(self.pieces) << 48;
+            | u64::from(self.pieces) << 48
+            | u64::from(self.srq >> SRQ_LOW & SRQ_HIGH_MASK) << 56;
         let [a, b, c, d] = self.words;
-        [halves(self.number, self.immediate), self.target, halves(self.key, self.inline), a, b, c, d, control]
+        let second = halves(self.key, self.inline & INLINE_MASK | self.srq << INLINE_BITS);
+        [halves(self.number, self.immediate), self.target, second, a, b, c, d, control]
     }
 
     /// Reads and checks an element; whether its queue pair exists is for the caller. `None` where it is none: what
@@ -185,7 +196,8 @@ impl SendElement {
             immediate: (first >> 32) as u32,
             target,
             key: second as u32,
-            inline: (second >> 32) as u32,
+            inline: (second >> 32) as u32 & INLINE_MASK,
+            srq: (second >> (32 + INLINE_BITS)) as u32 | ((control >> 56) as u32 & SRQ_HIGH_MASK) << SRQ_LOW,
             words: [a, b, c, d],
         };
         (element.more == element.further()?).then_some(element)

@@ -53,6 +53,43 @@ pub(super) fn shared_receives_events(bench: &Bench) -> Outcome {
     pingpong(bench, "ibv_srq_pingpong", &["-c", "-e"])
 }
 
+/// Extended reliable connections: one server with three clients. The example compares no bytes.
+pub(super) fn extended(bench: &Bench) -> Outcome {
+    extended_pingpong(bench, 3, &["-n", "50"])
+}
+
+pub(super) fn extended_events(bench: &Bench) -> Outcome {
+    extended_pingpong(bench, 1, &["-n", "50", "-e"])
+}
+
+fn extended_pingpong(bench: &Bench, clients: usize, options: &[&str]) -> Outcome {
+    let (program, port, count) = ("ibv_xsrq_pingpong", bench.port(), clients.to_string());
+    let common = [&["-p", &port][..], &GID, options].concat();
+    let serving = [&common[..], &["-c", &count]].concat();
+    let mut server = bench.server(bench.lab.on_server(program), &serving)?;
+    let address = bench.address();
+    let mut all = Vec::new();
+    for _ in 0..clients {
+        let mut client = bench.lab.on_client(program);
+        client.args(&common).arg(&address);
+        all.push(bench.session.spawn(client)?);
+    }
+    for client in &mut all {
+        client.succeed()?;
+    }
+    server.succeed()?;
+    Ok(format!("{clients} clients"))
+}
+
+pub(super) fn extended_perftest(bench: &Bench) -> Outcome {
+    let mut said = Vec::new();
+    for program in ["ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_atomic_bw"] {
+        let bench = bench.on_another_port();
+        said.push(format!("{program} {}", perftest(&bench, program, &["-c", "XRC", "-n", "500"])?));
+    }
+    Ok(said.join(", "))
+}
+
 /// One of the ping-pong examples, both sides with the same options. They look at each byte they receive.
 fn pingpong(bench: &Bench, program: &str, options: &[&str]) -> Outcome {
     let port = bench.port();
@@ -188,6 +225,12 @@ fn multicast_to(bench: &Bench, mut receiver: Command, mut sender: Command) -> Re
 /// are on the client's host.
 pub(super) fn windows(bench: &Bench) -> Outcome {
     let program = compiled(bench, "windows")?;
+    Ok(bench.client(&program, &[])?.trim().to_string())
+}
+
+/// Neither Debian's example of extended reliable connections nor perftest looks at bytes: a program of the tests' own.
+pub(super) fn extended_compared(bench: &Bench) -> Outcome {
+    let program = compiled(bench, "extended")?;
     Ok(bench.client(&program, &[])?.trim().to_string())
 }
 

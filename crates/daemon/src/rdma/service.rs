@@ -21,8 +21,8 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 use verbs::attach::{Answer as Attached, Welcome};
 use verbs::connections;
-use verbs::control::{self, Answer, Request};
-use verbs::{AddressVector, Notify, Number, QpAttributes, QpNumber};
+use verbs::control::{self, Answer, Request, XrcQueue};
+use verbs::{AddressVector, Capacities, Notify, Number, QpAttributes, QpKind, QpNumber};
 
 /// Elements of the send pipe.
 const SENDS: u32 = 4096;
@@ -182,7 +182,9 @@ impl Service {
             Request::DestroyCq(number) => {
                 self.destroy(Object::new(Kind::Cq, number), move |device, id| device.destroy_cq(id, number))?
             }
-            Request::CreateSrq { domain, receives, pieces } => return self.create_srq(domain, receives, pieces),
+            Request::CreateSrq { domain, receives, pieces, xrc } => {
+                return self.create_srq(domain, (receives, pieces), xrc);
+            }
             Request::LimitSrq { srq, limit } => {
                 self.objects.find(Object::new(Kind::Srq, srq))?;
                 self.at.ask(move |device, id| device.limit_srq(id, srq, limit))??;
@@ -191,6 +193,14 @@ impl Service {
             Request::DestroySrq(number) => {
                 self.destroy(Object::new(Kind::Srq, number), move |device, id| device.destroy_srq(id, number))?
             }
+            Request::OpenXrcDomain => self.open_xrc_domain()?,
+            Request::CloseXrcDomain(number) => {
+                let object = Object::new(Kind::XrcDomain, number);
+                self.objects.may_remove(object)?;
+                self.objects.remove(object);
+                Answer::Done
+            }
+            Request::CreateXrcReceiver(domain) => self.create_xrc_receiver(domain)?,
             Request::CreateQp(new) => return self.create_qp(&new),
             Request::ModifyQp { qp, attributes } => self.modify_qp(qp, attributes)?,
             Request::QueryQp(qp) => {
@@ -318,18 +328,56 @@ impl Service {
         Ok(Done { answer: Answer::Queue { number, entries }, file: Some(Sent::Region(region)) })
     }
 
-    fn create_srq(&mut self, domain: Number, receives: u32, pieces: u32) -> Result<Done, Failure> {
+    fn create_srq(
+        &mut self,
+        domain: Number,
+        (receives, pieces): (u32, u32),
+        xrc: Option<XrcQueue>,
+    ) -> Result<Done, Failure> {
         let receive = queues::receives(receives, pieces, &self.place.device.limits)?;
         let sizes = QueueSizes { receive, ..QueueSizes::default() };
-        let uses = [Object::new(Kind::Domain, domain)];
+        let mut uses = vec![Object::new(Kind::Domain, domain)];
+        if let Some(XrcQueue { domain, cq }) = xrc {
+            uses.extend([Object::new(Kind::XrcDomain, domain), Object::new(Kind::Cq, cq)]);
+        }
         let needs = Needs { uses: &uses, bytes: queues::bytes(sizes) };
         self.objects.may_add(Kind::Srq, &needs)?;
         let Fresh { region, end: pipe, entries } = queues::create(sizes, |ends| ends.receive)?;
         let number = self.objects.draw(Kind::Srq);
-        let srq = NewSrq { number, domain: Domain(domain), pipe, receives, pieces };
+        let srq = NewSrq { number, domain: Domain(domain), pipe, receives, pieces, xrc };
         self.at.ask(move |device, id| device.create_srq(id, srq))??;
         self.objects.add(Object::new(Kind::Srq, number), &needs);
         Ok(Done { answer: Answer::Queue { number, entries }, file: Some(Sent::Region(region)) })
+    }
+
+    /// Queue pairs and shared receive queues name it; nothing else is behind it.
+    fn open_xrc_domain(&mut self) -> Result<Answer, Failure> {
+        if !self.place.device.xrc {
+            return Err(Failure::new(libc::EOPNOTSUPP, "the device has no extended reliable connections (XRC)"));
+        }
+        self.objects.may_add(Kind::XrcDomain, &Needs::only(&[]))?;
+        let number = self.objects.draw(Kind::XrcDomain);
+        self.objects.add(Object::new(Kind::XrcDomain, number), &Needs::only(&[]));
+        Ok(Answer::Number(number))
+    }
+
+    fn create_xrc_receiver(&mut self, domain: Number) -> Result<Answer, Failure> {
+        let uses = [Object::new(Kind::XrcDomain, domain)];
+        self.objects.may_add(Kind::Qp, &Needs::only(&uses))?;
+        let capacities = Capacities::default();
+        let qp = NewQp {
+            number: 0,
+            kind: QpKind::XrcReceive,
+            domain: NewQp::NO_DOMAIN,
+            send_cq: NewQp::NO_CQ,
+            receive_cq: NewQp::NO_CQ,
+            receives: Receives::Named(domain),
+            capacities,
+            signals_all: false,
+        };
+        let number = self.at.ask(move |device, id| device.create_qp(id, qp))??;
+        self.objects.add(Object::new(Kind::Qp, number), &Needs::only(&uses));
+        Ok(Answer::Qp { number, capacities, pipe: 0 })
     }
 
     fn create_qp(&mut self, new: &control::NewQp) -> Result<Done, Failure> {

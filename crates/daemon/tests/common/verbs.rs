@@ -201,6 +201,7 @@ impl Verbs {
             target: remote.address,
             key: remote.key,
             inline: 0,
+            srq: 0,
             words: [0, 0, compare, swap],
         };
         element.set_piece(0, piece);

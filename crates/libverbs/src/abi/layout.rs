@@ -64,6 +64,8 @@ fn of_objects() -> Vec<(String, usize)> {
         IbvSrqAttr = "struct ibv_srq_attr" { max_wr, max_sge, srq_limit }
         IbvSrqInitAttr = "struct ibv_srq_init_attr" { srq_context, attr }
         IbvSrqInitAttrEx = "struct ibv_srq_init_attr_ex" { comp_mask, srq_type, pd, xrcd, cq, tm_cap }
+        IbvXrcd = "struct ibv_xrcd" { context }
+        IbvXrcdInitAttr = "struct ibv_xrcd_init_attr" { comp_mask, fd, oflags }
         IbvSrq = "struct ibv_srq" { context, srq_context, pd, handle, mutex, cond, events_completed }
         IbvQpCap = "struct ibv_qp_cap" { max_send_wr, max_recv_wr, max_send_sge, max_recv_sge, max_inline_data }
         IbvQpInitAttr = "struct ibv_qp_init_attr" { qp_context, send_cq, recv_cq, srq, cap, qp_type, sq_sig_all }

@@ -75,10 +75,10 @@ pub(crate) struct VerbsContext {
     pub(crate) flows: [Absent; 4],
     pub(crate) open_qp: Absent,
     pub(crate) create_qp_ex: unsafe extern "C" fn(*mut IbvContext, *mut IbvQpInitAttrEx) -> *mut IbvQp,
-    pub(crate) get_srq_num: Absent,
+    pub(crate) get_srq_num: unsafe extern "C" fn(*mut IbvSrq, *mut u32) -> c_int,
     pub(crate) create_srq_ex: unsafe extern "C" fn(*mut IbvContext, *mut IbvSrqInitAttrEx) -> *mut IbvSrq,
-    pub(crate) open_xrcd: Absent,
-    pub(crate) close_xrcd: Absent,
+    pub(crate) open_xrcd: unsafe extern "C" fn(*mut IbvContext, *mut IbvXrcdInitAttr) -> *mut IbvXrcd,
+    pub(crate) close_xrcd: unsafe extern "C" fn(*mut IbvXrcd) -> c_int,
     pub(crate) placeholder: u64,
     pub(crate) sz: usize,
     pub(crate) context: IbvContext,
@@ -177,9 +177,21 @@ pub(crate) struct IbvSrqInitAttrEx {
     pub(crate) comp_mask: u32,
     pub(crate) srq_type: c_int,
     pub(crate) pd: *mut IbvPd,
-    pub(crate) xrcd: *mut c_void,
+    pub(crate) xrcd: *mut IbvXrcd,
     pub(crate) cq: *mut IbvCq,
     pub(crate) tm_cap: [u32; 2],
+}
+
+#[repr(C)]
+pub(crate) struct IbvXrcd {
+    pub(crate) context: *mut IbvContext,
+}
+
+#[repr(C)]
+pub(crate) struct IbvXrcdInitAttr {
+    pub(crate) comp_mask: u32,
+    pub(crate) fd: c_int,
+    pub(crate) oflags: c_int,
 }
 
 #[repr(C)]
@@ -227,7 +239,7 @@ pub(crate) struct IbvQpInitAttrEx {
     pub(crate) sq_sig_all: c_int,
     pub(crate) comp_mask: u32,
     pub(crate) pd: *mut IbvPd,
-    pub(crate) xrcd: *mut c_void,
+    pub(crate) xrcd: *mut IbvXrcd,
     pub(crate) create_flags: u32,
     pub(crate) max_tso_header: u16,
     pub(crate) rwq_ind_tbl: *mut c_void,

@@ -153,7 +153,7 @@ impl Program {
     fn make_shared(&mut self) -> Result<(), String> {
         let (pipe, end) = receive_pipe()?;
         let (domain, receives) = (self.domain, self.plan.receives as u32 + SPARE as u32);
-        let srq = NewSrq { number: SRQ, domain, pipe: end, receives, pieces: 8 };
+        let srq = NewSrq { number: SRQ, domain, pipe: end, receives, pieces: 8, xrc: None };
         self.device.device().create_srq(self.id, srq).map_err(failed)?;
         self.shared =
             Some(Offers { pipe, next: 0, out: VecDeque::new(), free: (0..self.plan.receives + SPARE).rev().collect() });

@@ -102,6 +102,7 @@ fn take(qp: &mut Qp, at: u32, round: &mut Round<'_, '_>) -> bool {
         let taken = match &mut qp.source {
             Source::Own(queue) => queue.take(&mut receive),
             Source::Shared(number) => round.take_shared(*number, &mut receive),
+            Source::Named { .. } => false,
         };
         if !taken {
             return false;

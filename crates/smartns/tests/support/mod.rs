@@ -4,7 +4,7 @@
 mod node;
 mod wire;
 
-pub(crate) use self::node::{ADDRESS, MEMORY, Node, SETTINGS, Settings};
+pub(crate) use self::node::{ADDRESS, MEMORY, Node, SETTINGS, SRQ, Settings};
 pub(crate) use self::wire::{Faults, Random, Wire};
 use ::wire::roce::Path;
 use ::wire::{Ipv4Addr, Mac};

@@ -7,6 +7,7 @@ use smartns::{Below, Congestion, Event, Limits, NewCq, NewQp, NewSrq, Receives, 
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
+use verbs::control::XrcQueue;
 use verbs::{
     AddressVector, Capacities, Completion, Mtu, Notify, Piece, QpAttributes, QpKind, QpState, ReceivePiece,
     SendElement, SendFlags, SendOpcode,
@@ -16,6 +17,8 @@ use wire::roce::Path;
 /// Bytes of a program's memory, and its first address.
 pub(crate) const MEMORY: u64 = 4 << 20;
 pub(crate) const ADDRESS: u64 = 0x7f00_0000_0000;
+/// The number of its shared receive queue, where it has one.
+pub(crate) const SRQ: u32 = 5;
 const ENTRIES: u32 = 1024;
 const AT: usize = 4096;
 
@@ -117,19 +120,22 @@ impl Node {
         let cq = NewCq { number: 3, pipe, notify: Notify::new(&completions), has_channel: true };
         shard.add_cq(cq).unwrap();
         let pipe = PipeConsumer::new(&receives, AT, ENTRIES, 0);
-        let source = if settings.shared_receives {
-            shard.add_srq(NewSrq { number: 5, domain, pipe, receives: 256, pieces: 8 }).unwrap();
-            Receives::Shared(5)
+        let named = settings.kind == QpKind::XrcReceive;
+        let source = if settings.shared_receives || named {
+            let xrc = named.then_some(XrcQueue { domain: 2, cq: 3 });
+            shard.add_srq(NewSrq { number: SRQ, domain, pipe, receives: 256, pieces: 8, xrc }).unwrap();
+            if named { Receives::Named(2) } else { Receives::Shared(SRQ) }
         } else {
             Receives::Own(pipe)
         };
+        let (of_qp, cq) = if named { (NewQp::NO_DOMAIN, NewQp::NO_CQ) } else { (domain, 3) };
         let capacities = Capacities { send: 256, receive: 256, send_pieces: 32, receive_pieces: 8, inline: 512 };
         let new = NewQp {
             number: qp,
             kind: settings.kind,
-            domain,
-            send_cq: 3,
-            receive_cq: 3,
+            domain: of_qp,
+            send_cq: cq,
+            receive_cq: cq,
             receives: source,
             capacities,
             signals_all: settings.signals_all,
@@ -168,7 +174,9 @@ impl Node {
     pub(crate) fn attributes(&self, remote: u32, psns: [u32; 2]) -> [QpAttributes; 3] {
         let settings = self.settings;
         let connected = settings.kind != QpKind::Ud;
-        let reliable = settings.kind == QpKind::Rc;
+        let reliable = settings.kind.is_reliable();
+        let sends = reliable && settings.kind != QpKind::XrcReceive;
+        let serves = reliable && settings.kind != QpKind::XrcSend;
         let init = QpAttributes {
             state: Some(QpState::Init),
             partition_index: Some(0),
@@ -183,17 +191,17 @@ impl Node {
             mtu: connected.then_some(settings.mtu),
             remote_qp: connected.then_some(remote),
             receive_psn: connected.then_some(psns[1]),
-            responder_resources: reliable.then_some(settings.reads),
-            rnr_timer: reliable.then_some(1),
+            responder_resources: serves.then_some(settings.reads),
+            rnr_timer: serves.then_some(1),
             ..QpAttributes::default()
         };
         let send = QpAttributes {
             state: Some(QpState::ReadyToSend),
             send_psn: Some(psns[0]),
             timeout: reliable.then_some(settings.timeout),
-            retries: reliable.then_some(settings.retries),
-            rnr_retries: reliable.then_some(settings.rnr_retries),
-            initiator_depth: reliable.then_some(settings.reads),
+            retries: sends.then_some(settings.retries),
+            rnr_retries: sends.then_some(settings.rnr_retries),
+            initiator_depth: sends.then_some(settings.reads),
             ..QpAttributes::default()
         };
         [init, receive, send]

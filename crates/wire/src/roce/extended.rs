@@ -51,6 +51,14 @@ header! {
 }
 
 header! {
+    /// What each request of an extended reliable connection names (IBTA 1.3, annex A14).
+    XrcEth, 4 {
+        /// The responder's shared receive queue: 24 bits.
+        queue: u32,
+    }
+}
+
+header! {
     /// An atomic operation.
     AtomicEth, 28 {
         /// The word.

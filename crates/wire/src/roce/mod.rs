@@ -14,7 +14,7 @@ mod rnr;
 mod train;
 
 pub use bth::{BTH_LEN, Bth, Congestion, DEFAULT_PKEY};
-pub use extended::{Aeth, AtomicEth, Deth, NakCode, Reth, Syndrome};
+pub use extended::{Aeth, AtomicEth, Deth, NakCode, Reth, Syndrome, XrcEth};
 pub use icrc::{ICRC_LEN, icrc};
 pub use opcode::{Opcode, Operation, Position, Service, Tail};
 pub use packed::{Packed, Packing, is_packed};

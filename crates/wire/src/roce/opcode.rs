@@ -9,6 +9,8 @@ pub enum Service {
     Uc,
     /// Unreliable datagram.
     Ud,
+    /// Extended reliable connection (IBTA 1.3, annex A14).
+    Xrc,
     /// Congestion notification (IBTA A17.9.3).
     Congestion,
 }
@@ -34,6 +36,13 @@ pub enum Operation {
     FetchAdd,
     /// Notifies of congestion.
     Notify,
+}
+
+impl Operation {
+    /// A responder sends it, to a requester.
+    const fn is_response(self) -> bool {
+        matches!(self, Operation::ReadResponse | Operation::Acknowledge | Operation::AtomicAcknowledge)
+    }
 }
 
 /// Where in its message a packet stands.
@@ -83,23 +92,25 @@ impl Position {
 }
 
 /// Extended headers that can follow the base header, as bits.
-const RETH: u8 = 1;
-const AETH: u8 = 1 << 1;
-const ATOMIC: u8 = 1 << 2;
-const ATOMIC_ACK: u8 = 1 << 3;
-const IMMEDIATE: u8 = 1 << 4;
-const INVALIDATE: u8 = 1 << 5;
-const DETH: u8 = 1 << 6;
+const RETH: u16 = 1;
+const AETH: u16 = 1 << 1;
+const ATOMIC: u16 = 1 << 2;
+const ATOMIC_ACK: u16 = 1 << 3;
+const IMMEDIATE: u16 = 1 << 4;
+const INVALIDATE: u16 = 1 << 5;
+const DETH: u16 = 1 << 6;
+/// Before all others.
+const XRC: u16 = 1 << 7;
 /// Payload may follow.
-const PAYLOAD: u8 = 1 << 7;
+const PAYLOAD: u16 = 1 << 8;
 
 /// Bytes of the extended headers, for each set of them.
-const LENGTHS: [u8; 128] = {
-    const EACH: [u8; 7] = [16, 4, 28, 8, 4, 4, 8];
-    let (mut lengths, mut set) = ([0; 128], 0);
-    while set < 128 {
+const LENGTHS: [u8; 256] = {
+    const EACH: [u8; 8] = [16, 4, 28, 8, 4, 4, 8, 4];
+    let (mut lengths, mut set) = ([0; 256], 0);
+    while set < 256 {
         let mut bit = 0;
-        while bit < 7 {
+        while bit < 8 {
             if set >> bit & 1 == 1 {
                 lengths[set] += EACH[bit];
             }
@@ -110,12 +121,12 @@ const LENGTHS: [u8; 128] = {
     lengths
 };
 
-/// An opcode of RC, UC or UD, or that of congestion notification packets.
+/// An opcode of RC, UC, UD or XRC, or that of congestion notification packets.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Opcode(u8);
 
 /// Operation, position and headers of the opcodes of connections, by the lower five bits.
-const CONNECTED: [Option<(Operation, Position, u8)>; 24] = {
+const CONNECTED: [Option<(Operation, Position, u16)>; 24] = {
     use Operation::*;
     use Position::*;
     [
@@ -155,13 +166,13 @@ struct Row {
     is_known: bool,
     operation: Operation,
     position: Position,
-    headers: u8,
+    headers: u16,
 }
 
 impl Row {
     const UNKNOWN: Row = Row { is_known: false, operation: Operation::Notify, position: Position::Only, headers: 0 };
 
-    const fn of(operation: Operation, position: Position, headers: u8) -> Row {
+    const fn of(operation: Operation, position: Position, headers: u16) -> Row {
         Row { is_known: true, operation, position, headers }
     }
 }
@@ -176,6 +187,9 @@ static ROWS: [Row; 256] = {
             if low < UC_OPCODES {
                 rows[low | 0x20] = rows[low];
             }
+            // Requests name a shared receive queue; responses do not.
+            let names_queue = if operation.is_response() { 0 } else { XRC };
+            rows[low | 0xa0] = Row::of(operation, position, headers | names_queue);
         }
         low += 1;
     }
@@ -257,6 +271,12 @@ impl Opcode {
         })
     }
 
+    /// The same over another service, whose opcodes have it.
+    #[must_use]
+    pub const fn over(self, service: Service) -> Opcode {
+        Opcode(service.base() | self.0 & 0x1f)
+    }
+
     /// Its service.
     #[inline]
     pub const fn service(self) -> Service {
@@ -264,6 +284,7 @@ impl Opcode {
             0 => Service::Rc,
             1 => Service::Uc,
             3 => Service::Ud,
+            5 => Service::Xrc,
             _ => Service::Congestion,
         }
     }
@@ -286,8 +307,14 @@ impl Opcode {
     }
 
     #[inline]
-    fn has(self, header: u8) -> bool {
+    fn has(self, header: u16) -> bool {
         self.row().headers & header != 0
+    }
+
+    /// An XRCETH comes first: the shared receive queue.
+    #[inline]
+    pub fn has_xrc(self) -> bool {
+        self.has(XRC)
     }
 
     /// A RETH follows: address, key, length.
@@ -341,8 +368,7 @@ impl Opcode {
     /// A responder sends it, to a requester.
     #[inline]
     pub fn is_response(self) -> bool {
-        let operation = self.operation();
-        matches!(operation, Operation::ReadResponse | Operation::Acknowledge | Operation::AtomicAcknowledge)
+        self.operation().is_response()
     }
 
     /// Bytes of the extended headers.
@@ -370,6 +396,7 @@ impl Service {
             Service::Uc => 1 << 5,
             Service::Ud => 3 << 5,
             Service::Congestion => 4 << 5,
+            Service::Xrc => 5 << 5,
         }
     }
 }
@@ -381,13 +408,13 @@ mod tests {
     #[test]
     fn numbers_are_those_of_the_architecture() {
         let known = (0..=u8::MAX).filter(|number| Opcode::from_number(*number).is_some()).count();
-        assert_eq!(known, 23 + 12 + 3);
+        assert_eq!(known, 23 + 12 + 3 + 23);
         let rc = |position, tail| Opcode::send(Service::Rc, position, tail).number();
         assert_eq!([rc(Position::Only, Tail::Nothing), rc(Position::Last, Tail::Invalidate)], [0x04, 0x16]);
         let uc = Opcode::write(Service::Uc, Position::Only, Tail::Immediate);
         assert_eq!((uc.number(), uc.service(), uc.has_reth(), uc.has_immediate()), (0x2b, Service::Uc, true, true));
         assert_eq!(Opcode::send(Service::Ud, Position::Only, Tail::Immediate), Opcode::UD_SEND_IMMEDIATE);
-        for number in [0x15, 0x18, 0x36, 0x2c, 0x60, 0x80, 0xff] {
+        for number in [0x15, 0x18, 0x36, 0x2c, 0x60, 0x80, 0xb5, 0xb8, 0xff] {
             assert_eq!(Opcode::from_number(number), None);
         }
     }
@@ -400,6 +427,9 @@ mod tests {
             [0, 4, 16, 20, 16, 4, 0, 4, 12, 28]
         );
         assert_eq!([0x16, 0x64, 0x65, 0x81].map(len), [4, 8, 12, 0]);
+        assert_eq!([0xa1, 0xab, 0xac, 0xad, 0xb1, 0xb2, 0xb3].map(len), [4, 24, 20, 4, 4, 12, 32]);
+        let xrc = Opcode::READ_REQUEST.over(Service::Xrc);
+        assert!((xrc.number(), xrc.service()) == (0xac, Service::Xrc) && xrc.has_xrc() && xrc.has_reth());
         assert!(Opcode::ACKNOWLEDGE.is_response() && !Opcode::READ_REQUEST.is_response());
         let made = [Position::First, Position::Middle, Position::Last, Position::Only].map(Opcode::read_response);
         assert!(made.iter().all(|opcode| opcode.operation() == Operation::ReadResponse));

@@ -1,6 +1,6 @@
 //! Whole packets: frames that carry RoCEv2 over IPv4.
 use super::icrc::{ICRC_LEN, IP_AT, icrc};
-use super::{Aeth, AtomicEth, BTH_LEN, Bth, Deth, Opcode, Reth, UDP_PORT};
+use super::{Aeth, AtomicEth, BTH_LEN, Bth, Deth, Opcode, Reth, UDP_PORT, XrcEth};
 use crate::{EtherType, Mac, Malformed, be16, be32, ethernet, ipv4};
 use std::net::Ipv4Addr;
 
@@ -8,7 +8,7 @@ use std::net::Ipv4Addr;
 pub(super) const UDP_LEN: usize = 8;
 /// Byte of a frame that OpenTOE sends where the extended headers begin.
 pub const HEADERS_AT: usize = IP_AT + ipv4::HEADER_LEN + UDP_LEN + BTH_LEN;
-/// Bytes of extended headers at most: RETH and immediate data, or AtomicETH.
+/// Bytes of extended headers at most: XRCETH and AtomicETH.
 const MOST_EXTENDED: usize = 32;
 /// Bytes of a frame beside its payload, at most: headers, padding and checksum.
 pub const MOST_HEADERS: usize = HEADERS_AT + MOST_EXTENDED + 3 + ICRC_LEN;
@@ -284,7 +284,7 @@ impl<'a> Packet<'a> {
     /// Its RETH.
     #[inline]
     pub fn reth(&self) -> Option<Reth> {
-        if self.opcode().has_reth() { self.extended.first_chunk().map(Reth::parse) } else { None }
+        if self.opcode().has_reth() { self.after_xrc().first_chunk().map(Reth::parse) } else { None }
     }
 
     /// Its AETH; `None` also where the syndrome is reserved.
@@ -296,7 +296,21 @@ impl<'a> Packet<'a> {
     /// Its AtomicETH.
     #[inline]
     pub fn atomic(&self) -> Option<AtomicEth> {
-        if self.opcode().has_atomic() { self.extended.first_chunk().map(AtomicEth::parse) } else { None }
+        if self.opcode().has_atomic() { self.after_xrc().first_chunk().map(AtomicEth::parse) } else { None }
+    }
+
+    /// The shared receive queue that a request of an extended reliable connection names.
+    #[inline]
+    pub fn shared_queue(&self) -> Option<u32> {
+        let header = self.extended.first_chunk().filter(|_| self.opcode().has_xrc()).map(XrcEth::parse)?;
+        Some(header.queue & 0xff_ffff)
+    }
+
+    /// The extended headers, without the one that comes before all others.
+    #[inline]
+    fn after_xrc(&self) -> &'a [u8] {
+        let skip = if self.opcode().has_xrc() { XrcEth::LEN } else { 0 };
+        self.extended.get(skip..).unwrap_or_default()
     }
 
     /// What the word held before an atomic operation.

@@ -7,7 +7,7 @@
 use super::icrc::{ICRC_LEN, icrc};
 use super::packed::{Packed, is_packed};
 use super::packet::{Layout, Packet, UDP_LEN, layout};
-use super::{BTH_LEN, Bth, Opcode, Operation, Position, Tail};
+use super::{BTH_LEN, Bth, Opcode, Operation, Position, Tail, XrcEth};
 use crate::ipv4;
 
 /// A train, or a single packet whose checksum is not computed.
@@ -136,7 +136,9 @@ impl Message<'_> {
             _ => (headers, &[][..]),
         };
         let has_front = opcode.has_reth() || opcode.has_aeth() || self.count() == 1;
-        into.extend_from_slice(if has_front { front } else { &[] });
+        // Each packet names its shared receive queue.
+        let of_each = if opcode.has_xrc() { XrcEth::LEN } else { 0 };
+        into.extend_from_slice(if has_front { front } else { &front[..of_each] });
         into.extend_from_slice(if opcode.position().ends() { tail } else { &[] });
         into.extend_from_slice(payload);
         into.extend_from_slice(&[0; 3][..pad]);
@@ -156,7 +158,7 @@ impl Opcode {
             _ if self.position() == position => self,
             Operation::Send => Opcode::send(self.service(), position, tail),
             Operation::Write => Opcode::write(self.service(), position, tail),
-            Operation::ReadResponse => Opcode::read_response(position),
+            Operation::ReadResponse => Opcode::read_response(position).over(self.service()),
             _ => self,
         }
     }
