@@ -12,8 +12,9 @@ use crate::lock::Lock;
 use crate::queue_pair::Qp;
 use crate::queues::{Queues, SendQueue};
 use crate::shared_receive::{Srq, receive_queue};
-use crate::xrc;
+use crate::xrc::XrcDomain;
 use libc::c_int;
+use std::ptr::null_mut;
 use std::sync::Arc;
 use verbs::control::{Answer, NewQp, Request};
 use verbs::{Gid, Number, QpAttributes, QpKind, QpState};
@@ -66,21 +67,50 @@ unsafe fn create(domain: *mut IbvPd, asked: &mut IbvQpInitAttr) -> Result<*mut Q
     Ok(unsafe { add(of.context(), parts) })
 }
 
+/// The receiving half of an XRC. It has neither queues nor a protection domain.
+///
+/// # Safety
+/// The domain is one of the program's.
+unsafe fn create_receiver(asked: &mut IbvQpInitAttrEx) -> Result<*mut IbvQp> {
+    if asked.xrcd.is_null() {
+        return Err(libc::EINVAL);
+    }
+    // SAFETY: as the caller says.
+    let of = unsafe { XrcDomain::of(asked.xrcd) };
+    let (answer, _) = of.attachment.ask(&Request::CreateXrcReceiver(of.number))?;
+    let Answer::Qp { number, capacities, pipe } = answer else { return Err(libc::EIO) };
+    asked.cap = attributes::cap(&capacities);
+    let made = IbvQpInitAttr {
+        qp_context: asked.qp_context,
+        send_cq: null_mut(),
+        recv_cq: null_mut(),
+        srq: null_mut(),
+        cap: asked.cap,
+        qp_type: asked.qp_type,
+        sq_sig_all: asked.sq_sig_all,
+    };
+    let queues = Arc::new(Queues { qp: number, send: SendQueue::new(0), receive: None });
+    let attachment = Arc::clone(&of.attachment);
+    let parts = Parts { attachment, domain: null_mut(), kind: QpKind::XrcReceive, queues, made, pipe };
+    // SAFETY: the domain's context is open.
+    Ok(unsafe { add(of.context(), parts) }.cast())
+}
+
 /// What a new queue pair is made of.
-pub(crate) struct Parts {
-    pub(crate) attachment: Arc<Attachment>,
-    pub(crate) domain: *mut IbvPd,
-    pub(crate) kind: QpKind,
-    pub(crate) queues: Arc<Queues>,
-    pub(crate) made: IbvQpInitAttr,
-    pub(crate) pipe: u32,
+struct Parts {
+    attachment: Arc<Attachment>,
+    domain: *mut IbvPd,
+    kind: QpKind,
+    queues: Arc<Queues>,
+    made: IbvQpInitAttr,
+    pipe: u32,
 }
 
 /// Adds a queue pair to those of a context.
 ///
 /// # Safety
 /// The context is open.
-pub(crate) unsafe fn add(context: *mut IbvContext, parts: Parts) -> *mut Qp {
+unsafe fn add(context: *mut IbvContext, parts: Parts) -> *mut Qp {
     let Parts { attachment, domain, kind, queues, made, pipe } = parts;
     let number = queues.qp;
     let qp = Box::into_raw(Box::new(Qp {
@@ -129,7 +159,7 @@ pub(crate) unsafe extern "C" fn create_qp_ex(_context: *mut IbvContext, asked: *
     let asked = unsafe { &mut *asked };
     if asked.qp_type == c_int::from(QpKind::XrcReceive.code()) && asked.comp_mask == WITH_XRC_DOMAIN {
         // SAFETY: the program passes a domain of its own.
-        return errno::pointer(unsafe { xrc::create_receiver(asked) });
+        return errno::pointer(unsafe { create_receiver(asked) });
     }
     let operations = if asked.comp_mask & WITH_OPERATIONS != 0 { asked.send_ops_flags } else { 0 };
     let unknown = asked.comp_mask & !(WITH_DOMAIN | WITH_OPERATIONS) != 0 || operations & !OPERATIONS != 0;

@@ -190,7 +190,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_srq(srq: *mut IbvSrq) -> c_int {
     }))
 }
 
-/// `ibv_get_srq_num`: what messages of extended reliable connections name; ENOSYS for other queues, as rdma-core has it.
+/// `ibv_get_srq_num`: what messages of extended reliable connections name. ENOSYS for other queues.
 pub(crate) unsafe extern "C" fn get_srq_num(srq: *mut IbvSrq, into: *mut u32) -> c_int {
     // SAFETY: a queue of the program's, and a place for the number.
     unsafe {

@@ -1,16 +1,13 @@
-//! Extended reliable connections (IBTA 1.3, annex A14): domains, and queue pairs that receive. Each message names the
-//! shared receive queue that it is for.
-use crate::abi::{IbvContext, IbvQp, IbvQpInitAttr, IbvQpInitAttrEx, IbvXrcd, IbvXrcdInitAttr};
+//! Domains of extended reliable connections (IBTA 1.3, annex A14): of queue pairs that receive, and of the shared
+//! receive queues that their messages name.
+use crate::abi::{IbvContext, IbvXrcd, IbvXrcdInitAttr};
 use crate::attachment::Attachment;
 use crate::context::Context;
-use crate::errno::{self, Result};
-use crate::qp_calls::{Parts, add};
-use crate::queues::{Queues, SendQueue};
+use crate::errno;
 use libc::c_int;
-use std::ptr::null_mut;
 use std::sync::Arc;
-use verbs::control::{Answer, Request};
-use verbs::{Number, QpKind};
+use verbs::Number;
+use verbs::control::Request;
 
 /// `IBV_XRCD_INIT_ATTR_FD` and `IBV_XRCD_INIT_ATTR_OFLAGS`.
 const BOTH: u32 = 0b11;
@@ -19,7 +16,8 @@ const BOTH: u32 = 0b11;
 #[repr(C)]
 pub(crate) struct XrcDomain {
     public: IbvXrcd,
-    attachment: Arc<Attachment>,
+    /// The tie to the daemon.
+    pub(crate) attachment: Arc<Attachment>,
     /// Its number.
     pub(crate) number: Number,
 }
@@ -32,6 +30,11 @@ impl XrcDomain {
     pub(crate) unsafe fn of<'a>(domain: *mut IbvXrcd) -> &'a XrcDomain {
         // SAFETY: the public part is its first member.
         unsafe { &*domain.cast() }
+    }
+
+    /// The context that it belongs to.
+    pub(crate) fn context(&self) -> *mut IbvContext {
+        self.public.context
     }
 }
 
@@ -57,33 +60,4 @@ pub(crate) unsafe extern "C" fn close_xrcd(domain: *mut IbvXrcd) -> c_int {
         // SAFETY: made by `Box::into_raw`, and used no more.
         drop(unsafe { Box::from_raw(domain.cast::<XrcDomain>()) });
     }))
-}
-
-/// The receiving half of a connection. It has neither queues nor a protection domain.
-///
-/// # Safety
-/// The domain is one of the program's.
-pub(crate) unsafe fn create_receiver(asked: &mut IbvQpInitAttrEx) -> Result<*mut IbvQp> {
-    if asked.xrcd.is_null() {
-        return Err(libc::EINVAL);
-    }
-    // SAFETY: as the caller says.
-    let of = unsafe { XrcDomain::of(asked.xrcd) };
-    let (answer, _) = of.attachment.ask(&Request::CreateXrcReceiver(of.number))?;
-    let Answer::Qp { number, capacities, pipe } = answer else { return Err(libc::EIO) };
-    asked.cap = crate::attributes::cap(&capacities);
-    let made = IbvQpInitAttr {
-        qp_context: asked.qp_context,
-        send_cq: null_mut(),
-        recv_cq: null_mut(),
-        srq: null_mut(),
-        cap: asked.cap,
-        qp_type: asked.qp_type,
-        sq_sig_all: asked.sq_sig_all,
-    };
-    let queues = Arc::new(Queues { qp: number, send: SendQueue::new(0), receive: None });
-    let attachment = Arc::clone(&of.attachment);
-    let parts = Parts { attachment, domain: null_mut(), kind: QpKind::XrcReceive, queues, made, pipe };
-    // SAFETY: the domain's context is open.
-    Ok(unsafe { add(of.public.context, parts) }.cast())
 }

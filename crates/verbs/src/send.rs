@@ -9,7 +9,7 @@
 //! | 2 | remote key, or a datagram's queue key (low half); bytes of inline data (15 bits); low 17 bits of the SRQ |
 //! | 3, 4 | first scatter-gather entry, or inline data |
 //! | 5, 6 | second one, or inline data, or an atomic's operands: compare or add, swap |
-//! | 7 | queue pair (24 bits), opcode, flags, further elements, scatter-gather entries (8 bits each), high 7 bits of the SRQ, valid bit |
+//! | 7 | queue pair (24 bits), opcode, flags, further elements, entries (8 bits each), 7 bits of the SRQ, valid bit |
 //!
 //! A further element has three scatter-gather entries in words 0 to 5, or 56 bytes of inline data in words 0 to 6; its
 //! word 7 is the valid bit alone. Immediate data are as they are on the wire, read as big endian.
@@ -307,6 +307,7 @@ mod tests {
         let mut sent = element();
         sent.set_datagram(Datagram { handle: 7, qp: 0xff_ffff, key: 0x8001_0000 });
         sent.set_piece(1, Piece { address: u64::MAX, len: u32::MAX, key: 9 });
+        (sent.inline, sent.srq, sent.pieces) = (0, 0xab_cdef, 2);
         let read = SendElement::decode(&sent.encode()).unwrap();
         assert_eq!(read, sent);
         assert_eq!(read.datagram(), Datagram { handle: 7, qp: 0xff_ffff, key: 0x8001_0000 });

@@ -183,7 +183,7 @@ impl Service {
                 self.destroy(Object::new(Kind::Cq, number), move |device, id| device.destroy_cq(id, number))?
             }
             Request::CreateSrq { domain, receives, pieces, xrc } => {
-                return self.create_srq(domain, (receives, pieces), xrc);
+                return self.create_srq(domain, receives, pieces, xrc);
             }
             Request::LimitSrq { srq, limit } => {
                 self.objects.find(Object::new(Kind::Srq, srq))?;
@@ -331,7 +331,8 @@ impl Service {
     fn create_srq(
         &mut self,
         domain: Number,
-        (receives, pieces): (u32, u32),
+        receives: u32,
+        pieces: u32,
         xrc: Option<XrcQueue>,
     ) -> Result<Done, Failure> {
         let receive = queues::receives(receives, pieces, &self.place.device.limits)?;

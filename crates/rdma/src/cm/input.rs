@@ -2,7 +2,7 @@
 use super::connection::{Connection, Facts, Input};
 use super::ids::{Asker, Id, IdKey, Role};
 use super::manager::{Held, Manager, port_space, refusal};
-use super::outbox::Letter;
+use super::outbox::{Letter, Sender};
 use super::timing;
 use engine::{DropReason, Nanos};
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -13,13 +13,6 @@ use wire::roce::cm::{
     About, CommId, GSI_KEY, Lookup, LookupStatus, Mad, Message, Named, Pair, Reason, Reject, Request, Service,
 };
 use wire::roce::{GSI_QP, Packet, icrc_is_right};
-
-/// Who sent a datagram.
-#[derive(Clone, Copy)]
-pub(crate) struct Sender {
-    pub(crate) address: Ipv4Addr,
-    mac: Mac,
-}
 
 impl Manager {
     /// A frame for the general services interface. The error says why it was dropped.

@@ -20,3 +20,10 @@ pub struct Outbox {
     /// All of them.
     pub letters: Vec<Letter>,
 }
+
+/// Who sent a datagram: where the answer goes.
+#[derive(Clone, Copy)]
+pub(crate) struct Sender {
+    pub(crate) address: Ipv4Addr,
+    pub(crate) mac: Mac,
+}

@@ -3,7 +3,7 @@
 //! perftest does (`-R`): on one port it listens for the connection over which both sides agree, closes that listener,
 //! and listens for the queue pairs, those of datagrams included. Its client does not wait for that, and Debian's (4.5)
 //! uses an identifier after its end where it is refused then.
-use super::input::Sender;
+use super::outbox::Sender;
 use engine::Nanos;
 use std::collections::BTreeMap;
 use wire::roce::cm::{Mad, Message, Service};
