@@ -202,7 +202,7 @@ impl Shard {
             return Err(Refusal::Invalid("the number is taken"));
         }
         let known = |cq: Number| self.shared.cqs.get(cq).is_some();
-        if !names && !(known(qp.send_cq) && known(qp.receive_cq)) {
+        if !(names || known(qp.send_cq) && known(qp.receive_cq)) {
             return Err(Refusal::Unknown("no completion queue has this number"));
         }
         if self.qps.is_full() {
