@@ -41,11 +41,6 @@ pub(crate) fn daemon_of(argument: Option<&Path>, pid: i32) -> Result<PathBuf, St
     found.map_or_else(|| daemon(None), Ok)
 }
 
-/// The sentence about a host that a daemon does not have.
-pub(crate) fn no_host(name: &str, names: &[&str]) -> String {
-    format!("this daemon has no host `{name}`; it has {}", names.join(", "))
-}
-
 /// A sentence with all daemons that `opentoe run` started.
 fn choice(found: &[PathBuf]) -> String {
     let line = |socket: &PathBuf| {

@@ -8,8 +8,9 @@ mod state;
 mod tests;
 
 use crate::arguments::TopArguments;
-use crate::locate::{self, no_host};
+use crate::locate;
 use crate::table::{say, wrong_usage};
+use daemon::protocol::no_host;
 use draw::{Notes, draw};
 use picture::Picture;
 use ratatui::DefaultTerminal;

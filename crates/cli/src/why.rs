@@ -1,13 +1,13 @@
 //! `opentoe why`: reasons, in sentences.
 use crate::arguments::WhyArguments;
 use crate::flow;
-use crate::locate::{self, no_host};
+use crate::locate;
 use crate::ls::{failures, list};
 use crate::process;
 use crate::table::{Table, cell, say, say_json, thousands};
 use crate::volumes;
 use daemon::client;
-use daemon::protocol::Question;
+use daemon::protocol::{Question, no_host};
 use serde_json::Value;
 
 /// Explains drops, a descriptor, or a connection.

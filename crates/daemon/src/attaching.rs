@@ -1,5 +1,6 @@
 //! What attaching has in common for programs of both kinds, streams and verbs.
 use crate::build::HostPlace;
+use crate::protocol::no_host;
 
 /// Most characters kept of a program's command line.
 const MAX_COMMAND: usize = 512;
@@ -11,11 +12,6 @@ pub(crate) fn find<'h>(hosts: &'h [HostPlace], name: Option<&str>) -> Result<&'h
         let names: Vec<&str> = hosts.iter().map(|place| place.config.stack.name.as_str()).collect();
         no_host(name.unwrap_or_default(), &names)
     })
-}
-
-/// The sentence about a host that is not there.
-pub(crate) fn no_host(name: &str, names: &[&str]) -> String {
-    format!("this daemon has no host `{name}`; it has {}", names.join(", "))
 }
 
 /// What an application says of itself is shown on terminals: no control characters, and not too much.

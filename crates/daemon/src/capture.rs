@@ -1,8 +1,7 @@
 //! Captures of a running daemon's frames: what [`port::Recorder`] records in hosts, ZeroNIC hosts and fabrics, streamed
 //! to whoever asked. The data-path never waits for the reader: what it cannot keep is counted as lost.
-use crate::attaching::no_host;
 use crate::datapath::{DataPath, Handle};
-use crate::protocol;
+use crate::protocol::{self, no_host};
 use crate::views::Observer;
 use port::Nanos;
 use port::capture::{Filter, Queue, Recorder, SNAPLEN, Wanted, pcapng};

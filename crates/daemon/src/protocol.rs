@@ -247,3 +247,8 @@ pub struct Capture {
     /// The same, compiled by libpcap.
     pub program: Vec<Instruction>,
 }
+
+/// The sentence about a host that a daemon does not have; the daemon says it, and its clients where they look first.
+pub fn no_host(name: &str, names: &[&str]) -> String {
+    format!("this daemon has no host `{name}`; it has {}", names.join(", "))
+}

@@ -35,15 +35,14 @@ pub(crate) fn complete_work(qp: &Qp, work: &Work, status: Status, round: &mut Ro
 /// The message that holds the queue pair's receive work request has come.
 #[inline]
 pub(crate) fn complete_receive(qp: &mut Qp, received: &Received, round: &mut Round<'_, '_>) {
-    let of = qp.completion(Status::Success, received.opcode, qp.responder.receive.number);
     let completion = Completion {
         flags: received.flags,
         bytes: received.bytes,
         immediate: received.immediate,
+        remote_qp: received.remote_qp,
         service_level: received.service_level,
-        remote_qp: received.remote_qp | of.remote_qp,
         at: round.now,
-        ..of
+        ..qp.completion(Status::Success, received.opcode, qp.responder.receive.number)
     };
     qp.responder.has_receive = false;
     round.shared.complete(qp.identity.receive_cq, &completion, received.solicited);
@@ -52,7 +51,8 @@ pub(crate) fn complete_receive(qp: &mut Qp, received: &Received, round: &mut Rou
 /// The receive work request that the queue pair holds failed.
 pub(crate) fn fail_receive(qp: &mut Qp, status: Status, round: &mut Round<'_, '_>) {
     let number = qp.responder.receive.number;
-    let completion = Completion { at: round.now, ..qp.completion(status, CompletionOpcode::Receive, number) };
+    let completion =
+        Completion { remote_qp: qp.named(), at: round.now, ..qp.completion(status, CompletionOpcode::Receive, number) };
     qp.responder.has_receive = false;
     round.shared.complete(qp.identity.receive_cq, &completion, Solicited::No);
 }

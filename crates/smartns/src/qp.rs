@@ -289,7 +289,7 @@ impl Qp {
         matches!(self.state, QpState::ReadyToSend | QpState::SendQueueDrained)
     }
 
-    /// A completion of this queue pair with nothing but its status, and the queue that its peer's message named.
+    /// A completion of this queue pair with nothing but its status.
     #[inline]
     pub(crate) fn completion(&self, status: Status, opcode: CompletionOpcode, number: u32) -> Completion {
         Completion {
@@ -301,14 +301,14 @@ impl Qp {
             number,
             bytes: 0,
             immediate: 0,
-            remote_qp: self.named(),
+            remote_qp: 0,
             service_level: 0,
             at: 0,
         }
     }
 
     /// The shared receive queue that the last message named; 0 where none are named.
-    fn named(&self) -> Number {
+    pub(crate) fn named(&self) -> Number {
         if let Source::Named { srq: Some(srq), .. } = self.source { srq } else { 0 }
     }
 

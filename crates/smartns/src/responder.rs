@@ -125,7 +125,7 @@ fn execute(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_>) -> Resul
 
 /// A request of an XRC names the shared receive queue that it is for, and with it a protection domain and a completion
 /// queue (IBTA 1.3, annex A14). All packets of a message name the same.
-#[cold]
+#[inline(never)]
 fn take_from(qp: &mut Qp, named: Number, round: &Round<'_, '_>) -> Result<(), Refused> {
     let Source::Named { domain, srq } = &mut qp.source else { return Err(INVALID) };
     if qp.responder.message.is_some() || qp.responder.has_receive {
@@ -194,7 +194,7 @@ fn of(packet: &Packet<'_>) -> Received {
         bytes: 0,
         immediate: 0,
         flags: CompletionFlags::default(),
-        remote_qp: 0,
+        remote_qp: packet.shared_queue().unwrap_or(0),
         service_level: 0,
         solicited: if packet.bth.solicited { Solicited::Yes } else { Solicited::No },
     }

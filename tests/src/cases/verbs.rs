@@ -62,7 +62,30 @@ pub(super) fn extended_events(bench: &Bench) -> Outcome {
     extended_pingpong(bench, 1, &["-n", "50", "-e"])
 }
 
+/// The file that the programs make to name their domain of XRCs, and leave behind.
+const XRC_DOMAIN: &str = "/tmp/xrc_domain";
+
+/// Removes that file in the end, unless it was there before.
+struct XrcFile {
+    was_there: bool,
+}
+
+impl XrcFile {
+    fn look() -> XrcFile {
+        XrcFile { was_there: Path::new(XRC_DOMAIN).exists() }
+    }
+}
+
+impl Drop for XrcFile {
+    fn drop(&mut self) {
+        if !self.was_there {
+            let _ = std::fs::remove_file(XRC_DOMAIN);
+        }
+    }
+}
+
 fn extended_pingpong(bench: &Bench, clients: usize, options: &[&str]) -> Outcome {
+    let _file = XrcFile::look();
     let (program, port, count) = ("ibv_xsrq_pingpong", bench.port(), clients.to_string());
     let common = [&["-p", &port][..], &GID, options].concat();
     let serving = [&common[..], &["-c", &count]].concat();
@@ -82,6 +105,7 @@ fn extended_pingpong(bench: &Bench, clients: usize, options: &[&str]) -> Outcome
 }
 
 pub(super) fn extended_perftest(bench: &Bench) -> Outcome {
+    let _file = XrcFile::look();
     let mut said = Vec::new();
     for program in ["ib_send_bw", "ib_write_bw", "ib_read_bw", "ib_atomic_bw"] {
         let bench = bench.on_another_port();

@@ -98,18 +98,15 @@ impl Manager {
             self.step(now, number, Input::Message(&Message::Request(Box::new(request.clone()))));
             return Ok(());
         }
-        let (listener, named) = match self.listener(from, request.service, &request.data.0, Space::Connections) {
+        let found = self.listener(from, request.service, &request.data.0, Space::Connections);
+        let message = || Message::Request(Box::new(request.clone()));
+        if found.is_err_and(|reason| reason == Reason::INVALID_SERVICE)
+            && self.reopening.keep(request.service, from, transaction, message)
+        {
+            return Ok(());
+        }
+        let (listener, named) = match found {
             Ok(found) => found,
-            Err(Reason::INVALID_SERVICE)
-                if self.reopening.keep(
-                    request.service,
-                    from,
-                    transaction,
-                    Message::Request(Box::new(request.clone())),
-                ) =>
-            {
-                return Ok(());
-            }
             Err(reason) => return self.say_no(now, from, transaction, no(request.local, reason, Vec::new())),
         };
         let mtu = Mtu::from_code(request.mtu).filter(|mtu| mtu.bytes() <= self.place.mtu.bytes());
@@ -246,7 +243,7 @@ impl Manager {
             answer: None,
         };
         let Ok((listener, named)) = self.listener(from, lookup.service, &lookup.data.0, Space::Datagrams) else {
-            if self.reopening.keep(lookup.service, from, transaction, Message::Lookup(lookup.clone())) {
+            if self.reopening.keep(lookup.service, from, transaction, || Message::Lookup(lookup.clone())) {
                 return Ok(());
             }
             if !self.answers.take(now) {

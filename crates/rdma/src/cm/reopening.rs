@@ -27,14 +27,20 @@ impl Reopening {
     }
 
     /// Keeps a request for a service that nobody listens for. False: it does not wait.
-    pub(crate) fn keep(&mut self, service: u64, from: Sender, transaction: u64, message: Message) -> bool {
+    pub(crate) fn keep(
+        &mut self,
+        service: u64,
+        from: Sender,
+        transaction: u64,
+        message: impl FnOnce() -> Message,
+    ) -> bool {
         let waiting = Service::from_name(service).and_then(|service| self.closed.get_mut(&service.port));
         let Some(waiting) = waiting.filter(|_| self.waiting < MOST) else { return false };
         // Sent again: the transaction is that of the first.
         let is_new =
             !waiting.iter().any(|(other, mad)| other.address == from.address && mad.transaction == transaction);
         if is_new {
-            waiting.push((from, Mad { transaction, message }));
+            waiting.push((from, Mad { transaction, message: message() }));
             self.waiting += 1;
         }
         true
