@@ -1,12 +1,13 @@
 //! Who gets which frames: transports claim an EtherType, an IP protocol or a UDP port.
 use port::Frame;
 use std::fmt;
-use wire::ipv4::UDP;
+use wire::ipv4::{ICMP, UDP};
 
 /// Byte of a frame where its EtherType stands, and where the header after it begins.
 const ETHERTYPE_AT: usize = 12;
 const IP_AT: usize = 14;
 const IPV4: u16 = 0x0800;
+const ARP: u16 = 0x0806;
 
 /// Frames that a transport processes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
@@ -34,6 +35,12 @@ pub fn protocol_of(frame: &Frame) -> Option<u8> {
     let bytes = frame.bytes();
     let ipv4 = bytes.get(ETHERTYPE_AT..ETHERTYPE_AT + 2)? == IPV4.to_be_bytes();
     bytes.get(IP_AT + 9).copied().filter(|_| ipv4)
+}
+
+/// ARP and ICMP are the host's own.
+pub(crate) fn is_own(frame: &Frame) -> bool {
+    let is_arp = frame.bytes().get(ETHERTYPE_AT..ETHERTYPE_AT + 2) == Some(&ARP.to_be_bytes());
+    is_arp || protocol_of(frame) == Some(ICMP)
 }
 
 /// Claims, and whose they are: a few of them.

@@ -1,5 +1,5 @@
 //! A host: one IP stack. An object without I/O: frames, time and randomness are passed in.
-use crate::demux::Claim;
+use crate::demux::{Claim, is_own};
 use crate::net::{Neighbour, Net, Received};
 use crate::transport::{Io, NetContext, NoBase, Report, Transport, Transports, of_control};
 use engine::{DropCounts, Nanos, Recorder, Worker};
@@ -173,15 +173,17 @@ impl<B: Transport> Host<B> {
     /// What no transport processes: ARP and ICMP are the host's, the rest is refused.
     fn receive_unclaimed(&mut self, now: Nanos, tx: &mut Vec<Box<Frame>>, pool: &mut FramePool) {
         let mut frames = std::mem::take(&mut self.common.unclaimed);
-        for mut frame in frames.drain(..) {
+        for frame in frames.drain(..) {
             let record = self.common.recorder.is_on() && !frame.recorded;
             if record {
                 self.common.recorder.keep(&frame);
             }
             let (traced, bytes) = (self.common.tracer.is_on(Point::ControlDropped), frame.len());
             let before = (record || traced).then(|| self.common.drops.clone());
-            self.receive(now, &mut frame, tx, pool);
-            pool.put(frame);
+            if let Some(mut frame) = self.offer(now, frame, tx, pool) {
+                self.receive(now, &mut frame, tx, pool);
+                pool.put(frame);
+            }
             let Some(before) = before else { continue };
             let dropped = self.common.drops.since(&before);
             for reason in dropped.iter() {
@@ -192,6 +194,21 @@ impl<B: Transport> Host<B> {
             }
         }
         self.common.unclaimed = frames;
+    }
+
+    /// Whoever wants what no transport claims may keep it, where it is not the host's own.
+    fn offer(
+        &mut self,
+        now: Nanos,
+        frame: Box<Frame>,
+        tx: &mut Vec<Box<Frame>>,
+        pool: &mut FramePool,
+    ) -> Option<Box<Frame>> {
+        if is_own(&frame) {
+            return Some(frame);
+        }
+        let io = &mut self.common.io(tx, pool);
+        self.others.iter_mut().try_fold(frame, |frame, transport| transport.offer(now, frame, io))
     }
 
     fn receive(&mut self, now: Nanos, frame: &mut Frame, tx: &mut Vec<Box<Frame>>, pool: &mut FramePool) {

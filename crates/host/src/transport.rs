@@ -20,6 +20,11 @@ pub trait Transport: Send {
     fn claims(&self) -> Vec<Claim>;
     /// One bounded round on the frames that it claims, which it drains. Returns how much was done; 0 means idle.
     fn poll(&mut self, now: Nanos, rx: &mut Vec<Box<Frame>>, io: &mut Io<'_>) -> usize;
+    /// A frame that no transport claims, and that is neither ARP nor ICMP: the host is about to refuse it. Whoever takes
+    /// such frames by rules that come and go keeps it; others return it.
+    fn offer(&mut self, _now: Nanos, frame: Box<Frame>, _io: &mut Io<'_>) -> Option<Box<Frame>> {
+        Some(frame)
+    }
     /// The round ends: the frames of `io.tx` from number `from` on, of all transports of the host, are about to leave.
     /// They pass its egress modules, where it has some. Called once a round, also where there are no frames.
     fn finish(&mut self, _now: Nanos, _from: usize, _io: &mut Io<'_>) {}
@@ -73,6 +78,9 @@ impl<T: Transport> Transport for Arc<Mutex<T>> {
     }
     fn poll(&mut self, now: Nanos, rx: &mut Vec<Box<Frame>>, io: &mut Io<'_>) -> usize {
         held(self).poll(now, rx, io)
+    }
+    fn offer(&mut self, now: Nanos, frame: Box<Frame>, io: &mut Io<'_>) -> Option<Box<Frame>> {
+        held(self).offer(now, frame, io)
     }
     fn finish(&mut self, now: Nanos, from: usize, io: &mut Io<'_>) {
         held(self).finish(now, from, io);
