@@ -83,6 +83,7 @@ impl World {
             table,
             recovery: Recovery::GoBackN,
             congestion: Congestion::None,
+            raw_packets: true,
             below: Below::Packets,
             secret: [7; 16],
         });

@@ -60,7 +60,8 @@ impl Side {
             Recovery::GoBackN => Congestion::None,
             Recovery::SelectiveRepeat => Congestion::Dcqcn { line_rate: 100_000_000_000 },
         };
-        let config = ShardConfig { table, limits, recovery, congestion, below: Below::Packets, mtu: Mtu::B1024 };
+        let config =
+            ShardConfig { table, limits, recovery, congestion, below: Below::Packets, mtu: Mtu::B1024, raw: None };
         let mut shard = Shard::new(config, PipeConsumer::new(&sends, PAGE, ENTRIES, 0));
         let pipe = PipeProducer::new(&completions, PAGE, ENTRIES, 0, 8);
         let cq = NewCq { number: 0, pipe, notify: Notify::new(&completions), has_channel: false };

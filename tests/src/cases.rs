@@ -14,6 +14,7 @@ pub(crate) mod nginx;
 mod passing;
 mod posix;
 pub(crate) mod postgres;
+mod raw_packets;
 pub(crate) mod redis;
 mod rsockets;
 mod rsync;
@@ -162,6 +163,9 @@ pub const ALL: &[Case] = &[
     rdma("ib_atomic_lat", verbs::atomic_latency),
     rdma("perftest -c XRC", verbs::extended_perftest),
     rdma("XRC, each byte compared", verbs::extended_compared),
+    rdma("raw_ethernet_bw", raw_packets::frames),
+    rdma("raw_ethernet_bw, UDP", raw_packets::datagrams),
+    rdma("raw_ethernet_fs_rate", raw_packets::rules),
     rdma("rping -V", verbs::rping),
     rdma("ucmatose", verbs::ucmatose),
     rdma("udaddy", verbs::udaddy),

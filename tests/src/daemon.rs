@@ -348,7 +348,7 @@ fn configuration(lab: &Lab, socket: &Path) -> String {
         text += &format!("[[host]]\nname = {name:?}\naddress = \"{address}\"\nport = {port}\n");
         text += &format!("engine = {:?}\n", lab.engine);
         if matches!(lab.link, Link::Fabric | Link::TapServer) {
-            text += "rdma = \"own\"\n";
+            text += "rdma = \"own\"\nrdma_raw_packets = true\n";
         }
         if lab.link == Link::LossyThreads {
             text += "mapping = { threads = true, preprocess = 2, flow_groups = 2, postprocess = 2, dma = 2 }\n";

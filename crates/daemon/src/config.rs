@@ -135,6 +135,9 @@ pub struct HostSection {
     /// Whose programs may use its RDMA device. Where it is not said: those of the daemon's own user in the private
     /// daemon of a program, nobody's otherwise.
     pub rdma: Option<RdmaUsers>,
+    /// Those programs may send and receive whole Ethernet frames. Where it is not said: in the private daemon of a
+    /// program.
+    pub rdma_raw_packets: Option<bool>,
     /// How its RDMA device makes up for lost packets.
     pub rdma_recovery: RdmaRecovery,
     /// How its connected queue pairs answer congestion.

@@ -172,7 +172,10 @@ fn keep_records(journal: &Journal, paths: &mut [DataPath], hosts: &[HostPlace]) 
 fn settled(config: &Config, options: &Options) -> Config {
     let mut config = config.clone();
     let rdma = if options.owner.is_some() { RdmaUsers::Own } else { RdmaUsers::Off };
-    config.hosts.iter_mut().for_each(|host| host.rdma = host.rdma.or(Some(rdma)));
+    for host in &mut config.hosts {
+        host.rdma = host.rdma.or(Some(rdma));
+        host.rdma_raw_packets = host.rdma_raw_packets.or(Some(options.owner.is_some()));
+    }
     config
 }
 

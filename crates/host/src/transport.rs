@@ -20,8 +20,8 @@ pub trait Transport: Send {
     fn claims(&self) -> Vec<Claim>;
     /// One bounded round on the frames that it claims, which it drains. Returns how much was done; 0 means idle.
     fn poll(&mut self, now: Nanos, rx: &mut Vec<Box<Frame>>, io: &mut Io<'_>) -> usize;
-    /// A frame that no transport claims, and that is neither ARP nor ICMP: the host is about to refuse it. Whoever takes
-    /// such frames by rules that come and go keeps it; others return it.
+    /// A frame that no transport claims, and that is neither ARP nor ICMP: the host is about to refuse it. Whoever
+    /// takes such frames by rules that come and go keeps it; others return it.
     fn offer(&mut self, _now: Nanos, frame: Box<Frame>, _io: &mut Io<'_>) -> Option<Box<Frame>> {
         Some(frame)
     }

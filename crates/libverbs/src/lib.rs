@@ -32,6 +32,7 @@ mod errno;
 mod events;
 mod extended_poll;
 mod extended_send;
+mod flows;
 mod handle;
 mod interfaces;
 mod lock;

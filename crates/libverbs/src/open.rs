@@ -4,6 +4,7 @@ use crate::attachment::Attachment;
 use crate::context::Context;
 use crate::cq_calls;
 use crate::errno::{self, Result};
+use crate::flows;
 use crate::poll;
 use crate::post;
 use crate::qp_calls;
@@ -48,7 +49,10 @@ fn head(device: *mut IbvDevice, async_fd: c_int) -> VerbsContext {
         create_cq_ex: cq_calls::create_cq_ex,
         private: 0,
         query_device_ex: query::query_device_ex,
-        flows: [0; 4],
+        destroy_flow: flows::destroy_flow,
+        flow_placeholder: 0,
+        create_flow: flows::create_flow,
+        flow_placeholder_too: 0,
         open_qp: 0,
         create_qp_ex: qp_calls::create_qp_ex,
         get_srq_num: shared_receive::get_srq_num,

@@ -15,6 +15,9 @@ const PATIENCE: u32 = 1 << 20;
 /// Each such yield looks whether the daemon is still there.
 const LOOKS_EACH: u32 = 1 << 10;
 
+/// `IBV_SEND_IP_CSUM`.
+const IP_CHECKSUM: libc::c_uint = 1 << 4;
+
 /// `ibv_post_send`.
 pub(crate) unsafe extern "C" fn post_send(
     qp: *mut IbvQp,
@@ -108,7 +111,10 @@ unsafe fn local(request: &IbvSendWr, first: &mut SendElement) -> Result<()> {
 
 /// The first element of a work request, without number, target and payload.
 pub(crate) fn first(qp: &Qp, opcode: SendOpcode, flags: libc::c_uint) -> Result<SendElement> {
-    // `IBV_SEND_IP_CSUM` is for raw packets; nobody looks at these checksums here.
+    // Nobody looks at these checksums here; in frames of raw packets they are the program's.
+    if matches!(qp.kind, QpKind::RawPacket) && (flags & IP_CHECKSUM != 0 || opcode != SendOpcode::Send) {
+        return Err(libc::EINVAL);
+    }
     let flags = SendFlags((flags & 0b1111) as u8);
     let is_datagram = matches!(qp.kind, QpKind::Ud);
     if is_datagram && !matches!(opcode, SendOpcode::Send | SendOpcode::SendImmediate) {

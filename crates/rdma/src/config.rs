@@ -2,15 +2,21 @@
 use crate::gid;
 use crate::objects::Most;
 use memory::MemoryTable;
-use smartns::{Below, Congestion, Recovery, ShardConfig};
+use smartns::{Below, Congestion, RawPackets, Recovery, ShardConfig};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use verbs::attach::{Device as Stated, Limits};
 use verbs::{MOST_INLINE, MOST_PIECES, Mtu};
-use wire::Mac;
+use wire::{Mac, ethernet};
 
 /// Packets that a queue pair may have sent without an acknowledgement.
 const WINDOW: u32 = 256;
+
+/// Bytes of an Ethernet header with a VLAN tag.
+const MOST_ETHERNET: u32 = (ethernet::HEADER_LEN + ethernet::TAG_LEN) as u32;
+
+/// Rules for frames of a program: each frame that no transport claims is compared with all.
+const FLOWS: u32 = 256;
 
 /// Bytes of all memory regions of a program. Of those that the data-path maps, each page costs it 8 bytes.
 const REGISTERED: u64 = 64 << 30;
@@ -40,6 +46,8 @@ pub struct Config {
     pub recovery: Recovery,
     /// How connected queue pairs answer congestion.
     pub congestion: Congestion,
+    /// Programs may send and receive whole Ethernet frames.
+    pub raw_packets: bool,
     /// What carries their requests. Over streams, who carries them finds the ways to peers, too.
     pub below: Below,
     /// Registered memory of all programs of the daemon.
@@ -99,7 +107,9 @@ impl Config {
             message_bytes: l.message_bytes,
         };
         let (recovery, congestion) = (self.recovery, self.congestion);
-        ShardConfig { table: Arc::clone(&self.table), limits, recovery, congestion, below: self.below, mtu }
+        let most_bytes = u32::from(self.ip_mtu) + MOST_ETHERNET;
+        let raw = self.raw_packets.then_some(RawPackets { source: self.mac, most_bytes });
+        ShardConfig { table: Arc::clone(&self.table), limits, recovery, congestion, below: self.below, mtu, raw }
     }
 }
 
@@ -117,6 +127,7 @@ impl Most {
             qps: limits.qps,
             handles: limits.handles,
             windows: limits.windows,
+            flows: FLOWS,
         }
     }
 }

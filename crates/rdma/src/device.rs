@@ -2,13 +2,14 @@
 use crate::cm::{Context, Manager};
 use crate::config::Config;
 use crate::failure::Failure;
+use crate::flows::Flows;
 use crate::groups::{self, Groups};
-use crate::gsi;
 use crate::numbers::Numbers;
 use crate::over::Over;
 use crate::seat::{End, EventPipe, NewProgram, ProgramId, Round, Seat};
 use crate::view::ProgramView;
 use crate::ways::{Reach, Station, Ways, remote_of};
+use crate::{gsi, limits};
 use engine::{DropReason, Nanos};
 use host::{Claim, Io, Neighbour, Transport};
 use memory::{Domain, Key};
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use verbs::attach::Device as Stated;
 use verbs::connections;
 use verbs::control::Answer;
-use verbs::{AddressVector, Gid, Mtu, Number, QpAttributes, QpNumber, QpState};
+use verbs::{AddressVector, Gid, Number, QpAttributes, QpNumber, QpState};
 use wire::roce::{GSI_QP, MULTICAST_QP, UDP_PORT};
 
 /// Where the destination address of a frame's IPv4 packet stands: what the host hands over has no VLAN tag.
@@ -41,6 +42,8 @@ pub struct Device {
     attached: u32,
     pub(crate) ways: Ways,
     groups: Groups,
+    /// Rules for frames that no transport claims.
+    pub(crate) flows: Flows,
     pub(crate) connections: Manager,
     /// Empty between polls.
     pub(crate) events: Vec<Event>,
@@ -75,6 +78,7 @@ impl Device {
             seats: BTreeMap::new(),
             attached: 0,
             groups: Groups::default(),
+            flows: Flows::default(),
             events: Vec::new(),
             sending: false,
             past_notices: Notices::default(),
@@ -112,6 +116,7 @@ impl Device {
             self.connections.detach(now, id, &mut self.ways);
             seat.leave(&mut self.ways);
             self.groups.leave(id);
+            self.flows.leave(id);
             self.past_notices.add(seat.shard.notices());
             seat.kinds.keys().for_each(|qp| self.over.gone(*qp, seat.shard.last_words(*qp)));
             self.owners.retain(|_, owner| *owner != id);
@@ -254,7 +259,7 @@ impl Device {
     /// # Errors
     /// EINVAL: what the port or the device does not have; or as the engine's.
     pub fn modify_qp(&mut self, id: ProgramId, number: QpNumber, attributes: &QpAttributes) -> Result<(), Failure> {
-        self.check(attributes)?;
+        limits::check(attributes, &self.stated)?;
         let remote = attributes.path.map(|vector| self.remote(&vector).map(|remote| (remote, vector))).transpose()?;
         if remote.is_some_and(|(remote, _)| remote.is_multicast()) {
             return Err(Failure::invalid("a connection has one peer: only datagrams are sent to multicast groups"));
@@ -275,24 +280,6 @@ impl Device {
         Ok(())
     }
 
-    /// What the engine does not know: the device's own limits.
-    fn check(&self, attributes: &QpAttributes) -> Result<(), Failure> {
-        let (a, stated) = (attributes, &self.stated);
-        let eight = |value: Option<u8>| value.is_none_or(|value| value <= stated.limits.reads);
-        let larger = |mtu: Mtu| mtu.bytes() > stated.mtu.bytes();
-        let checks = [
-            (a.partition_index.is_some_and(|index| index != 0), "pkey_index: there is only index 0"),
-            (a.port.is_some_and(|port| port != 1), "port_num: there is only port 1"),
-            (a.mtu.is_some_and(larger), "path_mtu is larger than the port's active MTU"),
-            (!eight(a.responder_resources), "max_dest_rd_atomic is more than the device's max_qp_rd_atom"),
-            (!eight(a.initiator_depth), "max_rd_atomic is more than the device's max_qp_init_rd_atom"),
-        ];
-        match checks.iter().find(|(wrong, _)| *wrong) {
-            Some((_, why)) => Err(Failure::invalid(*why)),
-            None => Ok(()),
-        }
-    }
-
     /// The attributes of a queue pair.
     ///
     /// # Errors
@@ -308,7 +295,7 @@ impl Device {
     /// EBUSY: it is a member of a multicast group; or as the engine's.
     pub fn destroy_qp(&mut self, id: ProgramId, number: QpNumber) -> Result<(), Failure> {
         let seat = seat(&mut self.seats, id)?;
-        if self.groups.has(id, number) {
+        if self.groups.has(id, number) || self.flows.memberships(id, Some(number)) > 0 {
             return Err(Failure::busy("the queue pair is a member of a multicast group: detach it first"));
         }
         let last = seat.shard.last_words(number);
@@ -326,6 +313,9 @@ impl Device {
     /// EINVAL: this is no group, or no queue pair of datagrams. ENOMEM: the program has as many memberships as it may.
     pub fn join_group(&mut self, id: ProgramId, qp: QpNumber, group: Gid) -> Result<(), Failure> {
         self.only_with_packets("multicast")?;
+        if self.is_raw(id, qp) {
+            return self.join_station_group(id, qp, group);
+        }
         let (group, most) = (groups::address_of(group)?, self.stated.limits.memberships);
         let seat = seat(&mut self.seats, id)?;
         seat.shard.attach(qp, group)?;
@@ -341,6 +331,9 @@ impl Device {
     /// # Errors
     /// EINVAL: it is no member.
     pub fn leave_group(&mut self, id: ProgramId, qp: QpNumber, group: Gid) -> Result<(), Failure> {
+        if self.is_raw(id, qp) {
+            return self.leave_station_group(id, qp, group);
+        }
         let group = groups::address_of(group)?;
         seat(&mut self.seats, id)?.shard.detach(qp, group)?;
         self.groups.remove(group, id, qp);
@@ -536,6 +529,10 @@ impl Transport for Device {
             io.tx[from..].iter().for_each(|frame| recorder.record(now, frame, &sight(Direction::Out, Fate::Sent)));
         }
         done
+    }
+
+    fn offer(&mut self, now: Nanos, frame: Box<Frame>, io: &mut Io<'_>) -> Option<Box<Frame>> {
+        self.take_raw(now, frame, io)
     }
 
     /// A neighbour that moved: its destinations are looked at again. One that does not answer is left to the queue

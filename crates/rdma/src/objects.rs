@@ -28,10 +28,12 @@ pub enum Kind {
     Window,
     /// A domain of extended reliable connections.
     XrcDomain,
+    /// A rule for frames of raw packets.
+    Flow,
 }
 
 impl Kind {
-    const ALL: [Kind; 9] = [
+    const ALL: [Kind; 10] = [
         Kind::Domain,
         Kind::Region,
         Kind::Channel,
@@ -41,6 +43,7 @@ impl Kind {
         Kind::Handle,
         Kind::Window,
         Kind::XrcDomain,
+        Kind::Flow,
     ];
 
     const fn name(self) -> &'static str {
@@ -54,6 +57,7 @@ impl Kind {
             Kind::Handle => "address handle",
             Kind::Window => "memory window",
             Kind::XrcDomain => "XRC domain",
+            Kind::Flow => "rule for frames",
         }
     }
 }
@@ -99,6 +103,8 @@ pub struct Most {
     pub handles: u32,
     /// Memory windows.
     pub windows: u32,
+    /// Rules for frames of raw packets.
+    pub flows: u32,
     /// Bytes of all its memory regions.
     pub region_bytes: u64,
     /// Bytes of the regions of all its queues.
@@ -120,6 +126,7 @@ impl Most {
             Kind::Qp => self.qps,
             Kind::Handle => self.handles,
             Kind::Window => self.windows,
+            Kind::Flow => self.flows,
         }
     }
 }
@@ -286,6 +293,7 @@ mod tests {
         qps: 3,
         handles: 2,
         windows: 2,
+        flows: 2,
         region_bytes: 100,
         queue_bytes: 50,
     };

@@ -104,6 +104,13 @@ impl Seat {
         done
     }
 
+    /// A frame for one of its queue pairs of raw packets.
+    pub(crate) fn take_raw(&mut self, qp: QpNumber, frame: &Frame, round: &mut Round<'_>) {
+        let Round { now, tx, pool, drops, events } = round;
+        self.shard.receive_raw(*now, qp, frame, &mut ShardOutput { tx, pool, drops, events });
+        self.carry_out(events);
+    }
+
     /// Passes events on, and keeps which queue pairs have messages.
     pub(crate) fn carry_out(&mut self, events: &mut Vec<Event>) {
         for event in events.drain(..) {

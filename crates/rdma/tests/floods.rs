@@ -37,6 +37,7 @@ fn config() -> Config {
         programs: 2,
         table: Arc::new(MemoryTable::with_secret(Limits::default(), [1; 16])),
         recovery: Recovery::GoBackN,
+        raw_packets: true,
         congestion: Congestion::None,
         below: Below::Packets,
         secret: [1; 16],

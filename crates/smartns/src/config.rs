@@ -3,6 +3,7 @@ use crate::congestion::Congestion;
 use memory::MemoryTable;
 use std::sync::Arc;
 use verbs::Mtu;
+use wire::Mac;
 
 /// How lost packets are made up for.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -23,6 +24,15 @@ pub enum Below {
     /// Messages over a stream, which somebody else carries ([`crate::Shard::next_message`],
     /// [`crate::Shard::next_datagram`]): reliable connections without atomics, and datagrams.
     Stream,
+}
+
+/// What raw packets of a program may be.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RawPackets {
+    /// The host's hardware address: the source of each frame.
+    pub source: Mac,
+    /// Bytes of a frame at most.
+    pub most_bytes: u32,
 }
 
 /// What a shard may hold and do at most.
@@ -66,4 +76,6 @@ pub struct ShardConfig {
     pub below: Below,
     /// The largest packet that the port carries: a datagram's payload at most.
     pub mtu: Mtu,
+    /// Where the program may send and receive whole frames.
+    pub raw: Option<RawPackets>,
 }

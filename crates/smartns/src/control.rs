@@ -138,7 +138,7 @@ impl Shard {
     /// first: with hardware, what was posted is on its way.
     pub fn has_datagrams(&mut self) -> bool {
         self.take_whole_pipe();
-        let waits = |qp: &Qp| qp.identity.kind == QpKind::Ud && qp.sends() && !qp.queue.is_empty();
+        let waits = |qp: &Qp| !qp.identity.kind.is_connected() && qp.sends() && !qp.queue.is_empty();
         self.qps.iter().any(|(_, qp)| waits(qp))
     }
 
@@ -187,9 +187,12 @@ impl Shard {
     pub fn add_qp(&mut self, qp: NewQp) -> Result<(), Refusal> {
         let over_stream = self.shared.config.below == Below::Stream;
         match qp.kind {
-            QpKind::RawPacket => return Err(Refusal::Unsupported("queue pairs are of kind RC, UC, UD or XRC")),
+            QpKind::RawPacket if over_stream => {
+                return Err(Refusal::Unsupported("raw packets are not carried over TCP"));
+            }
+            QpKind::RawPacket if self.shared.config.raw.is_none() => return Err(NO_RAW),
             QpKind::XrcSend | QpKind::XrcReceive if over_stream => return Err(NO_XRC),
-            QpKind::Rc | QpKind::Uc | QpKind::Ud | QpKind::XrcSend | QpKind::XrcReceive => {}
+            _ => {}
         }
         let names = matches!(qp.receives, Receives::Named(_));
         if names != (qp.kind == QpKind::XrcReceive) {
@@ -218,7 +221,7 @@ impl Shard {
         }
         let (number, queues) = (qp.number, [qp.send_cq, qp.receive_cq]);
         let (recovery, congestion) = (self.shared.config.recovery, self.shared.config.congestion);
-        let is_connected = qp.kind != QpKind::Ud;
+        let is_connected = qp.kind.is_connected();
         let mut made = Qp::new(qp, recovery, congestion);
         made.stream = (over_stream && is_connected).then(Box::default);
         let Some(slot) = self.qps.insert(Box::new(made)) else {
@@ -372,6 +375,11 @@ impl Shard {
 
 /// What a device over streams says.
 const NO_XRC: Refusal = Refusal::Unsupported("extended reliable connections (XRC) are not carried over TCP");
+
+/// What a host says whose programs may not use raw packets.
+const NO_RAW: Refusal = Refusal::Forbidden(
+    "programs of this host may not use raw packets: rdma_raw_packets = true in its section permits it",
+);
 
 /// Whether an object found its place.
 fn added(done: Option<()>) -> Result<(), Refusal> {

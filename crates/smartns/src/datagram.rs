@@ -126,22 +126,9 @@ pub(crate) fn receive(qp: &mut Qp, datagram: &Datagram<'_>, round: &mut Round<'_
     if datagram.key != qp.settings.queue_key {
         return round.drop(DropReason::QueueKey);
     }
-    if !take_receive(qp, round) {
-        return round.drop(DropReason::NoReceive);
-    }
     let bytes = GRH_LEN + datagram.payload.len() as u32;
-    if qp.responder.receive.is_malformed || u64::from(bytes) > qp.responder.receive.len() {
-        // It is for the next message that fits.
-        return round.drop(DropReason::MessageIncomplete);
-    }
-    let domain = receive_domain(qp, round);
-    let (memory, entries) = (&round.shared.memory, &qp.responder.receive.pieces);
-    let placed = memory
-        .scatter(domain, entries.iter().copied(), IP_HEADER_AT, datagram.ip)
-        .and_then(|()| memory.scatter(domain, entries.iter().copied(), GRH_LEN, datagram.payload));
-    if placed.is_err() {
-        fail_receive(qp, Status::LocalProtection, round);
-        return enter_error(qp, round);
+    if !placed(qp, bytes, &[(IP_HEADER_AT, datagram.ip), (GRH_LEN, datagram.payload)], round) {
+        return;
     }
     let immediate = if datagram.immediate.is_some() { CompletionFlags::IMMEDIATE } else { CompletionFlags::default() };
     let received = Received {
@@ -154,4 +141,26 @@ pub(crate) fn receive(qp: &mut Qp, datagram: &Datagram<'_>, round: &mut Round<'_
         solicited: if datagram.solicited { Solicited::Yes } else { Solicited::No },
     };
     complete_receive(qp, &received, round);
+}
+
+/// Places a message of `bytes` bytes, of which each part begins at its byte, in the next receive work request. Says
+/// whether it is there.
+pub(crate) fn placed(qp: &mut Qp, bytes: u32, parts: &[(u32, &[u8])], round: &mut Round<'_, '_>) -> bool {
+    if !take_receive(qp, round) {
+        round.drop(DropReason::NoReceive);
+        return false;
+    }
+    if qp.responder.receive.is_malformed || u64::from(bytes) > qp.responder.receive.len() {
+        // It is for the next message that fits.
+        round.drop(DropReason::MessageIncomplete);
+        return false;
+    }
+    let domain = receive_domain(qp, round);
+    let (memory, entries) = (&round.shared.memory, &qp.responder.receive.pieces);
+    let done = parts.iter().try_for_each(|(at, part)| memory.scatter(domain, entries.iter().copied(), *at, part));
+    if done.is_err() {
+        fail_receive(qp, Status::LocalProtection, round);
+        enter_error(qp, round);
+    }
+    done.is_ok()
 }

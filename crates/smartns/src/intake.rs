@@ -103,7 +103,7 @@ fn is_offered(kind: QpKind, element: &SendElement, has_local: &mut bool) -> bool
             !inline && element.pieces == 0
         }
         (QpKind::Rc | QpKind::XrcSend, Read | CompareSwap | FetchAdd) => !inline,
-        (QpKind::Ud, Send | SendImmediate) => true,
+        (QpKind::Ud, Send | SendImmediate) | (QpKind::RawPacket, Send) => true,
         _ => false,
     }
 }

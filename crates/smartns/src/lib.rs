@@ -32,6 +32,7 @@ mod output;
 mod pack;
 mod placement;
 mod qp;
+mod raw;
 mod receive_queue;
 mod refused;
 mod replies;
@@ -47,7 +48,7 @@ mod stream;
 mod unpack;
 mod windows;
 
-pub use config::{Below, Limits, Recovery, ShardConfig};
+pub use config::{Below, Limits, RawPackets, Recovery, ShardConfig};
 pub use congestion::{Congestion, Sender};
 pub use objects::{NewCq, NewHandle, NewQp, NewSrq, Receives, Refusal};
 pub use output::{Event, Notices, ShardOutput};

@@ -98,6 +98,8 @@ pub enum Refusal {
     Invalid(&'static str),
     /// It is not offered.
     Unsupported(&'static str),
+    /// The program may not do that.
+    Forbidden(&'static str),
 }
 
 impl Refusal {
@@ -108,6 +110,7 @@ impl Refusal {
             Refusal::Busy(_) => libc::EBUSY,
             Refusal::Limit(_) => libc::ENOMEM,
             Refusal::Unsupported(_) => libc::EOPNOTSUPP,
+            Refusal::Forbidden(_) => libc::EPERM,
         }
     }
 }
@@ -118,7 +121,8 @@ impl fmt::Display for Refusal {
         | Refusal::Busy(why)
         | Refusal::Limit(why)
         | Refusal::Invalid(why)
-        | Refusal::Unsupported(why)) = self;
+        | Refusal::Unsupported(why)
+        | Refusal::Forbidden(why)) = self;
         f.write_str(why)
     }
 }

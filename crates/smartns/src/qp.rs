@@ -223,7 +223,7 @@ impl Qp {
             requester: Requester::default(),
             responder: Responder::default(),
             stream: None,
-            pacer: if kind == QpKind::Ud { None } else { Pacer::new(congestion) },
+            pacer: if kind.is_connected() { Pacer::new(congestion) } else { None },
             is_active: false,
             timer: None,
             tells_drained: false,

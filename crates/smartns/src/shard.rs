@@ -3,7 +3,6 @@ use crate::acknowledge::{response, resume, timers};
 use crate::answer::answer;
 use crate::cnp::{look, notified};
 use crate::config::{Below, ShardConfig};
-use crate::datagram;
 use crate::ending::{enter_error, flush};
 use crate::intake::{Intake, Next, post};
 use crate::numbers::Numbers;
@@ -15,12 +14,13 @@ use crate::selective::Keep;
 use crate::shared::{Round, Shared};
 use crate::stream::{datagrams, turns};
 use crate::unpack::requests;
+use crate::{datagram, raw};
 use engine::{Checksum, DropReason, Frame, Nanos, cut};
 use host::{Calendar, Slab};
 use shm::PipeConsumer;
 use std::collections::{BTreeSet, VecDeque};
 use std::net::Ipv4Addr;
-use verbs::{AsyncEvent, QpKind, QpState};
+use verbs::{AsyncEvent, QpKind, QpNumber, QpState};
 use wire::Malformed;
 use wire::roce::{MULTICAST_QP, Packed, Packet, Psn, Service, icrc_is_right, is_packed};
 
@@ -215,6 +215,18 @@ impl Shard {
         self.wake(slot);
     }
 
+    /// A frame, of contiguous bytes, for a queue pair of raw packets. Who shares frames out decides which those are.
+    pub fn receive_raw(&mut self, now: Nanos, number: QpNumber, frame: &Frame, out: &mut ShardOutput<'_>) {
+        let slot = self.numbers.get(number).unwrap_or(u32::MAX);
+        match self.qps.get_mut(slot).filter(|qp| qp.identity.kind == QpKind::RawPacket) {
+            Some(qp) => raw::receive(qp, frame.bytes(), &mut Round { now, shared: &mut self.shared, out }),
+            None => out.drops.count(DropReason::QpUnknown),
+        }
+        // A queue pair that failed flushes with its turn.
+        self.wake(slot);
+        self.shared.settle(out.events);
+    }
+
     /// A datagram to a group: each member gets it.
     fn receive_group(&mut self, now: Nanos, packet: &Packet<'_>, frame: &Frame, out: &mut ShardOutput<'_>) {
         if frame.checksum != Checksum::Icrc && !icrc_is_right(frame.bytes()) {
@@ -397,6 +409,7 @@ fn turn(qp: &mut Qp, round: &mut Round<'_, '_>) -> bool {
     let next = match qp.identity.kind {
         QpKind::Ud if round.shared.config.below == Below::Stream => datagrams::offer(qp, round),
         QpKind::Ud => datagram::send(qp, round, &mut budget),
+        QpKind::RawPacket => raw::send(qp, round, &mut budget),
         _ => requester::send(qp, round, &mut budget),
     };
     drained(qp, round);

@@ -84,7 +84,9 @@ fn by_kind(kind: QpKind, rc: Set, uc: Set, ud: Set) -> Set {
         QpKind::Rc => rc,
         QpKind::XrcSend | QpKind::XrcReceive => rc & !of_other_half(kind),
         QpKind::Uc => uc,
-        _ => ud,
+        QpKind::Ud => ud,
+        // Frames have neither keys nor numbers.
+        QpKind::RawPacket => ud & PORT,
     }
 }
 

@@ -219,6 +219,12 @@ impl QpKind {
     pub const fn is_reliable(self) -> bool {
         matches!(self, QpKind::Rc | QpKind::XrcSend | QpKind::XrcReceive)
     }
+
+    /// It has one peer.
+    #[inline]
+    pub const fn is_connected(self) -> bool {
+        !matches!(self, QpKind::Ud | QpKind::RawPacket)
+    }
 }
 
 impl SendOpcode {

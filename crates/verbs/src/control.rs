@@ -1,6 +1,7 @@
 //! Control requests and their answers, as JSON over the attach socket, with descriptors where it says so. A library has
 //! one request outstanding.
 use crate::connections;
+use crate::flow::FlowRule;
 use crate::{AddressVector, Capacities, Gid, Number, QpAttributes, QpKind, QpNumber};
 use memory::{Description, Key};
 use serde::{Deserialize, Serialize};
@@ -115,6 +116,10 @@ pub enum Request {
         /// The group.
         group: Gid,
     },
+    /// A rule for frames, of a queue pair of raw packets. [`Answer::Number`].
+    CreateFlow(FlowRule),
+    /// Ends a rule.
+    DestroyFlow(Number),
     /// Connection management.
     Connections(connections::Request),
 }

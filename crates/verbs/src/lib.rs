@@ -12,6 +12,7 @@ mod completion;
 pub mod connections;
 pub mod control;
 mod event;
+pub mod flow;
 mod notify;
 mod receive;
 mod send;
@@ -28,7 +29,7 @@ pub use send::{
 };
 
 /// Version of everything in this crate that both sides must agree on. Raise it with every change.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// The number of a queue pair: 24 bits (IBTA 1.3, 3.5.1).
 pub type QpNumber = u32;

@@ -110,8 +110,19 @@ fn fabric((mut table, span): Table<'_>) -> Result<FabricSection, Fault> {
 }
 
 /// A host's keys beside those of [`HostConfig`].
-const HOST_KEYS: [&str; 10] =
-    ["port", "engine", "mapping", "thread", "users", "groups", "rdma", "rdma_recovery", "rdma_congestion", "module"];
+const HOST_KEYS: [&str; 11] = [
+    "port",
+    "engine",
+    "mapping",
+    "thread",
+    "users",
+    "groups",
+    "rdma",
+    "rdma_raw_packets",
+    "rdma_recovery",
+    "rdma_congestion",
+    "module",
+];
 
 fn host((mut table, span): Table<'_>) -> Result<HostSection, Fault> {
     let named = table.contains_key("name");
@@ -131,6 +142,7 @@ fn host((mut table, span): Table<'_>) -> Result<HostSection, Fault> {
         users: take(&mut table, "users")?.unwrap_or_default(),
         groups: take(&mut table, "groups")?.unwrap_or_default(),
         rdma: take(&mut table, "rdma")?,
+        rdma_raw_packets: take(&mut table, "rdma_raw_packets")?,
         rdma_recovery: take(&mut table, "rdma_recovery")?.unwrap_or_default(),
         rdma_congestion: take(&mut table, "rdma_congestion")?.unwrap_or_default(),
         stack: rest(table, span.clone(), &HOST_KEYS)?,

@@ -22,6 +22,7 @@ use std::time::{Duration, Instant};
 use verbs::attach::{Answer as Attached, Welcome};
 use verbs::connections;
 use verbs::control::{self, Answer, Request, XrcQueue};
+use verbs::flow::FlowRule;
 use verbs::{AddressVector, Capacities, Notify, Number, QpAttributes, QpKind, QpNumber};
 
 /// Elements of the send pipe.
@@ -218,6 +219,10 @@ impl Service {
             }
             Request::Connections(connections::Request::OpenChannel) => return self.open_events(),
             Request::Connections(request) => self.connect(request)?,
+            Request::CreateFlow(rule) => self.create_flow(rule)?,
+            Request::DestroyFlow(number) => {
+                self.destroy(Object::new(Kind::Flow, number), move |device, id| device.destroy_flow(id, number))?
+            }
             Request::Attach { qp, group } => {
                 self.objects.find(Object::new(Kind::Qp, qp))?;
                 self.at.ask(move |device, id| device.join_group(id, qp, group))??;
@@ -255,6 +260,15 @@ impl Service {
         self.objects.may_add(Kind::Window, &Needs::only(&uses))?;
         let number = self.at.ask(move |device, id| device.add_window(id, Domain(domain)))??;
         self.objects.add(Object::new(Kind::Window, number), &Needs::only(&uses));
+        Ok(Answer::Number(number))
+    }
+
+    fn create_flow(&mut self, rule: FlowRule) -> Result<Answer, Failure> {
+        let uses = [Object::new(Kind::Qp, rule.qp)];
+        self.objects.may_add(Kind::Flow, &Needs::only(&uses))?;
+        let number = self.objects.draw(Kind::Flow);
+        self.at.ask(move |device, id| device.create_flow(id, number, rule))??;
+        self.objects.add(Object::new(Kind::Flow, number), &Needs::only(&uses));
         Ok(Answer::Number(number))
     }
 

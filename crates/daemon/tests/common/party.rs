@@ -28,14 +28,23 @@ pub(crate) struct Party {
 
 impl Party {
     pub(crate) fn open(socket: &Path, host: &str) -> Party {
-        let verbs = Verbs::open(socket, host);
+        let start = QpAttributes { queue_key: Some(QUEUE_KEY), rights: None, ..init() };
+        let send = QpAttributes { send_psn: Some(1), ..to(QpState::ReadyToSend) };
+        Party::with(Verbs::open(socket, host), QpKind::Ud, [start, to(QpState::ReadyToReceive), send])
+    }
+
+    /// A program with a queue pair of raw packets instead.
+    pub(crate) fn raw(socket: &Path, host: &str) -> Party {
+        let start = QpAttributes { port: Some(1), ..to(QpState::Init) };
+        let states = [start, to(QpState::ReadyToReceive), to(QpState::ReadyToSend)];
+        Party::with(Verbs::open(socket, host), QpKind::RawPacket, states)
+    }
+
+    fn with(verbs: Verbs, kind: QpKind, states: [QpAttributes; 3]) -> Party {
         let domain = verbs.domain();
         verbs.hand_over();
-        let qp = verbs.qp(QpKind::Ud, domain, None);
-        let start = QpAttributes { queue_key: Some(QUEUE_KEY), rights: None, ..init() };
-        verbs.modify(qp.number, start);
-        verbs.modify(qp.number, to(QpState::ReadyToReceive));
-        verbs.modify(qp.number, QpAttributes { send_psn: Some(1), ..to(QpState::ReadyToSend) });
+        let qp = verbs.qp(kind, domain, None);
+        states.into_iter().for_each(|attributes| verbs.modify(qp.number, attributes));
         let memory = Memory::new(PLACES * PLACE);
         let key = verbs.register(domain, &memory, Rights::ALL);
         Party { verbs, domain, qp, memory, key }
@@ -66,6 +75,23 @@ impl Party {
         element.set_piece(0, self.memory.piece(GRH, from.len(), self.key));
         element.set_datagram(to);
         self.verbs.push(element.encode());
+    }
+
+    /// Sends a frame by its memory's first place.
+    pub(crate) fn send_frame(&mut self, frame: &[u8]) {
+        self.memory.fill(0, frame.iter().copied());
+        let element = SendElement::new(self.qp.number, SendOpcode::Send);
+        let mut element = SendElement { flags: SendFlags::SIGNALED, pieces: 1, ..element };
+        element.set_piece(0, self.memory.piece(0, frame.len(), self.key));
+        self.verbs.push(element.encode());
+    }
+
+    /// The next completion is that of this frame, in this place.
+    pub(crate) fn got_frame(&mut self, place: usize, sent: &[u8]) {
+        let completion = self.qp.cq.next();
+        assert_eq!((completion.status, completion.bytes as usize), (Status::Success, sent.len()));
+        assert_eq!((completion.remote_qp, completion.flags), (0, CompletionFlags::default()));
+        assert!(self.memory.bytes()[place * PLACE..][..sent.len()] == *sent);
     }
 
     /// The next completion is that of a datagram in this place, which is this one, and says where it came from. Returns

@@ -42,7 +42,8 @@ fn of_contexts() -> Vec<(String, usize)> {
             query_port, advise_mr, alloc_null_mr, counters as "read_counters", device_memory as "reg_dm_mr",
             flow_actions as "modify_flow_action_esp", modify_qp_rate_limit, parent_domains as "alloc_parent_domain",
             modify_cq, post_srq_ops, work_queues as "destroy_rwq_ind_table", query_rt_values, create_cq_ex,
-            private as "priv", query_device_ex, flows as "ibv_destroy_flow", open_qp, create_qp_ex, get_srq_num,
+            private as "priv", query_device_ex, destroy_flow as "ibv_destroy_flow",
+            create_flow as "ibv_create_flow", open_qp, create_qp_ex, get_srq_num,
             create_srq_ex, open_xrcd, close_xrcd, sz, context,
         }
         IbvCompChannel = "struct ibv_comp_channel" { context, fd, refcnt }
@@ -56,6 +57,8 @@ fn of_objects() -> Vec<(String, usize)> {
         IbvPd = "struct ibv_pd" { context, handle }
         IbvMr = "struct ibv_mr" { context, pd, addr, length, handle, lkey, rkey }
         IbvMw = "struct ibv_mw" { context, pd, rkey, handle, kind as "type" }
+        IbvFlowAttr = "struct ibv_flow_attr" { comp_mask, kind as "type", size, priority, num_of_specs, port, flags }
+        IbvFlow = "struct ibv_flow" { comp_mask, context, handle }
         IbvMwBindInfo = "struct ibv_mw_bind_info" { mr, addr, length, mw_access_flags }
         IbvGrh = "struct ibv_grh" { version_tclass_flow, paylen, next_hdr, hop_limit, sgid, dgid }
         IbvAhAttr = "struct ibv_ah_attr" { grh, dlid, sl, src_path_bits, static_rate, is_global, port_num }

@@ -72,7 +72,10 @@ pub(crate) struct VerbsContext {
     pub(crate) create_cq_ex: unsafe extern "C" fn(*mut IbvContext, *mut IbvCqInitAttrEx) -> *mut IbvCqEx,
     pub(crate) private: usize,
     pub(crate) query_device_ex: unsafe extern "C" fn(*mut IbvContext, *const u32, *mut IbvDeviceAttrEx, usize) -> c_int,
-    pub(crate) flows: [Absent; 4],
+    pub(crate) destroy_flow: unsafe extern "C" fn(*mut IbvFlow) -> c_int,
+    pub(crate) flow_placeholder: Absent,
+    pub(crate) create_flow: unsafe extern "C" fn(*mut IbvQp, *mut IbvFlowAttr) -> *mut IbvFlow,
+    pub(crate) flow_placeholder_too: Absent,
     pub(crate) open_qp: Absent,
     pub(crate) create_qp_ex: unsafe extern "C" fn(*mut IbvContext, *mut IbvQpInitAttrEx) -> *mut IbvQp,
     pub(crate) get_srq_num: unsafe extern "C" fn(*mut IbvSrq, *mut u32) -> c_int,
@@ -82,6 +85,25 @@ pub(crate) struct VerbsContext {
     pub(crate) placeholder: u64,
     pub(crate) sz: usize,
     pub(crate) context: IbvContext,
+}
+
+/// A rule for frames (`struct ibv_flow_attr`); specifications follow.
+#[repr(C)]
+pub(crate) struct IbvFlowAttr {
+    pub(crate) comp_mask: u32,
+    pub(crate) kind: c_int,
+    pub(crate) size: u16,
+    pub(crate) priority: u16,
+    pub(crate) num_of_specs: u8,
+    pub(crate) port: u8,
+    pub(crate) flags: u32,
+}
+
+#[repr(C)]
+pub(crate) struct IbvFlow {
+    pub(crate) comp_mask: u32,
+    pub(crate) context: *mut IbvContext,
+    pub(crate) handle: u32,
 }
 
 #[repr(C)]

@@ -38,6 +38,7 @@ impl SharedDevice {
             programs: 64,
             table: Arc::clone(table),
             recovery: if of_host.selective_repeat { Recovery::SelectiveRepeat } else { Recovery::GoBackN },
+            raw_packets: false,
             congestion,
             below: Below::Packets,
             secret,

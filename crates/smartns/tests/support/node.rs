@@ -108,6 +108,7 @@ impl Node {
         let [sends, completions, receives] = [region(8), region(8), region(2)];
         let limits = Limits { window: settings.window, reads: settings.reads, ..Limits::default() };
         let config = ShardConfig {
+            raw: None,
             table: table.clone(),
             limits,
             recovery: settings.recovery,
