@@ -186,6 +186,8 @@ pub const ALL: &[Case] = &[
     rdma("ucx_perftest ud_verbs tag_bw", fabrics::ucx_datagrams_bandwidth),
     rdma("fi_pingpong -p verbs -e msg", fabrics::libfabric_connections),
     rdma("fi_pingpong -p verbs;ofi_rxm -e rdm", fabrics::libfabric_messages),
+    rdma("Open MPI, UCX over verbs", runtimes::open_mpi_verbs),
+    rdma("fio, engine rdma", storage::fio_rdma),
     rdma("ib_write_bw -R", verbs::write_bandwidth_managed),
     rdma("ib_send_lat -R", verbs::send_latency_managed),
 ];

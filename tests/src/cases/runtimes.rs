@@ -32,6 +32,17 @@ pub(super) fn node(bench: &Bench) -> Outcome {
 /// Open MPI's ranks tell each other the addresses that they find in the list of interfaces. On the fabric there is none
 /// but the host's in that namespace: ranks of two hosts find each other by it.
 pub(super) fn open_mpi(bench: &Bench) -> Outcome {
+    mpi(bench, &["--mca", "btl", "tcp,self"])
+}
+
+/// The same over UCX on verbs, and nothing else.
+pub(super) fn open_mpi_verbs(bench: &Bench) -> Outcome {
+    let any = ["--mca", "opal_common_ucx_tls", "any", "--mca", "opal_common_ucx_devices", "any"];
+    let verbs = ["-x", "UCX_TLS=rc_verbs,ud_verbs:aux,self", "-x", "UCX_NET_DEVICES=toe0:1"];
+    mpi(bench, &[&["--mca", "pml", "ucx"], &any[..], &verbs].concat())
+}
+
+fn mpi(bench: &Bench, options: &[&str]) -> Outcome {
     if bench.lab.link == Link::Loopback {
         return Ok("left out: mpirun and its ranks need the kernel's loopback".into());
     }
@@ -49,7 +60,7 @@ pub(super) fn open_mpi(bench: &Bench) -> Outcome {
         [0, 1].map(|_| lab.on_server(&program))
     };
     let mut mpirun = if lab.server.is_accelerated() { lab.far.command("mpirun") } else { lab.near.command("mpirun") };
-    mpirun.args(["--allow-run-as-root", "--oversubscribe", "--mca", "btl", "tcp,self"]);
+    mpirun.args(["--allow-run-as-root", "--oversubscribe"]).args(options);
     for (at, rank) in ranks.iter().enumerate() {
         let between: &[&str] = if at == 0 { &[] } else { &[":"] };
         mpirun.args(between).args(["-np", "2"]).arg(rank.get_program()).args(rank.get_args());
