@@ -38,6 +38,7 @@ mod interfaces;
 mod lock;
 mod next;
 mod nodes;
+mod numa;
 mod open;
 mod place;
 mod poll;
