@@ -167,12 +167,28 @@ impl Mapping {
     pub(crate) fn write_last(&self, at: u64, from: &[u8]) {
         let Some((last, others)) = from.split_last() else { return };
         self.write(at, others);
-        // The bytes before are written, for whoever finds the last one.
+        self.show(at + others.len() as u64, *last);
+    }
+
+    /// Writes the last byte of a message, for whoever polls it: the bytes before are written when it is found.
+    #[inline]
+    fn show(&self, at: u64, last: u8) {
         fence(Release);
-        let end = at + others.len() as u64;
         // SAFETY: in the mapping, as is checked, which is writable as in `write`. Atomics may be shared with anyone.
-        let byte = unsafe { AtomicU8::from_ptr(self.address(end, 1)) };
-        byte.store(*last, Release);
+        let byte = unsafe { AtomicU8::from_ptr(self.address(at, 1)) };
+        byte.store(last, Release);
+    }
+
+    /// Copies in as [`Mapping::write_span`], and the last byte shows after all others.
+    pub(crate) fn write_span_last(&self, at: u64, span: &Span, part: Range<usize>) {
+        if part.is_empty() {
+            return;
+        }
+        let (others, end) = (part.start..part.end - 1, at + part.len() as u64 - 1);
+        let mut last = [0];
+        span.slice(others.end as u32, 1).read(&mut last);
+        self.write_span(at, span, others);
+        self.show(end, last[0]);
     }
 
     /// Replaces the word at `at` by what `change` makes of it, unless that is `None`, and returns what it was. Atomic

@@ -221,6 +221,19 @@ impl Region {
         self.write(at, &bytes[part])
     }
 
+    /// Writes as [`Region::write_span`], and the last byte shows after all others.
+    #[inline]
+    pub(crate) fn write_span_last(&self, at: u64, span: &Span, part: Range<usize>) -> Result<(), Fault> {
+        self.bounds(at, part.len())?;
+        if let [Part { backing: Backing::Shared(mapping), .. }] = &*self.parts {
+            mapping.write_span_last(at, span, part);
+            return Ok(());
+        }
+        let mut bytes = Vec::with_capacity(span.len());
+        span.append(&mut bytes);
+        self.write_last(at, &bytes[part])
+    }
+
     /// Bytes by reference, where they are mapped and lie so that this can be.
     #[inline]
     pub(crate) fn refer(&self, at: u64, len: usize) -> Option<Span> {

@@ -350,6 +350,12 @@ impl Lease<'_> {
         self.for_writing()?.write_span(at, span, part)
     }
 
+    /// Writes as [`Lease::write_span`], and the last byte shows after all others, as with [`Lease::write_last`].
+    #[inline]
+    pub fn write_span_last(&self, at: u64, span: &Span, part: Range<usize>) -> Result<(), Fault> {
+        self.for_writing()?.write_span_last(at, span, part)
+    }
+
     /// `len` bytes from offset `at` on, by reference, for whoever reads them later: deregistration is not finished
     /// before. `None` where they have to be copied, because they are not mapped, or lie across a border within.
     #[inline]

@@ -1,6 +1,7 @@
 //! A frame: bytes on a port.
 use shm::Span;
 use wire::checksum::Sum;
+use wire::roce::behind_payload;
 use wire::{EtherType, ethernet};
 
 /// What is known about the transport checksum of a frame.
@@ -179,7 +180,7 @@ impl Frame {
         std::mem::forget(self.payload.replace(payload));
     }
 
-    /// Bytes of the whole frame.
+    /// Bytes of the whole frame; without the place of a RoCEv2 packet's checksum where its payload is by reference.
     #[inline]
     pub fn len(&self) -> usize {
         self.bytes().len() + self.payload.as_ref().map_or(0, Span::len)
@@ -209,10 +210,14 @@ impl Frame {
     }
 
     /// Copies the payload into the contiguous part, so that nothing refers to shared memory any more. Allocates
-    /// where the capacity is too small.
+    /// where the capacity is too small. A RoCEv2 packet gets the place of its checksum, which it lacks until then.
     pub fn flatten(&mut self) {
         if let Some(span) = self.payload.take() {
             span.append(&mut self.bytes);
+            if self.checksum == Checksum::Icrc {
+                let len = self.bytes().len();
+                self.resize(len + behind_payload(self.bytes()));
+            }
         }
     }
 

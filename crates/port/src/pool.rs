@@ -80,8 +80,8 @@ impl FramePool {
         }
         twin.bytes_vec().extend_from_slice(frame.bytes());
         twin.set_payload(frame.payload().cloned());
-        twin.flatten();
         twin.checksum = frame.checksum;
+        twin.flatten();
         twin.segment_size = frame.segment_size;
         twin
     }

@@ -1,5 +1,6 @@
 //! What a requester does with responses (IBTA 1.3, 9.7.5 and 9.7.6).
 use crate::ending::fail_front;
+use crate::payload::{Packet, Payload};
 use crate::qp::Qp;
 use crate::requester::{place_fetched, retire, rewind};
 use crate::requests::wait_time;
@@ -8,7 +9,7 @@ use crate::send_queue::Work;
 use crate::shared::Round;
 use engine::DropReason;
 use verbs::{SendOpcode, Status};
-use wire::roce::{NakCode, Operation, Packet, Psn, Syndrome, rnr_time};
+use wire::roce::{NakCode, Operation, Psn, Syndrome, rnr_time};
 
 /// No limit on RNR retries (IBTA 1.3, 9.7.5.2.8).
 const FOR_EVER: u8 = 7;
@@ -43,7 +44,7 @@ fn acknowledged(qp: &mut Qp, packet: &Packet<'_>, syndrome: Syndrome, round: &mu
     }
     match syndrome {
         Syndrome::Rnr(code) => not_ready(qp, psn, code, round),
-        Syndrome::Nak(NakCode::Sequence) => match packet.payload.first_chunk::<TOLD_BYTES>() {
+        Syndrome::Nak(NakCode::Sequence) => match packet.payload.here().first_chunk::<TOLD_BYTES>() {
             Some(told) if qp.requester.selective.peer => {
                 lost(qp, psn, u128::from_be_bytes(*told), round);
             }
@@ -247,7 +248,8 @@ fn place(qp: &Qp, work: &Work, packet: &Packet<'_>, round: &mut Round<'_, '_>) -
     let at = packet.bth.psn.since(work.first).unsigned_abs();
     if work.element.opcode != SendOpcode::Read {
         let word = packet.atomic_result().ok_or(Status::BadResponse)?;
-        return place_fetched(qp, work, 0, &word.to_ne_bytes(), round).map_err(|_| Status::LocalProtection);
+        return place_fetched(qp, work, 0, Payload::Here(&word.to_ne_bytes()), round)
+            .map_err(|_| Status::LocalProtection);
     }
     let skip = at * qp.settings.mtu;
     let expected = (work.len - skip).min(packet.count() * qp.settings.mtu) as usize;

@@ -1,7 +1,7 @@
 //! What a responder sends: answers to reads and atomics, acknowledgements, refusals; in the order of their requests
 //! (IBTA 1.3, 9.7.5.1).
 use crate::ending::enter_error;
-use crate::frames::{Outgoing, Run};
+use crate::frames::{Outgoing, REFERRED, Run};
 use crate::qp::{Nak, Qp};
 use crate::replies::{Answer, Reply};
 use crate::shared::Round;
@@ -99,17 +99,24 @@ fn send_part(qp: &Qp, reply: &Reply, run: &Run, path: &Path, round: &mut Round<'
             let headers = if position == Position::Middle { Headers::NONE } else { Headers::NONE.with(header) };
             let from = target.plus(u64::from(reply.next) * u64::from(qp.settings.mtu));
             let segment = qp.settings.segment(count);
-            let path = qp.payload_path(path);
-            let sent = Outgoing { path, bth, headers, segment }.send(len, round, |round, into| {
-                if len == 0 {
-                    return Ok(());
+            let packets = Outgoing { path: qp.payload_path(path), bth, headers, segment };
+            if len == 0 {
+                packets.send_bare(round);
+                return true;
+            }
+            let resolved = round.shared.windows.resolve(qp.identity.number, from, len as u64, Access::RemoteRead);
+            let Ok((from, access)) = resolved else { return false };
+            if len >= REFERRED {
+                match round.shared.memory.refer(from, access, len) {
+                    Err(_) => return false,
+                    Ok(Some(span)) => {
+                        packets.send_front(span, round);
+                        return true;
+                    }
+                    Ok(None) => {}
                 }
-                let number = qp.identity.number;
-                let shared = &round.shared;
-                let (from, access) = shared.windows.resolve(number, from, len as u64, Access::RemoteRead)?;
-                shared.memory.append(from, access, len, into)
-            });
-            sent.is_ok()
+            }
+            packets.send(len, round, |round, into| round.shared.memory.append(from, access, len, into)).is_ok()
         }
     }
 }

@@ -1,11 +1,12 @@
 //! Congestion notification packets (IBTA A17.9.3): they answer marked packets, and limit their sender.
 use crate::congestion::{Marks, marked_path};
 use crate::frames::Outgoing;
+use crate::payload::Packet;
 use crate::qp::Qp;
 use crate::shared::Round;
 use engine::DropReason;
 use wire::ipv4::Ecn;
-use wire::roce::{Bth, Congestion, Headers, Opcode, Packet, Psn};
+use wire::roce::{Bth, Congestion, Headers, Opcode, Psn};
 
 /// Bytes behind the BTH of a notification, all zero.
 const RESERVED: usize = 16;

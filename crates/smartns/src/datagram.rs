@@ -3,6 +3,7 @@
 use crate::completion_queue::Solicited;
 use crate::ending::{Received, complete_receive, complete_work, enter_error, fail_front, fail_receive, take_receive};
 use crate::frames::Outgoing;
+use crate::payload::{Packet, Payload};
 use crate::placement::Part;
 use crate::qp::Qp;
 use crate::requester::Turn;
@@ -13,7 +14,7 @@ use crate::shared::Round;
 use engine::DropReason;
 use memory::Fault;
 use verbs::{CompletionFlags, CompletionOpcode, QpNumber, SendFlags, SendOpcode, Status};
-use wire::roce::{Bth, Deth, Headers, Opcode, Packet, Path};
+use wire::roce::{Bth, Deth, Headers, Opcode, Path};
 
 /// Bytes in front of a datagram's payload in the receiver's memory: 20 that mean nothing, and the IPv4 header.
 pub(crate) const GRH_LEN: u32 = 40;
@@ -113,7 +114,7 @@ pub(crate) fn receive_packet(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round
         source: headers.deth.source,
         immediate: headers.immediate,
         solicited: packet.bth.solicited,
-        payload: packet.payload,
+        payload: packet.payload.here(),
     };
     receive(qp, &datagram, round);
 }
@@ -157,7 +158,9 @@ pub(crate) fn placed(qp: &mut Qp, bytes: u32, parts: &[(u32, &[u8])], round: &mu
     }
     let domain = receive_domain(qp, round);
     let (memory, entries) = (&round.shared.memory, &qp.responder.receive.pieces);
-    let done = parts.iter().try_for_each(|(at, part)| memory.scatter(domain, entries.iter().copied(), *at, part));
+    let done = parts
+        .iter()
+        .try_for_each(|(at, part)| memory.scatter(domain, entries.iter().copied(), *at, Payload::Here(part)));
     if done.is_err() {
         fail_receive(qp, Status::LocalProtection, round);
         enter_error(qp, round);

@@ -2,6 +2,7 @@
 use crate::shared::Round;
 use engine::{Checksum, Frame};
 use memory::Fault;
+use shm::Span;
 use wire::roce::{Bth, Headers, MOST_HEADERS, Path, Psn, pad};
 
 /// Bytes that [`pad`] may add: padding and the ICRC.
@@ -10,6 +11,9 @@ const TAIL: usize = 8;
 const TRAIN: u32 = (u16::MAX as usize - MOST_HEADERS) as u32;
 /// A queue pair's budget of packets goes down by one for each frame, and once more for so many bytes of payload.
 const COSTLY: usize = 4096;
+
+/// Payload from so many bytes on is referred to where it can be; shorter ones are copied, which costs less.
+pub(crate) const REFERRED: usize = 2048;
 
 /// Packets of a message that follow each other, in one frame.
 #[derive(Debug, Clone, Copy)]
@@ -82,6 +86,17 @@ impl Outgoing {
         seal(&mut frame, self.segment);
         round.out.tx.push(frame);
         Ok(())
+    }
+
+    /// Sends its headers; the payload stays where it is, and follows by reference ("header-only TX", SmartNS section
+    /// 3.2). Whoever changes those bytes before the packet is acknowledged changes what arrives.
+    #[inline]
+    pub(crate) fn send_front(&self, payload: Span, round: &mut Round<'_, '_>) {
+        let mut frame = round.out.pool.small();
+        self.path.emit(&self.bth, &self.headers, payload.len(), frame.bytes_vec());
+        seal(&mut frame, self.segment);
+        frame.attach(payload);
+        round.out.tx.push(frame);
     }
 
     /// Sends it without payload.

@@ -30,6 +30,7 @@ mod numbers;
 mod objects;
 mod output;
 mod pack;
+mod payload;
 mod placement;
 mod qp;
 mod raw;

@@ -1,5 +1,7 @@
 //! Payload between frames and registered memory: the one copy on its way in (SmartNS, section 3.3), and on its way out.
+use crate::payload::Payload;
 use memory::{Access, Domain, Fault, Key, Lease, MemoryTable};
+use shm::Span;
 use std::collections::HashMap;
 use std::sync::Arc;
 use verbs::Piece;
@@ -80,18 +82,51 @@ impl Registered {
         lease.append(at, len, into)
     }
 
+    /// `len` bytes of memory by reference; `None` where they have to be copied.
+    #[inline]
+    pub(crate) fn refer(&self, target: Target, access: Access, len: usize) -> Result<Option<Span>, Fault> {
+        let (lease, at) = self.open(target, access)?;
+        lease.refer(at, len)
+    }
+
+    /// The same of `part` of what the entries name: where one of them has all of it.
+    #[inline]
+    pub(crate) fn refer_part(
+        &self,
+        domain: Domain,
+        pieces: impl Iterator<Item = Piece>,
+        part: Part,
+    ) -> Result<Option<Span>, Fault> {
+        let mut skip = part.skip;
+        for piece in pieces {
+            if skip < piece.len {
+                let is_whole = (piece.len - skip) as usize >= part.len;
+                let target = Target { domain, key: piece.key, address: piece.address }.plus(skip.into());
+                return if is_whole { self.refer(target, Access::LocalRead, part.len) } else { Ok(None) };
+            }
+            skip -= piece.len;
+        }
+        Ok(None)
+    }
+
     /// Writes memory.
     #[inline]
-    pub(crate) fn write(&self, target: Target, access: Access, from: &[u8]) -> Result<(), Fault> {
+    pub(crate) fn write(&self, target: Target, access: Access, from: Payload<'_>) -> Result<(), Fault> {
         let (lease, at) = self.open(target, access)?;
-        lease.write(at, from)
+        match from {
+            Payload::Here(bytes) => lease.write(at, bytes),
+            Payload::There { span, skip, len } => lease.write_span(at, span, skip..skip + len),
+        }
     }
 
     /// Writes the end of a message: its last byte shows last, for programs that poll it.
     #[inline]
-    pub(crate) fn write_last(&self, target: Target, access: Access, from: &[u8]) -> Result<(), Fault> {
+    pub(crate) fn write_last(&self, target: Target, access: Access, from: Payload<'_>) -> Result<(), Fault> {
         let (lease, at) = self.open(target, access)?;
-        lease.write_last(at, from)
+        match from {
+            Payload::Here(bytes) => lease.write_last(at, bytes),
+            Payload::There { span, skip, len } => lease.write_span_last(at, span, skip..skip + len),
+        }
     }
 
     /// Compares and swaps; returns what was there.
@@ -134,11 +169,11 @@ impl Registered {
         domain: Domain,
         pieces: impl Iterator<Item = Piece>,
         skip: u32,
-        from: &[u8],
+        from: Payload<'_>,
     ) -> Result<(), Fault> {
         each(pieces, skip, from.len(), |piece, offset, at, count| {
             let target = Target { domain, key: piece.key, address: piece.address }.plus(offset);
-            self.write(target, Access::LocalWrite, &from[at..at + count])
+            self.write(target, Access::LocalWrite, from.part(at, count))
         })
     }
 }

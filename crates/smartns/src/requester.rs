@@ -1,8 +1,9 @@
 //! The requester of a connection: work requests become packets (IBTA 1.3, 9.7.2 to 9.7.4 for reliable connections,
 //! 9.8.2 for unreliable ones).
 use crate::ending::{complete_work, fail_front};
-use crate::frames::{Outgoing, Run};
+use crate::frames::{Outgoing, REFERRED, Run};
 use crate::pack::send_packed;
+use crate::payload::Payload;
 use crate::placement::Part;
 use crate::qp::{Qp, Requester};
 use crate::requests::{base, begin, describe, front, note_sent, pieces};
@@ -244,6 +245,13 @@ fn send_payload(qp: &Qp, work: &Work, run: &Run, path: &Path, round: &mut Round<
     let (domain, queue) = (qp.identity.domain, &qp.queue);
     let part = Part { skip: qp.requester.sent * qp.settings.mtu, len: run.len };
     let packet = Outgoing { path: qp.payload_path(path), bth, headers, segment: qp.settings.segment(run.count) };
+    if run.len >= REFERRED && qp.identity.kind.is_reliable() && !work.is_inline() {
+        let span = round.shared.memory.refer_part(domain, pieces(queue, work), part);
+        if let Some(span) = span.map_err(|_| Status::LocalProtection)? {
+            packet.send_front(span, round);
+            return Ok(());
+        }
+    }
     let filled = packet.send(run.len, round, |round, into| {
         if work.is_inline() {
             queue.append_inline(work, part.skip as usize, part.len, into);
@@ -305,7 +313,7 @@ pub(crate) fn place_fetched(
     qp: &Qp,
     work: &Work,
     skip: u32,
-    data: &[u8],
+    data: Payload<'_>,
     round: &mut Round<'_, '_>,
 ) -> Result<(), Fault> {
     round.shared.memory.scatter(qp.identity.domain, pieces(&qp.queue, work), skip, data)

@@ -2,6 +2,7 @@
 //! connections, 9.8.3 for unreliable ones).
 use crate::completion_queue::Solicited;
 use crate::ending::{Received, complete_receive, fail_receive, take_receive};
+use crate::payload::{Packet, Payload};
 use crate::placement::Target;
 use crate::qp::{Incoming, IncomingWrite, Nak, Qp, Source};
 use crate::refused::{ACCESS, INVALID, Refused};
@@ -11,7 +12,7 @@ use crate::shared::Round;
 use engine::DropReason;
 use memory::{Access, Domain, Fault, Rights};
 use verbs::{AsyncEvent, CompletionFlags, CompletionOpcode, Number, QpKind, QpState, Status};
-use wire::roce::{NakCode, Operation, Packet, Position, Psn, Syndrome};
+use wire::roce::{NakCode, Operation, Position, Psn, Syndrome};
 
 /// A request came. Tells whether its frame is to be kept.
 #[inline]
@@ -209,7 +210,12 @@ pub(crate) fn receive_domain(qp: &Qp, round: &Round<'_, '_>) -> Domain {
 }
 
 /// Puts payload into the receive work request, from byte `done` on.
-pub(crate) fn place_in_receive(qp: &Qp, done: u32, payload: &[u8], round: &mut Round<'_, '_>) -> Result<(), Refused> {
+pub(crate) fn place_in_receive(
+    qp: &Qp,
+    done: u32,
+    payload: Payload<'_>,
+    round: &mut Round<'_, '_>,
+) -> Result<(), Refused> {
     let receive = &qp.responder.receive;
     if receive.is_malformed {
         let own = Some(Status::LocalQpOperation);

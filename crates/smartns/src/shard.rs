@@ -7,6 +7,7 @@ use crate::ending::{enter_error, flush};
 use crate::intake::{Intake, Next, post};
 use crate::numbers::Numbers;
 use crate::output::{Event, ShardOutput};
+use crate::payload::{Packet, parse};
 use crate::qp::{Qp, Source};
 use crate::requester::{self, Turn, drained};
 use crate::responder::request;
@@ -21,8 +22,7 @@ use shm::PipeConsumer;
 use std::collections::{BTreeSet, VecDeque};
 use std::net::Ipv4Addr;
 use verbs::{AsyncEvent, QpKind, QpNumber, QpState};
-use wire::Malformed;
-use wire::roce::{MULTICAST_QP, Packed, Packet, Psn, Service, icrc_is_right, is_packed};
+use wire::roce::{MULTICAST_QP, Packed, Psn, Service, icrc_is_right, is_packed};
 
 /// Work requests taken out of the send pipe in a round.
 const INTAKE: u32 = 256;
@@ -120,8 +120,10 @@ impl Shard {
     /// A frame came. One whose checksum was not computed never left the machine.
     #[inline]
     fn receive(&mut self, now: Nanos, mut frame: Box<Frame>, out: &mut ShardOutput<'_>) {
-        out.pool.flatten(&mut frame);
         let inside = frame.checksum == Checksum::Icrc;
+        if !inside {
+            out.pool.flatten(&mut frame);
+        }
         let dropped = match parse(&frame) {
             Err(_) => DropReason::RoceHeader,
             Ok(packet) if packet.bth.qp == MULTICAST_QP => {
@@ -200,8 +202,8 @@ impl Shard {
             let Some(qp) = self.qps.get_mut(slot) else { return out.pool.put(frame) };
             let unused = match keep {
                 Keep::No => Some(frame),
-                Keep::Request => qp.responder.held.put(qp.responder.expected, psn, frame),
-                Keep::Response => qp.requester.selective.held.put(qp.requester.unacked, psn, frame),
+                Keep::Request => qp.responder.held.put(qp.responder.expected, psn, flat(frame, out)),
+                Keep::Response => qp.requester.selective.held.put(qp.requester.unacked, psn, flat(frame, out)),
             };
             unused.into_iter().for_each(|frame| out.pool.put(frame));
             next = match keep {
@@ -381,13 +383,10 @@ impl Shard {
     }
 }
 
-/// The packet of a frame, or its train.
-#[inline]
-fn parse(frame: &Frame) -> Result<Packet<'_>, Malformed> {
-    let segment = if frame.checksum == Checksum::Icrc { frame.segment_size } else { 0 };
-    let mut packet = Packet::parse(frame.bytes())?;
-    packet.segment = segment;
-    Ok(packet)
+/// A frame that is kept has its payload: what it refers to may change once its sender has given up.
+fn flat(mut frame: Box<Frame>, out: &mut ShardOutput<'_>) -> Box<Frame> {
+    out.pool.flatten(&mut frame);
+    frame
 }
 
 /// A queue pair's turn: what its responder owes, then its requests, or the flush. True where it wants another one.

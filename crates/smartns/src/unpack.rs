@@ -2,6 +2,7 @@
 use crate::cnp::look;
 use crate::completion_queue::Solicited;
 use crate::ending::{Received, complete_receive, take_receive};
+use crate::payload::whole;
 use crate::placement::Row;
 use crate::qp::Qp;
 use crate::responder::{placed, receive_domain, request};
@@ -28,7 +29,7 @@ pub(crate) fn requests(qp: &mut Qp, mut packed: Packed<'_>, round: &mut Round<'_
             Ok(Some(inner)) if !is_request(qp, &inner) => round.drop(DropReason::RoceHeader),
             Ok(Some(inner)) => {
                 qp.requester.selective.peer |= inner.bth.selective && qp.identity.is_selective;
-                if request(qp, &packed.alone(inner), round) != Keep::No {
+                if request(qp, &whole(packed.alone(inner)), round) != Keep::No {
                     return Some(inner.bth.psn);
                 }
             }

@@ -253,10 +253,14 @@ fn memory_that_is_deregistered_under_a_read_ends_it() {
     let element = pair.nodes[0].remote(SendOpcode::Read, &pair.nodes[1], 0);
     post_and_another(&mut pair, element, 1 << 20);
     assert!(pair.run(MS, |pair| pair.nodes[0].read((1 << 19) - 1, 1) == [0] && pair.wire.count() > 4));
-    let other = &pair.nodes[1];
-    other.table.deregister(memory::Domain(7), other.key).unwrap();
+    let (other, domain) = (&pair.nodes[1], memory::Domain(7));
+    let key = other.key;
+    other.table.revoke(domain, key).unwrap();
+    // Packets under way refer to it.
+    assert_eq!(other.table.finish(domain, key), Ok(false));
     assert!(pair.completed(2));
     assert_eq!(statuses(&pair, 0), [Status::RemoteAccess, Status::Flushed]);
+    assert_eq!(pair.nodes[1].table.finish(domain, key), Ok(true));
 }
 
 #[test]

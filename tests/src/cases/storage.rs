@@ -36,7 +36,7 @@ pub(super) fn nbdkit(bench: &Bench) -> Outcome {
     Ok("100 MB there and back, SHA-256 equal".into())
 }
 
-/// fio's own engine of verbs: the client writes to memory of the server, and reads from it. fio compares no bytes there.
+/// fio's own engine of verbs: the client writes to memory of the server, and reads from it. No byte is compared there.
 /// Its SENDs are left out: it asks for no retry where the receiver is not ready, so a slow server fails them.
 pub(super) fn fio_rdma(bench: &Bench) -> Outcome {
     for verb in ["write", "read"] {

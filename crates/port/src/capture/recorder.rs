@@ -11,7 +11,7 @@ use shm::Span;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use wire::roce::Train;
+use wire::roce::{Train, behind_payload};
 
 /// Most bytes that wait to be taken.
 const QUEUE: usize = 8 << 20;
@@ -139,9 +139,20 @@ impl Recorder {
 
 /// Shows a frame to `act` as it is on a wire: a train of RoCEv2 packets one by one, made in `packet`.
 pub(crate) fn each_packet(frame: &Frame, packet: &mut Vec<u8>, mut act: impl FnMut(View<'_>)) {
-    let is_open = frame.checksum == Checksum::Icrc && frame.payload().is_none();
-    let train = is_open.then(|| Train::of(frame.bytes(), frame.segment_size)).flatten();
-    let Some(mut train) = train else { return act(frame.into()) };
+    if frame.checksum != Checksum::Icrc {
+        return act(frame.into());
+    }
+    let mut whole = Vec::new();
+    if let Some(span) = frame.payload() {
+        whole.extend_from_slice(frame.bytes());
+        span.append(&mut whole);
+        whole.resize(whole.len() + behind_payload(frame.bytes()), 0);
+    }
+    let bytes = if whole.is_empty() { frame.bytes() } else { &whole };
+    let train = Train::of(bytes, frame.segment_size);
+    let Some(mut train) = train else {
+        return act(View { bytes, payload: None, checksum: frame.checksum });
+    };
     for _ in 0..train.count() {
         packet.clear();
         train.write_next(packet);

@@ -4,6 +4,7 @@ use super::unreliable::{drop_message, is_unreliable};
 use super::{Arrived, Content, Denied, HEADER_LEN, Header, Message, MessageKind, Reply, Steer, Stream};
 use crate::completion_queue::Solicited;
 use crate::ending::{Received, complete_receive, fail_receive};
+use crate::payload::Payload;
 use crate::placement::{Part, Target};
 use crate::qp::{Qp, Source};
 use crate::receive_queue::Receive;
@@ -227,7 +228,7 @@ fn execute(qp: &mut Qp, arrived: &Arrived, round: &mut Round<'_, '_>) -> Result<
                 return Err(Refused::NotReady);
             }
             if let Some(kept) = kept {
-                place_in_receive(qp, 0, kept, round)?;
+                place_in_receive(qp, 0, Payload::Here(kept), round)?;
             }
             received(qp, header, *len, round)
         }

@@ -55,6 +55,7 @@ impl Pair {
                 let mut frame = node.pool.large();
                 frame.bytes_vec().extend_from_slice(&parcel.bytes);
                 (frame.checksum, frame.segment_size) = (parcel.checksum, parcel.segment_size);
+                frame.set_payload(parcel.payload);
                 rx.push(frame);
             }
             let Node { shard, pool, drops, events, tx, .. } = node;

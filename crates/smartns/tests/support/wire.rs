@@ -1,5 +1,6 @@
 //! A wire with faults.
 use engine::{Checksum, Frame, FramePool, cut};
+use shm::Span;
 use std::collections::BTreeMap;
 use wire::{ethernet, ipv4};
 
@@ -42,11 +43,24 @@ pub(crate) struct Parcel {
     pub bytes: Vec<u8>,
     pub checksum: Checksum,
     pub segment_size: u16,
+    /// Payload by reference, within the machine.
+    pub payload: Option<Span>,
 }
 
 impl Parcel {
     fn of(frame: &Frame) -> Parcel {
-        Parcel { bytes: frame.bytes().to_vec(), checksum: frame.checksum, segment_size: frame.segment_size }
+        Parcel {
+            bytes: frame.bytes().to_vec(),
+            checksum: frame.checksum,
+            segment_size: frame.segment_size,
+            payload: frame.payload().cloned(),
+        }
+    }
+}
+
+impl Parcel {
+    fn len(&self) -> usize {
+        self.bytes.len() + self.payload.as_ref().map_or(0, Span::len)
     }
 }
 
@@ -111,7 +125,7 @@ impl Wire {
         let passes = self.gate.as_mut().is_none_or(|gate| gate(to, &parcel.bytes));
         let copies = if self.random.chance(self.faults.repeated) { 2 } else { 1 };
         for _ in 0..copies {
-            (self.count, self.long) = (self.count + 1, self.long + u64::from(parcel.bytes.len() > 1000));
+            (self.count, self.long) = (self.count + 1, self.long + u64::from(parcel.len() > 1000));
             if !passes || self.random.chance(self.faults.lost) {
                 self.harmed += 1;
                 continue;
@@ -126,7 +140,7 @@ impl Wire {
             if self.faults.marked > 0 && self.random.chance(self.faults.marked) {
                 ipv4::mark_ce(&mut parcel.bytes[ethernet::HEADER_LEN..]);
             }
-            let leaves = self.free_at[to].max(now) + parcel.bytes.len() as u64 / 8;
+            let leaves = self.free_at[to].max(now) + parcel.len() as u64 / 8;
             self.free_at[to] = leaves;
             let late = if self.random.chance(self.faults.delayed) { self.random.below(30_000) } else { 0 };
             self.frames.insert((leaves + 2000 + late, self.count), (to, parcel));

@@ -19,7 +19,8 @@ pub use icrc::{ICRC_LEN, icrc};
 pub use opcode::{Opcode, Operation, Position, Service, Tail};
 pub use packed::{Packed, Packing, is_packed};
 pub use packet::{
-    Datagram, HEADERS_AT, Headers, Inner, MOST_HEADERS, Packet, Path, destination_qp, finish, icrc_is_right, pad, seal,
+    Datagram, HEADERS_AT, Headers, Inner, MOST_HEADERS, Packet, Path, Payload, behind_payload, destination_qp, finish,
+    icrc_is_right, pad, seal,
 };
 pub use psn::Psn;
 pub use rnr::{RNR_CODES, rnr_time};

@@ -108,6 +108,13 @@ impl Path {
     }
 }
 
+/// Bytes of padding and checksum behind the payload of a packet with these headers.
+pub fn behind_payload(headers: &[u8]) -> usize {
+    let bth_at = ethernet::payload_at(headers, EtherType::Ipv4).map(|ip_at| ip_at + ipv4::HEADER_LEN + UDP_LEN);
+    let flags = bth_at.and_then(|at| headers.get(at + 1));
+    flags.map_or(0, |flags| usize::from(flags >> 4 & 3)) + ICRC_LEN
+}
+
 /// Ends a frame that has its payload: padding, and a place for the checksum ([`seal`]).
 #[inline]
 pub fn pad(frame: &mut Vec<u8>) {
@@ -145,15 +152,24 @@ pub(super) struct Layout {
 /// for them.
 #[inline]
 pub(super) fn layout(frame: &[u8]) -> Result<Layout, Malformed> {
+    layout_with(frame, 0)
+}
+
+/// The same of a frame that has so many bytes more, behind all headers.
+#[inline]
+fn layout_with(frame: &[u8], more: usize) -> Result<Layout, Malformed> {
     let ip_at = ethernet::payload_at(frame, EtherType::Ipv4).ok_or(Malformed::Field)?;
     let packet = &frame[ip_at..];
-    let (ip, ip_len) = ipv4::Header::parse(packet, packet.len())?;
+    let (ip, ip_len) = ipv4::Header::parse(packet, packet.len() + more)?;
     let udp_at = ip_at + ip_len;
     let len = usize::from(ip.payload_len);
     if ip.protocol != ipv4::UDP || ip.is_fragment || ip_len != ipv4::HEADER_LEN {
         return Err(Malformed::Field);
     }
-    if len < UDP_LEN + BTH_LEN + ICRC_LEN || usize::from(be16(frame, udp_at + 4)) != len {
+    if len < UDP_LEN + BTH_LEN + ICRC_LEN || frame.len() < udp_at + UDP_LEN + BTH_LEN {
+        return Err(Malformed::Truncated);
+    }
+    if usize::from(be16(frame, udp_at + 4)) != len {
         return Err(Malformed::Truncated);
     }
     if be16(frame, udp_at + 2) != UDP_PORT {
@@ -183,7 +199,7 @@ pub fn icrc_is_right(frame: &[u8]) -> bool {
 
 /// A received packet, its headers checked. The ICRC is not: [`icrc_is_right`].
 #[derive(Debug, Clone, Copy)]
-pub struct Packet<'a> {
+pub struct Packet<'a, P = &'a [u8]> {
     /// Its IPv4 header.
     pub ip: ipv4::Header,
     /// The IPv4 header as it came: receivers of datagrams get it.
@@ -197,9 +213,22 @@ pub struct Packet<'a> {
     /// The extended headers, as long as the opcode says.
     extended: &'a [u8],
     /// Payload, without padding.
-    pub payload: &'a [u8],
+    pub payload: P,
     /// Payload bytes of each of its packets but the last, where it is a train; 0 for one packet.
     pub segment: u16,
+}
+
+/// The payload of a packet, wherever it is.
+pub trait Payload {
+    /// Its bytes.
+    fn bytes(&self) -> usize;
+}
+
+impl Payload for &[u8] {
+    #[inline]
+    fn bytes(&self) -> usize {
+        self.len()
+    }
 }
 
 /// A packet of a packed train.
@@ -235,7 +264,19 @@ impl<'a> Packet<'a> {
     /// payload have none, but for acknowledgements of peers that send selective ones.
     #[inline]
     pub fn parse(frame: &'a [u8]) -> Result<Packet<'a>, Malformed> {
-        let Layout { ip_at, bth_at, end, ip } = layout(frame)?;
+        Packet::parse_with(frame, layout(frame)?, None)
+    }
+
+    /// The same of the headers of a packet whose payload of so many bytes is elsewhere, as is what follows it.
+    #[inline]
+    pub fn parse_front(headers: &'a [u8], payload: usize) -> Result<Packet<'a>, Malformed> {
+        let layout = layout_with(headers, payload + behind_payload(headers))?;
+        Packet::parse_with(headers, layout, Some(payload))
+    }
+
+    #[inline]
+    fn parse_with(frame: &'a [u8], layout: Layout, elsewhere: Option<usize>) -> Result<Packet<'a>, Malformed> {
+        let Layout { ip_at, bth_at, end, ip } = layout;
         let bth = Bth::parse(&frame[bth_at..])?;
         let extended_at = bth_at + BTH_LEN;
         let payload_at = extended_at + bth.opcode.extended_len();
@@ -246,6 +287,11 @@ impl<'a> Packet<'a> {
         if !bth.opcode.has_payload() && payload_at != payload_end && !bth.selective {
             return Err(Malformed::Field);
         }
+        let payload_end = match elsewhere {
+            None => payload_end,
+            Some(payload) if payload_at == frame.len() && payload_at + payload == payload_end => payload_at,
+            Some(_) => return Err(Malformed::Truncated),
+        };
         Ok(Packet {
             ip,
             ip_bytes: &frame[ip_at..ip_at + ipv4::HEADER_LEN],
@@ -265,14 +311,25 @@ impl<'a> Packet<'a> {
         let Inner { bth, extended, payload } = inner;
         Packet { ip, ip_bytes, source_port, source_mac, bth, extended, payload, segment: 0 }
     }
+}
 
+impl<P: Payload> Packet<'_, P> {
     /// Packets of it.
     #[inline]
     pub fn count(&self) -> u32 {
         match self.segment {
             0 => 1,
-            segment => self.payload.len().div_ceil(segment.into()).max(1) as u32,
+            segment => self.payload.bytes().div_ceil(segment.into()).max(1) as u32,
         }
+    }
+}
+
+impl<'a, P> Packet<'a, P> {
+    /// The same packet with its payload as another type.
+    #[inline]
+    pub fn over<Q>(self, payload: Q) -> Packet<'a, Q> {
+        let Packet { ip, ip_bytes, source_port, source_mac, bth, extended, segment, .. } = self;
+        Packet { ip, ip_bytes, source_port, source_mac, bth, extended, payload, segment }
     }
 
     /// Its opcode.
@@ -394,6 +451,25 @@ mod tests {
         frame.extend_from_slice(payload);
         finish(&mut frame);
         frame
+    }
+
+    #[test]
+    fn a_front_says_the_same_as_the_whole_packet() {
+        for len in [1, 2, 3, 4, 1000] {
+            let bth = Bth::new(Opcode::from_number(10).unwrap(), 0x11, Psn::new(2));
+            let reth = Reth { address: 7, key: 9, len: len as u32 };
+            let (payload, headers) = (vec![5; len], Headers::NONE.with(reth.bytes()));
+            let mut front = Vec::new();
+            path(2).emit(&bth, &headers, len, &mut front);
+            let whole = [&front[..], &payload, &vec![0; behind_payload(&front)]].concat();
+            let (whole, parsed) = (Packet::parse(&whole).unwrap(), Packet::parse_front(&front, len).unwrap());
+            assert_eq!((parsed.reth(), parsed.bth, parsed.ip), (whole.reth(), whole.bth, whole.ip));
+            assert_eq!((whole.payload, parsed.payload), (&payload[..], &[][..]));
+            assert!(Packet::parse_front(&front, len + 1).is_err() && Packet::parse_front(&front, len - 1).is_err());
+            for cut in 0..front.len() {
+                assert!(Packet::parse_front(&front[..cut], len).is_err(), "{cut} bytes of headers");
+            }
+        }
     }
 
     #[test]
