@@ -7,6 +7,7 @@ use crate::gsi;
 use crate::numbers::Numbers;
 use crate::over::Over;
 use crate::seat::{End, EventPipe, NewProgram, ProgramId, Round, Seat};
+use crate::udp::UdpPorts;
 use crate::view::ProgramView;
 use crate::ways::{Reach, Station, Ways, remote_of};
 use engine::{DropReason, Nanos};
@@ -22,7 +23,7 @@ use std::sync::Arc;
 use verbs::attach::Device as Stated;
 use verbs::connections;
 use verbs::control::Answer;
-use verbs::{AddressVector, Gid, Mtu, Number, QpAttributes, QpNumber, QpState};
+use verbs::{AddressVector, Mtu, Number, QpAttributes, QpNumber, QpState};
 use wire::roce::{GSI_QP, MULTICAST_QP, UDP_PORT};
 
 /// Where the destination address of a frame's IPv4 packet stands: what the host hands over has no VLAN tag.
@@ -31,7 +32,7 @@ const IP_DESTINATION: std::ops::Range<usize> = 30..34;
 /// A host's RDMA device. All that it does between two polls is bounded and waits for nobody.
 pub struct Device {
     pub(crate) config: Config,
-    stated: Stated,
+    pub(crate) stated: Stated,
     numbers: Numbers,
     /// Numbers of memory windows: the unguessable part of their keys.
     window_numbers: Numbers,
@@ -40,8 +41,9 @@ pub struct Device {
     pub(crate) seats: BTreeMap<ProgramId, Seat>,
     attached: u32,
     pub(crate) ways: Ways,
-    groups: Groups,
+    pub(crate) groups: Groups,
     pub(crate) connections: Manager,
+    pub(crate) udp: UdpPorts,
     /// Empty between polls.
     pub(crate) events: Vec<Event>,
     /// Of a device over streams: what whoever carries them is to be told, and frames that nobody sends.
@@ -69,6 +71,7 @@ impl Device {
             connections: Manager::new(gsi::place(&config, stated.mtu)),
             ways: if config.below == Below::Stream { Ways::elsewhere() } else { Ways::default() },
             over: Over::new(config.below),
+            udp: UdpPorts::new(config.address),
             config,
             stated,
             owners: HashMap::new(),
@@ -112,6 +115,7 @@ impl Device {
             self.connections.detach(now, id, &mut self.ways);
             seat.leave(&mut self.ways);
             self.groups.leave(id);
+            self.udp.leave(id);
             self.past_notices.add(seat.shard.notices());
             seat.kinds.keys().for_each(|qp| self.over.gone(*qp, seat.shard.last_words(*qp)));
             self.owners.retain(|_, owner| *owner != id);
@@ -126,6 +130,7 @@ impl Device {
             let mut view = seat.view(now, left);
             left -= view.qps.len();
             (view.id_count, view.ids) = self.connections.view(*id, left);
+            self.udp.show(*id, left, &mut view);
             left -= view.ids.len();
             view
         };
@@ -320,33 +325,6 @@ impl Device {
         Ok(())
     }
 
-    /// A queue pair of datagrams gets what is sent to a multicast group.
-    ///
-    /// # Errors
-    /// EINVAL: this is no group, or no queue pair of datagrams. ENOMEM: the program has as many memberships as it may.
-    pub fn join_group(&mut self, id: ProgramId, qp: QpNumber, group: Gid) -> Result<(), Failure> {
-        self.only_with_packets("multicast")?;
-        let (group, most) = (groups::address_of(group)?, self.stated.limits.memberships);
-        let seat = seat(&mut self.seats, id)?;
-        seat.shard.attach(qp, group)?;
-        let added = self.groups.add(group, id, qp, most);
-        if added.is_err() {
-            seat.shard.detach(qp, group)?;
-        }
-        added
-    }
-
-    /// And no longer.
-    ///
-    /// # Errors
-    /// EINVAL: it is no member.
-    pub fn leave_group(&mut self, id: ProgramId, qp: QpNumber, group: Gid) -> Result<(), Failure> {
-        let group = groups::address_of(group)?;
-        seat(&mut self.seats, id)?.shard.detach(qp, group)?;
-        self.groups.remove(group, id, qp);
-        Ok(())
-    }
-
     /// Adds an address handle; its way is set as soon as the next hop is known.
     ///
     /// # Errors
@@ -526,6 +504,7 @@ impl Transport for Device {
         }
         done += self.connections.round(now, &self.ways);
         done += gsi::send(&mut self.connections, local, &self.ways, io);
+        done += self.udp.send(now, io);
         let round = &mut Round { now, tx: io.tx, pool: io.pool, drops: io.drops, events: &mut self.events };
         done += self.seats.values_mut().map(|seat| seat.poll(round)).sum::<usize>();
         self.sending = io.tx.len() > from;
@@ -538,6 +517,10 @@ impl Transport for Device {
         done
     }
 
+    fn offer(&mut self, now: Nanos, frame: Box<Frame>, io: &mut Io<'_>) -> Option<Box<Frame>> {
+        self.udp.offer(now, frame, io)
+    }
+
     /// A neighbour that moved: its destinations are looked at again. One that does not answer is left to the queue
     /// pairs' own time-outs.
     fn on_neighbour(&mut self, _now: Nanos, neighbour: &Neighbour, _io: &mut Io<'_>) {
@@ -548,7 +531,7 @@ impl Transport for Device {
 
     /// Without programs and connections of earlier ones only a peer's messages are left to be answered.
     fn is_dormant(&self) -> bool {
-        self.seats.is_empty() && self.connections.is_quiet()
+        self.seats.is_empty() && self.connections.is_quiet() && !self.udp.has_work()
     }
 
     fn handover_obstacle(&self) -> Option<String> {
@@ -572,7 +555,9 @@ impl Transport for Device {
     }
 
     fn has_work(&self, now: Nanos) -> bool {
-        self.connections.has_work(now) || self.seats.values().any(|seat| seat.shard.has_work(now))
+        self.connections.has_work(now)
+            || self.udp.has_work()
+            || self.seats.values().any(|seat| seat.shard.has_work(now))
     }
 
     fn next_deadline(&self) -> Option<Nanos> {
@@ -581,7 +566,7 @@ impl Transport for Device {
     }
 }
 
-fn seat(seats: &mut BTreeMap<ProgramId, Seat>, id: ProgramId) -> Result<&mut Seat, Failure> {
+pub(crate) fn seat(seats: &mut BTreeMap<ProgramId, Seat>, id: ProgramId) -> Result<&mut Seat, Failure> {
     seats.get_mut(&id).ok_or_else(gone)
 }
 

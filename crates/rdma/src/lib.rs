@@ -13,11 +13,14 @@ mod failure;
 mod gid;
 mod groups;
 mod gsi;
+mod memberships;
 mod numbers;
 mod objects;
 mod over;
 mod seat;
 mod streams;
+mod udp;
+mod udp_calls;
 mod view;
 mod ways;
 

@@ -15,6 +15,7 @@ mod event;
 mod notify;
 mod receive;
 mod send;
+pub mod udp;
 
 pub use attributes::{AddressVector, Capacities, Gid, QpAttributes};
 pub use codes::{AsyncEvent, CompletionOpcode, Mtu, QpKind, QpState, SendOpcode, Status};
@@ -28,7 +29,7 @@ pub use send::{
 };
 
 /// Version of everything in this crate that both sides must agree on. Raise it with every change.
-pub const VERSION: u32 = 7;
+pub const VERSION: u32 = 8;
 
 /// The number of a queue pair: 24 bits (IBTA 1.3, 3.5.1).
 pub type QpNumber = u32;

@@ -1,4 +1,5 @@
 //! rsockets. Debian's examples compare each byte. Ordinary programs have Debian's `librspreload.so` in front.
+use super::verbs::compiled;
 use super::{Bench, PYTHON};
 use crate::report::Outcome;
 use std::process::Command;
@@ -34,6 +35,48 @@ fn example(bench: &Bench, program: &str, options: &[&str]) -> Outcome {
     let line = printed.lines().find(|line| line.starts_with("custom"));
     let words: Vec<&str> = line.ok_or(format!("{program} printed no result:\n{printed}"))?.split_whitespace().collect();
     Ok(format!("{} messages of {}, {} Gbit/s", words[2], words[1], words[6]))
+}
+
+pub(super) fn datagrams(bench: &Bench) -> Outcome {
+    pong(bench, &["-T", "n"], &["-T", "e", "-S", "64", "-C", "2000"])
+}
+
+pub(super) fn datagrams_blocking(bench: &Bench) -> Outcome {
+    pong(bench, &["-T", "b"], &["-T", "e", "-S", "1000", "-C", "2000"])
+}
+
+pub(super) fn datagrams_polled(bench: &Bench) -> Outcome {
+    pong(bench, &["-T", "a"], &["-T", "e", "-S", "1000", "-C", "2000"])
+}
+
+/// Datagrams one way: of those that the client sends, some may be lost.
+pub(super) fn datagrams_one_way(bench: &Bench) -> Outcome {
+    pong(bench, &["-T", "b"], &["-S", "1000", "-C", "5000"])
+}
+
+/// `udpong`, whose server does not end by itself. Without an address it would be loopback's.
+fn pong(bench: &Bench, common: &[&str], options: &[&str]) -> Outcome {
+    let (address, port) = (bench.address(), bench.port());
+    let common = [&["-p", &port][..], common].concat();
+    let mut server = bench.server(bench.lab.on_server("udpong"), &[&common[..], &["-b", &address]].concat())?;
+    let printed = bench.client("udpong", &[&common[..], options, &["-s", &address]].concat())?;
+    server.running()?;
+    let line = printed.lines().find(|line| line.starts_with("custom"));
+    let words: Vec<&str> = line.ok_or(format!("udpong printed no result:\n{printed}"))?.split_whitespace().collect();
+    match words[2] {
+        "0" => Err(format!("no datagram has come:\n{printed}")),
+        count => Ok(format!("{count} datagrams of {}, {} us each", words[1], words[6])),
+    }
+}
+
+/// A program that compares each byte of datagrams, and tries the calls.
+pub(super) fn datagrams_compared(bench: &Bench) -> Outcome {
+    let program = compiled(bench, "datagrams")?;
+    let (address, port) = (bench.address(), bench.port());
+    let mut server = bench.server(bench.lab.on_server(&program), &["serve", &address, &port])?;
+    let printed = bench.client(&program, &["ask", &address, &port])?;
+    server.succeed()?;
+    Ok(printed.trim().into())
 }
 
 /// `rcopy` copies a file, part by part.

@@ -15,14 +15,15 @@ use shm::{Doorbell, Region};
 use smartns::{NewCq, NewHandle, NewQp, NewSrq, Receives};
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use verbs::attach::{Answer as Attached, Welcome};
-use verbs::connections;
 use verbs::control::{self, Answer, Request, XrcQueue};
 use verbs::{AddressVector, Capacities, Notify, Number, QpAttributes, QpKind, QpNumber};
+use verbs::{connections, udp};
 
 /// Elements of the send pipe.
 const SENDS: u32 = 4096;
@@ -218,6 +219,8 @@ impl Service {
             }
             Request::Connections(connections::Request::OpenChannel) => return self.open_events(),
             Request::Connections(request) => self.connect(request)?,
+            Request::Udp(udp::Request::Bind(address)) => return self.bind_udp(address),
+            Request::Udp(request) => self.at.ask(move |device, id| device.udp(id, &request))??,
             Request::Attach { qp, group } => {
                 self.objects.find(Object::new(Kind::Qp, qp))?;
                 self.at.ask(move |device, id| device.join_group(id, qp, group))??;
@@ -286,6 +289,14 @@ impl Service {
         let (end, read) = made?;
         let number = self.at.ask(move |device, id| device.open_events(id, Arc::new(end)))??;
         Ok(Done { answer: Answer::Number(number), file: Some(Sent::Pipe(read)) })
+    }
+
+    /// A UDP port, whose datagrams the device keeps.
+    fn bind_udp(&mut self, address: SocketAddrV4) -> Result<Done, Failure> {
+        let made = EventEnd::pair().map_err(|e| Failure::limit(format!("the daemon cannot make a pipe: {e}")));
+        let (end, read) = made?;
+        let answer = self.at.ask(move |device, id| device.bind_udp(id, address, Arc::new(end)))??;
+        Ok(Done { answer, file: Some(Sent::Pipe(read)) })
     }
 
     fn connect(&mut self, request: connections::Request) -> Result<Answer, Failure> {
