@@ -71,9 +71,9 @@ impl<'a> Guest<'a> {
         Ok(Running { process: self.session.spawn(self.script(script))? })
     }
 
-    /// Somebody listens on a port of the guest, with TCP or with RDMA's connection management.
+    /// Somebody listens on a port of the guest, with TCP, UDP or RDMA's connection management.
     pub fn listens(&self, port: u16) -> Result<bool, String> {
-        let listeners = self.run("netstat -ltn; rdma resource show cm_id | grep LISTEN || true")?;
+        let listeners = self.run("netstat -ltun; rdma resource show cm_id | grep LISTEN || true")?;
         Ok(listeners.lines().any(|line| line.contains(&format!(":{port} "))))
     }
 }

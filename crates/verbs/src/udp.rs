@@ -1,6 +1,6 @@
-//! UDP ports of the host's address, as datagram sockets above verbs use them (rsockets, docs/RDMA.md). Requests are part
-//! of [`crate::control`]. A port's pipe has one byte for each datagram that waits, and the library asks for the datagram
-//! itself ([`Request::Receive`]).
+//! UDP ports of the host's address, as datagram sockets above verbs use them (rsockets, docs/RDMA.md). Requests are
+//! part of [`crate::control`]. A port's pipe has one byte for each datagram that waits, and the library asks for the
+//! datagram itself ([`Request::Receive`]).
 use serde::{Deserialize, Serialize};
 use std::net::SocketAddrV4;
 

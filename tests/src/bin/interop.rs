@@ -39,6 +39,9 @@ enum Ends {
     Bound,
     /// The same, of a program that has a port of its own.
     Fixed(u16),
+    /// The same as `Bound`, of datagram rsockets: the server goes on when its client has ended. Linux' side needs
+    /// `tests/guest/own_handles.c`.
+    Lasting,
 }
 
 const fn case(name: &'static str, program: &'static str, options: &'static str) -> Case {
@@ -68,6 +71,8 @@ const CASES: &[Case] = &[
     managed("CM: udaddy (SIDR)", "udaddy", "-c 4 -C 5 -S 500", Ends::Fixed(7174)),
     case("CM: WRITE, perftest -R", "ib_write_bw", "-R -F -n 100 -s 5000"),
     case("CM: SEND, perftest -R", "ib_send_bw", "-R -F -n 100 -s 5000"),
+    managed("datagram rsockets: udpong -T b -T e", "udpong", "-T b -T e -S 1000 -C 100", Ends::Lasting),
+    managed("datagram rsockets: udpong -T a", "udpong", "-T a -S 64 -C 100", Ends::Lasting),
 ];
 
 fn main() {
@@ -136,9 +141,15 @@ impl Case {
         match self.ends {
             Ends::Peer => format!("{} -p {port}", self.options),
             Ends::Rping => format!("-s -a {own} {} -p {port}", self.options),
-            Ends::Bound => format!("-b {own} {} -p {port}", self.options),
+            Ends::Bound | Ends::Lasting => format!("-b {own} {} -p {port}", self.options),
             Ends::Fixed(_) => format!("-b {own} {}", self.options),
         }
+    }
+
+    /// The program in the guest.
+    fn in_guest(&self) -> String {
+        let before = if matches!(self.ends, Ends::Lasting) { "LD_PRELOAD=/own_handles.so " } else { "" };
+        format!("{before}{}", self.program)
     }
 
     /// The port on which its server listens.
@@ -151,7 +162,7 @@ impl Case {
         match self.ends {
             Ends::Peer => format!("{} -p {port} {address}", self.options),
             Ends::Rping => format!("-c -a {address} {} -p {port}", self.options),
-            Ends::Bound => format!("-s {address} {} -p {port}", self.options),
+            Ends::Bound | Ends::Lasting => format!("-s {address} {} -p {port}", self.options),
             Ends::Fixed(_) => format!("-s {address} {}", self.options),
         }
     }
@@ -165,16 +176,26 @@ impl<'a> Bench<'a> {
             server.running()?;
             self.lab.listens(case.port(port))
         })?;
-        self.guest.run(&format!("{} {}", case.program, case.calling(port, self.lab.server.address)))?;
-        server.succeed().map(|printed| summary(&printed))
+        let printed =
+            self.guest.run(&format!("{} {}", case.in_guest(), case.calling(port, self.lab.server.address)))?;
+        match case.ends {
+            Ends::Lasting => server.running().map(|()| summary(&printed)),
+            _ => server.succeed().map(|printed| summary(&printed)),
+        }
     }
 
     /// The server in the guest, the client on OpenTOE.
     fn call(&self, case: &Case, port: u16) -> Outcome {
-        let mut server = self.guest.start(&format!("{} {}", case.program, case.serving(port, self.guest.address)))?;
+        let serve = format!("{} {}", case.in_guest(), case.serving(port, self.guest.address));
+        let lasts = matches!(case.ends, Ends::Lasting);
+        let mut server =
+            self.guest.start(&if lasts { format!("{serve} & echo $! >/tmp/server; wait; true") } else { serve })?;
         self.session.until("the server to listen", || self.guest.listens(case.port(port)))?;
         let mut client = self.start(case, &case.calling(port, self.guest.address))?;
         let printed = client.succeed()?;
+        if lasts {
+            self.guest.run("kill $(cat /tmp/server)")?;
+        }
         server.succeed()?;
         Ok(summary(&printed))
     }

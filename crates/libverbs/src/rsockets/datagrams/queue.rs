@@ -73,8 +73,8 @@ impl Queue {
     pub(super) unsafe fn new(service: &Service, domain: *mut IbvPd, sizes: &Sizes) -> Result<Queue> {
         let slots = usize::from(sizes.send_queue).min(sizes.send / SLOT).max(1);
         let receives = usize::from(sizes.receive_queue).min(sizes.receive / SLOT).max(1);
-        // SAFETY: as the caller says; the service's context stays open. What is made is given back by `drop`, also where
-        // this fails.
+        // SAFETY: as the caller says; the service's context stays open. What is made is given back by `drop`, also
+        // where this fails.
         unsafe {
             let mut queue = Queue {
                 qp: null_mut(),

@@ -68,7 +68,8 @@ impl Datagrams {
         Ok(())
     }
 
-    /// `rconnect`: the destination of datagrams that name none, and the only one whose datagrams count. `None` ends that.
+    /// `rconnect`: the destination of datagrams that name none, and the only one whose datagrams count. `None` ends
+    /// that.
     pub(in crate::rsockets) fn connect(&self, peer: Option<SocketAddrV4>) -> Result<()> {
         if peer.is_some_and(|peer| !is_station(peer)) {
             return Err(libc::ENETUNREACH);
