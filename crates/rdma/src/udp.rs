@@ -38,6 +38,16 @@ struct Port {
     bytes: usize,
 }
 
+/// A port that is asked for.
+pub(crate) struct Wanted<'a> {
+    /// The address may be unspecified; port 0 stands for any free one.
+    pub(crate) address: SocketAddrV4,
+    /// From where on a free one is looked for.
+    pub(crate) begin: u16,
+    /// A transport of the host gets what is for this port.
+    pub(crate) is_claimed: &'a dyn Fn(u16) -> bool,
+}
+
 /// The ports of a device.
 pub(crate) struct UdpPorts {
     address: Ipv4Addr,
@@ -52,42 +62,39 @@ impl UdpPorts {
         UdpPorts { address, ports: BTreeMap::new(), outgoing: Vec::new() }
     }
 
-    /// Binds a program to a port; 0 stands for any free one, looked for from `begin` on.
+    /// Binds a program to a port.
     ///
     /// # Errors
     /// EADDRNOTAVAIL: it is not the host's address. EADDRINUSE: another one has it. ENOMEM: the program has too many.
     pub(crate) fn bind(
         &mut self,
         owner: ProgramId,
-        wanted: SocketAddrV4,
-        begin: u16,
+        wanted: &Wanted<'_>,
         pipe: Arc<dyn EventPipe>,
     ) -> Result<SocketAddrV4, Failure> {
-        let (ip, own) = (*wanted.ip(), self.address);
+        let (ip, own) = (*wanted.address.ip(), self.address);
         if !ip.is_unspecified() && ip != own {
-            return Err(Failure::new(
-                libc::EADDRNOTAVAIL,
-                format!("{ip} is none of the device's addresses: it has {own}"),
-            ));
+            let why = format!("{ip} is none of the device's addresses: it has {own}");
+            return Err(Failure::new(libc::EADDRNOTAVAIL, why));
         }
         if self.ports.values().filter(|port| port.owner == owner).count() >= MOST_PORTS {
             return Err(Failure::limit(format!("the program is bound to {MOST_PORTS} UDP ports already")));
         }
-        let in_use = |why: String| Failure::new(libc::EADDRINUSE, why);
-        let number = match wanted.port() {
-            0 => self.free_port(begin).ok_or_else(|| in_use("all UDP ports for who asks for any are in use".into()))?,
-            UDP_PORT => return Err(in_use(format!("UDP port {UDP_PORT} is that of RoCEv2"))),
-            taken if self.ports.contains_key(&taken) => {
-                return Err(in_use(format!("UDP port {taken} is in use by another socket")));
+        let number = match wanted.address.port() {
+            0 => {
+                let mut any = (0..COUNT).map(|step| FIRST + (wanted.begin % COUNT + step) % COUNT);
+                any.find(|port| self.is_free(*port, wanted)).ok_or("no UDP port is free".to_string())
             }
-            free => free,
+            free if self.is_free(free, wanted) => Ok(free),
+            taken => Err(format!("UDP port {taken} is in use by another socket, or by a transport of the host")),
         };
+        let number = number.map_err(|why| Failure::new(libc::EADDRINUSE, why))?;
         self.ports.insert(number, Port { owner, pipe, waiting: VecDeque::new(), bytes: 0 });
         Ok(SocketAddrV4::new(own, number))
     }
 
-    fn free_port(&self, begin: u16) -> Option<u16> {
-        (0..COUNT).map(|step| FIRST + (begin % COUNT + step) % COUNT).find(|port| !self.ports.contains_key(port))
+    fn is_free(&self, port: u16, wanted: &Wanted<'_>) -> bool {
+        port != UDP_PORT && !self.ports.contains_key(&port) && !(wanted.is_claimed)(port)
     }
 
     /// EINVAL where the program is not bound to the port.

@@ -2,13 +2,15 @@
 use crate::device::{Device, seat};
 use crate::failure::Failure;
 use crate::seat::{EventPipe, ProgramId};
+use crate::udp::Wanted;
 use std::net::SocketAddrV4;
 use std::sync::Arc;
 use verbs::control::Answer;
 use verbs::udp::{self, Request};
 
 impl Device {
-    /// Binds a program to a UDP port of the host's address; `pipe` gets a byte for each datagram that comes.
+    /// Binds a program to a UDP port of the host's address that no transport claims; `pipe` gets a byte for each
+    /// datagram that comes.
     ///
     /// # Errors
     /// EOPNOTSUPP: over streams. EADDRNOTAVAIL, EADDRINUSE, ENOMEM: as `bind`(2) has them.
@@ -17,11 +19,13 @@ impl Device {
         id: ProgramId,
         wanted: SocketAddrV4,
         pipe: Arc<dyn EventPipe>,
+        is_claimed: impl Fn(u16) -> bool,
     ) -> Result<Answer, Failure> {
         seat(&mut self.seats, id)?;
         self.only_with_packets("UDP of datagram sockets (rsockets)")?;
         let begin = self.connections.draw() as u16;
-        let bound = self.udp.bind(id, wanted, begin, pipe)?;
+        let wanted = Wanted { address: wanted, begin, is_claimed: &is_claimed };
+        let bound = self.udp.bind(id, &wanted, pipe)?;
         Ok(Answer::Udp(udp::Answer::Bound(bound)))
     }
 

@@ -80,7 +80,11 @@ impl World {
 
     fn bind(&self, id: ProgramId, address: SocketAddrV4) -> Result<(u16, Arc<Pipe>), Failure> {
         let pipe = Arc::new(Pipe::default());
-        let bound = self.device.lock().unwrap().bind_udp(id, address, Arc::clone(&pipe) as Arc<dyn EventPipe>)?;
+        let bound =
+            self.device
+                .lock()
+                .unwrap()
+                .bind_udp(id, address, Arc::clone(&pipe) as Arc<dyn EventPipe>, |port| port == 4797)?;
         let Answer::Udp(udp::Answer::Bound(local)) = bound else { panic!("{bound:?}") };
         assert_eq!(*local.ip(), OWN);
         Ok((local.port(), pipe))
@@ -179,7 +183,9 @@ fn ports_have_one_owner_and_are_free_again() {
     let errno = |bound: Result<(u16, Arc<Pipe>), Failure>| bound.map(|(port, _)| port).unwrap_err().errno;
     assert_eq!(world.bind(one, SocketAddrV4::new(OWN, 7174)).unwrap().0, 7174);
     assert_eq!(errno(world.bind(other, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 7174))), libc::EADDRINUSE);
-    assert_eq!(errno(world.bind(one, SocketAddrV4::new(OWN, 4791))), libc::EADDRINUSE);
+    for claimed in [4791, 4797] {
+        assert_eq!(errno(world.bind(one, SocketAddrV4::new(OWN, claimed))), libc::EADDRINUSE);
+    }
     assert_eq!(errno(world.bind(one, SocketAddrV4::new(PEER, 7175))), libc::EADDRNOTAVAIL);
     let (any, _) = world.bind(other, ANY).unwrap();
     assert!(any >= 32_768);
@@ -204,7 +210,7 @@ fn ports_have_one_owner_and_are_free_again() {
 fn a_device_over_streams_has_no_udp() {
     let mut device = Device::new(config(Below::Stream)).unwrap();
     let id = attach(&mut device);
-    let refused = device.bind_udp(id, ANY, Arc::new(Pipe::default())).unwrap_err();
+    let refused = device.bind_udp(id, ANY, Arc::new(Pipe::default()), |_| false).unwrap_err();
     assert_eq!(refused.errno, libc::EOPNOTSUPP);
 }
 

@@ -295,7 +295,9 @@ impl Service {
     fn bind_udp(&mut self, address: SocketAddrV4) -> Result<Done, Failure> {
         let made = EventEnd::pair().map_err(|e| Failure::limit(format!("the daemon cannot make a pipe: {e}")));
         let (end, read) = made?;
-        let answer = self.at.ask(move |device, id| device.bind_udp(id, address, Arc::new(end)))??;
+        let (at, id) = (self.at.device, self.at.id);
+        let question = move |path: &mut DataPath| path.bind_udp(at, id, address, Arc::new(end));
+        let answer = self.at.handle.ask(question).ok().flatten().ok_or_else(ending)??;
         Ok(Done { answer, file: Some(Sent::Pipe(read)) })
     }
 
