@@ -38,15 +38,15 @@ fn example(bench: &Bench, program: &str, options: &[&str]) -> Outcome {
 }
 
 pub(super) fn datagrams(bench: &Bench) -> Outcome {
-    pong(bench, &["-T", "n"], &["-T", "e", "-S", "64", "-C", "2000"])
+    pong(bench, &["-T", "n"], &["-T", "e", "-S", "64", "-C", "1000"])
 }
 
 pub(super) fn datagrams_blocking(bench: &Bench) -> Outcome {
-    pong(bench, &["-T", "b"], &["-T", "e", "-S", "1000", "-C", "2000"])
+    pong(bench, &["-T", "b"], &["-T", "e", "-S", "1000", "-C", "1000"])
 }
 
 pub(super) fn datagrams_polled(bench: &Bench) -> Outcome {
-    pong(bench, &["-T", "a"], &["-T", "e", "-S", "1000", "-C", "2000"])
+    pong(bench, &["-T", "a"], &["-T", "e", "-S", "1000", "-C", "1000"])
 }
 
 /// Datagrams one way: of those that the client sends, some may be lost.
@@ -114,6 +114,18 @@ pub(super) fn curl(bench: &Bench) -> Outcome {
         true => Ok(format!("{BODY} bytes")),
         false => Err(format!("sent {sent}, got {got}")),
     }
+}
+
+/// Python's datagrams over rsockets.
+pub(super) fn python_datagrams(bench: &Bench) -> Outcome {
+    let line = |role: &str| {
+        let script = bench.files.path("rsocket_datagrams.py");
+        format!("{PYTHON} {script} {role} {} {}", bench.address(), bench.port())
+    };
+    let mut server = bench.server(preloaded(bench.lab.on_server("sh"), &line("serve")), &[])?;
+    let printed = bench.session.run(preloaded(bench.lab.on_client("sh"), &line("ask")))?;
+    server.succeed()?;
+    Ok(printed.trim().into())
 }
 
 /// `iperf3` over rsockets.
