@@ -44,8 +44,8 @@ enum Ends {
     /// The same as `Bound`, of datagram rsockets: the server goes on when its client has ended. Linux' side needs
     /// `tests/guest/own_handles.c`. (With `-T e`, `udpong` repeats an old message for ever once one is lost.)
     Lasting,
-    /// A word, the server's address, its port: a program that is compiled for the guest, again of datagram rsockets. Its
-    /// client tries what Linux' librdmacm does not promise.
+    /// A word, the server's address, its port: a program that is compiled for the guest, again of datagram rsockets.
+    /// Its client tries what Linux' librdmacm does not promise.
     Words,
 }
 
@@ -224,8 +224,9 @@ impl<'a> Bench<'a> {
         Ok(summary(&printed))
     }
 
-    /// Datagram rsockets use plain UDP to find each other, and then no more: each such datagram of OpenTOE's is answered
-    /// by one of the guest's. The guest itself is slow to make an address handle, and sends many more until it has one.
+    /// Datagram rsockets use plain UDP to find each other, and then no more: each such datagram of OpenTOE's is
+    /// answered by one of the guest's. The guest itself is slow to make an address handle, and sends many more until it
+    /// has one.
     fn by_queue_pairs(&self, case: &Case, run: impl FnOnce() -> Outcome) -> Outcome {
         if !case.is_of_datagrams() {
             return run();
