@@ -71,9 +71,9 @@ impl<'a> Guest<'a> {
         Ok(Running { process: self.session.spawn(self.script(script))? })
     }
 
-    /// Somebody listens on a port of the guest, with TCP or with RDMA's connection management.
+    /// Somebody listens on a port of the guest, with TCP, UDP or RDMA's connection management.
     pub fn listens(&self, port: u16) -> Result<bool, String> {
-        let listeners = self.run("netstat -ltn; rdma resource show cm_id | grep LISTEN || true")?;
+        let listeners = self.run("netstat -ltun; rdma resource show cm_id | grep LISTEN || true")?;
         Ok(listeners.lines().any(|line| line.contains(&format!(":{port} "))))
     }
 }
@@ -102,9 +102,16 @@ fn last_line(text: &str) -> &str {
     text.trim_end().lines().last().unwrap_or_default()
 }
 
-/// Kernel and initramfs, in the folder of this driver's build.
-fn make_files(session: &Session) -> Result<PathBuf, String> {
+/// The folder of the guest's files, in that of this driver's build. Programs that were compiled have this path in the
+/// guest as well.
+pub fn folder() -> PathBuf {
     let build = PathBuf::from(beside("")).join("../guest");
+    build.canonicalize().unwrap_or(build)
+}
+
+/// Kernel and initramfs.
+fn make_files(session: &Session) -> Result<PathBuf, String> {
+    let build = folder();
     let script = Path::new(env!("CARGO_MANIFEST_DIR")).join("guest/make");
     let mut make = Command::new(script);
     make.arg(&build);

@@ -11,21 +11,23 @@ use crate::rdma::{DeviceAt, RdmaSeat};
 use crate::wake::{Wake, watch};
 use crate::workers::{EndWithThread, SILENCE, Workers};
 use crate::zeronic::ZeronicSeat;
-use ::rdma::{Device, NewProgram, ProgramId};
+use ::rdma::{Device, EventPipe, Failure, NewProgram, ProgramId};
 use context::{ControlEnd, EngineEnd};
 use control::{Application, Host};
 use engine::{ContextId, DropReason};
-use host::Ports;
+use host::{Claim, Ports};
 use port::{Fabric, Frame, FramePool, Nanos, Port, PortDrops};
 use rustix::event::{Timespec, epoll};
 use shm::{Crowd, reserve};
 use std::collections::HashMap;
 use std::io;
+use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 use std::time::Duration;
 use trace::{NO_FLOW, Point, Tracer, Traces};
+use verbs::control::Answer;
 
 /// Frames taken from a port in one round.
 const BURST: usize = 64;
@@ -267,6 +269,22 @@ impl DataPath {
             DeviceAt::Host(host) => Some(ask(&mut self.hosts.get_mut(host)?.rdma.as_mut()?.device(), now)),
             DeviceAt::Zeronic(index) => self.zeronics.get_mut(index)?.with_device(now, |device| ask(device, now)),
         }
+    }
+
+    /// Binds a program of an RDMA device to a UDP port that no transport of its host claims.
+    pub(crate) fn bind_udp(
+        &mut self,
+        at: DeviceAt,
+        id: ProgramId,
+        address: SocketAddrV4,
+        pipe: Arc<dyn EventPipe>,
+    ) -> Option<Result<Answer, Failure>> {
+        let DeviceAt::Host(host) = at else {
+            return self.with_device(at, |device, _| device.bind_udp(id, address, pipe, |_| false));
+        };
+        let HostSeat { host, rdma, .. } = self.hosts.get_mut(host)?;
+        let is_claimed = |port| host.is_claimed(Claim::UdpPort(port));
+        Some(rdma.as_mut()?.device().bind_udp(id, address, pipe, is_claimed))
     }
 
     /// Attaches a program to an RDMA device; `bell` is the eventfd of its doorbell.

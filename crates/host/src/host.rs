@@ -85,6 +85,11 @@ impl<B: Transport> Host<B> {
         self.others.add(transport)
     }
 
+    /// A transport beside the base has this very claim.
+    pub fn is_claimed(&self, claim: Claim) -> bool {
+        self.others.is_claimed(claim)
+    }
+
     /// What its transports beside the base say of themselves.
     pub fn reports(&self) -> Vec<Report> {
         self.others.iter().filter_map(Transport::report).collect()

@@ -239,6 +239,11 @@ impl Transports {
         self.list.iter().all(|seat| seat.transport.is_dormant())
     }
 
+    /// Somebody has this very claim.
+    pub(crate) fn is_claimed(&self, claim: Claim) -> bool {
+        self.claims.find(claim).is_some()
+    }
+
     /// Adds a transport.
     ///
     /// # Errors

@@ -72,7 +72,7 @@ pub(crate) fn attributes(path: &AddressVector, port: u8) -> IbvAhAttr {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_create_ah(domain: *mut IbvPd, attributes: *mut IbvAhAttr) -> *mut IbvAh {
+pub(crate) unsafe extern "C" fn ibv_create_ah(domain: *mut IbvPd, attributes: *mut IbvAhAttr) -> *mut IbvAh {
     // SAFETY: the program passes a domain and attributes.
     let (of, attributes) = unsafe { (Domain::of(domain), &*attributes) };
     errno::pointer(path(attributes).and_then(|path| {
@@ -84,7 +84,7 @@ unsafe extern "C" fn ibv_create_ah(domain: *mut IbvPd, attributes: *mut IbvAhAtt
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_destroy_ah(handle: *mut IbvAh) -> c_int {
+pub(crate) unsafe extern "C" fn ibv_destroy_ah(handle: *mut IbvAh) -> c_int {
     // SAFETY: a handle of the program's.
     let of = unsafe { Ah::of(handle) };
     errno::number(of.attachment.done(&Request::DestroyHandle(of.number)).map(|()| {
@@ -148,7 +148,7 @@ fn ends(bytes: &[u8; 40]) -> (Gid, Gid, u8, u32) {
 }
 
 #[unsafe(no_mangle)]
-unsafe extern "C" fn ibv_create_ah_from_wc(
+pub(crate) unsafe extern "C" fn ibv_create_ah_from_wc(
     domain: *mut IbvPd,
     completion: *mut IbvWc,
     header: *mut IbvGrh,

@@ -7,6 +7,7 @@ use crate::groups::{self, Groups};
 use crate::numbers::Numbers;
 use crate::over::Over;
 use crate::seat::{End, EventPipe, NewProgram, ProgramId, Round, Seat};
+use crate::udp::UdpPorts;
 use crate::view::ProgramView;
 use crate::ways::{Reach, Station, Ways, remote_of};
 use crate::{gsi, limits};
@@ -23,7 +24,7 @@ use std::sync::Arc;
 use verbs::attach::Device as Stated;
 use verbs::connections;
 use verbs::control::Answer;
-use verbs::{AddressVector, Gid, Number, QpAttributes, QpNumber, QpState};
+use verbs::{AddressVector, Number, QpAttributes, QpNumber, QpState};
 use wire::roce::{GSI_QP, MULTICAST_QP, UDP_PORT};
 
 /// Where the destination address of a frame's IPv4 packet stands: what the host hands over has no VLAN tag.
@@ -32,7 +33,7 @@ const IP_DESTINATION: std::ops::Range<usize> = 30..34;
 /// A host's RDMA device. All that it does between two polls is bounded and waits for nobody.
 pub struct Device {
     pub(crate) config: Config,
-    stated: Stated,
+    pub(crate) stated: Stated,
     numbers: Numbers,
     /// Numbers of memory windows: the unguessable part of their keys.
     window_numbers: Numbers,
@@ -41,10 +42,11 @@ pub struct Device {
     pub(crate) seats: BTreeMap<ProgramId, Seat>,
     attached: u32,
     pub(crate) ways: Ways,
-    groups: Groups,
+    pub(crate) groups: Groups,
     /// Rules for frames that no transport claims.
     pub(crate) flows: Flows,
     pub(crate) connections: Manager,
+    pub(crate) udp: UdpPorts,
     /// Empty between polls.
     pub(crate) events: Vec<Event>,
     /// Of a device over streams: what whoever carries them is to be told, and frames that nobody sends.
@@ -72,6 +74,7 @@ impl Device {
             connections: Manager::new(gsi::place(&config, stated.mtu)),
             ways: if config.below == Below::Stream { Ways::elsewhere() } else { Ways::default() },
             over: Over::new(config.below),
+            udp: UdpPorts::new(config.address),
             config,
             stated,
             owners: HashMap::new(),
@@ -117,6 +120,7 @@ impl Device {
             seat.leave(&mut self.ways);
             self.groups.leave(id);
             self.flows.leave(id);
+            self.udp.leave(id);
             self.past_notices.add(seat.shard.notices());
             seat.kinds.keys().for_each(|qp| self.over.gone(*qp, seat.shard.last_words(*qp)));
             self.owners.retain(|_, owner| *owner != id);
@@ -131,6 +135,7 @@ impl Device {
             let mut view = seat.view(now, left);
             left -= view.qps.len();
             (view.id_count, view.ids) = self.connections.view(*id, left);
+            self.udp.show(*id, left, &mut view);
             left -= view.ids.len();
             view
         };
@@ -304,39 +309,6 @@ impl Device {
         seat.forget(End::Qp(number), &mut self.ways);
         self.owners.remove(&number);
         self.over.gone(number, last);
-        Ok(())
-    }
-
-    /// A queue pair of datagrams gets what is sent to a multicast group.
-    ///
-    /// # Errors
-    /// EINVAL: this is no group, or no queue pair of datagrams. ENOMEM: the program has as many memberships as it may.
-    pub fn join_group(&mut self, id: ProgramId, qp: QpNumber, group: Gid) -> Result<(), Failure> {
-        self.only_with_packets("multicast")?;
-        if self.is_raw(id, qp) {
-            return self.join_station_group(id, qp, group);
-        }
-        let (group, most) = (groups::address_of(group)?, self.stated.limits.memberships);
-        let seat = seat(&mut self.seats, id)?;
-        seat.shard.attach(qp, group)?;
-        let added = self.groups.add(group, id, qp, most);
-        if added.is_err() {
-            seat.shard.detach(qp, group)?;
-        }
-        added
-    }
-
-    /// And no longer.
-    ///
-    /// # Errors
-    /// EINVAL: it is no member.
-    pub fn leave_group(&mut self, id: ProgramId, qp: QpNumber, group: Gid) -> Result<(), Failure> {
-        if self.is_raw(id, qp) {
-            return self.leave_station_group(id, qp, group);
-        }
-        let group = groups::address_of(group)?;
-        seat(&mut self.seats, id)?.shard.detach(qp, group)?;
-        self.groups.remove(group, id, qp);
         Ok(())
     }
 
@@ -519,6 +491,7 @@ impl Transport for Device {
         }
         done += self.connections.round(now, &self.ways);
         done += gsi::send(&mut self.connections, local, &self.ways, io);
+        done += self.udp.send(now, io);
         let round = &mut Round { now, tx: io.tx, pool: io.pool, drops: io.drops, events: &mut self.events };
         done += self.seats.values_mut().map(|seat| seat.poll(round)).sum::<usize>();
         self.sending = io.tx.len() > from;
@@ -532,6 +505,7 @@ impl Transport for Device {
     }
 
     fn offer(&mut self, now: Nanos, frame: Box<Frame>, io: &mut Io<'_>) -> Option<Box<Frame>> {
+        let frame = self.udp.offer(now, frame, io)?;
         self.take_raw(now, frame, io)
     }
 
@@ -545,7 +519,7 @@ impl Transport for Device {
 
     /// Without programs and connections of earlier ones only a peer's messages are left to be answered.
     fn is_dormant(&self) -> bool {
-        self.seats.is_empty() && self.connections.is_quiet()
+        self.seats.is_empty() && self.connections.is_quiet() && !self.udp.has_work()
     }
 
     fn handover_obstacle(&self) -> Option<String> {
@@ -569,7 +543,9 @@ impl Transport for Device {
     }
 
     fn has_work(&self, now: Nanos) -> bool {
-        self.connections.has_work(now) || self.seats.values().any(|seat| seat.shard.has_work(now))
+        self.connections.has_work(now)
+            || self.udp.has_work()
+            || self.seats.values().any(|seat| seat.shard.has_work(now))
     }
 
     fn next_deadline(&self) -> Option<Nanos> {
@@ -578,7 +554,7 @@ impl Transport for Device {
     }
 }
 
-fn seat(seats: &mut BTreeMap<ProgramId, Seat>, id: ProgramId) -> Result<&mut Seat, Failure> {
+pub(crate) fn seat(seats: &mut BTreeMap<ProgramId, Seat>, id: ProgramId) -> Result<&mut Seat, Failure> {
     seats.get_mut(&id).ok_or_else(gone)
 }
 

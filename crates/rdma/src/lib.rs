@@ -15,12 +15,15 @@ mod gid;
 mod groups;
 mod gsi;
 mod limits;
+mod memberships;
 mod numbers;
 mod objects;
 mod over;
 mod raw;
 mod seat;
 mod streams;
+mod udp;
+mod udp_calls;
 mod view;
 mod ways;
 

@@ -1,8 +1,8 @@
 //! Control requests and their answers, as JSON over the attach socket, with descriptors where it says so. A library has
 //! one request outstanding.
-use crate::connections;
 use crate::flow::FlowRule;
 use crate::{AddressVector, Capacities, Gid, Number, QpAttributes, QpKind, QpNumber};
+use crate::{connections, udp};
 use memory::{Description, Key};
 use serde::{Deserialize, Serialize};
 
@@ -122,6 +122,8 @@ pub enum Request {
     DestroyFlow(Number),
     /// Connection management.
     Connections(connections::Request),
+    /// UDP ports of the host's address.
+    Udp(udp::Request),
 }
 
 /// What a shared receive queue of extended reliable connections belongs to.
@@ -181,6 +183,8 @@ pub enum Answer {
     Attributes(QpAttributes),
     /// An answer of connection management.
     Connections(connections::Answer),
+    /// An answer of UDP ports.
+    Udp(udp::Answer),
     /// Not done.
     Failed {
         /// As verbs return it.

@@ -16,6 +16,7 @@ pub mod flow;
 mod notify;
 mod receive;
 mod send;
+pub mod udp;
 
 pub use attributes::{AddressVector, Capacities, Gid, QpAttributes};
 pub use codes::{AsyncEvent, CompletionOpcode, Mtu, QpKind, QpState, SendOpcode, Status};

@@ -1,7 +1,7 @@
 //! RDMA between OpenTOE and Linux' own rxe, in a virtual machine: one line each, the count at the end.
 use std::net::Ipv4Addr;
 use std::time::Duration;
-use tests::guest::Guest;
+use tests::guest::{self, Guest};
 use tests::lab::{DEVICE, Lab, Link};
 use tests::leaks::Before;
 use tests::process::{Process, Session};
@@ -17,6 +17,8 @@ Runs Debian's RDMA programs between OpenTOE and Linux' rxe in a virtual machine,
 const BOOT_LIMIT: Duration = Duration::from_secs(180);
 /// A case: the guest is slow.
 const LIMIT: Duration = Duration::from_secs(90);
+/// Datagrams that find the way for others at most.
+const MOST_PLAIN: u64 = 20;
 /// The kernel's own address on the link.
 const NEAR: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
 
@@ -39,6 +41,12 @@ enum Ends {
     Bound,
     /// The same, of a program that has a port of its own.
     Fixed(u16),
+    /// The same as `Bound`, of datagram rsockets: the server goes on when its client has ended. Linux' side needs
+    /// `tests/guest/own_handles.c`. (With `-T e`, `udpong` repeats an old message for ever once one is lost.)
+    Lasting,
+    /// A word, the server's address, its port: a program that is compiled for the guest, again of datagram rsockets.
+    /// Its client tries what Linux' librdmacm does not promise.
+    Words,
 }
 
 const fn case(name: &'static str, program: &'static str, options: &'static str) -> Case {
@@ -68,6 +76,9 @@ const CASES: &[Case] = &[
     managed("CM: udaddy (SIDR)", "udaddy", "-c 4 -C 5 -S 500", Ends::Fixed(7174)),
     case("CM: WRITE, perftest -R", "ib_write_bw", "-R -F -n 100 -s 5000"),
     case("CM: SEND, perftest -R", "ib_send_bw", "-R -F -n 100 -s 5000"),
+    managed("datagram rsockets: udpong -T b", "udpong", "-T b -S 1000 -C 2000", Ends::Lasting),
+    managed("datagram rsockets: udpong -T a", "udpong", "-T a -S 64 -C 2000", Ends::Lasting),
+    managed("datagram rsockets: each byte compared", "datagrams", "", Ends::Words),
 ];
 
 fn main() {
@@ -109,8 +120,12 @@ fn run(filter: &str) -> Result<bool, String> {
     for (turn, case) in CASES.iter().filter(|case| case.name.contains(filter)).enumerate() {
         let port = 20_000 + 2 * turn as u16;
         let bench = Bench { session: &session, lab: &lab, guest: &guest };
-        report.case(&session, &format!("client in Linux  {}", case.name), LIMIT, || bench.serve(case, port));
-        report.case(&session, &format!("server in Linux  {}", case.name), LIMIT, || bench.call(case, port + 1));
+        if !matches!(case.ends, Ends::Words) {
+            report.case(&session, &format!("client in Linux  {}", case.name), LIMIT, || bench.serve(case, port));
+        }
+        report.case(&session, &format!("server in Linux  {}", case.name), LIMIT, || {
+            bench.by_queue_pairs(case, || bench.call(case, port + 1))
+        });
     }
     drop(guest);
     report.case(&session, "nothing left behind", LIMIT, || end(&session, lab, &before));
@@ -136,9 +151,28 @@ impl Case {
         match self.ends {
             Ends::Peer => format!("{} -p {port}", self.options),
             Ends::Rping => format!("-s -a {own} {} -p {port}", self.options),
-            Ends::Bound => format!("-b {own} {} -p {port}", self.options),
+            Ends::Bound | Ends::Lasting => format!("-b {own} {} -p {port}", self.options),
             Ends::Fixed(_) => format!("-b {own} {}", self.options),
+            Ends::Words => format!("serve {own} {port}"),
         }
+    }
+
+    /// The program in the guest.
+    fn in_guest(&self) -> String {
+        let before = if self.is_of_datagrams() { "LD_PRELOAD=/own_handles.so " } else { "" };
+        format!("{before}{}", self.program())
+    }
+
+    fn program(&self) -> String {
+        match self.ends {
+            Ends::Words => guest::folder().join(self.program).display().to_string(),
+            _ => self.program.into(),
+        }
+    }
+
+    /// It is one of datagram rsockets.
+    fn is_of_datagrams(&self) -> bool {
+        matches!(self.ends, Ends::Lasting | Ends::Words)
     }
 
     /// The port on which its server listens.
@@ -151,8 +185,9 @@ impl Case {
         match self.ends {
             Ends::Peer => format!("{} -p {port} {address}", self.options),
             Ends::Rping => format!("-c -a {address} {} -p {port}", self.options),
-            Ends::Bound => format!("-s {address} {} -p {port}", self.options),
+            Ends::Bound | Ends::Lasting => format!("-s {address} {} -p {port}", self.options),
             Ends::Fixed(_) => format!("-s {address} {}", self.options),
+            Ends::Words => format!("ask {address} {port}"),
         }
     }
 }
@@ -165,22 +200,51 @@ impl<'a> Bench<'a> {
             server.running()?;
             self.lab.listens(case.port(port))
         })?;
-        self.guest.run(&format!("{} {}", case.program, case.calling(port, self.lab.server.address)))?;
-        server.succeed().map(|printed| summary(&printed))
+        let printed =
+            self.guest.run(&format!("{} {}", case.in_guest(), case.calling(port, self.lab.server.address)))?;
+        match case.ends {
+            Ends::Lasting => server.running().map(|()| summary(&printed)),
+            _ => server.succeed().map(|printed| summary(&printed)),
+        }
     }
 
     /// The server in the guest, the client on OpenTOE.
     fn call(&self, case: &Case, port: u16) -> Outcome {
-        let mut server = self.guest.start(&format!("{} {}", case.program, case.serving(port, self.guest.address)))?;
+        let serve = format!("{} {}", case.in_guest(), case.serving(port, self.guest.address));
+        let lasts = matches!(case.ends, Ends::Lasting);
+        let mut server =
+            self.guest.start(&if lasts { format!("{serve} & echo $! >/tmp/server; wait; true") } else { serve })?;
         self.session.until("the server to listen", || self.guest.listens(case.port(port)))?;
         let mut client = self.start(case, &case.calling(port, self.guest.address))?;
         let printed = client.succeed()?;
+        if lasts {
+            self.guest.run("kill $(cat /tmp/server)")?;
+        }
         server.succeed()?;
         Ok(summary(&printed))
     }
 
+    /// Datagram rsockets use plain UDP to find each other, and then no more: each such datagram of OpenTOE's is
+    /// answered by one of the guest's. The guest itself is slow to make an address handle, and sends many more until it
+    /// has one.
+    fn by_queue_pairs(&self, case: &Case, run: impl FnOnce() -> Outcome) -> Outcome {
+        if !case.is_of_datagrams() {
+            return run();
+        }
+        let sent = || -> Result<u64, String> {
+            let printed = self.guest.run("awk '/^Udp: [0-9]/ { print $5 }' /proc/net/snmp")?;
+            printed.trim().parse().map_err(|_| format!("/proc/net/snmp: {printed}"))
+        };
+        let before = sent()?;
+        let outcome = run()?;
+        match sent()? - before {
+            count @ 1..=MOST_PLAIN => Ok(format!("{outcome}, {count} by UDP")),
+            count => Err(format!("{count} datagrams went by UDP")),
+        }
+    }
+
     fn start(&self, case: &Case, arguments: &str) -> Result<Process<'a>, String> {
-        let mut command = self.lab.on_server(case.program);
+        let mut command = self.lab.on_server(&case.program());
         command.args(arguments.split_whitespace());
         self.session.spawn(command)
     }

@@ -1,4 +1,5 @@
 //! rsockets. Debian's examples compare each byte. Ordinary programs have Debian's `librspreload.so` in front.
+use super::verbs::compiled;
 use super::{Bench, PYTHON};
 use crate::report::Outcome;
 use std::process::Command;
@@ -36,6 +37,48 @@ fn example(bench: &Bench, program: &str, options: &[&str]) -> Outcome {
     Ok(format!("{} messages of {}, {} Gbit/s", words[2], words[1], words[6]))
 }
 
+pub(super) fn datagrams(bench: &Bench) -> Outcome {
+    pong(bench, &["-T", "n"], &["-T", "e", "-S", "64", "-C", "1000"])
+}
+
+pub(super) fn datagrams_blocking(bench: &Bench) -> Outcome {
+    pong(bench, &["-T", "b"], &["-T", "e", "-S", "1000", "-C", "1000"])
+}
+
+pub(super) fn datagrams_polled(bench: &Bench) -> Outcome {
+    pong(bench, &["-T", "a"], &["-T", "e", "-S", "1000", "-C", "1000"])
+}
+
+/// Datagrams one way: of those that the client sends, some may be lost.
+pub(super) fn datagrams_one_way(bench: &Bench) -> Outcome {
+    pong(bench, &["-T", "b"], &["-S", "1000", "-C", "5000"])
+}
+
+/// `udpong`, whose server does not end by itself. Without an address it would be loopback's.
+fn pong(bench: &Bench, common: &[&str], options: &[&str]) -> Outcome {
+    let (address, port) = (bench.address(), bench.port());
+    let common = [&["-p", &port][..], common].concat();
+    let mut server = bench.server(bench.lab.on_server("udpong"), &[&common[..], &["-b", &address]].concat())?;
+    let printed = bench.client("udpong", &[&common[..], options, &["-s", &address]].concat())?;
+    server.running()?;
+    let line = printed.lines().find(|line| line.starts_with("custom"));
+    let words: Vec<&str> = line.ok_or(format!("udpong printed no result:\n{printed}"))?.split_whitespace().collect();
+    match words[2] {
+        "0" => Err(format!("no datagram has come:\n{printed}")),
+        count => Ok(format!("{count} datagrams of {}, {} us each", words[1], words[6])),
+    }
+}
+
+/// A program that compares each byte of datagrams, and tries the calls.
+pub(super) fn datagrams_compared(bench: &Bench) -> Outcome {
+    let program = compiled(bench, "datagrams")?;
+    let (address, port) = (bench.address(), bench.port());
+    let mut server = bench.server(bench.lab.on_server(&program), &["serve", &address, &port])?;
+    let printed = bench.client(&program, &["ask", &address, &port])?;
+    server.succeed()?;
+    Ok(printed.trim().into())
+}
+
 /// `rcopy` copies a file, part by part.
 pub(super) fn copy(bench: &Bench) -> Outcome {
     let (from, to) = (bench.files.path(super::SMALL), bench.files.path("copied.bin"));
@@ -71,6 +114,18 @@ pub(super) fn curl(bench: &Bench) -> Outcome {
         true => Ok(format!("{BODY} bytes")),
         false => Err(format!("sent {sent}, got {got}")),
     }
+}
+
+/// Python's datagrams over rsockets.
+pub(super) fn python_datagrams(bench: &Bench) -> Outcome {
+    let line = |role: &str| {
+        let script = bench.files.path("rsocket_datagrams.py");
+        format!("{PYTHON} {script} {role} {} {}", bench.address(), bench.port())
+    };
+    let mut server = bench.server(preloaded(bench.lab.on_server("sh"), &line("serve")), &[])?;
+    let printed = bench.session.run(preloaded(bench.lab.on_client("sh"), &line("ask")))?;
+    server.succeed()?;
+    Ok(printed.trim().into())
 }
 
 /// `iperf3` over rsockets.

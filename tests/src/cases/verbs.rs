@@ -265,7 +265,7 @@ pub(super) fn channels(bench: &Bench) -> Outcome {
 }
 
 /// A C program of `peers`.
-fn compiled(bench: &Bench, name: &str) -> Result<String, String> {
+pub(super) fn compiled(bench: &Bench, name: &str) -> Result<String, String> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("peers/{name}.c"));
     bench.made(name, |program| {
         let mut compiler = Command::new("cc");

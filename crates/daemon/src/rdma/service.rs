@@ -15,15 +15,16 @@ use shm::{Doorbell, Region};
 use smartns::{NewCq, NewHandle, NewQp, NewSrq, Receives};
 use std::collections::{HashMap, HashSet};
 use std::io;
+use std::net::SocketAddrV4;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
 use verbs::attach::{Answer as Attached, Welcome};
-use verbs::connections;
 use verbs::control::{self, Answer, Request, XrcQueue};
 use verbs::flow::FlowRule;
 use verbs::{AddressVector, Capacities, Notify, Number, QpAttributes, QpKind, QpNumber};
+use verbs::{connections, udp};
 
 /// Elements of the send pipe.
 const SENDS: u32 = 4096;
@@ -186,11 +187,7 @@ impl Service {
             Request::CreateSrq { domain, receives, pieces, xrc } => {
                 return self.create_srq(domain, receives, pieces, xrc);
             }
-            Request::LimitSrq { srq, limit } => {
-                self.objects.find(Object::new(Kind::Srq, srq))?;
-                self.at.ask(move |device, id| device.limit_srq(id, srq, limit))??;
-                Answer::Done
-            }
+            Request::LimitSrq { srq, limit } => self.limit_srq(srq, limit)?,
             Request::DestroySrq(number) => {
                 self.destroy(Object::new(Kind::Srq, number), move |device, id| device.destroy_srq(id, number))?
             }
@@ -223,6 +220,8 @@ impl Service {
             Request::DestroyFlow(number) => {
                 self.destroy(Object::new(Kind::Flow, number), move |device, id| device.destroy_flow(id, number))?
             }
+            Request::Udp(udp::Request::Bind(address)) => return self.bind_udp(address),
+            Request::Udp(request) => self.at.ask(move |device, id| device.udp(id, &request))??,
             Request::Attach { qp, group } => {
                 self.objects.find(Object::new(Kind::Qp, qp))?;
                 self.at.ask(move |device, id| device.join_group(id, qp, group))??;
@@ -302,6 +301,16 @@ impl Service {
         Ok(Done { answer: Answer::Number(number), file: Some(Sent::Pipe(read)) })
     }
 
+    /// A UDP port, whose datagrams the device keeps.
+    fn bind_udp(&mut self, address: SocketAddrV4) -> Result<Done, Failure> {
+        let made = EventEnd::pair().map_err(|e| Failure::limit(format!("the daemon cannot make a pipe: {e}")));
+        let (end, read) = made?;
+        let (at, id) = (self.at.device, self.at.id);
+        let question = move |path: &mut DataPath| path.bind_udp(at, id, address, Arc::new(end));
+        let answer = self.at.handle.ask(question).ok().flatten().ok_or_else(ending)??;
+        Ok(Done { answer, file: Some(Sent::Pipe(read)) })
+    }
+
     fn connect(&mut self, request: connections::Request) -> Result<Answer, Failure> {
         let (at, id) = (self.at.device, self.at.id);
         let question = move |path: &mut DataPath| path.with_device(at, |device, now| device.connect(now, id, &request));
@@ -363,6 +372,12 @@ impl Service {
         self.at.ask(move |device, id| device.create_srq(id, srq))??;
         self.objects.add(Object::new(Kind::Srq, number), &needs);
         Ok(Done { answer: Answer::Queue { number, entries }, file: Some(Sent::Region(region)) })
+    }
+
+    fn limit_srq(&mut self, srq: Number, limit: u32) -> Result<Answer, Failure> {
+        self.objects.find(Object::new(Kind::Srq, srq))?;
+        self.at.ask(move |device, id| device.limit_srq(id, srq, limit))??;
+        Ok(Answer::Done)
     }
 
     /// Queue pairs and shared receive queues name it; nothing else is behind it.

@@ -36,7 +36,7 @@ unsafe extern "C" fn riomap(
     offset: off_t,
 ) -> off_t {
     let told = || -> Result<off_t> {
-        let socket = table::find(fd)?;
+        let socket = table::find_stream(fd)?;
         let domain = service()?.domain()?;
         let is_peers = match rights {
             libc::PROT_NONE => false,
@@ -79,7 +79,7 @@ unsafe extern "C" fn riomap(
 /// The buffer is not written any more.
 #[unsafe(no_mangle)]
 extern "C" fn riounmap(fd: c_int, buffer: *mut c_void, len: size_t) -> c_int {
-    errno::minus_one(table::find(fd).and_then(|socket| {
+    errno::minus_one(table::find_stream(fd).and_then(|socket| {
         let mut inner = socket.lock();
         let range = (buffer.addr(), len);
         let at = inner.mapped.iter().position(|(_, registered)| registered.range() == range).ok_or(libc::EINVAL)?;
@@ -92,7 +92,7 @@ extern "C" fn riounmap(fd: c_int, buffer: *mut c_void, len: size_t) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn riowrite(fd: c_int, from: *const c_void, len: size_t, offset: off_t, flags: c_int) -> size_t {
     let mut done = 0;
-    let written = table::find(fd).and_then(|socket| {
+    let written = table::find_stream(fd).and_then(|socket| {
         let wait = flags & libc::MSG_DONTWAIT == 0 && !socket.lock().options.nonblocking;
         // SAFETY: the program passes so many bytes.
         let bytes = if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(from.cast::<u8>(), len) } };

@@ -1,45 +1,15 @@
 //! `rpoll` and `rselect`, also over descriptors that are no rsockets.
-use super::socket::{AGAIN, Inner, Phase, Socket};
-use super::table;
+use super::table::{self, Rsocket};
+use super::waiting::AGAIN;
 use crate::errno;
 use libc::{c_int, c_short, fd_set, nfds_t, pollfd, timeval};
-use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// Looks before a thread sleeps.
 const LOOKS: u32 = 200;
 
-/// What a socket is ready for.
-fn ready(inner: &mut Inner) -> c_short {
-    let mut events = 0;
-    match (inner.phase, &inner.stream) {
-        (Phase::Listening, _) if inner.has_waiting() => events |= libc::POLLIN,
-        (Phase::Connected, Some(stream)) => {
-            if stream.arrived() > 0 || stream.is_at_end() {
-                events |= libc::POLLIN;
-            }
-            if stream.can_send() || stream.is_over() {
-                events |= libc::POLLOUT;
-            }
-            // What has come is read first, as with TCP.
-            if stream.is_over() && stream.arrived() == 0 {
-                events |= libc::POLLHUP;
-            }
-            if stream.is_broken() {
-                events |= libc::POLLERR;
-            }
-        }
-        (Phase::Dead, _) => events |= libc::POLLIN | libc::POLLOUT | libc::POLLHUP,
-        _ => {}
-    }
-    if inner.error != 0 {
-        events |= libc::POLLERR;
-    }
-    events
-}
-
 /// One round: what all are ready for.
-fn look(fds: &mut [pollfd], sockets: &[Option<Arc<Socket>>], arms: bool) -> c_int {
+fn look(fds: &mut [pollfd], sockets: &[Option<Rsocket>], arms: bool) -> c_int {
     let mut plain: Vec<pollfd> = Vec::new();
     let mut count = 0;
     for (fd, socket) in fds.iter_mut().zip(sockets) {
@@ -48,12 +18,14 @@ fn look(fds: &mut [pollfd], sockets: &[Option<Arc<Socket>>], arms: bool) -> c_in
             plain.push(*fd);
             continue;
         };
-        let mut inner = socket.lock();
-        inner.progress();
-        if arms && ready(&mut inner) & (fd.events | libc::POLLERR | libc::POLLHUP) == 0 {
-            inner.arm();
-        }
-        fd.revents = ready(&mut inner) & (fd.events | libc::POLLERR | libc::POLLHUP);
+        let wanted = fd.events | libc::POLLERR | libc::POLLHUP;
+        fd.revents = socket.with(|state| {
+            state.progress();
+            if arms && state.ready() & wanted == 0 {
+                state.arm();
+            }
+            state.ready() & wanted
+        });
         count += c_int::from(fd.revents != 0);
     }
     if !plain.is_empty() {
@@ -69,18 +41,18 @@ fn look(fds: &mut [pollfd], sockets: &[Option<Arc<Socket>>], arms: bool) -> c_in
 }
 
 /// Sleeps until something may have happened, `patience` milliseconds at most.
-fn sleep(fds: &[pollfd], sockets: &[Option<Arc<Socket>>], patience: c_int) -> c_int {
+fn sleep(fds: &[pollfd], sockets: &[Option<Rsocket>], patience: c_int) -> c_int {
     let mut all: Vec<pollfd> = Vec::new();
     for (fd, socket) in fds.iter().zip(sockets) {
         match socket {
-            Some(socket) => all.extend(socket.lock().fds()),
+            Some(socket) => all.extend(socket.with(|state| state.fds())),
             None => all.push(*fd),
         }
     }
     // SAFETY: valid entries.
     let found = unsafe { libc::poll(all.as_mut_ptr(), all.len() as nfds_t, patience) };
     for socket in sockets.iter().flatten() {
-        socket.lock().drain();
+        socket.with(|state| state.drain());
     }
     found
 }

@@ -1,11 +1,12 @@
-//! Registered memory of a stream: buffers and tables that the data-path maps, and buffers of the program.
+//! Registered memory of a socket: buffers and tables that the data-path maps, and buffers of the program.
 use crate::abi::{IbvMr, IbvPd};
 use crate::errno::{self, Result};
 use crate::region::{ibv_dereg_mr, ibv_reg_mr};
 use libc::{c_int, c_void};
 use std::ptr::null_mut;
 
-/// `IBV_ACCESS_LOCAL_WRITE`, with `IBV_ACCESS_REMOTE_WRITE`.
+/// `IBV_ACCESS_LOCAL_WRITE`, and with `IBV_ACCESS_REMOTE_WRITE`.
+const OWN_WRITES: c_int = 0b1;
 const PEER_WRITES: c_int = 0b11;
 const PAGE: usize = shm::PAGE;
 
@@ -20,7 +21,11 @@ impl Registered {
     /// # Safety
     /// The domain is this process's, and stays as long as this.
     pub(super) unsafe fn new(domain: *mut IbvPd, address: *mut c_void, len: usize, access: Access) -> Result<Self> {
-        let access = if matches!(access, Access::Peer) { PEER_WRITES } else { 0 };
+        let access = match access {
+            Access::Own => 0,
+            Access::Arrivals => OWN_WRITES,
+            Access::Peer => PEER_WRITES,
+        };
         // SAFETY: as the caller says.
         let region = unsafe { ibv_reg_mr(domain, address, len, access) };
         if region.is_null() { Err(errno::get()) } else { Ok(Registered { region }) }
@@ -51,6 +56,8 @@ impl Drop for Registered {
 pub(super) enum Access {
     /// Own work requests read it.
     Own,
+    /// Own receive work requests write it.
+    Arrivals,
     /// The peer writes it.
     Peer,
 }

@@ -1,35 +1,26 @@
 //! A stream socket: the steps of connection management, and who waits for what.
+use super::named::{Named, Side};
 use super::protocol::{CONNECTION_BYTES, Connection};
 use super::registered::Registered;
-use super::stream::{Sizes, Stream};
+use super::settings::Options;
+use super::stream::Stream;
+use super::waiting::{State, Waiting};
 use crate::abi::{RdmaCmEvent, RdmaCmId, RdmaConnParam, RdmaEventChannel};
 use crate::cm::{
     Channel, Id, SPACE_TCP, Service, create_id, destroy_id, kind, migrate_id, next_event, rdma_accept,
-    rdma_ack_cm_event, rdma_connect, rdma_destroy_qp, rdma_reject, rdma_resolve_route, service,
+    rdma_ack_cm_event, rdma_connect, rdma_destroy_qp, rdma_reject, rdma_resolve_route, read_address, service,
 };
 use crate::errno::{self, Result};
-use libc::{c_int, pollfd};
+use libc::{c_int, c_short, pollfd};
 use std::collections::VecDeque;
-use std::os::fd::RawFd;
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ptr::null_mut;
-use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
-use std::time::Duration;
+use std::sync::Arc;
 
 /// Milliseconds that resolving may take.
 pub(super) const PATIENCE: c_int = 2000;
-/// Looks at the queue before a thread sleeps; the queue yields between them.
-const LOOKS: u32 = 1000;
-/// Two threads may take the same event: so who sleeps looks again after so many milliseconds.
-pub(super) const AGAIN: c_int = 100;
-
-/// A socket.
-pub(super) struct Socket {
-    /// Its descriptor: that of its event channel.
-    pub(super) fd: RawFd,
-    inner: Mutex<Inner>,
-    /// Somebody looked at the queues.
-    looked: Condvar,
-}
+/// A socket, named by the descriptor of its event channel.
+pub(super) type Socket = Waiting<Inner>;
 
 /// How far it is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -61,26 +52,10 @@ pub(super) struct Inner {
     waiting: VecDeque<*mut RdmaCmId>,
     /// What `SO_ERROR` gives.
     pub(super) error: c_int,
-    /// A thread sleeps on the descriptors.
-    sleeps: bool,
 }
 
 // SAFETY: the pointers are objects of this library, which serve all threads.
 unsafe impl Send for Inner {}
-
-/// What `rsetsockopt` and `rfcntl` set.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Options {
-    pub(super) sizes: Sizes,
-    pub(super) nonblocking: bool,
-    pub(super) family: c_int,
-    /// Flags and values that are remembered for who asks: `SO_KEEPALIVE`, `SO_OOBINLINE`, `SO_LINGER`, `TCP_NODELAY`.
-    pub(super) keepalive: c_int,
-    pub(super) inline_urgent: c_int,
-    pub(super) no_delay: c_int,
-    pub(super) linger: [c_int; 2],
-    pub(super) reuse: c_int,
-}
 
 impl Socket {
     /// A new one.
@@ -99,65 +74,9 @@ impl Socket {
     fn with(options: Options, id: *mut RdmaCmId, channel: *mut RdmaEventChannel, phase: Phase) -> Arc<Socket> {
         // SAFETY: the channel is there as long as the socket.
         let fd = unsafe { (*channel).fd };
-        let inner = Inner {
-            options,
-            phase,
-            id,
-            channel,
-            stream: None,
-            mapped: Vec::new(),
-            waiting: VecDeque::new(),
-            error: 0,
-            sleeps: false,
-        };
-        Arc::new(Socket { fd, inner: Mutex::new(inner), looked: Condvar::new() })
-    }
-
-    /// What it is now.
-    pub(super) fn lock(&self) -> MutexGuard<'_, Inner> {
-        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
-    }
-
-    /// Tries until there is a result; EAGAIN at once where that is not to be waited for.
-    pub(super) fn until<T>(&self, wait: bool, mut attempt: impl FnMut(&mut Inner) -> Option<Result<T>>) -> Result<T> {
-        let mut looks = 0;
-        loop {
-            let mut inner = self.lock();
-            inner.progress();
-            if let Some(result) = attempt(&mut inner) {
-                return result;
-            }
-            looks += 1;
-            if looks < LOOKS && wait && inner.stream.is_some() {
-                continue;
-            }
-            inner.arm();
-            if let Some(result) = attempt(&mut inner) {
-                return result;
-            }
-            if !wait {
-                return Err(libc::EAGAIN);
-            }
-            self.sleep(inner);
-        }
-    }
-
-    /// Sleeps until something has happened. One thread sleeps on the descriptors, and wakes the others.
-    fn sleep(&self, mut inner: MutexGuard<'_, Inner>) {
-        if inner.sleeps {
-            let waited = self.looked.wait_timeout(inner, Duration::from_millis(AGAIN as u64));
-            drop(waited.unwrap_or_else(PoisonError::into_inner));
-            return;
-        }
-        inner.sleeps = true;
-        let mut fds = inner.fds();
-        drop(inner);
-        // SAFETY: valid entries of descriptors that stay open as long as the socket.
-        unsafe { libc::poll(fds.as_mut_ptr(), fds.len() as libc::nfds_t, AGAIN) };
-        let mut inner = self.lock();
-        inner.sleeps = false;
-        inner.drain();
-        self.looked.notify_all();
+        let inner =
+            Inner { options, phase, id, channel, stream: None, mapped: Vec::new(), waiting: VecDeque::new(), error: 0 };
+        Arc::new(Socket::new(fd, inner))
     }
 
     /// Ends it: what was sent arrives, and the peer is told.
@@ -166,7 +85,7 @@ impl Socket {
             let _ = self.shut(libc::SHUT_RDWR);
         }
         self.lock().end(0);
-        self.looked.notify_all();
+        self.wake();
     }
 
     /// `rshutdown`.
@@ -238,19 +157,6 @@ fn quiet_channel(service: &Service) -> Result<*mut RdmaEventChannel> {
 }
 
 impl Inner {
-    /// Goes on with whatever has happened.
-    pub(super) fn progress(&mut self) {
-        match &mut self.stream {
-            Some(stream) if self.phase == Phase::Connected => stream.progress(),
-            _ => self.events(),
-        }
-    }
-
-    /// A connection waits to be accepted.
-    pub(super) fn has_waiting(&self) -> bool {
-        !self.waiting.is_empty()
-    }
-
     /// Takes events of connection management.
     fn events(&mut self) {
         if self.phase == Phase::Dead || self.channel.is_null() {
@@ -370,30 +276,6 @@ impl Inner {
         if done == 0 { Ok(()) } else { Err(errno::get()) }
     }
 
-    /// What a thread that sleeps waits for.
-    pub(super) fn fds(&self) -> Vec<pollfd> {
-        // SAFETY: the channel is there as long as the phase is another one.
-        let channel = (self.phase != Phase::Dead).then(|| unsafe { (*self.channel).fd });
-        let fds = channel.into_iter().chain(self.stream.as_ref().map(Stream::fd));
-        fds.map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 }).collect()
-    }
-
-    /// The descriptors become readable with what happens next; what has happened is looked at.
-    pub(super) fn arm(&mut self) {
-        if let Some(stream) = &mut self.stream {
-            stream.arm();
-        }
-        self.events();
-    }
-
-    /// Takes what the descriptors have.
-    pub(super) fn drain(&mut self) {
-        if let Some(stream) = &mut self.stream {
-            stream.drain();
-        }
-        self.events();
-    }
-
     /// Ends everything; `number` is what `SO_ERROR` gives.
     pub(super) fn end(&mut self, number: c_int) {
         if self.phase == Phase::Dead {
@@ -413,6 +295,100 @@ impl Inner {
             let _ = destroy_id(service, self.id);
         }
         self.id = null_mut();
+    }
+}
+
+impl State for Inner {
+    fn options(&mut self) -> &mut Options {
+        &mut self.options
+    }
+
+    fn is_fixed(&self) -> bool {
+        !matches!(self.phase, Phase::Fresh | Phase::Listening)
+    }
+
+    fn take_error(&mut self) -> c_int {
+        std::mem::take(&mut self.error)
+    }
+
+    fn address(&self, side: Side) -> Result<Named> {
+        if self.id.is_null() {
+            return Err(libc::ENOTCONN);
+        }
+        // SAFETY: the socket's identifier, whose addresses have the size of all families.
+        let found = unsafe {
+            let addresses = &raw const (*self.id).route.addr;
+            match side {
+                Side::Own => read_address((&raw const (*addresses).src).cast()),
+                Side::Peer => read_address((&raw const (*addresses).dst).cast()),
+            }
+        };
+        let address = match (side, found) {
+            (_, Ok(address)) => address,
+            (Side::Own, Err(_)) => SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0),
+            (Side::Peer, Err(_)) => return Err(libc::ENOTCONN),
+        };
+        Ok(Named::new(self.options.family, address))
+    }
+
+    fn progress(&mut self) {
+        match &mut self.stream {
+            Some(stream) if self.phase == Phase::Connected => stream.progress(),
+            _ => self.events(),
+        }
+    }
+
+    fn ready(&self) -> c_short {
+        let mut events = 0;
+        match (self.phase, &self.stream) {
+            (Phase::Listening, _) if !self.waiting.is_empty() => events |= libc::POLLIN,
+            (Phase::Connected, Some(stream)) => {
+                if stream.arrived() > 0 || stream.is_at_end() {
+                    events |= libc::POLLIN;
+                }
+                if stream.can_send() || stream.is_over() {
+                    events |= libc::POLLOUT;
+                }
+                // What has come is read first, as with TCP.
+                if stream.is_over() && stream.arrived() == 0 {
+                    events |= libc::POLLHUP;
+                }
+                if stream.is_broken() {
+                    events |= libc::POLLERR;
+                }
+            }
+            (Phase::Dead, _) => events |= libc::POLLIN | libc::POLLOUT | libc::POLLHUP,
+            _ => {}
+        }
+        if self.error != 0 {
+            events |= libc::POLLERR;
+        }
+        events
+    }
+
+    fn fds(&self) -> Vec<pollfd> {
+        // SAFETY: the channel is there as long as the phase is another one.
+        let channel = (self.phase != Phase::Dead).then(|| unsafe { (*self.channel).fd });
+        let fds = channel.into_iter().chain(self.stream.as_ref().map(Stream::fd));
+        fds.map(|fd| pollfd { fd, events: libc::POLLIN, revents: 0 }).collect()
+    }
+
+    fn arm(&mut self) {
+        if let Some(stream) = &mut self.stream {
+            stream.arm();
+        }
+        self.events();
+    }
+
+    fn drain(&mut self) {
+        if let Some(stream) = &mut self.stream {
+            stream.drain();
+        }
+        self.events();
+    }
+
+    fn has_queue(&self) -> bool {
+        self.stream.is_some()
     }
 }
 

@@ -5,6 +5,7 @@
 use super::protocol::{Connection, Mapping, Message, Place, TARGETS};
 use super::queue::{Depth, Done, Queue, Write};
 use super::registered::{Access, Buffer};
+use super::settings::Sizes;
 use crate::abi::{IbvPd, RdmaCmId};
 use crate::cm::Service;
 use crate::errno::Result;
@@ -16,22 +17,6 @@ const CONTROLS: u32 = 4;
 const LEAST_ROOM: usize = 2048;
 /// Bytes of a message at most, so that copying the next one and sending this one overlap.
 const MOST_BYTES: usize = 1 << 16;
-
-/// What a stream is made for.
-#[derive(Debug, Clone, Copy)]
-pub(super) struct Sizes {
-    /// Bytes of the send buffer.
-    pub(super) send: usize,
-    /// Bytes of the receive buffer.
-    pub(super) receive: usize,
-    /// Messages under way, each way.
-    pub(super) send_queue: u16,
-    pub(super) receive_queue: u16,
-    /// Bytes that go in a work request.
-    pub(super) inline: u32,
-    /// Mappings that the peer may tell.
-    pub(super) mappings: u32,
-}
 
 /// A stream. Numbers of messages have 16 bits and wrap.
 pub(super) struct Stream {

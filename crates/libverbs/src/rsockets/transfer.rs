@@ -1,9 +1,13 @@
-//! Bytes: sent and received. Nothing is urgent, and no bytes have ancillary data.
-use super::calls::{Side, value};
+//! Bytes and datagrams: sent and received. Nothing is urgent, and no bytes have ancillary data.
+use super::calls::value;
+use super::named::{Named, Side};
 use super::socket::{Inner, Phase, Socket};
-use super::table;
+use super::table::{self, Rsocket};
+use super::waiting::State;
+use crate::cm::read_address;
 use crate::errno::Result;
 use libc::{c_int, c_void, iovec, msghdr, size_t, sockaddr, socklen_t};
+use std::ptr::null;
 
 /// What a call waits for.
 fn waits(socket: &Socket, flags: c_int) -> bool {
@@ -11,9 +15,8 @@ fn waits(socket: &Socket, flags: c_int) -> bool {
 }
 
 /// Sends all of it; fewer bytes where the call does not wait, or the connection ends.
-fn send(fd: c_int, bytes: &[u8], flags: c_int) -> Result<usize> {
-    let socket = table::find(fd)?;
-    let wait = waits(&socket, flags);
+fn send(socket: &Socket, bytes: &[u8], flags: c_int) -> Result<usize> {
+    let wait = waits(socket, flags);
     let mut done = 0;
     let sent = socket.until(wait, |inner| {
         let nothing = match inner.phase {
@@ -39,9 +42,8 @@ fn send(fd: c_int, bytes: &[u8], flags: c_int) -> Result<usize> {
 }
 
 /// Receives what is there; with `MSG_WAITALL`, as much as there is room for.
-fn receive(fd: c_int, into: &mut [u8], flags: c_int) -> Result<usize> {
-    let socket = table::find(fd)?;
-    let (wait, keep) = (waits(&socket, flags), flags & libc::MSG_PEEK != 0);
+fn receive(socket: &Socket, into: &mut [u8], flags: c_int) -> Result<usize> {
+    let (wait, keep) = (waits(socket, flags), flags & libc::MSG_PEEK != 0);
     let whole = flags & libc::MSG_WAITALL != 0 && !keep;
     let mut done = 0;
     let received = socket.until(wait, |inner| {
@@ -116,27 +118,84 @@ fn all(list: &[iovec], mut each: impl FnMut(&iovec, bool) -> Result<usize>) -> R
     Ok(done)
 }
 
+/// Bytes of the program that are to be sent.
+struct Outgoing<'a> {
+    list: &'a [iovec],
+    /// The destination; of a stream, its peer is.
+    to: *const sockaddr,
+}
+
+/// What was received.
+struct Received {
+    bytes: usize,
+    /// Bytes that the datagram has.
+    whole: usize,
+    /// The datagram's sender.
+    from: Option<Named>,
+}
+
 /// # Safety
-/// The entries name bytes of the program.
-unsafe fn send_list(fd: c_int, list: &[iovec], flags: c_int) -> isize {
+/// The entries name bytes of the program, and the address is one, or null.
+unsafe fn give(fd: c_int, what: &Outgoing<'_>, flags: c_int) -> Result<usize> {
     // SAFETY: as the caller says.
-    value(all(list, |entry, _| send(fd, unsafe { bytes(entry.iov_base, entry.iov_len) }, flags)))
+    unsafe {
+        match (table::find(fd)?, what.list) {
+            (Rsocket::Datagrams(socket), list) => {
+                let to = if what.to.is_null() { None } else { Some(read_address(what.to)?) };
+                socket.send(to, list, flags)
+            }
+            (Rsocket::Stream(socket), [entry]) => send(&socket, bytes(entry.iov_base, entry.iov_len), flags),
+            (Rsocket::Stream(socket), list) => {
+                all(list, |entry, _| send(&socket, bytes(entry.iov_base, entry.iov_len), flags))
+            }
+        }
+    }
 }
 
 /// # Safety
 /// The entries name room of the program.
-unsafe fn receive_list(fd: c_int, list: &[iovec], flags: c_int) -> isize {
-    value(all(list, |entry, has_some| {
-        let more = if has_some && flags & libc::MSG_WAITALL == 0 { libc::MSG_DONTWAIT } else { 0 };
-        // SAFETY: as the caller says.
-        receive(fd, unsafe { room(entry.iov_base, entry.iov_len) }, flags | more)
-    }))
+unsafe fn take(fd: c_int, list: &[iovec], flags: c_int) -> Result<Received> {
+    // SAFETY: as the caller says.
+    unsafe {
+        let socket = match table::find(fd)? {
+            Rsocket::Datagrams(socket) => {
+                let taken = socket.receive(list, flags)?;
+                let family = socket.lock().options().family;
+                return Ok(taken.map_or(Received { bytes: 0, whole: 0, from: None }, |taken| Received {
+                    bytes: taken.given,
+                    whole: taken.len,
+                    from: Some(Named::new(family, taken.from)),
+                }));
+            }
+            Rsocket::Stream(socket) => socket,
+        };
+        let bytes = match list {
+            [entry] => receive(&socket, room(entry.iov_base, entry.iov_len), flags)?,
+            list => all(list, |entry, has_some| {
+                let more = if has_some && flags & libc::MSG_WAITALL == 0 { libc::MSG_DONTWAIT } else { 0 };
+                receive(&socket, room(entry.iov_base, entry.iov_len), flags | more)
+            })?,
+        };
+        Ok(Received { bytes, whole: bytes, from: None })
+    }
+}
+
+impl Received {
+    /// What calls return: with `MSG_TRUNC`, the bytes that a datagram has.
+    fn count(&self, flags: c_int) -> usize {
+        if flags & libc::MSG_TRUNC != 0 { self.whole } else { self.bytes }
+    }
+}
+
+/// One entry.
+fn entry(at: *const c_void, len: size_t) -> [iovec; 1] {
+    [iovec { iov_base: at.cast_mut(), iov_len: len }]
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rsend(fd: c_int, from: *const c_void, len: size_t, flags: c_int) -> isize {
     // SAFETY: the program passes so many bytes.
-    value(send(fd, unsafe { bytes(from, len) }, flags))
+    value(unsafe { give(fd, &Outgoing { list: &entry(from, len), to: null() }, flags) })
 }
 
 #[unsafe(no_mangle)]
@@ -145,28 +204,23 @@ unsafe extern "C" fn rsendto(
     from: *const c_void,
     len: size_t,
     flags: c_int,
-    _to: *const sockaddr,
+    to: *const sockaddr,
     _to_len: socklen_t,
 ) -> isize {
-    // SAFETY: as above. A stream has its peer.
-    value(send(fd, unsafe { bytes(from, len) }, flags))
+    // SAFETY: the program passes so many bytes, and an address or null.
+    value(unsafe { give(fd, &Outgoing { list: &entry(from, len), to }, flags) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rwrite(fd: c_int, from: *const c_void, len: size_t) -> isize {
-    // SAFETY: as above.
-    value(send(fd, unsafe { bytes(from, len) }, 0))
+    // SAFETY: the program passes so many bytes.
+    value(unsafe { give(fd, &Outgoing { list: &entry(from, len), to: null() }, 0) })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rwritev(fd: c_int, list: *const iovec, count: c_int) -> isize {
     // SAFETY: the program passes a list of bytes.
-    unsafe {
-        match entries(list, count.max(0) as usize) {
-            Ok(list) => send_list(fd, list, 0),
-            Err(number) => value(Err(number)),
-        }
-    }
+    value(unsafe { entries(list, count.max(0) as usize).and_then(|list| give(fd, &Outgoing { list, to: null() }, 0)) })
 }
 
 #[unsafe(no_mangle)]
@@ -175,7 +229,7 @@ unsafe extern "C" fn rsendmsg(fd: c_int, message: *const msghdr, flags: c_int) -
     unsafe {
         match entries((*message).msg_iov, (*message).msg_iovlen) {
             Ok(_) if (*message).msg_controllen > 0 => value(Err(libc::EOPNOTSUPP)),
-            Ok(list) => send_list(fd, list, flags),
+            Ok(list) => value(give(fd, &Outgoing { list, to: (*message).msg_name.cast() }, flags)),
             Err(number) => value(Err(number)),
         }
     }
@@ -184,7 +238,7 @@ unsafe extern "C" fn rsendmsg(fd: c_int, message: *const msghdr, flags: c_int) -
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rrecv(fd: c_int, into: *mut c_void, len: size_t, flags: c_int) -> isize {
     // SAFETY: the program passes room for so many bytes.
-    value(receive(fd, unsafe { room(into, len) }, flags))
+    value(unsafe { take(fd, &entry(into, len), flags) }.map(|received| received.count(flags)))
 }
 
 #[unsafe(no_mangle)]
@@ -197,41 +251,48 @@ unsafe extern "C" fn rrecvfrom(
     from_len: *mut socklen_t,
 ) -> isize {
     // SAFETY: as above.
-    let received = receive(fd, unsafe { room(into, len) }, flags);
-    if received.is_ok() && !from.is_null() {
-        if let Ok(named) = table::find(fd).and_then(|socket| socket.lock().address(Side::Peer)) {
+    let received = unsafe { take(fd, &entry(into, len), flags) };
+    value(received.map(|received| {
+        let count = received.count(flags);
+        let of_stream = || table::find(fd).and_then(|socket| socket.with(|state| state.address(Side::Peer))).ok();
+        if let Some(named) = if from.is_null() { None } else { received.from.or_else(of_stream) } {
             // SAFETY: the program passes a place for an address.
             unsafe { named.write(from, from_len) };
         }
-    }
-    value(received)
+        count
+    }))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rread(fd: c_int, into: *mut c_void, len: size_t) -> isize {
     // SAFETY: the program passes room for so many bytes.
-    value(receive(fd, unsafe { room(into, len) }, 0))
+    value(unsafe { take(fd, &entry(into, len), 0) }.map(|received| received.bytes))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rreadv(fd: c_int, list: *const iovec, count: c_int) -> isize {
     // SAFETY: the program passes a list of room.
-    unsafe {
-        match entries(list, count.max(0) as usize) {
-            Ok(list) => receive_list(fd, list, 0),
-            Err(number) => value(Err(number)),
-        }
-    }
+    let received = unsafe { entries(list, count.max(0) as usize).and_then(|list| take(fd, list, 0)) };
+    value(received.map(|received| received.bytes))
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rrecvmsg(fd: c_int, message: *mut msghdr, flags: c_int) -> isize {
-    // SAFETY: the program passes a message.
-    unsafe {
+    // SAFETY: the program passes a message, with a place for an address or none.
+    let received = unsafe {
         ((*message).msg_controllen, (*message).msg_flags) = (0, 0);
-        match entries((*message).msg_iov, (*message).msg_iovlen) {
-            Ok(list) => receive_list(fd, list, flags),
-            Err(number) => value(Err(number)),
+        entries((*message).msg_iov, (*message).msg_iovlen).and_then(|list| take(fd, list, flags))
+    };
+    if let Ok(received) = &received {
+        // SAFETY: as above.
+        unsafe {
+            if received.whole > received.bytes {
+                (*message).msg_flags = libc::MSG_TRUNC;
+            }
+            if let Some(named) = &received.from {
+                named.write((*message).msg_name.cast(), &raw mut (*message).msg_namelen);
+            }
         }
     }
+    value(received.map(|received| received.count(flags)))
 }
