@@ -71,6 +71,13 @@ impl<'a> Guest<'a> {
         Ok(Running { process: self.session.spawn(self.script(script))? })
     }
 
+    /// Somebody in the guest is a member of a group, as `/proc/net/igmp` writes it; for two seconds, since the queue
+    /// pair follows.
+    pub fn is_member(&self, group: &str) -> Result<bool, String> {
+        let printed = self.run(&format!("grep -q {group} /proc/net/igmp && sleep 2 && echo yes || true"))?;
+        Ok(printed.contains("yes"))
+    }
+
     /// Somebody listens on a port of the guest, with TCP, UDP or RDMA's connection management.
     pub fn listens(&self, port: u16) -> Result<bool, String> {
         let listeners = self.run("netstat -ltun; rdma resource show cm_id | grep LISTEN || true")?;

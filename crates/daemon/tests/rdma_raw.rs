@@ -16,6 +16,9 @@ const CONFIGURATION: &str = "log = \"error\"\n\
     [[host]]\nname = \"b\"\naddress = \"10.0.0.2\"\nprefix_len = 24\nrdma = \"own\"\nrdma_raw_packets = true\n\
     [[host]]\nname = \"c\"\naddress = \"10.0.0.3\"\nprefix_len = 24\nrdma = \"own\"\n";
 
+/// What is done to a frame.
+type Change = fn(Vec<u8>) -> Vec<u8>;
+
 /// An EtherType of nobody's (IEEE 802: local experiments).
 const EXPERIMENT: u16 = 0x88b5;
 const ARP: u16 = 0x0806;
@@ -136,7 +139,7 @@ fn a_frame_with_another_source_or_of_no_length_fails_its_queue_pair() {
     victim.post_receive(1);
     let to = mac(&victim);
     let whole = |party: &Party| frame(mac(party), to, EXPERIMENT, 1);
-    let cases: [(fn(Vec<u8>) -> Vec<u8>, Status); 3] = [
+    let cases: [(Change, Status); 3] = [
         (
             |mut frame| {
                 frame[11] ^= 1;

@@ -257,6 +257,7 @@ impl std::fmt::Debug for Frame {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::sync::Arc;
 
     #[test]
     fn a_partial_checksum_is_completed_over_field_and_data() {
@@ -319,5 +320,41 @@ mod tests {
         short.resize(5);
         short.complete_checksum();
         assert_eq!(short.bytes(), [9, 9, 9, 9, 1], "nothing to complete, and nothing out of bounds");
+    }
+
+    #[test]
+    fn a_packet_that_refers_to_its_payload_is_the_same_when_it_has_it() {
+        use wire::roce::{Bth, Headers, Opcode, Path, Psn, Reth};
+        let region = Arc::new(shm::Region::create("frame", 3 * shm::PAGE).unwrap());
+        let mirror = Arc::new(shm::Mirror::map(&region, shm::PAGE, shm::PAGE).unwrap());
+        let bytes: Vec<u8> = (0..4000).map(|at| (at % 251) as u8).collect();
+        mirror.write(0, &bytes);
+        let mac = |last| wire::Mac([2, 0, 0, 0, 0, last]);
+        let path = Path {
+            local_mac: mac(1),
+            remote_mac: mac(2),
+            local: std::net::Ipv4Addr::new(10, 0, 0, 1),
+            remote: std::net::Ipv4Addr::new(10, 0, 0, 2),
+            hop_limit: 64,
+            traffic_class: 0,
+            source_port: 0xc123,
+        };
+        for len in 3001..3005 {
+            let (bth, reth) = (Bth::new(Opcode::WRITE_ONLY, 7, Psn::new(1)), Reth { address: 1, key: 2, len });
+            let mut front = Vec::new();
+            path.emit(&bth, &Headers::NONE.with(reth.bytes()), len as usize, &mut front);
+            let mut whole = [&front[..], &bytes[..len as usize]].concat();
+            wire::roce::finish(&mut whole);
+            let mut frame = Frame::with_capacity(64);
+            frame.bytes_vec().extend_from_slice(&front);
+            frame.checksum = Checksum::Icrc;
+            frame.attach(Span::new(&mirror, 0, len));
+            let mut pool = crate::FramePool::new(4);
+            let mut twin = pool.copy(&frame);
+            assert_eq!((twin.checksum, twin.len()), (Checksum::Icrc, whole.len()));
+            twin.complete_checksum();
+            frame.complete_checksum();
+            assert!(frame.bytes() == whole && twin.bytes() == whole, "{len} bytes");
+        }
     }
 }

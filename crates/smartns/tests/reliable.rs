@@ -38,6 +38,32 @@ fn writes_of_all_lengths_arrive_and_touch_nothing_else() {
 }
 
 #[test]
+fn payload_stays_in_its_memory_until_it_is_placed() {
+    let mut pair = pair();
+    let data = pattern(100_000);
+    let before = pattern(100_001)[1..].to_vec();
+    for side in 0..2 {
+        pair.nodes[side].write(0, if side == 0 { &data } else { &before });
+    }
+    let [one, other] = &mut pair.nodes;
+    // One way and back; entries that are cut within a frame, and short messages, are copied.
+    other.post_receive(&[other.piece(1 << 20, 30_000), other.piece(2 << 20, 70_000)]);
+    one.post(one.work(SendOpcode::Send), &[one.piece(0, 100_000)]);
+    one.post(one.remote(SendOpcode::Read, other, 0), &[one.piece(1 << 20, 100_000)]);
+    assert!(pair.completed(3));
+    let referred = pair.wire.referred;
+    assert!(referred >= 4, "{referred} frames referred to their payload");
+    let [one, other] = &mut pair.nodes;
+    assert!([other.read(1 << 20, 30_000), other.read(2 << 20, 70_000)].concat() == data);
+    assert!(one.read(1 << 20, 100_000) == before);
+    one.post(one.remote(SendOpcode::Write, other, 0), &[one.piece(0, 1000), one.piece(1000, 1500)]);
+    one.post(one.remote(SendOpcode::Write, other, 5000), &[one.piece(0, 1000)]);
+    assert!(pair.completed(5));
+    assert_eq!(pair.wire.referred, referred);
+    assert!(pair.nodes[1].read(0, 2500) == data[..2500] && pair.nodes[1].read(5000, 1000) == data[..1000]);
+}
+
+#[test]
 fn messages_go_into_receive_work_requests_in_order() {
     let mut pair = pair();
     let [one, other] = &mut pair.nodes;

@@ -75,6 +75,8 @@ pub(crate) struct Wire {
     count: u64,
     /// Frames that were lost or damaged.
     pub harmed: u64,
+    /// Frames whose payload was by reference.
+    pub referred: u64,
     /// Frames of more than 1000 bytes that were sent.
     pub long: u64,
     /// How many frames, in a thousand, stay as they are within a machine: whole trains, without checksums.
@@ -88,7 +90,18 @@ pub(crate) struct Wire {
 impl Wire {
     pub(crate) fn new(seed: u64, faults: Faults) -> Wire {
         let (random, frames) = (Random::new(seed), BTreeMap::new());
-        Wire { faults, random, frames, count: 0, harmed: 0, long: 0, inside: 0, gate: None, free_at: [0; 2] }
+        Wire {
+            faults,
+            random,
+            frames,
+            count: 0,
+            harmed: 0,
+            long: 0,
+            referred: 0,
+            inside: 0,
+            gate: None,
+            free_at: [0; 2],
+        }
     }
 
     /// Without faults, within a machine.
@@ -126,6 +139,7 @@ impl Wire {
         let copies = if self.random.chance(self.faults.repeated) { 2 } else { 1 };
         for _ in 0..copies {
             (self.count, self.long) = (self.count + 1, self.long + u64::from(parcel.len() > 1000));
+            self.referred += u64::from(parcel.payload.is_some());
             if !passes || self.random.chance(self.faults.lost) {
                 self.harmed += 1;
                 continue;
