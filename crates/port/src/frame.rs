@@ -180,10 +180,16 @@ impl Frame {
         std::mem::forget(self.payload.replace(payload));
     }
 
-    /// Bytes of the whole frame; without the place of a RoCEv2 packet's checksum where its payload is by reference.
+    /// Bytes of the whole frame, as it is when it is flat.
     #[inline]
     pub fn len(&self) -> usize {
-        self.bytes().len() + self.payload.as_ref().map_or(0, Span::len)
+        self.bytes().len() + self.payload.as_ref().map_or(0, |span| span.len() + self.behind_payload())
+    }
+
+    /// Bytes that follow payload by reference: a RoCEv2 packet gets them when it is flat.
+    #[inline]
+    fn behind_payload(&self) -> usize {
+        if self.checksum == Checksum::Icrc { behind_payload(self.bytes()) } else { 0 }
     }
 
     /// Its packet is longer than `mtu` bytes. As on every NIC, VLAN tags do not count.
@@ -213,10 +219,10 @@ impl Frame {
     /// where the capacity is too small. A RoCEv2 packet gets the place of its checksum, which it lacks until then.
     pub fn flatten(&mut self) {
         if let Some(span) = self.payload.take() {
+            let behind = self.behind_payload();
             span.append(&mut self.bytes);
-            if self.checksum == Checksum::Icrc {
-                let len = self.bytes().len();
-                self.resize(len + behind_payload(self.bytes()));
+            if behind > 0 {
+                self.resize(self.bytes().len() + behind);
             }
         }
     }
@@ -351,7 +357,7 @@ mod tests {
             frame.attach(Span::new(&mirror, 0, len));
             let mut pool = crate::FramePool::new(4);
             let mut twin = pool.copy(&frame);
-            assert_eq!((twin.checksum, twin.len()), (Checksum::Icrc, whole.len()));
+            assert_eq!((twin.checksum, twin.len(), frame.len()), (Checksum::Icrc, whole.len(), whole.len()));
             twin.complete_checksum();
             frame.complete_checksum();
             assert!(frame.bytes() == whole && twin.bytes() == whole, "{len} bytes");
