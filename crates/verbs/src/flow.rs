@@ -2,7 +2,7 @@
 use crate::QpNumber;
 use serde::{Deserialize, Serialize};
 
-/// Fields of a rule at most, and bytes of a field.
+/// Fields of a rule at most.
 pub const MOST_FIELDS: usize = 16;
 /// Bytes of a field at most.
 pub const MOST_FIELD_BYTES: usize = 16;
