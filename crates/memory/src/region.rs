@@ -216,9 +216,7 @@ impl Region {
             mapping.write_span(at, span, part);
             return Ok(());
         }
-        let mut bytes = Vec::with_capacity(span.len());
-        span.append(&mut bytes);
-        self.write(at, &bytes[part])
+        self.write(at, &bytes_of(span, part))
     }
 
     /// Writes as [`Region::write_span`], and the last byte shows after all others.
@@ -229,9 +227,7 @@ impl Region {
             mapping.write_span_last(at, span, part);
             return Ok(());
         }
-        let mut bytes = Vec::with_capacity(span.len());
-        span.append(&mut bytes);
-        self.write_last(at, &bytes[part])
+        self.write_last(at, &bytes_of(span, part))
     }
 
     /// Bytes by reference, where they are mapped and lie so that this can be.
@@ -314,6 +310,13 @@ impl Region {
         }
         Ok(())
     }
+}
+
+/// A copy of a part of what a span refers to.
+fn bytes_of(span: &Span, part: Range<usize>) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(part.len());
+    span.slice(part.start as u32, part.len() as u32).append(&mut bytes);
+    bytes
 }
 
 #[cfg(test)]

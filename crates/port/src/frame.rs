@@ -215,6 +215,15 @@ impl Frame {
         (self.metadata, self.recorded) = (other.metadata, other.recorded);
     }
 
+    /// Appends the frame as it is when it is flat.
+    pub(crate) fn append_flat(&self, into: &mut Vec<u8>) {
+        into.extend_from_slice(self.bytes());
+        if let Some(span) = &self.payload {
+            span.append(into);
+            into.resize(into.len() + self.behind_payload(), 0);
+        }
+    }
+
     /// Copies the payload into the contiguous part, so that nothing refers to shared memory any more. Allocates
     /// where the capacity is too small. A RoCEv2 packet gets the place of its checksum, which it lacks until then.
     pub fn flatten(&mut self) {

@@ -78,10 +78,8 @@ impl FramePool {
             self.put(twin);
             twin = self.large();
         }
-        twin.bytes_vec().extend_from_slice(frame.bytes());
-        twin.set_payload(frame.payload().cloned());
+        frame.append_flat(twin.bytes_vec());
         twin.checksum = frame.checksum;
-        twin.flatten();
         twin.segment_size = frame.segment_size;
         twin
     }

@@ -6,7 +6,6 @@ use crate::seat::{ProgramId, Round};
 use engine::Nanos;
 use host::Io;
 use port::{Checksum, Frame};
-use smartns::Below;
 use verbs::flow::FlowRule;
 use verbs::{Gid, Number, QpKind, QpNumber};
 use wire::Mac;
@@ -20,12 +19,7 @@ impl Device {
     /// # Errors
     /// EINVAL: the queue pair is none of raw packets, or the rule is malformed. EOPNOTSUPP: over streams.
     pub fn create_flow(&mut self, id: ProgramId, number: Number, rule: FlowRule) -> Result<(), Failure> {
-        if self.config.below == Below::Stream {
-            return Err(Failure::new(
-                libc::EOPNOTSUPP,
-                "rules for frames need raw packets, which go over Ethernet only",
-            ));
-        }
+        self.only_with_packets("whole frames")?;
         if !self.is_raw(id, rule.qp) {
             return Err(Failure::invalid("rules for frames are those of queue pairs of raw packets"));
         }

@@ -1,62 +1,18 @@
 //! Connection management under floods: of a program that takes no events, and of peers that ask for ever more.
-use context::queues::{DaemonQueues, QueueSizes, daemon_bell};
+mod support;
+
 use engine::{DropReason, FramePool, Nanos};
-use host::{Arp, ArpTiming, Host, Link, Net, NetConfig, RouteTable, Transport};
-use memory::{Limits, MemoryTable};
-use port::Capabilities;
-use rdma::{Below, Config, Congestion, Device, EventPipe, Failure, LIMITS, NewProgram, ProgramId, Recovery, Who};
-use shm::Doorbell;
-use std::net::{Ipv4Addr, SocketAddrV4};
+use host::{Host, Transport};
+use rdma::{Device, Failure, ProgramId};
+use std::net::SocketAddrV4;
 use std::sync::{Arc, Mutex};
+use support::{MAC, Nowhere, OWN, PEER, attach, config, host};
 use verbs::Number;
 use verbs::connections::{Answer as Told, Happened, Request, Space};
 use verbs::control::Answer;
 use wire::Mac;
 use wire::roce::cm::{GSI_KEY, MAD_LEN, Mad, Message, Named, Pair, PortSpace, PrivateData, Request as Req, Service};
 use wire::roce::{Bth, Deth, GSI_QP, Headers, Opcode, Packet, Path, Psn, finish};
-
-const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
-const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
-const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
-
-struct Nowhere;
-
-impl EventPipe for Nowhere {
-    fn put(&self, _message: &[u8]) {}
-}
-
-fn config() -> Config {
-    Config {
-        host: "h".into(),
-        name: "toe0".into(),
-        mac: MAC,
-        address: OWN,
-        ip_mtu: 1500,
-        speed: 100,
-        limits: LIMITS,
-        programs: 2,
-        table: Arc::new(MemoryTable::with_secret(Limits::default(), [1; 16])),
-        recovery: Recovery::GoBackN,
-        raw_packets: true,
-        congestion: Congestion::None,
-        below: Below::Packets,
-        secret: [1; 16],
-    }
-}
-
-fn host(device: &Arc<Mutex<Device>>) -> Host {
-    let caps = Capabilities { mtu: 1500, super_segment: 0, checksum: false };
-    let link = Link { mac: MAC, address: OWN.into(), prefix_len: 24, caps };
-    let timing = ArpTiming { reachable: 60_000_000_000, retry: 1_000_000_000, tries: 3 };
-    let mut host = Host::new(Net::new(NetConfig {
-        routes: Box::new(RouteTable::new(&[link], None, &[])),
-        links: vec![link],
-        neighbours: Box::new(Arp::new(16, timing)),
-        icmp_per_s: 100,
-    }));
-    host.add(Box::new(Arc::clone(device))).unwrap();
-    host
-}
 
 /// A host with a device, and programs.
 struct World {
@@ -68,22 +24,14 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let device = Arc::new(Mutex::new(Device::new(config()).unwrap()));
-        World { host: host(&device), device, pool: FramePool::new(8), now: 1 }
+        let (host, device) = host(config());
+        World { host, device, pool: FramePool::new(8), now: 1 }
     }
 
     /// A program, and its event channel.
     fn attach(&self) -> (ProgramId, Number) {
-        let sizes = QueueSizes { send: 8, ..QueueSizes::default() };
-        let (region, queues) = DaemonQueues::create("floods", sizes).unwrap();
-        let program = NewProgram {
-            who: Who { pid: 1, uid: 1, command: "floods".into() },
-            pipe: queues.send.unwrap(),
-            bell: daemon_bell(&region, Doorbell::eventfd().unwrap()),
-            events: Arc::new(Nowhere),
-        };
         let mut device = self.device.lock().unwrap();
-        let id = device.attach(program).unwrap();
+        let id = attach(&mut device);
         (id, device.open_events(id, Arc::new(Nowhere)).unwrap())
     }
 

@@ -1,22 +1,19 @@
 //! UDP ports of programs: bound, sent from, received at, by frames of a host. What is forged, damaged or too much.
-use context::queues::{DaemonQueues, QueueSizes, daemon_bell};
+mod support;
+
 use engine::{DropReason, FramePool, Nanos};
-use host::{Arp, ArpTiming, Host, Link, Net, NetConfig, RouteTable};
-use memory::{Limits, MemoryTable};
-use port::{Capabilities, Checksum, Frame};
-use rdma::{Below, Config, Congestion, Device, EventPipe, Failure, LIMITS, NewProgram, ProgramId, Recovery, Who};
-use shm::Doorbell;
+use host::Host;
+use port::{Checksum, Frame};
+use rdma::{Below, Config, Device, EventPipe, Failure, ProgramId};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
+use support::{MAC, OWN, PEER, attach};
 use verbs::control::Answer;
 use verbs::udp::{self, Datagram, MOST_BYTES, Request};
 use wire::checksum::Sum;
 use wire::{EtherType, Mac, arp, ethernet, ipv4};
 
-const OWN: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
-const PEER: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
-const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
 const PEER_MAC: Mac = Mac([2, 0, 0, 0, 0, 2]);
 const PEERS: SocketAddrV4 = SocketAddrV4::new(PEER, 7000);
 const ANY: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
@@ -33,22 +30,7 @@ impl EventPipe for Pipe {
 }
 
 fn config(below: Below) -> Config {
-    Config {
-        raw_packets: false,
-        host: "h".into(),
-        name: "toe0".into(),
-        mac: MAC,
-        address: OWN,
-        ip_mtu: 9000,
-        speed: 100,
-        limits: LIMITS,
-        programs: 2,
-        table: Arc::new(MemoryTable::with_secret(Limits::default(), [1; 16])),
-        recovery: Recovery::GoBackN,
-        congestion: Congestion::None,
-        below,
-        secret: [1; 16],
-    }
+    Config { below, ip_mtu: 9000, ..support::config() }
 }
 
 /// A host with a device.
@@ -61,17 +43,7 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let device = Arc::new(Mutex::new(Device::new(config(Below::Packets)).unwrap()));
-        let caps = Capabilities { mtu: 9000, super_segment: 0, checksum: false };
-        let link = Link { mac: MAC, address: OWN.into(), prefix_len: 24, caps };
-        let timing = ArpTiming { reachable: 60_000_000_000, retry: 1_000_000_000, tries: 3 };
-        let mut host = Host::new(Net::new(NetConfig {
-            routes: Box::new(RouteTable::new(&[link], None, &[])),
-            links: vec![link],
-            neighbours: Box::new(Arp::new(16, timing)),
-            icmp_per_s: 100,
-        }));
-        host.add(Box::new(Arc::clone(&device))).unwrap();
+        let (host, device) = support::host(config(Below::Packets));
         World { host, device, pool: FramePool::new(8), now: 1 }
     }
 
@@ -124,17 +96,6 @@ impl World {
     fn drops(&self, reason: DropReason) -> u64 {
         self.host.drops().get(reason)
     }
-}
-
-fn attach(device: &mut Device) -> ProgramId {
-    let (region, queues) = DaemonQueues::create("udp", QueueSizes { send: 8, ..QueueSizes::default() }).unwrap();
-    let program = NewProgram {
-        who: Who { pid: 1, uid: 1, command: "udp".into() },
-        pipe: queues.send.unwrap(),
-        bell: daemon_bell(&region, Doorbell::eventfd().unwrap()),
-        events: Arc::new(Pipe::default()),
-    };
-    device.attach(program).unwrap()
 }
 
 /// A datagram of the peer's, whole and sound.

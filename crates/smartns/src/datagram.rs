@@ -1,7 +1,7 @@
 //! Datagrams: sent without an acknowledgement, received with 40 bytes that tell where they came from (IBTA 1.3, 9.8.4;
 //! A17.4.5.2).
 use crate::completion_queue::Solicited;
-use crate::ending::{Received, complete_receive, complete_work, enter_error, fail_front, fail_receive, take_receive};
+use crate::ending::{Received, complete_receive, end_front, enter_error, fail_receive, take_receive};
 use crate::frames::Outgoing;
 use crate::payload::{Packet, Payload};
 use crate::placement::Part;
@@ -38,13 +38,8 @@ pub(crate) fn send(qp: &mut Qp, round: &mut Round<'_, '_>, budget: &mut u32) -> 
             Ok(Some(path)) => send_one(qp, work, &path, round),
         };
         qp.requester.next = qp.requester.next.plus(1);
-        if status != Status::Success {
-            // Simpler than the state "send queue error", which a program can leave: it goes to error.
-            fail_front(qp, status, round);
+        if !end_front(qp, status, round) {
             return Turn::Wait;
-        }
-        if let Some(work) = qp.queue.pop() {
-            complete_work(qp, &work, status, round);
         }
     }
     Turn::Wait

@@ -65,6 +65,19 @@ pub(crate) fn fail_front(qp: &mut Qp, status: Status, round: &mut Round<'_, '_>)
     enter_error(qp, round);
 }
 
+/// The oldest work request, of a queue pair without connection, has ended as soon as it was sent. False where it
+/// failed: simpler than the state "send queue error", which a program can leave, its queue pair goes to error.
+pub(crate) fn end_front(qp: &mut Qp, status: Status, round: &mut Round<'_, '_>) -> bool {
+    if status != Status::Success {
+        fail_front(qp, status, round);
+        return false;
+    }
+    if let Some(work) = qp.queue.pop() {
+        complete_work(qp, &work, status, round);
+    }
+    true
+}
+
 /// Moves to the error state; [`flush`] does the rest.
 pub(crate) fn enter_error(qp: &mut Qp, round: &mut Round<'_, '_>) {
     if qp.state == QpState::Error {

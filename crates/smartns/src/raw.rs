@@ -2,7 +2,7 @@
 use crate::completion_queue::Solicited;
 use crate::config::RawPackets;
 use crate::datagram::{append, placed};
-use crate::ending::{Received, complete_receive, complete_work, fail_front};
+use crate::ending::{Received, complete_receive, end_front};
 use crate::qp::Qp;
 use crate::requester::Turn;
 use crate::send_queue::Work;
@@ -20,12 +20,8 @@ pub(crate) fn send(qp: &mut Qp, round: &mut Round<'_, '_>, budget: &mut u32) -> 
         let Some(work) = qp.queue.front() else { return Turn::Wait };
         *budget -= 1;
         let status = send_one(qp, work, round);
-        if status != Status::Success {
-            fail_front(qp, status, round);
+        if !end_front(qp, status, round) {
             return Turn::Wait;
-        }
-        if let Some(work) = qp.queue.pop() {
-            complete_work(qp, &work, status, round);
         }
     }
     Turn::Wait

@@ -7,6 +7,7 @@
 //! and waiting threads; `settings` what can be set; `named` addresses; `table` the descriptors; `calls`, `options`,
 //! `transfer`, `readiness` and `placement` are what programs call.
 mod calls;
+mod completions;
 mod datagrams;
 mod named;
 mod options;

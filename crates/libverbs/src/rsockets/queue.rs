@@ -1,21 +1,15 @@
 //! The queue pair of a stream, with one completion queue and its channel: work requests posted, completions taken.
+use super::completions::{Completions, posted};
 use super::protocol::{Message, Place};
-use crate::abi::{IbvCompChannel, IbvCq, IbvQp, IbvQpCap, IbvQpInitAttr, IbvRecvWr, IbvSendWr, IbvSge, IbvWc};
+use crate::abi::{IbvQp, IbvQpCap, IbvQpInitAttr, IbvRecvWr, IbvSendWr, IbvSge};
 use crate::abi::{RdmaCmId, WrBind, WrRdma, WrTarget};
-use crate::channel::{ibv_create_comp_channel, ibv_destroy_comp_channel, read_message};
 use crate::cm::{Service, create_queue_pair, rdma_destroy_qp};
-use crate::completion_queue::Cq;
-use crate::cq_calls::{ibv_create_cq, ibv_destroy_cq, req_notify_cq};
-use crate::errno::{self, Result};
-use crate::poll::poll_cq;
+use crate::errno::Result;
 use crate::post::{post_recv, post_send};
 use libc::c_int;
-use std::os::fd::RawFd;
 use std::ptr::null_mut;
-use verbs::{ChannelMessage, SendFlags, SendOpcode};
+use verbs::{SendFlags, SendOpcode};
 
-/// Completions that are taken at once.
-const BATCH: usize = 16;
 /// A receive work request, as its completion names it. Sends are named by the bytes of the send buffer that they free.
 const RECEIVE: u64 = 1 << 63;
 /// Beside them: a control message.
@@ -38,8 +32,7 @@ pub(super) enum Done {
 pub(super) struct Queue {
     id: *mut RdmaCmId,
     qp: *mut IbvQp,
-    cq: *mut IbvCq,
-    channel: *mut IbvCompChannel,
+    pub(super) completions: Completions,
 }
 
 /// How long its queues are.
@@ -73,20 +66,8 @@ impl Queue {
     pub(super) unsafe fn new(service: &Service, id: *mut RdmaCmId, depth: Depth) -> Result<Queue> {
         // SAFETY: the service's context stays open. What is made is given back by `drop`, also where this fails.
         unsafe {
-            let channel = ibv_create_comp_channel(service.context);
-            let mut queue = Queue { id, qp: null_mut(), cq: null_mut(), channel };
-            if channel.is_null() {
-                return Err(errno::get());
-            }
-            let fd = (*channel).fd;
-            if libc::fcntl(fd, libc::F_SETFL, libc::O_NONBLOCK) != 0 {
-                return Err(errno::get());
-            }
-            let entries = (depth.send + depth.receive) as c_int;
-            queue.cq = ibv_create_cq(service.context, entries, null_mut(), channel, 0);
-            if queue.cq.is_null() {
-                return Err(errno::get());
-            }
+            let completions = Completions::new(service, depth.send + depth.receive)?;
+            let mut queue = Queue { id, qp: null_mut(), completions };
             let cap = IbvQpCap {
                 max_send_wr: depth.send,
                 max_recv_wr: depth.receive,
@@ -96,8 +77,8 @@ impl Queue {
             };
             let mut asked = IbvQpInitAttr {
                 qp_context: null_mut(),
-                send_cq: queue.cq,
-                recv_cq: queue.cq,
+                send_cq: queue.completions.cq,
+                recv_cq: queue.completions.cq,
                 srq: null_mut(),
                 cap,
                 qp_type: 0,
@@ -110,20 +91,11 @@ impl Queue {
         }
     }
 
-    /// The descriptor that is readable once something has completed after [`Queue::arm`].
-    pub(super) fn fd(&self) -> RawFd {
-        // SAFETY: the channel is there as long as this.
-        unsafe { (*self.channel).fd }
-    }
-
     /// Room for a message, which has no bytes beside it.
     pub(super) fn post_receive(&self) -> Result<()> {
         let mut request = IbvRecvWr { wr_id: RECEIVE, next: null_mut(), sg_list: null_mut(), num_sge: 0 };
         // SAFETY: the queue pair is there; a work request without entries.
-        match unsafe { post_recv(self.qp, &raw mut request, null_mut()) } {
-            0 => Ok(()),
-            number => Err(number),
-        }
+        posted(unsafe { post_recv(self.qp, &raw mut request, null_mut()) })
     }
 
     /// Posts a WRITE. `inline` is how many bytes may go along in it.
@@ -146,67 +118,30 @@ impl Queue {
             bind_mw: WrBind::NONE,
         };
         // SAFETY: the queue pair is there; the entry names memory of the caller's, which is registered or inline.
-        match unsafe { post_send(self.qp, &raw mut request, null_mut()) } {
-            0 => Ok(()),
-            number => Err(number),
-        }
+        posted(unsafe { post_send(self.qp, &raw mut request, null_mut()) })
     }
 
     /// Takes completions, and shows each.
     pub(super) fn poll(&self, mut each: impl FnMut(Done)) {
-        loop {
-            // SAFETY: zeros are valid completions, of which as many are read as were written.
-            let mut found: [IbvWc; BATCH] = unsafe { std::mem::zeroed() };
-            // SAFETY: the queue is there, and has room for so many.
-            let count = unsafe { poll_cq(self.cq, BATCH as c_int, found.as_mut_ptr()) };
-            if count < 0 {
-                return each(Done::Failed);
-            }
-            for completion in &found[..count as usize] {
-                each(match (completion.status, completion.wr_id) {
-                    (0, RECEIVE) => Done::Received(Message::decode(u32::from_be(completion.imm_data))),
-                    (0, CONTROL) => Done::Control,
-                    (0, bytes) => Done::Sent(bytes as u32),
-                    _ => Done::Failed,
-                });
-            }
-            if (count as usize) < BATCH {
-                return;
-            }
+        let is_there = self.completions.poll(|completion| {
+            each(match (completion.status, completion.wr_id) {
+                (0, RECEIVE) => Done::Received(Message::decode(u32::from_be(completion.imm_data))),
+                (0, CONTROL) => Done::Control,
+                (0, bytes) => Done::Sent(bytes as u32),
+                _ => Done::Failed,
+            });
+        });
+        if !is_there {
+            each(Done::Failed);
         }
-    }
-
-    /// The descriptor becomes readable with the next completion. One that is there already is not told of: poll again.
-    pub(super) fn arm(&self) {
-        // SAFETY: the queue is there.
-        unsafe { req_notify_cq(self.cq, 0) };
-    }
-
-    /// Takes what the descriptor has.
-    pub(super) fn drain(&self) {
-        while read_message::<{ ChannelMessage::BYTES }>(self.fd()).is_ok() {}
-    }
-
-    /// The daemon is there.
-    pub(super) fn is_alive(&self) -> bool {
-        // SAFETY: the queue is there.
-        unsafe { Cq::of(self.cq) }.attachment.is_alive()
     }
 }
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // SAFETY: all were made by `new`, and are used no more; the identifier is there still.
-        unsafe {
-            if !self.qp.is_null() {
-                rdma_destroy_qp(self.id);
-            }
-            if !self.cq.is_null() {
-                ibv_destroy_cq(self.cq);
-            }
-            if !self.channel.is_null() {
-                ibv_destroy_comp_channel(self.channel);
-            }
+        if !self.qp.is_null() {
+            // SAFETY: made by `new`, and used no more; the identifier is there still.
+            unsafe { rdma_destroy_qp(self.id) };
         }
     }
 }

@@ -391,19 +391,19 @@ impl Stream {
 
     /// The descriptor that becomes readable with what happens next.
     pub(super) fn fd(&self) -> RawFd {
-        self.queue.fd()
+        self.queue.completions.fd()
     }
 
-    /// See [`Queue::arm`].
+    /// See [`super::completions::Completions::arm`].
     pub(super) fn arm(&mut self) {
-        self.queue.arm();
+        self.queue.completions.arm();
         self.progress();
     }
 
     /// Takes what the descriptor has.
     pub(super) fn drain(&mut self) {
-        self.queue.drain();
-        self.end.broken |= !self.queue.is_alive();
+        self.queue.completions.drain();
+        self.end.broken |= !self.queue.completions.is_alive();
     }
 
     fn half(&self) -> usize {

@@ -11,7 +11,7 @@ use shm::Span;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError, TryLockError};
-use wire::roce::{Train, behind_payload};
+use wire::roce::Train;
 
 /// Most bytes that wait to be taken.
 const QUEUE: usize = 8 << 20;
@@ -143,12 +143,13 @@ pub(crate) fn each_packet(frame: &Frame, packet: &mut Vec<u8>, mut act: impl FnM
         return act(frame.into());
     }
     let mut whole = Vec::new();
-    if let Some(span) = frame.payload() {
-        whole.extend_from_slice(frame.bytes());
-        span.append(&mut whole);
-        whole.resize(whole.len() + behind_payload(frame.bytes()), 0);
-    }
-    let bytes = if whole.is_empty() { frame.bytes() } else { &whole };
+    let bytes = match frame.payload() {
+        None => frame.bytes(),
+        Some(_) => {
+            frame.append_flat(&mut whole);
+            &whole
+        }
+    };
     let train = Train::of(bytes, frame.segment_size);
     let Some(mut train) = train else {
         return act(View { bytes, payload: None, checksum: frame.checksum });

@@ -238,7 +238,7 @@ impl Endpoint {
 
     /// The descriptors become readable with what happens next; what has happened is looked at.
     pub(super) fn arm(&mut self) {
-        self.queue.arm();
+        self.queue.completions.arm();
         self.poll();
         self.look();
     }
@@ -246,13 +246,13 @@ impl Endpoint {
     /// What a thread that sleeps waits for.
     pub(super) fn fds(&self) -> Vec<pollfd> {
         let readable = |fd: c_int| pollfd { fd, events: libc::POLLIN, revents: 0 };
-        vec![readable(self.port.fd()), readable(self.queue.fd())]
+        vec![readable(self.port.fd()), readable(self.queue.completions.fd())]
     }
 
     /// Takes what the descriptors have.
     pub(super) fn drain(&mut self) {
-        self.queue.drain();
-        self.broken |= !self.queue.is_alive();
+        self.queue.completions.drain();
+        self.broken |= !self.queue.completions.is_alive();
     }
 }
 

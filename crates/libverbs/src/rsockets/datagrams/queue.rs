@@ -2,26 +2,19 @@
 //! received: slots of one datagram each.
 use super::header::HEADER_LEN;
 use super::peers::Way;
-use crate::abi::{
-    IbvCompChannel, IbvCq, IbvPd, IbvQp, IbvQpCap, IbvQpInitAttr, IbvRecvWr, IbvSendWr, IbvSge, IbvWc, WrBind,
-};
-use crate::abi::{WrTarget, WrUd};
-use crate::channel::{ibv_create_comp_channel, ibv_destroy_comp_channel, read_message};
+use crate::abi::{IbvPd, IbvQp, IbvQpCap, IbvQpInitAttr, IbvRecvWr, IbvSendWr, IbvSge, WrBind, WrTarget, WrUd};
 use crate::cm::Service;
-use crate::completion_queue::Cq;
-use crate::cq_calls::{ibv_create_cq, ibv_destroy_cq, req_notify_cq};
-use crate::errno::{self, Result};
-use crate::poll::poll_cq;
+use crate::errno::Result;
 use crate::post::{post_recv, post_send};
 use crate::qp_calls::{ibv_create_qp, ibv_destroy_qp, modify};
+use crate::rsockets::completions::{Completions, made, posted};
 use crate::rsockets::registered::{Access, Buffer};
 use crate::rsockets::settings::Sizes;
-use libc::{c_int, iovec};
+use libc::iovec;
 use std::net::Ipv4Addr;
-use std::os::fd::RawFd;
 use std::ptr::null_mut;
 use verbs::connections::DATAGRAM_KEY;
-use verbs::{ChannelMessage, QpAttributes, QpKind, QpNumber, QpState, SendFlags, SendOpcode};
+use verbs::{QpAttributes, QpKind, QpNumber, QpState, SendFlags, SendOpcode};
 
 /// Bytes of a datagram with its header, as Linux' rsockets have them.
 pub(super) const SLOT: usize = 2048;
@@ -30,8 +23,6 @@ const ROUTE: usize = 40;
 const SENDER_AT: usize = 20 + 12;
 /// From one slot of received datagrams to the next: they begin with a cache line.
 const STRIDE: usize = (ROUTE + SLOT).next_multiple_of(64);
-/// Completions that are taken at once.
-const BATCH: usize = 16;
 /// A receive work request, as its completion names it beside its slot.
 const RECEIVE: u64 = 1 << 63;
 
@@ -55,8 +46,7 @@ pub(super) struct Arrival {
 /// The queue pair.
 pub(super) struct Queue {
     qp: *mut IbvQp,
-    cq: *mut IbvCq,
-    channel: *mut IbvCompChannel,
+    pub(super) completions: Completions,
     sent: Buffer,
     received: Buffer,
     /// Slots that nothing is sent from.
@@ -78,20 +68,13 @@ impl Queue {
         unsafe {
             let mut queue = Queue {
                 qp: null_mut(),
-                cq: null_mut(),
-                channel: null_mut(),
+                completions: Completions::new(service, (slots + receives) as u32)?,
                 sent: Buffer::new(domain, slots * SLOT, Access::Own)?,
                 received: Buffer::new(domain, receives * STRIDE, Access::Arrivals)?,
                 free: (0..slots).collect(),
                 slots,
                 inline: sizes.inline,
             };
-            queue.channel = made(ibv_create_comp_channel(service.context))?;
-            if libc::fcntl(queue.fd(), libc::F_SETFL, libc::O_NONBLOCK) != 0 {
-                return Err(errno::get());
-            }
-            let entries = (slots + receives) as c_int;
-            queue.cq = made(ibv_create_cq(service.context, entries, null_mut(), queue.channel, 0))?;
             let cap = IbvQpCap {
                 max_send_wr: slots as u32,
                 max_recv_wr: receives as u32,
@@ -99,7 +82,7 @@ impl Queue {
                 max_recv_sge: 1,
                 max_inline_data: sizes.inline,
             };
-            let (cq, qp_type) = (queue.cq, QpKind::Ud.code().into());
+            let (cq, qp_type) = (queue.completions.cq, QpKind::Ud.code().into());
             let (qp_context, srq) = (null_mut(), null_mut());
             let mut asked = IbvQpInitAttr { qp_context, send_cq: cq, recv_cq: cq, srq, cap, qp_type, sq_sig_all: 0 };
             queue.qp = made(ibv_create_qp(domain, &raw mut asked))?;
@@ -113,12 +96,6 @@ impl Queue {
     pub(super) fn number(&self) -> QpNumber {
         // SAFETY: the queue pair is there as long as this.
         unsafe { (*self.qp).qp_num }
-    }
-
-    /// The descriptor that is readable once something has completed after [`Queue::arm`].
-    pub(super) fn fd(&self) -> RawFd {
-        // SAFETY: the channel is there as long as this.
-        unsafe { (*self.channel).fd }
     }
 
     /// A datagram can be sent.
@@ -175,10 +152,7 @@ impl Queue {
             bind_mw: WrBind::NONE,
         };
         // SAFETY: queue pair and handle are there; the entry names registered memory.
-        match unsafe { post_send(self.qp, &raw mut request, null_mut()) } {
-            0 => Ok(()),
-            number => Err(number),
-        }
+        posted(unsafe { post_send(self.qp, &raw mut request, null_mut()) })
     }
 
     fn post_receive(&self, slot: usize) -> Result<()> {
@@ -187,10 +161,7 @@ impl Queue {
         let mut request =
             IbvRecvWr { wr_id: RECEIVE | slot as u64, next: null_mut(), sg_list: &raw mut entry, num_sge: 1 };
         // SAFETY: the queue pair is there; the entry names registered memory.
-        match unsafe { post_recv(self.qp, &raw mut request, null_mut()) } {
-            0 => Ok(()),
-            number => Err(number),
-        }
+        posted(unsafe { post_recv(self.qp, &raw mut request, null_mut()) })
     }
 
     /// The bytes of a datagram from `at` on, as many as there is room for.
@@ -212,54 +183,24 @@ impl Queue {
 
     /// Takes completions; what is not only a free slot is told.
     pub(super) fn poll(&mut self) -> Vec<Done> {
+        let Queue { completions, free, .. } = self;
         let mut all = Vec::new();
-        loop {
-            // SAFETY: zeros are valid completions, of which as many are read as were written.
-            let mut found: [IbvWc; BATCH] = unsafe { std::mem::zeroed() };
-            // SAFETY: the queue is there, and has room for so many.
-            let count = unsafe { poll_cq(self.cq, BATCH as c_int, found.as_mut_ptr()) };
-            if count < 0 {
-                all.push(Done::Failed);
-                return all;
-            }
-            for completion in &found[..count as usize] {
-                let slot = (completion.wr_id & !RECEIVE) as usize;
-                match (completion.status, completion.wr_id & RECEIVE) {
-                    (0, RECEIVE) => {
-                        let len = (completion.byte_len as usize).saturating_sub(ROUTE);
-                        all.push(Done::Received(Arrival { slot, len }));
-                    }
-                    (0, _) => self.free.push(slot),
-                    _ => all.push(Done::Failed),
+        let is_there = completions.poll(|completion| {
+            let slot = (completion.wr_id & !RECEIVE) as usize;
+            match (completion.status, completion.wr_id & RECEIVE) {
+                (0, RECEIVE) => {
+                    let len = (completion.byte_len as usize).saturating_sub(ROUTE);
+                    all.push(Done::Received(Arrival { slot, len }));
                 }
+                (0, _) => free.push(slot),
+                _ => all.push(Done::Failed),
             }
-            if (count as usize) < BATCH {
-                return all;
-            }
+        });
+        if !is_there {
+            all.push(Done::Failed);
         }
+        all
     }
-
-    /// The descriptor becomes readable with the next completion. One that is there already is not told of: poll again.
-    pub(super) fn arm(&self) {
-        // SAFETY: the queue is there.
-        unsafe { req_notify_cq(self.cq, 0) };
-    }
-
-    /// Takes what the descriptor has.
-    pub(super) fn drain(&self) {
-        while read_message::<{ ChannelMessage::BYTES }>(self.fd()).is_ok() {}
-    }
-
-    /// The daemon is there.
-    pub(super) fn is_alive(&self) -> bool {
-        // SAFETY: the queue is there.
-        unsafe { Cq::of(self.cq) }.attachment.is_alive()
-    }
-}
-
-/// What a call of verbs gave.
-fn made<T>(pointer: *mut T) -> Result<*mut T> {
-    if pointer.is_null() { Err(errno::get()) } else { Ok(pointer) }
 }
 
 /// The steps of a queue pair of datagrams until it sends.
@@ -275,17 +216,9 @@ fn states() -> [QpAttributes; 3] {
 
 impl Drop for Queue {
     fn drop(&mut self) {
-        // SAFETY: all were made by `new`, and are used no more.
-        unsafe {
-            if !self.qp.is_null() {
-                ibv_destroy_qp(self.qp);
-            }
-            if !self.cq.is_null() {
-                ibv_destroy_cq(self.cq);
-            }
-            if !self.channel.is_null() {
-                ibv_destroy_comp_channel(self.channel);
-            }
+        if !self.qp.is_null() {
+            // SAFETY: made by `new`, and used no more.
+            unsafe { ibv_destroy_qp(self.qp) };
         }
     }
 }
