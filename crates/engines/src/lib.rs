@@ -11,6 +11,7 @@ use flextoe::FlexToe;
 use laminar::{Extensions, Laminar};
 use port::FramePool;
 use serde::{Deserialize, Serialize};
+use zeronic::SocketEngine;
 
 pub use flextoe::Mapping;
 
@@ -24,17 +25,37 @@ pub enum EngineKind {
     Flextoe,
     /// Laminar's P4 program on a match-action pipeline.
     Laminar,
+    /// ZeroNIC's split of headers and payload, over FlexTOE.
+    Zeronic,
+    /// The same over Laminar.
+    #[serde(rename = "zeronic-laminar")]
+    #[clap(name = "zeronic-laminar")]
+    ZeronicLaminar,
 }
 
 impl EngineKind {
     /// Every engine.
-    pub const ALL: &'static [EngineKind] = &[EngineKind::Flextoe, EngineKind::Laminar];
+    pub const ALL: &'static [EngineKind] =
+        &[EngineKind::Flextoe, EngineKind::Laminar, EngineKind::Zeronic, EngineKind::ZeronicLaminar];
+
+    /// Those that decide on headers by themselves.
+    pub const TRANSPORTS: &'static [EngineKind] = &[EngineKind::Flextoe, EngineKind::Laminar];
 
     /// Its name in the configuration and on the command line.
     pub const fn name(self) -> &'static str {
         match self {
             EngineKind::Flextoe => "flextoe",
             EngineKind::Laminar => "laminar",
+            EngineKind::Zeronic => "zeronic",
+            EngineKind::ZeronicLaminar => "zeronic-laminar",
+        }
+    }
+
+    /// The engine that decides on TCP's headers: itself, or that below ZeroNIC's split.
+    pub const fn transport(self) -> EngineKind {
+        match self {
+            EngineKind::Flextoe | EngineKind::Zeronic => EngineKind::Flextoe,
+            EngineKind::Laminar | EngineKind::ZeronicLaminar => EngineKind::Laminar,
         }
     }
 
@@ -64,15 +85,25 @@ impl EngineKind {
                 let extensions = Extensions { timely, shared_log, ..Extensions::default() };
                 Box::new(Laminar::new(limits, host.window_shift(), extensions)?)
             }
+            EngineKind::Zeronic | EngineKind::ZeronicLaminar => {
+                // A frame that waits within the engine may outlast the place of its payload.
+                let inner = self.transport().make(host, &Mapping::default(), pool)?;
+                Box::new(SocketEngine::new(self.name(), inner))
+            }
         })
     }
 
     /// Most flows that it holds; none where memory is the only limit.
     pub const fn most_flows(self) -> Option<u32> {
-        match self {
+        match self.transport() {
             EngineKind::Flextoe => None,
-            EngineKind::Laminar => Some(laminar::MOST_FLOWS),
+            _ => Some(laminar::MOST_FLOWS),
         }
+    }
+
+    /// Its modules can run on threads of their own.
+    pub const fn has_mapping(self) -> bool {
+        matches!(self, EngineKind::Flextoe)
     }
 
     /// It can keep shared logs (docs/SHARED-LOG.md).
@@ -86,11 +117,11 @@ impl EngineKind {
     /// # Errors
     /// The places in the program that are wrong, or a sentence where this engine runs no program.
     pub fn prepare(self, host: &HostConfig, source: &ProgramSource) -> Result<(), String> {
-        match self {
+        match self.transport() {
             EngineKind::Flextoe => {
                 Err(format!("host {} does not run the laminar engine, and so no P4 program", host.name))
             }
-            EngineKind::Laminar => laminar::prepare(&limits(host), host.window_shift(), source),
+            _ => laminar::prepare(&limits(host), host.window_shift(), source),
         }
     }
 }

@@ -343,6 +343,11 @@ impl Span {
         self.len as usize
     }
 
+    /// They are bytes of this ring.
+    pub fn is_of(&self, mirror: &Arc<Mirror>) -> bool {
+        Arc::ptr_eq(&self.mirror, mirror)
+    }
+
     /// There are no bytes.
     #[inline]
     pub fn is_empty(&self) -> bool {

@@ -3,7 +3,7 @@ use crate::nic::Payload;
 use port::{Checksum, Frame};
 use wire::rewrite::Layers;
 use wire::tcp::{self, Flags, Options};
-use wire::{EtherType, Ipv4Addr, Ipv4Tuple, Malformed, Seq, ethernet, ipv4};
+use wire::{EtherType, Ipv4Addr, Ipv4Tuple, Mac, Malformed, Seq, ethernet, ipv4};
 
 /// What a frame is.
 pub(crate) enum Look {
@@ -99,6 +99,11 @@ impl Segment {
         self.flags.has(flags)
     }
 
+    /// Its frame bears this hardware address, and no tag.
+    pub(crate) fn is_for(&self, frame: &Frame, station: Mac) -> bool {
+        self.ip_at == ethernet::HEADER_LEN && frame.bytes()[..6] == station.0
+    }
+
     /// The sequence number behind its payload.
     pub(crate) fn payload_end(&self) -> Seq {
         self.seq + self.payload_len as u32
@@ -190,6 +195,12 @@ impl Segment {
         frame.set_payload(None);
         frame.resize(self.payload_at);
         self.rewrite(frame);
+    }
+
+    /// Leaves an empty segment at `seq` with what it acknowledges.
+    pub(crate) fn ask(&mut self, frame: &mut Frame, seq: Seq) {
+        self.seq = seq;
+        self.strip(frame, 0);
     }
 
     /// Writes lengths, sequence number and flags, with a partial checksum.

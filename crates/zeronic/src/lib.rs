@@ -8,6 +8,7 @@
 //! - [`Stack`] is the control stack between the two and applications.
 //! - Verbs are above it, too: an `rdma::Device` whose queue pairs' messages go over connections (`verbs`).
 //! - [`Programs`] gives it to programs, by queues in shared memory (`context::comm`).
+//! - [`SocketEngine`] is a NIC's half for unmodified socket programs: a stream engine that sees headers only.
 #![forbid(unsafe_code)]
 
 mod counters;
@@ -20,6 +21,7 @@ mod merge;
 mod nic;
 mod programs;
 mod record;
+mod sockets;
 mod split;
 mod stack;
 mod transport;
@@ -37,6 +39,7 @@ pub use nic::{
     Refused, Segment, Started,
 };
 pub use programs::{NewProgram, ProgramId, ProgramView, Programs};
+pub use sockets::SocketEngine;
 pub use stack::{Connection, ConnectionView, Event, Stack};
 pub use transport::{InOrder, Socket, Transport};
 pub use unit::{Moved, Shortage};

@@ -1,13 +1,13 @@
 //! Captures (`opentoe pcap`): the wire's frames, whole, with what the NIC's half made of them. What the transport makes
 //! of a header afterwards is not known here.
-use crate::frames::{Look, look};
+use crate::frames::{Look, Segment, look};
 use crate::nic::Memory;
 use crate::split::Round;
 use crate::unit::Unit;
 use port::capture::{Direction, Fate, Sight};
 use port::{Frame, FramePool};
-use wire::Nanos;
 use wire::tcp::Flags;
+use wire::{Nanos, Seq};
 
 /// Who decides about received frames, and about sent ones.
 const SPLIT: &str = "split";
@@ -52,14 +52,19 @@ impl<M: Memory> Unit<M> {
         let Look::Segment(segment) = look(frame, frame.len()) else { return false };
         let Some(flow) = self.nic.find(&segment.outgoing()) else { return false };
         let Some(way) = self.way(flow) else { return false };
-        let control = [Flags::SYN, Flags::FIN].map(|flag| usize::from(segment.has(flag))).iter().sum::<usize>();
-        let len = segment.payload_len + control;
-        if len == 0 {
-            return false;
-        }
-        let is_again = way.recorded.is_some_and(|end| segment.seq.before(end));
-        let end = segment.seq + len as u32;
-        way.recorded = Some(way.recorded.map_or(end, |recorded| recorded.max(end)));
-        is_again
+        is_again(&mut way.recorded, &segment)
     }
+}
+
+/// A segment that is about to leave has sequence numbers that were recorded before; `recorded` is where those end.
+pub(crate) fn is_again(recorded: &mut Option<Seq>, segment: &Segment) -> bool {
+    let control = [Flags::SYN, Flags::FIN].map(|flag| usize::from(segment.has(flag))).iter().sum::<usize>();
+    let len = segment.payload_len + control;
+    if len == 0 {
+        return false;
+    }
+    let is_again = recorded.is_some_and(|end| segment.seq.before(end));
+    let end = segment.seq + len as u32;
+    *recorded = Some(recorded.map_or(end, |recorded| recorded.max(end)));
+    is_again
 }

@@ -27,6 +27,10 @@ pub(super) fn check(config: &Config) -> Result<(), String> {
     for host in &config.hosts {
         let said = |sentence| format!("host {}: {sentence}", host.stack.name);
         host.stack.validate()?;
+        if !host.engine.has_mapping() && host.mapping != engines::Mapping::default() {
+            let engine = host.engine.name();
+            return Err(said(format!("mapping: engine {engine} has its modules on one thread: leave it out")));
+        }
         host.mapping.check().map_err(|sentence| said(format!("mapping: {sentence}")))?;
         ports(host).map_err(said)?;
         addressing::check(host).map_err(said)?;

@@ -41,8 +41,9 @@ impl<'de> Deserialize<'de> for TransportKind {
         if name == "linux" {
             return Ok(TransportKind::Linux);
         }
-        let names: Vec<&str> = EngineKind::ALL.iter().map(|kind| kind.name()).collect();
-        EngineKind::of_name(&name).map(TransportKind::Engine).ok_or_else(|| {
+        let names: Vec<&str> = EngineKind::TRANSPORTS.iter().map(|kind| kind.name()).collect();
+        let known = EngineKind::of_name(&name).filter(|kind| EngineKind::TRANSPORTS.contains(kind));
+        known.map(TransportKind::Engine).ok_or_else(|| {
             D::Error::custom(format!("there is no transport `{name}`; there are {}, linux", names.join(", ")))
         })
     }

@@ -60,7 +60,7 @@ fn side(random: &mut Random) -> SidePlan {
     let longest = random.spread(1, 100_000) as u32;
     let shortest = if random.one_in(2) { longest } else { random.spread(1, longest.into()) as u32 };
     SidePlan {
-        engine: random.pick(EngineKind::ALL),
+        engine: random.pick(EngineKind::TRANSPORTS),
         shortage: random.pick(&[ShortagePlan::Drop, ShortagePlan::Buffer, ShortagePlan::Defer]),
         congestion: random.pick(&congestion_names()).into(),
         buffer_bytes: 4096 << random.up_to(8),

@@ -1,0 +1,279 @@
+//! Unmodified socket programs on a ZeroNIC host: a stream engine (FlexTOE, Laminar) below a NIC's half of its own
+//! (docs/ZERONIC.md, "Socket programs").
+//!
+//! Contexts, control plane and notices are those of any host of TCP, and the engine inside is unmodified. It works on
+//! headers: in front of it, payload goes to its place in the receive buffer, also ahead of a hole; behind it, frames
+//! get the payload of the transmit buffer that their headers speak of. The engine's own buffers are blank rings.
+mod blank;
+mod line;
+mod merge;
+mod split;
+
+use blank::Blanks;
+use engine::stream::{self, Features, FlowParams, Stream};
+use engine::{Burst, Command, Engine, Event, FlowId, Frame, Nanos, ProgramSource, Registers, Worker};
+use line::{Line, Standing};
+use shm::Mirror;
+use std::collections::HashMap;
+use std::sync::Arc;
+use trace::Traces;
+use wire::Ipv4Tuple;
+
+/// A stream engine that decides on headers.
+pub struct SocketEngine {
+    name: &'static str,
+    inner: Box<dyn Engine<Stream>>,
+    blanks: Blanks,
+    /// By flow.
+    lines: Vec<Option<Box<Line>>>,
+    by_tuple: HashMap<Ipv4Tuple, FlowId>,
+    /// Commands for the engine inside.
+    commands: Vec<Command<Stream>>,
+    /// Frames for the engine inside.
+    up: Vec<Box<Frame>>,
+    /// Frames of connections of which it is open whether they stand still.
+    waiting: Vec<Box<Frame>>,
+    counts: Counts,
+}
+
+/// What is counted, for people.
+#[derive(Default)]
+struct Counts {
+    placed_bytes: u64,
+    fetched_bytes: u64,
+    /// Segments below the cursor.
+    old: u64,
+    /// Segments, or their ends, beyond what the peer was promised.
+    without_place: u64,
+    /// Frames with a wrong checksum.
+    unsound: u64,
+}
+
+impl SocketEngine {
+    /// `inner` decides on headers; `name` is what both are called.
+    pub fn new(name: &'static str, inner: Box<dyn Engine<Stream>>) -> SocketEngine {
+        SocketEngine {
+            name,
+            inner,
+            blanks: Blanks::default(),
+            lines: Vec::new(),
+            by_tuple: HashMap::new(),
+            commands: Vec::new(),
+            up: Vec::new(),
+            waiting: Vec::new(),
+            counts: Counts::default(),
+        }
+    }
+
+    fn line(&mut self, flow: FlowId) -> Option<&mut Line> {
+        self.lines.get_mut(flow.0 as usize)?.as_deref_mut()
+    }
+
+    fn stand(&mut self, flow: FlowId, standing: Standing) {
+        if let Some(line) = self.line(flow).filter(|line| line.standing != Standing::Whole) {
+            line.standing = standing;
+        }
+    }
+
+    /// Makes of a command what the engine inside is to get. True where it may make a flow stand still.
+    fn take_command(&mut self, command: Command<Stream>) -> bool {
+        let mut freezes = false;
+        let command = match command {
+            Command::Install(params) => Command::Install(self.install(params)),
+            Command::Remove(flow) => {
+                self.stand(flow, Standing::Still);
+                Command::Remove(flow)
+            }
+            Command::Transport(command) => {
+                freezes = matches!(command, stream::Command::Freeze { .. });
+                Command::Transport(self.stream_command(command))
+            }
+            other => other,
+        };
+        self.commands.push(command);
+        freezes
+    }
+
+    /// Keeps a connection's buffers, and gives the engine blank ones. Where there is no memory for those, the
+    /// connection is the engine's alone, with its copies.
+    fn install(&mut self, mut params: Box<FlowParams>) -> Box<FlowParams> {
+        let Some(tuple) = params.tuple.as_v4() else { return params };
+        let blanks = self.blanks.ring(params.rx.full_size()).zip(self.blanks.ring(params.tx.full_size()));
+        let line = Line::new(&params, tuple, blanks.as_ref().map(|(rx, _)| rx));
+        let at = params.flow.0 as usize;
+        if self.lines.len() <= at {
+            self.lines.resize_with(at + 1, || None);
+        }
+        self.lines[at] = Some(Box::new(line));
+        self.by_tuple.insert(tuple, params.flow);
+        if let Some((rx, tx)) = blanks {
+            (params.rx, params.tx, params.checksum_offload) = (rx, tx, true);
+        }
+        params
+    }
+
+    fn stream_command(&mut self, command: stream::Command) -> stream::Command {
+        match &command {
+            stream::Command::Resume(flow, end) => {
+                if let Some(line) = self.line(*flow) {
+                    line.resume(end);
+                }
+            }
+            stream::Command::Advance { flow, tx_head, .. } => {
+                if let Some(line) = self.line(*flow) {
+                    line.written(*tx_head);
+                }
+            }
+            stream::Command::Freeze { flow, tx_head, .. } => {
+                if let Some(line) = self.line(*flow) {
+                    line.written(*tx_head);
+                }
+                self.stand(*flow, Standing::Asked);
+            }
+            stream::Command::Thaw(flow) => self.stand(*flow, Standing::Goes),
+            _ => {}
+        }
+        match command {
+            stream::Command::Move { flow, context, slot, rx, tx } => {
+                let (rx, tx) = self.move_to(flow, rx, tx);
+                stream::Command::Move { flow, context, slot, rx, tx }
+            }
+            other => other,
+        }
+    }
+
+    /// A connection's buffers are others now; returns what the engine is to take for them.
+    fn move_to(&mut self, flow: FlowId, rx: Arc<Mirror>, tx: Arc<Mirror>) -> (Arc<Mirror>, Arc<Mirror>) {
+        let blanks = self.blanks.ring(rx.full_size()).zip(self.blanks.ring(tx.full_size()));
+        match (self.line(flow).filter(|line| line.standing != Standing::Whole), blanks) {
+            // The rings of before were of these sizes, so there are blank ones.
+            (Some(line), Some(blanks)) => {
+                line.move_to(rx, tx);
+                blanks
+            }
+            _ => (rx, tx),
+        }
+    }
+
+    /// One round of the engine inside, on headers. Its frames get their payload.
+    fn round(&mut self, now: Nanos, burst: &mut Burst<'_, Stream>) -> usize {
+        let (first, told, aside) = (burst.tx.len(), burst.events.len(), burst.exceptions.len());
+        let done = self.inner.poll(
+            now,
+            &mut Burst {
+                rx: &mut self.up,
+                back: burst.back,
+                tx: burst.tx,
+                exceptions: burst.exceptions,
+                events: burst.events,
+                commands: &mut self.commands,
+                pool: burst.pool,
+                drops: burst.drops,
+                // What it would record has no payload.
+                recorder: None,
+            },
+        );
+        self.merge(now, first, burst);
+        self.unsplit(aside, burst);
+        for event in &burst.events[told..] {
+            self.note(event);
+        }
+        done
+    }
+
+    fn note(&mut self, event: &Event<Stream>) {
+        match event {
+            Event::Removed(flow, _) => {
+                let line = self.lines.get_mut(flow.0 as usize).and_then(Option::take);
+                if let Some(line) = line.filter(|line| self.by_tuple.get(&line.tuple) == Some(flow)) {
+                    self.by_tuple.remove(&line.tuple);
+                }
+            }
+            Event::Transport(stream::Event::Frozen(flow, _)) => self.stand(*flow, Standing::Still),
+            Event::Transport(stream::Event::Busy(flow)) => self.stand(*flow, Standing::Goes),
+            _ => {}
+        }
+    }
+}
+
+impl Engine<Stream> for SocketEngine {
+    fn name(&self) -> &'static str {
+        self.name
+    }
+
+    /// Those of the engine inside, but for what reads payload: modules, shared logs; and small rings.
+    fn features(&self) -> engine::Features<Features> {
+        let inner = self.inner.features();
+        let transport = Features { keeps_logs: false, starts_small: false, ..inner.transport };
+        engine::Features { stages: &[], transport, ..inner }
+    }
+
+    fn poll(&mut self, now: Nanos, burst: &mut Burst<'_, Stream>) -> usize {
+        let mut freezes = false;
+        for command in std::mem::take(burst.commands) {
+            freezes |= self.take_command(command);
+        }
+        let mut done = 0;
+        if freezes {
+            // Whether a connection stands still decides about its frames.
+            let (rx, back) = (&mut Vec::new(), &mut Vec::new());
+            done += self.round(now, &mut Burst { rx, back, ..reborrow(burst) });
+        }
+        self.split(now, burst);
+        done + self.round(now, burst)
+    }
+
+    fn egress(&mut self, now: Nanos, from: usize, burst: &mut Burst<'_, Stream>) {
+        self.inner.egress(now, from, burst);
+    }
+
+    fn has_work(&self, now: Nanos) -> bool {
+        !self.waiting.is_empty() || self.inner.has_work(now)
+    }
+
+    fn next_deadline(&self) -> Option<Nanos> {
+        self.inner.next_deadline()
+    }
+
+    fn workers(&mut self) -> Vec<Box<dyn Worker>> {
+        self.inner.workers()
+    }
+
+    fn trace(&mut self, traces: &Traces) {
+        self.inner.trace(traces);
+    }
+
+    fn load(&mut self, program: &ProgramSource) -> Result<(), String> {
+        self.inner.load(program)
+    }
+
+    fn registers(&mut self) -> Option<&mut dyn Registers> {
+        self.inner.registers()
+    }
+
+    fn module_stats(&self) -> Vec<(String, &'static str, u64)> {
+        let Counts { placed_bytes, fetched_bytes, old, without_place, unsound } = self.counts;
+        let split =
+            [("placed_bytes", placed_bytes), ("old", old), ("without_place", without_place), ("unsound", unsound)];
+        let own = split.map(|(counter, value)| ("split".to_string(), counter, value));
+        let mut all = self.inner.module_stats();
+        all.extend(own);
+        all.push(("merge".into(), "fetched_bytes", fetched_bytes));
+        all
+    }
+}
+
+/// The same burst, to be changed in parts.
+fn reborrow<'a>(burst: &'a mut Burst<'_, Stream>) -> Burst<'a, Stream> {
+    Burst {
+        rx: burst.rx,
+        back: burst.back,
+        tx: burst.tx,
+        exceptions: burst.exceptions,
+        events: burst.events,
+        commands: burst.commands,
+        pool: burst.pool,
+        drops: burst.drops,
+        recorder: burst.recorder.as_deref_mut(),
+    }
+}

@@ -1,0 +1,157 @@
+//! Frames from the wire: payload to its place in the receive buffer, headers to the engine inside (figure 8).
+use super::SocketEngine;
+use super::line::{Place, Standing};
+use crate::frames::{Look, Segment, look};
+use crate::nic::Payload;
+use engine::stream::Stream;
+use engine::{Burst, DropReason, Exception, FlowId, Nanos};
+use port::capture::{Direction, Fate, Sight};
+use port::{Checksum, Frame};
+use shm::Mirror;
+use wire::tcp::Flags;
+
+/// What becomes of a frame.
+enum Split {
+    /// It goes to the engine.
+    Up(Box<Frame>),
+    /// It is dropped.
+    Dropped(Box<Frame>, DropReason),
+}
+
+impl SocketEngine {
+    /// Takes the frames of a burst in. Headers are in `up` afterwards; what the control plane gives back stays there.
+    pub(super) fn split(&mut self, now: Nanos, burst: &mut Burst<'_, Stream>) {
+        let mut frames = std::mem::take(&mut self.waiting);
+        frames.append(burst.rx);
+        for frame in frames {
+            if let Some(frame) = self.take_in(now, frame, burst) {
+                self.up.push(frame);
+            }
+        }
+        for (why, frame) in std::mem::take(burst.back) {
+            let frame = if why == Exception::Redirected { Some(frame) } else { self.take_in(now, frame, burst) };
+            burst.back.extend(frame.map(|frame| (why, frame)));
+        }
+    }
+
+    /// What the engine is to get of a frame. Payload of no connection is the control plane's at once: the engine may
+    /// look at a frame later than now, when there is a connection, whose payload it would then have.
+    fn take_in(&mut self, now: Nanos, mut frame: Box<Frame>, burst: &mut Burst<'_, Stream>) -> Option<Box<Frame>> {
+        let Look::Segment(segment) = look(&frame, frame.len()) else { return Some(frame) };
+        let flow = self.by_tuple.get(&segment.incoming()).copied();
+        let line = flow.and_then(|flow| self.line(flow)).filter(|line| segment.is_for(&frame, line.station));
+        let standing = line.map_or(Standing::Still, |line| line.standing);
+        let flow = match (standing, flow) {
+            (Standing::Goes, Some(flow)) => flow,
+            (Standing::Whole, _) => return Some(frame),
+            (Standing::Asked, _) => {
+                self.waiting.push(frame);
+                return None;
+            }
+            _ if segment.payload_len == 0 => return Some(frame),
+            _ => {
+                burst.exceptions.push((Exception::NoFlow, frame));
+                return None;
+            }
+        };
+        let records = burst.recorder.is_some() && !frame.recorded;
+        if let Some(recorder) = burst.recorder.as_deref_mut().filter(|_| records) {
+            recorder.keep(&frame);
+        }
+        // What is referred to never left the machine: there is no checksum of it to be verified.
+        if frame.checksum == Checksum::Complete || frame.bytes().len() > segment.payload_at {
+            burst.pool.flatten(&mut frame);
+        }
+        let (frame, fate) = match self.split_one(flow, frame, segment) {
+            Split::Up(frame) => (Some(frame), Fate::Accepted),
+            Split::Dropped(frame, reason) => {
+                burst.drops.count(reason);
+                burst.pool.put(frame);
+                (None, Fate::dropped(reason))
+            }
+        };
+        let Some(recorder) = burst.recorder.as_deref_mut().filter(|_| records) else { return frame };
+        let flow = Some(flow.0);
+        recorder.record_kept(now, &Sight { direction: Direction::In, flow, module: "split", fate });
+        frame.map(|mut frame| {
+            frame.recorded = true;
+            frame
+        })
+    }
+
+    fn split_one(&mut self, flow: FlowId, mut frame: Box<Frame>, mut segment: Segment) -> Split {
+        let counts = &mut self.counts;
+        let Some(line) = self.lines.get_mut(flow.0 as usize).and_then(Option::as_deref_mut) else {
+            return Split::Up(frame);
+        };
+        if segment.payload_len == 0 {
+            return Split::Up(frame);
+        }
+        if !segment.is_sound(&frame) {
+            counts.unsound += 1;
+            return Split::Dropped(frame, DropReason::TcpChecksum);
+        }
+        if segment.has(Flags::SYN) || segment.has(Flags::RST) {
+            // The stream has no bytes of theirs.
+            segment.strip(&mut frame, 0);
+            return Split::Up(frame);
+        }
+        let (seq, whole) = (segment.seq, segment.payload_len as u32);
+        let left = match line.place(seq, whole) {
+            Place::Old => {
+                counts.old += 1;
+                whole
+            }
+            Place::At { skip, len } => {
+                let (buffer, pos) = line.receive_at(seq + skip);
+                place(buffer, pos, segment.payload(&frame), (skip, len));
+                counts.placed_bytes += u64::from(len);
+                counts.without_place += u64::from(skip + len < whole);
+                skip + len
+            }
+            Place::None => {
+                counts.without_place += 1;
+                // A sender whose window is closed asks with data, and gives up where nobody answers (RFC 9293 section
+                // 3.8.6.1). A segment below the window is answered, too.
+                segment.ask(&mut frame, line.cursor() - 1);
+                return Split::Up(frame);
+            }
+        };
+        let step = usize::from(frame.segment_size);
+        segment.strip(&mut frame, left as usize);
+        match line.dummy(seq, left) {
+            Some(dummy) => frame.set_payload(Some(dummy)),
+            // Longer than the buffer, and all of it old.
+            None => segment.ask(&mut frame, line.cursor() - 1),
+        }
+        frame.segment_size = if left as usize > step { step as u16 } else { 0 };
+        Split::Up(frame)
+    }
+}
+
+impl SocketEngine {
+    /// Frames that the engine does not take after all have their payload again: it is in its place.
+    pub(super) fn unsplit(&mut self, first: usize, burst: &mut Burst<'_, Stream>) {
+        for (_, frame) in &mut burst.exceptions[first..] {
+            if !frame.payload().is_some_and(|span| self.blanks.has(span)) {
+                continue;
+            }
+            frame.set_payload(None);
+            let Look::Segment(segment) = look(frame, usize::MAX) else { continue };
+            let flow = self.by_tuple.get(&segment.incoming()).copied();
+            let line = flow.and_then(|flow| self.lines.get(flow.0 as usize)?.as_deref());
+            frame.set_payload(line.and_then(|line| line.received(segment.seq, segment.payload_len as u32)));
+            // Nobody verified what it refers to, and nobody has to.
+            burst.pool.flatten(frame);
+        }
+    }
+}
+
+/// Copies a part of a payload to a position of a buffer.
+fn place(buffer: &Mirror, pos: u32, payload: Payload, part: (u32, u32)) {
+    let (skip, len) = (part.0 as usize, part.1 as usize);
+    match payload {
+        Payload::Span(span, _) => buffer.write_part(pos, span, part),
+        Payload::Bytes(bytes) => buffer.write(pos, &bytes[skip..skip + len]),
+    }
+}
