@@ -350,7 +350,7 @@ fn configuration(lab: &Lab, socket: &Path) -> String {
         if matches!(lab.link, Link::Fabric | Link::TapServer) {
             text += "rdma = \"own\"\nrdma_raw_packets = true\n";
         }
-        if lab.link == Link::LossyThreads {
+        if lab.link == Link::LossyThreads && lab.engine == "flextoe" {
             text += "mapping = { threads = true, preprocess = 2, flow_groups = 2, postprocess = 2, dma = 2 }\n";
         }
         text += "[host.timers]\ntime_wait_ms = 1000\n";
@@ -363,8 +363,13 @@ fn configuration(lab: &Lab, socket: &Path) -> String {
     }
     if lab.link == Link::Lossy {
         // Beside the hosts, for programs that use toe_comm.
+        // What decides on headers below sockets does so here.
+        let transport = match lab.engine.as_str() {
+            "zeronic" => "flextoe",
+            engine => engine.trim_start_matches("zeronic-"),
+        };
         for (name, address) in crate::comm::HOSTS {
-            text += &format!("[[zeronic]]\nname = {name:?}\naddress = \"{address}\"\ntransport = {:?}\n", lab.engine);
+            text += &format!("[[zeronic]]\nname = {name:?}\naddress = \"{address}\"\ntransport = {transport:?}\n");
         }
         text += &crate::over_tcp::configuration();
     }

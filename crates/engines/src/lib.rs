@@ -88,7 +88,8 @@ impl EngineKind {
             EngineKind::Zeronic | EngineKind::ZeronicLaminar => {
                 // A frame that waits within the engine may outlast the place of its payload.
                 let inner = self.transport().make(host, &Mapping::default(), pool)?;
-                Box::new(SocketEngine::new(self.name(), inner))
+                let most = host.memory.rx_bytes.max(host.memory.tx_bytes);
+                Box::new(SocketEngine::new(self.name(), inner, most)?)
             }
         })
     }

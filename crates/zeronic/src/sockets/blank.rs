@@ -1,23 +1,29 @@
 //! Blank rings: what the engine inside takes for the buffers of its connections. Their bytes mean nothing, so all
-//! connections share them.
+//! connections share them, and all sizes the same memory.
 use shm::{Mirror, Region, Span};
 use std::collections::HashMap;
+use std::io;
 use std::sync::Arc;
 
 /// Blank rings, by size.
-#[derive(Default)]
 pub(super) struct Blanks {
+    region: Arc<Region>,
     rings: HashMap<u32, Arc<Mirror>>,
 }
 
 impl Blanks {
-    /// The ring of so many bytes; none where the system has no memory for it.
+    /// For rings of at most `most` bytes.
+    pub(super) fn new(most: u32) -> io::Result<Blanks> {
+        let region = Arc::new(Region::create("zeronic blank ring", most as usize)?);
+        Ok(Blanks { region, rings: HashMap::new() })
+    }
+
+    /// The ring of so many bytes; none where that is more than there may be.
     pub(super) fn ring(&mut self, size: u32) -> Option<Arc<Mirror>> {
         if let Some(ring) = self.rings.get(&size) {
             return Some(Arc::clone(ring));
         }
-        let region = Arc::new(Region::create("zeronic blank ring", size as usize).ok()?);
-        let ring = Arc::new(Mirror::map(&region, 0, size as usize).ok()?);
+        let ring = Arc::new(Mirror::map(&self.region, 0, size as usize).ok()?);
         self.rings.insert(size, Arc::clone(&ring));
         Some(ring)
     }

@@ -50,19 +50,23 @@ struct Counts {
 }
 
 impl SocketEngine {
-    /// `inner` decides on headers; `name` is what both are called.
-    pub fn new(name: &'static str, inner: Box<dyn Engine<Stream>>) -> SocketEngine {
-        SocketEngine {
+    /// `inner` decides on headers; `name` is what both are called. No buffer of a connection has more than `most` bytes.
+    ///
+    /// # Errors
+    /// A sentence: the system has no memory for a blank ring of that size.
+    pub fn new(name: &'static str, inner: Box<dyn Engine<Stream>>, most: u32) -> Result<SocketEngine, String> {
+        let blanks = Blanks::new(most).map_err(|error| format!("no memory for {most} blank bytes: {error}"))?;
+        Ok(SocketEngine {
             name,
             inner,
-            blanks: Blanks::default(),
+            blanks,
             lines: Vec::new(),
             by_tuple: HashMap::new(),
             commands: Vec::new(),
             up: Vec::new(),
             waiting: Vec::new(),
             counts: Counts::default(),
-        }
+        })
     }
 
     fn line(&mut self, flow: FlowId) -> Option<&mut Line> {
@@ -94,8 +98,8 @@ impl SocketEngine {
         freezes
     }
 
-    /// Keeps a connection's buffers, and gives the engine blank ones. Where there is no memory for those, the
-    /// connection is the engine's alone, with its copies.
+    /// Keeps a connection's buffers, and gives the engine blank ones. Where there are none of that size, the connection
+    /// is the engine's alone, with its copies.
     fn install(&mut self, mut params: Box<FlowParams>) -> Box<FlowParams> {
         let Some(tuple) = params.tuple.as_v4() else { return params };
         let blanks = self.blanks.ring(params.rx.full_size()).zip(self.blanks.ring(params.tx.full_size()));

@@ -34,8 +34,8 @@ impl SocketEngine {
         }
     }
 
-    /// What the engine is to get of a frame. Payload of no connection is the control plane's at once: the engine may
-    /// look at a frame later than now, when there is a connection, whose payload it would then have.
+    /// What the engine is to get of a frame. Segments of no connection are the control plane's at once, in their order:
+    /// it verifies them itself.
     fn take_in(&mut self, now: Nanos, mut frame: Box<Frame>, burst: &mut Burst<'_, Stream>) -> Option<Box<Frame>> {
         let Look::Segment(segment) = look(&frame, frame.len()) else { return Some(frame) };
         let flow = self.by_tuple.get(&segment.incoming()).copied();
@@ -48,7 +48,6 @@ impl SocketEngine {
                 self.waiting.push(frame);
                 return None;
             }
-            _ if segment.payload_len == 0 => return Some(frame),
             _ => {
                 burst.exceptions.push((Exception::NoFlow, frame));
                 return None;
