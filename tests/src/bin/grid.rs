@@ -13,7 +13,7 @@ const USAGE: &str =
 Runs Debian's programs, server and client on two sides of a link, and checks what they print.
   --stack opentoe  on OpenTOE, over every link (default); linux: both sides on the kernel, to prove the cases
   --link NAME      only this link: tap-server, tap-client, fabric, loopback, afxdp-server, afxdp-client, linux
-  --engine NAME    the engine of OpenTOE's hosts: flextoe (default), laminar
+  --engine NAME    the engine of OpenTOE's hosts: flextoe (default), laminar, zeronic, zeronic-laminar
   --filter TEXT    only the cases whose name contains TEXT
   --jobs N         so many links at the same time (default 1)
   --list           print the cases and run nothing";

@@ -15,8 +15,12 @@ use std::time::Duration;
 
 const MEMCACHED: u16 = 11211;
 const REDIS: u16 = 6379;
-/// Requests that say how many fit into the time asked for.
+/// Requests that say how many fit into the time asked for, and bytes that they move at most.
 const PROBE: u64 = 20_000;
+const PROBE_BYTES: u64 = 1 << 30;
+/// The longest value: of memcached's client, of redis-benchmark.
+const MOST_MEMCACHED: u64 = 900;
+const MOST_REDIS: usize = 1 << 20;
 /// What redis-benchmark may take longer than was thought.
 const PATIENCE: Duration = Duration::from_secs(120);
 
@@ -34,12 +38,22 @@ pub struct Arguments {
     /// Requests in flight on each connection
     #[arg(long, value_name = "N,...", default_value = "1", value_parser = numbered(64))]
     pub depth: String,
-    /// Bytes of a value
-    #[arg(long, value_name = "BYTES,...", default_value = "32", value_parser = numbered(900))]
+    /// Bytes of a value: up to 900, for redis up to 1 MiB
+    #[arg(long, value_name = "BYTES,...", default_value = "32", value_parser = numbered(MOST_REDIS))]
     pub size: String,
-    /// Share of sets, percent (memcached; redis-benchmark gets only)
+    /// Share of sets, percent; redis-benchmark sets where it is 100, and gets otherwise (ZeroNIC's figure 11)
     #[arg(long, value_name = "PERCENT", default_value_t = 10, value_parser = clap::value_parser!(u64).range(0..=100))]
     pub sets: u64,
+}
+
+/// What clients do.
+#[derive(Clone, Copy)]
+struct Load {
+    /// Seconds before the measurement, and of it.
+    warm_up: f64,
+    seconds: f64,
+    /// Share of sets, percent.
+    sets: u64,
 }
 
 /// Runs the case.
@@ -50,27 +64,30 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
         ("depth", numbers(&arguments.depth)?),
         ("size", numbers(&arguments.size)?),
     ];
+    for (server, size) in
+        list(&arguments.server, server)?.iter().flat_map(|it| axes[3].1.iter().map(move |to| (it, to)))
+    {
+        if *server == "memcached" && size.as_u64().is_some_and(|size| size > MOST_MEMCACHED) {
+            return Err(format!("values of memcached have {MOST_MEMCACHED} bytes at most; --server redis takes more"));
+        }
+    }
     let (warm_up, seconds) = arguments.comparison.times();
-    let params = json!({ "sets_percent": arguments.sets });
+    let load = Load { warm_up, seconds, sets: arguments.sets };
+    let params = json!({ "sets_percent": load.sets });
     arguments.comparison.measure(tools, "kv", (params, &axes), |setup, point| {
         let lab =
             setup.lab(tools, Needs { connections: number(point, "conns") as usize, clients: 1, ..Needs::default() })?;
         let mut run = Run::on(setup, point);
         match point["server"] == "redis" {
-            true => redis(tools, &*lab, point, seconds, &mut run)?,
-            false => memcached(tools, &*lab, point, (warm_up, seconds, arguments.sets), &mut run)?,
+            true => redis(tools, &*lab, point, load, &mut run)?,
+            false => memcached(tools, &*lab, point, load, &mut run)?,
         }
         Ok(run)
     })
 }
 
-fn memcached(
-    tools: &Tools,
-    lab: &dyn Lab,
-    point: &Value,
-    (warm_up, seconds, sets): (f64, f64, u64),
-    run: &mut Run,
-) -> Result<(), String> {
+fn memcached(tools: &Tools, lab: &dyn Lab, point: &Value, load: Load, run: &mut Run) -> Result<(), String> {
+    let Load { warm_up, seconds, sets } = load;
     let address = lab.address();
     let servers = [lab.server(&servers::memcached(&address.to_string(), MEMCACHED), MEMCACHED)?];
     let (conns, depth, size) = (number(point, "conns"), number(point, "depth"), number(point, "size"));
@@ -101,7 +118,7 @@ pub(crate) fn memcached_under(
 }
 
 /// redis-benchmark counts requests, not time: a short run says how many fit, and warms up.
-fn redis(tools: &Tools, lab: &dyn Lab, point: &Value, seconds: f64, run: &mut Run) -> Result<(), String> {
+fn redis(tools: &Tools, lab: &dyn Lab, point: &Value, wanted: Load, run: &mut Run) -> Result<(), String> {
     let address = lab.address();
     let server = [lab.server(&servers::redis(&address.to_string(), REDIS, lab.directory()), REDIS)?];
     let (conns, depth, size) = (number(point, "conns"), number(point, "depth"), number(point, "size"));
@@ -111,10 +128,11 @@ fn redis(tools: &Tools, lab: &dyn Lab, point: &Value, seconds: f64, run: &mut Ru
         );
         servers::redis_benchmark_said(&lab.client(0, &split(&line))?.finish(&tools.stop, PATIENCE)?)
     };
-    load("set", PROBE)?;
-    let probe = load("get", PROBE * 2)?;
+    let (test, probe) = (if wanted.sets == 100 { "set" } else { "get" }, PROBE.min(PROBE_BYTES / size.max(1)));
+    load("set", probe)?;
+    let said = load(test, probe * 2)?;
     let before = server_and_stack(&server, lab);
-    let said = load("get", ((probe.ops_per_s * seconds) as u64).max(PROBE))?;
+    let said = load(test, ((said.ops_per_s * wanted.seconds) as u64).max(probe))?;
     note_said(run, said, before, &server, lab);
     Ok(())
 }

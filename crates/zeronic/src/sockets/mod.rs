@@ -50,7 +50,8 @@ struct Counts {
 }
 
 impl SocketEngine {
-    /// `inner` decides on headers; `name` is what both are called. No buffer of a connection has more than `most` bytes.
+    /// `inner` decides on headers; `name` is what both are called. No buffer of a connection has more than `most`
+    /// bytes.
     ///
     /// # Errors
     /// A sentence: the system has no memory for a blank ring of that size.

@@ -8,6 +8,7 @@ use engine::{Burst, DropReason, Exception, FlowId, Nanos};
 use port::capture::{Direction, Fate, Sight};
 use port::{Checksum, Frame};
 use shm::Mirror;
+use std::ops::Range;
 use wire::tcp::Flags;
 
 /// What becomes of a frame.
@@ -103,7 +104,7 @@ impl SocketEngine {
             }
             Place::At { skip, len } => {
                 let (buffer, pos) = line.receive_at(seq + skip);
-                place(buffer, pos, segment.payload(&frame), (skip, len));
+                place(buffer, pos, segment.payload(&frame), skip as usize..(skip + len) as usize);
                 counts.placed_bytes += u64::from(len);
                 counts.without_place += u64::from(skip + len < whole);
                 skip + len
@@ -146,11 +147,10 @@ impl SocketEngine {
     }
 }
 
-/// Copies a part of a payload to a position of a buffer.
-fn place(buffer: &Mirror, pos: u32, payload: Payload, part: (u32, u32)) {
-    let (skip, len) = (part.0 as usize, part.1 as usize);
+/// Copies these bytes of a payload to a position of a buffer.
+fn place(buffer: &Mirror, pos: u32, payload: Payload, part: Range<usize>) {
     match payload {
-        Payload::Span(span, _) => buffer.write_part(pos, span, part),
-        Payload::Bytes(bytes) => buffer.write(pos, &bytes[skip..skip + len]),
+        Payload::Span(span, _) => buffer.write_part(pos, span, (part.start as u32, part.len() as u32)),
+        Payload::Bytes(bytes) => buffer.write(pos, &bytes[part]),
     }
 }
