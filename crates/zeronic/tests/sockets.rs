@@ -6,7 +6,7 @@ mod common;
 use common::solo::{ACK, FLOW, START, Seg, Solo, seg};
 use common::{Config, Lab};
 use engine::stream::{self, Stream};
-use engine::{Checksum, DropReason, Engine, Exception, Frame, FramePool, Limits};
+use engine::{Checksum, Command, ContextId, DropReason, Engine, Exception, Frame, FramePool, Limits, Slot};
 use flextoe::FlexToe;
 use laminar::{Extensions, Laminar};
 use wire::tcp::Flags;
@@ -186,6 +186,24 @@ fn a_flow_that_does_not_stand_still_after_all_gets_what_came_meanwhile() {
     assert!(solo.side.exceptions.is_empty());
     assert_eq!(solo.notice(), Some((100, 0, false)));
     solo.read(100);
+}
+
+/// A connection that nobody has accepted moves to another program's context, whose buffers are larger.
+#[test]
+fn what_was_received_moves_along() {
+    let mut solo = solo();
+    solo.receive(&[seg(START, START, ACK, 8000)]);
+    solo.read(8000);
+    // Around the ring's end, and behind a hole.
+    solo.receive(&[seg(START + 8000, START, ACK, 1000), seg(START + 9500, START, ACK, 100)]);
+    let (app, engine_end, rx, tx) = common::make_context(16384, 65536);
+    let (context, slot) = (ContextId(2), Slot { index: 0, generation: 9 });
+    solo.side.commands.push(Command::Attach(context, engine_end));
+    solo.command(stream::Command::Move { flow: FLOW, context, slot, rx, tx });
+    let (rx, _) = app.map_buffers(slot).expect("its buffers");
+    solo.side.app.rx = rx;
+    solo.receive(&[seg(START + 9000, START, ACK, 500)]);
+    assert_eq!(lies_at(&solo, 8000, 1600), stream(8000, 1600));
 }
 
 #[test]

@@ -135,10 +135,12 @@ impl Line {
         (len <= self.blank.size()).then(|| Span::new(&self.blank, seq - self.rx_begin, len))
     }
 
-    /// From now on its buffers are these, of the same sizes: what is in them goes along. Of the transmit buffer, only
+    /// From now on its buffers are these, which are no smaller: what is in them goes along. Of the transmit buffer, only
     /// what was written: behind that, the application may write already.
     pub(super) fn move_to(&mut self, rx: Arc<Mirror>, tx: Arc<Mirror>) {
-        rx.write_span(0, &Span::new(&self.rx, 0, self.rx.size().min(rx.size())));
+        // All that lies in it ends before the edge.
+        let from = self.edge - self.rx.size() - self.rx_begin;
+        rx.write_span(from, &Span::new(&self.rx, from, self.rx.size().min(rx.size())));
         let una = Seq(self.stats.snd_una.load(Relaxed)) - self.tx_begin;
         let next = Seq(self.stats.snd_nxt.load(Relaxed)) - self.tx_begin;
         let head = Seq(next + self.stats.unsent.load(Relaxed)).max(Seq(self.written));
