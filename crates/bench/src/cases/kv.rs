@@ -1,5 +1,5 @@
 //! Key-value stores: memcached with `apps/kv_client`, redis with redis-benchmark.
-use super::compare::{Comparison, number, numbers};
+use super::compare::{Buffers, Comparison, number, numbers};
 use super::window::{self, server_and_stack};
 use crate::arguments::{list, listed, numbered};
 use crate::lab::Lab;
@@ -29,6 +29,8 @@ const PATIENCE: Duration = Duration::from_secs(120);
 pub struct Arguments {
     #[command(flatten)]
     pub comparison: Comparison,
+    #[command(flatten)]
+    pub buffers: Buffers,
     /// Servers: memcached, redis
     #[arg(long, value_name = "SERVER,...", default_value = "memcached,redis", value_parser = listed(server))]
     pub server: String,
@@ -73,10 +75,10 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
     }
     let (warm_up, seconds) = arguments.comparison.times();
     let load = Load { warm_up, seconds, sets: arguments.sets };
-    let params = json!({ "sets_percent": load.sets });
+    let params = json!({ "sets_percent": load.sets, "buffer_kib": arguments.buffers.buffer });
     arguments.comparison.measure(tools, "kv", (params, &axes), |setup, point| {
-        let lab =
-            setup.lab(tools, Needs { connections: number(point, "conns") as usize, clients: 1, ..Needs::default() })?;
+        let needs = Needs { connections: number(point, "conns") as usize, clients: 1, ..Needs::default() };
+        let lab = setup.lab_as(tools, needs, arguments.buffers.plan())?;
         let mut run = Run::on(setup, point);
         match point["server"] == "redis" {
             true => redis(tools, &*lab, point, load, &mut run)?,
