@@ -96,7 +96,7 @@ $(TARGET)/apps/%: apps/%.c $(wildcard apps/*.h include/*.h)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -pthread -o $@ $< $(LDLIBS)
 
-$(TARGET)/apps/offload_%: LDLIBS = -lrdmacm -libverbs
+$(TARGET)/apps/offload_% $(TARGET)/apps/write_load: LDLIBS = -lrdmacm -libverbs
 $(TARGET)/apps/offload_host: LDLIBS += -L$(TARGET)/release -loffload -Wl,-rpath,'$$ORIGIN/../release:$$ORIGIN/..'
 $(TARGET)/apps/offload_host: | $(TARGET)/release/liboffload.so
 

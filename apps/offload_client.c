@@ -12,8 +12,8 @@
 #define OFFLOAD_NO_FUNCTIONS
 #include "../include/offload.h"
 #include "offload_memory.h"
+#include "verbs.h"
 #include <poll.h>
-#include <rdma/rdma_cma.h>
 
 enum { LIST = 0x10, READS = 0x11, GET = 0x12, CRC = 0x13, APPEND = 0x14 };
 enum { DEPTH = 16, BATCH = 512, WARM_UP_MS = 200 };
@@ -31,16 +31,6 @@ struct peer {
 
 static struct rdma_event_channel *channel;
 
-static struct rdma_cm_event *expect(enum rdma_cm_event_type type) {
-    struct rdma_cm_event *event;
-    if (rdma_get_cm_event(channel, &event)) die("rdma_get_cm_event");
-    if (event->event != type) {
-        fprintf(stderr, "offload_client: %s\n", rdma_event_str(event->event));
-        exit(3);
-    }
-    return event;
-}
-
 static void post_receive(struct peer *peer) {
     uint32_t slot = peer->receives++ % DEPTH;
     struct ibv_sge sge = {(uintptr_t)peer->responses[slot], OFFLOAD_RESPONSE_BYTES, peer->mr->lkey};
@@ -49,18 +39,11 @@ static void post_receive(struct peer *peer) {
 }
 
 static void connect_to(struct peer *peer, const char *address, const char *port) {
-    struct sockaddr_in to = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port))};
     size_t bytes = DEPTH * (OFFLOAD_REQUEST_BYTES + OFFLOAD_RESPONSE_BYTES);
     uint8_t *memory;
 
-    inet_pton(AF_INET, address, &to.sin_addr);
     if (!channel && !(channel = rdma_create_event_channel())) die("rdma_create_event_channel");
-    if (rdma_create_id(channel, &peer->id, NULL, RDMA_PS_TCP) ||
-        rdma_resolve_addr(peer->id, NULL, (struct sockaddr *)&to, 5000))
-        die("rdma_resolve_addr");
-    rdma_ack_cm_event(expect(RDMA_CM_EVENT_ADDR_RESOLVED));
-    if (rdma_resolve_route(peer->id, 5000)) die("rdma_resolve_route");
-    rdma_ack_cm_event(expect(RDMA_CM_EVENT_ROUTE_RESOLVED));
+    peer->id = reach(channel, address, port);
     struct ibv_pd *pd = ibv_alloc_pd(peer->id->verbs);
     if (!pd || !(memory = aligned_alloc(4096, bytes))) die("memory");
     memset(memory, 0, bytes);
@@ -72,19 +55,13 @@ static void connect_to(struct peer *peer, const char *address, const char *port)
                                     .cap = {DEPTH, DEPTH, 1, 1, 0}};
     if (!peer->cq || rdma_create_qp(peer->id, pd, &attr)) die("rdma_create_qp");
     for (int i = 0; i < DEPTH; i++) post_receive(peer);
-    struct rdma_conn_param param = {.responder_resources = 1, .initiator_depth = 16, .retry_count = 7,
-                                    .rnr_retry_count = 7};
-    if (rdma_connect(peer->id, &param)) die("rdma_connect");
-    struct rdma_cm_event *event = expect(RDMA_CM_EVENT_ESTABLISHED);
-    if (event->param.conn.private_data_len >= sizeof peer->shown)
-        memcpy(&peer->shown, event->param.conn.private_data, sizeof peer->shown);
-    rdma_ack_cm_event(event);
+    establish(channel, peer->id, &peer->shown, sizeof peer->shown);
 }
 
 /* Who waits for a response hears of the connection's end from connection management only. */
 static void look_for_the_end(void) {
     struct pollfd fd = {.fd = channel->fd, .events = POLLIN};
-    if (poll(&fd, 1, 0) == 1) rdma_ack_cm_event(expect(RDMA_CM_EVENT_ESTABLISHED));
+    if (poll(&fd, 1, 0) == 1) rdma_ack_cm_event(expect(channel, RDMA_CM_EVENT_ESTABLISHED));
 }
 
 static struct ibv_wc completed(struct peer *peer) {

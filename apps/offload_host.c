@@ -4,16 +4,12 @@
  * offload_host SOCKET PORT VERBS_PORT [kernel|stay]
  * "kernel": in ordinary memory, which the engine reaches through the kernel. It ends when its standard input does, unless
  * it is to stay. */
+#define _GNU_SOURCE
 #define OFFLOAD_NO_FUNCTIONS
 #include "../include/offload.h"
 #include "offload_memory.h"
-#include <arpa/inet.h>
+#include "verbs.h"
 #include <pthread.h>
-#include <rdma/rdma_cma.h>
-#include <stdio.h>
-#include <stdlib.h>
-#include <string.h>
-#include <unistd.h>
 
 #define HASH_BUCKETS (2 * ELEMENTS)
 
@@ -26,12 +22,6 @@ struct memory {
     struct append_list append;
     uint8_t block[BLOCK_BYTES];
 };
-
-static void fail(const char *what)
-{
-    perror(what);
-    exit(1);
-}
 
 static void fill(struct memory *memory)
 {
@@ -57,45 +47,15 @@ static void fill(struct memory *memory)
 
 static struct memory *memory;
 
-static struct rdma_event_channel *listen_on(const char *port)
-{
-    struct rdma_event_channel *channel = rdma_create_event_channel();
-    struct sockaddr_in any = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(port))};
-    struct rdma_cm_id *listener;
-
-    if (!channel || rdma_create_id(channel, &listener, NULL, RDMA_PS_TCP) ||
-        rdma_bind_addr(listener, (struct sockaddr *)&any) || rdma_listen(listener, 16))
-        fail("offload_host: listen");
-    return channel;
-}
-
 /* Lets clients READ the memory by verbs. */
 static void *serve(void *channel)
 {
-    struct rdma_cm_event *event;
-    struct ibv_pd *pd = NULL;
-    struct ibv_mr *mr = NULL;
+    static struct shown shown;
 
-    while (!rdma_get_cm_event(channel, &event)) {
-        struct rdma_cm_id *id = event->id;
-        if (event->event == RDMA_CM_EVENT_CONNECT_REQUEST) {
-            if (!pd && !(pd = ibv_alloc_pd(id->verbs)))
-                fail("offload_host: protection domain");
-            if (!mr && !(mr = ibv_reg_mr(pd, memory, sizeof *memory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ)))
-                fail("offload_host: ibv_reg_mr");
-            struct ibv_qp_init_attr attr = {.qp_type = IBV_QPT_RC, .cap = {1, 1, 1, 1, 0}};
-            attr.send_cq = attr.recv_cq = ibv_create_cq(id->verbs, 2, NULL, NULL, 0);
-            struct shown shown = {(uintptr_t)memory->list, (uintptr_t)memory->block, (uintptr_t)&memory->table,
-                                  (uintptr_t)&memory->append, mr->rkey, (uint32_t)getpid()};
-            struct rdma_conn_param param = {.private_data = &shown, .private_data_len = sizeof shown,
-                                            .responder_resources = 16, .initiator_depth = 1, .rnr_retry_count = 7};
-            if (rdma_create_qp(id, pd, &attr) || rdma_accept(id, &param))
-                fail("offload_host: accept");
-        } else if (event->event == RDMA_CM_EVENT_DISCONNECTED) {
-            rdma_disconnect(id);
-        }
-        rdma_ack_cm_event(event);
-    }
+    shown = (struct shown){(uintptr_t)memory->list, (uintptr_t)memory->block, (uintptr_t)&memory->table,
+                           (uintptr_t)&memory->append, 0, (uint32_t)getpid()};
+    let_reach(channel, memory, sizeof *memory, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_READ, &shown, sizeof shown,
+              &shown.rkey);
     return NULL;
 }
 
@@ -110,12 +70,12 @@ int main(int argc, char **argv)
     }
     memory = argc > 4 && !strcmp(argv[4], "kernel") ? calloc(1, sizeof *memory) : offload_memory(sizeof *memory);
     if (!memory)
-        fail("offload_host: memory");
+        die("memory");
     fill(memory);
     if (offload_open(argv[1], (uint16_t)atoi(argv[2])) || register_dma_region(memory, sizeof *memory))
-        fail("offload_host: the offload engine");
-    if (pthread_create(&thread, NULL, serve, listen_on(argv[3])))
-        fail("offload_host: thread");
+        die("the offload engine");
+    if (pthread_create(&thread, NULL, serve, listen_for(argv[3])))
+        die("thread");
     puts("ready");
     fflush(stdout);
     while (argc > 4 && !strcmp(argv[4], "stay")) pause();

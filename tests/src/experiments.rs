@@ -106,6 +106,13 @@ pub const ALL: &[Experiment] = &[
         plots: &[],
     },
     Experiment {
+        name: "opentoe bench incast-rdma",
+        arguments: &["incast-rdma", "--senders", "1,2,4", "--rate", "1000"],
+        runs: 6,
+        figures: &["/share_of_rate", "/jain", "/latency_us/p99", "/long_p99_us", "/cpu_s/toed"],
+        plots: &["incast-rdma"],
+    },
+    Experiment {
         name: "opentoe bench log, laminar",
         // A plain server, the log in the data-path, and Linux.
         arguments: &["log", "--conns", "4", "--size", "256", "--engine", "laminar"],

@@ -1,4 +1,5 @@
 //! Curves of speed: one set-up over connections, message size or load, and what the papers say beside.
+use crate::cases::incast_rdma;
 use crate::lab::Stack;
 use crate::plot::{Chart, Line, Look, Unit, series};
 use crate::report::{Report, Run};
@@ -22,7 +23,7 @@ const TAS: &[(f64, f64)] = &[(1.0, 47.0), (16.0, 448.0), (128.0, 1000.0), (1024.
 /// A few points make a curve.
 const FEW: usize = 3;
 
-/// The curves in a report of echo, stream, block or volume.
+/// The curves in a report of echo, stream, block, volume, offload or incast-rdma.
 pub(crate) fn of(report: &Report) -> Vec<(&'static str, Chart)> {
     let drawn = match report.case.as_str() {
         "echo" if varies(report, "rate") => vec![("load-latency", load_latency(report))],
@@ -34,6 +35,7 @@ pub(crate) fn of(report: &Report) -> Vec<(&'static str, Chart)> {
         "block" if varies(report, "depth") => vec![("block-depth", block_depth(report))],
         "volume" if varies(report, "clients") => vec![("volume-clients", volume_clients(report))],
         "offload" if varies(report, "hops") => vec![("offload-list", offload_list(report))],
+        "incast-rdma" if varies(report, "senders") => vec![("incast-rdma", short_messages(report))],
         "stream" if varies(report, "size") => vec![("write-size", write_size(report))],
         _ => Vec::new(),
     };
@@ -114,6 +116,12 @@ fn offload_list(report: &Report) -> Chart {
     let title = "A list in the memory of another host: median time to find a key";
     let unit = Unit::Time;
     Chart { unit, ..chart(title, "elements looked at", "median time", lines(report, of_point("hops"), median)) }
+}
+
+fn short_messages(report: &Report) -> Chart {
+    let title = "Incast of RDMA: 99th percentile of a short message's time";
+    let lines = lines(report, of_point("senders"), incast_rdma::tail);
+    Chart { log_y: true, unit: Unit::Time, ..chart(title, "senders", "99th percentile", lines) }
 }
 
 fn write_size(report: &Report) -> Chart {

@@ -1,8 +1,9 @@
 //! What `opentoe bench all` measures, and the goals that it is held against (the table of the project's goals for
 //! speed).
 use crate::cases::compare::three;
-use crate::cases::instructions;
+use crate::cases::{incast_rdma, instructions};
 use crate::report::{Report, Run, middle};
+use serde_json::Value;
 use std::collections::BTreeMap;
 
 /// Words behind `opentoe bench`, and the name of their report.
@@ -44,6 +45,7 @@ pub(crate) const PARTS: &[Part] = &[
     curve("block", "block"),
     curve("volume", "volume --clients 1,4,12"),
     part("offload", "offload --hops 4 --batch 64"),
+    part("incast-rdma", "incast-rdma"),
     part("zeronic", "zeronic --test rate"),
     part("zeronic-short", "zeronic --test short"),
     curve("instructions", "instructions"),
@@ -105,12 +107,12 @@ pub(crate) fn rows(reports: &BTreeMap<String, Report>) -> Vec<Row> {
 }
 
 /// The point of a report with this value.
-fn at(report: &Report, name: &str, value: u64) -> Option<serde_json::Value> {
+fn at(report: &Report, name: &str, value: u64) -> Option<Value> {
     report.points().into_iter().find(|point| point[name] == value)
 }
 
 /// One set-up over the best of others, pair by pair, and the rates behind it.
-fn times(report: &Report, point: &serde_json::Value, of: &str, to: &[&str]) -> Option<(f64, String)> {
+fn times(report: &Report, point: &Value, of: &str, to: &[&str]) -> Option<(f64, String)> {
     let rate = |setup: &str| report.median_on(setup, point, Run::speed);
     let best = to.iter().copied().filter(|setup| rate(setup).is_some());
     let best = best.max_by(|a, b| rate(a).unwrap_or(0.0).total_cmp(&rate(b).unwrap_or(0.0)))?;
@@ -137,15 +139,27 @@ fn latency(report: &Report, setup: &str, figure: fn(&Run) -> f64) -> Option<f64>
     report.median_on(setup, report.points().first()?, figure)
 }
 
+/// The least figure of all points, and words about each.
+fn least(report: &Report, of: impl Fn(&Value) -> Option<(f64, String)>) -> Option<(f64, String)> {
+    let found: Vec<(f64, String)> = report.points().iter().filter_map(of).collect();
+    let least = found.iter().map(|(value, _)| *value).min_by(f64::total_cmp)?;
+    Some((least, found.into_iter().map(|(_, words)| words).collect::<Vec<_>>().join(", ")))
+}
+
 /// The least rate of OpenTOE in a report, Gbit/s.
 fn slowest(report: &Report, setup: &str) -> Option<(f64, String)> {
-    let rates = report.points().into_iter().filter_map(|point| {
-        Some((report.median_on(setup, &point, Run::speed)?, point["dir"].as_str().unwrap_or("").to_string()))
-    });
-    let rates: Vec<(f64, String)> = rates.collect();
-    let words = rates.iter().map(|(rate, way)| format!("{way} {} Gbit/s", three(*rate)));
-    let words = words.collect::<Vec<_>>().join(", ");
-    Some((rates.iter().map(|(rate, _)| *rate).min_by(f64::total_cmp)?, words))
+    least(report, |point| {
+        let rate = report.median_on(setup, point, Run::speed)?;
+        Some((rate, format!("{} {} Gbit/s", point["dir"].as_str().unwrap_or(""), three(rate))))
+    })
+}
+
+/// The least figure of RDMA's incast with DCQCN, over numbers of senders.
+fn congested(report: &Report, name: &str) -> Option<(f64, String)> {
+    least(report, |point| {
+        let value = report.median_on("dcqcn", point, |run| run.figure(name))?;
+        Some((value, format!("{} senders {value:.3}", point["senders"])))
+    })
 }
 
 fn figure(report: &Report, name: &str, unit: &str) -> Option<(f64, String)> {
@@ -338,6 +352,20 @@ pub(crate) const GOALS: &[Goal] = &[
         "SmartNS 3.5x beside a card (fig. 15)",
         |r| times(r, &at(r, "batch", 64)?, "offload", &["verbs"])
     ),
+    goal!(
+        "DCQCN incast, 10 and 20 senders: payload",
+        ">= 95% of the rate",
+        AtLeast(0.95),
+        "incast-rdma",
+        "98.6% of a rate can be payload",
+        |r| congested(r, "share_of_rate")
+    ),
+    goal!("same: Jain's index", ">= 0.97", AtLeast(0.97), "incast-rdma", "", |r| congested(r, "jain")),
+    goal!("same: a short message's 99p", "1/10 of without", AtLeast(10.0), "incast-rdma", "", |r| least(r, |point| {
+        let ratio = r.ratio(point, "none", "dcqcn", incast_rdma::tail)?;
+        let words = [three(ratio.median), format!("({:.1}-{:.1})", ratio.min, ratio.max)];
+        Some((ratio.median, format!("{} senders {}x {}", point["senders"], words[0], words[1])))
+    })),
     goal!(
         "ZeroNIC over FlexTOE, 64 KiB messages",
         ">= 2.5x Linux",

@@ -2,8 +2,8 @@
 use crate::arguments::Common;
 use crate::cases::compare::Comparison;
 use crate::cases::{
-    block, compare, connect, echo, extensions, fairness, http, idle, incast, instructions, isolation, kv, log, loss,
-    offload, parallel, rdma, stream, volume, zeronic,
+    block, compare, connect, echo, extensions, fairness, http, idle, incast, incast_rdma, instructions, isolation, kv,
+    log, loss, offload, parallel, rdma, stream, volume, zeronic,
 };
 use crate::charts;
 use crate::plot::Chart;
@@ -39,6 +39,8 @@ pub enum Case {
     Log(log::Arguments),
     /// Many hosts send to one through a slow port: throughput, tail latency, fairness (thesis table 4.5)
     Incast(incast::Arguments),
+    /// The same for RDMA, with DCQCN and without: throughput, fairness, what a short message waits
+    IncastRdma(incast_rdma::Arguments),
     /// Many bulk flows over one link: the share that each of them gets (thesis figure 4.17)
     Fairness(fairness::Arguments),
     /// Throughput over loss rates: small echoes and bulk flows (thesis figure 4.16)
@@ -73,6 +75,7 @@ impl Case {
             Case::Isolation(arguments) => &arguments.comparison.common,
             Case::Log(arguments) => &arguments.comparison.common,
             Case::Incast(arguments) => &arguments.common,
+            Case::IncastRdma(arguments) => &arguments.common,
             Case::Fairness(arguments) => &arguments.common,
             Case::Loss(arguments) => &arguments.common,
             Case::Rdma(arguments) => &arguments.common,
@@ -110,6 +113,7 @@ impl Case {
                 let measurements = points(&a.loss) * points(&a.load) * points(&a.stack) * a.common.pairs as usize;
                 measurements as f64 * (a.common.seconds(4.0) + a.common.warm_up() + 1.0)
             }
+            Case::IncastRdma(a) => incast_rdma::estimate(a),
             Case::Rdma(a) => rdma::estimate(a),
             Case::Offload(a) => offload::estimate(a),
             Case::Zeronic(a) => zeronic::estimate(a),
@@ -136,6 +140,7 @@ pub(crate) fn measure(case: &Case, tools: &Tools) -> Result<(Report, String), St
         Case::Isolation(arguments) => isolation::run(tools, arguments),
         Case::Log(arguments) => log::run(tools, arguments),
         Case::Incast(arguments) => incast::run(tools, arguments),
+        Case::IncastRdma(arguments) => incast_rdma::run(tools, arguments),
         Case::Fairness(arguments) => fairness::run(tools, arguments),
         Case::Loss(arguments) => loss::run(tools, arguments),
         Case::Rdma(arguments) => rdma::run(tools, arguments),
@@ -157,6 +162,7 @@ pub(crate) fn shown(report: &Report) -> String {
         "instructions" => instructions::show(report),
         "isolation" => isolation::show(report),
         "incast" => incast::show(report),
+        "incast-rdma" => incast_rdma::show(report),
         "fairness" => fairness::show(report),
         "loss" => loss::show(report),
         "zeronic" => zeronic::show(report),

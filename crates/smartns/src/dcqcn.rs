@@ -17,10 +17,11 @@ const RATE_TIME: Nanos = 55_000;
 const RATE_BYTES: u64 = 10_000_000;
 /// Increases that only go half of the way to the target rate (F).
 const FAST: u32 = 5;
-/// Bits a second that the target rate gains with an increase after those (R_AI).
-const ADDED: u64 = 40_000_000;
+/// The target rate gains this part of the line's rate with an increase after those (R_AI): 40 Mbit/s at 40 Gbit/s, as
+/// published. The same number on a slower line would be a step of the same senders that is as much larger.
+const ADDED: u64 = 1000;
 /// The same once both counters say so (R_HI). The paper has no number: ten times the other one, as 802.1Qau has it.
-const ADDED_MORE: u64 = 400_000_000;
+const ADDED_MORE: u64 = 100;
 /// No sender is slower, bits a second: notifications may be forged, and what waits must get on.
 pub(crate) const SLOWEST: u64 = 10_000_000;
 
@@ -107,8 +108,8 @@ impl Dcqcn {
     fn increase(&mut self) {
         let added = match (self.by_time.max(self.by_bytes), self.by_time.min(self.by_bytes)) {
             (..=FAST, _) => 0,
-            (_, ..=FAST) => ADDED,
-            _ => ADDED_MORE,
+            (_, ..=FAST) => self.line / ADDED,
+            _ => self.line / ADDED_MORE,
         };
         self.target = (self.target + added).min(self.line);
         // Rounded up: so it gets there.
@@ -221,6 +222,16 @@ mod tests {
         sender.sent(RATE_BYTES);
         assert_eq!((sender.by_time, sender.by_bytes), (6, 6));
         assert_eq!(sender.target, 10 * GBIT + 6 * 40_000_000 + 400_000_000);
+    }
+
+    #[test]
+    fn a_slower_line_has_smaller_steps() {
+        let slow = |by_bytes| Dcqcn { by_time: 9, by_bytes, line: 10 * GBIT, ..sender(GBIT, 2 * GBIT) };
+        let gains = |mut sender: Dcqcn| {
+            sender.advance(55_000);
+            sender.target - 2 * GBIT
+        };
+        assert_eq!([gains(slow(0)), gains(slow(9))], [10_000_000, 100_000_000]);
     }
 
     #[test]

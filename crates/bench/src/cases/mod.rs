@@ -10,6 +10,7 @@ pub(crate) mod fairness;
 pub(crate) mod http;
 pub(crate) mod idle;
 pub(crate) mod incast;
+pub(crate) mod incast_rdma;
 pub(crate) mod instructions;
 pub(crate) mod isolation;
 pub(crate) mod kv;

@@ -143,7 +143,7 @@ impl<'a> Place<'a> {
 }
 
 /// Waits until a program says that it is ready.
-fn ready(tools: &Tools, what: &str, program: &mut Process) -> Result<(), String> {
+pub(super) fn ready(tools: &Tools, what: &str, program: &mut Process) -> Result<(), String> {
     tools.stop.until(what, PATIENCE, || {
         program.alive()?;
         Ok(program.output().contains("ready"))

@@ -64,7 +64,7 @@ pub(super) fn start(tools: &Tools, lab: &dyn Lab, load: &Load) -> Result<(Vec<Pr
     let ports: Vec<u16> = (PORT..).take(count).collect();
     let servers = ports.iter().map(|port| lab.server(&server_words(tools, lab, load, *port), *port));
     let servers = servers.collect::<Result<Vec<_>, _>>()?;
-    let begin = monotonic() + CONNECT + Duration::from_secs_f64(load.warm_up);
+    let begin = begin(load.warm_up);
     let clients = load.connections.iter().enumerate().map(|(number, connections)| {
         let words = client_words(tools, lab, load, *connections, ports[number % count], begin);
         // Places of clients have a name and a log; a place that clients share has one log for each.
@@ -103,8 +103,8 @@ fn client_words(
     std::iter::once(tools.app("rpc_client")).chain(words).collect()
 }
 
-/// The clock that the clients look at.
-fn monotonic() -> Duration {
+/// When clients that are started now begin to measure, by the clock that they look at: they connect, then warm up.
+pub(super) fn begin(warm_up: f64) -> Duration {
     let now = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
-    Duration::new(now.tv_sec as u64, now.tv_nsec as u32)
+    Duration::new(now.tv_sec as u64, now.tv_nsec as u32) + CONNECT + Duration::from_secs_f64(warm_up)
 }

@@ -39,6 +39,8 @@ pub struct FabricPlan {
     pub spread: Option<Mapping>,
     /// Hosts have RDMA, with this way to make up for losses (`rdma_recovery`).
     pub rdma: Option<&'static str>,
+    /// How queue pairs answer congestion (`rdma_congestion`), where hosts have RDMA.
+    pub rdma_congestion: &'static str,
     /// The server serves the file `v` of this directory as a volume over Solar, and the first client's host uses it by
     /// the socket `v.sock` there.
     pub volume: Option<PathBuf>,
@@ -65,6 +67,7 @@ impl Default for FabricPlan {
             alone,
             spread,
             rdma,
+            rdma_congestion: NONE.name,
             volume,
             zeronic,
         }
@@ -244,8 +247,11 @@ fn threads(plan: &FabricPlan) -> String {
 /// What all hosts of a plan have in common, with this engine.
 pub(super) fn host_keys(plan: &FabricPlan, engine: &str) -> String {
     let congestion = plan.congestion.map(|name| format!("congestion = \"{name}\"\n")).unwrap_or_default();
-    let rdma =
-        plan.rdma.map(|recovery| format!("rdma = \"own\"\nrdma_recovery = \"{recovery}\"\n")).unwrap_or_default();
+    let rdma = plan.rdma.map(|recovery| {
+        let congestion = plan.rdma_congestion;
+        format!("rdma = \"own\"\nrdma_recovery = \"{recovery}\"\nrdma_congestion = \"{congestion}\"\n")
+    });
+    let rdma = rdma.unwrap_or_default();
     format!(
         "prefix_len = 16\nengine = \"{engine}\"\necn = {}\n{congestion}{rdma}ephemeral_first = {}\nephemeral_last = {}\n\
          memory = {{ rx_bytes = {}, tx_bytes = {}, slots = {}, log_bytes = {} }}\n",
