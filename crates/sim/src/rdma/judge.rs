@@ -29,7 +29,7 @@ pub(crate) struct Judge {
 
 /// What is wrong with a completion, in tests of the judge.
 #[cfg(test)]
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lie {
     /// It comes twice.
     Twice,
@@ -41,6 +41,8 @@ pub(crate) enum Lie {
     Status,
     /// A byte before a place is written.
     Outside,
+    /// It is of another shared receive queue.
+    Queue,
 }
 
 /// A message that came.
@@ -60,7 +62,8 @@ impl Judge {
         let mut random = Random::new(seed ^ super::device::OWN ^ (link as u64 + 77) << 32);
         let works = [0, 1].map(|side| (0..plan.qps).map(|_| draw(plan, plan.works[side], &mut random)).collect());
         let memory = |side: usize| {
-            let receives = if plan.shared_receives { plan.receives + SPARE } else { plan.receives * plan.qps };
+            let shared = plan.shared_queues() * (plan.receives + SPARE);
+            let receives = if shared > 0 { shared } else { plan.receives * plan.qps };
             let targets = plan.qps * plan.works[1 - side] + plan.qps;
             let bytes = (plan.longest as usize).max(8) + GRH;
             let needs = Needs { bytes, places: [(plan.qps * plan.works[side]).max(1), targets, receives] };
@@ -126,7 +129,7 @@ impl Judge {
     /// A send work request has ended well: it has done what it asks.
     pub(crate) fn sent(&mut self, side: usize, qp: usize, number: usize) -> Result<(), String> {
         self.judged += 1;
-        if self.plan.kind != LinkKind::Reliable {
+        if !self.plan.kind.is_reliable() {
             return Ok(());
         }
         let work = self.works[side][qp][number];
@@ -151,7 +154,7 @@ impl Judge {
         let Arrival { done, place, half, peer } = arrival;
         let works = &self.works[1 - side][qp];
         let number = match self.plan.kind {
-            LinkKind::Reliable => {
+            kind if kind.is_reliable() => {
                 let next = (half.expected..works.len()).find(|number| works[*number].takes_receive());
                 next.ok_or("a message comes that nobody sent")?
             }
@@ -160,6 +163,9 @@ impl Judge {
         let work = works.get(number).filter(|work| work.takes_receive()).ok_or("a message comes that nobody sent")?;
         if peer.is_some_and(|peer| number >= peer.next) {
             return Err(format!("message {number} comes before it is sent"));
+        }
+        if self.plan.kind == LinkKind::Extended && done.remote_qp != work.srq {
+            return Err(format!("message {number} comes to the wrong shared receive queue, not to {}", work.srq));
         }
         let is_datagram = self.plan.kind == LinkKind::Datagram;
         let header = if is_datagram { GRH } else { 0 };

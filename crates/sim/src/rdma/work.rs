@@ -13,6 +13,8 @@ pub(crate) struct Work {
     pub(crate) is_inline: bool,
     /// Scatter-gather entries, where it is not inline.
     pub(crate) pieces: usize,
+    /// The peer's shared receive queue that it names, on an extended connection.
+    pub(crate) srq: u32,
     /// Of a compare and swap: it compares with what is there.
     pub(crate) matches: bool,
     /// The counter of its queue pair's atomics before it.
@@ -67,7 +69,7 @@ pub(crate) fn draw(plan: &LinkPlan, count: usize, random: &mut Random) -> Vec<Wo
 fn draw_one(plan: &LinkPlan, random: &mut Random) -> Work {
     use SendOpcode::*;
     let opcode = match plan.kind {
-        LinkKind::Reliable => {
+        LinkKind::Reliable | LinkKind::Extended => {
             random.pick(&[Write, Write, WriteImmediate, Send, SendImmediate, Read, Read, FetchAdd, CompareSwap])
         }
         // Who may lose messages needs their numbers.
@@ -87,10 +89,11 @@ fn draw_one(plan: &LinkPlan, random: &mut Random) -> Work {
         opcode,
         len,
         is_signalled: random.chance(0.6),
-        is_fenced: plan.kind == LinkKind::Reliable && random.one_in(10),
+        is_fenced: plan.kind.is_reliable() && random.one_in(10),
         is_inline: may_be_inline && random.one_in(2),
         pieces: if opcode.is_atomic() { 1 } else { random.between(1, 6) as usize },
         matches: random.chance(0.8),
+        srq: if plan.xrc_queues > 0 { random.up_to(plan.xrc_queues as u64 - 1) as u32 } else { 0 },
         before: 0,
     }
 }
