@@ -1,6 +1,7 @@
 //! RDMA in the scenario of a seed. It has random numbers of its own: what a seed says of TCP stays as it is.
 use super::device::OWN;
 use super::plan::{Break, LinkKind, LinkPlan, Vanish};
+use super::raw::LEAST;
 use crate::plan::Plan;
 use crate::random::Random;
 use ::verbs::Mtu;
@@ -75,6 +76,9 @@ fn link(random: &mut Random, plan: &Plan) -> Option<LinkPlan> {
     };
     if kind == LinkKind::Reliable && random.one_in(4) {
         extend(random, &mut drawn);
+    }
+    if kind == LinkKind::Datagram && random.one_in(2) {
+        (drawn.kind, drawn.longest) = (LinkKind::Raw, drawn.longest.max(LEAST as u32));
     }
     Some(drawn)
 }

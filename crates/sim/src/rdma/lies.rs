@@ -10,7 +10,7 @@ use ::verbs::{Completion, Status};
 impl Link {
     /// What a program is told of a completion; the first one of the second program is lied about.
     pub(super) fn told(&mut self, side: usize, done: Completion) -> Result<Vec<Completion>, String> {
-        let of_receive = self.judge.lie == Some(Lie::Queue);
+        let of_receive = self.judge.lie == Some(Lie::Queue) || !self.judge.lanes[side].is_empty();
         let is_it = side == 1 && done.status == Status::Success && (done.is_receive() || !of_receive);
         let lie = if is_it { self.judge.lie.take() } else { None };
         match lie {
@@ -72,6 +72,18 @@ fn lies_about_extended_connections_are_found() {
         (Lie::Queue, &["the wrong shared receive queue"]),
     ];
     find_each(LinkKind::Extended, &lies);
+}
+
+#[test]
+fn lies_about_raw_packets_are_found() {
+    let lies = [
+        (Lie::Twice, &["what is not outstanding"][..]),
+        (Lie::LeftOut, &["left out"]),
+        (Lie::Early, &["before its data"]),
+        (Lie::Status, &["the wrong status"]),
+        (Lie::Outside, &["a byte outside was written"]),
+    ];
+    find_each(LinkKind::Raw, &lies);
 }
 
 /// The judge finds each of these, and says one of the words.

@@ -76,7 +76,8 @@ impl Link {
         let pids = [0, 1].map(|side| 10_000 + 2 * index as u32 + side);
         let judge = Judge::new(plan, index, table, pids)?;
         let [one, other] = &devices;
-        let sides = [Program::new(link, one, pids[0])?, Program::new(link, other, pids[1])?];
+        let program = |side: usize, device| Program::new(link, device, pids[side], &judge.lanes[side]);
+        let sides = [program(0, one)?, program(1, other)?];
         let gids = [sides[0].gid(), sides[1].gid()];
         let mut breaks: Vec<_> = link.breaks.iter().map(|it| (start + it.at_us * 1000, *it)).collect();
         breaks.sort_by_key(|(at, _)| *at);
@@ -570,6 +571,7 @@ impl Link {
         self.judge.bytes_in_place()?;
         for side in 0..2 {
             if let Some(program) = self.sides[side].take() {
+                self.judge.first_came(side, &program.halves)?;
                 self.leave(now, side, &program)?;
             }
         }

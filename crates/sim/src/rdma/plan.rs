@@ -1,4 +1,5 @@
 //! Pairs of RDMA programs as data.
+use super::raw::LEAST;
 use serde::{Deserialize, Serialize};
 use verbs::{Mtu, QpKind};
 
@@ -65,6 +66,8 @@ pub enum LinkKind {
     Datagram,
     /// Extended reliable connections: one for each direction.
     Extended,
+    /// Whole Ethernet frames, which rules bring to their queue pair.
+    Raw,
 }
 
 fn is_zero(count: &usize) -> bool {
@@ -104,6 +107,7 @@ impl LinkKind {
             LinkKind::Reliable => QpKind::Rc,
             LinkKind::Unreliable => QpKind::Uc,
             LinkKind::Datagram => QpKind::Ud,
+            LinkKind::Raw => QpKind::RawPacket,
         }
     }
 
@@ -128,6 +132,7 @@ impl LinkPlan {
             (self.reads == 0 || self.reads > 128, "has no reads from 1 to 128"),
             (sides.into_iter().any(|side| side > 1), "names a side that is not 0 or 1"),
             (self.breaks.iter().any(|it| it.qp >= self.qps), "breaks a queue pair that there is not"),
+            (self.kind == LinkKind::Raw && (self.longest as usize) < LEAST, "has frames without room for headers"),
             (self.xrc_queues > 8, "has more than 8 queues for extended connections"),
             ((self.xrc_queues > 0) != (self.kind == LinkKind::Extended), "has queues of another kind of connection"),
             (self.shared_receives && self.xrc_queues > 0, "shares receives in two ways"),

@@ -2,6 +2,7 @@
 use super::device::SharedDevice;
 use super::memory::Memory;
 use super::plan::{LinkKind, LinkPlan};
+use super::raw::Lane;
 use super::work::Work;
 use ::memory::{Domain, Rights};
 use ::verbs::control::XrcQueue;
@@ -97,6 +98,8 @@ pub(crate) struct Program {
     pub(crate) shared: Vec<Offers>,
     pub(crate) halves: Vec<Half>,
     has_handle: bool,
+    /// The ways to its queue pairs of raw packets.
+    lanes: Vec<Lane>,
 }
 
 fn failed(failure: Failure) -> String {
@@ -109,7 +112,7 @@ fn broken(error: std::io::Error) -> String {
 
 impl Program {
     /// Attaches; `pid` tells it from all others.
-    pub(crate) fn new(plan: &LinkPlan, device: &SharedDevice, pid: u32) -> Result<Program, String> {
+    pub(crate) fn new(plan: &LinkPlan, device: &SharedDevice, pid: u32, lanes: &[Lane]) -> Result<Program, String> {
         let sizes = QueueSizes { send: SENDS, ..QueueSizes::default() };
         let (region, daemon) = DaemonQueues::create("sim", sizes).map_err(broken)?;
         let bell = daemon_bell(&region, Doorbell::eventfd().map_err(broken)?);
@@ -143,6 +146,7 @@ impl Program {
             shared: Vec::new(),
             halves: Vec::new(),
             has_handle: false,
+            lanes: lanes.to_vec(),
         };
         (0..plan.shared_queues()).try_for_each(|queue| program.make_shared(queue))?;
         for qp in 0..plan.qps {
@@ -191,6 +195,9 @@ impl Program {
         let mut device = self.device.device();
         let number = device.create_qp(self.id, new).map_err(failed)?;
         let target = target.map(|target| device.create_qp(self.id, target).map_err(failed)).transpose()?;
+        // The rule of a queue pair has its place as number.
+        let rule = self.lanes.get(qp).map(|lane| lane.rule(number));
+        rule.map_or(Ok(()), |rule| device.create_flow(self.id, qp as u32, rule).map_err(failed))?;
         let (posted, next_number) = (VecDeque::new(), 0);
         let (error, was_moved) = (None, false);
         Ok(Half { number, target, posted, next_number, next: 0, done: 0, expected: 0, error, was_moved, offers })
@@ -199,6 +206,9 @@ impl Program {
     /// A queue pair begins anew, after a reset or as another one. What was outstanding is forgotten.
     pub(crate) fn renew(&mut self, qp: usize, another: bool) -> Result<(), String> {
         if another {
+            if !self.lanes.is_empty() {
+                self.device.device().destroy_flow(self.id, qp as u32).map_err(failed)?;
+            }
             let old = self.halves[qp].numbers();
             old.into_iter().try_for_each(|old| self.device.device().destroy_qp(self.id, old).map_err(failed))?;
             let half = self.fresh(qp)?;
@@ -408,12 +418,14 @@ fn vector(peer: Gid) -> AddressVector {
 fn attributes(plan: &LinkPlan, peer: Gid, remote: QpNumber, psns: [u32; 2]) -> [QpAttributes; 3] {
     let kind = plan.kind.of_verbs();
     let (connected, reliable) = (kind.is_connected(), kind.is_reliable());
+    // Raw packets have neither partitions nor numbers.
+    let numbered = kind != QpKind::RawPacket;
     let to = |state| QpAttributes { state: Some(state), ..QpAttributes::default() };
     let init = QpAttributes {
-        partition_index: Some(0),
+        partition_index: numbered.then_some(0),
         port: Some(1),
         rights: connected.then_some(Rights::ALL),
-        queue_key: (!connected).then_some(QUEUE_KEY),
+        queue_key: (kind == QpKind::Ud).then_some(QUEUE_KEY),
         ..to(QpState::Init)
     };
     let receive = QpAttributes {
@@ -426,7 +438,7 @@ fn attributes(plan: &LinkPlan, peer: Gid, remote: QpNumber, psns: [u32; 2]) -> [
         ..to(QpState::ReadyToReceive)
     };
     let send = QpAttributes {
-        send_psn: Some(psns[0]),
+        send_psn: numbered.then_some(psns[0]),
         timeout: reliable.then_some(plan.timeout),
         retries: reliable.then_some(7),
         // For ever.
