@@ -3,6 +3,7 @@ use crate::pair::GIVE_UP_MS;
 use crate::plan::{Cut, HostPlan, Jump, Plan};
 use crate::random::Random;
 use crate::rdma::device::SharedDevice;
+use crate::rdma::plan::LinkKind;
 use crate::scene::Scene;
 use crate::schedule::Takeovers;
 use context::{AppEnd, ControlEnd, EngineEnd};
@@ -56,7 +57,7 @@ impl SimHost {
         (traces, random): (Option<&Traces>, &mut Random),
     ) -> Result<SimHost, String> {
         let host_plan = plan.hosts[index].clone();
-        let mac = Mac([2, 0, 0, 0, 0, index as u8 + 1]);
+        let mac = Plan::mac(index);
         let name = format!("h{index}");
         let port = fabric.join(&name, mac).map_err(|error| format!("cannot join the fabric: {error}"))?;
         let config = host_config(plan, index, &host_plan)?;
@@ -227,8 +228,12 @@ impl SimHost {
         // A device looks at a packet's destination before its ICRC, and a damaged port is nobody's.
         let damaged = [DropReason::NotOurs, DropReason::Protocol];
         let misread = |reason: &DropReason| self.rdma.is_some() && damaged.contains(reason) && corrupt.is_empty();
-        let never = NEVER.iter().filter(|reason| !misread(reason));
-        let unexpected = |label: &str| never.clone().chain(corrupt).any(|reason| reason.label() == label);
+        // Raw packets whose rule is gone are refused, and their sender is told so.
+        let raw = plan.links.iter().any(|link| link.kind == LinkKind::Raw);
+        let refused = [DropReason::Protocol, DropReason::Icmp];
+        let excused = |reason: &DropReason| misread(reason) || raw && refused.contains(reason);
+        let never = NEVER.iter().chain(corrupt).filter(|reason| !excused(reason));
+        let unexpected = |label: &str| never.clone().any(|reason| reason.label() == label);
         match DropView::all(self.host.drops()).iter().find(|drop| unexpected(drop.reason)) {
             Some(drop) => {
                 Err(format!("host {}: {} times, {}", self.host.base().config().name, drop.count, drop.sentence))

@@ -5,7 +5,7 @@ use engines::{EngineKind, Mapping};
 use port::FabricConfig;
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
-use wire::IpAddress;
+use wire::{IpAddress, Mac};
 
 /// One scenario. Times are virtual and count from the start.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -434,7 +434,17 @@ impl Plan {
 
     /// Address of a host.
     pub fn address(host: usize) -> IpAddress {
-        Ipv4Addr::new(10, 0, 0, host as u8 + 1).into()
+        Plan::ipv4(host).into()
+    }
+
+    /// The same.
+    pub(crate) fn ipv4(host: usize) -> Ipv4Addr {
+        Ipv4Addr::new(10, 0, 0, host as u8 + 1)
+    }
+
+    /// Hardware address of a host.
+    pub(crate) fn mac(host: usize) -> Mac {
+        Mac([2, 0, 0, 0, 0, host as u8 + 1])
     }
 
     /// Nothing gets lost or late: nobody has a reason to send anything twice.

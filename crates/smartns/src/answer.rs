@@ -27,6 +27,11 @@ pub(crate) fn answer(qp: &mut Qp, round: &mut Round<'_, '_>, budget: &mut u32) -
         if send_part(qp, &reply, &run, &path, round) {
             sent(qp, &reply, run.count);
             qp.note_frame(round.now, run.count, run.len);
+        } else if reply.was_sent {
+            // A repeated request that came late: the program may have taken its memory back. Where the peer still
+            // waits for the answer, its request fails; otherwise it ignores this. The queue pair goes on.
+            give_up(qp, &reply);
+            acknowledge(qp, &path, run.psn, Syndrome::Nak(NakCode::RemoteAccess), round);
         } else {
             // The program has deregistered or unmapped what its peer reads.
             let psn = reply.first.plus(reply.next);
@@ -74,6 +79,13 @@ fn sent(qp: &mut Qp, reply: &Reply, count: u32) {
     // The answer to the newest request acknowledges all before it.
     if reply.next + count == reply.packets && reply.first.plus(reply.packets) == qp.responder.expected {
         qp.responder.ack_due = false;
+    }
+}
+
+/// Nothing more of an answer is sent.
+fn give_up(qp: &mut Qp, reply: &Reply) {
+    if let Some(kept) = qp.responder.replies.holding(reply.first) {
+        kept.next = kept.end;
     }
 }
 

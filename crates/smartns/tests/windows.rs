@@ -1,8 +1,10 @@
 //! Memory windows: a peer reaches what is bound, as long as it is bound, and nothing else.
 mod support;
 
+use engine::{Checksum, DropReason};
 use memory::{Domain, Rights};
-use support::{Faults, MS, Pair, SETTINGS, Settings, Wire};
+use std::sync::{Arc, Mutex};
+use support::{Faults, MS, Pair, Parcel, SETTINGS, Settings, Wire};
 use verbs::{Binding, CompletionFlags, CompletionOpcode, SendElement, SendFlags, SendOpcode, Status};
 
 /// Where the region begins, how long it is, and where the window begins in it.
@@ -166,6 +168,30 @@ fn what_was_bound_is_taken_back() {
     assert_eq!(bind(&mut pair, &binding), Status::Success);
     pair.nodes[1].table.deregister(Domain(7), memory::Key(binding.region)).unwrap();
     assert_eq!(access(&mut pair, SendOpcode::Write, KEY, 0, 10), Status::RemoteAccess);
+}
+
+/// The network repeats the request of a READ whose answer has come. A program may take memory back by then.
+#[test]
+fn a_repeated_read_of_what_was_taken_back_harms_nobody() {
+    let (mut pair, binding) = pair_on(SETTINGS, Wire::between_machines());
+    assert_eq!(bind(&mut pair, &binding), Status::Success);
+    let sent = Arc::new(Mutex::new(Vec::new()));
+    let kept = Arc::clone(&sent);
+    pair.wire.gate = Some(Box::new(move |to, bytes| {
+        if to == 1 {
+            kept.lock().unwrap().push(bytes.to_vec());
+        }
+        true
+    }));
+    assert_eq!(access(&mut pair, SendOpcode::Read, KEY, 0, 100), Status::Success);
+    assert_eq!(invalidate(&mut pair, KEY), Status::Success);
+    let bytes = sent.lock().unwrap()[0].clone();
+    let again = Parcel { bytes, checksum: Checksum::Complete, segment_size: 0, payload: None };
+    pair.wire.carry(1, pair.now, again);
+    pair.rest(MS);
+    assert!(pair.nodes[1].drops.get(DropReason::PsnDuplicate) == 1 && pair.nodes[1].events.is_empty());
+    assert_eq!(bind(&mut pair, &Binding { key: KEY + 1, ..binding }), Status::Success);
+    assert_eq!(access(&mut pair, SendOpcode::Read, KEY + 1, 0, 100), Status::Success);
 }
 
 #[test]

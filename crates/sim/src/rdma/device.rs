@@ -1,4 +1,5 @@
 //! A host's RDMA device, shared by the host and the programs.
+use super::plan::LinkKind;
 use crate::plan::Plan;
 use crate::random::Random;
 use ::memory::{Limits, MemoryTable};
@@ -31,14 +32,14 @@ impl SharedDevice {
             host: format!("h{host}"),
             name: "toe0".into(),
             mac,
-            address: Plan::address(host).as_v4().ok_or("hosts have IPv4 addresses")?,
+            address: Plan::ipv4(host),
             ip_mtu: if of_host.mtu > 0 { of_host.mtu } else { plan.fabric.mtu },
             speed: 100,
             limits: LIMITS,
             programs: 64,
             table: Arc::clone(table),
             recovery: if of_host.selective_repeat { Recovery::SelectiveRepeat } else { Recovery::GoBackN },
-            raw_packets: false,
+            raw_packets: plan.links.iter().any(|link| link.kind == LinkKind::Raw),
             congestion,
             below: Below::Packets,
             secret,

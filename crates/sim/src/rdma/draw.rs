@@ -1,12 +1,16 @@
 //! RDMA in the scenario of a seed. It has random numbers of its own: what a seed says of TCP stays as it is.
 use super::device::OWN;
 use super::plan::{Break, LinkKind, LinkPlan, Vanish};
+use super::raw::LEAST;
 use crate::plan::Plan;
 use crate::random::Random;
 use ::verbs::Mtu;
 
 /// Bytes that a link's work requests move at most, and its memory has.
 const MOST_BYTES: u64 = 400_000;
+
+/// Most bytes of a message where receive work requests are shared: there are many of them.
+const LONGEST_SHARED: u32 = 3000;
 
 /// Rate of a line on a network that has none, bits a second.
 const UNLIMITED: u64 = 100_000_000_000;
@@ -44,11 +48,11 @@ fn link(random: &mut Random, plan: &Plan) -> Option<LinkPlan> {
     // An unreliable connection has receive queues of its own (IBTA 1.3, 10.2.9).
     let shared_receives = random.one_in(3) && kind != LinkKind::Unreliable;
     let longest = random.spread(1, MOST_BYTES / places);
-    let longest = if shared_receives { longest.min(3000) } else { longest };
+    let longest = if shared_receives { longest.min(LONGEST_SHARED.into()) } else { longest };
     let breaks =
         if random.one_in(4) { (0..random.between(1, 3)).map(|_| a_break(random, qps)).collect() } else { Vec::new() };
     let vanish = |random: &mut Random| Vanish { side: random.up_to(1) as usize, at_us: random.spread(10, 200_000) };
-    Some(LinkPlan {
+    let mut drawn = LinkPlan {
         hosts,
         kind,
         qps,
@@ -57,6 +61,7 @@ fn link(random: &mut Random, plan: &Plan) -> Option<LinkPlan> {
         depth: random.pick(&[1, 4, 16, 64]),
         receives: random.pick(&[1, 4, 32]),
         shared_receives,
+        xrc_queues: 0,
         mtu: random.between(1, u64::from(fitting.code())) as u8,
         psn: random.pick(&[0, 0xff_fff0, 0x7f_fff0, 0x12_3456]),
         timeout: timeout(random, plan),
@@ -68,7 +73,21 @@ fn link(random: &mut Random, plan: &Plan) -> Option<LinkPlan> {
         receive_gap_us: random.pick(&[0, 0, 0, 50, 1000]),
         breaks,
         vanishes: random.one_in(8).then(|| vanish(random)),
-    })
+    };
+    if kind == LinkKind::Reliable && random.one_in(4) {
+        extend(random, &mut drawn);
+    }
+    if kind == LinkKind::Datagram && random.one_in(2) {
+        (drawn.kind, drawn.longest) = (LinkKind::Raw, drawn.longest.max(LEAST as u32));
+    }
+    Some(drawn)
+}
+
+/// Makes a link's reliable connections extended ones.
+fn extend(random: &mut Random, link: &mut LinkPlan) {
+    (link.kind, link.shared_receives) = (LinkKind::Extended, false);
+    link.xrc_queues = random.between(1, 3) as usize;
+    link.longest = link.longest.min(LONGEST_SHARED);
 }
 
 fn a_break(random: &mut Random, qps: usize) -> Break {

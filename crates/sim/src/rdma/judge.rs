@@ -3,7 +3,8 @@ use super::memory::{Memory, Needs};
 use super::network::Network;
 use super::plan::{LinkKind, LinkPlan};
 use super::program::{Half, SPARE};
-use super::work::{Place, Work, data, draw};
+use super::raw::{LEAST, Lane};
+use super::work::{Place, Work, draw, stream};
 use crate::plan::Plan;
 use crate::random::Random;
 use ::memory::MemoryTable;
@@ -21,6 +22,8 @@ pub(crate) struct Judge {
     /// What each queue pair of each side sends.
     pub(crate) works: [Vec<Vec<Work>>; 2],
     pub(crate) memories: [Memory; 2],
+    /// The ways to each side's queue pairs of raw packets.
+    pub(crate) lanes: [Vec<Lane>; 2],
     /// Operations that were found right.
     pub(crate) judged: u64,
     #[cfg(test)]
@@ -29,7 +32,7 @@ pub(crate) struct Judge {
 
 /// What is wrong with a completion, in tests of the judge.
 #[cfg(test)]
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Lie {
     /// It comes twice.
     Twice,
@@ -41,6 +44,8 @@ pub(crate) enum Lie {
     Status,
     /// A byte before a place is written.
     Outside,
+    /// It is of another shared receive queue.
+    Queue,
 }
 
 /// A message that came.
@@ -60,13 +65,17 @@ impl Judge {
         let mut random = Random::new(seed ^ super::device::OWN ^ (link as u64 + 77) << 32);
         let works = [0, 1].map(|side| (0..plan.qps).map(|_| draw(plan, plan.works[side], &mut random)).collect());
         let memory = |side: usize| {
-            let receives = if plan.shared_receives { plan.receives + SPARE } else { plan.receives * plan.qps };
+            let shared = plan.shared_queues() * (plan.receives + SPARE);
+            let receives = if shared > 0 { shared } else { plan.receives * plan.qps };
             let targets = plan.qps * plan.works[1 - side] + plan.qps;
             let bytes = (plan.longest as usize).max(8) + GRH;
             let needs = Needs { bytes, places: [(plan.qps * plan.works[side]).max(1), targets, receives] };
             Memory::new(table, super::program::Program::domain(pids[side]), needs)
         };
         let memories = [memory(0)?, memory(1)?];
+        let is_raw = plan.kind == LinkKind::Raw;
+        let lanes =
+            [0, 1].map(|side| (0..plan.qps).filter(|_| is_raw).map(|qp| Lane::new(all, link, side, qp)).collect());
         let judge = Judge {
             seed,
             link,
@@ -74,6 +83,7 @@ impl Judge {
             network,
             works,
             memories,
+            lanes,
             judged: 0,
             #[cfg(test)]
             lie: None,
@@ -101,8 +111,14 @@ impl Judge {
 
     /// The bytes of a work request.
     pub(crate) fn data(&self, side: usize, qp: usize, number: usize) -> Vec<u8> {
-        let place = Place { link: self.link, side, qp, work: number };
-        data(self.seed, place, self.works[side][qp][number].len)
+        let stream = stream(self.seed, Place { link: self.link, side, qp, work: number });
+        let len = self.works[side][qp][number].len;
+        if let Some(lane) = self.lanes[1 - side].get(qp) {
+            return lane.frame(number, stream, len);
+        }
+        let mut bytes = vec![0; len];
+        stream.fill(0, &mut bytes);
+        bytes
     }
 
     /// The place of a work request: among its side's sources, and among its peer's targets.
@@ -126,7 +142,7 @@ impl Judge {
     /// A send work request has ended well: it has done what it asks.
     pub(crate) fn sent(&mut self, side: usize, qp: usize, number: usize) -> Result<(), String> {
         self.judged += 1;
-        if self.plan.kind != LinkKind::Reliable {
+        if !self.plan.kind.is_reliable() {
             return Ok(());
         }
         let work = self.works[side][qp][number];
@@ -146,20 +162,46 @@ impl Judge {
         same(&found, &expected, what)
     }
 
+    /// Which of its peer's messages came.
+    fn number(&self, side: usize, qp: usize, arrival: &Arrival<'_>) -> Result<usize, String> {
+        let nobody = "a message comes that nobody sent";
+        if let Some(lane) = self.lanes[side].get(qp) {
+            let own = &self.memories[side];
+            let frame = own.read(own.receive.place(arrival.place), LEAST)?;
+            return lane.number(&frame).ok_or_else(|| nobody.into());
+        }
+        if !self.plan.kind.is_reliable() {
+            return Ok(arrival.done.immediate as usize);
+        }
+        let works = &self.works[1 - side][qp];
+        (arrival.half.expected..works.len()).find(|number| works[*number].takes_receive()).ok_or_else(|| nobody.into())
+    }
+
+    /// Nothing is lost, and who sends finds a receive work request: so the first message of each queue pair has come.
+    pub(crate) fn first_came(&self, side: usize, halves: &[Half]) -> Result<(), String> {
+        let LinkPlan { breaks, vanishes, receive_gap_us, .. } = &self.plan;
+        let is_due = self.network.is_calm
+            && !self.plan.kind.of_verbs().is_connected()
+            && self.plan.shared_queues() == 0
+            && (breaks.is_empty(), *vanishes, *receive_gap_us) == (true, None, 0);
+        let none = |qp: usize| halves[qp].expected == 0 && !self.works[1 - side][qp].is_empty();
+        match (0..halves.len()).find(|qp| is_due && none(*qp)) {
+            Some(qp) => Err(format!("side {side}: nothing came to queue pair {qp}")),
+            None => Ok(()),
+        }
+    }
+
     /// A message came to queue pair `qp` of a side.
     pub(crate) fn received(&mut self, side: usize, qp: usize, arrival: Arrival<'_>) -> Result<(), String> {
+        let number = self.number(side, qp, &arrival)?;
         let Arrival { done, place, half, peer } = arrival;
         let works = &self.works[1 - side][qp];
-        let number = match self.plan.kind {
-            LinkKind::Reliable => {
-                let next = (half.expected..works.len()).find(|number| works[*number].takes_receive());
-                next.ok_or("a message comes that nobody sent")?
-            }
-            _ => done.immediate as usize,
-        };
         let work = works.get(number).filter(|work| work.takes_receive()).ok_or("a message comes that nobody sent")?;
         if peer.is_some_and(|peer| number >= peer.next) {
             return Err(format!("message {number} comes before it is sent"));
+        }
+        if self.plan.kind == LinkKind::Extended && done.remote_qp != work.srq {
+            return Err(format!("message {number} comes to the wrong shared receive queue, not to {}", work.srq));
         }
         let is_datagram = self.plan.kind == LinkKind::Datagram;
         let header = if is_datagram { GRH } else { 0 };

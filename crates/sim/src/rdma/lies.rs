@@ -1,7 +1,7 @@
 //! The judge finds what is wrong: an engine that lies in one completion, or writes where it may not.
 use super::judge::Lie;
 use super::link::Link;
-use super::plan::LinkKind;
+use super::plan::{LinkKind, LinkPlan};
 use crate::generate::generate;
 use crate::plan::Plan;
 use crate::world::{Lying, run_lying};
@@ -10,12 +10,15 @@ use ::verbs::{Completion, Status};
 impl Link {
     /// What a program is told of a completion; the first one of the second program is lied about.
     pub(super) fn told(&mut self, side: usize, done: Completion) -> Result<Vec<Completion>, String> {
-        let lie = if side == 1 && done.status == Status::Success { self.judge.lie.take() } else { None };
+        let of_receive = self.judge.lie == Some(Lie::Queue) || !self.judge.lanes[side].is_empty();
+        let is_it = side == 1 && done.status == Status::Success && (done.is_receive() || !of_receive);
+        let lie = if is_it { self.judge.lie.take() } else { None };
         match lie {
             None => return Ok(vec![done]),
             Some(Lie::Twice) => return Ok(vec![done, done]),
             Some(Lie::LeftOut) => return Ok(Vec::new()),
             Some(Lie::Status) => return Ok(vec![Completion { status: Status::RemoteAccess, ..done }]),
+            Some(Lie::Queue) => return Ok(vec![Completion { remote_qp: 1 - done.remote_qp, ..done }]),
             Some(Lie::Early) => self.judge.memories.iter().try_for_each(super::memory::Memory::spoil)?,
             Some(Lie::Outside) => {
                 let memory = &self.judge.memories[0];
@@ -27,11 +30,12 @@ impl Link {
 }
 
 /// A scenario in which nothing but the lie goes wrong.
-fn plan() -> Plan {
+fn plan(kind: LinkKind) -> Plan {
     let fits = |plan: &Plan| {
         let busy = |works: [usize; 2]| works.iter().all(|count| *count > 15);
-        let link = plan.links.first().filter(|link| link.kind == LinkKind::Reliable && busy(link.works));
-        plan.loses_nothing() && link.is_some_and(|link| link.breaks.is_empty() && link.vanishes.is_none())
+        let link = plan.links.first().filter(|link| link.kind == kind && busy(link.works));
+        let is_fit = |link: &LinkPlan| link.breaks.is_empty() && link.vanishes.is_none() && link.xrc_queues != 1;
+        plan.loses_nothing() && link.is_some_and(is_fit)
     };
     let mut plan = (0..).map(generate).find(fits).unwrap();
     plan.links.truncate(1);
@@ -49,10 +53,6 @@ fn plan() -> Plan {
 
 #[test]
 fn each_lie_is_found() {
-    let plan = plan();
-    let found =
-        |lie| run_lying(&plan, Lying::Rdma(lie)).map(|figures| figures.operations).map_err(|failure| failure.what);
-    assert!(found(None).unwrap() > 30, "without a lie it passes");
     let lies = [
         (Lie::Twice, &["what is not outstanding"][..]),
         (Lie::LeftOut, &["left out", "stuck", "out of order"]),
@@ -60,8 +60,40 @@ fn each_lie_is_found() {
         (Lie::Status, &["the wrong status"]),
         (Lie::Outside, &["a byte outside was written"]),
     ];
+    find_each(LinkKind::Reliable, &lies);
+}
+
+#[test]
+fn lies_about_extended_connections_are_found() {
+    let lies = [
+        (Lie::Twice, &["what is not outstanding"][..]),
+        (Lie::Early, &["before"]),
+        (Lie::Outside, &["a byte outside was written"]),
+        (Lie::Queue, &["the wrong shared receive queue"]),
+    ];
+    find_each(LinkKind::Extended, &lies);
+}
+
+#[test]
+fn lies_about_raw_packets_are_found() {
+    let lies = [
+        (Lie::Twice, &["what is not outstanding"][..]),
+        (Lie::LeftOut, &["left out"]),
+        (Lie::Early, &["before its data"]),
+        (Lie::Status, &["the wrong status"]),
+        (Lie::Outside, &["a byte outside was written"]),
+    ];
+    find_each(LinkKind::Raw, &lies);
+}
+
+/// The judge finds each of these, and says one of the words.
+fn find_each(kind: LinkKind, lies: &[(Lie, &[&str])]) {
+    let plan = plan(kind);
+    let found =
+        |lie| run_lying(&plan, Lying::Rdma(lie)).map(|figures| figures.operations).map_err(|failure| failure.what);
+    assert!(found(None).unwrap() > 30, "without a lie it passes");
     for (lie, words) in lies {
-        let what = found(Some(lie)).expect_err("the judge finds it");
+        let what = found(Some(*lie)).expect_err("the judge finds it");
         assert!(words.iter().any(|word| what.contains(word)), "{lie:?}: {what}");
     }
 }

@@ -76,7 +76,8 @@ impl Link {
         let pids = [0, 1].map(|side| 10_000 + 2 * index as u32 + side);
         let judge = Judge::new(plan, index, table, pids)?;
         let [one, other] = &devices;
-        let sides = [Program::new(link, one, pids[0])?, Program::new(link, other, pids[1])?];
+        let program = |side: usize, device| Program::new(link, device, pids[side], &judge.lanes[side]);
+        let sides = [program(0, one)?, program(1, other)?];
         let gids = [sides[0].gid(), sides[1].gid()];
         let mut breaks: Vec<_> = link.breaks.iter().map(|it| (start + it.at_us * 1000, *it)).collect();
         breaks.sort_by_key(|(at, _)| *at);
@@ -223,7 +224,10 @@ impl Link {
     }
 
     fn take(&mut self, side: usize, done: &Completion) -> Result<(), String> {
-        let number = |half: &Half| half.number == done.qp;
+        let number = |half: &Half| {
+            let ends = half.ends();
+            done.qp == if done.is_receive() { ends.receives } else { ends.sends }
+        };
         let halves = self.sides[side].as_ref().map(|program| program.halves.iter().position(number));
         let qp = halves.flatten().ok_or_else(|| format!("a completion of no queue pair: {done:?}"))?;
         let judged = if done.is_receive() { self.received(side, qp, done) } else { self.sent(side, qp, done) };
@@ -281,7 +285,7 @@ impl Link {
     fn may_fail(&self, side: usize, qp: usize) -> bool {
         let peer = self.sides[1 - side].as_ref().map(|program| &program.halves[qp]);
         let is_there = peer.is_some_and(|half| half.error.is_none() && !half.was_moved);
-        self.plan.kind == LinkKind::Reliable && !(self.judge.network.is_calm && is_there)
+        self.plan.kind.is_reliable() && !(self.judge.network.is_calm && is_there)
     }
 
     /// A completion of a receive work request.
@@ -289,8 +293,9 @@ impl Link {
         let [one, other] = &mut self.sides;
         let (own, peer) = if side == 0 { (one, other) } else { (other, one) };
         let Some(own) = own else { return Ok(()) };
-        let shared = own.shared.is_some();
-        let offers = own.offers(qp).ok_or("a completion of a receive queue that there is not")?;
+        let shared = !own.shared.is_empty();
+        let queue = if self.plan.kind == LinkKind::Extended { done.remote_qp as usize } else { 0 };
+        let offers = own.offers(qp, queue).ok_or("a completion of a receive queue that there is not")?;
         let at = offers.out.iter().position(|(number, _)| *number == done.number);
         let place = match at {
             Some(0) => offers.out.pop_front(),
@@ -309,7 +314,7 @@ impl Link {
             Status::Flushed if half.was_moved || half.error.is_some() => self.judge.unused(side, place)?,
             _ => return Err("the wrong status".into()),
         }
-        if let Some(offers) = own.offers(qp) {
+        if let Some(offers) = own.offers(qp, queue) {
             offers.free.push(place);
         }
         Ok(())
@@ -357,9 +362,9 @@ impl Link {
         }
         let life = self.lives[qp].wrapping_mul(LIFE);
         let psns = [0, 0x12_3456].map(|side| (self.plan.psn + qp as u32 + side).wrapping_add(life) & 0xff_ffff);
-        let numbers = [one.halves[qp].number, other.halves[qp].number];
-        one.connect(qp, self.gids[1], numbers[1], psns)?;
-        other.connect(qp, self.gids[0], numbers[0], [psns[1], psns[0]])?;
+        let ends = [one.halves[qp].ends(), other.halves[qp].ends()];
+        one.connect(qp, self.gids[1], &ends[1], psns)?;
+        other.connect(qp, self.gids[0], &ends[0], [psns[1], psns[0]])?;
         (one.halves[qp].expected, other.halves[qp].expected) = (other.halves[qp].done, one.halves[qp].done);
         self.stage(now, qp, Stage::Running)
     }
@@ -402,7 +407,7 @@ impl Link {
         if !sent {
             return false;
         }
-        if self.plan.kind == LinkKind::Reliable {
+        if self.plan.kind.is_reliable() {
             let all = |side: usize, half: &Half| {
                 let left = &self.judge.works[1 - side][qp][half.expected..];
                 !left.iter().any(|work| work.takes_receive())
@@ -443,7 +448,7 @@ impl Link {
         self.renewals += 1;
         for side in 0..2 {
             // A packet that is late names the number, and only reliable queue pairs tell it by its own.
-            let another = self.plan.kind != LinkKind::Reliable || self.lives[qp] % 2 == 0;
+            let another = !self.plan.kind.is_reliable() || self.lives[qp] % 2 == 0;
             let Some(program) = &mut self.sides[side] else { continue };
             let taken = program.halves[qp].offers.as_ref().map(|offers| offers.out.clone()).unwrap_or_default();
             program.renew(qp, another)?;
@@ -451,7 +456,7 @@ impl Link {
             taken.iter().try_for_each(|(_, place)| self.judge.unused(side, *place))?;
             self.judge.set_counter(side, qp, done)?;
         }
-        self.lost += usize::from(self.plan.shared_receives);
+        self.lost += usize::from(self.plan.shared_queues() > 0);
         if self.lives[qp] > MOST_LIVES {
             // Both are in the state reset: nothing is outstanding.
             return self.stage(now, qp, Stage::Over);
@@ -477,16 +482,18 @@ impl Link {
     /// Offers memory to receive into.
     fn offer(&mut self, now: Nanos, side: usize) -> Result<(), String> {
         let mut waits = false;
-        for qp in 0..self.plan.qps {
+        let queues = 0..self.plan.shared_queues().max(1);
+        let all = (0..self.plan.qps).flat_map(|qp| queues.clone().map(move |queue| (qp, queue)));
+        for (qp, queue) in all {
             if self.stages[qp] != Stage::Running {
                 continue;
             }
             let Some(program) = &mut self.sides[side] else { return Ok(()) };
             let memory = &self.judge.memories[side];
             let whole = self.plan.longest as usize + if self.plan.kind == LinkKind::Datagram { 40 } else { 0 };
-            let most = self.plan.receives + if self.plan.shared_receives { self.lost } else { 0 };
+            let most = self.plan.receives + if self.plan.shared_queues() > 0 { self.lost } else { 0 };
             let random = &mut self.random;
-            let Some(offers) = program.offers(qp) else { continue };
+            let Some(offers) = program.offers(qp, queue) else { continue };
             while offers.out.len() < most && !offers.free.is_empty() {
                 if now < self.offer_at[side] {
                     waits = true;
@@ -564,6 +571,7 @@ impl Link {
         self.judge.bytes_in_place()?;
         for side in 0..2 {
             if let Some(program) = self.sides[side].take() {
+                self.judge.first_came(side, &program.halves)?;
                 self.leave(now, side, &program)?;
             }
         }

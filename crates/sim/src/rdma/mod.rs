@@ -11,4 +11,5 @@ pub(crate) mod memory;
 mod network;
 pub mod plan;
 mod program;
+mod raw;
 mod work;

@@ -1,4 +1,5 @@
 //! Pairs of RDMA programs as data.
+use super::raw::LEAST;
 use serde::{Deserialize, Serialize};
 use verbs::{Mtu, QpKind};
 
@@ -23,6 +24,9 @@ pub struct LinkPlan {
     /// The queue pairs of a program share their receive work requests.
     #[serde(default)]
     pub shared_receives: bool,
+    /// Shared receive queues of each program that messages of extended connections name; 0 for other kinds.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub xrc_queues: usize,
     /// Most payload of a packet, as verbs' code: 1 for 256 bytes.
     pub mtu: u8,
     /// First packet sequence number.
@@ -60,6 +64,14 @@ pub enum LinkKind {
     Unreliable,
     /// Datagrams.
     Datagram,
+    /// Extended reliable connections: one for each direction.
+    Extended,
+    /// Whole Ethernet frames, which rules bring to their queue pair.
+    Raw,
+}
+
+fn is_zero(count: &usize) -> bool {
+    *count == 0
 }
 
 /// A program moves a queue pair to the error state in the middle of anything. Afterwards both sides begin anew.
@@ -88,13 +100,20 @@ pub struct Vanish {
 }
 
 impl LinkKind {
-    /// As verbs have it.
+    /// As verbs have it: the queue pair that sends.
     pub fn of_verbs(self) -> QpKind {
         match self {
+            LinkKind::Extended => QpKind::XrcSend,
             LinkKind::Reliable => QpKind::Rc,
             LinkKind::Unreliable => QpKind::Uc,
             LinkKind::Datagram => QpKind::Ud,
+            LinkKind::Raw => QpKind::RawPacket,
         }
+    }
+
+    /// Each message arrives, or its sender hears that it failed.
+    pub fn is_reliable(self) -> bool {
+        self.of_verbs().is_reliable()
     }
 }
 
@@ -113,11 +132,27 @@ impl LinkPlan {
             (self.reads == 0 || self.reads > 128, "has no reads from 1 to 128"),
             (sides.into_iter().any(|side| side > 1), "names a side that is not 0 or 1"),
             (self.breaks.iter().any(|it| it.qp >= self.qps), "breaks a queue pair that there is not"),
+            (self.kind == LinkKind::Raw && (self.longest as usize) < LEAST, "has frames without room for headers"),
+            (self.xrc_queues > 8, "has more than 8 queues for extended connections"),
+            ((self.xrc_queues > 0) != (self.kind == LinkKind::Extended), "has queues of another kind of connection"),
+            (self.shared_receives && self.xrc_queues > 0, "shares receives in two ways"),
         ];
         match wrong.iter().find(|(wrong, _)| *wrong) {
             Some((_, why)) => Err(format!("an RDMA link {why}")),
             None => Ok(()),
         }
+    }
+
+    /// Extended connections become plain ones.
+    pub fn leave_extended(&mut self) {
+        if self.kind == LinkKind::Extended {
+            (self.kind, self.xrc_queues) = (LinkKind::Reliable, 0);
+        }
+    }
+
+    /// Shared receive queues of each program.
+    pub fn shared_queues(&self) -> usize {
+        if self.shared_receives { 1 } else { self.xrc_queues }
     }
 
     /// Payload of a packet.

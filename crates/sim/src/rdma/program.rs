@@ -1,9 +1,11 @@
 //! One program: its context, queues and queue pairs, through the contract of `crates/verbs`.
 use super::device::SharedDevice;
 use super::memory::Memory;
-use super::plan::LinkPlan;
+use super::plan::{LinkKind, LinkPlan};
+use super::raw::Lane;
 use super::work::Work;
 use ::memory::{Domain, Rights};
+use ::verbs::control::XrcQueue;
 use ::verbs::{
     AddressVector, Capacities, Completion, Datagram, Gid, INLINE_FIRST, INLINE_NEXT, Notify, Operand, PIECES_FIRST,
     PIECES_NEXT, Piece, QpAttributes, QpKind, QpNumber, QpState, ReceivePiece, SendElement, SendFlags, SendOpcode,
@@ -25,6 +27,7 @@ pub(crate) const MARK: usize = usize::MAX;
 /// Numbers of the objects that a program has one of.
 const CQ: u32 = 0;
 const SRQ: u32 = 0;
+const XRC_DOMAIN: u32 = 5;
 const HANDLE: u32 = 0;
 const QUEUE_KEY: u32 = 0x1111;
 /// What a receiver without a work request asks for: 0.32 ms (IBTA 1.3, table 45).
@@ -63,6 +66,8 @@ pub(crate) struct Offers {
 /// A queue pair.
 pub(crate) struct Half {
     pub(crate) number: QpNumber,
+    /// Of an extended connection: the queue pair that receives. The other one sends.
+    target: Option<QpNumber>,
     /// Numbers of the outstanding send work requests, and which of its works they are.
     pub(crate) posted: VecDeque<(u32, usize)>,
     next_number: u32,
@@ -89,9 +94,12 @@ pub(crate) struct Program {
     notify: Notify,
     pub(crate) channel: Arc<Mailbox>,
     pub(crate) events: Arc<Mailbox>,
-    pub(crate) shared: Option<Offers>,
+    /// By the number of their queue.
+    pub(crate) shared: Vec<Offers>,
     pub(crate) halves: Vec<Half>,
     has_handle: bool,
+    /// The ways to its queue pairs of raw packets.
+    lanes: Vec<Lane>,
 }
 
 fn failed(failure: Failure) -> String {
@@ -104,7 +112,7 @@ fn broken(error: std::io::Error) -> String {
 
 impl Program {
     /// Attaches; `pid` tells it from all others.
-    pub(crate) fn new(plan: &LinkPlan, device: &SharedDevice, pid: u32) -> Result<Program, String> {
+    pub(crate) fn new(plan: &LinkPlan, device: &SharedDevice, pid: u32, lanes: &[Lane]) -> Result<Program, String> {
         let sizes = QueueSizes { send: SENDS, ..QueueSizes::default() };
         let (region, daemon) = DaemonQueues::create("sim", sizes).map_err(broken)?;
         let bell = daemon_bell(&region, Doorbell::eventfd().map_err(broken)?);
@@ -135,13 +143,12 @@ impl Program {
             notify,
             channel,
             events,
-            shared: None,
+            shared: Vec::new(),
             halves: Vec::new(),
             has_handle: false,
+            lanes: lanes.to_vec(),
         };
-        if plan.shared_receives {
-            program.make_shared()?;
-        }
+        (0..plan.shared_queues()).try_for_each(|queue| program.make_shared(queue))?;
         for qp in 0..plan.qps {
             let half = program.fresh(qp)?;
             program.halves.push(half);
@@ -150,26 +157,29 @@ impl Program {
         Ok(program)
     }
 
-    fn make_shared(&mut self) -> Result<(), String> {
+    fn make_shared(&mut self, queue: usize) -> Result<(), String> {
         let (pipe, end) = receive_pipe()?;
-        let (domain, receives) = (self.domain, self.plan.receives as u32 + SPARE as u32);
-        let srq = NewSrq { number: SRQ, domain, pipe: end, receives, pieces: 8, xrc: None };
+        let (domain, count) = (self.domain, self.plan.receives + SPARE);
+        let xrc = (self.plan.kind == LinkKind::Extended).then_some(XrcQueue { domain: XRC_DOMAIN, cq: CQ });
+        let srq = NewSrq { number: SRQ + queue as u32, domain, pipe: end, receives: count as u32, pieces: 8, xrc };
         self.device.device().create_srq(self.id, srq).map_err(failed)?;
-        self.shared =
-            Some(Offers { pipe, next: 0, out: VecDeque::new(), free: (0..self.plan.receives + SPARE).rev().collect() });
+        let free = (queue * count..(queue + 1) * count).rev().collect();
+        self.shared.push(Offers { pipe, next: 0, out: VecDeque::new(), free });
         Ok(())
     }
 
     /// A fresh queue pair, in state reset.
     fn fresh(&self, qp: usize) -> Result<Half, String> {
         let count = self.plan.receives;
-        let (offers, receives) = match &self.shared {
-            Some(_) => (None, Receives::Shared(SRQ)),
-            None => {
-                let (pipe, end) = receive_pipe()?;
-                let free = (qp * count..(qp + 1) * count).rev().collect();
-                (Some(Offers { pipe, next: 0, out: VecDeque::new(), free }), Receives::Own(end))
-            }
+        let is_extended = self.plan.kind == LinkKind::Extended;
+        let (offers, receives) = if !is_extended && !self.shared.is_empty() {
+            (None, Receives::Shared(SRQ))
+        } else {
+            let (pipe, end) = receive_pipe()?;
+            let free = (qp * count..(qp + 1) * count).rev().collect();
+            let offers = Offers { pipe, next: 0, out: VecDeque::new(), free };
+            // Nothing comes to the half of an extended connection that sends.
+            (Some(offers).filter(|_| !is_extended), Receives::Own(end))
         };
         let new = NewQp {
             number: 0,
@@ -181,17 +191,26 @@ impl Program {
             capacities: Capacities { send: 256, receive: 128, send_pieces: 32, receive_pieces: 8, inline: 512 },
             signals_all: false,
         };
-        let number = self.device.device().create_qp(self.id, new).map_err(failed)?;
+        let target = is_extended.then(target);
+        let mut device = self.device.device();
+        let number = device.create_qp(self.id, new).map_err(failed)?;
+        let target = target.map(|target| device.create_qp(self.id, target).map_err(failed)).transpose()?;
+        // The rule of a queue pair has its place as number.
+        let rule = self.lanes.get(qp).map(|lane| lane.rule(number));
+        rule.map_or(Ok(()), |rule| device.create_flow(self.id, qp as u32, rule).map_err(failed))?;
         let (posted, next_number) = (VecDeque::new(), 0);
         let (error, was_moved) = (None, false);
-        Ok(Half { number, posted, next_number, next: 0, done: 0, expected: 0, error, was_moved, offers })
+        Ok(Half { number, target, posted, next_number, next: 0, done: 0, expected: 0, error, was_moved, offers })
     }
 
     /// A queue pair begins anew, after a reset or as another one. What was outstanding is forgotten.
     pub(crate) fn renew(&mut self, qp: usize, another: bool) -> Result<(), String> {
-        let old = self.halves[qp].number;
         if another {
-            self.device.device().destroy_qp(self.id, old).map_err(failed)?;
+            if !self.lanes.is_empty() {
+                self.device.device().destroy_flow(self.id, qp as u32).map_err(failed)?;
+            }
+            let old = self.halves[qp].numbers();
+            old.into_iter().try_for_each(|old| self.device.device().destroy_qp(self.id, old).map_err(failed))?;
             let half = self.fresh(qp)?;
             let before = std::mem::replace(&mut self.halves[qp], half);
             self.halves[qp].done = before.done;
@@ -220,10 +239,13 @@ impl Program {
     }
 
     /// From reset to ready to send. `psns`: the own, and the peer's.
-    pub(crate) fn connect(&mut self, qp: usize, peer: Gid, remote: QpNumber, psns: [u32; 2]) -> Result<(), String> {
-        let number = self.halves[qp].number;
-        for attributes in attributes(&self.plan, peer, remote, psns) {
-            self.device.device().modify_qp(self.id, number, &attributes).map_err(failed)?;
+    pub(crate) fn connect(&mut self, qp: usize, peer: Gid, remote: &Ends, psns: [u32; 2]) -> Result<(), String> {
+        let half = &self.halves[qp];
+        let target = half.target.map(|target| (target, remote.sends));
+        for (number, remote) in [(half.number, remote.receives)].into_iter().chain(target) {
+            for attributes in attributes(&self.plan, peer, remote, psns) {
+                self.device.device().modify_qp(self.id, number, &attributes).map_err(failed)?;
+            }
         }
         if self.plan.kind.of_verbs() == QpKind::Ud && !std::mem::replace(&mut self.has_handle, true) {
             let handle = NewHandle { number: HANDLE, domain: self.domain, path: None };
@@ -235,7 +257,8 @@ impl Program {
     /// Changes the state alone.
     pub(crate) fn go(&mut self, qp: usize, state: QpState) -> Result<(), String> {
         let attributes = QpAttributes { state: Some(state), ..QpAttributes::default() };
-        self.device.device().modify_qp(self.id, self.halves[qp].number, &attributes).map_err(failed)
+        let modify = |number| self.device.device().modify_qp(self.id, number, &attributes).map_err(failed);
+        self.halves[qp].numbers().into_iter().try_for_each(modify)
     }
 
     /// Its own GID.
@@ -267,6 +290,7 @@ impl Program {
             immediate: self.halves[qp].next as u32,
             target: order.operand.address,
             key: order.operand.key,
+            srq: work.srq,
             ..SendElement::new(self.halves[qp].number, work.opcode)
         };
         if work.is_signalled {
@@ -308,12 +332,9 @@ impl Program {
         half.next_number = number.wrapping_add(1);
     }
 
-    /// The receive work requests of a queue pair: its own, or the program's.
-    pub(crate) fn offers(&mut self, qp: usize) -> Option<&mut Offers> {
-        match &mut self.shared {
-            Some(shared) => Some(shared),
-            None => self.halves[qp].offers.as_mut(),
-        }
+    /// The receive work requests that a queue pair takes: its own, or those of a shared queue.
+    pub(crate) fn offers(&mut self, qp: usize, queue: usize) -> Option<&mut Offers> {
+        if self.shared.is_empty() { self.halves[qp].offers.as_mut() } else { self.shared.get_mut(queue) }
     }
 
     /// The program is gone, with all that it had.
@@ -324,6 +345,22 @@ impl Program {
     /// Protection domain of its memory.
     pub(crate) fn domain(pid: u32) -> Domain {
         Domain(pid)
+    }
+}
+
+/// Numbers of a queue pair, or of the two halves of an extended connection.
+pub(crate) struct Ends {
+    pub(crate) sends: QpNumber,
+    pub(crate) receives: QpNumber,
+}
+
+impl Half {
+    pub(crate) fn ends(&self) -> Ends {
+        Ends { sends: self.number, receives: self.target.unwrap_or(self.number) }
+    }
+
+    fn numbers(&self) -> Vec<QpNumber> {
+        std::iter::once(self.number).chain(self.target).collect()
     }
 }
 
@@ -360,19 +397,35 @@ fn receive_pipe() -> Result<(PipeProducer<2>, PipeConsumer<2>), String> {
     Ok((app.receive.ok_or("no receive pipe")?, daemon.receive.ok_or("no receive pipe")?))
 }
 
+/// The half of an extended connection that receives.
+fn target() -> NewQp {
+    NewQp {
+        number: 0,
+        kind: QpKind::XrcReceive,
+        domain: NewQp::NO_DOMAIN,
+        send_cq: NewQp::NO_CQ,
+        receive_cq: NewQp::NO_CQ,
+        receives: Receives::Named(XRC_DOMAIN),
+        capacities: Capacities::default(),
+        signals_all: false,
+    }
+}
+
 fn vector(peer: Gid) -> AddressVector {
     AddressVector { gid: peer, gid_index: 1, ..AddressVector::default() }
 }
 
 fn attributes(plan: &LinkPlan, peer: Gid, remote: QpNumber, psns: [u32; 2]) -> [QpAttributes; 3] {
     let kind = plan.kind.of_verbs();
-    let (connected, reliable) = (kind != QpKind::Ud, kind == QpKind::Rc);
+    let (connected, reliable) = (kind.is_connected(), kind.is_reliable());
+    // Raw packets have neither partitions nor numbers.
+    let numbered = kind != QpKind::RawPacket;
     let to = |state| QpAttributes { state: Some(state), ..QpAttributes::default() };
     let init = QpAttributes {
-        partition_index: Some(0),
+        partition_index: numbered.then_some(0),
         port: Some(1),
         rights: connected.then_some(Rights::ALL),
-        queue_key: (!connected).then_some(QUEUE_KEY),
+        queue_key: (kind == QpKind::Ud).then_some(QUEUE_KEY),
         ..to(QpState::Init)
     };
     let receive = QpAttributes {
@@ -385,7 +438,7 @@ fn attributes(plan: &LinkPlan, peer: Gid, remote: QpNumber, psns: [u32; 2]) -> [
         ..to(QpState::ReadyToReceive)
     };
     let send = QpAttributes {
-        send_psn: Some(psns[0]),
+        send_psn: numbered.then_some(psns[0]),
         timeout: reliable.then_some(plan.timeout),
         retries: reliable.then_some(7),
         // For ever.

@@ -1,5 +1,6 @@
 //! What a queue pair is to send: drawn before, so that both sides' judge has it, too.
 use super::plan::{LinkKind, LinkPlan};
+use super::raw::LEAST;
 use crate::random::{Random, Stream};
 use verbs::SendOpcode;
 
@@ -13,6 +14,8 @@ pub(crate) struct Work {
     pub(crate) is_inline: bool,
     /// Scatter-gather entries, where it is not inline.
     pub(crate) pieces: usize,
+    /// The peer's shared receive queue that it names, on an extended connection.
+    pub(crate) srq: u32,
     /// Of a compare and swap: it compares with what is there.
     pub(crate) matches: bool,
     /// The counter of its queue pair's atomics before it.
@@ -67,30 +70,34 @@ pub(crate) fn draw(plan: &LinkPlan, count: usize, random: &mut Random) -> Vec<Wo
 fn draw_one(plan: &LinkPlan, random: &mut Random) -> Work {
     use SendOpcode::*;
     let opcode = match plan.kind {
-        LinkKind::Reliable => {
+        LinkKind::Reliable | LinkKind::Extended => {
             random.pick(&[Write, Write, WriteImmediate, Send, SendImmediate, Read, Read, FetchAdd, CompareSwap])
         }
         // Who may lose messages needs their numbers.
         LinkKind::Unreliable => random.pick(&[Write, WriteImmediate, SendImmediate]),
         LinkKind::Datagram => SendImmediate,
+        LinkKind::Raw => Send,
     };
+    let is_one_packet = !plan.kind.of_verbs().is_connected();
+    let least = if plan.kind == LinkKind::Raw { LEAST } else { 0 };
     let longest = u64::from(plan.longest);
-    let longest = if plan.kind == LinkKind::Datagram { longest.min(plan.mtu().bytes() as u64) } else { longest };
+    let longest = if is_one_packet { longest.min(plan.mtu().bytes() as u64) } else { longest };
     let len = match random.up_to(3) {
         0 => random.up_to(70.min(longest)),
         1 => (random.up_to(3) * plan.mtu().bytes() as u64).min(longest),
         _ => random.up_to(longest),
     };
-    let len = if opcode.is_atomic() { 8 } else { len as usize };
+    let len = if opcode.is_atomic() { 8 } else { (len as usize).max(least) };
     let may_be_inline = !opcode.is_atomic() && opcode != Read && len <= MOST_INLINE;
     Work {
         opcode,
         len,
         is_signalled: random.chance(0.6),
-        is_fenced: plan.kind == LinkKind::Reliable && random.one_in(10),
+        is_fenced: plan.kind.is_reliable() && random.one_in(10),
         is_inline: may_be_inline && random.one_in(2),
         pieces: if opcode.is_atomic() { 1 } else { random.between(1, 6) as usize },
         matches: random.chance(0.8),
+        srq: if plan.xrc_queues > 0 { random.up_to(plan.xrc_queues as u64 - 1) as u32 } else { 0 },
         before: 0,
     }
 }
@@ -105,10 +112,8 @@ pub(crate) struct Place {
 }
 
 /// The bytes that a work request moves: what is sent, written or read by it.
-pub(crate) fn data(seed: u64, place: Place, len: usize) -> Vec<u8> {
+pub(crate) fn stream(seed: u64, place: Place) -> Stream {
     let Place { link, side, qp, work } = place;
     let number = ((link * 2 + side) * 64 + qp) * 512 + work;
-    let mut bytes = vec![0; len];
-    Stream(seed ^ (number as u64 + 1) << 40).fill(0, &mut bytes);
-    bytes
+    Stream(seed ^ (number as u64 + 1) << 40)
 }

@@ -134,7 +134,7 @@ impl Wire {
     }
 
     /// Puts a frame on its way: 2 us, and a nanosecond for eight bytes.
-    fn carry(&mut self, to: usize, now: u64, parcel: Parcel) {
+    pub(crate) fn carry(&mut self, to: usize, now: u64, parcel: Parcel) {
         let passes = self.gate.as_mut().is_none_or(|gate| gate(to, &parcel.bytes));
         let copies = if self.random.chance(self.faults.repeated) { 2 } else { 1 };
         for _ in 0..copies {
