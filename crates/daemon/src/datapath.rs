@@ -380,7 +380,8 @@ impl DataPath {
         if self.figures.rounds % ROUNDS_FIRST == 0 {
             self.first = if self.first + 1 < self.hosts.len() { self.first + 1 } else { 0 };
         }
-        let (later, sooner) = self.hosts.split_at_mut(self.first);
+        // A host may have left since.
+        let (later, sooner) = self.hosts.split_at_mut(self.first.min(self.hosts.len()));
         for seat in sooner.iter_mut().chain(later) {
             done += seat.round(now, &mut self.pool);
         }
