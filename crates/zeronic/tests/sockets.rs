@@ -188,6 +188,35 @@ fn a_flow_that_does_not_stand_still_after_all_gets_what_came_meanwhile() {
     solo.read(100);
 }
 
+/// Segments of any sequence number, length and flags, as a peer that keeps to no rule sends them, but with the bytes of
+/// its stream: what the application is told of is that stream, in every order of them.
+#[test]
+fn whatever_comes_the_application_reads_the_stream() {
+    for seed in 0..60 {
+        let (mut solo, mut rng, mut told) = (solo(), common::Rng(seed), 0);
+        for _ in 0..400 {
+            // Around what is next, mostly; now and then anywhere.
+            let near = told as i64 + rng.below(12_000) as i64 - 3000;
+            let at = if rng.chance(95) { near.max(0) as u32 } else { rng.next() as u32 % 100_000 };
+            let most = if rng.chance(80) { 1500 } else { 9000 };
+            let len = rng.below(most) as u32;
+            let flags = if rng.chance(98) { ACK } else { Flags(rng.next() as u8 & 0x3a) };
+            let s = seg(START + at, START, flags, len);
+            if rng.chance(3) {
+                solo.receive_damaged(&s, HEADERS - 8);
+            } else {
+                solo.receive(&[s]);
+            }
+            if let Some((rx_tail, ..)) = solo.notice() {
+                told = rx_tail;
+            }
+            let unread = told - solo.side.app.read;
+            solo.read(rng.below(u64::from(unread) + 1) as u32);
+        }
+        assert!(told > 10_000, "seed {seed}: the stream goes on");
+    }
+}
+
 /// A connection that nobody has accepted moves to another program's context, whose buffers are larger.
 #[test]
 fn what_was_received_moves_along() {
