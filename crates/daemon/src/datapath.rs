@@ -381,7 +381,8 @@ impl DataPath {
             self.first = if self.first + 1 < self.hosts.len() { self.first + 1 } else { 0 };
         }
         // A host may have left since.
-        let (later, sooner) = self.hosts.split_at_mut(self.first.min(self.hosts.len()));
+        let first = self.first.min(self.hosts.len());
+        let (later, sooner) = self.hosts.split_at_mut(first);
         for seat in sooner.iter_mut().chain(later) {
             done += seat.round(now, &mut self.pool);
         }
