@@ -97,6 +97,53 @@ fn path_send64(thread: &mut Thread, count: usize) {
     thread.send(black_box(count));
 }
 
+/// Messages of 64 bytes, each alone: what programs that measure latency send. What posts them is not counted.
+fn alone(thread: &mut Thread, count: usize) {
+    let data = [7; 64];
+    for _ in 0..count {
+        let [one, other] = &mut thread.pair.nodes;
+        other.post_receive(&[other.piece(0, 64)]);
+        one.post(one.work(SendOpcode::Send), &[one.piece(0, 64)]);
+        path_send_alone(thread);
+        let [one, other] = &mut thread.pair.nodes;
+        other.post_receive(&[other.piece(0, 64)]);
+        one.post_inline(one.work(SendOpcode::Send), &data);
+        path_inline_alone(thread);
+        other_completions(&mut thread.pair.nodes[1], 2);
+        let [one, other] = &mut thread.pair.nodes;
+        one.post(one.remote(SendOpcode::Write, other, 0), &[one.piece(0, 64)]);
+        path_write_alone(thread);
+        let [one, other] = &mut thread.pair.nodes;
+        one.post_inline(one.remote(SendOpcode::Write, other, 0), &data);
+        path_write_inline_alone(thread);
+    }
+}
+
+// What is black keeps the compiler from making one function of these.
+#[inline(never)]
+fn path_send_alone(thread: &mut Thread) {
+    black_box("send");
+    thread.exchange(1);
+}
+
+#[inline(never)]
+fn path_inline_alone(thread: &mut Thread) {
+    black_box("inline");
+    thread.exchange(1);
+}
+
+#[inline(never)]
+fn path_write_alone(thread: &mut Thread) {
+    black_box("write");
+    thread.exchange(1);
+}
+
+#[inline(never)]
+fn path_write_inline_alone(thread: &mut Thread) {
+    black_box("write_inline");
+    thread.exchange(1);
+}
+
 #[inline(never)]
 fn path_write4k(thread: &mut Thread, count: usize) {
     thread.write(4096, black_box(count));
@@ -119,4 +166,8 @@ fn main() {
     path_packet4k(&mut thread, connections * rounds);
     path_send64(&mut thread, connections * rounds);
     path_write4k(&mut thread, connections * rounds);
+    // Each of them gets its completion.
+    let settings = Settings { signals_all: true, ..settings };
+    thread.pair = Pair::connected([settings; 2], Wire::perfect());
+    alone(&mut thread, connections * rounds);
 }
