@@ -159,7 +159,7 @@ fn smaller_link(index: usize, add: &mut Add<'_>) {
     add(&|plan| plan.links[index].longest = plan.links[index].longest.div_ceil(2));
     add(&|plan| plan.links[index].depth = 1);
     add(&|plan| plan.links[index].shared_receives = false);
-    add(&|plan| plan.links[index].leave_extended());
+    add(&|plan| plan.links[index].make_plain());
     add(&|plan| plan.links[index].xrc_queues = plan.links[index].xrc_queues.min(1));
     add(&|plan| plan.links[index].events = false);
     add(&|plan| plan.links[index].latency_us = 0);

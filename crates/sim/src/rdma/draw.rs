@@ -1,7 +1,6 @@
 //! RDMA in the scenario of a seed. It has random numbers of its own: what a seed says of TCP stays as it is.
 use super::device::OWN;
-use super::plan::{Break, LinkKind, LinkPlan, Vanish};
-use super::raw::LEAST;
+use super::plan::{Break, LEAST_RAW, LinkKind, LinkPlan, Vanish};
 use crate::plan::Plan;
 use crate::random::Random;
 use ::verbs::Mtu;
@@ -78,7 +77,10 @@ fn link(random: &mut Random, plan: &Plan) -> Option<LinkPlan> {
         extend(random, &mut drawn);
     }
     if kind == LinkKind::Datagram && random.one_in(2) {
-        (drawn.kind, drawn.longest) = (LinkKind::Raw, drawn.longest.max(LEAST as u32));
+        (drawn.kind, drawn.longest) = (LinkKind::Raw, drawn.longest.max(LEAST_RAW as u32));
+    }
+    if drawn.kind == LinkKind::Reliable && random.one_in(3) {
+        drawn.kind = LinkKind::Windowed;
     }
     Some(drawn)
 }

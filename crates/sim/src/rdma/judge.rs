@@ -1,9 +1,9 @@
 //! Sees both sides of a link: what each completion promises must be so at this moment.
 use super::memory::{Memory, Needs};
 use super::network::Network;
-use super::plan::{LinkKind, LinkPlan};
+use super::plan::{LEAST_RAW, LinkKind, LinkPlan};
 use super::program::{Half, SPARE};
-use super::raw::{LEAST, Lane};
+use super::raw::Lane;
 use super::work::{Place, Work, draw, stream};
 use crate::plan::Plan;
 use crate::random::Random;
@@ -46,6 +46,8 @@ pub(crate) enum Lie {
     Outside,
     /// It is of another shared receive queue.
     Queue,
+    /// It invalidates another key, or one at all.
+    Key,
 }
 
 /// A message that came.
@@ -69,7 +71,11 @@ impl Judge {
             let receives = if shared > 0 { shared } else { plan.receives * plan.qps };
             let targets = plan.qps * plan.works[1 - side] + plan.qps;
             let bytes = (plan.longest as usize).max(8) + GRH;
-            let needs = Needs { bytes, places: [(plan.qps * plan.works[side]).max(1), targets, receives] };
+            let needs = Needs {
+                bytes,
+                places: [(plan.qps * plan.works[side]).max(1), targets, receives],
+                windows: plan.kind == LinkKind::Windowed,
+            };
             Memory::new(table, super::program::Program::domain(pids[side]), needs)
         };
         let memories = [memory(0)?, memory(1)?];
@@ -167,7 +173,7 @@ impl Judge {
         let nobody = "a message comes that nobody sent";
         if let Some(lane) = self.lanes[side].get(qp) {
             let own = &self.memories[side];
-            let frame = own.read(own.receive.place(arrival.place), LEAST)?;
+            let frame = own.read(own.receive.place(arrival.place), LEAST_RAW)?;
             return lane.number(&frame).ok_or_else(|| nobody.into());
         }
         if !self.plan.kind.is_reliable() {
@@ -197,7 +203,9 @@ impl Judge {
         let Arrival { done, place, half, peer } = arrival;
         let works = &self.works[1 - side][qp];
         let work = works.get(number).filter(|work| work.takes_receive()).ok_or("a message comes that nobody sent")?;
-        if peer.is_some_and(|peer| number >= peer.next) {
+        // Rules bring frames of an earlier life to the queue pair of a later one, also those that were sent again.
+        let is_of_this_life = self.lanes[side].is_empty() || self.plan.breaks.is_empty();
+        if is_of_this_life && peer.is_some_and(|peer| number >= peer.next) {
             return Err(format!("message {number} comes before it is sent"));
         }
         if self.plan.kind == LinkKind::Extended && done.remote_qp != work.srq {
@@ -208,7 +216,9 @@ impl Judge {
         if done.bytes as usize != work.len + header {
             return Err(format!("message {number} of {} bytes comes with {}", work.len, done.bytes));
         }
-        if work.opcode != SendOpcode::Send && done.immediate as usize != number {
+        half.heard_of_window(work.opcode, done)?;
+        let has_number = !matches!(work.opcode, SendOpcode::Send | SendOpcode::SendInvalidate);
+        if has_number && done.immediate as usize != number {
             return Err(format!("message {number} comes with immediate data {}", done.immediate));
         }
         if is_datagram && (!done.flags.has(CompletionFlags::GRH) || peer.is_some_and(|it| it.number != done.remote_qp))
@@ -216,7 +226,7 @@ impl Judge {
             return Err(format!("datagram {number} comes from another one: {done:?}"));
         }
         let (keeps_order, keeps_count) = (self.network.keeps_order, self.network.keeps_count);
-        if number < half.expected && keeps_order && keeps_count {
+        if number < half.expected && keeps_order && keeps_count && is_of_this_life {
             return Err(format!("message {number} comes after {}", half.expected));
         }
         half.expected = half.expected.max(number + 1);

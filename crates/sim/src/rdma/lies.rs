@@ -5,12 +5,12 @@ use super::plan::{LinkKind, LinkPlan};
 use crate::generate::generate;
 use crate::plan::Plan;
 use crate::world::{Lying, run_lying};
-use ::verbs::{Completion, Status};
+use ::verbs::{Completion, CompletionFlags, Status};
 
 impl Link {
     /// What a program is told of a completion; the first one of the second program is lied about.
     pub(super) fn told(&mut self, side: usize, done: Completion) -> Result<Vec<Completion>, String> {
-        let of_receive = self.judge.lie == Some(Lie::Queue) || !self.judge.lanes[side].is_empty();
+        let of_receive = matches!(self.judge.lie, Some(Lie::Queue | Lie::Key)) || !self.judge.lanes[side].is_empty();
         let is_it = side == 1 && done.status == Status::Success && (done.is_receive() || !of_receive);
         let lie = if is_it { self.judge.lie.take() } else { None };
         match lie {
@@ -18,6 +18,9 @@ impl Link {
             Some(Lie::Twice) => return Ok(vec![done, done]),
             Some(Lie::LeftOut) => return Ok(Vec::new()),
             Some(Lie::Status) => return Ok(vec![Completion { status: Status::RemoteAccess, ..done }]),
+            Some(Lie::Key) => {
+                return Ok(vec![Completion { flags: CompletionFlags::INVALIDATED, immediate: 1, ..done }]);
+            }
             Some(Lie::Queue) => return Ok(vec![Completion { remote_qp: 1 - done.remote_qp, ..done }]),
             Some(Lie::Early) => self.judge.memories.iter().try_for_each(super::memory::Memory::spoil)?,
             Some(Lie::Outside) => {
@@ -72,6 +75,17 @@ fn lies_about_extended_connections_are_found() {
         (Lie::Queue, &["the wrong shared receive queue"]),
     ];
     find_each(LinkKind::Extended, &lies);
+}
+
+#[test]
+fn lies_about_windows_are_found() {
+    let lies = [
+        (Lie::Twice, &["what is not outstanding"][..]),
+        (Lie::LeftOut, &["left out", "stuck", "out of order"]),
+        (Lie::Outside, &["a byte outside was written"]),
+        (Lie::Key, &["invalidate"]),
+    ];
+    find_each(LinkKind::Windowed, &lies);
 }
 
 #[test]

@@ -1,13 +1,15 @@
 //! Two programs and their queue pairs: what they do in turn, and what their completions may say.
+mod posting;
+
 use super::device::SharedDevice;
 use super::judge::{Arrival, Judge};
 use super::network::settle;
 use super::plan::{LinkKind, LinkPlan};
-use super::program::{Half, Order, Program};
+use super::program::{Half, Program};
 use crate::plan::Plan;
 use crate::random::Random;
 use ::memory::MemoryTable;
-use ::verbs::{AsyncEvent, AsyncMessage, Completion, Gid, Piece, QpState, SendOpcode, Status};
+use ::verbs::{AsyncEvent, AsyncMessage, Completion, Gid, QpState, Status};
 use port::Nanos;
 use std::sync::Arc;
 
@@ -245,10 +247,8 @@ impl Link {
         while let Some((number, work)) = half.posted.pop_front() {
             let is_it = number == done.number;
             let Some(asked) = self.judge.works[side][qp].get(work).copied() else {
-                // A mark, which is always flushed.
-                if done.status != Status::Flushed {
-                    return Err("a work request of a queue pair in error is not flushed".into());
-                }
+                half.other_ended(work, is_it, done)?;
+                self.judge.judged += u64::from(done.status == Status::Success);
                 break;
             };
             if (asked.is_signalled && !is_it) || (is_it && !asked.is_signalled && done.status == Status::Success) {
@@ -262,6 +262,7 @@ impl Link {
                     return Err(format!("a completion of another kind than {asked:?}"));
                 }
                 half.done = work + 1;
+                half.window_went(asked.opcode);
                 self.judge.sent(side, qp, work)?;
             }
             if is_it {
@@ -470,92 +471,14 @@ impl Link {
         let half = self.sides[side].as_ref().map(|program| &program.halves[qp]);
         // What is not signalled may have ended.
         let works = &self.judge.works[side][qp];
-        let ends = |half: &Half| !half.posted.iter().any(|(_, work)| works[*work].is_signalled);
+        let signalled = |work: usize| works.get(work).is_none_or(|work| work.is_signalled);
+        let ends = |half: &Half| !half.posted.iter().any(|(_, work)| signalled(*work));
         if half.is_some_and(|half| !half.was_moved && ends(half)) {
             self.move_to_error(side, qp)?;
             self.wake(now, now);
         }
         let moved = self.sides[side].as_ref().is_some_and(|program| program.halves[qp].was_moved);
         if moved && self.is_drained(qp) { self.stage(now, qp, Stage::Over) } else { Ok(()) }
-    }
-
-    /// Offers memory to receive into.
-    fn offer(&mut self, now: Nanos, side: usize) -> Result<(), String> {
-        let mut waits = false;
-        let queues = 0..self.plan.shared_queues().max(1);
-        let all = (0..self.plan.qps).flat_map(|qp| queues.clone().map(move |queue| (qp, queue)));
-        for (qp, queue) in all {
-            if self.stages[qp] != Stage::Running {
-                continue;
-            }
-            let Some(program) = &mut self.sides[side] else { return Ok(()) };
-            let memory = &self.judge.memories[side];
-            let whole = self.plan.longest as usize + if self.plan.kind == LinkKind::Datagram { 40 } else { 0 };
-            let most = self.plan.receives + if self.plan.shared_queues() > 0 { self.lost } else { 0 };
-            let random = &mut self.random;
-            let Some(offers) = program.offers(qp, queue) else { continue };
-            while offers.out.len() < most && !offers.free.is_empty() {
-                if now < self.offer_at[side] {
-                    waits = true;
-                    break;
-                }
-                offers.offer(memory, |at| cut(at, whole, 1 + random.up_to(3) as usize, random));
-                if self.plan.receive_gap_us > 0 {
-                    self.offer_at[side] = now + self.plan.receive_gap_us * 1000;
-                }
-            }
-        }
-        if waits {
-            self.wake(now, self.offer_at[side]);
-        }
-        Ok(())
-    }
-
-    /// Posts work requests, as many as may be outstanding.
-    fn post(&mut self, now: Nanos, side: usize, qp: usize) -> Result<(), String> {
-        while self.stages[qp] == Stage::Running {
-            let peer = self.sides[1 - side].as_ref().map_or(0, |program| program.halves[qp].number);
-            let Some(program) = &mut self.sides[side] else { return Ok(()) };
-            let half = &program.halves[qp];
-            let works = &self.judge.works[side][qp];
-            if half.next >= works.len() || half.error.is_some() || half.was_moved {
-                return Ok(());
-            }
-            // What is not signalled ends with a later one: so that one has to be posted, too.
-            let signalled = half.posted.iter().any(|(_, work)| works[*work].is_signalled);
-            if half.posted.len() >= self.plan.depth && signalled {
-                return Ok(());
-            }
-            if now < self.post_at[side][qp] {
-                let at = self.post_at[side][qp];
-                self.wake(now, at);
-                return Ok(());
-            }
-            let (number, work) = (half.next, works[half.next]);
-            let order = self.order(side, qp, number, peer)?;
-            if let Some(program) = &mut self.sides[side] {
-                program.post(qp, &work, &order);
-            }
-            self.post_at[side][qp] = now + self.plan.gap_us * 1000;
-        }
-        Ok(())
-    }
-
-    /// What a work request names, with its data in place.
-    fn order(&mut self, side: usize, qp: usize, number: usize, remote: u32) -> Result<Order, String> {
-        let work = self.judge.works[side][qp][number];
-        let place = self.judge.place(side, qp, number);
-        let (own, peer) = (&self.judge.memories[side], &self.judge.memories[1 - side]);
-        let at = own.source.place(place);
-        let is_fetched = work.opcode.is_atomic() || work.opcode == SendOpcode::Read;
-        let data = if is_fetched { Vec::new() } else { self.judge.data(side, qp, number) };
-        if !is_fetched && !work.is_inline {
-            own.write(at, &data)?;
-        }
-        let parts = cut(at, work.len, work.pieces, &mut self.random);
-        let pieces: Vec<Piece> = parts.into_iter().map(|(at, len)| own.piece(&own.source, at, len)).collect();
-        let target = if work.opcode.is_atomic() { self.judge.counter(side, qp) } else { place };
-        Ok(Order { operand: peer.operand(target), remote, pieces, data })
     }
 
     fn break_later(&mut self, now: Nanos) {
@@ -578,15 +501,4 @@ impl Link {
         self.is_over = true;
         Ok(())
     }
-}
-
-/// Cuts a range into so many parts; some may be empty.
-fn cut(at: usize, len: usize, parts: usize, random: &mut Random) -> Vec<(usize, usize)> {
-    let mut done = 0;
-    let part = |left: usize| {
-        let part = if left == 0 { len - done } else { random.up_to((len - done) as u64) as usize };
-        done += part;
-        (at + done - part, part)
-    };
-    (0..parts).rev().map(part).collect()
 }

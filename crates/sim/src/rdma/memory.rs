@@ -1,10 +1,11 @@
 //! A program's registered memory: sections with places in them, and bytes between that nobody may write.
+use super::windows::GRANTS;
 use crate::random::Stream;
 use ::memory::{Description, Domain, Extent, Key, MemoryTable, Rights, Way};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
-use verbs::{Operand, Piece};
+use verbs::{Binding, Operand, Piece};
 
 /// What is nobody's.
 pub(crate) const GUARD: u8 = 0xc3;
@@ -47,6 +48,8 @@ pub(crate) struct Needs {
     pub(crate) bytes: usize,
     /// Places that it sends from, that its peer names, and that it receives into.
     pub(crate) places: [usize; 3],
+    /// The places that its peer names are reached by windows only.
+    pub(crate) windows: bool,
 }
 
 /// The memory.
@@ -71,10 +74,11 @@ impl Memory {
         fcntl_add_seals(&file, SealFlags::SHRINK).map_err(failed)?;
         let mut at = 0;
         let mut sections = Vec::new();
-        for (places, len) in needs.places.into_iter().zip(lens) {
+        let target = if needs.windows { Rights::LOCAL_WRITE | Rights::WINDOWS } else { Rights::ALL };
+        for ((places, len), rights) in needs.places.into_iter().zip(lens).zip([Rights::ALL, target, Rights::ALL]) {
             let extents =
                 vec![Extent { len: (places * stride) as u64, way: Way::Shared { file: 0, offset: at as u64 } }];
-            let description = Description { address: ADDRESS + at as u64, rights: Rights::ALL, extents };
+            let description = Description { address: ADDRESS + at as u64, rights, extents };
             let passed = file.try_clone().map_err(failed)?.into();
             let key = table.register(domain, &description, &[passed], None).map_err(failed)?;
             sections.push(Section { at, stride, places, key });
@@ -150,6 +154,18 @@ impl Memory {
     /// A place of the target as the peer names it.
     pub(crate) fn operand(&self, place: usize) -> Operand {
         Operand { address: ADDRESS + self.target.place(place) as u64, key: self.target.key.0 }
+    }
+
+    /// The address of the first byte that a window is bound to.
+    pub(crate) fn targets_at(&self) -> u64 {
+        ADDRESS + self.target.at as u64
+    }
+
+    /// Binds a window to all places that the peer names.
+    pub(crate) fn binding(&self, window: u32, key: u32, zero_based: bool) -> Binding {
+        let (region, address) = (self.target.key.0, self.targets_at());
+        let len = (self.target.end() - self.target.at) as u64;
+        Binding { window, key, region, address, len, rights: GRANTS, zero_based }
     }
 
     /// Each byte that nobody may write is as it was; of the others, `used` says for a place of a section which bytes

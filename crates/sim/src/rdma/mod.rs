@@ -12,4 +12,5 @@ mod network;
 pub mod plan;
 mod program;
 mod raw;
+mod windows;
 mod work;

@@ -1,7 +1,9 @@
 //! Pairs of RDMA programs as data.
-use super::raw::LEAST;
 use serde::{Deserialize, Serialize};
 use verbs::{Mtu, QpKind};
+
+/// The shortest frame of raw packets: it holds the headers of Ethernet, IPv6 and UDP, and its message's number.
+pub(crate) const LEAST_RAW: usize = 14 + 40 + 8 + 8;
 
 /// Two programs whose queue pairs are connected one to one. Each of them sends to the other.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
@@ -64,6 +66,8 @@ pub enum LinkKind {
     Unreliable,
     /// Datagrams.
     Datagram,
+    /// Reliable connections whose peers reach memory by windows, which are bound, invalidated, and bound again.
+    Windowed,
     /// Extended reliable connections: one for each direction.
     Extended,
     /// Whole Ethernet frames, which rules bring to their queue pair.
@@ -104,7 +108,7 @@ impl LinkKind {
     pub fn of_verbs(self) -> QpKind {
         match self {
             LinkKind::Extended => QpKind::XrcSend,
-            LinkKind::Reliable => QpKind::Rc,
+            LinkKind::Reliable | LinkKind::Windowed => QpKind::Rc,
             LinkKind::Unreliable => QpKind::Uc,
             LinkKind::Datagram => QpKind::Ud,
             LinkKind::Raw => QpKind::RawPacket,
@@ -132,7 +136,7 @@ impl LinkPlan {
             (self.reads == 0 || self.reads > 128, "has no reads from 1 to 128"),
             (sides.into_iter().any(|side| side > 1), "names a side that is not 0 or 1"),
             (self.breaks.iter().any(|it| it.qp >= self.qps), "breaks a queue pair that there is not"),
-            (self.kind == LinkKind::Raw && (self.longest as usize) < LEAST, "has frames without room for headers"),
+            (self.kind == LinkKind::Raw && (self.longest as usize) < LEAST_RAW, "has frames without room for headers"),
             (self.xrc_queues > 8, "has more than 8 queues for extended connections"),
             ((self.xrc_queues > 0) != (self.kind == LinkKind::Extended), "has queues of another kind of connection"),
             (self.shared_receives && self.xrc_queues > 0, "shares receives in two ways"),
@@ -143,9 +147,9 @@ impl LinkPlan {
         }
     }
 
-    /// Extended connections become plain ones.
-    pub fn leave_extended(&mut self) {
-        if self.kind == LinkKind::Extended {
+    /// Extended connections, and those with windows, become plain ones.
+    pub fn make_plain(&mut self) {
+        if self.kind.is_reliable() {
             (self.kind, self.xrc_queues) = (LinkKind::Reliable, 0);
         }
     }

@@ -3,16 +3,17 @@ use super::device::SharedDevice;
 use super::memory::Memory;
 use super::plan::{LinkKind, LinkPlan};
 use super::raw::Lane;
+use super::windows::{Bound, Window};
 use super::work::Work;
 use ::memory::{Domain, Rights};
 use ::verbs::control::XrcQueue;
 use ::verbs::{
-    AddressVector, Capacities, Completion, Datagram, Gid, INLINE_FIRST, INLINE_NEXT, Notify, Operand, PIECES_FIRST,
-    PIECES_NEXT, Piece, QpAttributes, QpKind, QpNumber, QpState, ReceivePiece, SendElement, SendFlags, SendOpcode,
-    Status, Wish,
+    AddressVector, Binding, Capacities, Completion, CompletionFlags, CompletionOpcode, Datagram, Gid, INLINE_FIRST,
+    INLINE_NEXT, Notify, Operand, PIECES_FIRST, PIECES_NEXT, Piece, QpAttributes, QpKind, QpNumber, QpState,
+    ReceivePiece, SendElement, SendFlags, SendOpcode, Status, Wish,
 };
 use context::queues::{AppQueues, DaemonQueues, QueueSizes, daemon_bell};
-use rdma::{EventPipe, Failure, NewProgram, ProgramId, Reach, Who};
+use rdma::{Device, EventPipe, Failure, NewProgram, ProgramId, Reach, Who};
 use shm::{Doorbell, PipeConsumer, PipeProducer};
 use smartns::{NewCq, NewHandle, NewQp, NewSrq, Receives};
 use std::collections::VecDeque;
@@ -24,6 +25,8 @@ const COMPLETIONS: u32 = 16_384;
 const RECEIVES: u32 = 1024;
 /// Stands for a work request that is none of its works: [`Program::post_mark`].
 pub(crate) const MARK: usize = usize::MAX;
+/// Stands for a binding of a window.
+const BIND: usize = MARK - 1;
 /// Numbers of the objects that a program has one of.
 const CQ: u32 = 0;
 const SRQ: u32 = 0;
@@ -79,6 +82,8 @@ pub(crate) struct Half {
     /// Its first error, and whether the program itself moved it to the error state.
     pub(crate) error: Option<Status>,
     pub(crate) was_moved: bool,
+    /// By which its peer reaches its targets, where the link has windows.
+    pub(crate) window: Option<Window>,
     /// Without a shared receive queue.
     pub(crate) offers: Option<Offers>,
 }
@@ -198,13 +203,22 @@ impl Program {
         // The rule of a queue pair has its place as number.
         let rule = self.lanes.get(qp).map(|lane| lane.rule(number));
         rule.map_or(Ok(()), |rule| device.create_flow(self.id, qp as u32, rule).map_err(failed))?;
-        let (posted, next_number) = (VecDeque::new(), 0);
-        let (error, was_moved) = (None, false);
-        Ok(Half { number, target, posted, next_number, next: 0, done: 0, expected: 0, error, was_moved, offers })
+        let (posted, next_number, next, done, expected) = (VecDeque::new(), 0, 0, 0, 0);
+        let (error, was_moved, window) = (None, false, self.window(&mut device)?);
+        Ok(Half { number, target, posted, next_number, next, done, expected, error, was_moved, window, offers })
+    }
+
+    fn window(&self, device: &mut Device) -> Result<Option<Window>, String> {
+        let add = |device: &mut Device| device.add_window(self.id, self.domain).map(Window::new).map_err(failed);
+        (self.plan.kind == LinkKind::Windowed).then(|| add(device)).transpose()
     }
 
     /// A queue pair begins anew, after a reset or as another one. What was outstanding is forgotten.
     pub(crate) fn renew(&mut self, qp: usize, another: bool) -> Result<(), String> {
+        if let Some(window) = self.halves[qp].window {
+            // Nobody knows whether its binding was carried out.
+            self.device.device().remove_window(self.id, window.number).map_err(failed)?;
+        }
         if another {
             if !self.lanes.is_empty() {
                 self.device.device().destroy_flow(self.id, qp as u32).map_err(failed)?;
@@ -216,7 +230,9 @@ impl Program {
             self.halves[qp].done = before.done;
         } else {
             self.go(qp, QpState::Reset)?;
+            let window = self.window(&mut self.device.device())?;
             let half = &mut self.halves[qp];
+            half.window = window;
             half.posted.clear();
             (half.error, half.was_moved) = (None, false);
             if let Some(offers) = &mut half.offers {
@@ -287,7 +303,7 @@ impl Program {
         let number = self.halves[qp].next_number;
         let mut element = SendElement {
             number,
-            immediate: self.halves[qp].next as u32,
+            immediate: order.immediate,
             target: order.operand.address,
             key: order.operand.key,
             srq: work.srq,
@@ -320,15 +336,26 @@ impl Program {
         (half.next_number, half.next) = (number.wrapping_add(1), half.next + 1);
     }
 
+    /// Posts a binding of the queue pair's window.
+    pub(crate) fn post_binding(&mut self, qp: usize, binding: &Binding) {
+        let mut element = SendElement::new(self.halves[qp].number, SendOpcode::BindWindow);
+        element.set_binding(binding);
+        self.post_other(qp, element, BIND);
+    }
+
     /// Posts one more work request to a queue pair in the error state. Its completion says that those before it that
     /// were not signalled have ended.
     pub(crate) fn post_mark(&mut self, qp: usize) {
+        self.post_other(qp, SendElement::new(self.halves[qp].number, SendOpcode::Send), MARK);
+    }
+
+    /// Posts what is none of its works, signalled.
+    fn post_other(&mut self, qp: usize, element: SendElement, as_work: usize) {
         let half = &mut self.halves[qp];
         let number = half.next_number;
-        let element =
-            SendElement { number, flags: SendFlags::SIGNALED, ..SendElement::new(half.number, SendOpcode::Send) };
+        let element = SendElement { number, flags: SendFlags::SIGNALED, ..element };
         assert!(self.send.push(element.encode()).is_ok(), "the send pipe holds all that is outstanding");
-        half.posted.push_back((number, MARK));
+        half.posted.push_back((number, as_work));
         half.next_number = number.wrapping_add(1);
     }
 
@@ -359,6 +386,40 @@ impl Half {
         Ends { sends: self.number, receives: self.target.unwrap_or(self.number) }
     }
 
+    /// Of what is none of its works: a mark, which is always flushed, or a binding.
+    pub(crate) fn other_ended(&mut self, work: usize, is_it: bool, done: &Completion) -> Result<(), String> {
+        if !is_it {
+            return Err("a completion of a binding is left out".into());
+        }
+        let is_bound = work == BIND && done.status == Status::Success && self.error.is_none();
+        if let Some(window) = self.window.as_mut().filter(|_| is_bound) {
+            window.bound = Bound::Yes;
+            let is_right = done.opcode == CompletionOpcode::BindWindow;
+            return if is_right { Ok(()) } else { Err("a binding completes as another kind".into()) };
+        }
+        let is_flushed = done.status == Status::Flushed;
+        if is_flushed { Ok(()) } else { Err("a work request of a queue pair in error is not flushed".into()) }
+    }
+
+    /// Its own work request has ended well: perhaps one that invalidates its window.
+    pub(crate) fn window_went(&mut self, opcode: SendOpcode) {
+        if let Some(window) = self.window.as_mut().filter(|_| opcode == SendOpcode::LocalInvalidate) {
+            window.bound = Bound::No;
+        }
+    }
+
+    /// A message came that invalidates its window, or does not.
+    pub(crate) fn heard_of_window(&mut self, opcode: SendOpcode, done: &Completion) -> Result<(), String> {
+        let invalidates = opcode == SendOpcode::SendInvalidate;
+        if done.flags.has(CompletionFlags::INVALIDATED) != invalidates {
+            return Err("a message says otherwise than it was sent whether it invalidates a window".into());
+        }
+        let Some(window) = self.window.as_mut().filter(|_| invalidates) else { return Ok(()) };
+        window.bound = Bound::No;
+        let is_it = done.immediate == window.key();
+        if is_it { Ok(()) } else { Err(format!("the key {:#x} is invalidated, not this", window.key())) }
+    }
+
     fn numbers(&self) -> Vec<QpNumber> {
         std::iter::once(self.number).chain(self.target).collect()
     }
@@ -370,6 +431,7 @@ pub(crate) const SPARE: usize = 128;
 /// What a work request names.
 pub(crate) struct Order {
     pub(crate) operand: Operand,
+    pub(crate) immediate: u32,
     pub(crate) remote: QpNumber,
     pub(crate) pieces: Vec<Piece>,
     pub(crate) data: Vec<u8>,

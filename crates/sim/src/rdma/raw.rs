@@ -6,9 +6,6 @@ use ::verbs::QpNumber;
 use ::verbs::flow::{Field, FlowRule, Frames, Layer};
 use wire::{EtherType, ethernet, ipv4};
 
-/// The shortest frame that holds all headers and a message's number.
-pub(crate) const LEAST: usize = ethernet::HEADER_LEN + IPV6_LEN + UDP_LEN + NUMBER_LEN;
-
 const IPV6_LEN: usize = 40;
 const UDP_LEN: usize = 8;
 const NUMBER_LEN: usize = 8;

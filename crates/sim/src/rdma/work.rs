@@ -1,6 +1,5 @@
 //! What a queue pair is to send: drawn before, so that both sides' judge has it, too.
-use super::plan::{LinkKind, LinkPlan};
-use super::raw::LEAST;
+use super::plan::{LEAST_RAW, LinkKind, LinkPlan};
 use crate::random::{Random, Stream};
 use verbs::SendOpcode;
 
@@ -33,8 +32,8 @@ pub(crate) const MOST_INLINE: usize = 300;
 impl Work {
     /// It takes a receive work request of the peer.
     pub(crate) fn takes_receive(&self) -> bool {
-        use SendOpcode::{Send, SendImmediate, WriteImmediate};
-        matches!(self.opcode, Send | SendImmediate | WriteImmediate)
+        use SendOpcode::{Send, SendImmediate, SendInvalidate, WriteImmediate};
+        matches!(self.opcode, Send | SendImmediate | SendInvalidate | WriteImmediate)
     }
 
     /// It writes into the peer's memory that it names.
@@ -70,7 +69,8 @@ pub(crate) fn draw(plan: &LinkPlan, count: usize, random: &mut Random) -> Vec<Wo
 fn draw_one(plan: &LinkPlan, random: &mut Random) -> Work {
     use SendOpcode::*;
     let opcode = match plan.kind {
-        LinkKind::Reliable | LinkKind::Extended => {
+        LinkKind::Windowed if random.one_in(4) => random.pick(&[SendInvalidate, LocalInvalidate]),
+        LinkKind::Reliable | LinkKind::Windowed | LinkKind::Extended => {
             random.pick(&[Write, Write, WriteImmediate, Send, SendImmediate, Read, Read, FetchAdd, CompareSwap])
         }
         // Who may lose messages needs their numbers.
@@ -79,7 +79,7 @@ fn draw_one(plan: &LinkPlan, random: &mut Random) -> Work {
         LinkKind::Raw => Send,
     };
     let is_one_packet = !plan.kind.of_verbs().is_connected();
-    let least = if plan.kind == LinkKind::Raw { LEAST } else { 0 };
+    let least = if plan.kind == LinkKind::Raw { LEAST_RAW } else { 0 };
     let longest = u64::from(plan.longest);
     let longest = if is_one_packet { longest.min(plan.mtu().bytes() as u64) } else { longest };
     let len = match random.up_to(3) {
@@ -88,14 +88,21 @@ fn draw_one(plan: &LinkPlan, random: &mut Random) -> Work {
         _ => random.up_to(longest),
     };
     let len = if opcode.is_atomic() { 8 } else { (len as usize).max(least) };
-    let may_be_inline = !opcode.is_atomic() && opcode != Read && len <= MOST_INLINE;
+    let len = if opcode.is_local() { 0 } else { len };
+    let may_be_inline = !opcode.is_local() && !opcode.is_atomic() && opcode != Read && len <= MOST_INLINE;
     Work {
         opcode,
         len,
-        is_signalled: random.chance(0.6),
-        is_fenced: plan.kind.is_reliable() && random.one_in(10),
+        // Who invalidates a window waits until its peer has heard that its own accesses have ended.
+        is_signalled: random.chance(0.6) || plan.kind == LinkKind::Windowed,
+        // A window goes when all that was read by it has come.
+        is_fenced: plan.kind.is_reliable() && random.one_in(10) || opcode == SendInvalidate,
         is_inline: may_be_inline && random.one_in(2),
-        pieces: if opcode.is_atomic() { 1 } else { random.between(1, 6) as usize },
+        pieces: match opcode {
+            LocalInvalidate => 0,
+            opcode if opcode.is_atomic() => 1,
+            _ => random.between(1, 6) as usize,
+        },
         matches: random.chance(0.8),
         srq: if plan.xrc_queues > 0 { random.up_to(plan.xrc_queues as u64 - 1) as u32 } else { 0 },
         before: 0,

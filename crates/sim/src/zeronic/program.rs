@@ -110,7 +110,7 @@ impl Program {
             Carries::Stream => of_side.longest as usize,
             Carries::Messages => longest_message.max(of_side.longest as usize),
         };
-        let needs = Needs { bytes, places: [sends, 1, receives] };
+        let needs = Needs { bytes, places: [sends, 1, receives], windows: false };
         let memory = Memory::new(&host.table, DOMAIN, needs)?;
         Ok(Program {
             id,
