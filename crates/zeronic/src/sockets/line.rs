@@ -137,7 +137,7 @@ impl Line {
 
     /// From now on its buffers are these, which are no smaller: what is in them goes along. Of the transmit buffer, only
     /// what was written: behind that, the application may write already.
-    pub(super) fn move_to(&mut self, rx: Arc<Mirror>, tx: Arc<Mirror>) {
+    pub(super) fn move_to(&mut self, rx: Arc<Mirror>, tx: Arc<Mirror>, blank: Arc<Mirror>) {
         // All that lies in it ends before the edge.
         let from = self.edge - self.rx.size() - self.rx_begin;
         rx.write_span(from, &Span::new(&self.rx, from, self.rx.size().min(rx.size())));
@@ -146,6 +146,6 @@ impl Line {
         let head = Seq(next + self.stats.unsent.load(Relaxed)).max(Seq(self.written));
         let len = (head - Seq(una)).min(self.tx.size()).min(tx.size());
         tx.write_span(una, &Span::new(&self.tx, una, len));
-        (self.rx, self.tx) = (rx, tx);
+        (self.rx, self.tx, self.blank) = (rx, tx, blank);
     }
 }

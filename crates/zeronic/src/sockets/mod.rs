@@ -151,10 +151,10 @@ impl SocketEngine {
     fn move_to(&mut self, flow: FlowId, rx: Arc<Mirror>, tx: Arc<Mirror>) -> (Arc<Mirror>, Arc<Mirror>) {
         let blanks = self.blanks.ring(rx.full_size()).zip(self.blanks.ring(tx.full_size()));
         match (self.line(flow).filter(|line| line.standing != Standing::Whole), blanks) {
-            // The rings of before were of these sizes, so there are blank ones.
-            (Some(line), Some(blanks)) => {
-                line.move_to(rx, tx);
-                blanks
+            // No buffer is too large for a blank ring, as this one was not before.
+            (Some(line), Some((blank_rx, blank_tx))) => {
+                line.move_to(rx, tx, Arc::clone(&blank_rx));
+                (blank_rx, blank_tx)
             }
             _ => (rx, tx),
         }
