@@ -3,17 +3,14 @@
 use super::SocketEngine;
 use super::line::Standing;
 use crate::frames::{Look, Segment, look};
-use crate::record;
 use engine::Burst;
-use engine::Nanos;
 use engine::stream::Stream;
 use port::Frame;
-use port::capture::{Direction, Fate, Sight};
 use wire::tcp::Flags;
 
 impl SocketEngine {
     /// Gives the frames of a burst from number `first` on their payload.
-    pub(super) fn merge(&mut self, now: Nanos, first: usize, burst: &mut Burst<'_, Stream>) {
+    pub(super) fn merge(&mut self, first: usize, burst: &mut Burst<'_, Stream>) {
         for at in first..burst.tx.len() {
             let frame = &mut burst.tx[at];
             let Look::Segment(segment) = look(frame, frame.len()) else { continue };
@@ -29,12 +26,6 @@ impl SocketEngine {
             }
             if line.completes && frame.segment_size == 0 {
                 frame.complete_checksum();
-            }
-            if let Some(recorder) = burst.recorder.as_deref_mut() {
-                let again = record::is_again(&mut line.recorded, &segment);
-                let fate = if again { Fate::SentAgain } else { Fate::Sent };
-                let flow = Some(flow.0);
-                recorder.record(now, frame, &Sight { direction: Direction::Out, flow, module: "merge", fate });
             }
         }
     }

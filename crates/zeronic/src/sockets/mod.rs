@@ -7,6 +7,7 @@
 mod blank;
 mod line;
 mod merge;
+mod record;
 mod split;
 
 use blank::Blanks;
@@ -178,7 +179,7 @@ impl SocketEngine {
                 recorder: None,
             },
         );
-        self.merge(now, first, burst);
+        self.merge(first, burst);
         self.unsplit(aside, burst);
         for event in &burst.events[told..] {
             self.note(event);
@@ -222,10 +223,15 @@ impl Engine<Stream> for SocketEngine {
         if freezes {
             // Whether a connection stands still decides about its frames.
             let (rx, back) = (&mut Vec::new(), &mut Vec::new());
+            let sent = burst.tx.len();
             done += self.round(now, &mut Burst { rx, back, ..reborrow(burst) });
+            self.record_sent(now, sent, burst);
         }
-        self.split(now, burst);
-        done + self.round(now, burst)
+        done += self.split(now, burst);
+        let sent = burst.tx.len();
+        done += self.round(now, burst);
+        self.record_sent(now, sent, burst);
+        done
     }
 
     fn egress(&mut self, now: Nanos, from: usize, burst: &mut Burst<'_, Stream>) {

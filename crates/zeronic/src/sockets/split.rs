@@ -5,7 +5,6 @@ use crate::frames::{Look, Segment, look};
 use crate::nic::Payload;
 use engine::stream::Stream;
 use engine::{Burst, DropReason, Exception, FlowId, Nanos};
-use port::capture::{Direction, Fate, Sight};
 use port::{Checksum, Frame};
 use shm::Mirror;
 use std::ops::Range;
@@ -21,23 +20,28 @@ enum Split {
 
 impl SocketEngine {
     /// Takes the frames of a burst in. Headers are in `up` afterwards; what the control plane gives back stays there.
-    pub(super) fn split(&mut self, now: Nanos, burst: &mut Burst<'_, Stream>) {
+    /// Returns how much the engine did meanwhile.
+    pub(super) fn split(&mut self, now: Nanos, burst: &mut Burst<'_, Stream>) -> usize {
         let mut frames = std::mem::take(&mut self.waiting);
         frames.append(burst.rx);
+        let back = std::mem::take(burst.back);
+        if burst.recorder.is_some() {
+            return self.split_recorded(now, frames, back, burst);
+        }
         for frame in frames {
-            if let Some(frame) = self.take_in(now, frame, burst) {
-                self.up.push(frame);
-            }
+            let header = self.take_in(frame, burst);
+            self.up.extend(header);
         }
-        for (why, frame) in std::mem::take(burst.back) {
-            let frame = if why == Exception::Redirected { Some(frame) } else { self.take_in(now, frame, burst) };
-            burst.back.extend(frame.map(|frame| (why, frame)));
+        for (why, frame) in back {
+            let header = if why == Exception::Redirected { Some(frame) } else { self.take_in(frame, burst) };
+            burst.back.extend(header.map(|frame| (why, frame)));
         }
+        0
     }
 
     /// What the engine is to get of a frame. Segments of no connection are the control plane's at once, in their order:
     /// it verifies them itself.
-    fn take_in(&mut self, now: Nanos, mut frame: Box<Frame>, burst: &mut Burst<'_, Stream>) -> Option<Box<Frame>> {
+    pub(super) fn take_in(&mut self, mut frame: Box<Frame>, burst: &mut Burst<'_, Stream>) -> Option<Box<Frame>> {
         let Look::Segment(segment) = look(&frame, frame.len()) else { return Some(frame) };
         let flow = self.by_tuple.get(&segment.incoming()).copied();
         let line = flow.and_then(|flow| self.line(flow)).filter(|line| segment.is_for(&frame, line.station));
@@ -54,29 +58,18 @@ impl SocketEngine {
                 return None;
             }
         };
-        let records = burst.recorder.is_some() && !frame.recorded;
-        if let Some(recorder) = burst.recorder.as_deref_mut().filter(|_| records) {
-            recorder.keep(&frame);
-        }
         // What is referred to never left the machine: there is no checksum of it to be verified.
         if frame.checksum == Checksum::Complete || frame.bytes().len() > segment.payload_at {
             burst.pool.flatten(&mut frame);
         }
-        let (frame, fate) = match self.split_one(flow, frame, segment) {
-            Split::Up(frame) => (Some(frame), Fate::Accepted),
+        match self.split_one(flow, frame, segment) {
+            Split::Up(frame) => Some(frame),
             Split::Dropped(frame, reason) => {
                 burst.drops.count(reason);
                 burst.pool.put(frame);
-                (None, Fate::dropped(reason))
+                None
             }
-        };
-        let Some(recorder) = burst.recorder.as_deref_mut().filter(|_| records) else { return frame };
-        let flow = Some(flow.0);
-        recorder.record_kept(now, &Sight { direction: Direction::In, flow, module: "split", fate });
-        frame.map(|mut frame| {
-            frame.recorded = true;
-            frame
-        })
+        }
     }
 
     fn split_one(&mut self, flow: FlowId, mut frame: Box<Frame>, mut segment: Segment) -> Split {
