@@ -135,8 +135,8 @@ impl Line {
         (len <= self.blank.size()).then(|| Span::new(&self.blank, seq - self.rx_begin, len))
     }
 
-    /// From now on its buffers are these, which are no smaller: what is in them goes along. Of the transmit buffer, only
-    /// what was written: behind that, the application may write already.
+    /// From now on its buffers are these, which are no smaller: what is in them goes along. Of the transmit buffer,
+    /// only what was written: behind that, the application may write already.
     pub(super) fn move_to(&mut self, rx: Arc<Mirror>, tx: Arc<Mirror>, blank: Arc<Mirror>) {
         // All that lies in it ends before the edge.
         let from = self.edge - self.rx.size() - self.rx_begin;
