@@ -12,7 +12,7 @@ pub struct Stacks {
     /// Stacks: opentoe, linux
     #[arg(long, value_name = "STACK,...", default_value = "opentoe,linux", value_parser = listed(stack))]
     pub stack: String,
-    /// Engines of OpenTOE: flextoe, laminar
+    /// Engines of OpenTOE: flextoe, laminar, zeronic, zeronic-laminar
     #[arg(long, value_name = "ENGINE,...", default_value = "flextoe", value_parser = listed(engine))]
     pub engine: String,
     /// Ports of OpenTOE: fabric (both ends on OpenTOE), loopback (both on one host, over 127.0.0.1), tap (the server on
@@ -211,7 +211,7 @@ pub(crate) fn series_name(setup: &str) -> String {
 pub(crate) fn engine(text: &str) -> Result<&'static str, String> {
     EngineKind::of_name(text).map(EngineKind::name).ok_or_else(|| {
         let names: Vec<&str> = EngineKind::ALL.iter().map(|kind| kind.name()).collect();
-        format!("there is no engine `{text}`; there are {}", names.join(" and "))
+        format!("there is no engine `{text}`; there are {}", names.join(", "))
     })
 }
 

@@ -76,6 +76,13 @@ fn parts_that_do_not_fit_together_are_refused() {
     assert!(refusal(&format!("{HOST}port = {{ kind = \"tap\", mac = \"01:00:00:00:00:00\" }}\n")).contains("unicast"));
     assert!(refusal(&format!("{HOST}thread = 1\n")).contains("thread is 1"));
     assert!(refusal(&format!("{HOST}mapping = {{ dma = 99 }}\n")).contains("mapping: dma = 99"));
+    for engine in ["laminar", "zeronic", "zeronic-laminar"] {
+        let text = format!("{HOST}engine = \"{engine}\"\nmapping = {{ threads = true }}\n");
+        assert!(refusal(&text).contains(&format!("engine {engine} has its modules on one thread")), "{engine}");
+    }
+    let below =
+        "[[fabric]]\nname = \"f\"\n[[zeronic]]\nname = \"z\"\naddress = \"10.0.0.9\"\ntransport = \"zeronic\"\n";
+    assert!(refusal(below).contains("there are flextoe, laminar, linux"), "a split decides on no headers");
     assert!(refusal(&format!("socket_mode = \"0999\"\n{HOST}")).contains("socket_mode"));
     assert!(refusal(&format!("{HOST}[host.memory]\nrx_bytes = 5000\n")).contains("powers of two"));
     assert!(refusal(&format!("{HOST}[[fabric]]\nname = \"f\"\nloss = 2.0\n")).contains("`loss` is a probability"));

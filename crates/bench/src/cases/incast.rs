@@ -27,7 +27,7 @@ pub struct Arguments {
     pub points: String,
     #[arg(long, help = congestion_help("Congestion controls"), value_name = "NAME,...", default_value = "dctcp,timely,off", value_parser = listed(congestion))]
     pub congestion: String,
-    /// Engines: flextoe, laminar
+    /// Engines: flextoe, laminar, zeronic, zeronic-laminar
     #[arg(long, value_name = "NAME,...", default_value = "flextoe", value_parser = listed(engine))]
     pub engine: String,
     /// Rate of the server's port, Mbit/s

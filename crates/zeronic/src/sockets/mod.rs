@@ -30,7 +30,8 @@ pub struct SocketEngine {
     by_tuple: HashMap<Ipv4Tuple, FlowId>,
     /// Commands for the engine inside.
     commands: Vec<Command<Stream>>,
-    /// Frames for the engine inside.
+    /// Frames that came, and those for the engine inside: empty between rounds, kept for their room.
+    came: Vec<Box<Frame>>,
     up: Vec<Box<Frame>>,
     /// Frames of connections of which it is open whether they stand still.
     waiting: Vec<Box<Frame>>,
@@ -65,6 +66,7 @@ impl SocketEngine {
             lines: Vec::new(),
             by_tuple: HashMap::new(),
             commands: Vec::new(),
+            came: Vec::new(),
             up: Vec::new(),
             waiting: Vec::new(),
             counts: Counts::default(),
@@ -216,7 +218,7 @@ impl Engine<Stream> for SocketEngine {
 
     fn poll(&mut self, now: Nanos, burst: &mut Burst<'_, Stream>) -> usize {
         let mut freezes = false;
-        for command in std::mem::take(burst.commands) {
+        for command in burst.commands.drain(..) {
             freezes |= self.take_command(command);
         }
         let mut done = 0;

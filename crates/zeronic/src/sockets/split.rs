@@ -10,28 +10,22 @@ use shm::Mirror;
 use std::ops::Range;
 use wire::tcp::Flags;
 
-/// What becomes of a frame.
-enum Split {
-    /// It goes to the engine.
-    Up(Box<Frame>),
-    /// It is dropped.
-    Dropped(Box<Frame>, DropReason),
-}
-
 impl SocketEngine {
     /// Takes the frames of a burst in. Headers are in `up` afterwards; what the control plane gives back stays there.
     /// Returns how much the engine did meanwhile.
     pub(super) fn split(&mut self, now: Nanos, burst: &mut Burst<'_, Stream>) -> usize {
-        let mut frames = std::mem::take(&mut self.waiting);
+        let mut frames = std::mem::take(&mut self.came);
+        frames.append(&mut self.waiting);
         frames.append(burst.rx);
         let back = std::mem::take(burst.back);
         if burst.recorder.is_some() {
             return self.split_recorded(now, frames, back, burst);
         }
-        for frame in frames {
+        for frame in frames.drain(..) {
             let header = self.take_in(frame, burst);
             self.up.extend(header);
         }
+        self.came = frames;
         for (why, frame) in back {
             let header = if why == Exception::Redirected { Some(frame) } else { self.take_in(frame, burst) };
             burst.back.extend(header.map(|frame| (why, frame)));
@@ -63,8 +57,8 @@ impl SocketEngine {
             burst.pool.flatten(&mut frame);
         }
         match self.split_one(flow, frame, segment) {
-            Split::Up(frame) => Some(frame),
-            Split::Dropped(frame, reason) => {
+            Ok(frame) => Some(frame),
+            Err((frame, reason)) => {
                 burst.drops.count(reason);
                 burst.pool.put(frame);
                 None
@@ -72,22 +66,28 @@ impl SocketEngine {
         }
     }
 
-    fn split_one(&mut self, flow: FlowId, mut frame: Box<Frame>, mut segment: Segment) -> Split {
+    /// Payload to its place; the header, or the frame with the reason for which it is dropped.
+    fn split_one(
+        &mut self,
+        flow: FlowId,
+        mut frame: Box<Frame>,
+        mut segment: Segment,
+    ) -> Result<Box<Frame>, (Box<Frame>, DropReason)> {
         let counts = &mut self.counts;
         let Some(line) = self.lines.get_mut(flow.0 as usize).and_then(Option::as_deref_mut) else {
-            return Split::Up(frame);
+            return Ok(frame);
         };
         if segment.payload_len == 0 {
-            return Split::Up(frame);
+            return Ok(frame);
         }
         if !segment.is_sound(&frame) {
             counts.unsound += 1;
-            return Split::Dropped(frame, DropReason::TcpChecksum);
+            return Err((frame, DropReason::TcpChecksum));
         }
         if segment.has(Flags::SYN) || segment.has(Flags::RST) {
             // The stream has no bytes of theirs.
             segment.strip(&mut frame, 0);
-            return Split::Up(frame);
+            return Ok(frame);
         }
         let (seq, whole) = (segment.seq, segment.payload_len as u32);
         let left = match line.place(seq, whole) {
@@ -107,7 +107,7 @@ impl SocketEngine {
                 // A sender whose window is closed asks with data, and gives up where nobody answers (RFC 9293 section
                 // 3.8.6.1). A segment below the window is answered, too.
                 segment.ask(&mut frame, line.cursor() - 1);
-                return Split::Up(frame);
+                return Ok(frame);
             }
         };
         let step = usize::from(frame.segment_size);
@@ -118,7 +118,7 @@ impl SocketEngine {
             None => segment.ask(&mut frame, line.cursor() - 1),
         }
         frame.segment_size = if left as usize > step { step as u16 } else { 0 };
-        Split::Up(frame)
+        Ok(frame)
     }
 }
 
