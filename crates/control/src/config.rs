@@ -1,6 +1,6 @@
 //! The configuration of one host. Every key has a default, so an empty section is a working host.
 use ::host::{Link, RouteConfig};
-use context::Geometry;
+use context::{Geometry, LongPaths};
 use port::Capabilities;
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
@@ -50,6 +50,12 @@ pub struct HostConfig {
     pub port_rules: Vec<PortRule>,
 }
 
+/// From this round trip on, a path is long: full buffers of the usual size, a quarter of a MiB, carry 4 Gbit/s there.
+const LONG_PATH: Nanos = 500_000;
+
+/// Connections of a program with buffers for long paths, at most.
+const MOST_LONG_PATHS: u32 = 64;
+
 /// Sizes of an application's region. Only what is written costs memory. All are powers of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -64,6 +70,9 @@ pub struct MemoryConfig {
     pub rx_bytes: u32,
     /// Bytes of a connection's transmit buffer.
     pub tx_bytes: u32,
+    /// Bytes of each buffer of a connection whose round trip is long ([`MemoryConfig::is_long`]), as far as half of
+    /// `context_bytes` goes, for 64 at most: a window holds what is under way in a round trip. 0: none has larger ones.
+    pub long_path_bytes: u32,
     /// Bytes of buffers that one application's connections share (docs/MEMORY.md): as many as this is enough for have
     /// full ones, as many again half of that, and so on down to 16 KiB for all others. 0: all have full ones.
     pub context_bytes: u64,
@@ -217,6 +226,7 @@ impl Default for MemoryConfig {
             control_entries: 1024,
             rx_bytes: 256 << 10,
             tx_bytes: 256 << 10,
+            long_path_bytes: 4 << 20,
             context_bytes: 1 << 30,
             small_bytes: 2048,
             log_bytes: 0,
@@ -280,6 +290,7 @@ impl MemoryConfig {
     pub fn geometry(&self) -> Geometry {
         Geometry {
             slots: self.slots,
+            long: self.long_paths(),
             data_entries: self.data_entries,
             control_entries: self.control_entries,
             rx_bytes: self.rx_bytes,
@@ -298,6 +309,31 @@ impl MemoryConfig {
             _ if self.context_bytes == 0 => self.slots,
             _ => 1,
         }
+    }
+
+    /// Whether a connection with this first round trip, if it is known, gets the buffers of long paths.
+    pub(crate) fn is_long(rtt: Option<Nanos>) -> bool {
+        rtt.is_some_and(|rtt| rtt >= LONG_PATH)
+    }
+
+    /// Also where the budget or the other sizes leave no room for them.
+    fn has_valid_long_paths(&self) -> bool {
+        let bytes = self.long_path_bytes;
+        bytes == 0 || (bytes.is_power_of_two() && (4096..=1 << 30).contains(&bytes))
+    }
+
+    /// With a shared log, each connection's window is a promise of records.
+    fn long_paths(&self) -> LongPaths {
+        let bytes = self.long_path_bytes;
+        if self.log_bytes > 0 || bytes <= self.rx_bytes.max(self.tx_bytes) {
+            return LongPaths::NONE;
+        }
+        let most = MOST_LONG_PATHS.min(self.slots / 4);
+        let enough = match self.context_bytes {
+            0 => most,
+            budget => most.min((budget / 2 / (2 * u64::from(bytes))) as u32),
+        };
+        if enough > 0 { LongPaths { slots: enough, bytes } } else { LongPaths::NONE }
     }
 
     /// Bytes of a connection's full buffers.
@@ -340,7 +376,7 @@ impl LimitConfig {
 impl HostConfig {
     /// The shift of the windows that this host advertises (RFC 7323), where the peer scales too.
     pub fn window_shift(&self) -> u8 {
-        tcp::Offer::shift_for(self.memory.rx_bytes)
+        tcp::Offer::shift_for(self.memory.geometry().most_rx())
     }
 
     /// The congestion control of connections that do not choose.
@@ -375,9 +411,9 @@ impl HostConfig {
         check((1..=1 << 22).contains(&self.max_flows), "max_flows must be between 1 and 4194304")?;
         check((1..=1 << 16).contains(&self.max_contexts), "max_contexts must be between 1 and 65536")?;
         check(
-            self.memory.geometry().is_valid(),
+            self.memory.geometry().is_valid() && self.memory.has_valid_long_paths(),
             "memory: all sizes must be powers of two; rings at least 64 entries, buffers and the log at least 4096 bytes, \
-             small_bytes 0 or from 2048 to half of a buffer, and 8192 at most",
+             small_bytes 0 or from 2048 to half of a buffer, and 8192 at most, long_path_bytes 0 or at most 2^30",
         )?;
         check(
             self.memory.context_bytes == 0 || self.memory.context_bytes >= self.memory.pair(),
@@ -447,8 +483,11 @@ mod tests {
         assert_eq!(full(3 << 20, 4096).full_slots, 4, "the power of two below six");
         assert_eq!(full(1 << 40, 4096).full_slots, 4096);
         assert_eq!(full(0, 65_536).full_slots, 65_536);
+        assert_eq!(full(1 << 30, 4096).long, LongPaths { slots: 64, bytes: 4 << 20 });
+        assert_eq!(full(64 << 20, 4096).long.slots, 4, "half of the budget");
+        assert_eq!((full(0, 32).long.slots, full(0, 2).long), (8, LongPaths::NONE), "a quarter of the slots");
         let bytes = full(1 << 30, 32_768).region_len() - full(1 << 30, 32_768).rx_at(0);
-        assert!(bytes < (2 << 30) + 32_768 * (32 << 10));
+        assert!(bytes < (2 << 30) + 32_768 * (32 << 10) + (1 << 29), "twice the budget, the least ones, long paths");
         let memory = MemoryConfig { context_bytes: (512 << 10) - 1, ..MemoryConfig::default() };
         let refusal = HostConfig { memory, ..HostConfig::default() }.validate().unwrap_err();
         assert!(refusal.contains("context_bytes"), "{refusal}");

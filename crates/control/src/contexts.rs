@@ -2,7 +2,7 @@
 use crate::labels::Labels;
 use crate::outbox::Outbox;
 use ::host::Slab;
-use context::{ControlEnd, Geometry, Reply, Slot, Turns};
+use context::{Class, ControlEnd, Geometry, Reply, Slot, Turns};
 use engine::{Command, ContextId, FlowId};
 use serde::{Deserialize, Serialize};
 use shm::Mirror;
@@ -301,11 +301,14 @@ pub(crate) struct SlotsState {
 pub(crate) type Buffers = (Arc<Mirror>, Arc<Mirror>);
 
 /// The slots of a context. One with the largest buffers is used first, and of those the one freed last: its buffers are
-/// mapped and warm. So who has few connections has large buffers, however many there were before.
+/// mapped and warm. So who has few connections has large buffers, however many there were before. Those for long paths
+/// are for other connections where there is nothing else.
 pub(crate) struct Slots {
     generations: Vec<u16>,
     flows: Vec<Option<FlowId>>,
-    /// By the halvings of their buffers.
+    /// For long paths.
+    free_long: Vec<u32>,
+    /// The others, by the halvings of their buffers.
     free: Vec<Vec<u32>>,
     geometry: Geometry,
     used: u32,
@@ -318,10 +321,15 @@ pub(crate) struct Slots {
 
 impl Slots {
     fn new(geometry: Geometry, cached: u32) -> Slots {
-        let sizes = geometry.halvings(geometry.slots - 1) as usize + 1;
+        let sizes = match geometry.class(geometry.slots - 1) {
+            Class::LongPath => 1,
+            Class::Halved(halvings) => halvings as usize + 1,
+        };
+        let long = geometry.long.slots;
         Slots {
-            generations: Vec::new(),
-            flows: Vec::new(),
+            generations: vec![0; long as usize],
+            flows: vec![None; long as usize],
+            free_long: (0..long).rev().collect(),
             free: vec![Vec::new(); sizes],
             geometry,
             used: 0,
@@ -333,7 +341,8 @@ impl Slots {
 
     /// As another daemon goes on with them.
     pub(crate) fn state(&self) -> SlotsState {
-        let (generations, flows, free) = (self.generations.clone(), self.flows.clone(), self.free.concat());
+        let (generations, flows) = (self.generations.clone(), self.flows.clone());
+        let free = [self.free.concat(), self.free_long.clone()].concat();
         SlotsState { generations, flows, free, used: self.used }
     }
 
@@ -341,6 +350,7 @@ impl Slots {
     pub(crate) fn go_on(&mut self, state: SlotsState) {
         let SlotsState { generations, flows, free, used } = state;
         (self.generations, self.flows, self.used) = (generations, flows, used);
+        self.free_long.clear();
         free.into_iter().for_each(|index| self.put_back(index));
     }
 
@@ -352,29 +362,66 @@ impl Slots {
         self.used >= self.geometry.slots
     }
 
-    /// How often the buffers of the next slot are halved.
-    pub(crate) fn next_halvings(&self) -> u32 {
-        let free = self.free.iter().position(|free| !free.is_empty());
-        free.map_or_else(|| self.geometry.halvings(self.generations.len() as u32), |halvings| halvings as u32)
+    /// There is a free slot whose buffers are no smaller than those of this class.
+    pub(crate) fn has_free(&self, class: Class) -> bool {
+        !self.is_full() && (self.has_usual(class) || self.has_long())
+    }
+
+    /// There is a free slot for a long path.
+    pub(crate) fn has_long(&self) -> bool {
+        !self.free_long.is_empty()
+    }
+
+    /// The same of those that are not for long paths.
+    fn has_usual(&self, class: Class) -> bool {
+        let used = self.free.iter().position(|free| !free.is_empty());
+        let used = used.map(|halvings| Class::Halved(halvings as u32));
+        used.or_else(|| self.unused().map(|index| self.geometry.class(index))).is_some_and(|next| next <= class)
+    }
+
+    /// Takes a free slot whose buffers are no smaller than those of this class, where there is one.
+    pub(crate) fn take_as_large(&mut self, class: Class) -> Option<Slot> {
+        let usual = self.has_usual(class);
+        if usual || self.has_long() { self.take(!usual) } else { None }
+    }
+
+    /// The first slot that was never used.
+    fn unused(&self) -> Option<u32> {
+        Some(self.generations.len() as u32).filter(|index| *index < self.geometry.slots)
+    }
+
+    fn of_class(&mut self, index: u32) -> &mut Vec<u32> {
+        match self.geometry.class(index) {
+            Class::LongPath => &mut self.free_long,
+            Class::Halved(halvings) => &mut self.free[halvings as usize],
+        }
     }
 
     fn put_back(&mut self, index: u32) {
-        self.free[self.geometry.halvings(index) as usize].push(index);
+        self.of_class(index).push(index);
     }
 
-    /// Takes a free slot.
-    pub(crate) fn take(&mut self) -> Option<Slot> {
+    /// Takes a free slot: one for long paths, or another one, as far as there are such.
+    pub(crate) fn take(&mut self, long: bool) -> Option<Slot> {
         if self.is_full() {
             return None;
         }
-        // Slots that were never used come after all that were.
-        let index = self.free.iter_mut().find_map(Vec::pop).unwrap_or_else(|| {
-            self.generations.push(0);
-            self.flows.push(None);
-            self.generations.len() as u32 - 1
-        });
+        let index = match if long { self.free_long.pop() } else { None } {
+            Some(index) => index,
+            None => self.take_usual().or_else(|| self.free_long.pop())?,
+        };
         self.used += 1;
         Some(Slot { index, generation: self.generations[index as usize] })
+    }
+
+    /// Slots that were never used come after all that were.
+    fn take_usual(&mut self) -> Option<u32> {
+        self.free.iter_mut().find_map(Vec::pop).or_else(|| {
+            let index = self.unused()?;
+            self.generations.push(0);
+            self.flows.push(None);
+            Some(index)
+        })
     }
 
     /// Takes a slot in a use that an earlier daemon gave it. False where it is in use already.
@@ -384,7 +431,7 @@ impl Slots {
             self.generations.push(0);
             self.flows.push(None);
         }
-        let free = &mut self.free[self.geometry.halvings(slot.index) as usize];
+        let free = self.of_class(slot.index);
         let Some(at) = free.iter().position(|index| *index == slot.index) else { return false };
         free.swap_remove(at);
         self.generations[slot.index as usize] = slot.generation;

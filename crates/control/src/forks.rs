@@ -291,7 +291,7 @@ impl Forks {
         let at = match flow.name_in(child) {
             Some(at) => at,
             None => {
-                let slot = context.slots.take().ok_or(libc::ENOBUFS)?;
+                let slot = context.slots.take(false).ok_or(libc::ENOBUFS)?;
                 context.slots.assign(slot, id);
                 flow.names.push(Name { context: child, slot, open: true, taken: true })
             }

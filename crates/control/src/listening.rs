@@ -4,7 +4,7 @@ use crate::config::PortRule;
 use crate::contexts::{Application, Contexts, Holder};
 use crate::flows::Flows;
 use crate::outbox::Outbox;
-use context::Endpoint;
+use context::{Class, Endpoint};
 use engine::{ContextId, FlowId};
 
 impl Bindings {
@@ -67,19 +67,19 @@ impl Bindings {
     }
 
     /// The context that gets the next connection of a listener: of those with credits and room, the least loaded;
-    /// among equals, the next one after the last. Only those whose next buffers are not halved more often than that.
+    /// among equals, the next one after the last. Only those that have buffers no smaller than of that class.
     pub(crate) fn choose(
         &self,
         out: &Outbox<'_>,
         contexts: &Contexts,
         binding: u32,
-        halvings: u32,
+        class: Class,
     ) -> Option<ContextId> {
         let listener = self.get(binding)?.listener.as_ref()?;
         if listener.ready.is_empty() && listener.parked.is_empty() {
             return None;
         }
-        self.choose_among(out, contexts, binding, halvings, |_| true).map(|(id, _)| id)
+        self.choose_among(out, contexts, binding, class, |_| true).map(|(id, _)| id)
     }
 
     /// The same among some contexts, for a connection that need not go anywhere; and whether it is a passive one.
@@ -88,7 +88,7 @@ impl Bindings {
         out: &Outbox<'_>,
         contexts: &Contexts,
         binding: u32,
-        halvings: u32,
+        class: Class,
         may_have: impl Fn(ContextId) -> bool,
     ) -> Option<(ContextId, bool)> {
         let listener = self.get(binding)?.listener.as_ref()?;
@@ -99,7 +99,7 @@ impl Bindings {
             .filter(|(id, taker)| taker.credits > 0 && may_have(**id))
             .filter_map(|(id, _)| {
                 let context = contexts.get(id.0)?;
-                let fits = !contexts.is_full(out, *id) && context.slots.next_halvings() <= halvings;
+                let fits = !contexts.is_full(out, *id) && context.slots.has_free(class);
                 let order = listener.order_of(*id, out.now);
                 let turn = (order, context.flows.len(), last.is_some_and(|last| *id <= last), *id);
                 (context.alive() && fits).then_some(turn)

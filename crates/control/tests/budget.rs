@@ -98,3 +98,99 @@ fn a_connection_moves_only_where_its_buffers_are_no_smaller() {
     first.expect(|reply| (*reply == Reply::Unaccept { binding, slot: waiting }).then_some(()));
     net.end_all(vec![first, second, client]);
 }
+
+/// Node 0 has two slots of eight with larger buffers for long paths.
+fn with_long_paths() -> (Net, Shared) {
+    let mut first = config(0);
+    (first.memory.long_path_bytes, first.memory.slots) = (1 << 18, 8);
+    let mut logs = Vec::new();
+    let net = Net::new(vec![first, config(1)], |_, _: &HostConfig| {
+        let (engine, log) = Recording::boxed();
+        logs.push(log);
+        engine
+    });
+    (net, logs.remove(0))
+}
+
+/// Everything takes a while, and a round trip twice as long.
+fn take_time(net: &mut Net, way: u64) {
+    for _ in 0..8 {
+        net.round();
+        net.now += way;
+    }
+    net.settle();
+}
+
+#[test]
+fn a_connection_over_a_long_path_has_larger_buffers_whoever_opened_it() {
+    let (mut net, log) = with_long_paths();
+    let (mut first, mut other) = (net.attach(0), net.attach(1));
+    first.serve(&mut net, 80);
+    other.serve(&mut net, 90);
+    let near = connect(&mut net, &mut other, &mut first);
+    assert_eq!((near.index, sizes(&log, &first, near)), (2, (64, 64)));
+    let tag = other.connect(ip_of(0), 80, 0);
+    take_time(&mut net, 300_000);
+    other.connected(tag).unwrap().unwrap();
+    let accepted = first.accepted().unwrap();
+    let tag = first.connect(ip_of(1), 90, 0);
+    take_time(&mut net, 300_000);
+    let opened = first.connected(tag).unwrap().unwrap();
+    assert_eq!(
+        [accepted, opened].map(|slot| (slot.index, sizes(&log, &first, slot))),
+        [(0, (256, 256)), (1, (256, 256))]
+    );
+    // There are no more of them: the next has the usual ones, and so has one over a path that is not long enough.
+    let tag = first.connect(ip_of(1), 90, 0);
+    take_time(&mut net, 300_000);
+    let third = first.connected(tag).unwrap().unwrap();
+    first.close(accepted, 0, 0, true);
+    net.settle();
+    let tag = first.connect(ip_of(1), 90, 0);
+    take_time(&mut net, 100_000);
+    let shorter = first.connected(tag).unwrap().unwrap();
+    assert_eq!([third, shorter].map(|slot| sizes(&log, &first, slot)), [(64, 64); 2]);
+    // Where nothing else is left, any connection has them.
+    let rest: Vec<_> = (0..4).map(|_| connect(&mut net, &mut other, &mut first)).collect();
+    assert_eq!(rest.iter().map(|slot| slot.index).collect::<Vec<_>>(), [5, 6, 7, 0]);
+    net.end_all(vec![first, other]);
+}
+
+#[test]
+fn one_over_a_long_path_moves_only_to_whoever_has_as_large_buffers() {
+    let (mut net, log) = with_long_paths();
+    let (mut first, mut client) = (net.attach(0), net.attach(1));
+    let binding = first.serve(&mut net, 80);
+    client.serve(&mut net, 90);
+    let token = first.fork(&mut net);
+    let mut second = net.attach_as(0, 0, Some(token)).unwrap();
+    let own: Vec<Slot> = (0..2)
+        .map(|_| {
+            let tag = second.connect(ip_of(1), 90, 0);
+            take_time(&mut net, 300_000);
+            second.connected(tag).unwrap().unwrap()
+        })
+        .collect();
+    client.connect(ip_of(0), 80, 0);
+    take_time(&mut net, 300_000);
+    let waiting = first.offered().unwrap();
+    assert_eq!((own[0].index, own[1].index, waiting.index), (0, 1, 0));
+    first.ask(Request::Unbind { binding });
+    net.settle();
+    second.arm(&mut net, binding, 2);
+    net.settle();
+    assert!(second.accepted().is_none(), "its peer was promised more than the other's next buffers hold");
+    log.lock().unwrap().commands.clear();
+    second.close(own[1], 0, 0, true);
+    net.settle();
+    let slot = second.accepted().unwrap();
+    assert_eq!(slot.index, 1);
+    assert!(
+        log.lock()
+            .unwrap()
+            .commands
+            .iter()
+            .any(|told| matches!(told, Told::Move(_, id, to) if (*id, *to) == (second.id, slot)))
+    );
+    net.end_all(vec![first, second, client]);
+}

@@ -85,6 +85,7 @@ fn parts_that_do_not_fit_together_are_refused() {
     assert!(refusal(below).contains("there are flextoe, laminar, linux"), "a split decides on no headers");
     assert!(refusal(&format!("socket_mode = \"0999\"\n{HOST}")).contains("socket_mode"));
     assert!(refusal(&format!("{HOST}[host.memory]\nrx_bytes = 5000\n")).contains("powers of two"));
+    assert!(refusal(&format!("{HOST}[host.memory]\nlong_path_bytes = 5000\n")).contains("long_path_bytes"));
     assert!(refusal(&format!("{HOST}[[fabric]]\nname = \"f\"\nloss = 2.0\n")).contains("`loss` is a probability"));
 }
 

@@ -66,6 +66,7 @@ impl Host {
         let (data_entries, bytes) = (slots.max(4096), buffer());
         let geometry = Geometry {
             slots,
+            long: context::LongPaths::NONE,
             data_entries,
             control_entries: 64,
             rx_bytes: bytes,

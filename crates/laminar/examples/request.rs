@@ -50,6 +50,7 @@ impl Host {
         let full_slots = slots;
         let geometry = Geometry {
             slots,
+            long: context::LongPaths::NONE,
             data_entries,
             control_entries,
             rx_bytes,

@@ -18,6 +18,7 @@ const RECORDS: u32 = 128;
 const WINDOW: u32 = 4096;
 const SIZES: Geometry = Geometry {
     slots: 1,
+    long: context::LongPaths::NONE,
     data_entries: 64,
     control_entries: 64,
     rx_bytes: 4096,

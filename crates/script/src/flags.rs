@@ -15,7 +15,7 @@ pub struct Flags {
     pub engine: EngineKind,
     /// The replication of its modules.
     pub mapping: Mapping,
-    /// The host. `address` (192.168.0.2), `gateway` (192.168.0.1), `mtu`, `rx_bytes`, `tx_bytes`, `min_rto_ms`, `ecn`,
+    /// The host. `address` (192.168.0.2), `gateway` (192.168.0.1), `mtu`, `rx_bytes`, `tx_bytes`, `long_path_bytes`, `min_rto_ms`, `ecn`,
     /// `congestion`.
     pub host: HostConfig,
 }
@@ -35,6 +35,8 @@ impl Flags {
         host.memory.slots = 64;
         host.memory.rx_bytes = 1 << 16;
         host.memory.tx_bytes = 1 << 16;
+        // Scripts have round trips as they like, and expect windows of one size.
+        host.memory.long_path_bytes = 0;
         let mut flags = Flags { engine: EngineKind::default(), mapping: Mapping::default(), host };
         for word in text.split([',', ' ']).filter(|word| !word.is_empty()) {
             let (key, value) = word.split_once('=').ok_or_else(|| format!("`{word}` is not key=value"))?;
@@ -59,6 +61,7 @@ impl Flags {
             "mtu" => self.host.mtu = value.parse().map_err(|_| refused())?,
             "rx_bytes" => self.host.memory.rx_bytes = number()?,
             "tx_bytes" => self.host.memory.tx_bytes = number()?,
+            "long_path_bytes" => self.host.memory.long_path_bytes = number()?,
             "min_rto_ms" => self.host.timers.min_rto_ms = number()?,
             "ecn" => self.host.ecn = value.parse().map_err(|_| refused())?,
             "congestion" => {

@@ -93,6 +93,7 @@ fn host(random: &mut Random) -> HostPlan {
         mtu: if random.one_in(6) { random.between(576, 1500) as u16 } else { 0 },
         rx_bytes: 4096 << random.up_to(large),
         tx_bytes: 4096 << random.up_to(large),
+        long_path_bytes: 0,
         context_bytes: 0,
         small_bytes: 0,
         slots,
@@ -119,6 +120,9 @@ fn host(random: &mut Random) -> HostPlan {
 fn share_memory(random: &mut Random, host: &mut HostPlan) {
     if random.one_in(3) {
         host.context_bytes = u64::from(host.rx_bytes + host.tx_bytes) << random.up_to(3);
+    }
+    if random.one_in(2) {
+        host.long_path_bytes = host.rx_bytes.max(host.tx_bytes) << random.up_to(3);
     }
     // Fits every buffer there is.
     host.small_bytes = if random.one_in(4) { 0 } else { 2048 };

@@ -85,6 +85,9 @@ pub struct HostPlan {
     pub rx_bytes: u32,
     /// Bytes of a transmit buffer; a power of two, at least 4096.
     pub tx_bytes: u32,
+    /// Bytes of each buffer of a connection over a long path; 0 where it has the usual ones.
+    #[serde(default)]
+    pub long_path_bytes: u32,
     /// Bytes of buffers that an application's connections share; 0 where all have full ones.
     #[serde(default)]
     pub context_bytes: u64,

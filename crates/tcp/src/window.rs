@@ -41,11 +41,18 @@ pub fn window_step(largest: u32, mss: u32) -> u32 {
     (largest / 4).min(2 * mss)
 }
 
-/// Whether the peer is to be told of a window that can grow by `gain` bytes, while it knows of `open` bytes: a quarter
-/// of the largest window, or a step where the peer may be waiting for it (RFC 9293 section 3.8.6.2.2).
+/// Bytes of a buffer that became free, or of a window, that are worth a wake-up or a segment of their own: a quarter
+/// of it (thesis section 5.3.1.7). Of a large one, a quarter would keep a long path empty for as long.
+#[inline]
+pub fn worthwhile(buffer: u32) -> u32 {
+    (buffer / 4).min(64 << 10)
+}
+
+/// Whether the peer is to be told of a window that can grow by `gain` bytes, while it knows of `open` bytes: a worthwhile
+/// part of the largest window, or a step where the peer may be waiting for it (RFC 9293 section 3.8.6.2.2).
 #[inline]
 pub fn is_worth_telling(gain: u32, open: u32, largest: u32, mss: u32) -> bool {
-    gain >= largest / 4 || (open < 2 * mss && gain >= window_step(largest, mss))
+    gain >= worthwhile(largest) || (open < 2 * mss && gain >= window_step(largest, mss))
 }
 
 /// Most payload bytes of a frame that the port cuts into segments: a multiple of the segment size.
@@ -134,6 +141,7 @@ mod tests {
         assert!(!is_worth_telling(2000, 2000, 8192, 1000));
         assert!(is_worth_telling(2048, 6000, 8192, 1000), "a quarter");
         assert!(is_worth_telling(25, 0, 100, 1000), "a window smaller than a segment");
+        assert!(is_worth_telling(65_536, 1 << 20, 4 << 20, 1000), "a large one, in smaller parts");
     }
 
     // Checks RFC 9293: MUST-38, SHLD-28, SHLD-27.

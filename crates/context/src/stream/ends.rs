@@ -310,14 +310,23 @@ pub fn begin_anew(region: &Region, geometry: &Geometry) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Bump, Reply, Request};
+    use crate::{Bump, LongPaths, Reply, Request};
 
     #[test]
     fn a_region_that_is_not_laid_out_as_said_is_refused() {
         let (slots, rx_bytes, tx_bytes, log_bytes, small_bytes) = (4, 8192, 8192, 0, 0);
-        let (data_entries, control_entries, full_slots) = (64, 64, 4);
-        let geometry =
-            Geometry { slots, data_entries, control_entries, rx_bytes, tx_bytes, full_slots, small_bytes, log_bytes };
+        let (data_entries, control_entries, full_slots, long) = (64, 64, 4, LongPaths::NONE);
+        let geometry = Geometry {
+            slots,
+            long,
+            data_entries,
+            control_entries,
+            rx_bytes,
+            tx_bytes,
+            full_slots,
+            small_bytes,
+            log_bytes,
+        };
         let attach = |region: Region, geometry| {
             let bells = [Doorbell::eventfd().unwrap(), Doorbell::eventfd().unwrap()];
             let [app_bell, daemon_bell] = bells;
@@ -336,9 +345,18 @@ mod tests {
     #[test]
     fn both_sides_speak_over_one_region() {
         let (slots, rx_bytes, tx_bytes, log_bytes, small_bytes) = (4, 8192, 8192, 0, 2048);
-        let (data_entries, control_entries, full_slots) = (64, 64, 4);
-        let geometry =
-            Geometry { slots, data_entries, control_entries, rx_bytes, tx_bytes, full_slots, small_bytes, log_bytes };
+        let (data_entries, control_entries, full_slots, long) = (64, 64, 4, LongPaths::NONE);
+        let geometry = Geometry {
+            slots,
+            long,
+            data_entries,
+            control_entries,
+            rx_bytes,
+            tx_bytes,
+            full_slots,
+            small_bytes,
+            log_bytes,
+        };
         assert!(geometry.is_valid());
         let region = Arc::new(geometry.create_region("test").unwrap());
         let (app_fd, daemon_fd) = (Doorbell::eventfd().unwrap(), Doorbell::eventfd().unwrap());

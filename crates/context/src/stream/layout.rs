@@ -25,11 +25,28 @@ const GROWN_AT: usize = SLOT_STATE_BYTES - 8;
 /// Neither buffer of a connection is halved below this: ten segments, what a connection may send at first (RFC 6928).
 pub const LEAST_BUFFER: u32 = 16 << 10;
 
-/// The sizes from which the layout follows. All are powers of two.
+/// Slots for connections over long paths: those whose round trip asks for more than the usual buffers. They are the
+/// first ones of a context.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct LongPaths {
+    /// How many there are; fewer than the context has slots.
+    pub slots: u32,
+    /// Bytes of each of a connection's two buffers there, a power of two; 0 where there are none.
+    pub bytes: u32,
+}
+
+impl LongPaths {
+    /// All connections have the usual buffers.
+    pub const NONE: LongPaths = LongPaths { slots: 0, bytes: 0 };
+}
+
+/// The sizes from which the layout follows. All but the number of slots for long paths are powers of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Geometry {
     /// Connections that the context can hold at once.
     pub slots: u32,
+    /// Those of them for long paths.
+    pub long: LongPaths,
     /// Entries of each data ring.
     pub data_entries: u32,
     /// Entries of each control ring.
@@ -38,9 +55,9 @@ pub struct Geometry {
     pub rx_bytes: u32,
     /// Bytes of a connection's transmit buffer, where it is a full one; at least a page.
     pub tx_bytes: u32,
-    /// Slots that have full buffers, the first ones. As many again have half of that, the next as many a quarter, and
-    /// so on down to [`LEAST_BUFFER`], which all others have. So all together have no more than twice what the full
-    /// ones have, and the least for each of the others.
+    /// Slots that have full buffers, the first ones after those for long paths. As many again have half of that, the
+    /// next as many a quarter, and so on down to [`LEAST_BUFFER`], which all others have. So all together have no more
+    /// than twice what the full ones have, and the least for each of the others.
     pub full_slots: u32,
     /// Bytes of each of the two rings in which a connection's streams begin (docs/MEMORY.md); 0 where they begin in the
     /// buffers.
@@ -52,8 +69,8 @@ pub struct Geometry {
 impl Geometry {
     /// Whether the sizes are powers of two within their limits.
     pub fn is_valid(&self) -> bool {
-        let Geometry { slots, data_entries, control_entries, rx_bytes, tx_bytes, full_slots, small_bytes, log_bytes } =
-            *self;
+        let Geometry { slots, long, data_entries, control_entries, rx_bytes, tx_bytes, .. } = *self;
+        let Geometry { full_slots, small_bytes, log_bytes, .. } = *self;
         let ok = |value: u32, least: u32, most: u32| value.is_power_of_two() && (least..=most).contains(&value);
         ok(slots, 1, 1 << 20)
             && ok(data_entries, 64, 1 << 20)
@@ -61,6 +78,7 @@ impl Geometry {
             && ok(rx_bytes, PAGE as u32, 1 << 30)
             && ok(tx_bytes, PAGE as u32, 1 << 30)
             && ok(full_slots, 1, 1 << 20)
+            && (long.slots == 0 || long.slots < slots && ok(long.bytes, PAGE as u32, 1 << 30))
             // A pair of them is given back in whole pages.
             && (small_bytes == 0 || ok(small_bytes, PAGE as u32 / 2, rx_bytes.min(tx_bytes).min(LEAST_BUFFER) / 2))
             && (log_bytes == 0 || ok(log_bytes, PAGE as u32, 1 << 30))
@@ -115,20 +133,33 @@ impl Geometry {
     fn buffers_at(&self) -> usize {
         self.small_at(self.slots).next_multiple_of(PAGE)
     }
-    /// How often the full sizes are halved for slot `index`.
-    pub fn halvings(&self, index: u32) -> u32 {
-        (index / self.full_slots).min(self.most_halvings())
+    /// How slot `index` is made: for a long path, or how often its buffers are halved.
+    pub fn class(&self, index: u32) -> Class {
+        match index.checked_sub(self.long.slots) {
+            None => Class::LongPath,
+            Some(at) => Class::Halved((at / self.full_slots).min(self.most_halvings())),
+        }
     }
     fn most_halvings(&self) -> u32 {
         self.rx_bytes.max(self.tx_bytes).div_ceil(LEAST_BUFFER).ilog2()
     }
     /// Bytes of slot `index`'s receive buffer.
     pub fn rx_len(&self, index: u32) -> u32 {
-        halved(self.rx_bytes, self.halvings(index))
+        self.len_of(self.rx_bytes, index)
     }
     /// Bytes of slot `index`'s transmit buffer.
     pub fn tx_len(&self, index: u32) -> u32 {
-        halved(self.tx_bytes, self.halvings(index))
+        self.len_of(self.tx_bytes, index)
+    }
+    fn len_of(&self, full: u32, index: u32) -> u32 {
+        match self.class(index) {
+            Class::LongPath => self.long.bytes,
+            Class::Halved(halvings) => halved(full, halvings),
+        }
+    }
+    /// Bytes of the largest receive buffer.
+    pub fn most_rx(&self) -> u32 {
+        self.rx_len(0).max(self.rx_bytes)
     }
     /// Bytes of both buffers of slot `index`.
     pub fn pair_len(&self, index: u32) -> usize {
@@ -151,12 +182,15 @@ impl Geometry {
     }
     /// Bytes of the buffers of all slots below `index`.
     fn pairs_before(&self, index: u32) -> usize {
+        let LongPaths { slots, bytes } = self.long;
+        let long = index.min(slots) as usize * 2 * bytes as usize;
+        let index = index.saturating_sub(slots);
         let of_size = |halvings| {
             let from = index.min(halvings * self.full_slots);
             let to = if halvings == self.most_halvings() { index } else { index.min((halvings + 1) * self.full_slots) };
-            (to - from) as usize * if to > from { self.pair_len(from) } else { 0 }
+            (to - from) as usize * if to > from { self.pair_len(slots + from) } else { 0 }
         };
-        (0..=self.most_halvings()).map(of_size).sum()
+        long + (0..=self.most_halvings()).map(of_size).sum::<usize>()
     }
     /// Byte where the shared log starts.
     pub fn log_at(&self) -> usize {
@@ -241,6 +275,15 @@ impl Geometry {
     }
 }
 
+/// What decides about the size of a slot's buffers. Less is larger.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+pub enum Class {
+    /// [`LongPaths::bytes`].
+    LongPath,
+    /// The full sizes, halved so often.
+    Halved(u32),
+}
+
 /// A buffer's size after so many halvings.
 fn halved(full: u32, halvings: u32) -> u32 {
     full.checked_shr(halvings).unwrap_or(0).max(full.min(LEAST_BUFFER))
@@ -255,6 +298,7 @@ mod tests {
         let (rx_bytes, tx_bytes) = (8192, 4096);
         let g = Geometry {
             slots: 8,
+            long: LongPaths::NONE,
             data_entries: 64,
             control_entries: 64,
             rx_bytes,
@@ -281,6 +325,7 @@ mod tests {
         let (rx_bytes, tx_bytes) = (1 << 18, 1 << 16);
         let sizes = Geometry {
             slots: 64,
+            long: LongPaths::NONE,
             data_entries: 64,
             control_entries: 64,
             rx_bytes,
@@ -310,5 +355,39 @@ mod tests {
         let small = Geometry { rx_bytes: 4096, tx_bytes: 8192, ..sizes };
         assert_eq!((small.rx_len(63), small.tx_len(63)), (4096, 8192), "what is small already is not halved");
         assert!(!Geometry { full_slots: 3, ..sizes }.is_valid() && !Geometry { full_slots: 0, ..sizes }.is_valid());
+    }
+
+    #[test]
+    fn the_first_slots_are_for_long_paths() {
+        let (rx_bytes, tx_bytes) = (1 << 18, 1 << 16);
+        let sizes = Geometry {
+            slots: 16,
+            long: LongPaths { slots: 3, bytes: 1 << 20 },
+            data_entries: 64,
+            control_entries: 64,
+            rx_bytes,
+            tx_bytes,
+            full_slots: 4,
+            small_bytes: 2048,
+            log_bytes: 0,
+        };
+        assert!(sizes.is_valid());
+        let kib = |index| (sizes.rx_len(index) >> 10, sizes.tx_len(index) >> 10);
+        assert_eq!(
+            [0, 2, 3, 6, 7, 15].map(kib),
+            [(1024, 1024), (1024, 1024), (256, 64), (256, 64), (128, 32), (32, 16)]
+        );
+        let mut at = sizes.rx_at(0);
+        for index in 0..16 {
+            assert_eq!((sizes.rx_at(index), sizes.tx_at(index)), (at, at + sizes.rx_len(index) as usize));
+            at += sizes.pair_len(index);
+        }
+        assert_eq!((sizes.region_len(), sizes.directory().end()), (at, at));
+        assert_eq!([2, 3, 7].map(|at| sizes.class(at)), [Class::LongPath, Class::Halved(0), Class::Halved(1)]);
+        assert!(Class::LongPath < Class::Halved(0));
+        assert_eq!((sizes.most_rx(), Geometry { long: LongPaths::NONE, ..sizes }.most_rx()), (1 << 20, 1 << 18));
+        for long in [LongPaths { slots: 16, bytes: 1 << 20 }, LongPaths { slots: 1, bytes: 5000 }] {
+            assert!(!Geometry { long, ..sizes }.is_valid());
+        }
     }
 }

@@ -106,6 +106,7 @@ mod tests {
 
     const SIZES: Geometry = Geometry {
         slots: 1,
+        long: crate::LongPaths::NONE,
         data_entries: 64,
         control_entries: 64,
         rx_bytes: 4096,

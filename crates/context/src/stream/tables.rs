@@ -63,9 +63,18 @@ mod tests {
     fn what_others_wrote_in_a_dropped_block_is_still_there() {
         let (rx_bytes, tx_bytes) = (1 << 18, 1 << 18);
         let (data_entries, control_entries, log_bytes, small_bytes) = (64, 64, 0, 0);
-        let (slots, full_slots) = (64, 64);
-        let geometry =
-            Geometry { slots, data_entries, control_entries, rx_bytes, tx_bytes, full_slots, small_bytes, log_bytes };
+        let (slots, full_slots, long) = (64, 64, crate::LongPaths::NONE);
+        let geometry = Geometry {
+            slots,
+            long,
+            data_entries,
+            control_entries,
+            rx_bytes,
+            tx_bytes,
+            full_slots,
+            small_bytes,
+            log_bytes,
+        };
         let region = geometry.create_region("test").unwrap();
         let word = |index: u32| region.u32_at(geometry.tx_at(index));
         (0..64).for_each(|index| word(index).store(index + 1, std::sync::atomic::Ordering::Relaxed));

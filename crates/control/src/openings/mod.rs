@@ -128,6 +128,13 @@ impl Openings {
         Some(key)
     }
 
+    /// Another slot is the connection's.
+    pub(crate) fn set_owner(&mut self, key: u32, owner: Owner) {
+        if let Some(opening) = self.all.get_mut(key) {
+            opening.owner = owner;
+        }
+    }
+
     /// Goes on with another host's; `None` where there is no room.
     pub(crate) fn go_on(
         &mut self,

@@ -170,7 +170,7 @@ impl Plane {
 
     /// The handshake is done.
     fn opened(&mut self, out: &mut Outbox<'_>, key: u32, owner: Owner) {
-        match owner {
+        match self.with_slot_for_path(out, key, owner) {
             Owner::Connect { context, tag, slot, binding } => match self.install(out, key, context, slot) {
                 Some((_, mss)) => {
                     let Some(local) = self.openings.get(key).map(|opening| opening.tuple.local()) else { return };

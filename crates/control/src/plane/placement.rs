@@ -1,5 +1,6 @@
 //! From an open connection to a flow: which context takes it, and what the engine is told.
 use super::Plane;
+use crate::config::MemoryConfig;
 use crate::connections::Stage;
 use crate::contexts::Holder;
 use crate::flow::{Flow, Name, Place, Spliced};
@@ -8,7 +9,7 @@ use crate::journal::Record;
 use crate::opening::Owner;
 use crate::outbox::Outbox;
 use crate::timing::Pace;
-use context::{Reply, Slot};
+use context::{Class, Reply, Slot};
 use engine::stream::{self, FlowStats};
 use engine::{Command, ContextId, Exception, FlowId};
 use std::sync::atomic::Ordering::Relaxed;
@@ -20,10 +21,12 @@ impl Plane {
     pub(super) fn place(&mut self, out: &mut Outbox<'_>, binding: u32) {
         self.bindings.settle(&self.flows, binding);
         self.place_parked(out, binding);
-        while let Some(context) = self.choose(out, binding, u32::MAX) {
+        while let Some(context) = self.choose(out, binding, Class::Halved(u32::MAX)) {
             let Some(listener) = self.bindings.listener(binding) else { return };
             let Some(key) = listener.ready.pop_front() else { return };
-            let Some(slot) = self.contexts.get_mut(context.0).and_then(|context| context.slots.take()) else { return };
+            let long = self.is_long(key);
+            let Some(context_of) = self.contexts.get_mut(context.0) else { return };
+            let Some(slot) = context_of.slots.take(long) else { return };
             match self.install(out, key, context, slot) {
                 Some((flow, mss)) => {
                     let Some(tuple) = self.openings.get(key).map(|opening| opening.tuple) else { return };
@@ -40,6 +43,28 @@ impl Plane {
         self.time_turns(out, binding);
     }
 
+    /// An open connection's path is a long one.
+    fn is_long(&self, key: u32) -> bool {
+        self.openings.get(key).and_then(|opening| opening.open).is_some_and(|open| MemoryConfig::is_long(open.rtt))
+    }
+
+    /// A connection that a program asked for has had its slot since before its round trip was known: over a long path
+    /// it gets another one, where there is one.
+    pub(super) fn with_slot_for_path(&mut self, out: &mut Outbox<'_>, key: u32, owner: Owner) -> Owner {
+        let Owner::Connect { context, tag, slot: before, binding } = owner else { return owner };
+        if !self.is_long(key) {
+            return owner;
+        }
+        let slots = self.contexts.get_mut(context.0).map(|context| &mut context.slots);
+        let Some(slot) = slots.filter(|slots| slots.has_long()).and_then(|slots| slots.take(true)) else {
+            return owner;
+        };
+        self.contexts.free_slot(out, context, before);
+        let owner = Owner::Connect { context, tag, slot, binding };
+        self.openings.set_owner(key, owner);
+        owner
+    }
+
     /// A connection was placed in a context, which is told so.
     fn offer(&mut self, out: &Outbox<'_>, flow: FlowId, binding: u32, turns: u8, accept: Reply) {
         let Some(Name { context, slot, .. }) = self.flows.get(flow.0).map(|flow| flow.names[0]) else { return };
@@ -53,11 +78,11 @@ impl Plane {
 
     /// The context that gets the next connection of a listener. None while the host is handed over: whoever goes on
     /// with it chooses.
-    fn choose(&self, out: &Outbox<'_>, binding: u32, halvings: u32) -> Option<ContextId> {
+    fn choose(&self, out: &Outbox<'_>, binding: u32, class: Class) -> Option<ContextId> {
         if self.standstill.is_on() {
             return None;
         }
-        self.bindings.choose(out, &self.contexts, binding, halvings)
+        self.bindings.choose(out, &self.contexts, binding, class)
     }
 
     /// Hands connections that lost their context to others that take some.
@@ -65,8 +90,8 @@ impl Plane {
         while let Some(id) = self.bindings.listener(binding).and_then(|listener| listener.parked.front().copied()) {
             // Its peer was promised what its buffers hold: it waits for others that are no smaller.
             let slot = self.flows.get(id.0).map_or(0, |flow| flow.name().slot.index);
-            let halvings = out.config.memory.geometry().halvings(slot);
-            let Some(context) = self.choose(out, binding, halvings) else { return };
+            let class = out.config.memory.geometry().class(slot);
+            let Some(context) = self.choose(out, binding, class) else { return };
             if let Some(listener) = self.bindings.listener(binding) {
                 listener.parked.pop_front();
             }
@@ -87,7 +112,7 @@ impl Plane {
     ) -> Option<()> {
         let flow = self.flows.get_mut(id.0).filter(|flow| flow.place == Place::Engine)?;
         let context = self.contexts.get_mut(to.0)?;
-        let slot = context.slots.take()?;
+        let slot = context.slots.take_as_large(out.config.memory.geometry().class(flow.names[0].slot.index))?;
         // What is there may be more than small rings hold.
         let Ok((rx, tx)) = context.slots.begin(slot.index, true, &context.end) else {
             self.contexts.free_slot(out, to, slot);

@@ -285,7 +285,7 @@ impl Plane {
             }
         };
         let above = self.vacate(out, &tuple).ok_or(libc::EADDRNOTAVAIL)?;
-        let slot = self.contexts.get_mut(id.0).and_then(|context| context.slots.take()).ok_or(libc::ENOBUFS)?;
+        let slot = self.contexts.get_mut(id.0).and_then(|context| context.slots.take(false)).ok_or(libc::ENOBUFS)?;
         let congestion = out.config.chosen_congestion(congestion.0);
         let local = tuple.local();
         self.contexts.reply(id, Reply::Connecting { tag, local });

@@ -75,9 +75,9 @@ impl Plane {
         let Overdue { flow: id, at, anywhere } = overdue;
         let Some(flow) = self.flows.get(id.0) else { return };
         let (name, works) = (flow.names[0], flow.place == Place::Engine);
-        let halvings = out.config.memory.geometry().halvings(name.slot.index);
+        let class = out.config.memory.geometry().class(name.slot.index);
         let may_have = |other| other != at && to.is_none_or(|to| to == other);
-        let chosen = self.bindings.choose_among(out, &self.contexts, binding, halvings, may_have);
+        let chosen = self.bindings.choose_among(out, &self.contexts, binding, class, may_have);
         let Some((chosen, _)) = chosen.filter(|(_, passive)| anywhere || !passive) else { return };
         if !take_back(&mut self.contexts, &mut self.flows, id, at, binding) {
             return self.bindings.accepted(binding, at, id);

@@ -66,6 +66,7 @@ pub(crate) fn config(node: usize) -> HostConfig {
         control_entries: 256,
         rx_bytes: 65_536,
         tx_bytes: 65_536,
+        long_path_bytes: 0,
         context_bytes: 0,
         small_bytes: 0,
         log_bytes: 0,

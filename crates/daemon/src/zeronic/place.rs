@@ -78,6 +78,7 @@ fn over_engine(
         slots: CONNECTIONS,
         rx_bytes: BUFFER,
         tx_bytes: BUFFER,
+        long_path_bytes: 0,
         context_bytes: 0,
         small_bytes: 0,
         ..MemoryConfig::default()

@@ -249,9 +249,18 @@ pub(crate) fn make_context(rx_bytes: u32, tx_bytes: u32) -> (AppEnd, EngineEnd, 
 
 /// A context with `slots` slots: all three ends.
 pub(crate) fn make_large_context(slots: u32, rx_bytes: u32, tx_bytes: u32) -> (AppEnd, EngineEnd, ControlEnd) {
-    let (data_entries, control_entries, full_slots, log_bytes) = (64, 64, slots, 0);
-    let geometry =
-        Geometry { slots, data_entries, control_entries, rx_bytes, tx_bytes, full_slots, small_bytes: 0, log_bytes };
+    let (data_entries, control_entries, full_slots, log_bytes, long) = (64, 64, slots, 0, context::LongPaths::NONE);
+    let geometry = Geometry {
+        slots,
+        long,
+        data_entries,
+        control_entries,
+        rx_bytes,
+        tx_bytes,
+        full_slots,
+        small_bytes: 0,
+        log_bytes,
+    };
     let region = Arc::new(geometry.create_region("flextoe-test").unwrap());
     let (app_fd, daemon_fd) = (Doorbell::eventfd().unwrap(), Doorbell::eventfd().unwrap());
     let fds = (app_fd.try_clone().unwrap(), daemon_fd.try_clone().unwrap());

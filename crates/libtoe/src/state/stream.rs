@@ -16,6 +16,7 @@ use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
+use tcp::window::worthwhile;
 
 /// What may be new of a connection.
 #[derive(Debug, Clone, Copy)]
@@ -166,11 +167,11 @@ impl Stream {
         state.tx_head.load(Relaxed).wrapping_sub(state.tx_tail.load(Acquire))
     }
 
-    /// Whether there is enough room to call the connection writable: a quarter of the buffer, so that a program
+    /// Whether there is enough room to call the connection writable: a worthwhile part of the buffer, so that a program
     /// that waits for room does not write crumbs.
     #[inline]
     pub(crate) fn is_roomy(&self) -> bool {
-        self.room() >= self.most_in_flight() / 4
+        self.room() >= worthwhile(self.most_in_flight())
     }
 
     /// The flags, as [`RX_FIN`].
@@ -428,20 +429,20 @@ impl Stream {
         (self.tx_head(), self.state().rx_head.load(Relaxed))
     }
 
-    /// Whether so much was read that the engine should hear of it although nothing is to be sent: a quarter of the
-    /// buffer, or everything when the engine sees less than half of it free.
+    /// Whether so much was read that the engine should hear of it although nothing is to be sent: a worthwhile part
+    /// of the buffer, or everything when the engine sees less than half of it free.
     #[inline(always)]
     pub(crate) fn window_is_worth_telling(&self) -> bool {
         let state = self.state();
         let untold = state.rx_tail.load(Relaxed).wrapping_sub(state.rx_told.load(Relaxed));
         // Whatever was read is among what came since the engine was told.
-        untold >= self.rx.get().full / 4 && self.much_is_untold()
+        untold >= worthwhile(self.rx.get().full) && self.much_is_untold()
     }
 
     fn much_is_untold(&self) -> bool {
         let state = self.state();
         let unreported = self.untold_window();
-        if unreported >= self.rx.get().full / 4 {
+        if unreported >= worthwhile(self.rx.get().full) {
             return true;
         }
         let (head, tail) = (state.rx_head.load(Relaxed), state.rx_tail.load(Relaxed));

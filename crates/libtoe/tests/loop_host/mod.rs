@@ -22,6 +22,7 @@ pub(crate) const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
 
 const GEOMETRY: Geometry = Geometry {
     slots: 256,
+    long: context::LongPaths::NONE,
     data_entries: 256,
     control_entries: 64,
     rx_bytes: 65536,

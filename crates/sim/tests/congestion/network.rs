@@ -71,6 +71,7 @@ impl Station {
             control_entries: (4 * slots).max(256),
             rx_bytes: plan.buffer,
             tx_bytes: plan.buffer,
+            long_path_bytes: 0,
             context_bytes: 0,
             small_bytes: 0,
             log_bytes: 0,
