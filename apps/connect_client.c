@@ -7,6 +7,7 @@
 #define _GNU_SOURCE
 #include "load.h"
 
+/* Requests are no longer; replies may be. */
 enum { EVENTS = 256, MOST = 64 * 1024 };
 
 /* A connection that is open now. */
@@ -18,7 +19,7 @@ struct slot {
 
 static struct sockaddr_in address = {.sin_family = AF_INET};
 static long at_once = 16;
-static size_t size = 64;
+static size_t size = 64, reply = 0;
 static double seconds = 5, warm_up = 0;
 static char request[MOST], incoming[MOST];
 static struct slot *all;
@@ -46,7 +47,8 @@ static int take(struct slot *s) {
         ssize_t n = recv(s->fd, incoming, sizeof incoming, 0);
         if (n < 0) return errno == EAGAIN ? 0 : -1;
         if (n == 0) return 1;
-        wrong += s->received + (size_t)n > size || memcmp(incoming, request + s->received, least((size_t)n, 8)) != 0;
+        const char *expected = request + least(s->received, MOST - 8);
+        wrong += s->received + (size_t)n > reply || memcmp(incoming, expected, least((size_t)n, 8)) != 0;
         s->received += (size_t)n;
     }
 }
@@ -55,7 +57,7 @@ static void serve(int set, struct slot *s) {
     int state = s->asked ? take(s) : ask(set, s);
     if (state == 0) return;
     if (state < 0) errors++;
-    if (state > 0) wrong += s->received != size;
+    if (state > 0) wrong += s->received != reply;
     if (state > 0) record(s->started, now());
     close(s->fd);
     open_one(set, s);
@@ -77,24 +79,26 @@ static double run(int set) {
 }
 
 static _Noreturn void usage(void) {
-    fprintf(stderr, "usage: connect_client -c ADDRESS [-p PORT] [-n CONNECTIONS_AT_ONCE] [-s BYTES] [-t SECONDS]\n"
-                    "                      [-w WARM_UP_SECONDS]\n");
+    fprintf(stderr, "usage: connect_client -c ADDRESS [-p PORT] [-n CONNECTIONS_AT_ONCE] [-s BYTES] [-r REPLY_BYTES]\n"
+                    "                      [-t SECONDS] [-w WARM_UP_SECONDS]\n");
     exit(2);
 }
 
 int main(int argc, char **argv) {
     int port = 7777;
-    for (int option; (option = getopt(argc, argv, "c:p:n:s:t:w:")) != -1;) {
+    for (int option; (option = getopt(argc, argv, "c:p:n:s:r:t:w:")) != -1;) {
         if (option == 'c' && inet_pton(AF_INET, optarg, &address.sin_addr) == 1) continue;
         if (option == 'p' && (port = atoi(optarg)) > 0 && port < 65536) continue;
         if (option == 'n' && (at_once = atol(optarg)) > 0) continue;
         if (option == 's' && (size = strtoul(optarg, NULL, 10)) >= 8 && size <= MOST) continue;
+        if (option == 'r' && (reply = strtoul(optarg, NULL, 10)) >= 8) continue;
         if (option == 't' && (seconds = atof(optarg)) > 0) continue;
         if (option == 'w' && (warm_up = atof(optarg)) >= 0) continue;
         usage();
     }
     if (optind < argc || !address.sin_addr.s_addr) usage();
     address.sin_port = htons((uint16_t)port);
+    if (!reply) reply = size;
     signal(SIGPIPE, SIG_IGN);
     memcpy(request, "request!", 8);
     all = calloc((size_t)at_once, sizeof *all);

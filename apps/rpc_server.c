@@ -16,8 +16,9 @@ struct peer {
     int fd;
     size_t position;          /* bytes of the present request that have come */
     char number[NUMBER];
-    char *left;               /* replies that the socket has not taken, and how many bytes */
-    size_t left_bytes;
+    char *left;               /* replies that the socket did not take at once, */
+    size_t left_at;           /* where what it has not taken yet begins, */
+    size_t left_bytes;        /* and how many bytes that is */
 };
 
 static struct sockaddr_in address = {.sin_family = AF_INET};
@@ -72,7 +73,7 @@ static size_t answer(struct peer *peer, const char *bytes, size_t length) {
     return replies;
 }
 
-/* Writes replies; what the socket does not take is kept. -1: the connection is over. */
+/* Writes replies, new ones or those that were left; what the socket does not take is kept. -1: the connection is over. */
 static int write_out(struct peer *peer, const char *bytes, size_t length, size_t step) {
     while (length) {
         ssize_t n = send(peer->fd, bytes, least(step, length), MSG_NOSIGNAL);
@@ -81,24 +82,29 @@ static int write_out(struct peer *peer, const char *bytes, size_t length, size_t
         bytes += n;
         length -= (size_t)n;
     }
-    char *rest = NULL;
-    if (length && !(rest = malloc(length))) die("malloc");
-    if (length) memcpy(rest, bytes, length);
-    free(peer->left);
-    peer->left = rest;
     peer->left_bytes = length;
+    if (peer->left && length) {
+        peer->left_at = (size_t)(bytes - peer->left);
+        return 0;
+    }
+    free(peer->left);
+    peer->left = NULL;
+    peer->left_at = 0;
+    if (length && !(peer->left = malloc(length))) die("malloc");
+    if (length) memcpy(peer->left, bytes, length);
     return 0;
 }
 
 static void serve(int set, struct peer *peer, uint32_t events) {
     int waited = peer->left_bytes > 0, ok = 0;
-    if (waited) ok = write_out(peer, peer->left, peer->left_bytes, peer->left_bytes);
+    if (waited) ok = write_out(peer, peer->left + peer->left_at, peer->left_bytes, peer->left_bytes);
+    if (!ok && waited && single && !peer->left_bytes) ok = -1;
     if (!ok && !peer->left_bytes && events & (EPOLLIN | EPOLLHUP | EPOLLERR)) {
         ssize_t n = recv(peer->fd, incoming, most_read, 0);
         if (n == 0 || (n < 0 && errno != EAGAIN)) ok = -1;
         size_t bytes = n > 0 ? answer(peer, incoming, (size_t)n) * reply : 0;
         if (!ok && bytes) ok = write_out(peer, outgoing, bytes, batch ? bytes : reply);
-        if (!ok && bytes && single) ok = -1;
+        if (!ok && bytes && single && !peer->left_bytes) ok = -1;
     }
     if (ok < 0) {
         hang_up(peer);

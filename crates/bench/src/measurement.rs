@@ -3,7 +3,7 @@ use crate::arguments::Common;
 use crate::cases::compare::Comparison;
 use crate::cases::{
     block, compare, connect, echo, extensions, fairness, http, idle, incast, incast_rdma, instructions, isolation, kv,
-    log, loss, offload, parallel, rdma, stream, volume, zeronic,
+    log, loss, offload, parallel, rdma, stream, volume, wan, zeronic,
 };
 use crate::charts;
 use crate::plot::Chart;
@@ -45,6 +45,8 @@ pub enum Case {
     Fairness(fairness::Arguments),
     /// Throughput over loss rates: small echoes and bulk flows (thesis figure 4.16)
     Loss(loss::Arguments),
+    /// Long and lossy paths: one flow, or transfers from connect to their end, over round trips, rates and losses
+    Wan(wan::Arguments),
     /// RDMA programs beside TCP: perftest and UCX, rate and latency, also over loss (SmartNS section 5.2)
     Rdma(rdma::Arguments),
     /// Offload functions beside one-sided verbs: a list over its hops, batched reads (SmartNS figure 15)
@@ -78,6 +80,7 @@ impl Case {
             Case::IncastRdma(arguments) => &arguments.common,
             Case::Fairness(arguments) => &arguments.common,
             Case::Loss(arguments) => &arguments.common,
+            Case::Wan(arguments) => &arguments.common,
             Case::Rdma(arguments) => &arguments.common,
             Case::Offload(arguments) => &arguments.common,
             Case::Zeronic(arguments) => &arguments.common,
@@ -114,6 +117,7 @@ impl Case {
                 measurements as f64 * (a.common.seconds(4.0) + a.common.warm_up() + 1.0)
             }
             Case::IncastRdma(a) => incast_rdma::estimate(a),
+            Case::Wan(a) => wan::estimate(a),
             Case::Rdma(a) => rdma::estimate(a),
             Case::Offload(a) => offload::estimate(a),
             Case::Zeronic(a) => zeronic::estimate(a),
@@ -143,6 +147,7 @@ pub(crate) fn measure(case: &Case, tools: &Tools) -> Result<(Report, String), St
         Case::IncastRdma(arguments) => incast_rdma::run(tools, arguments),
         Case::Fairness(arguments) => fairness::run(tools, arguments),
         Case::Loss(arguments) => loss::run(tools, arguments),
+        Case::Wan(arguments) => wan::run(tools, arguments),
         Case::Rdma(arguments) => rdma::run(tools, arguments),
         Case::Offload(arguments) => offload::run(tools, arguments),
         Case::Zeronic(arguments) => zeronic::run(tools, arguments),
@@ -165,6 +170,7 @@ pub(crate) fn shown(report: &Report) -> String {
         "incast-rdma" => incast_rdma::show(report),
         "fairness" => fairness::show(report),
         "loss" => loss::show(report),
+        "wan" => wan::show(report),
         "zeronic" => zeronic::show(report),
         "extensions" => extensions::show(report),
         _ => compare::show(report),

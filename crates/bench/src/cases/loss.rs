@@ -219,7 +219,8 @@ fn percent(probability: f64) -> String {
     text.trim_end_matches('0').trim_end_matches('.').to_string()
 }
 
-fn probability(text: &str) -> Result<f64, String> {
+/// A probability of loss.
+pub(super) fn probability(text: &str) -> Result<f64, String> {
     let value = text.parse::<f64>().ok().filter(|value| (0.0..=0.5).contains(value));
     value.ok_or_else(|| format!("`{text}` is no probability of loss: write a number from 0 to 0.5"))
 }

@@ -24,5 +24,6 @@ mod rpc;
 mod spliced;
 pub(crate) mod stream;
 pub(crate) mod volume;
+pub(crate) mod wan;
 mod window;
 pub(crate) mod zeronic;

@@ -4,11 +4,13 @@ mod fabric;
 mod loopback;
 mod sockmap;
 mod tap;
+mod uplinks;
 mod veth;
 
 pub(crate) use fabric::{FabricLab, FabricPlan, RECEIVER, ZERONIC, congestion, congestion_help};
 pub(crate) use loopback::{Locally, LoopbackLab};
 pub(crate) use tap::{TapEnd, TapLab};
+pub(crate) use uplinks::UplinkLab;
 pub(crate) use veth::{VethLab, VethPlan};
 
 use crate::process::Process;
