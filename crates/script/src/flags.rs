@@ -15,8 +15,8 @@ pub struct Flags {
     pub engine: EngineKind,
     /// The replication of its modules.
     pub mapping: Mapping,
-    /// The host. `address` (192.168.0.2), `gateway` (192.168.0.1), `mtu`, `rx_bytes`, `tx_bytes`, `long_path_bytes`, `min_rto_ms`, `ecn`,
-    /// `congestion`.
+    /// The host. `address` (192.168.0.2), `gateway` (192.168.0.1), `mtu`, `rx_bytes`, `tx_bytes`, `long_path_bytes`,
+    /// `min_rto_ms`, `ecn`, `congestion`.
     pub host: HostConfig,
 }
 

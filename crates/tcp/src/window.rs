@@ -48,8 +48,8 @@ pub fn worthwhile(buffer: u32) -> u32 {
     (buffer / 4).min(64 << 10)
 }
 
-/// Whether the peer is to be told of a window that can grow by `gain` bytes, while it knows of `open` bytes: a worthwhile
-/// part of the largest window, or a step where the peer may be waiting for it (RFC 9293 section 3.8.6.2.2).
+/// Whether the peer is to be told of a window that can grow by `gain` bytes, while it knows of `open` bytes: a
+/// worthwhile part of the largest window, or a step where the peer may be waiting for it (RFC 9293 section 3.8.6.2.2).
 #[inline]
 pub fn is_worth_telling(gain: u32, open: u32, largest: u32, mss: u32) -> bool {
     gain >= worthwhile(largest) || (open < 2 * mss && gain >= window_step(largest, mss))
