@@ -9,6 +9,9 @@ use tcp::congestion::{Controller, Decision, Sample};
 use wire::Seq;
 
 const MILLISECOND: Nanos = 1_000_000;
+/// Looks in a round trip while a window follows acknowledgements.
+const LOOKS_IN_SLOW_START: Nanos = 8;
+
 /// Quiet looks at a flow before its timing stops.
 const QUIET_TICKS: u32 = 2;
 
@@ -193,9 +196,12 @@ impl Pace {
         if self.rtt.backoffs() > 0 { (self.rtt.rto().nanos() / 16).min(100 * MILLISECOND) } else { 0 }
     }
 
-    /// Smoothed round-trip time, but at least `least`.
+    /// Smoothed round-trip time, but at least `least`. A part of it in slow start: the window that follows what is
+    /// acknowledged should not follow it a round trip later, or it grows half as fast.
     fn interval(&self, least: Nanos) -> Nanos {
-        self.rtt.srtt().unwrap_or(least).max(least)
+        let round = self.rtt.srtt().unwrap_or(least);
+        let part = if self.policy.follows_acknowledgements() { round / LOOKS_IN_SLOW_START } else { round };
+        part.max(least)
     }
 
     /// Takes in round-trip times and progress. Returns the newest round-trip time.
@@ -405,6 +411,25 @@ mod tests {
         done
     }
 
+    /// On a long path a window that is opening is looked at several times in a round trip, and doubles with it.
+    #[test]
+    fn a_window_that_opens_follows_what_is_acknowledged_within_a_round_trip() {
+        let mut rtt = RttEstimator::new(RtoBounds::new(10 * MS, 60_000 * MS));
+        rtt.sample(80 * MS);
+        let mut pace = Pace::new(0, congestion::CUBIC.start(1000, 0), rtt, Decision { cwnd: 10_000, rate: 0 }, Seq(0));
+        let mut figures = FlowFigures { outstanding: 10_000, unsent: 100_000, ..FlowFigures::default() };
+        pace.start(0, &figures, OPTIONS.ack_delay, MS / 10, 1000);
+        let look =
+            |pace: &mut Pace, now, figures: &FlowFigures| pace.tick(now, figures, &OPTIONS, false, MS / 10, 1000);
+        (figures.acked_bytes, figures.snd_una) = (4000, 4000);
+        let tick = look(&mut pace, 82 * MS, &figures);
+        assert_eq!((tick.window, tick.next), (Some(14_000), Some(92 * MS)));
+        (figures.acked_bytes, figures.snd_una) = (10_000, 10_000);
+        assert_eq!(look(&mut pace, 92 * MS, &figures).window, Some(20_000));
+        figures.fast_retransmits = 1;
+        assert_eq!(look(&mut pace, 102 * MS, &figures).next, Some(182 * MS), "after a loss, once a round trip");
+    }
+
     // Checks RFC 9293: MUST-20, SHLD-10.
     // Checks RFC 6298: 5.4, 5.5.
     #[test]
@@ -427,7 +452,7 @@ mod tests {
         (0..50).for_each(|_| rtt.sample(100 * MS));
         let rto = rtt.rto().nanos();
         let enforced = Decision { cwnd: 10_000, rate: 0 };
-        let mut pace = Pace::new(0, congestion::CUBIC.start(1000, 0), rtt, enforced, Seq(0));
+        let mut pace = Pace::new(0, congestion::DCTCP.start(1000, 0), rtt, enforced, Seq(0));
         let mut figures = FlowFigures { outstanding: 4000, snd_nxt: 4000, ..FlowFigures::default() };
         let mut now = pace.start(0, &figures, OPTIONS.ack_delay, MS / 10, 1000);
         now = pace.tick(now, &figures, &OPTIONS, false, MS / 10, 1000).next.unwrap();
@@ -451,7 +476,7 @@ mod tests {
         (0..50).for_each(|_| rtt.sample(100 * MS));
         let rto = rtt.rto().nanos();
         let enforced = Decision { cwnd: 10_000, rate: 0 };
-        let mut pace = Pace::new(0, congestion::CUBIC.start(1000, 0), rtt, enforced, Seq(0));
+        let mut pace = Pace::new(0, congestion::DCTCP.start(1000, 0), rtt, enforced, Seq(0));
         let mut figures = FlowFigures { outstanding: 2000, snd_nxt: 2000, timed_ns: MS, ..FlowFigures::default() };
         let now = pace.start(MS, &figures, OPTIONS.ack_delay, MS / 10, 1000);
         let answered_at = now - 60 * MS;

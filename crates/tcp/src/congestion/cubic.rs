@@ -47,6 +47,10 @@ impl Policy for Cubic {
         Decision { cwnd: self.window.cwnd, rate: 0 }
     }
 
+    fn follows_acknowledgements(&self) -> bool {
+        self.window.in_slow_start()
+    }
+
     fn ssthresh(&self) -> u32 {
         self.window.ssthresh
     }

@@ -127,6 +127,11 @@ impl Controller {
         self.policy.update(sample)
     }
 
+    /// It may be updated more often than once a round trip, and answers sooner ([`Policy::follows_acknowledgements`]).
+    pub fn follows_acknowledgements(&self) -> bool {
+        self.policy.follows_acknowledgements()
+    }
+
     /// Slow-start threshold in bytes, for `TCP_INFO`; `u32::MAX` before the first congestion.
     pub fn ssthresh(&self) -> u32 {
         self.policy.ssthresh()

@@ -41,6 +41,12 @@ pub trait Policy: Debug + Send {
     /// Takes in what happened since the last update and decides anew.
     fn update(&mut self, sample: &Sample) -> Decision;
 
+    /// What is acknowledged in a part of a round trip says as much as in a whole one: it may be updated more often, and
+    /// answers sooner. So in slow start, where a window follows acknowledgements.
+    fn follows_acknowledgements(&self) -> bool {
+        false
+    }
+
     /// Slow-start threshold in bytes, for `TCP_INFO`; `u32::MAX` before the first congestion and without one.
     fn ssthresh(&self) -> u32 {
         u32::MAX
