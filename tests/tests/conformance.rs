@@ -4,12 +4,13 @@
 //! ```text
 //! // Meets RFC 9293: MUST-36, SHLD-30.      at the code that satisfies a requirement
 //! // Checks RFC 9293: MUST-36.              at a test that would fail if it did not
+//! // Meets IBTA: 9.7.2-a.                   of a document that is no RFC
 //! ```
 //!
 //! A requirement needs both, or a reason why it is not met (`no`) or met only in part (`partly`, with both). To write
 //! the page anew: `WRITE_CONFORMANCE=1 cargo test -p tests --test conformance`.
 //!
-//! The page has a column for each engine. What only shared rooms are cited for (the control plane, `tcp`, `wire`)
+//! The page has a column for each engine that the document is for: RFCs are for those of TCP. What only shared rooms are cited for (the control plane, `tcp`, `wire`)
 //! counts for every engine. Where an engine is cited, the data-path decides: then each engine needs a citation of its
 //! own, or a reason of its own (`laminar = { no = "..." }`), and has a dash without either.
 use serde::Deserialize;
@@ -21,8 +22,12 @@ use std::path::{Path, PathBuf};
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Document {
-    rfc: u32,
+    /// The RFC's number, or another document's name.
+    rfc: Option<u32>,
+    document: Option<String>,
     title: String,
+    /// The only engine that it is for.
+    engine: Option<String>,
     requirement: Vec<Requirement>,
 }
 
@@ -49,11 +54,35 @@ struct Reason {
     partly: Option<String>,
 }
 
-/// The engines that have a column, each with the folders that are its own.
-const ENGINES: [(&str, &[&str]); 2] = [("flextoe", &["crates/flextoe/"]), ("laminar", &["crates/laminar/", "p4/"])];
+/// An engine that has a column, with the folders that are its own.
+type Engine = (&'static str, &'static [&'static str]);
 
-/// A requirement's name: RFC and identifier.
-type Name = (u32, String);
+/// Those of TCP.
+const ENGINES: [Engine; 2] = [("flextoe", &["crates/flextoe/"]), ("laminar", &["crates/laminar/", "p4/"])];
+
+/// The one of RDMA.
+const SMARTNS: Engine = ("smartns", &["crates/smartns/"]);
+
+/// A requirement's name: document and identifier.
+type Name = (String, String);
+
+impl Document {
+    fn name(&self) -> String {
+        match (&self.rfc, &self.document) {
+            (Some(rfc), None) => format!("RFC {rfc}"),
+            (None, Some(name)) => name.clone(),
+            _ => panic!("{}: a document has either the number of an RFC or a name", self.title),
+        }
+    }
+
+    fn engines(&self) -> Vec<Engine> {
+        match self.engine.as_deref() {
+            None => ENGINES.to_vec(),
+            Some("smartns") => vec![SMARTNS],
+            Some(other) => panic!("{}: there is no engine {other}", self.title),
+        }
+    }
+}
 
 /// Where a requirement is cited.
 #[derive(Default)]
@@ -78,7 +107,7 @@ fn documents() -> Vec<Document> {
         })
         .collect();
     // The standard itself first.
-    documents.sort_by_key(|document| (document.rfc != 9293, document.rfc));
+    documents.sort_by_key(|document| (document.rfc.is_none(), document.rfc != Some(9293), document.rfc));
     documents
 }
 
@@ -105,7 +134,7 @@ fn citations() -> BTreeMap<Name, Citations> {
         let text = fs::read_to_string(file).expect("sources are UTF-8");
         let path = file.strip_prefix(root()).expect("below the root").display().to_string();
         for (at, line) in text.lines().enumerate() {
-            for (word, of_test) in [("Meets RFC ", false), ("Checks RFC ", true)] {
+            for (word, of_test) in [("// Meets ", false), ("// Checks ", true)] {
                 for name in named(line, word).unwrap_or_else(|why| panic!("{path}:{}: {why}", at + 1)) {
                     let cited = all.entry(name).or_default();
                     if of_test {
@@ -121,12 +150,15 @@ fn citations() -> BTreeMap<Name, Citations> {
     all
 }
 
-/// The requirements that a line cites: `Meets RFC 9293: MUST-1, MUST-2.`
+/// The requirements that a line cites: `// Meets RFC 9293: MUST-1, MUST-2.`
 fn named(line: &str, word: &str) -> Result<Vec<Name>, String> {
     let Some((_, rest)) = line.split_once(word) else { return Ok(Vec::new()) };
-    let (rfc, list) = rest.split_once(':').ok_or("a citation looks like `RFC 9293: MUST-1, MUST-2.`")?;
-    let rfc: u32 = rfc.parse().map_err(|_| format!("`{rfc}` is no number of an RFC"))?;
-    Ok(list.trim().trim_end_matches(['.', ';']).split(", ").map(|id| (rfc, id.trim().to_string())).collect())
+    if !["RFC ", "IBTA"].iter().any(|document| rest.starts_with(document)) {
+        return Ok(Vec::new());
+    }
+    let (document, list) = rest.split_once(':').ok_or("a citation looks like `RFC 9293: MUST-1, MUST-2.`")?;
+    let ids = list.trim().trim_end_matches(['.', ';']).split(", ");
+    Ok(ids.map(|id| (document.to_string(), id.trim().to_string())).collect())
 }
 
 /// The name of the function that a line begins.
@@ -150,13 +182,21 @@ fn listed(places: &BTreeSet<String>) -> String {
 /// The engine that a cited place belongs to; none where it is of all engines.
 fn engine_of(place: &str) -> Option<&'static str> {
     let path = place.trim_start_matches('`');
-    ENGINES.iter().find(|(_, folders)| folders.iter().any(|folder| path.starts_with(folder))).map(|(name, _)| *name)
+    ENGINES
+        .iter()
+        .chain([&SMARTNS])
+        .find(|(_, folders)| folders.iter().any(|folder| path.starts_with(folder)))
+        .map(|(name, _)| *name)
 }
 
 impl Requirement {
     /// What is said of one engine alone.
     fn reason(&self, engine: &str) -> Option<&Reason> {
-        if engine == "flextoe" { self.flextoe.as_ref() } else { self.laminar.as_ref() }
+        match engine {
+            "flextoe" => self.flextoe.as_ref(),
+            "laminar" => self.laminar.as_ref(),
+            _ => None,
+        }
     }
 }
 
@@ -174,8 +214,8 @@ fn standing(requirement: &Requirement, cited: &Citations, engine: &str) -> Resul
         (true, 0, _) => Ok("no"),
         (true, ..) => Err(format!("is said not to be met by {engine}, and is cited")),
         (false, 0, _) if datapath => Ok(UNMARKED),
-        (false, 0, _) => Err("is cited by no code (`Meets RFC ...`)".into()),
-        (false, _, 0) => Err(format!("is cited by no test (`Checks RFC ...`) that {engine} runs")),
+        (false, 0, _) => Err("is cited by no code (`Meets ...`)".into()),
+        (false, _, 0) => Err(format!("is cited by no test (`Checks ...`) that {engine} runs")),
         _ if partly => Ok("partly"),
         _ => Ok("yes"),
     }
@@ -209,19 +249,22 @@ fn the_page_of_conformance_says_what_the_sources_say() {
     let (mut tables, mut summary, mut wrong) = (String::new(), String::new(), Vec::new());
     for document in &documents {
         let mut counts: BTreeMap<(&str, bool, &str), usize> = BTreeMap::new();
-        writeln!(tables, "\n## RFC {}: {}\n", document.rfc, document.title).unwrap();
-        let engines = ENGINES.map(|(engine, _)| engine).join(" | ");
-        writeln!(tables, "| | section | | {engines} | code | test |\n|---|---|---|---|---|---|---|").unwrap();
+        let (name_of_document, engines) = (document.name(), document.engines());
+        writeln!(tables, "\n## {name_of_document}: {}\n", document.title).unwrap();
+        let columns: Vec<&str> = engines.iter().map(|(engine, _)| *engine).collect();
+        writeln!(tables, "| | section | | {} | code | test |", columns.join(" | ")).unwrap();
+        writeln!(tables, "|---|---|---|{}---|---|", "---|".repeat(columns.len())).unwrap();
         for requirement in &document.requirement {
-            let cited = citations.remove(&(document.rfc, requirement.id.clone())).unwrap_or_default();
-            let stands = ENGINES.map(|(engine, _)| {
+            let cited = citations.remove(&(name_of_document.clone(), requirement.id.clone())).unwrap_or_default();
+            let stand = |engine: &'static str| {
                 let stands = standing(requirement, &cited, engine).unwrap_or_else(|why| {
-                    wrong.push(format!("RFC {} {} {why}", document.rfc, requirement.id));
+                    wrong.push(format!("{name_of_document} {} {why}", requirement.id));
                     "?"
                 });
                 *counts.entry((engine, level(requirement).starts_with("MUST"), stands)).or_default() += 1;
                 stands
-            });
+            };
+            let stands: Vec<&str> = columns.iter().copied().map(stand).collect();
             let reasons = reasons(requirement).join(" ");
             let text = match reasons.as_str() {
                 "" => requirement.text.clone(),
@@ -235,13 +278,13 @@ fn the_page_of_conformance_says_what_the_sources_say() {
             let (section, code, tests) = (&requirement.section, listed(&cited.code), listed(&cited.tests));
             writeln!(tables, "| {name} | {section} | {text} | {} | {code} | {tests} |", stands.join(" | ")).unwrap();
         }
-        for (engine, _) in ENGINES {
-            let row = counted(&counts, engine);
-            writeln!(summary, "| {} {} | {engine} | {row} |", document.rfc, document.title).unwrap();
+        for engine in columns {
+            let (row, name) = (counted(&counts, engine), name_of_document.trim_start_matches("RFC "));
+            writeln!(summary, "| {name} {} | {engine} | {row} |", document.title).unwrap();
         }
     }
     wrong.extend(
-        citations.into_keys().map(|(rfc, id)| format!("RFC {rfc} {id} is cited, but not in tests/conformance")),
+        citations.into_keys().map(|(document, id)| format!("{document} {id} is cited, but not in tests/conformance")),
     );
     assert!(wrong.is_empty(), "{} requirements are not noted right:\n  {}", wrong.len(), wrong.join("\n  "));
 
@@ -256,10 +299,11 @@ fn the_page_of_conformance_says_what_the_sources_say() {
 
 #[test]
 fn a_citation_is_read_as_it_is_meant() {
-    let names = named("    // Meets RFC 7323: 2.2-a, 2.3-b.", "Meets RFC ").unwrap();
-    assert_eq!(names, [(7323, "2.2-a".to_string()), (7323, "2.3-b".to_string())]);
-    assert_eq!(named("nothing here", "Meets RFC ").unwrap(), []);
-    assert!(named("// Meets RFC 9293 MUST-1.", "Meets RFC ").is_err());
+    let names = named("    // Meets RFC 7323: 2.2-a, 2.3-b.", "// Meets ").unwrap();
+    assert_eq!(names, ["2.2-a", "2.3-b"].map(|id| ("RFC 7323".to_string(), id.to_string())));
+    assert_eq!(named("// Meets IBTA: A11-a.", "// Meets ").unwrap(), [("IBTA".to_string(), "A11-a".to_string())]);
+    assert_eq!(named("// Meets whoever comes", "// Meets ").unwrap(), []);
+    assert!(named("// Meets RFC 9293 MUST-1.", "// Meets ").is_err());
 }
 
 #[test]

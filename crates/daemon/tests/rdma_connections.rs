@@ -146,6 +146,7 @@ fn a_connection_comes_and_ends() {
     assert_eq!(states(&toed, 1), [""; 0]);
 }
 
+// Checks IBTA: 12.6.7-a.
 #[test]
 fn who_is_refused_is_told_why() {
     let toed = Toed::start(CONFIGURATION);
@@ -213,6 +214,7 @@ fn a_program_that_dies_leaves_nothing_and_its_peers_are_told() {
     server.listen(Space::Connections, 4);
 }
 
+// Checks IBTA: 12.11-a.
 #[test]
 fn a_backlog_holds_so_many_and_datagrams_find_their_queue_pair() {
     let toed = Toed::start(CONFIGURATION);

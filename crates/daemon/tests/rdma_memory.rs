@@ -217,6 +217,7 @@ fn what_is_not_mapped_or_may_not_be_written_is_refused() {
     assert_eq!(program.ask("show heap"), [5; LEN]);
 }
 
+// Checks IBTA: 10.6-a.
 #[test]
 fn deregistering_while_a_write_is_under_way_lets_no_byte_in_afterwards() {
     let toed = Toed::start(CONFIGURATION);

@@ -48,6 +48,7 @@ fn dropped(toed: &Toed, host: usize, reason: &str) -> u64 {
     all.map(|drop| drop["count"].as_u64().unwrap()).sum()
 }
 
+// Checks IBTA: 10.5-a.
 #[test]
 fn members_on_each_host_get_it_and_nobody_else() {
     let toed = Toed::start(CONFIGURATION);

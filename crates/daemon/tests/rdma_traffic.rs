@@ -216,6 +216,7 @@ fn what_a_peer_may_not_do_fails_and_touches_nothing() {
     assert_eq!(attempt(&forged, SendOpcode::Write, Rights::ALL), Status::RemoteAccess);
 }
 
+// Checks IBTA: 10.6-a.
 #[test]
 fn after_deregistering_no_byte_is_written() {
     let toed = Toed::start(CONFIGURATION);

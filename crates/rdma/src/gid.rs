@@ -12,6 +12,7 @@ pub(crate) fn table(mac: Mac, address: IpAddress) -> Vec<Gid> {
 }
 
 /// The GID of an address; of an IPv4 address its mapped form.
+// Meets IBTA: A17.4.4-a.
 pub(crate) fn of_address(address: IpAddress) -> Gid {
     Gid(address.to_bits().to_be_bytes())
 }
@@ -34,6 +35,7 @@ mod tests {
     use super::*;
     use std::net::Ipv4Addr;
 
+    // Checks IBTA: A17.4.4-a.
     #[test]
     fn the_table_is_what_programs_expect() {
         let address = IpAddress::v4(Ipv4Addr::new(10, 0, 0, 7));

@@ -51,6 +51,7 @@ impl Groups {
     }
 
     /// The programs that get what is sent to a group.
+    // Meets IBTA: 10.5-a.
     pub(crate) fn programs(&self, group: Ipv4Addr) -> Vec<ProgramId> {
         let (first, last) = ((group, ProgramId(0), 0), (group, ProgramId(u32::MAX), u32::MAX));
         let mut programs: Vec<ProgramId> = self.0.range(first..=last).map(|(_, id, _)| *id).collect();

@@ -176,6 +176,7 @@ pub(crate) struct Station {
 }
 
 /// The way of an address vector. `spread` chooses the UDP source port where the vector has no flow label.
+// Meets IBTA: A17.3.1-b.
 pub(crate) fn path(local: Station, remote: Station, vector: &AddressVector, spread: u32) -> Path {
     let label = if vector.flow_label == 0 { spread } else { vector.flow_label };
     // All bits of the label count (as Linux folds it, IBTA A17.3.1.1 leaves it open).
@@ -285,6 +286,7 @@ mod tests {
         assert!(remote_of(&local, 2).is_err());
     }
 
+    // Checks IBTA: A17.3.1-b.
     #[test]
     fn ports_spread_queue_pairs_and_stay_in_their_range() {
         let station = |address| Station { mac: MAC, address };

@@ -92,6 +92,7 @@ fn connected() -> [Connection; 2] {
     sides
 }
 
+// Checks IBTA: 12.9.8-b.
 #[test]
 fn a_connection_comes_and_goes() {
     let mut sides = connected();
@@ -123,6 +124,7 @@ fn a_connection_comes_and_goes() {
     }
 }
 
+// Checks IBTA: 12.9.8-a.
 #[test]
 fn what_is_lost_is_sent_again_and_given_up_in_the_end() {
     let (mut connection, first) = active();
@@ -141,6 +143,7 @@ fn what_is_lost_is_sent_again_and_given_up_in_the_end() {
     assert!(matches!(again.mads()[0].message, Message::Ready(..)));
 }
 
+// Checks IBTA: 12.9.8-a.
 #[test]
 fn a_peer_may_ask_for_longer_waits_only_so_often() {
     let (mut connection, _) = active();
@@ -233,6 +236,7 @@ fn may_follow(from: State, to: State) -> bool {
         }
 }
 
+// Checks IBTA: 12.9.7-a.
 #[test]
 fn every_message_in_every_state() {
     for state in State::ALL {
@@ -281,6 +285,7 @@ fn every_command_in_every_state() {
 proptest! {
     /// Whatever a peer sends and a program asks for, in any order: never more than one datagram for one that came, and
     /// nothing that lasts once the program has gone.
+    // Checks IBTA: 12.9.7-a.
     #[test]
     fn any_sequence_ends(
         asks in any::<bool>(),

@@ -135,6 +135,7 @@ fn advance(qp: &mut Qp, to: Psn, round: &mut Round<'_, '_>) {
 }
 
 /// The first packet before `to` that only a response with data can acknowledge.
+// Meets IBTA: 9.7.5-b.
 fn missing_before(qp: &Qp, to: Psn) -> Option<Psn> {
     let requester = &qp.requester;
     if requester.fetches == 0 {
@@ -148,6 +149,7 @@ fn missing_before(qp: &Qp, to: Psn) -> Option<Psn> {
 }
 
 /// Something was acknowledged: counters and the timer begin anew (IBTA 1.3, 9.7.6.1.2).
+// Meets IBTA: 9.7.6-b.
 fn progress(qp: &mut Qp, round: &Round<'_, '_>) {
     let (requester, settings) = (&mut qp.requester, &qp.settings);
     (requester.retries_left, requester.rnr_left) = (settings.retries, settings.rnr_retries);
@@ -183,6 +185,7 @@ fn spend_retry(qp: &mut Qp, round: &mut Round<'_, '_>) -> bool {
 }
 
 /// The peer had no receive work request: again after its time (IBTA 1.3, 9.7.5.2.8).
+// Meets IBTA: 9.7.5-g.
 fn not_ready(qp: &mut Qp, psn: Psn, code: u8, round: &mut Round<'_, '_>) {
     if qp.settings.rnr_retries != FOR_EVER {
         match qp.requester.rnr_left.checked_sub(1) {
@@ -260,6 +263,7 @@ fn place(qp: &Qp, work: &Work, packet: &Packet<'_>, round: &mut Round<'_, '_>) -
 }
 
 /// Timers that are due (IBTA 1.3, 9.7.6.1.3): the peer is ready again, or nothing was acknowledged for too long.
+// Meets IBTA: 9.7.6-a.
 pub(crate) fn timers(qp: &mut Qp, round: &mut Round<'_, '_>) {
     if qp.requester.rnr_until.is_some_and(|until| until <= round.now) {
         qp.requester.rnr_until = None;

@@ -12,6 +12,7 @@ use wire::roce::{Aeth, Bth, Headers, NakCode, Opcode, Path, Position, Psn, Syndr
 const ACK: Syndrome = Syndrome::Ack(Aeth::NOT_COUNTED);
 
 /// Sends up to `budget` packets. True where more can be sent at once.
+// Meets IBTA: 9.7.5-a.
 pub(crate) fn answer(qp: &mut Qp, round: &mut Round<'_, '_>, budget: &mut u32) -> bool {
     let Some(path) = qp.path else { return false };
     while let Some(reply) = qp.responder.replies.pending().copied() {

@@ -19,6 +19,7 @@ pub(crate) fn look(qp: &mut Qp, ecn: Ecn, round: &mut Round<'_, '_>) {
     }
 }
 
+// Meets IBTA: A17.9.3-a.
 #[cold]
 fn tell(qp: &mut Qp, round: &mut Round<'_, '_>) {
     let connected = qp.receives() || qp.sends();
@@ -38,6 +39,7 @@ fn tell(qp: &mut Qp, round: &mut Round<'_, '_>) {
 }
 
 /// A notification came. It counts for a connected queue pair, from its peer's address.
+// Meets IBTA: A17.9.3-b.
 #[cold]
 pub(crate) fn notified(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_>) {
     if packet.payload.len() != RESERVED {

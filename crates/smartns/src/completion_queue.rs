@@ -4,6 +4,7 @@ use shm::PipeProducer;
 use verbs::{Completion, Notify, Status};
 
 /// A completion queue.
+// Meets IBTA: 10.10.2-a.
 pub(crate) struct CompletionQueue {
     pipe: PipeProducer<8>,
     notify: Notify,

@@ -8,6 +8,7 @@ use wire::ipv4::Ecn;
 use wire::roce::Path;
 
 /// Bytes of a packet beside its payload: Ethernet, IPv4, UDP, BTH and ICRC.
+// Meets IBTA: A17.9.1-a.
 pub(crate) const OVERHEAD: usize = 14 + 20 + 8 + 12 + 4;
 /// A frame has no more packets than leave in this time.
 const BURST: Nanos = 2_000;

@@ -58,6 +58,7 @@ pub(crate) fn prepared(qp: &Qp, work: &Work, round: &Round<'_, '_>) -> Result<Op
     Ok(handle.path)
 }
 
+// Meets IBTA: 9.8.4-a.
 fn send_one(qp: &Qp, work: &Work, path: &Path, round: &mut Round<'_, '_>) -> Status {
     let datagram = work.element.datagram();
     let headers = Headers::NONE.with(Deth { key: key(qp, work), source: qp.identity.number }.bytes());
@@ -73,6 +74,7 @@ fn send_one(qp: &Qp, work: &Work, path: &Path, round: &mut Round<'_, '_>) -> Sta
 }
 
 /// The queue key that a datagram bears.
+// Meets IBTA: 10.2.5-a.
 pub(crate) fn key(qp: &Qp, work: &Work) -> u32 {
     let key = work.element.datagram().key;
     if key & OWN_KEY != 0 { qp.settings.queue_key } else { key }
@@ -115,6 +117,7 @@ pub(crate) fn receive_packet(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round
 }
 
 /// A datagram came.
+// Meets IBTA: A17.4.5-a, 10.2.5-a.
 pub(crate) fn receive(qp: &mut Qp, datagram: &Datagram<'_>, round: &mut Round<'_, '_>) {
     if !qp.receives() {
         return round.drop(DropReason::QpState);

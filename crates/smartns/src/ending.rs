@@ -18,6 +18,7 @@ pub(crate) struct Received {
 }
 
 /// A send work request has ended: its completion, where it gets one.
+// Meets IBTA: 10.8.5-a.
 #[inline]
 pub(crate) fn complete_work(qp: &Qp, work: &Work, status: Status, round: &mut Round<'_, '_>) {
     let element = &work.element;
@@ -110,6 +111,7 @@ pub(crate) fn take_receive(qp: &mut Qp, round: &mut Round<'_, '_>) -> bool {
 }
 
 /// In the error state: completes up to `budget` work requests as flushed. Returns how many.
+// Meets IBTA: 10.3.1-c.
 pub(crate) fn flush(qp: &mut Qp, round: &mut Round<'_, '_>, budget: u32) -> u32 {
     let mut done = 0;
     while done < budget {

@@ -33,6 +33,7 @@ impl Notice {
 mod tests {
     use super::*;
 
+    // Checks IBTA: A17.9.3-a.
     #[test]
     fn one_notification_in_50_microseconds() {
         let mut notice = Notice::default();

@@ -52,6 +52,7 @@ impl Registered {
     }
 
     /// Opens a region; with the address by which its first byte is named.
+    // Meets IBTA: 10.6-a.
     #[inline]
     fn open_region(&self, key: Key, domain: Domain, access: Access) -> Result<(Lease<'_>, u64), Fault> {
         let lease = self.table.open(domain, key, access)?;

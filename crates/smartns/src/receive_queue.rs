@@ -4,6 +4,7 @@ use std::collections::VecDeque;
 use verbs::{MOST_PIECES, Piece, ReceivePiece};
 
 /// Entries taken from the pipe at once: a line of the cache (SmartNS, section 3.4).
+// Meets IBTA: 10.2.9-a.
 const AT_ONCE: usize = 4;
 
 /// A receive work request that a message has taken. Its memory is used again for the next one.

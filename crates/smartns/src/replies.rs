@@ -45,6 +45,7 @@ pub(crate) struct Replies {
 
 impl Replies {
     /// Adds one. False where the peer has more outstanding than the `most` that it may.
+    // Meets IBTA: 9.7.5-c.
     pub(crate) fn add(&mut self, reply: Reply, most: u8) -> bool {
         while self.list.len() >= usize::from(most) {
             match self.list.front() {
@@ -79,6 +80,7 @@ mod tests {
         Reply { first: Psn::new(first), packets, len: 8, answer, begin: 0, next: 0, end: packets, was_sent: false }
     }
 
+    // Checks IBTA: 9.7.5-c.
     #[test]
     fn as_many_are_kept_as_may_be_outstanding() {
         let mut replies = Replies::default();

@@ -127,6 +127,7 @@ pub(crate) fn fails_now(qp: &mut Qp, round: &mut Round<'_, '_>) -> bool {
 
 /// The next packet may be sent: there is one, and neither the window nor a rule forbids it. Where the oldest work
 /// request is one that fails, it does now.
+// Meets IBTA: 10.8.3-a.
 #[inline]
 fn may_send(qp: &mut Qp, round: &mut Round<'_, '_>) -> bool {
     let ready = is_ready(qp, round.shared.config.limits.window);
@@ -301,6 +302,7 @@ pub(crate) fn retire(qp: &mut Qp, round: &mut Round<'_, '_>) {
 }
 
 /// A send queue that is to drain has done so (IBTA 1.3, 10.3.1.5).
+// Meets IBTA: 10.3.1-b.
 pub(crate) fn drained(qp: &mut Qp, round: &mut Round<'_, '_>) {
     if qp.tells_drained && qp.state == QpState::SendQueueDrained && qp.requester.begun == 0 {
         qp.tells_drained = false;

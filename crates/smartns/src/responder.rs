@@ -15,6 +15,7 @@ use verbs::{AsyncEvent, CompletionFlags, CompletionOpcode, Number, QpKind, QpSta
 use wire::roce::{NakCode, Operation, Position, Psn, Syndrome};
 
 /// A request came. Tells whether its frame is to be kept.
+// Meets IBTA: 9.6-a, 9.7.5-e.
 #[inline]
 pub(crate) fn request(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_>) -> Keep {
     if !qp.receives() {
@@ -48,6 +49,7 @@ pub(crate) fn request(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_
 }
 
 /// The packet that was expected.
+// Meets IBTA: 9.7.5-f.
 fn expected(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_>) {
     match execute(qp, packet, round) {
         Ok(packets) => {
@@ -97,6 +99,7 @@ pub(crate) fn placed(qp: &mut Qp, count: u32, asked: bool, round: &mut Round<'_,
 }
 
 /// The first message of a peer shows that the connection is there (IBTA 1.3, 11.6.3.3, "communication established").
+// Meets IBTA: 11.6.3-a.
 pub(crate) fn established(qp: &mut Qp, round: &mut Round<'_, '_>) {
     if qp.state == QpState::ReadyToReceive && !std::mem::replace(&mut qp.responder.established, true) {
         round.event(AsyncEvent::CommunicationEstablished, qp.identity.number);
@@ -104,6 +107,7 @@ pub(crate) fn established(qp: &mut Qp, round: &mut Round<'_, '_>) {
 }
 
 /// Carries a request out. Returns how many packet sequence numbers it takes.
+// Meets IBTA: 9.7.4-a.
 #[inline]
 fn execute(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_>) -> Result<u32, Refused> {
     let begins = packet.opcode().position().begins();
@@ -126,6 +130,7 @@ fn execute(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_>) -> Resul
 
 /// A request of an XRC names the shared receive queue that it is for, and with it a protection domain and a completion
 /// queue (IBTA 1.3, annex A14). All packets of a message name the same.
+// Meets IBTA: A14-a.
 #[inline(never)]
 fn take_from(qp: &mut Qp, named: Number, round: &Round<'_, '_>) -> Result<(), Refused> {
     let Source::Named { domain, srq } = &mut qp.source else { return Err(INVALID) };
@@ -140,6 +145,7 @@ fn take_from(qp: &mut Qp, named: Number, round: &Round<'_, '_>) -> Result<(), Re
 }
 
 /// The payload is as long as its place in a message asks for (IBTA 1.3, 9.7.4.1.6). A train's other packets are full.
+// Meets IBTA: 9.7.4-b.
 fn has_right_len(packet: &Packet<'_>, mtu: u32) -> bool {
     let (len, most) = (packet.payload.len(), packet.count() as usize * mtu as usize);
     match packet.opcode().position() {
@@ -328,6 +334,7 @@ fn read(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_>) -> Result<u
 }
 
 /// An atomic operation.
+// Meets IBTA: 9.4.5-a.
 fn atomic(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_>) -> Result<(), Refused> {
     let header = packet.atomic().ok_or(INVALID)?;
     permitted(qp, Rights::REMOTE_ATOMIC)?;
@@ -365,6 +372,7 @@ fn add_reply(qp: &mut Qp, first: Psn, packets: u32, len: u32, answer: Answer) ->
 }
 
 /// A request that was carried out before (IBTA 1.3, 9.7.5.1.3 and 9.7.5.1.4).
+// Meets IBTA: 9.7.5-d.
 fn duplicate(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_>) {
     round.drop(DropReason::PsnDuplicate);
     let (psn, mtu) = (packet.bth.psn, qp.settings.mtu);
@@ -394,6 +402,7 @@ fn duplicate(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_>) {
 }
 
 /// A packet of an unreliable connection: where something is wrong, the message is dropped, and nobody is told.
+// Meets IBTA: 9.8.3-a.
 fn unreliable(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_>) {
     let begins = packet.opcode().position().begins();
     let in_order = packet.bth.psn == qp.responder.expected;

@@ -127,6 +127,7 @@ fn row(kind: QpKind, from: QpState, to: QpState) -> Option<Row> {
 }
 
 /// Checks a modification, and returns the state that follows.
+// Meets IBTA: 10.3.1-a.
 pub(crate) fn check(
     kind: QpKind,
     from: QpState,
@@ -196,6 +197,7 @@ mod tests {
         check(kind, from, attributes, &Limits::default()).ok()
     }
 
+    // Checks IBTA: 10.3.1-a.
     #[test]
     fn a_reliable_connection_goes_its_way() {
         use QpState::*;
@@ -212,6 +214,7 @@ mod tests {
         assert_eq!(checked(QpKind::Rc, Reset, &ready_to_receive()), None);
     }
 
+    // Checks IBTA: 10.3.1-a.
     #[test]
     fn datagrams_need_a_queue_key_and_no_path() {
         use QpState::*;
@@ -223,6 +226,7 @@ mod tests {
         assert_eq!(checked(QpKind::Ud, ReadyToReceive, &to(ReadyToSend)), None);
     }
 
+    // Checks IBTA: 10.3.1-a.
     #[test]
     fn reset_and_error_can_be_reached_from_everywhere_and_left_by_reset_only() {
         for from in QpState::ALL {

@@ -71,6 +71,7 @@ fn watched(settings: Settings, marked: u64) -> (Pair, Seen) {
     (Pair::connected([settings; 2], wire), seen)
 }
 
+// Checks IBTA: A17.9.1-a.
 #[test]
 fn packets_with_payload_may_be_marked_and_no_others() {
     for opcode in [SendOpcode::Write, SendOpcode::Read] {
@@ -91,6 +92,7 @@ fn packets_with_payload_may_be_marked_and_no_others() {
     assert_eq!(sender(&pair, 0), None);
 }
 
+// Checks IBTA: A17.9.3-a.
 #[test]
 fn marks_are_answered_and_slow_the_side_that_sends_payload() {
     for (opcode, slow) in [(SendOpcode::Write, 0), (SendOpcode::Read, 1)] {
@@ -165,6 +167,7 @@ fn a_lost_packet_that_waits_for_its_turn_costs_one_retry() {
     }
 }
 
+// Checks IBTA: A17.9.3-b.
 #[test]
 fn notifications_that_do_not_count() {
     let mut pair = Pair::connected([LIMITED; 2], Wire::between_machines());

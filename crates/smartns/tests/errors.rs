@@ -28,6 +28,7 @@ fn statuses(pair: &Pair, side: usize) -> Vec<Status> {
     pair.nodes[side].completions.iter().map(|done| done.status).collect()
 }
 
+// Checks IBTA: 9.7.5-f.
 #[test]
 fn a_peer_refuses_what_its_memory_does_not_grant() {
     let beyond = |element: SendElement| SendElement { target: element.target + MEMORY - 100, ..element };
@@ -52,6 +53,7 @@ fn a_peer_refuses_what_its_memory_does_not_grant() {
     }
 }
 
+// Checks IBTA: 9.7.5-f.
 #[test]
 fn a_queue_pair_grants_what_its_rights_say() {
     for (opcode, len) in [(SendOpcode::Write, 10), (SendOpcode::Read, 10), (SendOpcode::FetchAdd, 8)] {
@@ -66,6 +68,7 @@ fn a_queue_pair_grants_what_its_rights_say() {
     }
 }
 
+// Checks IBTA: 9.4.5-a.
 #[test]
 fn an_atomic_on_an_odd_address_is_an_invalid_request() {
     let mut pair = pair();
@@ -125,6 +128,7 @@ fn a_false_work_request_fails_after_those_before_it() {
     }
 }
 
+// Checks IBTA: 9.7.6-a.
 #[test]
 fn a_peer_that_is_silent_is_given_up_after_all_retries() {
     let settings = Settings { retries: 3, ..SETTINGS };
@@ -140,6 +144,7 @@ fn a_peer_that_is_silent_is_given_up_after_all_retries() {
     assert_eq!(pair.wire.count(), 4, "both packets in one frame, four times");
 }
 
+// Checks IBTA: 9.7.5-g.
 #[test]
 fn a_peer_that_is_never_ready_is_given_up_after_all_rnr_retries() {
     let settings = Settings { rnr_retries: 2, ..SETTINGS };
@@ -152,6 +157,7 @@ fn a_peer_that_is_never_ready_is_given_up_after_all_rnr_retries() {
     assert!(pair.nodes[1].drops.get(DropReason::NoReceive) == 3);
 }
 
+// Checks IBTA: 9.7.5-g.
 #[test]
 fn an_rnr_nak_makes_the_message_wait_for_its_receive_work_request() {
     let mut pair = pair();
@@ -165,6 +171,7 @@ fn an_rnr_nak_makes_the_message_wait_for_its_receive_work_request() {
     assert_eq!(pair.nodes[1].read(0, 5), b"late\0");
 }
 
+// Checks IBTA: 10.10.2-a.
 #[test]
 fn a_completion_queue_that_overruns_takes_its_queue_pairs_with_it() {
     let settings = Settings { completions: 16, ..SETTINGS };
@@ -185,6 +192,7 @@ fn a_completion_queue_that_overruns_takes_its_queue_pairs_with_it() {
     assert_eq!(pair.nodes[0].ended(), (0..16).map(|number| (Status::Success, number)).collect::<Vec<_>>());
 }
 
+// Checks IBTA: 10.3.1-c.
 #[test]
 fn the_error_state_flushes_what_is_there_and_what_comes() {
     let mut pair = pair();
@@ -276,6 +284,7 @@ fn a_send_pipe_with_garbage_ends_all_queue_pairs_of_the_program() {
     assert_eq!(state(&pair, 1), Some(QpState::ReadyToSend));
 }
 
+// Checks IBTA: 10.3.1-b.
 #[test]
 fn a_send_queue_drains_and_goes_on() {
     let mut pair = pair();
@@ -295,6 +304,7 @@ fn a_send_queue_drains_and_goes_on() {
     assert_eq!(statuses(&pair, 0), [Status::Success; 3]);
 }
 
+// Checks IBTA: 11.6.3-a.
 #[test]
 fn the_first_message_tells_that_the_connection_is_there() {
     let mut pair = Pair::connected([SETTINGS; 2], Wire::perfect());

@@ -69,6 +69,7 @@ fn all_operations_arrive_through_loss() {
     }
 }
 
+// Checks IBTA: A14-a.
 #[test]
 fn messages_of_one_connection_go_to_the_queues_that_they_name() {
     let mut pair = pair(Wire::perfect());
@@ -93,6 +94,7 @@ fn messages_of_one_connection_go_to_the_queues_that_they_name() {
     assert_eq!(pair.nodes[0].completions[3].status, Status::RemoteInvalidRequest);
 }
 
+// Checks IBTA: A14-a.
 #[test]
 fn a_queue_of_another_domain_is_refused_and_untouched() {
     for operation in [SendOpcode::Send, SendOpcode::Write, SendOpcode::Read, SendOpcode::FetchAdd] {

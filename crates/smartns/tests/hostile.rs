@@ -59,6 +59,7 @@ fn receive(pair: &mut Pair, side: usize, frames: &[Vec<u8>]) {
     node.take_completions();
 }
 
+// Checks IBTA: 9.6-a, 9.7.4-a.
 #[test]
 fn sound_frames_with_made_up_contents_complete_no_more_than_was_posted() {
     for seed in 0..300 {
@@ -84,6 +85,7 @@ fn sound_frames_with_made_up_contents_complete_no_more_than_was_posted() {
     }
 }
 
+// Checks IBTA: 9.7.4-b, 10.6-a.
 #[test]
 fn only_granted_bytes_are_written() {
     // The region is a part of the memory: neighbours stay as they are whatever the peer asks.
@@ -152,6 +154,7 @@ proptest! {
         prop_assert!(one.completions.len() <= 120 && other.completions.len() <= 60);
     }
 
+    // Checks IBTA: 7.8.1-a.
     #[test]
     fn damaged_frames_are_dropped(at in 14usize..200, bit in 0u8..8) {
         let mut pair = Pair::connected([SETTINGS; 2], Wire::perfect());

@@ -63,6 +63,7 @@ fn payload_stays_in_its_memory_until_it_is_placed() {
     assert!(pair.nodes[1].read(0, 2500) == data[..2500] && pair.nodes[1].read(5000, 1000) == data[..1000]);
 }
 
+// Checks IBTA: 10.8.3-a.
 #[test]
 fn messages_go_into_receive_work_requests_in_order() {
     let mut pair = pair();
@@ -139,6 +140,7 @@ fn reads_and_atomics_bring_what_is_there() {
     assert_eq!(other.read(64, 8), 7u64.to_ne_bytes());
 }
 
+// Checks IBTA: 10.8.5-a.
 #[test]
 fn work_requests_that_are_not_signalled_complete_with_the_next_one() {
     let settings = support::Settings { signals_all: false, ..SETTINGS };
@@ -209,6 +211,7 @@ fn a_wish_gives_an_event_for_what_it_names() {
     assert_eq!(pair.nodes[1].events, [Event::Completion(3)]);
 }
 
+// Checks IBTA: 10.8.3-a.
 #[test]
 fn a_fence_waits_for_the_reads_before_it() {
     let mut pair = pair();

@@ -262,6 +262,7 @@ fn seeds(recovery: [Recovery; 2], congestion: Congestion) {
     assert_eq!(answered > many, congestion != Congestion::None, "{answered} notifications were answered");
 }
 
+// Checks IBTA: 9.7.5-a, 9.7.5-b, 9.7.5-c, 9.7.5-d, 9.7.5-e, 9.7.6-b.
 #[test]
 fn every_byte_is_in_its_place_and_every_completion_comes_once() {
     seeds([Recovery::GoBackN; 2], Congestion::None);

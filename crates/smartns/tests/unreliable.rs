@@ -27,6 +27,7 @@ fn datagram(pair: &Pair, key: u32) -> SendElement {
     element
 }
 
+// Checks IBTA: A17.4.5-a.
 #[test]
 fn a_datagram_comes_with_where_it_came_from() {
     let mut pair = datagrams();
@@ -46,6 +47,7 @@ fn a_datagram_comes_with_where_it_came_from() {
     assert_eq!(other.read(1010, 23), b"to whom it may concern\0");
 }
 
+// Checks IBTA: 10.2.5-a.
 #[test]
 fn datagrams_that_do_not_fit_or_have_a_false_key_are_dropped() {
     let mut pair = datagrams();
@@ -81,6 +83,7 @@ fn a_handle_whose_neighbour_is_not_known_holds_back() {
     assert!(pair.completed(2));
 }
 
+// Checks IBTA: 9.8.4-a.
 #[test]
 fn what_a_datagram_cannot_be_ends_in_error() {
     let too_long = |pair: &mut Pair| {
@@ -124,6 +127,7 @@ fn datagrams_that_are_posted_are_known_until_they_are_sent() {
     assert_eq!(pair.nodes[0].ended(), [(Status::Success, 0)]);
 }
 
+// Checks IBTA: 10.5-a.
 #[test]
 fn members_of_a_group_get_what_is_sent_to_it() {
     let mut pair = datagrams();
@@ -158,6 +162,7 @@ fn losing(number: u64) -> Wire {
     wire
 }
 
+// Checks IBTA: 9.8.3-a.
 #[test]
 fn an_unreliable_connection_loses_whole_messages_and_no_others() {
     for lost in 0..4 {
@@ -180,6 +185,7 @@ fn an_unreliable_connection_loses_whole_messages_and_no_others() {
     }
 }
 
+// Checks IBTA: 9.8.3-a.
 #[test]
 fn an_unreliable_connection_tells_nobody_what_it_refuses() {
     let settings = Settings { kind: QpKind::Uc, ..SETTINGS };
@@ -197,6 +203,7 @@ fn an_unreliable_connection_tells_nobody_what_it_refuses() {
     assert_eq!(dropped.map(|reason| pair.nodes[1].drops.get(reason)), [1, 1]);
 }
 
+// Checks IBTA: 10.2.9-a.
 #[test]
 fn a_shared_queue_tells_that_it_runs_low() {
     let mut pair = Pair::connected([Settings { shared_receives: true, ..SETTINGS }; 2], Wire::perfect());

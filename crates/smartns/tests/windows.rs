@@ -102,6 +102,7 @@ fn short_writes_in_one_frame_are_checked_one_by_one() {
     assert!(bytes[..AT as usize].iter().chain(&bytes[AT as usize + 9 * 64..]).all(|byte| *byte == 0));
 }
 
+// Checks IBTA: 10.6.7-a.
 #[test]
 fn everything_else_is_refused() {
     let region_key: fn(&Binding) -> u32 = |binding| binding.region;
@@ -145,6 +146,7 @@ fn atomics_and_addresses_from_zero() {
     assert_eq!(pair.nodes[1].read(REGION + AT + 4, 8), 42u64.to_ne_bytes());
 }
 
+// Checks IBTA: 10.6.7-a.
 #[test]
 fn what_was_bound_is_taken_back() {
     // By the program itself.
@@ -194,6 +196,7 @@ fn a_repeated_read_of_what_was_taken_back_harms_nobody() {
     assert_eq!(access(&mut pair, SendOpcode::Read, KEY + 1, 0, 100), Status::Success);
 }
 
+// Checks IBTA: 10.6.7-a.
 #[test]
 fn a_peer_gives_back_what_it_was_granted() {
     let (mut pair, binding) = pair();

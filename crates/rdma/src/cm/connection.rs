@@ -247,6 +247,7 @@ impl Connection {
         true
     }
 
+    // Meets IBTA: 12.9.7-a.
     fn receive(&mut self, now: Nanos, message: &Message, step: &mut Step) {
         use State::*;
         match (message, self.state) {
@@ -386,6 +387,7 @@ impl Connection {
         }
     }
 
+    // Meets IBTA: 12.9.8-a.
     fn fire(&mut self, now: Nanos, step: &mut Step) {
         self.due = None;
         match self.state {
@@ -429,6 +431,7 @@ impl Connection {
     }
 
     /// The connection has ended, in one of the two ways.
+    // Meets IBTA: 12.9.8-b.
     fn ended(&mut self, now: Nanos, step: &mut Step) {
         self.rest(State::TimeWait);
         self.due = Some(now + timing::time_wait(self.facts.ack_timeout));

@@ -263,6 +263,7 @@ impl Manager {
 }
 
 /// REJ of the request with this number.
+// Meets IBTA: 12.6.7-a.
 fn no(number: CommId, reason: Reason, detail: Vec<u8>) -> Reject {
     let pair = Pair { local: 0, remote: number };
     Reject { pair, about: About::Request, reason, detail, data: Default::default() }

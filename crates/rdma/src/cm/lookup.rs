@@ -26,6 +26,7 @@ impl Question {
     }
 
     /// That time has come: the datagram, again; `None` where it was sent often enough.
+    // Meets IBTA: 12.11-a.
     pub(crate) fn fire(&mut self, now: Nanos) -> Option<Mad> {
         self.left = self.left.checked_sub(1)?;
         self.due = now + timing::response(timing::RESPONSE);
@@ -37,6 +38,7 @@ impl Question {
 mod tests {
     use super::*;
 
+    // Checks IBTA: 12.11-a.
     #[test]
     fn a_question_is_asked_again_and_given_up() {
         let lookup = Lookup { request: 7, pkey: 0xffff, service: 1, data: Default::default() };

@@ -60,6 +60,7 @@ impl Bth {
 
     /// Reads the header. Opcodes that are not of RC, UC, UD or congestion notification, and other versions than 0, are
     /// refused.
+    // Meets IBTA: 9.2-a.
     #[inline]
     pub fn parse(bytes: &[u8]) -> Result<Bth, Malformed> {
         let Some(bytes) = bytes.first_chunk::<BTH_LEN>() else { return Err(Malformed::Truncated) };
@@ -111,6 +112,7 @@ mod tests {
         }
     }
 
+    // Checks IBTA: 9.2-a.
     #[test]
     fn other_versions_and_opcodes_are_refused() {
         let mut bytes = [0; BTH_LEN];

@@ -19,6 +19,7 @@ const MOST: usize = LOCAL_ROUTE + IPV6_LEN + UDP_LEN + BTH_PART;
 ///
 /// Masked by ones, because routers change them: traffic class, hop limit, the IP header's checksum, IPv6's flow label,
 /// the UDP checksum, and the congestion bits of the base transport header.
+// Meets IBTA: A17.3.3-a.
 #[inline]
 pub fn icrc(packet: &[u8]) -> Option<[u8; ICRC_LEN]> {
     let ip_len = match packet.first()? {
@@ -54,6 +55,7 @@ pub(super) const IP_AT: usize = ethernet::HEADER_LEN;
 mod tests {
     use super::*;
 
+    // Checks IBTA: A17.3.3-a.
     #[test]
     fn what_routers_change_does_not_count_and_all_else_does() {
         let mut packet: Vec<u8> = (0..60).collect();

@@ -27,6 +27,7 @@ pub use rnr::{RNR_CODES, rnr_time};
 pub use train::Train;
 
 /// The UDP port to which RoCEv2 packets go (IBTA A17.3.1.1).
+// Meets IBTA: A17.3.1-a.
 pub const UDP_PORT: u16 = 4791;
 /// The queue pair that congestion and connection management reach: the general services interface (IBTA 1.3, 3.5.4).
 pub const GSI_QP: u32 = 1;

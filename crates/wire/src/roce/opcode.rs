@@ -289,6 +289,7 @@ impl Opcode {
         }
     }
 
+    // Meets IBTA: 9.3-a.
     #[inline]
     fn row(self) -> Row {
         ROWS[usize::from(self.0)]
@@ -419,6 +420,7 @@ mod tests {
         }
     }
 
+    // Checks IBTA: 9.3-a.
     #[test]
     fn each_opcode_tells_its_headers() {
         let len = |number| Opcode::from_number(number).unwrap().extended_len();

@@ -190,6 +190,7 @@ pub fn destination_qp(frame: &[u8]) -> Option<u32> {
 }
 
 /// The checksum of a frame that [`Packet::parse`] accepted is the right one.
+// Meets IBTA: 7.8.1-a.
 #[inline]
 pub fn icrc_is_right(frame: &[u8]) -> bool {
     let Ok(Layout { ip_at, end, .. }) = layout(frame) else { return false };
@@ -472,6 +473,7 @@ mod tests {
         }
     }
 
+    // Checks IBTA: A17.3.1-a.
     #[test]
     fn packets_are_those_that_scapy_builds() {
         let send =
@@ -503,6 +505,7 @@ mod tests {
         assert_eq!(icrc(covered).unwrap(), checksum);
     }
 
+    // Checks IBTA: 7.8.1-a.
     #[test]
     fn no_prefix_and_no_changed_bit_passes_unseen() {
         let frame = bytes(SEND);

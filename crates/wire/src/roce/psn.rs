@@ -33,6 +33,7 @@ impl Psn {
     }
 
     /// Packets from `earlier` to here; negative where that one is later: -2^23 to 2^23 - 1.
+    // Meets IBTA: 9.7.2-a.
     #[inline]
     pub const fn since(self, earlier: Psn) -> i32 {
         ((self.0.wrapping_sub(earlier.0) << 8) as i32) >> 8
@@ -43,6 +44,7 @@ impl Psn {
 mod tests {
     use super::*;
 
+    // Checks IBTA: 9.7.2-a.
     #[test]
     fn numbers_wrap_at_24_bits() {
         let last = Psn::new(0xff_ffff);

@@ -11,6 +11,7 @@ const TIMES: [u32; RNR_CODES] = [
 ];
 
 /// How long a requester waits after an RNR NAK with this code, of which the low five bits count.
+// Meets IBTA: 9.7.5-g.
 pub fn rnr_time(code: u8) -> Nanos {
     Nanos::from(TIMES[usize::from(code) % RNR_CODES]) * 10_000
 }
@@ -19,6 +20,7 @@ pub fn rnr_time(code: u8) -> Nanos {
 mod tests {
     use super::*;
 
+    // Checks IBTA: 9.7.5-g.
     #[test]
     fn the_table_is_that_of_the_architecture() {
         assert_eq!([rnr_time(0), rnr_time(1), rnr_time(12), rnr_time(31)], [655_360_000, 10_000, 640_000, 491_520_000]);

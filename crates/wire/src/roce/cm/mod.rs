@@ -21,6 +21,7 @@ use bits::{be64, put32};
 use parts::{Body, HEADER_LEN, emit_pair, pair, rest};
 
 /// The queue key of all general services interfaces (IBTA 1.3, 3.5.3).
+// Meets IBTA: 12.6-a.
 pub const GSI_KEY: u32 = 0x8001_0000;
 
 const BASE_VERSION: u8 = 1;

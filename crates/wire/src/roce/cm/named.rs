@@ -5,6 +5,7 @@ use crate::be16;
 use std::net::Ipv4Addr;
 
 /// The first bytes of the names of IP ports (IBTA A11.2); the protocol and the port follow.
+// Meets IBTA: A11-a.
 const PREFIX: u64 = 0x0000_0000_0100_0000;
 
 /// What a port's number belongs to: the port spaces of the RDMA CM, which are protocols of IP.

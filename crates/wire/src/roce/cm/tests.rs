@@ -54,6 +54,7 @@ fn request() -> Request {
     }
 }
 
+// Checks IBTA: 12.6-a.
 #[test]
 fn messages_come_back() {
     comes_back(Message::Request(Box::new(request())));
@@ -75,6 +76,7 @@ fn messages_come_back() {
 }
 
 /// Places of fields in IBTA 1.3, tables 85, 86, 88 and 92 (bytes of the message, which begins at byte 24).
+// Checks IBTA: 12.6-a.
 #[test]
 fn fields_are_where_the_architecture_has_them() {
     let mad = Mad { transaction: 1, message: Message::Request(Box::new(request())) };
@@ -116,6 +118,7 @@ fn other_messages_are_refused() {
     assert_eq!(Mad::parse(&bytes), Err(Malformed::Field));
 }
 
+// Checks IBTA: A11-a.
 #[test]
 fn names_of_ports_and_their_header() {
     let service = Service { space: PortSpace::Udp, port: 0x1234 };
