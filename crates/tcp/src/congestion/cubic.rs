@@ -1,4 +1,5 @@
 //! CUBIC (RFC 9438), for paths that drop instead of marking.
+use super::hystart::HyStart;
 use super::policy::{Decision, Kind, MAX_WINDOW, Needs, Policy, Sample};
 use super::window::Window;
 use crate::Nanos;
@@ -22,6 +23,8 @@ pub(super) static KIND: Kind = Kind {
 #[derive(Debug, Clone)]
 struct Cubic {
     window: Window,
+    /// How the first slow start ends, if no congestion ends it.
+    hystart: HyStart,
     /// Window just before the last reduction.
     w_max: f64,
     /// Reno-friendly window of this congestion-avoidance stage.
@@ -58,7 +61,7 @@ impl Policy for Cubic {
 
 impl Cubic {
     fn new(mss: u32, now: Nanos) -> Cubic {
-        Cubic { window: Window::new(mss), w_max: 0.0, w_est: 0.0, epoch: None, last: now }
+        Cubic { window: Window::new(mss), hystart: HyStart::default(), w_max: 0.0, w_est: 0.0, epoch: None, last: now }
     }
 
     /// Section 4.7, fast convergence: a flow that is cut before it is back at its maximum makes room.
@@ -75,9 +78,17 @@ impl Cubic {
                 *start += sample.now.saturating_sub(self.last);
             }
         } else if self.window.in_slow_start() {
-            self.window.slow_start(sample.acked);
+            self.start(sample);
         } else {
             self.avoid_congestion(sample);
+        }
+    }
+
+    fn start(&mut self, sample: &Sample) {
+        let first = self.window.ssthresh == u32::MAX;
+        match if first { self.hystart.growth(sample) } else { Some(sample.acked) } {
+            Some(bytes) => self.window.slow_start(bytes),
+            None => self.window.ssthresh = self.window.cwnd,
         }
     }
 

@@ -7,6 +7,7 @@
 //! the bench, the simulation and the script library find it there.
 mod cubic;
 mod dctcp;
+mod hystart;
 mod policy;
 mod timely;
 mod unlimited;
