@@ -1,5 +1,5 @@
-//! HyStart++ (RFC 9406): the first slow start ends when round trips become longer, not when buffers are full and half of
-//! a window is lost at once.
+//! HyStart++ (RFC 9406): the first slow start ends when round trips become longer, not when buffers are full and half
+//! of a window is lost at once.
 use super::policy::Sample;
 use crate::Nanos;
 
@@ -12,9 +12,11 @@ const GROWTH_DIVISOR: u64 = 4;
 /// Rounds of that before slow start is over.
 const ROUNDS: u8 = 5;
 
-/// What is known of the round trips of a slow start, in few bytes, since each connection has it. A round is as long as a
-/// round trip; it has one sample or a few, since the data-path times one segment at a time. Section 4.2 wants eight, so
-/// that noise does not count: here noise costs a round or two of slower growth, until a shorter round trip comes.
+/// What is known of the round trips of a slow start, in few bytes, since each connection has it.
+///
+/// A round is as long as a round trip. It has one sample or a few, since the data-path times one segment at a time.
+/// Section 4.2 wants eight, so that noise does not count: here noise costs a round or two of slower growth, until a
+/// shorter round trip comes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct HyStart {
     /// When this round ends; 0 before the first.
