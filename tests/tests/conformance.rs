@@ -10,10 +10,10 @@
 //! A requirement needs both, or a reason why it is not met (`no`) or met only in part (`partly`, with both). To write
 //! the page anew: `WRITE_CONFORMANCE=1 cargo test -p tests --test conformance`.
 //!
-//! The page has a column for each engine that the document is for; RFCs are for those of TCP. What only shared rooms are
-//! cited for (the control plane, `tcp`, `wire`) counts for every engine. Where an engine is cited, the data-path decides:
-//! then each engine needs a citation of its own, or a reason of its own (`laminar = { no = "..." }`), and has a dash
-//! without either.
+//! The page has a column for each engine that the document is for; RFCs are for those of TCP. What only shared rooms
+//! are cited for (the control plane, `tcp`, `wire`) counts for every engine. Where an engine is cited, the data-path
+//! decides: then each engine needs a citation of its own, or a reason of its own (`laminar = { no = "..." }`), and has a
+//! dash without either.
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
