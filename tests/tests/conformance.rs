@@ -12,8 +12,8 @@
 //!
 //! The page has a column for each engine that the document is for; RFCs are for those of TCP. What only shared rooms
 //! are cited for (the control plane, `tcp`, `wire`) counts for every engine. Where an engine is cited, the data-path
-//! decides: then each engine needs a citation of its own, or a reason of its own (`laminar = { no = "..." }`), and has a
-//! dash without either.
+//! decides: then each engine needs a citation of its own, or a reason of its own (`laminar = { no = "..." }`), and has
+//! a dash without either.
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt::Write;
