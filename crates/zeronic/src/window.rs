@@ -76,7 +76,7 @@ impl Window {
         // The window of a SYN is never scaled.
         let is_syn = segment.has(Flags::SYN);
         let (ours, wire) = if is_syn { (0, 0) } else { self.scales() };
-        let offered = segment.ack + (u32::from(segment.window) << ours);
+        let offered = self.not_rounded(segment.ack + (u32::from(segment.window) << ours), ours);
         self.offered = Some(self.offered.map_or(offered, |before| before.max(offered)));
         // What it carries may not leave: that is [`Window::left`]'s.
         let (seq, ack) = self.last.map_or((segment.seq, segment.ack), |last| (last.seq, last.ack.max(segment.ack)));
@@ -84,6 +84,12 @@ impl Window {
         let open = open(segment.ack, offered, posted.end);
         self.squeezed = (open > 0 && open >> wire == 0).then(|| self.squeezed.unwrap_or(now));
         self.tell(segment.ack, open, offered, wire)
+    }
+
+    /// The transport's right edge, whose field has whole units: less than one below what it offered before is that.
+    fn not_rounded(&self, edge: Seq, ours: u8) -> Seq {
+        let before = self.offered.filter(|before| edge.before(*before) && *before - edge < 1 << ours);
+        before.unwrap_or(edge)
     }
 
     /// What takes sequence numbers left, up to `end`: payload that was posted and can be read, SYN, FIN. An ACK's
@@ -150,4 +156,18 @@ impl Window {
 fn open(ack: Seq, offered: Seq, posted_end: Seq) -> u32 {
     let end = if posted_end.before(offered) { posted_end } else { offered };
     if end.before(ack) { 0 } else { end - ack }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_edge_that_is_only_rounded_stays_and_one_that_shrinks_moves() {
+        let window = Window { offered: Some(Seq(1000)), ..Window::default() };
+        assert_eq!(window.not_rounded(Seq(1000 - 127), 7), Seq(1000));
+        assert_eq!(window.not_rounded(Seq(1000 - 128), 7), Seq(1000 - 128));
+        assert_eq!(window.not_rounded(Seq(1001), 7), Seq(1001));
+        assert_eq!(Window::default().not_rounded(Seq(5), 7), Seq(5));
+    }
 }
