@@ -1,7 +1,9 @@
 # What a developer does here. `make demo` and `make test` each work alone on a fresh Debian machine.
 
 TARGET := $(or $(CARGO_TARGET_DIR),target)
-APPS := $(patsubst apps/%.c,$(TARGET)/apps/%,$(wildcard apps/*.c))
+APPS := $(patsubst apps/%.c,$(TARGET)/apps/%,$(filter-out apps/collectives.c,$(wildcard apps/*.c)))
+# A program of MPI is not installed: a package would need all of Open MPI for it.
+MPI_APPS := $(TARGET)/apps/collectives
 MODULES := $(patsubst xdp/%.c,$(TARGET)/xdp/%.o,$(wildcard xdp/*.c)) $(TARGET)/xdp/sockmap.o
 FUNCTIONS := $(patsubst offload/%.c,$(TARGET)/offload/%.so,$(wildcard offload/*.c))
 # Namespaces and devices need root.
@@ -90,11 +92,16 @@ uninstall:
 deb: build
 	dist/deb
 
-apps: $(APPS)
+apps: $(APPS) $(MPI_APPS)
 
 $(TARGET)/apps/%: apps/%.c $(wildcard apps/*.h include/*.h)
 	@mkdir -p $(@D)
 	$(CC) $(CFLAGS) -pthread -o $@ $< $(LDLIBS)
+
+# Only the tests' packages have its compiler.
+$(MPI_APPS): $(TARGET)/apps/%: apps/%.c $(wildcard apps/*.h)
+	@mkdir -p $(@D)
+	@if command -v mpicc >/dev/null; then mpicc $(CFLAGS) -o $@ $<; else echo '$(@F): left out, there is no mpicc'; fi
 
 $(TARGET)/apps/offload_% $(TARGET)/apps/write_load: LDLIBS = -lrdmacm -libverbs
 $(TARGET)/apps/offload_host: LDLIBS += -L$(TARGET)/release -loffload -Wl,-rpath,'$$ORIGIN/../release:$$ORIGIN/..'

@@ -2,8 +2,8 @@
 use crate::arguments::Common;
 use crate::cases::compare::Comparison;
 use crate::cases::{
-    block, compare, connect, echo, extensions, fairness, http, idle, incast, incast_rdma, instructions, isolation, kv,
-    log, loss, offload, parallel, rdma, stream, volume, wan, zeronic,
+    block, collectives, compare, connect, echo, extensions, fairness, http, idle, incast, incast_rdma, instructions,
+    isolation, kv, log, loss, offload, parallel, rdma, stream, volume, wan, zeronic,
 };
 use crate::charts;
 use crate::plot::Chart;
@@ -54,6 +54,9 @@ pub enum Case {
     /// Flows from memory to memory by ZeroNIC, over each transport, beside Linux' TCP and RoCEv2: rate, loss, short
     /// messages beside (ZeroNIC table 2, figures 12 and 13)
     Zeronic(zeronic::Arguments),
+    /// Broadcast and all-reduce between two ranks of Open MPI, over Linux' TCP, OpenTOE's sockets, ZeroNIC and RoCEv2
+    /// (ZeroNIC figure 10)
+    Collectives(collectives::Arguments),
     /// Cores: what each step of a pipeline's parallelism brings, and how rates grow with programs (FlexTOE table 3,
     /// figure 8)
     Parallel(parallel::Arguments),
@@ -84,6 +87,7 @@ impl Case {
             Case::Rdma(arguments) => &arguments.common,
             Case::Offload(arguments) => &arguments.common,
             Case::Zeronic(arguments) => &arguments.common,
+            Case::Collectives(arguments) => &arguments.common,
             Case::Parallel(arguments) => &arguments.common,
             Case::Extensions(arguments) => &arguments.common,
         }
@@ -121,6 +125,7 @@ impl Case {
             Case::Rdma(a) => rdma::estimate(a),
             Case::Offload(a) => offload::estimate(a),
             Case::Zeronic(a) => zeronic::estimate(a),
+            Case::Collectives(a) => collectives::estimate(a),
             Case::Volume(a) => volume::estimate(a),
             Case::Parallel(a) => parallel::estimate(a),
             _ => 0.0,
@@ -151,6 +156,7 @@ pub(crate) fn measure(case: &Case, tools: &Tools) -> Result<(Report, String), St
         Case::Rdma(arguments) => rdma::run(tools, arguments),
         Case::Offload(arguments) => offload::run(tools, arguments),
         Case::Zeronic(arguments) => zeronic::run(tools, arguments),
+        Case::Collectives(arguments) => collectives::run(tools, arguments),
         Case::Parallel(arguments) => parallel::run(tools, arguments),
         Case::Extensions(arguments) => extensions::run(tools, arguments),
     }?
@@ -172,6 +178,7 @@ pub(crate) fn shown(report: &Report) -> String {
         "loss" => loss::show(report),
         "wan" => wan::show(report),
         "zeronic" => zeronic::show(report),
+        "collectives" => collectives::show(report),
         "extensions" => extensions::show(report),
         _ => compare::show(report),
     }
@@ -184,6 +191,7 @@ pub(crate) fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
         "fairness" => fairness::plots(report),
         "loss" => loss::plots(report),
         "zeronic" => zeronic::plots(report),
+        "collectives" => collectives::plots(report),
         "parallel" => parallel::plots(report),
         _ => charts::of(report),
     }

@@ -1,6 +1,7 @@
 //! What can be measured.
 pub(crate) mod block;
 mod bulk;
+pub(crate) mod collectives;
 pub(crate) mod compare;
 pub(crate) mod connect;
 pub(crate) mod echo;

@@ -334,7 +334,7 @@ pub(crate) fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
 }
 
 /// A line for each way, over the points of a test.
-fn chart(
+pub(super) fn chart(
     report: &Report,
     [test, axis]: [&str; 2],
     figure: impl Fn(&Run) -> f64 + Copy,

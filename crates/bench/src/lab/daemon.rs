@@ -80,12 +80,14 @@ impl<'a> Daemon<'a> {
 
     /// Starts a program on one of its hosts.
     pub(crate) fn run(&self, netns: &Netns, host: &str, words: &[String], log: String) -> Result<Process, String> {
+        Process::start(netns, &self.words_on(host, words), self.directory().join(log))
+    }
+
+    /// The words that start a program on one of its hosts, for a program that starts others itself.
+    pub(crate) fn words_on(&self, host: &str, words: &[String]) -> Vec<String> {
         let (socket, library) = (text(&self.socket()), text(&self.tools.library));
-        let mut all = self.tools.pinned(self.program_core);
         let run = [&self.tools.toe, "run", "--quiet", "--socket", &socket, "--lib", &library, "--host", host, "--"];
-        all.extend(run.map(String::from));
-        all.extend_from_slice(words);
-        Process::start(netns, &all, self.directory().join(log))
+        [&self.tools.pinned(self.program_core)[..], &run.map(String::from)[..], words].concat()
     }
 
     /// Starts a program that is on none of its hosts, where those that are run.

@@ -123,6 +123,11 @@ impl<'a> FabricLab<'a> {
         self.daemon.run_plain(&self.netns, words, "plain.log")
     }
 
+    /// The words that start a program on a host, for a program that starts others itself.
+    pub(crate) fn words_on(&self, host: &str, words: &[String]) -> Vec<String> {
+        self.daemon.words_on(host, words)
+    }
+
     /// Starts a program on the server's host.
     pub(crate) fn on_server(&self, words: &[String]) -> Result<Process, String> {
         self.daemon.run(&self.netns, "server", words, "server.log".into())

@@ -113,9 +113,22 @@ impl<'a> VethLab<'a> {
     }
 
     fn start(&self, netns: &Netns, core: Option<usize>, words: &[String], log: String) -> Result<Process, String> {
-        let mut all = self.tools.pinned(core);
-        all.extend_from_slice(words);
-        Process::start(netns, &all, self.directory.path().join(log))
+        Process::start(netns, &self.pinned(core, words), self.directory.path().join(log))
+    }
+
+    fn pinned(&self, core: Option<usize>, words: &[String]) -> Vec<String> {
+        [&self.tools.pinned(core)[..], words].concat()
+    }
+
+    /// Words by which a client, started in one of the places for clients, starts another one there.
+    pub(crate) fn words_of_client(&self, words: &[String]) -> Vec<String> {
+        self.pinned(self.cores[1], words)
+    }
+
+    /// The same to start a program in the server's place.
+    pub(crate) fn words_of_server(&self, words: &[String]) -> Vec<String> {
+        let enter = ["nsenter".to_string(), format!("--net={}", self.servers.path())];
+        [&enter[..], &self.pinned(self.cores[0], words)].concat()
     }
 }
 
