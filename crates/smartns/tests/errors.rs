@@ -144,6 +144,24 @@ fn a_peer_that_is_silent_is_given_up_after_all_retries() {
     assert_eq!(pair.wire.count(), 4, "both packets in one frame, four times");
 }
 
+/// Half a millisecond for each packet of a read, of which the third is lost. What is behind it takes longer than all
+/// retries together, and comes before what is asked for again.
+#[test]
+fn a_peer_that_answers_slowly_is_not_given_up() {
+    let mut pair = Pair::connected([SETTINGS; 2], Wire::between_machines());
+    pair.wire.slower = 4000;
+    let mut responses = 0;
+    pair.wire.gate = Some(Box::new(move |to, bytes| {
+        responses += u32::from(to == 0 && bytes.len() > 1000);
+        responses != 3
+    }));
+    let element = pair.nodes[0].remote(SendOpcode::Read, &pair.nodes[1], 0);
+    let piece = pair.nodes[0].piece(0, 60_000);
+    pair.nodes[0].post(element, &[piece]);
+    assert!(pair.completed(1));
+    assert_eq!(statuses(&pair, 0), [Status::Success]);
+}
+
 // Checks IBTA: 9.7.5-g.
 #[test]
 fn a_peer_that_is_never_ready_is_given_up_after_all_rnr_retries() {

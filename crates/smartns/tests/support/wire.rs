@@ -83,7 +83,9 @@ pub(crate) struct Wire {
     pub inside: u64,
     /// Looks at each frame that is sent: to which side, and its bytes. False loses it.
     pub gate: Option<Gate>,
-    /// When the wire is free again in each direction, and the time that a byte takes in it.
+    /// How often slower than 8 bytes in a nanosecond it is.
+    pub slower: u64,
+    /// When the wire is free again in each direction.
     free_at: [u64; 2],
 }
 
@@ -100,6 +102,7 @@ impl Wire {
             referred: 0,
             inside: 0,
             gate: None,
+            slower: 1,
             free_at: [0; 2],
         }
     }
@@ -154,7 +157,7 @@ impl Wire {
             if self.faults.marked > 0 && self.random.chance(self.faults.marked) {
                 ipv4::mark_ce(&mut parcel.bytes[ethernet::HEADER_LEN..]);
             }
-            let leaves = self.free_at[to].max(now) + parcel.len() as u64 / 8;
+            let leaves = self.free_at[to].max(now) + parcel.len() as u64 * self.slower / 8;
             self.free_at[to] = leaves;
             let late = if self.random.chance(self.faults.delayed) { self.random.below(30_000) } else { 0 };
             self.frames.insert((leaves + 2000 + late, self.count), (to, parcel));
