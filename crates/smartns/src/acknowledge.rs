@@ -234,8 +234,8 @@ fn fetched(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_>) -> Keep 
     Keep::No
 }
 
-/// Data came before those that are missing, which are asked for again. As long as such come, the peer is not silent: one
-/// that answers slowly sends what was asked for first, before it comes to what is asked for again.
+/// Data came before those that are missing, which are asked for again. As long as such come, the peer is not silent:
+/// one that answers slowly sends what was asked for first, before it comes to what is asked for again.
 fn early(qp: &mut Qp, psn: Psn, round: &mut Round<'_, '_>) -> Keep {
     let unacked = qp.requester.unacked;
     let near = psn.since(unacked) < round.shared.config.limits.window as i32;
