@@ -14,6 +14,10 @@ const FULL: u64 = 2 * 65_536;
 fn with(context_bytes: u64) -> (Net, Shared) {
     let mut first = config(0);
     (first.memory.context_bytes, first.memory.slots) = (context_bytes, 8);
+    net_of(first)
+}
+
+fn net_of(first: HostConfig) -> (Net, Shared) {
     let mut logs = Vec::new();
     let net = Net::new(vec![first, config(1)], |_, _: &HostConfig| {
         let (engine, log) = Recording::boxed();
@@ -103,13 +107,7 @@ fn a_connection_moves_only_where_its_buffers_are_no_smaller() {
 fn with_long_paths() -> (Net, Shared) {
     let mut first = config(0);
     (first.memory.long_path_bytes, first.memory.slots) = (1 << 18, 8);
-    let mut logs = Vec::new();
-    let net = Net::new(vec![first, config(1)], |_, _: &HostConfig| {
-        let (engine, log) = Recording::boxed();
-        logs.push(log);
-        engine
-    });
-    (net, logs.remove(0))
+    net_of(first)
 }
 
 /// Everything takes a while, and a round trip twice as long.

@@ -95,13 +95,15 @@ fn ring_positions(g: &Geometry) -> [usize; 8] {
 fn scribble_memory(region: &Region, geometry: &Geometry, mut dice: Dice, stop: &AtomicBool) -> u64 {
     let positions = ring_positions(geometry);
     let head = geometry.rx_at(0) as u64;
+    // Its connections are within the machine: none has a slot for long paths, which are the first ones.
+    let used = geometry.rx_at(geometry.long.slots) as u64;
     let body = (4 * (geometry.rx_bytes + geometry.tx_bytes)) as u64;
     let mut written = 0;
     while !stop.load(Relaxed) {
         for _ in 0..64 {
             let at = match dice.below(2) {
                 0 => dice.below(head) as usize & !7,
-                _ => (head + dice.below(body)) as usize & !7,
+                _ => (used + dice.below(body)) as usize & !7,
             };
             if !positions.contains(&(at & !(CACHE_LINE - 1))) {
                 region.u64_at(at).store(dice.adversarial(), Relaxed);
@@ -116,15 +118,20 @@ fn scribble_memory(region: &Region, geometry: &Geometry, mut dice: Dice, stop: &
 
 /// Descriptors that follow the rings' rules, and nothing else.
 fn post_anything(mine: &mut Attachment, dice: &mut Dice) -> u64 {
+    // Where the slots begin that its connections have.
+    let first = u64::from(mine.end.geometry.long.slots);
     let mut posted = 0;
     for _ in 0..200 {
         for _ in 0..64 {
-            let mut words =
-                std::array::from_fn(|_| if dice.below(2) == 0 { dice.below(8) } else { dice.adversarial() });
+            let mut words = std::array::from_fn(|_| match dice.below(4) {
+                0 => dice.below(8),
+                1 => first + dice.below(8),
+                _ => dice.adversarial(),
+            });
             words[0] = dice.below(16) | dice.below(6) << 32;
             posted += mine.end.requests.push(words).is_ok() as u64;
             // The end of the stream or not, grown or not; and what may be under way, or anything.
-            let slot = dice.below(6) | dice.below(3) << 32 | dice.below(4) << 48;
+            let slot = (first + dice.below(6)) | dice.below(3) << 32 | dice.below(4) << 48;
             let written = dice.below(2 * mine.end.geometry.tx_bytes as u64);
             let positions = if dice.below(2) == 0 { written } else { dice.adversarial() };
             posted += mine.end.bumps.push([slot, positions]).is_ok() as u64;

@@ -1,18 +1,16 @@
 //! Long and lossy paths: one flow, and transfers from connect to the last byte, through one emulated network whose
 //! round trip, rate, loss and buffer vary. Linux' TCP goes through the same network, by TAP uplinks.
 use super::bulk::{self, Flows};
-use super::window;
+use super::connect::{self, Exchange};
 use crate::arguments::{Common, list, listed, numbered, within};
 use crate::lab::{FabricLab, FabricPlan, Lab, Stack, UplinkLab, congestion, congestion_help};
 use crate::report::{Ratio, Report, Run, table};
-use crate::sample::Sample;
 use crate::setup::engine;
 use crate::tools::Tools;
 use clap::Args;
 use port::FabricConfig;
 use serde_json::{Value, json};
 
-const PORT: u16 = 7777;
 /// A flow that has just begun is not yet what it will be.
 const ROUND_TRIPS_BEFORE: f64 = 20.0;
 /// Transfers that a measurement has at least, where the rate alone decides how long one takes.
@@ -20,7 +18,7 @@ const LEAST_TRANSFERS: f64 = 5.0;
 /// The least buffer of a link: a super-segment of the kernel's, which goes through it whole.
 const LEAST_BUFFER: u64 = 64 << 10;
 /// Bytes of what asks for a transfer.
-const REQUEST: &str = "8";
+const REQUEST: u64 = 8;
 
 /// What to measure.
 #[derive(Args, Debug)]
@@ -179,18 +177,8 @@ fn measure(tools: &Tools, arguments: &Arguments, setup: &Setup, point: Point, ro
         run.cpu_s.extend(moved.cpu_s);
         return Ok(run);
     }
-    let (port, size) = (PORT.to_string(), point.size.to_string());
-    let words = |list: &[&str]| list.iter().map(|word| word.to_string()).collect::<Vec<_>>();
-    let exchange = ["-p", &port, "-s", REQUEST, "-r", &size];
-    let server = lab.server(&words(&[&[&*tools.app("rpc_server"), "-1"], &exchange[..]].concat()), PORT)?;
-    let servers = [server];
-    let (address, warm_up, seconds) = (lab.address().to_string(), warm_up.to_string(), seconds.to_string());
-    let times = ["-c", &address, "-n", "1", "-w", &warm_up, "-t", &seconds];
-    let client = words(&[&[&*tools.app("connect_client")], &exchange[..], &times].concat());
-    let client = lab.client(0, &client)?;
-    let (printed, cpu_s) = window::watch(tools, vec![client], || window::server_and_stack(&servers, &*lab))?;
-    window::note(&mut run, &Sample::of(&printed)?, cpu_s);
-    Ok(run)
+    let plan = Exchange { conns: 1, size: REQUEST, reply: point.size, warm_up, seconds };
+    connect::exchange(tools, &*lab, &plan, run)
 }
 
 /// More is better: Gbit/s of a flow, transfers a second of the median one.

@@ -1,5 +1,5 @@
 //! A daemon whose host is joined to the kernel by a TAP device: one end on OpenTOE, the other on the kernel's TCP.
-use super::daemon::{DAEMON_CORE, Daemon, PROGRAM_CORE};
+use super::daemon::{DAEMON_CORE, Daemon};
 use super::fabric::{FabricPlan, host_keys};
 use super::{Lab, PATIENCE, Stack, veth};
 use crate::process::Process;
@@ -38,17 +38,12 @@ impl<'a> TapLab<'a> {
         let (kernel, empty) = (Netns::create()?, Netns::create()?);
         veth::widen_ports(&kernel);
         let daemon = Daemon::start(tools, &kernel, &configuration(plan))?;
-        let network = ["ip", "route", "replace", "10.77.0.0/16", "dev", DEVICE, "src", "10.77.0.1", "congctl", "cubic"];
-        veth::run(&kernel, &network)?;
-        // The default of 500 frames is soon full, and what finds no room is lost without a word.
-        veth::run(&kernel, &["ip", "link", "set", DEVICE, "txqueuelen", "10000"])?;
+        prepare(&kernel, DEVICE, ["10.77.0.0/16", &KERNEL.to_string()], "cubic")?;
         Ok(TapLab { tools, on_toe, kernel, empty, daemon })
     }
 
-    fn on_kernel(&self, words: &[String], log: String) -> Result<Process, String> {
-        let mut all = self.tools.pinned(PROGRAM_CORE);
-        all.extend_from_slice(words);
-        Process::start(&self.kernel, &all, self.daemon.directory().join(log))
+    fn on_kernel(&self, words: &[String], log: &str) -> Result<Process, String> {
+        self.daemon.run_plain(&self.kernel, words, log)
     }
 }
 
@@ -64,7 +59,7 @@ impl Lab for TapLab<'_> {
     fn server(&self, words: &[String], port: u16) -> Result<Process, String> {
         let log = format!("server-{port}.log");
         if self.on_toe == TapEnd::Client {
-            let mut server = self.on_kernel(words, log)?;
+            let mut server = self.on_kernel(words, &log)?;
             self.tools.stop.until("the server to listen", PATIENCE, || server.listens(port))?;
             return Ok(server);
         }
@@ -76,7 +71,7 @@ impl Lab for TapLab<'_> {
     fn client_of(&self, _place: usize, number: usize, words: &[String]) -> Result<Process, String> {
         let log = format!("client{number}.log");
         match self.on_toe {
-            TapEnd::Server => self.on_kernel(words, log),
+            TapEnd::Server => self.on_kernel(words, &log),
             TapEnd::Client => self.daemon.run(&self.empty, NAME, words, log),
         }
     }
@@ -88,6 +83,20 @@ impl Lab for TapLab<'_> {
     fn directory(&self) -> &Path {
         self.daemon.directory()
     }
+}
+
+/// Makes the kernel's end of a TAP device ready: the congestion control of what it sends to `network` from `source`,
+/// and a queue for the daemon to empty.
+pub(super) fn prepare(
+    netns: &Netns,
+    device: &str,
+    [network, source]: [&str; 2],
+    congestion: &str,
+) -> Result<(), String> {
+    let route = ["ip", "route", "replace", network, "dev", device, "src", source, "congctl", congestion];
+    veth::run(netns, &route)?;
+    // The default of 500 frames is soon full, and what finds no room is lost without a word.
+    veth::run(netns, &["ip", "link", "set", device, "txqueuelen", "10000"])
 }
 
 fn configuration(plan: &FabricPlan) -> String {

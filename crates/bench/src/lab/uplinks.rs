@@ -1,7 +1,7 @@
 //! Two network namespaces of the kernel, joined by a daemon's emulated network through TAP uplinks: the kernel's TCP at
 //! both ends, and on the way exactly what hosts of OpenTOE would have there.
-use super::daemon::{DAEMON_CORE, Daemon, PROGRAM_CORE};
-use super::{Lab, PATIENCE, Stack, veth};
+use super::daemon::{DAEMON_CORE, Daemon};
+use super::{Lab, PATIENCE, Stack, tap};
 use crate::process::Process;
 use crate::tools::Tools;
 use port::{FabricConfig, Netns};
@@ -30,20 +30,9 @@ impl<'a> UplinkLab<'a> {
         let paths = [clients.path(), servers.path()];
         let daemon = Daemon::start(tools, &daemons, &configuration(network, &paths)?)?;
         for (netns, address) in places {
-            let source = address.to_string();
-            let route =
-                ["ip", "route", "replace", "10.79.0.0/24", "dev", DEVICE, "src", &source, "congctl", congestion];
-            veth::run(netns, &route)?;
-            // The default of 500 frames is soon full, and what finds no room is lost without a word.
-            veth::run(netns, &["ip", "link", "set", DEVICE, "txqueuelen", "10000"])?;
+            tap::prepare(netns, DEVICE, ["10.79.0.0/24", &address.to_string()], congestion)?;
         }
         Ok(UplinkLab { tools, clients, servers, daemon })
-    }
-
-    fn start(&self, netns: &Netns, words: &[String], log: String) -> Result<Process, String> {
-        let mut all = self.tools.pinned(Some(PROGRAM_CORE));
-        all.extend_from_slice(words);
-        Process::start(netns, &all, self.daemon.directory().join(log))
     }
 }
 
@@ -57,13 +46,13 @@ impl Lab for UplinkLab<'_> {
     }
 
     fn server(&self, words: &[String], port: u16) -> Result<Process, String> {
-        let mut server = self.start(&self.servers, words, format!("server-{port}.log"))?;
+        let mut server = self.daemon.run_plain(&self.servers, words, &format!("server-{port}.log"))?;
         self.tools.stop.until("the server to listen", PATIENCE, || server.listens(port))?;
         Ok(server)
     }
 
     fn client_of(&self, _place: usize, number: usize, words: &[String]) -> Result<Process, String> {
-        self.start(&self.clients, words, format!("client{number}.log"))
+        self.daemon.run_plain(&self.clients, words, &format!("client{number}.log"))
     }
 
     fn stack_process(&self) -> Option<&Process> {

@@ -312,21 +312,21 @@ mod tests {
     use super::*;
     use crate::{Bump, LongPaths, Reply, Request};
 
+    const SIZES: Geometry = Geometry {
+        slots: 4,
+        long: LongPaths::NONE,
+        data_entries: 64,
+        control_entries: 64,
+        rx_bytes: 8192,
+        tx_bytes: 8192,
+        full_slots: 4,
+        small_bytes: 0,
+        log_bytes: 0,
+    };
+
     #[test]
     fn a_region_that_is_not_laid_out_as_said_is_refused() {
-        let (slots, rx_bytes, tx_bytes, log_bytes, small_bytes) = (4, 8192, 8192, 0, 0);
-        let (data_entries, control_entries, full_slots, long) = (64, 64, 4, LongPaths::NONE);
-        let geometry = Geometry {
-            slots,
-            long,
-            data_entries,
-            control_entries,
-            rx_bytes,
-            tx_bytes,
-            full_slots,
-            small_bytes,
-            log_bytes,
-        };
+        let geometry = SIZES;
         let attach = |region: Region, geometry| {
             let bells = [Doorbell::eventfd().unwrap(), Doorbell::eventfd().unwrap()];
             let [app_bell, daemon_bell] = bells;
@@ -344,19 +344,7 @@ mod tests {
 
     #[test]
     fn both_sides_speak_over_one_region() {
-        let (slots, rx_bytes, tx_bytes, log_bytes, small_bytes) = (4, 8192, 8192, 0, 2048);
-        let (data_entries, control_entries, full_slots, long) = (64, 64, 4, LongPaths::NONE);
-        let geometry = Geometry {
-            slots,
-            long,
-            data_entries,
-            control_entries,
-            rx_bytes,
-            tx_bytes,
-            full_slots,
-            small_bytes,
-            log_bytes,
-        };
+        let geometry = Geometry { small_bytes: 2048, ..SIZES };
         assert!(geometry.is_valid());
         let region = Arc::new(geometry.create_region("test").unwrap());
         let (app_fd, daemon_fd) = (Doorbell::eventfd().unwrap(), Doorbell::eventfd().unwrap());

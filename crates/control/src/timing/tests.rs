@@ -1,0 +1,282 @@
+//! Timers and looks of one flow, with counters that a test makes up.
+use super::*;
+use tcp::{RtoBounds, congestion};
+
+const MS: Nanos = MILLISECOND;
+const OPTIONS: FlowOptions = FlowOptions {
+    keepalive: false,
+    keepalive_idle: 1000 * MS,
+    keepalive_interval: 100 * MS,
+    keepalive_probes: 2,
+    give_up: 10_000 * MS,
+    fin_timeout: 500 * MS,
+    pacing_rate: 0,
+    ack_delay: 50 * MS,
+};
+
+fn pace() -> Pace {
+    let mut rtt = RttEstimator::new(RtoBounds::new(10 * MS, 60_000 * MS));
+    rtt.sample(MS);
+    let enforced = Decision { cwnd: 10_000, rate: 0 };
+    Pace::new(0, congestion::CUBIC.start(1000, 0), rtt, enforced, Seq(0))
+}
+
+/// Looks whenever asked until `stop`, and gives back when something other than looking was done.
+fn run(pace: &mut Pace, figures: &FlowFigures, options: &FlowOptions, orphan: bool, stop: Nanos) -> Vec<(u64, Tick)> {
+    let mut done = Vec::new();
+    let mut now = pace.start(0, figures, options.ack_delay, MS / 10, 1000);
+    while now < stop {
+        let tick = pace.tick(now, figures, options, orphan, MS / 10, 1000);
+        if tick.retransmit || tick.probe || tick.failed || tick.untrack {
+            done.push((now / MS, tick));
+        }
+        let Some(next) = tick.next.filter(|_| !tick.failed) else { break };
+        assert!(next > now);
+        now = next;
+    }
+    done
+}
+
+/// On a long path a window that is opening is looked at several times in a round trip, and doubles with it.
+#[test]
+fn a_window_that_opens_follows_what_is_acknowledged_within_a_round_trip() {
+    let mut rtt = RttEstimator::new(RtoBounds::new(10 * MS, 60_000 * MS));
+    rtt.sample(80 * MS);
+    let mut pace = Pace::new(0, congestion::CUBIC.start(1000, 0), rtt, Decision { cwnd: 10_000, rate: 0 }, Seq(0));
+    let mut figures = FlowFigures { outstanding: 10_000, unsent: 100_000, ..FlowFigures::default() };
+    pace.start(0, &figures, OPTIONS.ack_delay, MS / 10, 1000);
+    let look = |pace: &mut Pace, now, figures: &FlowFigures| pace.tick(now, figures, &OPTIONS, false, MS / 10, 1000);
+    (figures.acked_bytes, figures.snd_una) = (4000, 4000);
+    let tick = look(&mut pace, 82 * MS, &figures);
+    assert_eq!((tick.window, tick.next), (Some(14_000), Some(92 * MS)));
+    (figures.acked_bytes, figures.snd_una) = (10_000, 10_000);
+    assert_eq!(look(&mut pace, 92 * MS, &figures).window, Some(20_000));
+    figures.fast_retransmits = 1;
+    assert_eq!(look(&mut pace, 102 * MS, &figures).next, Some(182 * MS), "after a loss, once a round trip");
+}
+
+// Checks RFC 9293: MUST-20, SHLD-10.
+// Checks RFC 6298: 5.4, 5.5.
+#[test]
+fn lost_data_is_sent_again_with_backoff_until_given_up() {
+    let figures = FlowFigures { outstanding: 2000, ..FlowFigures::default() };
+    let done = run(&mut pace(), &figures, &OPTIONS, false, 100_000 * MS);
+    let times: Vec<u64> = done.iter().map(|(at, _)| *at).collect();
+    assert_eq!(times, [10, 30, 70, 150, 310, 630, 1270, 2550, 5110, 10_000], "each timeout twice the last");
+    assert!(done[..9].iter().all(|(_, tick)| tick.retransmit) && done[9].1.failed);
+    assert_eq!(done[0].1.window, Some(1000), "congestion control heard of the timeout");
+    assert!(done[2].1.doubt_path && !done[1].1.doubt_path);
+}
+
+/// Of two segments the first is acknowledged soon after a look. The timer counts from then and not from the next
+/// look.
+// Checks RFC 6298: 5.3.
+#[test]
+fn the_timer_restarts_with_the_acknowledgement_and_not_with_the_look() {
+    let mut rtt = RttEstimator::new(RtoBounds::new(10 * MS, 60_000 * MS));
+    (0..50).for_each(|_| rtt.sample(100 * MS));
+    let rto = rtt.rto().nanos();
+    let enforced = Decision { cwnd: 10_000, rate: 0 };
+    let mut pace = Pace::new(0, congestion::DCTCP.start(1000, 0), rtt, enforced, Seq(0));
+    let mut figures = FlowFigures { outstanding: 4000, snd_nxt: 4000, ..FlowFigures::default() };
+    let mut now = pace.start(0, &figures, OPTIONS.ack_delay, MS / 10, 1000);
+    now = pace.tick(now, &figures, &OPTIONS, false, MS / 10, 1000).next.unwrap();
+    let acked_at = now - 90 * MS;
+    (figures.snd_una, figures.acked_bytes, figures.outstanding, figures.last_rx_ns) = (1000, 1000, 3000, acked_at);
+    let again = loop {
+        let tick = pace.tick(now, &figures, &OPTIONS, false, MS / 10, 1000);
+        if tick.retransmit {
+            break now;
+        }
+        now = tick.next.unwrap();
+    };
+    assert_eq!((again - acked_at) / MS, rto / MS);
+}
+
+/// Requests, each sent with the answer to the one before; the last one 60 ms before the look that finds it.
+// Checks RFC 6298: 5.1.
+#[test]
+fn the_timer_starts_with_the_segment_and_not_with_the_look() {
+    let mut rtt = RttEstimator::new(RtoBounds::new(10 * MS, 60_000 * MS));
+    (0..50).for_each(|_| rtt.sample(100 * MS));
+    let rto = rtt.rto().nanos();
+    let enforced = Decision { cwnd: 10_000, rate: 0 };
+    let mut pace = Pace::new(0, congestion::DCTCP.start(1000, 0), rtt, enforced, Seq(0));
+    let mut figures = FlowFigures { outstanding: 2000, snd_nxt: 2000, timed_ns: MS, ..FlowFigures::default() };
+    let now = pace.start(MS, &figures, OPTIONS.ack_delay, MS / 10, 1000);
+    let answered_at = now - 60 * MS;
+    (figures.snd_una, figures.acked_bytes, figures.last_rx_ns) = (2000, 2000, answered_at);
+    (figures.snd_nxt, figures.timed_ns) = (4000, answered_at);
+    let mut now = now;
+    let again = loop {
+        let tick = pace.tick(now, &figures, &OPTIONS, false, MS / 10, 1000);
+        if tick.retransmit {
+            break now;
+        }
+        now = tick.next.unwrap();
+    };
+    assert_eq!((again - answered_at) / MS, rto / MS);
+}
+
+/// Round trips of 100 ms where 1 ms was known: the first segments are sent again too early, each is acknowledged,
+/// and no round trip can be measured. The timeout must grow over them until one can.
+// Checks RFC 6298: 5.5.
+#[test]
+fn a_path_that_became_slow_is_not_flooded_with_what_it_has() {
+    let (mut pace, mut figures) = (pace(), FlowFigures::default());
+    let mut again = 0;
+    for segment in 0..20 {
+        let begin = MS + segment * 200 * MS;
+        (figures.snd_nxt, figures.outstanding) = (figures.snd_nxt + 2000, 2000);
+        let mut now = begin;
+        let mut clean = true;
+        while now < begin + 100 * MS {
+            let tick = pace.tick(now, &figures, &OPTIONS, false, MS / 10, 1000);
+            (again, clean) = (again + tick.retransmit as u32, clean && !tick.retransmit);
+            now = tick.next.unwrap();
+        }
+        (figures.snd_una, figures.outstanding) = (figures.snd_nxt, 0);
+        figures.acked_bytes += 2000;
+        if clean {
+            (figures.rtt_samples, figures.rtt_ns) = (figures.rtt_samples + 1, 100 * MS as u32);
+        }
+        pace.tick(begin + 100 * MS, &figures, &OPTIONS, false, MS / 10, 1000);
+    }
+    assert!(again <= 8, "{again} retransmissions of 20 segments");
+}
+
+/// One window is lost in many places, so that nothing can be measured until it has all arrived; the next one, too.
+// Checks RFC 6298: 5.5.
+#[test]
+fn a_backoff_ends_with_what_was_sent_first_after_the_timeout() {
+    let (mut pace, mut figures) = (pace(), FlowFigures::default());
+    let mut begin = MS;
+    for window in 1..50 {
+        (figures.snd_nxt, figures.outstanding) = (figures.snd_nxt + 8000, 8000);
+        let mut now = begin;
+        let timeout = loop {
+            let tick = pace.tick(now, &figures, &OPTIONS, false, MS / 10, 1000);
+            if tick.retransmit {
+                break now;
+            }
+            now = tick.next.unwrap();
+        };
+        assert!(timeout - begin <= 21 * MS, "window {window}: {} ms", (timeout - begin) / MS);
+        begin = timeout + MS;
+        // All of the window, and a byte behind it.
+        (figures.snd_nxt, figures.outstanding) = (figures.snd_nxt + 1, 0);
+        (figures.snd_una, figures.last_rx_ns) = (figures.snd_nxt, begin);
+        figures.acked_bytes += 8001;
+        pace.tick(begin, &figures, &OPTIONS, false, MS / 10, 1000);
+    }
+}
+
+/// With tens of thousands of flows there is a quarter of a second from one look to the next, and no timeout in
+/// between.
+#[test]
+fn flows_that_are_looked_at_seldom_do_not_time_out_between_two_looks() {
+    let figures = FlowFigures { outstanding: 2000, ..FlowFigures::default() };
+    let (mut pace, mut looks, mut sent_again) = (pace(), 0, Vec::new());
+    let mut now = pace.start(0, &figures, OPTIONS.ack_delay, 250 * MS, 1000);
+    while now < 2000 * MS {
+        let tick = pace.tick(now, &figures, &OPTIONS, false, 250 * MS, 1000);
+        sent_again.extend(tick.retransmit.then_some(now / MS));
+        (looks, now) = (looks + 1, tick.next.expect("it goes on"));
+    }
+    assert_eq!(sent_again[0], 250);
+    assert!(looks <= 9, "{looks} looks in two seconds");
+}
+
+#[test]
+fn a_single_segment_gets_the_time_of_a_delayed_acknowledgement() {
+    let figures = FlowFigures { outstanding: 1000, ..FlowFigures::default() };
+    let done = run(&mut pace(), &figures, &OPTIONS, false, 1000 * MS);
+    let times: Vec<u64> = done.iter().map(|(at, _)| *at).collect();
+    assert_eq!(times, [50, 70, 110, 190, 350, 670]);
+}
+
+// Checks RFC 9293: MUST-35, MUST-37, SHLD-17, SHLD-29, SHLD-30.
+#[test]
+fn a_closed_window_is_probed_without_end_while_the_peer_answers() {
+    let mut figures = FlowFigures { unsent: 1000, ..FlowFigures::default() };
+    let mut pace = pace();
+    let (mut now, mut probes) = (MS, 0);
+    while now < 300_000 * MS {
+        let tick = pace.tick(now, &figures, &OPTIONS, false, MS / 10, 1000);
+        assert!(!tick.failed && !tick.retransmit);
+        if tick.probe {
+            probes += 1;
+            figures.last_rx_ns = now + 1;
+        }
+        now = tick.next.unwrap();
+    }
+    assert!((100..200).contains(&probes), "{probes}");
+    assert!(run(&mut pace, &figures, &OPTIONS, true, 600_000 * MS).last().unwrap().1.failed, "but not an orphan's");
+}
+
+/// A peer that had no room for a while, and has it a moment after the program has closed.
+#[test]
+fn what_is_left_behind_has_its_time_from_then_on() {
+    let figures = FlowFigures { outstanding: 1000, snd_nxt: 1001, ..FlowFigures::default() };
+    let (mut pace, mut failed_at) = (pace(), None);
+    let mut now = pace.start(0, &figures, OPTIONS.ack_delay, MS / 10, 1000);
+    while failed_at.is_none() {
+        let tick = pace.tick(now, &figures, &OPTIONS, now >= 3000 * MS, MS / 10, 1000);
+        failed_at = tick.failed.then_some(now / MS);
+        now = tick.next.expect("it is looked at again");
+    }
+    assert!((3500..3700).contains(&failed_at.expect("it is given up")), "500 ms after 3 s: {failed_at:?}");
+}
+
+/// A segment of 1,000 bytes every 100 ms, acknowledged at once: between them nothing is outstanding, data waits,
+/// and nothing is wrong.
+#[test]
+fn a_slow_rate_is_no_closed_window() {
+    let options = FlowOptions { pacing_rate: 10_000, ..OPTIONS };
+    let mut pace = pace();
+    pace.enforced.rate = options.pacing_rate;
+    let mut figures = FlowFigures { unsent: 50_000, snd_wnd: 60_000, ..FlowFigures::default() };
+    let mut now = MS;
+    while figures.unsent > 0 {
+        if now >= MS * 100 * (1 + Nanos::from(figures.snd_nxt / 1000)) {
+            figures.unsent -= 1000;
+            figures.snd_nxt += 1000;
+            figures.snd_una += 1000;
+            figures.acked_bytes += 1000;
+        }
+        let tick = pace.tick(now, &figures, &options, false, MS / 10, 1000);
+        assert!(!tick.probe && !tick.retransmit && !tick.failed, "after {} bytes: {tick:?}", figures.snd_nxt);
+        now = tick.next.unwrap_or(now + MS);
+    }
+}
+
+// Checks RFC 6298: 5.2.
+#[test]
+fn a_quiet_flow_is_not_timed() {
+    let done = run(&mut pace(), &FlowFigures::default(), &OPTIONS, false, 10_000 * MS);
+    assert_eq!(done.len(), 1);
+    assert!(done[0].1.untrack && done[0].1.next.is_none() && done[0].0 < 20);
+}
+
+// Checks RFC 9293: MUST-26, MUST-29, MUST-27.
+#[test]
+fn keepalive_probes_an_idle_peer_and_gives_up() {
+    let options = FlowOptions { keepalive: true, ..OPTIONS };
+    let done = run(&mut pace(), &FlowFigures::default(), &options, false, 100_000 * MS);
+    let what: Vec<(u64, bool, bool)> = done.iter().map(|(at, tick)| (*at, tick.probe, tick.failed)).collect();
+    assert_eq!(what[1..], [(1000, true, false), (1100, true, false), (1200, false, true)]);
+    assert!(what[0].0 < 20, "the first one is the end of timing");
+}
+
+// Checks RFC 6298: 5.1, 5.3.
+#[test]
+fn acknowledgements_restart_the_timer() {
+    let mut pace = pace();
+    let mut figures = FlowFigures { outstanding: 1000, ..FlowFigures::default() };
+    for step in 1..100 {
+        figures.snd_una += 100;
+        figures.acked_bytes += 100;
+        let tick = pace.tick(step * 9 * MS, &figures, &OPTIONS, false, MS / 10, 1000);
+        assert!(!tick.retransmit && !tick.failed);
+    }
+}
