@@ -18,6 +18,9 @@ static int (*splice_sockets)(int, int);
 /* Splicing must not wait for a quiet moment: the sockets are nonblocking meanwhile. */
 static int at_once;
 static atomic_ulong accepted, spliced, copied, ended;
+/* Pairs that cannot be joined at all, and why the last one. */
+static atomic_ulong unlike;
+static atomic_int why;
 
 static int write_all(int fd, const char *from, size_t len) {
     while (len) {
@@ -70,8 +73,12 @@ static int relay(int fds[2], char *buffer) {
                 atomic_fetch_add(&spliced, 1);
                 return await_end(fds);
             }
-            /* What is not quiet now may be later; any other reason stays. */
+            /* What is not quiet now may be later; any other reason stays. One that ends is not refused. */
             may_splice = error == EAGAIN;
+            if (!may_splice && error != ENOTCONN) {
+                why = error;
+                atomic_fetch_add(&unlike, 1);
+            }
         }
         if (poll(polled, 2, -1) < 0 && errno != EINTR) return -1;
         for (int side = 0; side < 2; side++) {
@@ -113,10 +120,12 @@ static void *serve(void *argument) {
 static void *report(void *argument) {
     unsigned long last = 0;
     for (;; usleep(100000)) {
-        unsigned long sum = accepted + spliced + ended;
+        unsigned long sum = accepted + spliced + ended + unlike;
         if (sum == last) continue;
         last = sum;
-        printf("accepted %lu spliced %lu ended %lu copied_bytes %lu\n", accepted, spliced, ended, copied);
+        printf("accepted %lu spliced %lu ended %lu copied_bytes %lu", accepted, spliced, ended, copied);
+        if (unlike) printf(" refused %lu (the last: %s)", unlike, strerror(why));
+        printf("\n");
         fflush(stdout);
     }
     return argument;

@@ -6,6 +6,7 @@ use crate::daemon::beside;
 use crate::network::Namespace;
 use crate::process::{Process, Session};
 use crate::report::Outcome;
+use std::cell::RefCell;
 use std::net::Ipv4Addr;
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -14,6 +15,8 @@ use std::process::Command;
 const BRIDGE: &str = "br0";
 /// The guest's TAP device.
 const PORT: &str = "guest0";
+/// Lines of the guest's console that a failure shows.
+const MOST_LINES: usize = 40;
 /// The length of prefixes on the link.
 const PREFIX: u8 = 24;
 
@@ -23,9 +26,14 @@ pub struct Guest<'a> {
     namespace: &'a Namespace,
     /// Its address.
     pub address: Ipv4Addr,
+    /// The file of its console.
+    serial: PathBuf,
     /// Ends with this value.
-    _machine: Process<'a>,
+    machine: RefCell<Process<'a>>,
 }
+
+/// What the guest prints when it can be used.
+const READY: &str = "guest: ready";
 
 impl<'a> Guest<'a> {
     /// Makes the guest's files where they are not there yet, makes a bridge to which `device` of the namespace belongs
@@ -41,13 +49,31 @@ impl<'a> Guest<'a> {
         bridge(namespace, device, near)?;
         let serial = session.dir().join("guest.serial");
         let machine = session.spawn(machine(namespace, &files, &serial, address))?;
-        let mut guest = Guest { session, namespace, address, _machine: machine };
+        let guest = Guest { session, namespace, address, serial, machine: RefCell::new(machine) };
         session.until("the guest to boot", || {
-            let machine = &mut guest._machine;
+            let mut machine = guest.machine.borrow_mut();
             machine.running().map_err(|error| format!("{error}: {}", machine.stderr().trim()))?;
-            Ok(std::fs::read_to_string(&serial).unwrap_or_default().contains("guest: ready"))
+            Ok(guest.console().is_some())
         })?;
         Ok(guest)
+    }
+
+    /// What its kernel printed since it could be used: errors and worse. `None` before.
+    fn console(&self) -> Option<String> {
+        let printed = std::fs::read(&self.serial).unwrap_or_default();
+        let printed = String::from_utf8_lossy(&printed);
+        printed.split_once(READY).map(|(_, since)| since.trim().to_string())
+    }
+
+    /// What to add to a failure: that the guest is gone, and the first words of its kernel.
+    pub fn complaint(&self) -> String {
+        let ended = self.machine.borrow_mut().running().err().map(|error| format!("; the guest: {error}"));
+        let console = self.console().filter(|words| !words.is_empty());
+        let console = console.map(|words| {
+            let first: Vec<&str> = words.lines().take(MOST_LINES).collect();
+            format!("; its console:\n{}", first.join("\n"))
+        });
+        ended.unwrap_or_default() + &console.unwrap_or_default()
     }
 
     /// A script for the guest's shell. Its standard output has the guest's both; its end is the script's.
@@ -147,7 +173,9 @@ fn machine(namespace: &Namespace, files: &Path, serial: &Path, address: Ipv4Addr
     let mut qemu = namespace.command("qemu-system-x86_64");
     qemu.args(["-accel", "tcg", "-cpu", "max", "-m", "384", "-nographic", "-nodefaults", "-no-reboot"]);
     qemu.arg("-kernel").arg(files.join("kernel")).arg("-initrd").arg(files.join("initramfs"));
-    qemu.args(["-append", &format!("console=ttyS0 quiet guest={address}/{PREFIX}")]);
+    // A kernel that fails ends the machine (`-no-reboot`), instead of a guest that no longer answers.
+    let fails = "panic=-1 oops=panic softlockup_panic=1";
+    qemu.args(["-append", &format!("console=ttyS0 quiet {fails} guest={address}/{PREFIX}")]);
     qemu.args(["-serial", &format!("file:{}", serial.display())]);
     qemu.args(["-netdev", &format!("tap,id=net,ifname={PORT},script=no,downscript=no,vnet_hdr=off")]);
     qemu.args(["-device", "virtio-net-pci,netdev=net,mac=52:54:00:00:00:03,romfile="]);

@@ -128,15 +128,22 @@ fn run(filter: &str) -> Result<bool, String> {
         let port = 20_000 + 2 * turn as u16;
         let bench = Bench { session: &session, lab: &lab, guest: &guest };
         if !matches!(case.ends, Ends::Words) {
-            report.case(&session, &format!("client in Linux  {}", case.name), LIMIT, || bench.serve(case, port));
+            let name = format!("client in Linux  {}", case.name);
+            report.case(&session, &name, LIMIT, || explained(&guest, bench.serve(case, port)));
         }
         report.case(&session, &format!("server in Linux  {}", case.name), LIMIT, || {
-            bench.by_queue_pairs(case, || bench.again(case, port + 1, |port| bench.call(case, port)))
+            let call = || bench.again(case, port + 1, |port| bench.call(case, port));
+            explained(&guest, bench.by_queue_pairs(case, call))
         });
     }
     drop(guest);
     report.case(&session, "nothing left behind", LIMIT, || end(&session, lab, &before));
     Ok(report.finish(&session))
+}
+
+/// A failure, and what the guest's kernel printed.
+fn explained(guest: &Guest, outcome: Outcome) -> Outcome {
+    outcome.map_err(|error| error + &guest.complaint())
 }
 
 fn end(session: &Session, mut lab: Lab, before: &Before) -> Outcome {
@@ -146,10 +153,10 @@ fn end(session: &Session, mut lab: Lab, before: &Before) -> Outcome {
     daemon.map(|words| format!("{words}; {machine}"))
 }
 
-struct Bench<'a> {
+struct Bench<'a, 'g> {
     session: &'a Session,
     lab: &'a Lab<'a>,
-    guest: &'a Guest<'a>,
+    guest: &'g Guest<'a>,
 }
 
 impl Case {
@@ -200,7 +207,7 @@ impl Case {
     }
 }
 
-impl<'a> Bench<'a> {
+impl<'a> Bench<'a, '_> {
     /// The server on OpenTOE, the client in the guest.
     fn serve(&self, case: &Case, port: u16) -> Outcome {
         let mut server = self.start(case, &case.serving(port, self.lab.server.address))?;
