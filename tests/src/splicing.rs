@@ -110,7 +110,7 @@ pub fn lossy(bench: &Bench) -> Outcome {
     let clients = (0..4).map(|_| bench.client_in_background(PYTHON, &arguments)).collect::<Result<Vec<_>, _>>()?;
     let said = clients.into_iter().map(|mut client| client.succeed()).collect::<Result<Vec<_>, _>>()?;
     proxied.has_spliced(bench)?;
-    Ok(format!("4 pairs, {}", said[0].trim()))
+    Ok(format!("4 pairs, {}; the proxy: {}", said[0].trim(), proxied.said_last().trim()))
 }
 
 /// The proxy's sockets are nonblocking while it splices them: it works at a quiet moment, and otherwise says EAGAIN at
