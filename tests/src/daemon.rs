@@ -323,6 +323,9 @@ fn configuration(lab: &Lab, socket: &Path) -> String {
         let kernel = lab.client.address;
         text += &format!("[[fabric.uplink]]\nkind = \"tap\"\ndevice = {DEVICE:?}\nkernel_address = \"{kernel}/24\"\n");
     }
+    if lab.link == Link::Far {
+        text += "delay_ns = 10000000\nrate_bps = 100000000\nbuffer_bytes = 250000\n";
+    }
     if matches!(lab.link, Link::Lossy | Link::LossyThreads) {
         // Damage is rare, since a spliced segment crosses this network twice, and of two bits, one on each side of the
         // proxy, one in 32 pairs leaves TCP's checksum right: with one frame in 500, one transfer of 100 MB each way in

@@ -62,6 +62,7 @@ pub const ALL: &[Fault] = &[
     fault("client killed in mid-transfer", EVERYWHERE, client_killed),
     fault("server killed in mid-transfer", EVERYWHERE, server_killed),
     fault("receiver stopped for a while", EVERYWHERE, receiver_stopped),
+    fault("a long path", &[Link::Far], long_path),
     fault("refused and unreachable", EVERYWHERE, refused),
     fault("address in use", EVERYWHERE, address_in_use),
     fault("loss, reordering, duplication, damage", &[Link::Lossy, Link::LossyThreads], bad_network),
@@ -87,6 +88,7 @@ pub const ALL: &[Fault] = &[
     fault("modules: one that fails on every frame", MODULES, modules::abort),
     fault("spliced by a proxy", &[Link::TapServer, Link::Fabric], splicing::everything),
     fault("spliced by a proxy, with loss", &[Link::TapServer, Link::Lossy, Link::LossyThreads], splicing::lossy),
+    fault("spliced by a proxy, over a long path", &[Link::Far], splicing::far),
     fault("spliced without waiting", &[Link::TapServer, Link::Fabric], splicing::at_once),
     fault("spliced, and the module loaded and unloaded", &[Link::TapServer, Link::Fabric], turnover::splice),
     fault("spliced, and the proxy killed", &[Link::TapServer, Link::Fabric], splicing::proxy_killed),
@@ -243,6 +245,14 @@ fn receiver_stopped(bench: &Bench) -> Outcome {
 }
 
 /// Over a network that does everything wrong, with many connections and with full buffers both ways.
+fn long_path(bench: &Bench) -> Outcome {
+    let (address, port) = (bench.address(), bench.port());
+    let mut server = bench.server(bench.lab.on_server(&app("stream")), &["-l", "-p", &port, "-n", "1"])?;
+    bench.client(&app("stream"), &["-c", &address, "-p", &port, "-u", "20000003", "-d", "20000003"])?;
+    server.succeed()?;
+    Ok("20 MB each way at once over 20 ms and 100 Mbit/s, every word compared".into())
+}
+
 fn bad_network(bench: &Bench) -> Outcome {
     let (address, port) = (bench.address(), bench.port());
     let mut server = bench.server(bench.lab.on_server(&app("stream")), &["-l", "-p", &port, "-n", "1"])?;

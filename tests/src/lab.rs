@@ -35,6 +35,8 @@ pub enum Link {
     Lossy,
     /// As `Lossy`, with the engine's modules replicated and on threads of their own.
     LossyThreads,
+    /// As `Fabric`, over a long path: 20 ms there and back, 100 Mbit/s, and a buffer of one such product.
+    Far,
     /// As `Fabric`, and the server's host has a second port, a TAP device, with the kernel behind it.
     TwoPorts,
     /// Server on OpenTOE on a fabric, client on the kernel behind the fabric's uplink, a TAP device.
@@ -60,6 +62,7 @@ impl Link {
             Link::Loopback => "loopback",
             Link::Lossy => "lossy",
             Link::LossyThreads => "lossy-threads",
+            Link::Far => "far",
             Link::TwoPorts => "two-ports",
             Link::Uplink => "uplink",
             Link::AfxdpServer => "afxdp-server",
@@ -80,7 +83,7 @@ impl Link {
     /// Hosts are members of a fabric.
     pub fn is_fabric(self) -> bool {
         let members = matches!(self, Link::Fabric | Link::Loopback | Link::Lossy | Link::LossyThreads);
-        members || matches!(self, Link::TwoPorts | Link::Uplink)
+        members || matches!(self, Link::Far | Link::TwoPorts | Link::Uplink)
     }
 
     fn toe_sides(self) -> (bool, bool) {
@@ -88,7 +91,9 @@ impl Link {
             Link::Linux => (false, false),
             Link::TapServer | Link::Uplink | Link::AfxdpServer => (true, false),
             Link::TapClient | Link::AfxdpClient => (false, true),
-            Link::Fabric | Link::Loopback | Link::Lossy | Link::LossyThreads | Link::TwoPorts => (true, true),
+            Link::Fabric | Link::Loopback | Link::Lossy | Link::LossyThreads | Link::Far | Link::TwoPorts => {
+                (true, true)
+            }
         }
     }
 }
@@ -169,7 +174,7 @@ impl<'a> Lab<'a> {
             }
             Link::Loopback => drop(far.ip(&["link", "set", "lo", "down"])?),
             Link::TapServer | Link::TapClient | Link::Uplink => {}
-            Link::Fabric | Link::Lossy | Link::LossyThreads | Link::TwoPorts => {}
+            Link::Fabric | Link::Lossy | Link::LossyThreads | Link::Far | Link::TwoPorts => {}
         }
         let mut lab = Lab { link, engine: engine.into(), roomy, logs, daemon: None, server, client, near, far };
         if link != Link::Linux {

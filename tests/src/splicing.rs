@@ -113,6 +113,20 @@ pub fn lossy(bench: &Bench) -> Outcome {
     Ok(format!("4 pairs, {}; the proxy: {}", said[0].trim(), proxied.said_last().trim()))
 }
 
+/// Bytes both ways without a pause over a path whose peers may send 4 MiB before they stop. The pair is joined while
+/// they send: no question is asked on a second connection, which would be quiet.
+pub fn far(bench: &Bench) -> Outcome {
+    let proxied = Proxied::start(bench)?;
+    let (script, address, port) = (bench.files.path("joined.py"), bench.address(), bench.port());
+    let go_on = bench.session.dir().join("joined");
+    let file = go_on.display().to_string();
+    let arguments = [script.as_str(), "call", &address, &port, "both", "20000000", &file];
+    let mut client = bench.client_in_background(PYTHON, &arguments)?;
+    proxied.has_spliced(bench)?;
+    std::fs::write(&go_on, "").map_err(|error| format!("{file}: {error}"))?;
+    Ok(format!("{}; the proxy: {}", client.succeed()?.trim(), proxied.said_last()))
+}
+
 /// The proxy's sockets are nonblocking while it splices them: it works at a quiet moment, and otherwise says EAGAIN at
 /// once; then the proxy copies, and tries again.
 pub fn at_once(bench: &Bench) -> Outcome {
