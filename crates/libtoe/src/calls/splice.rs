@@ -18,8 +18,11 @@ use crate::wait::{Target, Wait};
 use context::{Request, Slot, SpliceEnd};
 use std::time::{Duration, Instant};
 
-/// How long a call on blocking sockets tries.
+/// How long a call on blocking sockets tries without progress: no byte passed on, and none acknowledged. It is longer
+/// than a retransmission takes. A long path has megabytes of window to fill before its peer stops.
 const PATIENCE: Duration = Duration::from_millis(200);
+/// How long it tries at most.
+const MOST: Duration = Duration::from_secs(2);
 /// Time between two attempts after the control plane said that something is on its way.
 const PAUSE: Duration = Duration::from_millis(1);
 
@@ -28,7 +31,12 @@ struct Pair {
     keys: [Key; 2],
     /// Bytes of each that were passed on to the other, but not consumed.
     taken: [u32; 2],
+    /// Where it gives up.
     deadline: Instant,
+    /// The latest `deadline` of all.
+    end: Instant,
+    /// Bytes passed on, and in flight, at the last look.
+    stand: [u32; 4],
     /// What is unread may be passed on.
     carries: bool,
 }
@@ -44,8 +52,9 @@ pub(crate) fn splice(lib: &mut Guard, keys: [Key; 2]) -> Result<()> {
         lib.uncork(key);
         blocking &= !lib.need_socket(key)?.nonblocking;
     }
-    let deadline = waking::now() + if blocking { PATIENCE } else { Duration::ZERO };
-    let mut pair = Pair { keys, taken: [0; 2], deadline, carries: blocking };
+    let now = waking::now();
+    let [deadline, end] = if blocking { [now + PATIENCE, now + MOST] } else { [now; 2] };
+    let mut pair = Pair { keys, taken: [0; 2], deadline, end, stand: [0; 4], carries: blocking };
     let result = pair.join(lib);
     pair.finish(lib, result.is_ok());
     result
@@ -69,14 +78,17 @@ impl Pair {
     /// Waits until nothing is on its way, as far as can be seen from here, then asks once.
     fn attempt(&mut self, lib: &mut Guard) -> Result<()> {
         let targets = self.keys.map(Target::Socket);
-        let deadline = Some(self.deadline);
-        let wait = Wait { deadline, targets: &targets, signals: Signals::Keep, ..Wait::forever() };
-        let ends = waiting::until(lib, wait, |lib, _| match self.look(lib) {
-            Ok(None) => None,
-            Ok(Some(ends)) => Some(Ok(ends)),
-            Err(errno) => Some(Err(errno)),
-        });
-        let ends = ends.map_err(|errno| if errno == libc::ETIMEDOUT { libc::EAGAIN } else { errno })??;
+        let ends = loop {
+            let deadline = self.deadline;
+            let wait = Wait { deadline: Some(deadline), targets: &targets, signals: Signals::Keep, ..Wait::forever() };
+            match waiting::until(lib, wait, |lib, _| self.look(lib).transpose()) {
+                Ok(ends) => break ends?,
+                // Something moved meanwhile.
+                Err(libc::ETIMEDOUT) if self.deadline > deadline => {}
+                Err(libc::ETIMEDOUT) => return Err(libc::EAGAIN),
+                Err(errno) => return Err(errno),
+            }
+        };
         ask::ask(lib, |tag| Request::Splice { tag, ends }).map(|_| ())
     }
 
@@ -96,6 +108,7 @@ impl Pair {
         for side in 0..2 {
             self.carry(lib, side)?;
         }
+        self.note_progress(lib);
         let mut end = |side: usize| {
             let stream = lib.socket(self.keys[side])?.stream().ok()?;
             let quiet = stream.in_flight() == 0 && stream.readable() == self.taken[side] && !stream.keeps();
@@ -104,6 +117,19 @@ impl Pair {
             Some(SpliceEnd { slot: stream.name?, tx_head, rx_head }).filter(|_| quiet)
         };
         Ok(end(0).zip(end(1)).map(|(a, b)| [a, b]))
+    }
+
+    /// Puts the deadline off where bytes were passed on or acknowledged since the last look.
+    fn note_progress(&mut self, lib: &mut Lib) {
+        let [a, b] = self.keys.map(|key| {
+            let stream = lib.socket(key).and_then(|socket| socket.stream().ok());
+            stream.map_or(0, |stream| stream.in_flight())
+        });
+        let stand = [self.taken[0], self.taken[1], a, b];
+        if self.stand != stand {
+            self.stand = stand;
+            self.deadline = (waking::now() + PATIENCE).min(self.end);
+        }
     }
 
     /// Passes on what is unread of a side, as far as the other one has room.
