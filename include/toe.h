@@ -111,8 +111,9 @@ TOE_API int toe_log_trim(int log, size_t count);
 
 /* Joins two connected TCP sockets: from now on what arrives on one leaves on the other, in the data-path, without this
  * program (docs/SPLICING.md). No other thread or process may use them meanwhile. Joining needs a moment at which nothing
- * is on its way. With blocking sockets the call makes one, for up to 0.2 seconds: it passes on what is unread itself and
- * lets the peers wait. With O_NONBLOCK on either it only looks whether the moment is now; nothing may be unread.
+ * is on its way. With blocking sockets the call makes one: it passes on what is unread itself and lets the peers wait,
+ * for as long as bytes move (0.2 seconds without any end it), but not over 2 seconds. With O_NONBLOCK on either it only
+ * looks whether the moment is now; nothing may be unread.
  *
  * Afterwards the descriptors only tell how it ends: reading waits until both peers have closed (then it returns 0), or
  * fails with ECONNRESET or ETIMEDOUT; writing fails with EPIPE. Closing them does not end what is joined.

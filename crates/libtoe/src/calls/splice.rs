@@ -18,8 +18,8 @@ use crate::wait::{Target, Wait};
 use context::{Request, Slot, SpliceEnd};
 use std::time::{Duration, Instant};
 
-/// How long a call on blocking sockets tries without progress: no byte passed on, and none acknowledged. It is longer
-/// than a retransmission takes. A long path has megabytes of window to fill before its peer stops.
+/// How long a call on blocking sockets tries while no byte is passed on or acknowledged. While bytes move it goes on: a
+/// peer on a long path has megabytes of window to fill before it stops.
 const PATIENCE: Duration = Duration::from_millis(200);
 /// How long it tries at most.
 const MOST: Duration = Duration::from_secs(2);
