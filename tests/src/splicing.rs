@@ -106,7 +106,7 @@ pub fn lossy(bench: &Bench) -> Outcome {
     // A connection whose SYN was lost has no ECN (RFC 3168 section 6.1.1.1), and is not joined with one that has: four
     // of a hundred pairs. So there are several pairs.
     let (script, address, port) = (bench.files.path("joined.py"), bench.address(), bench.port());
-    let arguments = [script.as_str(), "call", &address, &port, "both", "30000000"];
+    let arguments = [script.as_str(), "call", &address, &port, "both", "20000000"];
     let clients = (0..4).map(|_| bench.client_in_background(PYTHON, &arguments)).collect::<Result<Vec<_>, _>>()?;
     let said = clients.into_iter().map(|mut client| client.succeed()).collect::<Result<Vec<_>, _>>()?;
     proxied.has_spliced(bench)?;
