@@ -227,6 +227,9 @@ impl Pace {
             self.progress_at = now;
             self.retry_at = None;
         }
+        if self.was_sent_again(figures) {
+            self.retry_at = None;
+        }
         if figures.last_rx_ns > self.heard_at {
             self.heard_at = figures.last_rx_ns;
             self.probes = 0;
@@ -245,8 +248,15 @@ impl Pace {
         fresh.then_some(figures.rtt_ns as Nanos)
     }
 
+    /// A fast retransmit since the last look: what it sent is acknowledged a round trip later, about when the timer of
+    /// what was lost would end. So it starts the timer again, as in Linux; RFC 6298 section 5 leaves that open.
+    fn was_sent_again(&self, figures: &FlowFigures) -> bool {
+        figures.fast_retransmits != self.last.fast_retransmits
+    }
+
     /// When the retransmission timer that this look finds stopped was started.
     ///
+    /// A fast retransmit follows the third duplicate, which came not later than the last segment.
     /// What was outstanding at the last look and still is was sent before it, so the acknowledgement of the rest
     /// restarted the timer (RFC 6298 section 5.3): it came not later than the last segment. Where all of that is
     /// acknowledged, the first data after it started the timer (section 5.1): the engine timed that segment, or a later
@@ -257,7 +267,8 @@ impl Pace {
         let moved = figures.snd_una != self.last.snd_una;
         let heard = figures.last_rx_ns > self.last.last_rx_ns;
         let timed = figures.timed_ns != self.last.timed_ns;
-        match (moved && heard, left > 0, timed) {
+        let again = self.was_sent_again(figures);
+        match ((moved || again) && heard, left > 0 || again, timed) {
             (true, true, _) => figures.last_rx_ns.min(now),
             (true, false, true) => figures.timed_ns.max(figures.last_rx_ns).min(now),
             (false, false, true) => figures.timed_ns.min(now),

@@ -87,8 +87,11 @@ impl Point {
         self.mbit * self.rtt_ms * 125
     }
 
-    fn network(&self, buffer_percent: u64) -> FabricConfig {
+    /// Each round loses other frames, the same for all set-ups: when a flow loses its first one decides on its rate for
+    /// seconds.
+    fn network(&self, buffer_percent: u64, round: u32) -> FabricConfig {
         FabricConfig {
+            seed: round.into(),
             delay_ns: self.rtt_ms * 500_000,
             rate_bps: self.mbit * 1_000_000,
             loss: self.loss,
@@ -159,7 +162,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
 }
 
 fn measure(tools: &Tools, arguments: &Arguments, setup: &Setup, point: Point, round: u32) -> Result<Run, String> {
-    let network = point.network(arguments.buffer);
+    let network = point.network(arguments.buffer, round);
     let lab: Box<dyn Lab> = match setup.stack {
         Stack::Opentoe => {
             let (congestion, engine) = (Some(congestion(&arguments.congestion)?), engine(&setup.kind)?);
@@ -229,9 +232,9 @@ mod tests {
     #[test]
     fn a_network_has_the_round_trip_and_a_buffer_for_it() {
         let point = Point { rtt_ms: 50, mbit: 100, loss: 0.001, size: 0 };
-        let network = point.network(100);
+        let network = point.network(100, 1);
         assert_eq!((network.delay_ns, network.rate_bps, network.buffer_bytes), (25_000_000, 100_000_000, 625_000));
-        assert_eq!(Point { rtt_ms: 1, mbit: 10, ..point }.network(100).buffer_bytes, LEAST_BUFFER);
+        assert_eq!(Point { rtt_ms: 1, mbit: 10, ..point }.network(100, 1).buffer_bytes, LEAST_BUFFER);
     }
 
     #[test]

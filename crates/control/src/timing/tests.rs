@@ -93,6 +93,32 @@ fn the_timer_restarts_with_the_acknowledgement_and_not_with_the_look() {
     assert_eq!((again - acked_at) / MS, rto / MS);
 }
 
+/// A path of 100 ms without any jitter. Of segments in a row one is lost: its front is sent again with the third
+/// duplicate, which comes just before the timer would end. The acknowledgement of that takes a round trip.
+#[test]
+fn a_fast_retransmit_restarts_the_timer() {
+    let mut rtt = RttEstimator::new(RtoBounds::new(10 * MS, 60_000 * MS));
+    (0..200).for_each(|_| rtt.sample(100 * MS));
+    let rto = rtt.rto().nanos();
+    assert_eq!(rto / MS, 125, "a quarter of the round trip for jitter that was not seen yet");
+    let enforced = Decision { cwnd: 100_000, rate: 0 };
+    let mut pace = Pace::new(0, congestion::DCTCP.start(1000, 0), rtt, enforced, Seq(0));
+    let mut figures = FlowFigures { outstanding: 90_000, snd_nxt: 90_000, ..FlowFigures::default() };
+    let mut now = pace.start(0, &figures, OPTIONS.ack_delay, MS / 10, 1000);
+    let found_at = 99 * MS;
+    let again = loop {
+        if now >= found_at {
+            (figures.fast_retransmits, figures.last_rx_ns) = (1, found_at);
+        }
+        let tick = pace.tick(now, &figures, &OPTIONS, false, MS / 10, 1000);
+        if tick.retransmit {
+            break now;
+        }
+        now = tick.next.unwrap();
+    };
+    assert_eq!((again - found_at) / MS, rto / MS);
+}
+
 /// Requests, each sent with the answer to the one before; the last one 60 ms before the look that finds it.
 // Checks RFC 6298: 5.1.
 #[test]
