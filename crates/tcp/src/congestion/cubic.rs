@@ -25,8 +25,10 @@ struct Cubic {
     window: Window,
     /// How the first slow start ends, if no congestion ends it.
     hystart: HyStart,
-    /// Window just before the last reduction.
+    /// Window just before the last reduction, less where that makes room.
     w_max: f64,
+    /// The same, whatever it makes room for.
+    prior: f64,
     /// Reno-friendly window of this congestion-avoidance stage.
     w_est: f64,
     /// When this stage began, and the window then; `None` outside congestion avoidance.
@@ -61,13 +63,22 @@ impl Policy for Cubic {
 
 impl Cubic {
     fn new(mss: u32, now: Nanos) -> Cubic {
-        Cubic { window: Window::new(mss), hystart: HyStart::default(), w_max: 0.0, w_est: 0.0, epoch: None, last: now }
+        Cubic {
+            window: Window::new(mss),
+            hystart: HyStart::default(),
+            w_max: 0.0,
+            prior: 0.0,
+            w_est: 0.0,
+            epoch: None,
+            last: now,
+        }
     }
 
     /// Section 4.7, fast convergence: a flow that is cut before it is back at its maximum makes room.
     fn remember_maximum(&mut self, mss: u32) {
         let cwnd = self.window.cwnd as f64 / mss as f64;
         self.w_max = if cwnd < self.w_max { cwnd * (1.0 + BETA) / 2.0 } else { cwnd };
+        self.prior = cwnd;
         self.epoch = None;
     }
 
@@ -107,7 +118,9 @@ impl Cubic {
         let target = (C * (t - k).powi(3) + w_max).clamp(cwnd, 1.5 * cwnd);
 
         let acked = sample.acked as f64 / mss;
-        self.w_est += ALPHA * acked / cwnd;
+        // Once the estimate is where the last reduction was, it grows as Reno's does.
+        let alpha = if self.w_est < self.prior { ALPHA } else { 1.0 };
+        self.w_est += alpha * acked / cwnd;
         let cubic = cwnd + (target - cwnd) * (acked / cwnd).min(1.0);
         let next = cubic.max(self.w_est) * mss;
         self.window.cwnd = next.min(MAX_WINDOW as f64) as u32;
@@ -157,6 +170,22 @@ mod tests {
             cubic.update(&full_round(round * MS, cwnd));
         }
         assert!(cubic.window.cwnd >= (14 + 9) * MSS, "{}", cubic.window.cwnd);
+    }
+
+    /// RFC 9438 section 4.3: 0.53 of a segment in a round until the window is what it was, then a whole one.
+    #[test]
+    fn beyond_the_old_window_it_grows_as_reno_does() {
+        let mut cubic = after_loss(20);
+        let mut rounds = |from: u64, count: u64| {
+            (from..from + count).for_each(|round| {
+                let cwnd = cubic.window.cwnd;
+                cubic.update(&full_round(round * MS, cwnd));
+            });
+            f64::from(cubic.window.cwnd) / f64::from(MSS)
+        };
+        let (up_to, beyond) = (rounds(1, 11), rounds(12, 12));
+        assert!((19.5..20.0).contains(&up_to), "{up_to}");
+        assert!((11.0..11.6).contains(&(beyond - up_to)), "{}", beyond - up_to);
     }
 
     #[test]
