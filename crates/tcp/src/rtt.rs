@@ -107,8 +107,8 @@ const INITIAL_RTO: Nanos = 1_000_000_000;
 const GRANULARITY: Nanos = 1_000_000;
 
 /// A timeout is later than the smoothed round trip by this part of it at least. On a long path without jitter, four
-/// times the variation becomes next to nothing, and the first queue on it would look like a loss. Rule 2.4 allows it: it
-/// asks for a whole second at least.
+/// times the variation becomes next to nothing, and the first queue on it would look like a loss. Rule 2.4 allows it,
+/// which asks for a whole second at least.
 const STEADY: Nanos = 4;
 
 impl RttEstimator {
