@@ -140,6 +140,7 @@ pub const ALL: &[Case] = &[
     case("echo, 48 threads that block", echo::threads),
     case("opentoe run --wait-for", waiting::for_the_server),
     rdma("ibv_devices, ibv_devinfo -v", verbs::devices),
+    rdma("ibstat, ibstatus: run --sysfs", verbs::sysfs),
     rdma("ibv_rc_pingpong -c", verbs::reliable),
     rdma("ibv_rc_pingpong -c -e", verbs::reliable_events),
     rdma("ibv_rc_pingpong -c -N -t", verbs::reliable_new_calls),

@@ -211,6 +211,11 @@ impl<'a> Lab<'a> {
         self.command(&self.client, INTERCEPT, program)
     }
 
+    /// The same where the host's RDMA device stands below `/sys/class`.
+    pub fn with_sysfs_on_client(&self, program: &str) -> Command {
+        self.command(&self.client, &["--sysfs"], program)
+    }
+
     fn command(&self, side: &Side, options: &[&str], program: &str) -> Command {
         match (&self.daemon, side.host) {
             (Some(daemon), Some(host)) => daemon.command_with(&self.far, host, options, program),

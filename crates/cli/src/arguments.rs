@@ -221,6 +221,12 @@ pub(crate) struct RunArguments {
     /// each program needs it: static programs and those in Go the latter, all others the former
     #[arg(long, value_name = "LAYER", value_parser = attach::LAYERS, default_value = attach::AUTO)]
     pub intercept: String,
+    /// Show the host's RDMA device below /sys/class/infiniband, for programs that look there themselves (ibstat)
+    #[arg(long)]
+    pub sysfs: bool,
+    /// The same, in the namespace that was made for it
+    #[arg(long, hide = true)]
+    pub in_namespace: bool,
     /// libtoe.so, where it is not beside this program
     #[arg(long, value_name = "FILE")]
     pub lib: Option<PathBuf>,

@@ -21,6 +21,7 @@ mod shared;
 mod shell;
 mod sim;
 mod stats;
+mod sysfs;
 mod table;
 mod top;
 mod trace;

@@ -2,7 +2,7 @@
 //! verbs in place of the system's.
 use crate::arguments::RunArguments;
 use crate::private::{self, Embedded, Private};
-use crate::{library, locate, shared, wait_for};
+use crate::{library, locate, shared, sysfs, wait_for};
 use context::attach::{HOST_VARIABLE, INTERCEPT_VARIABLE, PROGRAM_VARIABLE, SOCKET_VARIABLE, SYMBOLS};
 use context::program::{Linkage, linkage};
 use daemon::client;
@@ -25,6 +25,12 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), String> {
         }
         None => own_daemon(arguments)?,
     };
+    if arguments.sysfs {
+        return Err(sysfs::enter(arguments, &socket, &host));
+    }
+    if arguments.in_namespace {
+        sysfs::show(&client::ask(&socket, &Question::Ls)?, &host)?;
+    }
     wait_for::listeners(&arguments.wait_for, Duration::from_secs(arguments.wait_limit), &socket, &host)?;
     // A ZeroNIC host carries verbs; sockets stay on the kernel's TCP.
     let only_verbs = is_zeronic(&client::ask(&socket, &Question::Hello)?, &host);

@@ -4,7 +4,6 @@ use crate::build::HostPlace;
 use crate::clock::Clock;
 use crate::datapath::{DataPath, Handle, HostSeat};
 use crate::protocol::FLOWS;
-use crate::rdma;
 use crate::zeronic::ZeronicPlace;
 use ::rdma::{Notices, ProgramView};
 use control::{BindingView, ContextView, DropView, FlowPage, FlowTotals, Ledger, Times};
@@ -347,7 +346,7 @@ impl Inventory {
             "ports": self.ports,
             "contexts": self.contexts,
             "listeners": listeners.collect::<Vec<_>>(),
-            "rdma": self.rdma.as_ref().map(|programs| json!({ "device": rdma::NAME, "programs": programs })),
+            "rdma": self.rdma.as_ref().zip(place.rdma.as_ref()).map(|(programs, at)| at.json(programs)),
             "neighbours": self.neighbours,
         })
     }

@@ -25,6 +25,19 @@ pub(super) fn devices(bench: &Bench) -> Outcome {
     Ok(format!("toe0, {gids} GIDs"))
 }
 
+/// Programs that look below `/sys/class/infiniband` find the device there, and what the kernel has in other classes.
+pub(super) fn sysfs(bench: &Bench) -> Outcome {
+    let mut command = bench.lab.with_sysfs_on_client("sh");
+    command.args(["-ec", "PATH=$PATH:/usr/sbin; ibstat; ibstatus; ibv_devices; cat /sys/class/net/lo/mtu"]);
+    let printed = bench.session.run(command)?;
+    let expected = ["CA 'toe0'", "State: Active", "Link layer: Ethernet", "4: ACTIVE", "100 Gb/sec (4X EDR)", "65536"];
+    match expected.iter().find(|words| !printed.contains(**words)) {
+        Some(missing) => Err(format!("ibstat, ibstatus and others do not say '{missing}':\n{printed}")),
+        None if Path::new("/sys/class/infiniband/toe0").exists() => Err("the device stands outside as well".into()),
+        None => Ok("ibstat and ibstatus show toe0".into()),
+    }
+}
+
 pub(super) fn reliable(bench: &Bench) -> Outcome {
     pingpong(bench, "ibv_rc_pingpong", &["-c"])
 }

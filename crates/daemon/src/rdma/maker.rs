@@ -12,7 +12,7 @@ use std::sync::Arc;
 use wire::Mac;
 
 /// Name of a host's RDMA device: a program sees that of one host only.
-pub(crate) const NAME: &str = "toe0";
+const NAME: &str = "toe0";
 /// What the device says of its speed, Gbit/s. Congestion control begins with it, where the port has no limit.
 const SPEED: u32 = 100;
 /// Programs of a device at once.

@@ -14,7 +14,7 @@ mod service;
 mod users;
 
 pub use congestion::RdmaCongestion;
-pub(crate) use maker::{NAME, RdmaMaker, ZeronicHost, over_streams};
+pub(crate) use maker::{RdmaMaker, ZeronicHost, over_streams};
 pub(crate) use place::RdmaPlace;
 pub(crate) use programs::{Places, Programs, is_hello};
 pub use recovery::RdmaRecovery;

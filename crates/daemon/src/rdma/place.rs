@@ -1,7 +1,10 @@
 //! What the attach socket needs to know of a host's RDMA device.
 use super::domains::Domains;
 use super::users::RdmaUsers;
+use ::rdma::ProgramView;
 use memory::MemoryTable;
+use serde_json::{Value, json};
+use std::net::Ipv6Addr;
 use std::sync::Arc;
 use verbs::attach::Device;
 
@@ -16,4 +19,13 @@ pub(crate) struct RdmaPlace {
     pub(crate) table: Arc<MemoryTable>,
     /// Numbers of their protection domains.
     pub(crate) domains: Arc<Domains>,
+}
+
+impl RdmaPlace {
+    /// For `opentoe ls`, with the programs that are attached.
+    pub(crate) fn json(&self, programs: &[ProgramView]) -> Value {
+        let Device { name, gids, speed, .. } = &self.device;
+        let gids: Vec<Ipv6Addr> = gids.iter().map(|gid| gid.0.into()).collect();
+        json!({ "device": name, "gids": gids, "speed_gbit": speed, "programs": programs })
+    }
 }

@@ -70,7 +70,7 @@ impl ZeronicView {
             "prefix_len": section.prefix_len,
             "transport": section.transport.name(),
             "programs": programs.collect::<Vec<_>>(),
-            "rdma": { "device": place.rdma.device.name, "programs": self.verbs },
+            "rdma": place.rdma.json(&self.verbs),
             "listeners": self.listening,
             "connections": self.connections.iter().map(|of| self.connection(of)).collect::<Vec<_>>(),
         })

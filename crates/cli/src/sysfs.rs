@@ -1,0 +1,193 @@
+//! `opentoe run --sysfs`: the host's RDMA device below `/sys/class/infiniband`, for programs that look there themselves
+//! instead of asking libibverbs (`ibstat`, `ibstatus`).
+//!
+//! Nobody can add to the kernel's folder. So the program has a mount namespace of its own, in which `/sys/class` is
+//! another folder: what the kernel has there, and the device. Who is not root gets it in a user namespace, with no
+//! other rights than before. `unshare` (util-linux) makes both, and starts `opentoe run` again there.
+use crate::arguments::RunArguments;
+use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind_recursive, mount_move, unmount};
+use serde_json::Value;
+use std::ffi::CStr;
+use std::fs;
+use std::net::Ipv6Addr;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::Command;
+
+const CLASS: &str = "/sys/class";
+/// Folders of the kernel's, in the place of which ours stand.
+const OURS: [&str; 2] = ["infiniband", "infiniband_verbs"];
+/// The kernel's number of the first node of verbs, and versions of its interface.
+const NODE: &str = "231:192";
+const VERBS_VERSION: &str = "6";
+const DEVICE_VERSION: &str = "1";
+/// How Linux calls the speeds that ports have: Gbit/s, and lanes with the speed of each. The last is of all others.
+const SPEEDS: [(u64, &str); 7] = [
+    (400, "400 Gb/sec (4X NDR)"),
+    (200, "200 Gb/sec (4X HDR)"),
+    (100, "100 Gb/sec (4X EDR)"),
+    (40, "40 Gb/sec (4X FDR10)"),
+    (25, "25 Gb/sec (1X EDR)"),
+    (10, "10 Gb/sec (1X FDR10)"),
+    (0, "2.5 Gb/sec (1X SDR)"),
+];
+
+/// Starts `opentoe run` again, in a namespace for the program; returns only where that fails. The process stays the
+/// same, so a private daemon that was started for it stays its own.
+pub(crate) fn enter(arguments: &RunArguments, socket: &Path, host: &str) -> String {
+    let mut command = Command::new("unshare");
+    command.args(["--mount", "--propagation", "slave"]);
+    if !rustix::process::geteuid().is_root() {
+        // The same user; the rights to mount end with the start of the program.
+        let (user, group) = (rustix::process::geteuid(), rustix::process::getegid());
+        command.args(["--user", "--keep-caps"]);
+        command.arg(format!("--map-user={}", user.as_raw())).arg(format!("--map-group={}", group.as_raw()));
+    }
+    command.args(["/proc/self/exe", "run", "--in-namespace", "--quiet", "--host", host, "--socket"]).arg(socket);
+    command.args(["--intercept", &arguments.intercept, "--wait-limit", &arguments.wait_limit.to_string()]);
+    for address in &arguments.wait_for {
+        command.args(["--wait-for", &address.to_string()]);
+    }
+    if let Some(library) = &arguments.lib {
+        command.arg("--lib").arg(library);
+    }
+    let error = command.arg("--").args(&arguments.command).exec();
+    format!("cannot run unshare (util-linux), which --sysfs needs: {error}")
+}
+
+/// Puts the device of a host, as `opentoe ls` lists it, into this process's `/sys/class`.
+pub(crate) fn show(listed: &Value, host: &str) -> Result<(), String> {
+    let hosts = ["hosts", "zeronics"].iter().filter_map(|key| listed[*key].as_array()).flatten();
+    let device = hosts.filter(|found| found["name"] == host).find_map(Device::of);
+    let device = device.ok_or_else(|| {
+        format!(
+            "--sysfs has nothing to show: host `{host}` has no RDMA device (rdma = \"own\" or \"all\" gives it one)"
+        )
+    })?;
+    let failed = |what: String| move |error: std::io::Error| format!("--sysfs: cannot {what}: {error}");
+    let stage = Path::new("/tmp").join(format!("opentoe-class-{}", std::process::id()));
+    fs::create_dir(&stage).map_err(failed(format!("make {}", stage.display())))?;
+    let made = replace(&stage, &device).map_err(failed(format!("replace {CLASS}")));
+    let _ = fs::remove_dir(&stage);
+    made?;
+    rustix::thread::clear_ambient_capability_set().map_err(|error| failed("give its rights back".into())(error.into()))
+}
+
+/// Makes the new `/sys/class` at `stage` and moves it to its place.
+fn replace(stage: &Path, device: &Device) -> std::io::Result<()> {
+    let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
+    let nothing: Option<&CStr> = None;
+    mount("opentoe", stage, "tmpfs", flags, nothing)?;
+    let filled = fill(stage, device).and_then(|()| Ok(mount_move(stage, CLASS)?));
+    if filled.is_err() {
+        let _ = unmount(stage, UnmountFlags::DETACH);
+    }
+    filled
+}
+
+fn fill(stage: &Path, device: &Device) -> std::io::Result<()> {
+    for entry in fs::read_dir(CLASS)? {
+        let entry = entry?;
+        let ours = OURS.iter().any(|name| entry.file_name() == *name);
+        if entry.file_type()?.is_dir() && !ours {
+            let place = stage.join(entry.file_name());
+            fs::create_dir(&place)?;
+            mount_bind_recursive(entry.path(), &place)?;
+        }
+    }
+    for (path, content) in device.files() {
+        let path = stage.join(path);
+        path.parent().map_or(Ok(()), fs::create_dir_all)?;
+        fs::write(path, content + "\n")?;
+    }
+    Ok(())
+}
+
+/// What the files tell of a device.
+struct Device {
+    name: String,
+    host: String,
+    gids: Vec<Ipv6Addr>,
+    speed: u64,
+}
+
+impl Device {
+    /// That of a host, where it has one.
+    fn of(host: &Value) -> Option<Device> {
+        let rdma = &host["rdma"];
+        let gids = rdma["gids"].as_array()?.iter().filter_map(|gid| gid.as_str()?.parse().ok()).collect();
+        let [name, host] = [&rdma["device"], &host["name"]].map(|text| text.as_str().map(String::from));
+        Some(Device { name: name?, host: host?, gids, speed: rdma["speed_gbit"].as_u64()? })
+    }
+
+    /// Paths below `/sys/class`, and what stands there, without the end of the line: as the kernel writes it
+    /// (Documentation/ABI/stable/sysfs-class-infiniband).
+    fn files(&self) -> Vec<(String, String)> {
+        let device = format!("infiniband/{}", self.name);
+        let port = format!("{device}/ports/1");
+        let rate = SPEEDS.iter().find(|(speed, _)| self.speed >= *speed).map_or("", |(_, words)| words);
+        let guid = self.gids.first().map(|gid| groups(gid)[4..].join(":")).unwrap_or_default();
+        let of_device = [
+            ("node_type", "1: CA".to_string()),
+            ("node_guid", guid.clone()),
+            ("sys_image_guid", guid),
+            ("node_desc", format!("{} {}", self.host, self.name)),
+            ("fw_ver", env!("CARGO_PKG_VERSION").into()),
+            ("hca_type", "OpenTOE".into()),
+            ("hw_rev", "0".into()),
+        ];
+        let of_port = [
+            ("state", "4: ACTIVE"),
+            ("phys_state", "5: LinkUp"),
+            ("link_layer", "Ethernet"),
+            ("rate", rate),
+            ("lid", "0x0"),
+            ("lid_mask_count", "0"),
+            ("sm_lid", "0x0"),
+            ("sm_sl", "0"),
+            ("cap_mask", "0x00010000"),
+            ("pkeys/0", "0xffff"),
+        ];
+        let of_verbs = [("abi_version", VERBS_VERSION), ("uverbs0/abi_version", DEVICE_VERSION), ("uverbs0/dev", NODE)];
+        let mut files: Vec<(String, String)> = of_device.map(|(name, text)| (format!("{device}/{name}"), text)).into();
+        files.extend(of_port.map(|(name, text)| (format!("{port}/{name}"), text.into())));
+        for (at, gid) in self.gids.iter().enumerate() {
+            files.push((format!("{port}/gids/{at}"), groups(gid).join(":")));
+            files.push((format!("{port}/gid_attrs/types/{at}"), "RoCE v2".into()));
+        }
+        files.extend(of_verbs.map(|(name, text)| (format!("infiniband_verbs/{name}"), text.into())));
+        files.push(("infiniband_verbs/uverbs0/ibdev".into(), self.name.clone()));
+        files
+    }
+}
+
+/// A GID in eight groups of four digits.
+fn groups(gid: &Ipv6Addr) -> Vec<String> {
+    gid.segments().iter().map(|group| format!("{group:04x}")).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_device_has_the_files_that_the_kernel_has() {
+        let gids = ["fe80::11:22ff:fe33:4455", "::ffff:10.0.0.7"];
+        let rdma = json!({ "device": "toe0", "gids": gids, "speed_gbit": 100, "programs": [] });
+        let device = Device::of(&json!({ "name": "a", "rdma": rdma })).unwrap();
+        let files = device.files();
+        let content = |path: &str| files.iter().find(|(at, _)| at == path).map(|(_, content)| content.as_str());
+        assert_eq!(content("infiniband/toe0/node_guid"), Some("0011:22ff:fe33:4455"));
+        assert_eq!(content("infiniband/toe0/ports/1/rate"), Some("100 Gb/sec (4X EDR)"));
+        assert_eq!(content("infiniband/toe0/ports/1/gids/1"), Some("0000:0000:0000:0000:0000:ffff:0a00:0007"));
+        assert_eq!(content("infiniband_verbs/uverbs0/ibdev"), Some("toe0"));
+        assert!(Device::of(&json!({ "name": "a", "rdma": null })).is_none());
+    }
+
+    #[test]
+    fn a_host_without_a_device_is_told_of() {
+        let why = show(&json!({ "hosts": [{ "name": "a", "rdma": null }] }), "a").unwrap_err();
+        assert!(why.contains("host `a` has no RDMA device"), "{why}");
+    }
+}
