@@ -357,12 +357,7 @@ fn configuration(lab: &Lab, socket: &Path) -> String {
             text += "mapping = { threads = true, preprocess = 2, flow_groups = 2, postprocess = 2, dma = 2 }\n";
         }
         text += "[host.timers]\ntime_wait_ms = 1000\n";
-        if lab.logs {
-            text += "[host.memory]\nlog_bytes = 67108864\n";
-        }
-        if lab.roomy {
-            text += "[host.memory]\nslots = 16384\nrx_bytes = 16384\ntx_bytes = 16384\n";
-        }
+        text += &format!("[host.memory]\n{}\n", lab.memory);
     }
     if lab.link == Link::Lossy {
         // Beside the hosts, for programs that use toe_comm.

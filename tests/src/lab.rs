@@ -119,10 +119,8 @@ pub struct Lab<'a> {
     pub link: Link,
     /// The engine of the daemon's hosts.
     pub engine: String,
-    /// Programs have room for many connections, each with small buffers.
-    pub roomy: bool,
-    /// The server's host keeps shared logs.
-    pub logs: bool,
+    /// What the configuration says of the hosts' memory beside the defaults.
+    pub memory: &'static str,
     /// The daemon; `None` where both sides are on the kernel.
     pub daemon: Option<Daemon<'a>>,
     /// Where servers run.
@@ -139,20 +137,21 @@ pub struct Lab<'a> {
 impl<'a> Lab<'a> {
     /// Makes namespaces, devices and daemon.
     pub fn new(session: &'a Session, link: Link, engine: &str) -> Result<Lab<'a>, String> {
-        Lab::with(session, link, engine, (false, false))
+        Lab::with(session, link, engine, "")
     }
 
     /// One with room for very many connections.
     pub fn roomy(session: &'a Session, link: Link) -> Result<Lab<'a>, String> {
-        Lab::with(session, link, "flextoe", (true, false))
+        Lab::with(session, link, "flextoe", "slots = 16384\nrx_bytes = 16384\ntx_bytes = 16384")
     }
 
-    /// One whose server's host keeps shared logs.
+    /// One whose hosts keep shared logs.
     pub fn with_logs(session: &'a Session, link: Link) -> Result<Lab<'a>, String> {
-        Lab::with(session, link, "laminar", (false, true))
+        Lab::with(session, link, "laminar", "log_bytes = 67108864")
     }
 
-    fn with(session: &'a Session, link: Link, engine: &str, (roomy, logs): (bool, bool)) -> Result<Lab<'a>, String> {
+    /// One whose hosts have these keys in their section of memory.
+    pub fn with(session: &'a Session, link: Link, engine: &str, memory: &'static str) -> Result<Lab<'a>, String> {
         let (near, far) = (Namespace::new("near")?, Namespace::new("far")?);
         let (server_toe, client_toe) = link.toe_sides();
         let server = Side { address: SERVER, host: server_toe.then_some("server") };
@@ -176,7 +175,7 @@ impl<'a> Lab<'a> {
             Link::TapServer | Link::TapClient | Link::Uplink => {}
             Link::Fabric | Link::Lossy | Link::LossyThreads | Link::Far | Link::TwoPorts => {}
         }
-        let mut lab = Lab { link, engine: engine.into(), roomy, logs, daemon: None, server, client, near, far };
+        let mut lab = Lab { link, engine: engine.into(), memory, daemon: None, server, client, near, far };
         if link != Link::Linux {
             lab.daemon = Some(Daemon::start(session, &lab)?);
         }

@@ -102,7 +102,10 @@ fn run(choice: &Choice) -> Result<bool, String> {
 /// Runs a fault in a laboratory of its own and ends with the search for leaks.
 fn in_laboratory((session, files): (&Session, &Files), link: Link, engine: &str, fault: &Fault) -> Outcome {
     let before = Before::look();
-    let mut lab = if fault.logs { Lab::with_logs(session, link)? } else { Lab::new(session, link, engine)? };
+    let mut lab = match fault.logs {
+        true => Lab::with_logs(session, link)?,
+        false => Lab::with(session, link, engine, fault.memory)?,
+    };
     let outcome = (fault.run)(&Bench { session, lab: &lab, files, port: files.fresh_port() });
     let daemon = lab.daemon.take();
     let clean = match (&outcome, daemon) {
