@@ -35,6 +35,10 @@ const SPEEDS: [(u64, &str); 7] = [
 /// Starts `opentoe run` again, in a namespace for the program; returns only where that fails. The process stays the
 /// same, so a private daemon that was started for it stays its own.
 pub(crate) fn enter(arguments: &RunArguments, socket: &Path, host: &str) -> String {
+    let own = match std::env::current_exe() {
+        Ok(own) => own,
+        Err(error) => return format!("cannot see where this program is: {error}"),
+    };
     let mut command = Command::new("unshare");
     command.args(["--mount", "--propagation", "slave"]);
     if !rustix::process::geteuid().is_root() {
@@ -43,7 +47,7 @@ pub(crate) fn enter(arguments: &RunArguments, socket: &Path, host: &str) -> Stri
         command.args(["--user", "--keep-caps"]);
         command.arg(format!("--map-user={}", user.as_raw())).arg(format!("--map-group={}", group.as_raw()));
     }
-    command.args(["/proc/self/exe", "run", "--in-namespace", "--quiet", "--host", host, "--socket"]).arg(socket);
+    command.arg(own).args(["run", "--in-namespace", "--quiet", "--host", host, "--socket"]).arg(socket);
     command.args(["--intercept", &arguments.intercept, "--wait-limit", &arguments.wait_limit.to_string()]);
     for address in &arguments.wait_for {
         command.args(["--wait-for", &address.to_string()]);
