@@ -138,8 +138,8 @@ const fn log(name: &'static str, links: &'static [Link], run: fn(&Bench) -> Outc
     Fault { logs: true, ..fault(name, links, run) }
 }
 
-/// What the daemon keeps is compared before and after. On a busy machine a handshake may take as long as on a long path,
-/// and what is under way then sixteen times as much: no connection gets such buffers here.
+/// What the daemon keeps is compared before and after. On a busy machine a handshake may take as long as on a long
+/// path, and what is under way then is sixteen times as much: no connection gets such buffers here.
 const fn steady(name: &'static str, links: &'static [Link], run: fn(&Bench) -> Outcome) -> Fault {
     Fault { memory: "long_path_bytes = 0", ..fault(name, links, run) }
 }
