@@ -18,7 +18,7 @@ use engine::{ContextId, DropReason};
 use host::{Claim, Ports};
 use port::{Fabric, Frame, FramePool, Nanos, Port, PortDrops};
 use rustix::event::{Timespec, epoll};
-use shm::{Crowd, reserve};
+use shm::{Crowd, SETTLE, reserve};
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddrV4;
@@ -422,12 +422,8 @@ impl DataPath {
         let deadline = self.next_deadline();
         if !self.has_work(now) && deadline.is_none_or(|deadline| deadline > now) {
             let silence = self.pool.has_spare().then_some(now + SILENCE);
-            let timeout = deadline.into_iter().chain(silence).min().map(|end| timespec(end - now));
-            let mut events =
-                [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 16];
             self.tracer.event(Point::Asleep, NO_FLOW, [deadline.map_or(0, |deadline| deadline - now), 0]);
-            // Interrupted or woken: either way the next round looks at everything.
-            let woken = epoll::wait(&self.epoll, &mut events[..], timeout.as_ref()).unwrap_or(0);
+            let woken = self.wait(now, deadline.into_iter().chain(silence).min());
             let slept = self.clock.now() - now;
             if woken == 0 && silence.is_some() && slept >= SILENCE {
                 self.pool.free_spare();
@@ -450,6 +446,26 @@ impl DataPath {
         self.wake.set_asleep(false);
         self.workers.unpark();
         self.note_failures();
+    }
+
+    /// Waits for a ring or for the end, and looks once more for work on the way: [`SETTLE`] says why. Returns how many
+    /// descriptors rang; none where it was interrupted or found work, too: the next round looks at everything.
+    fn wait(&self, begin: Nanos, end: Option<Nanos>) -> usize {
+        let wait = |now: Nanos, end: Option<Nanos>| {
+            let event = epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) };
+            let timeout = end.map(|end| timespec(end.saturating_sub(now)));
+            epoll::wait(&self.epoll, &mut [event; 16][..], timeout.as_ref())
+        };
+        let look = begin + SETTLE.as_nanos() as Nanos;
+        if end.is_some_and(|end| end <= look) {
+            return wait(begin, end).unwrap_or(0);
+        }
+        match wait(begin, Some(look)) {
+            Ok(0) => {}
+            woken => return woken.unwrap_or(0),
+        }
+        let now = self.clock.now();
+        if self.has_work(now) { 0 } else { wait(now, end).unwrap_or(0) }
     }
 
     fn has_work(&self, now: Nanos) -> bool {

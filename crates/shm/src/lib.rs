@@ -40,7 +40,7 @@ pub use copy::copy;
 #[cfg(not(loom))]
 pub use crowd::Crowd;
 #[cfg(not(loom))]
-pub use doorbell::Doorbell;
+pub use doorbell::{Doorbell, SETTLE};
 #[cfg(not(loom))]
 pub use mirror::{Mirror, Span, ease};
 #[cfg(not(loom))]
