@@ -19,7 +19,7 @@ static int (*splice_sockets)(int, int);
 static int at_once;
 static atomic_ulong accepted, spliced, copied, ended;
 /* Pairs that cannot be joined at all, and why the last one. */
-static atomic_ulong unlike;
+static atomic_ulong refused;
 static atomic_int why;
 
 static int write_all(int fd, const char *from, size_t len) {
@@ -77,7 +77,7 @@ static int relay(int fds[2], char *buffer) {
             may_splice = error == EAGAIN;
             if (!may_splice && error != ENOTCONN) {
                 why = error;
-                atomic_fetch_add(&unlike, 1);
+                atomic_fetch_add(&refused, 1);
             }
         }
         if (poll(polled, 2, -1) < 0 && errno != EINTR) return -1;
@@ -120,11 +120,11 @@ static void *serve(void *argument) {
 static void *report(void *argument) {
     unsigned long last = 0;
     for (;; usleep(100000)) {
-        unsigned long sum = accepted + spliced + ended + unlike;
+        unsigned long sum = accepted + spliced + ended + refused;
         if (sum == last) continue;
         last = sum;
         printf("accepted %lu spliced %lu ended %lu copied_bytes %lu", accepted, spliced, ended, copied);
-        if (unlike) printf(" refused %lu (the last: %s)", unlike, strerror(why));
+        if (refused) printf(" refused %lu (the last: %s)", refused, strerror(why));
         printf("\n");
         fflush(stdout);
     }

@@ -252,7 +252,6 @@ fn receiver_stopped(bench: &Bench) -> Outcome {
     Ok("3 GB intact, every word compared".into())
 }
 
-/// Over a network that does everything wrong, with many connections and with full buffers both ways.
 fn long_path(bench: &Bench) -> Outcome {
     let (address, port) = (bench.address(), bench.port());
     let mut server = bench.server(bench.lab.on_server(&app("stream")), &["-l", "-p", &port, "-n", "1"])?;
@@ -261,6 +260,7 @@ fn long_path(bench: &Bench) -> Outcome {
     Ok("20 MB each way at once over 20 ms and 100 Mbit/s, every word compared".into())
 }
 
+/// Over a network that does everything wrong, with many connections and with full buffers both ways.
 fn bad_network(bench: &Bench) -> Outcome {
     let (address, port) = (bench.address(), bench.port());
     let mut server = bench.server(bench.lab.on_server(&app("stream")), &["-l", "-p", &port, "-n", "1"])?;

@@ -15,6 +15,8 @@ use std::process::Command;
 const BRIDGE: &str = "br0";
 /// The guest's TAP device.
 const PORT: &str = "guest0";
+/// What the guest prints when it can be used.
+const READY: &str = "guest: ready";
 /// Lines of the guest's console that a failure shows.
 const MOST_LINES: usize = 40;
 /// The length of prefixes on the link.
@@ -31,9 +33,6 @@ pub struct Guest<'a> {
     /// Ends with this value.
     machine: RefCell<Process<'a>>,
 }
-
-/// What the guest prints when it can be used.
-const READY: &str = "guest: ready";
 
 impl<'a> Guest<'a> {
     /// Makes the guest's files where they are not there yet, makes a bridge to which `device` of the namespace belongs

@@ -103,14 +103,9 @@ pub fn lossy(bench: &Bench) -> Outcome {
         Link::TapServer => Some(bench.lab.near.lose_one_in_a_hundred()?),
         _ => None,
     };
-    // A connection whose SYN was lost has no ECN (RFC 3168 section 6.1.1.1), and is not joined with one that has: four
-    // of a hundred pairs. So there are several pairs.
-    let (script, address, port) = (bench.files.path("joined.py"), bench.address(), bench.port());
-    let arguments = [script.as_str(), "call", &address, &port, "both", "20000000"];
-    let clients = (0..4).map(|_| bench.client_in_background(PYTHON, &arguments)).collect::<Result<Vec<_>, _>>()?;
-    let said = clients.into_iter().map(|mut client| client.succeed()).collect::<Result<Vec<_>, _>>()?;
+    let said = proxied.call(bench, "both", 100_000_000)?;
     proxied.has_spliced(bench)?;
-    Ok(format!("4 pairs, {}; the proxy: {}", said[0].trim(), proxied.said_last().trim()))
+    Ok(format!("{}; the proxy: {}", said.trim(), proxied.said_last().trim()))
 }
 
 /// Bytes both ways without a pause over a path whose peers may send 4 MiB before they stop. The first attempt joins the

@@ -116,7 +116,7 @@ fn is_zeronic(hello: &Value, name: &str) -> bool {
 }
 
 /// The host of this name; the first where none is asked for.
-fn pick<'a>(hello: &'a Value, name: Option<&str>) -> Result<&'a Value, String> {
+pub(crate) fn pick<'a>(hello: &'a Value, name: Option<&str>) -> Result<&'a Value, String> {
     let hosts: Vec<&Value> = ["hosts", "zeronics"].iter().filter_map(|key| hello[*key].as_array()).flatten().collect();
     let found = hosts.iter().find(|host| name.is_none_or(|name| host["name"] == name));
     found.copied().ok_or_else(|| {

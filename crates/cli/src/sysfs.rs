@@ -5,6 +5,7 @@
 //! another folder: what the kernel has there, and the device. Who is not root gets it in a user namespace, with no
 //! other rights than before. `unshare` (util-linux) makes both, and starts `opentoe run` again there.
 use crate::arguments::RunArguments;
+use crate::run::pick;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind_recursive, mount_move, unmount};
 use serde_json::Value;
 use std::ffi::CStr;
@@ -13,24 +14,17 @@ use std::net::Ipv6Addr;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::Command;
+use verbs::port::{self, Link};
 
 const CLASS: &str = "/sys/class";
 /// Folders of the kernel's, in the place of which ours stand.
 const OURS: [&str; 2] = ["infiniband", "infiniband_verbs"];
-/// The kernel's number of the first node of verbs, and versions of its interface.
-const NODE: &str = "231:192";
+/// Versions of the kernel's interface.
 const VERBS_VERSION: &str = "6";
 const DEVICE_VERSION: &str = "1";
-/// How Linux calls the speeds that ports have: Gbit/s, and lanes with the speed of each. The last is of all others.
-const SPEEDS: [(u64, &str); 7] = [
-    (400, "400 Gb/sec (4X NDR)"),
-    (200, "200 Gb/sec (4X HDR)"),
-    (100, "100 Gb/sec (4X EDR)"),
-    (40, "40 Gb/sec (4X FDR10)"),
-    (25, "25 Gb/sec (1X EDR)"),
-    (10, "10 Gb/sec (1X FDR10)"),
-    (0, "2.5 Gb/sec (1X SDR)"),
-];
+
+/// Who may do what in the new folder.
+const OPTIONS: &CStr = c"mode=755";
 
 /// Starts `opentoe run` again, in a namespace for the program; returns only where that fails. The process stays the
 /// same, so a private daemon that was started for it stays its own.
@@ -61,9 +55,7 @@ pub(crate) fn enter(arguments: &RunArguments, socket: &Path, host: &str) -> Stri
 
 /// Puts the device of a host, as `opentoe ls` lists it, into this process's `/sys/class`.
 pub(crate) fn show(listed: &Value, host: &str) -> Result<(), String> {
-    let hosts = ["hosts", "zeronics"].iter().filter_map(|key| listed[*key].as_array()).flatten();
-    let device = hosts.filter(|found| found["name"] == host).find_map(Device::of);
-    let device = device.ok_or_else(|| {
+    let device = Device::of(pick(listed, Some(host))?).ok_or_else(|| {
         format!(
             "--sysfs has nothing to show: host `{host}` has no RDMA device (rdma = \"own\" or \"all\" gives it one)"
         )
@@ -74,14 +66,17 @@ pub(crate) fn show(listed: &Value, host: &str) -> Result<(), String> {
     let made = replace(&stage, &device).map_err(failed(format!("replace {CLASS}")));
     let _ = fs::remove_dir(&stage);
     made?;
-    rustix::thread::clear_ambient_capability_set().map_err(|error| failed("give its rights back".into())(error.into()))
+    if rustix::process::geteuid().is_root() {
+        return Ok(());
+    }
+    let cleared = rustix::thread::clear_ambient_capability_set();
+    cleared.map_err(|error| failed("give its rights back".into())(error.into()))
 }
 
 /// Makes the new `/sys/class` at `stage` and moves it to its place.
 fn replace(stage: &Path, device: &Device) -> std::io::Result<()> {
     let flags = MountFlags::NOSUID | MountFlags::NODEV | MountFlags::NOEXEC;
-    let nothing: Option<&CStr> = None;
-    mount("opentoe", stage, "tmpfs", flags, nothing)?;
+    mount("opentoe", stage, "tmpfs", flags, OPTIONS)?;
     let filled = fill(stage, device).and_then(|()| Ok(mount_move(stage, CLASS)?));
     if filled.is_err() {
         let _ = unmount(stage, UnmountFlags::DETACH);
@@ -112,7 +107,7 @@ struct Device {
     name: String,
     host: String,
     gids: Vec<Ipv6Addr>,
-    speed: u64,
+    link: Link,
 }
 
 impl Device {
@@ -121,16 +116,18 @@ impl Device {
         let rdma = &host["rdma"];
         let gids = rdma["gids"].as_array()?.iter().filter_map(|gid| gid.as_str()?.parse().ok()).collect();
         let [name, host] = [&rdma["device"], &host["name"]].map(|text| text.as_str().map(String::from));
-        Some(Device { name: name?, host: host?, gids, speed: rdma["speed_gbit"].as_u64()? })
+        Some(Device { name: name?, host: host?, gids, link: Link::of(rdma["speed_gbit"].as_u64()? as u32) })
     }
 
     /// Paths below `/sys/class`, and what stands there, without the end of the line: as the kernel writes it
     /// (Documentation/ABI/stable/sysfs-class-infiniband).
     fn files(&self) -> Vec<(String, String)> {
         let device = format!("infiniband/{}", self.name);
-        let port = format!("{device}/ports/1");
-        let rate = SPEEDS.iter().find(|(speed, _)| self.speed >= *speed).map_or("", |(_, words)| words);
+        let folder = format!("{device}/ports/1");
         let guid = self.gids.first().map(|gid| groups(gid)[4..].join(":")).unwrap_or_default();
+        let features = format!("{:#010x}", port::FEATURES);
+        let partition = format!("{:#06x}", port::PARTITION);
+        let node = port::NODE.map(|number| number.to_string()).join(":");
         let of_device = [
             ("node_type", "1: CA".to_string()),
             ("node_guid", guid.clone()),
@@ -144,20 +141,21 @@ impl Device {
             ("state", "4: ACTIVE"),
             ("phys_state", "5: LinkUp"),
             ("link_layer", "Ethernet"),
-            ("rate", rate),
+            ("rate", self.link.rate),
             ("lid", "0x0"),
             ("lid_mask_count", "0"),
             ("sm_lid", "0x0"),
             ("sm_sl", "0"),
-            ("cap_mask", "0x00010000"),
-            ("pkeys/0", "0xffff"),
+            ("cap_mask", &features),
+            ("pkeys/0", &partition),
         ];
-        let of_verbs = [("abi_version", VERBS_VERSION), ("uverbs0/abi_version", DEVICE_VERSION), ("uverbs0/dev", NODE)];
+        let of_verbs =
+            [("abi_version", VERBS_VERSION), ("uverbs0/abi_version", DEVICE_VERSION), ("uverbs0/dev", &node)];
         let mut files: Vec<(String, String)> = of_device.map(|(name, text)| (format!("{device}/{name}"), text)).into();
-        files.extend(of_port.map(|(name, text)| (format!("{port}/{name}"), text.into())));
+        files.extend(of_port.map(|(name, text)| (format!("{folder}/{name}"), text.into())));
         for (at, gid) in self.gids.iter().enumerate() {
-            files.push((format!("{port}/gids/{at}"), groups(gid).join(":")));
-            files.push((format!("{port}/gid_attrs/types/{at}"), "RoCE v2".into()));
+            files.push((format!("{folder}/gids/{at}"), groups(gid).join(":")));
+            files.push((format!("{folder}/gid_attrs/types/{at}"), "RoCE v2".into()));
         }
         files.extend(of_verbs.map(|(name, text)| (format!("infiniband_verbs/{name}"), text.into())));
         files.push(("infiniband_verbs/uverbs0/ibdev".into(), self.name.clone()));
@@ -184,6 +182,8 @@ mod tests {
         let content = |path: &str| files.iter().find(|(at, _)| at == path).map(|(_, content)| content.as_str());
         assert_eq!(content("infiniband/toe0/node_guid"), Some("0011:22ff:fe33:4455"));
         assert_eq!(content("infiniband/toe0/ports/1/rate"), Some("100 Gb/sec (4X EDR)"));
+        assert_eq!(content("infiniband/toe0/ports/1/cap_mask"), Some("0x04010000"));
+        assert_eq!(content("infiniband_verbs/uverbs0/dev"), Some("231:192"));
         assert_eq!(content("infiniband/toe0/ports/1/gids/1"), Some("0000:0000:0000:0000:0000:ffff:0a00:0007"));
         assert_eq!(content("infiniband_verbs/uverbs0/ibdev"), Some("toe0"));
         assert!(Device::of(&json!({ "name": "a", "rdma": null })).is_none());

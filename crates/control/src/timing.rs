@@ -227,7 +227,7 @@ impl Pace {
             self.progress_at = now;
             self.retry_at = None;
         }
-        if self.was_sent_again(figures) {
+        if self.has_fast_retransmit(figures) {
             self.retry_at = None;
         }
         if figures.last_rx_ns > self.heard_at {
@@ -248,27 +248,28 @@ impl Pace {
         fresh.then_some(figures.rtt_ns as Nanos)
     }
 
-    /// A fast retransmit since the last look: what it sent is acknowledged a round trip later, about when the timer of
-    /// what was lost would end. So it starts the timer again, as in Linux; RFC 6298 section 5 leaves that open.
-    fn was_sent_again(&self, figures: &FlowFigures) -> bool {
+    /// A fast retransmit since the last look. It starts the timer again, as in Linux: it is acknowledged a round trip
+    /// later, about when the timer of what was lost would end. RFC 6298 section 5 leaves that open.
+    fn has_fast_retransmit(&self, figures: &FlowFigures) -> bool {
         figures.fast_retransmits != self.last.fast_retransmits
     }
 
     /// When the retransmission timer that this look finds stopped was started.
     ///
-    /// A fast retransmit follows the third duplicate, which came not later than the last segment.
-    /// What was outstanding at the last look and still is was sent before it, so the acknowledgement of the rest
+    /// A fast retransmit follows the third duplicate, which came not later than the last segment. What was outstanding at the last look and still is was sent before it, so the acknowledgement of the rest
     /// restarted the timer (RFC 6298 section 5.3): it came not later than the last segment. Where all of that is
     /// acknowledged, the first data after it started the timer (section 5.1): the engine timed that segment, or a later
     /// one. An acknowledgement that came after that one restarted the timer.
     // Meets RFC 6298: 5.1, 5.3.
     fn restarted_at(&self, now: Nanos, figures: &FlowFigures) -> Nanos {
+        let heard = figures.last_rx_ns > self.last.last_rx_ns;
+        if heard && self.has_fast_retransmit(figures) {
+            return figures.last_rx_ns.min(now);
+        }
         let left = self.last.snd_nxt.wrapping_sub(figures.snd_una) as i32;
         let moved = figures.snd_una != self.last.snd_una;
-        let heard = figures.last_rx_ns > self.last.last_rx_ns;
         let timed = figures.timed_ns != self.last.timed_ns;
-        let again = self.was_sent_again(figures);
-        match ((moved || again) && heard, left > 0 || again, timed) {
+        match (moved && heard, left > 0, timed) {
             (true, true, _) => figures.last_rx_ns.min(now),
             (true, false, true) => figures.timed_ns.max(figures.last_rx_ns).min(now),
             (false, false, true) => figures.timed_ns.min(now),

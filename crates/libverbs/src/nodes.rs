@@ -10,9 +10,6 @@ use std::ffi::CStr;
 
 const FOLDER: &CStr = c"/dev/infiniband";
 const NODE: &CStr = c"/dev/infiniband/uverbs0";
-/// The kernel's numbers of the first node of verbs.
-const MAJOR: u32 = 231;
-const MINOR: u32 = 192;
 /// Who may do what with a node, and with the folder: everybody, as with udev's rules.
 const NODE_MODE: mode_t = libc::S_IFCHR | 0o666;
 const FOLDER_MODE: mode_t = libc::S_IFDIR | 0o755;
@@ -54,7 +51,8 @@ unsafe fn describe(path: *const c_char, into: *mut Status) -> bool {
         into.write_bytes(0, 1);
         ((*into).st_mode, (*into).st_nlink, (*into).st_blksize) = (mode, 1, 4096);
         if mode == NODE_MODE {
-            (*into).st_rdev = libc::makedev(MAJOR, MINOR);
+            let [major, minor] = verbs::port::NODE;
+            (*into).st_rdev = libc::makedev(major, minor);
         }
         true
     }

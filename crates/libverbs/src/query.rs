@@ -8,6 +8,7 @@ use crate::errno::{self, Result};
 use libc::{c_int, c_uint};
 use std::mem::{offset_of, size_of};
 use verbs::attach::Device;
+use verbs::port::{self, Link, PARTITION};
 
 /// The device's only port.
 const PORT: u32 = 1;
@@ -25,10 +26,6 @@ const ACTIVE: c_int = 4;
 const LARGEST_MTU: c_int = 5;
 const LINK_UP: u8 = 5;
 const ETHERNET: u8 = 2;
-/// `IBV_PORT_CM_SUP` and `IBV_PORT_IP_BASED_GIDS`.
-const PORT_FEATURES: u32 = 1 << 16 | 1 << 26;
-/// The partition to which all belong.
-const DEFAULT_PARTITION: u16 = 0xffff;
 /// `IBV_GID_TYPE_ROCE_V2`, in a table of GIDs and in the private call.
 const ROCE_V2: u32 = 2;
 const ROCE_V2_OF_SYSFS: c_int = 1;
@@ -36,9 +33,6 @@ const ROCE_V2_OF_SYSFS: c_int = 1;
 const CLOCK_KHZ: u64 = 1_000_000;
 /// `IBV_VALUES_MASK_RAW_CLOCK`.
 const RAW_CLOCK: u32 = 1;
-/// Widths of a link (4 lanes, 1 lane) and speeds of a lane: how many Gbit/s, and the codes (IBTA 1.3, table 155).
-const LINKS: [(u32, u8, u8); 7] =
-    [(400, 2, 128), (200, 2, 64), (100, 2, 32), (40, 2, 8), (25, 1, 32), (10, 1, 8), (0, 1, 1)];
 
 /// A signed number of C, where the daemon's is larger.
 fn int(number: u32) -> c_int {
@@ -168,14 +162,13 @@ pub(crate) unsafe extern "C" fn query_rt_values(_context: *mut IbvContext, value
 }
 
 fn port_attributes(device: &Device) -> IbvPortAttr {
-    let fastest = LINKS.iter().find(|(speed, ..)| device.speed >= *speed);
-    let (_, width, speed) = *fastest.unwrap_or(&LINKS[LINKS.len() - 1]);
+    let link = Link::of(device.speed);
     IbvPortAttr {
         state: ACTIVE,
         max_mtu: LARGEST_MTU,
         active_mtu: device.mtu.code().into(),
         gid_tbl_len: int(device.gids.len() as u32),
-        port_cap_flags: PORT_FEATURES,
+        port_cap_flags: port::FEATURES,
         max_msg_sz: device.limits.message_bytes,
         bad_pkey_cntr: 0,
         qkey_viol_cntr: 0,
@@ -187,8 +180,8 @@ fn port_attributes(device: &Device) -> IbvPortAttr {
         sm_sl: 0,
         subnet_timeout: 0,
         init_type_reply: 0,
-        active_width: width,
-        active_speed: speed,
+        active_width: link.width(),
+        active_speed: link.speed,
         phys_state: LINK_UP,
         link_layer: ETHERNET,
         flags: 0,
@@ -295,12 +288,12 @@ unsafe extern "C" fn ibv_query_pkey(_context: *mut IbvContext, port: u8, index: 
     let known = u32::from(port) == PORT && index == 0;
     errno::minus_one(if known { Ok(()) } else { Err(libc::EINVAL) }.map(|()| {
         // SAFETY: the program passes a place for the answer, which is in network byte order.
-        unsafe { *into = DEFAULT_PARTITION.to_be() };
+        unsafe { *into = PARTITION.to_be() };
     }))
 }
 
 #[unsafe(no_mangle)]
 extern "C" fn ibv_get_pkey_index(_context: *mut IbvContext, port: u8, key: u16) -> c_int {
-    let known = u32::from(port) == PORT && u16::from_be(key) == DEFAULT_PARTITION;
+    let known = u32::from(port) == PORT && u16::from_be(key) == PARTITION;
     errno::minus_one(if known { Ok(()) } else { Err(libc::EINVAL) })
 }

@@ -109,7 +109,7 @@ const GRANULARITY: Nanos = 1_000_000;
 /// A timeout is later than the smoothed round trip by this part of it at least. On a long path without jitter, four
 /// times the variation becomes next to nothing, and the first queue on it would look like a loss. Rule 2.4 allows it,
 /// which asks for a whole second at least.
-const STEADY: Nanos = 4;
+const LEAST_MARGIN: Nanos = 4;
 
 impl RttEstimator {
     /// An estimator without a measurement.
@@ -150,7 +150,7 @@ impl RttEstimator {
     pub fn rto(&self) -> Rto {
         let base = match self.smoothed {
             None => INITIAL_RTO,
-            Some(smoothed) => smoothed + GRANULARITY.max(4 * self.variation).max(smoothed / STEADY),
+            Some(smoothed) => smoothed + GRANULARITY.max(4 * self.variation).max(smoothed / LEAST_MARGIN),
         };
         Rto::new(base, self.backoffs, self.bounds)
     }

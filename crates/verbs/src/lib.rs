@@ -14,6 +14,7 @@ pub mod control;
 mod event;
 pub mod flow;
 mod notify;
+pub mod port;
 mod receive;
 mod send;
 pub mod udp;

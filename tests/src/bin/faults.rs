@@ -11,8 +11,8 @@ use tests::report::{Outcome, Report};
 use tests::{experiments, jobs, network, process, refusals};
 
 const USAGE: &str = "usage: faults [--link NAME] [--engine NAME] [--filter TEXT] [--jobs N]
-  --link NAME    only this link: tap-server, tap-client, fabric, lossy, lossy-threads, two-ports, uplink, or
-                 linux (to prove the cases)
+  --link NAME    only this link: tap-server, tap-client, fabric, lossy, lossy-threads, far, two-ports, uplink,
+                 or linux (to prove the cases)
   --engine NAME  the engine of OpenTOE's hosts: flextoe (default), laminar, zeronic, zeronic-laminar
                  (others than the default: only the faults that meet its data-path)
   --filter TEXT  only the cases whose name contains TEXT

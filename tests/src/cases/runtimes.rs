@@ -45,11 +45,15 @@ pub(super) fn open_mpi(bench: &Bench) -> Outcome {
 pub(super) fn open_mpi_verbs(bench: &Bench) -> Outcome {
     let any = ["--mca", "opal_common_ucx_tls", "any", "--mca", "opal_common_ucx_devices", "any"];
     let verbs = ["-x", "UCX_TLS=rc_verbs,ud_verbs:aux,self", "-x", "UCX_NET_DEVICES=toe0:1"];
-    let run = || mpi(bench, &[&["--mca", "pml", "ucx"], &any[..], &verbs].concat());
-    (1..UCX_TRIES).fold(run(), |last, _| match last {
-        Err(why) if why.contains(UCX_FAULT) => run(),
-        ended => ended,
-    })
+    let options = [&["--mca", "pml", "ucx"], &any[..], &verbs].concat();
+    let mut ended_by_ucx = 0;
+    loop {
+        match mpi(bench, &options) {
+            Err(why) if why.contains(UCX_FAULT) && ended_by_ucx + 1 < UCX_TRIES => ended_by_ucx += 1,
+            Ok(said) if ended_by_ucx > 0 => return Ok(format!("{said}; UCX ended itself {ended_by_ucx} times before")),
+            ended => return ended,
+        }
+    }
 }
 
 fn mpi(bench: &Bench, options: &[&str]) -> Outcome {

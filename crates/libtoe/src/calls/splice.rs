@@ -35,8 +35,8 @@ struct Pair {
     deadline: Instant,
     /// The latest `deadline` of all.
     end: Instant,
-    /// Bytes passed on, and in flight, at the last look.
-    stand: [u32; 4],
+    /// Of each connection at the last look: bytes that were passed on, and bytes in flight.
+    seen: [[u32; 2]; 2],
     /// What is unread may be passed on.
     carries: bool,
 }
@@ -54,7 +54,7 @@ pub(crate) fn splice(lib: &mut Guard, keys: [Key; 2]) -> Result<()> {
     }
     let now = waking::now();
     let [deadline, end] = if blocking { [now + PATIENCE, now + MOST] } else { [now; 2] };
-    let mut pair = Pair { keys, taken: [0; 2], deadline, end, stand: [0; 4], carries: blocking };
+    let mut pair = Pair { keys, taken: [0; 2], deadline, end, seen: [[0; 2]; 2], carries: blocking };
     let result = pair.join(lib);
     pair.finish(lib, result.is_ok());
     result
@@ -121,13 +121,12 @@ impl Pair {
 
     /// Puts the deadline off where bytes were passed on or acknowledged since the last look.
     fn note_progress(&mut self, lib: &mut Lib) {
-        let [a, b] = self.keys.map(|key| {
-            let stream = lib.socket(key).and_then(|socket| socket.stream().ok());
-            stream.map_or(0, |stream| stream.in_flight())
+        let seen = [0, 1].map(|side| {
+            let stream = lib.socket(self.keys[side]).and_then(|socket| socket.stream().ok());
+            [self.taken[side], stream.map_or(0, |stream| stream.in_flight())]
         });
-        let stand = [self.taken[0], self.taken[1], a, b];
-        if self.stand != stand {
-            self.stand = stand;
+        if self.seen != seen {
+            self.seen = seen;
             self.deadline = (waking::now() + PATIENCE).min(self.end);
         }
     }

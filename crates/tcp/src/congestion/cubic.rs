@@ -25,9 +25,9 @@ struct Cubic {
     window: Window,
     /// How the first slow start ends, if no congestion ends it.
     hystart: HyStart,
-    /// Window just before the last reduction, less where that makes room.
+    /// Where the curve has its plateau: the window just before the last reduction, or below it after fast convergence.
     w_max: f64,
-    /// The same, whatever it makes room for.
+    /// The window just before the last reduction (`cwnd_prior`).
     prior: f64,
     /// Reno-friendly window of this congestion-avoidance stage.
     w_est: f64,
@@ -118,7 +118,7 @@ impl Cubic {
         let target = (C * (t - k).powi(3) + w_max).clamp(cwnd, 1.5 * cwnd);
 
         let acked = sample.acked as f64 / mss;
-        // Once the estimate is where the last reduction was, it grows as Reno's does.
+        // Once the estimate has reached the window of the last reduction, it grows as Reno's does (section 4.3).
         let alpha = if self.w_est < self.prior { ALPHA } else { 1.0 };
         self.w_est += alpha * acked / cwnd;
         let cubic = cwnd + (target - cwnd) * (acked / cwnd).min(1.0);
