@@ -1,10 +1,11 @@
 """Mooncake's transfer engine, unmodified (docs/VERBS.md): one process' memory is written and read by another one.
 
-serve                       offers memory until standard input ends; prints "at PEER ADDRESS"
+serve                       offers memory until it is ended; prints "at PEER ADDRESS"
 call PEER ADDRESS [ROUNDS]  writes there, reads it back, compares
 """
 import ctypes
 import os
+import signal
 import sys
 import time
 
@@ -25,7 +26,7 @@ def serve():
     engine = start()
     place = engine.allocate_managed_buffer(SIZE)
     print("at", f"127.0.0.1:{engine.get_rpc_port()}", place, flush=True)
-    sys.stdin.read()
+    signal.pause()
 
 
 def call(peer, there, rounds):

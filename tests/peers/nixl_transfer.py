@@ -1,9 +1,10 @@
 """NIXL, unmodified (docs/VERBS.md): one process' memory is written and read by another one, over UCX.
 
-serve                     offers memory until standard input ends; prints "at AGENT MEMORY"
+serve                     offers memory until it is ended; prints "at AGENT MEMORY"
 call AGENT MEMORY [ROUNDS] writes there, reads it back, compares
 """
 import base64
+import signal
 import sys
 import time
 
@@ -24,7 +25,7 @@ def serve():
     agent, memory, here = start("server")
     said = [agent.get_agent_metadata(), agent.get_serialized_descs(here)]
     print("at", *(base64.b64encode(part).decode() for part in said), flush=True)
-    sys.stdin.read()
+    signal.pause()
     del memory
 
 

@@ -27,6 +27,7 @@ mod stdio;
 mod storage;
 pub(crate) mod verbs;
 mod waiting;
+mod wheels;
 
 use crate::lab::Lab;
 use crate::process::{Process, Session};
@@ -194,6 +195,8 @@ pub const ALL: &[Case] = &[
     rdma("fi_pingpong -p verbs -e msg", fabrics::libfabric_connections),
     rdma("fi_pingpong -p verbs;ofi_rxm -e rdm", fabrics::libfabric_messages),
     rdma("Open MPI, UCX over verbs", runtimes::open_mpi_verbs),
+    rdma("Mooncake's transfer engine, from PyPI", wheels::mooncake),
+    rdma("NIXL, from PyPI", wheels::nixl),
     rdma("fio, engine rdma", storage::fio_rdma),
     rdma("ib_write_bw -R", verbs::write_bandwidth_managed),
     rdma("ib_send_lat -R", verbs::send_latency_managed),
@@ -319,6 +322,8 @@ impl Files {
             ("roce.py", include_str!("../peers/roce.py")),
             ("sockets.py", include_str!("../peers/sockets.py")),
             ("joined.py", include_str!("../peers/joined.py")),
+            ("mooncake_transfer.py", include_str!("../peers/mooncake_transfer.py")),
+            ("nixl_transfer.py", include_str!("../peers/nixl_transfer.py")),
             ("strangers.py", include_str!("../peers/strangers.py")),
             ("http_put.py", include_str!("../peers/http_put.py")),
             ("passing.py", include_str!("../peers/passing.py")),

@@ -1,0 +1,77 @@
+//! Programs of verbs as PyPI has them: transfer engines of KV caches, each with libraries of its own in the wheel. One
+//! process writes to another one's memory, reads it back and compares. Where PyPI cannot be reached they are left out.
+use super::{Bench, PYTHON};
+use crate::report::Outcome;
+use std::process::Command;
+
+/// A wheel, and the programs in `tests/peers` that use it.
+struct Wheel {
+    package: &'static str,
+    script: &'static str,
+    environment: &'static [&'static str],
+}
+
+const MOONCAKE: Wheel =
+    Wheel { package: "mooncake-transfer-engine-non-cuda==0.3.13", script: "mooncake_transfer.py", environment: &[] };
+
+const NIXL: Wheel = Wheel {
+    package: "nixl-cu12==1.5.1",
+    script: "nixl_transfer.py",
+    environment: &["UCX_NET_DEVICES=toe0:1", "UCX_TLS=rc_verbs,ud_verbs:aux,self"],
+};
+
+pub(super) fn mooncake(bench: &Bench) -> Outcome {
+    match install(bench, &MOONCAKE) {
+        Ok(folder) => {
+            let Said { words, log } = transfer(bench, &MOONCAKE, &folder)?;
+            // Without a device it would use TCP, and move the same bytes.
+            if log.contains("Found 1 HCAs") { Ok(words) } else { Err(format!("Mooncake found no device:\n{log}")) }
+        }
+        Err(why) => Ok(format!("left out: {why}")),
+    }
+}
+
+pub(super) fn nixl(bench: &Bench) -> Outcome {
+    match install(bench, &NIXL) {
+        Ok(folder) => transfer(bench, &NIXL, &folder).map(|said| said.words),
+        Err(why) => Ok(format!("left out: {why}")),
+    }
+}
+
+/// Fetches a wheel and unpacks it; the folder. What it depends on is for parts that are not used here (PyTorch), or
+/// Debian's.
+fn install(bench: &Bench, wheel: &Wheel) -> Outcome {
+    bench.made(wheel.script.trim_end_matches(".py"), |folder| {
+        let mut pip = Command::new(PYTHON);
+        pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--root-user-action=ignore"]);
+        pip.args(["--target", folder, wheel.package]);
+        pip
+    })
+}
+
+/// What the client printed.
+struct Said {
+    words: String,
+    log: String,
+}
+
+fn transfer(bench: &Bench, wheel: &Wheel, folder: &str) -> Result<Said, String> {
+    let (path, script) = (format!("PYTHONPATH={folder}"), bench.files.path(wheel.script));
+    let common = [wheel.environment, &[path.as_str(), PYTHON, &script]].concat();
+    let mut serving = bench.lab.on_server("env");
+    serving.args(&common).arg("serve");
+    let mut server = bench.session.spawn(serving)?;
+    let mut place = Vec::new();
+    bench.session.until("the server to say where its memory is", || {
+        server.running()?;
+        let said = server.stdout();
+        let line = said.lines().find_map(|line| line.strip_prefix("at ")).unwrap_or_default();
+        place = line.split_whitespace().map(String::from).collect();
+        Ok(place.len() == 2 && said.ends_with('\n'))
+    })?;
+    let place: Vec<&str> = place.iter().map(String::as_str).collect();
+    let mut client = bench.client_in_background("env", &[&common[..], &["call"], &place].concat())?;
+    let said = client.succeed()?;
+    server.running()?;
+    Ok(Said { words: said.lines().collect::<Vec<_>>().join(", "), log: client.stderr() })
+}
