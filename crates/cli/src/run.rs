@@ -29,7 +29,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), String> {
         return Err(sysfs::enter(arguments, &socket, &host));
     }
     if arguments.in_namespace {
-        sysfs::show(&client::ask(&socket, &Question::Ls)?, &host)?;
+        sysfs::show(pick(&client::ask(&socket, &Question::Ls)?, Some(&host))?, &host)?;
     }
     wait_for::listeners(&arguments.wait_for, Duration::from_secs(arguments.wait_limit), &socket, &host)?;
     // A ZeroNIC host carries verbs; sockets stay on the kernel's TCP.
@@ -116,7 +116,7 @@ fn is_zeronic(hello: &Value, name: &str) -> bool {
 }
 
 /// The host of this name; the first where none is asked for.
-pub(crate) fn pick<'a>(hello: &'a Value, name: Option<&str>) -> Result<&'a Value, String> {
+fn pick<'a>(hello: &'a Value, name: Option<&str>) -> Result<&'a Value, String> {
     let hosts: Vec<&Value> = ["hosts", "zeronics"].iter().filter_map(|key| hello[*key].as_array()).flatten().collect();
     let found = hosts.iter().find(|host| name.is_none_or(|name| host["name"] == name));
     found.copied().ok_or_else(|| {

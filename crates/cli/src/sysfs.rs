@@ -5,7 +5,6 @@
 //! another folder: what the kernel has there, and the device. Who is not root gets it in a user namespace, with no
 //! other rights than before. `unshare` (util-linux) makes both, and starts `opentoe run` again there.
 use crate::arguments::RunArguments;
-use crate::run::pick;
 use rustix::mount::{MountFlags, UnmountFlags, mount, mount_bind_recursive, mount_move, unmount};
 use serde_json::Value;
 use std::ffi::CStr;
@@ -53,9 +52,9 @@ pub(crate) fn enter(arguments: &RunArguments, socket: &Path, host: &str) -> Stri
     format!("cannot run unshare (util-linux), which --sysfs needs: {error}")
 }
 
-/// Puts the device of a host, as `opentoe ls` lists it, into this process's `/sys/class`.
+/// Puts the device of a host, which is `listed` so by `opentoe ls`, into this process's `/sys/class`.
 pub(crate) fn show(listed: &Value, host: &str) -> Result<(), String> {
-    let device = Device::of(pick(listed, Some(host))?).ok_or_else(|| {
+    let device = Device::of(listed).ok_or_else(|| {
         format!(
             "--sysfs has nothing to show: host `{host}` has no RDMA device (rdma = \"own\" or \"all\" gives it one)"
         )
@@ -191,7 +190,7 @@ mod tests {
 
     #[test]
     fn a_host_without_a_device_is_told_of() {
-        let why = show(&json!({ "hosts": [{ "name": "a", "rdma": null }] }), "a").unwrap_err();
+        let why = show(&json!({ "name": "a", "rdma": null }), "a").unwrap_err();
         assert!(why.contains("host `a` has no RDMA device"), "{why}");
     }
 }

@@ -256,10 +256,11 @@ impl Pace {
 
     /// When the retransmission timer that this look finds stopped was started.
     ///
-    /// A fast retransmit follows the third duplicate, which came not later than the last segment. What was outstanding at the last look and still is was sent before it, so the acknowledgement of the rest
-    /// restarted the timer (RFC 6298 section 5.3): it came not later than the last segment. Where all of that is
-    /// acknowledged, the first data after it started the timer (section 5.1): the engine timed that segment, or a later
-    /// one. An acknowledgement that came after that one restarted the timer.
+    /// A fast retransmit follows the third duplicate, which came not later than the last segment. What was outstanding
+    /// at the last look and still is was sent before it, so the acknowledgement of the rest restarted the timer (RFC
+    /// 6298 section 5.3): it came not later than the last segment. Where all of that is acknowledged, the first data
+    /// after it started the timer (section 5.1): the engine timed that segment, or a later one. An acknowledgement that
+    /// came after that one restarted the timer.
     // Meets RFC 6298: 5.1, 5.3.
     fn restarted_at(&self, now: Nanos, figures: &FlowFigures) -> Nanos {
         let heard = figures.last_rx_ns > self.last.last_rx_ns;
