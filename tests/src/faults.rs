@@ -32,8 +32,6 @@ pub struct Fault {
     pub daemon_survives: bool,
     /// It is about shared logs: on the engine that keeps them.
     pub logs: bool,
-    /// What the configuration says of the hosts' memory beside the defaults.
-    pub memory: &'static str,
     /// What happens, and what must follow.
     pub run: fn(&Bench) -> Outcome,
 }
@@ -85,14 +83,14 @@ pub const ALL: &[Fault] = &[
     fault("modules: firewall", MODULES, modules::firewall),
     fault("modules: classification", MODULES, modules::classify),
     fault("modules: SYN limiter", &[Link::TapServer, Link::Fabric, Link::LossyThreads], modules::syn_limit),
-    steady("modules: loaded and unloaded 1000 times", MODULES, turnover::many),
-    steady("modules: VLAN, loaded and unloaded", &[Link::TapServer, Link::TapClient], turnover::vlan),
+    fault("modules: loaded and unloaded 1000 times", MODULES, turnover::many),
+    fault("modules: VLAN, loaded and unloaded", &[Link::TapServer, Link::TapClient], turnover::vlan),
     fault("modules: one that fails on every frame", MODULES, modules::abort),
     fault("spliced by a proxy", &[Link::TapServer, Link::Fabric], splicing::everything),
     fault("spliced by a proxy, with loss", &[Link::TapServer, Link::Lossy, Link::LossyThreads], splicing::lossy),
     fault("spliced by a proxy, over a long path", &[Link::Far], splicing::far),
     fault("spliced without waiting", &[Link::TapServer, Link::Fabric], splicing::at_once),
-    steady("spliced, and the module loaded and unloaded", &[Link::TapServer, Link::Fabric], turnover::splice),
+    fault("spliced, and the module loaded and unloaded", &[Link::TapServer, Link::Fabric], turnover::splice),
     fault("spliced, and the proxy killed", &[Link::TapServer, Link::Fabric], splicing::proxy_killed),
     fault("sockets of the kernel", &[Link::Linux, Link::Fabric], mixed),
     fault("descriptors, and why they are where", &[Link::Fabric], descriptors::reasons),
@@ -127,7 +125,7 @@ pub const ALL: &[Fault] = &[
 ];
 
 const fn fault(name: &'static str, links: &'static [Link], run: fn(&Bench) -> Outcome) -> Fault {
-    Fault { name, links, daemon_survives: true, logs: false, memory: "", run }
+    Fault { name, links, daemon_survives: true, logs: false, run }
 }
 
 const fn fatal(name: &'static str, links: &'static [Link], run: fn(&Bench) -> Outcome) -> Fault {
@@ -136,12 +134,6 @@ const fn fatal(name: &'static str, links: &'static [Link], run: fn(&Bench) -> Ou
 
 const fn log(name: &'static str, links: &'static [Link], run: fn(&Bench) -> Outcome) -> Fault {
     Fault { logs: true, ..fault(name, links, run) }
-}
-
-/// What the daemon keeps is compared before and after. On a busy machine a handshake may take as long as on a long
-/// path, and what is under way then is sixteen times as much: no connection gets such buffers here.
-const fn steady(name: &'static str, links: &'static [Link], run: fn(&Bench) -> Outcome) -> Fault {
-    Fault { memory: "long_path_bytes = 0", ..fault(name, links, run) }
 }
 
 /// Far more than any machine moves before the fault.

@@ -114,6 +114,9 @@ impl Families {
         self.storage(stats);
         let failures = each(&stats["failures"]).count() as f64;
         self.add("failed_devices", "Devices that are gone, as opentoe why names them", &[], Sample::Gauge(failures));
+        if let Some(bytes) = stats["heap_bytes"].as_f64() {
+            self.add("heap_bytes", "Bytes of blocks that the daemon has allocated", &[], Sample::Gauge(bytes));
+        }
         for thread in each(&stats["threads"]) {
             let number_of = thread["thread"].to_string();
             let labels = [("thread", number_of.as_str())];

@@ -13,6 +13,7 @@ use port::{Port, PortCounters, PortDrops};
 use rustix::time::{ClockId, clock_gettime};
 use serde::Serialize;
 use serde_json::{Map, Value, json};
+use shm::reserve;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
@@ -176,7 +177,7 @@ impl Observer {
         };
         Ok(json!({
             "hosts": hosts, "zeronics": zeronics, "volumes": volumes, "blocks": blocks, "fabrics": fabrics,
-            "threads": threads, "failures": self.failures()?,
+            "threads": threads, "failures": self.failures()?, "heap_bytes": reserve::allocated(),
         }))
     }
 

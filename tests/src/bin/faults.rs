@@ -104,7 +104,7 @@ fn in_laboratory((session, files): (&Session, &Files), link: Link, engine: &str,
     let before = Before::look();
     let mut lab = match fault.logs {
         true => Lab::with_logs(session, link)?,
-        false => Lab::with(session, link, engine, fault.memory)?,
+        false => Lab::new(session, link, engine)?,
     };
     let outcome = (fault.run)(&Bench { session, lab: &lab, files, port: files.fresh_port() });
     let daemon = lab.daemon.take();
