@@ -43,7 +43,7 @@ pub(crate) fn run(bytes: &[u8]) {
                 let flags = u64::from(input.byte() % 16);
                 let slot = Slot { index: (flags >> 2) as u32, generation: u16::from(input.byte() % 4) };
                 let (tx_head, rx_head) = (input.word() & 0x3_ffff, input.word() & 0x3_ffff);
-                let bump = Bump { slot, tx_head, rx_head, fin: flags & 1 != 0, grown: flags & 2 != 0 };
+                let bump = Bump { slot, tx_head, rx_head, fin: flags & 1 != 0, ring: (flags >> 1 & 3) as u8 };
                 let _ = sockets.stack.end.bumps.push(bump.to_words());
             }
             4 => {

@@ -22,11 +22,11 @@ pub use directory::{Area, AreaKind, Directory, MOST_AREAS};
 pub use stream::{AppEnd, ControlEnd, EngineEnd, Leavers, LogEnd, LogRecord, LogShape, Slot, begin_anew, daemon_ends};
 pub use stream::{Bump, Congestion, FlowInfo, Notice, OptionName, Reply, Request, SpliceEnd, Unaccelerated};
 pub use stream::{
-    Class, Geometry, LEAST_BUFFER, LOG_SLOT, LongPaths, OFFERED_AT, READ_AT, READ_FOR_AT, SLOT_STATE_BYTES,
+    Class, Geometry, Growing, LEAST_BUFFER, LOG_SLOT, LongPaths, OFFERED_AT, READ_AT, READ_FOR_AT, SLOT_STATE_BYTES,
 };
 pub use turns::{Look, Turns};
 pub use wire::{CompactTuple, Endpoint, FourTuple, IpAddress, Prefix};
 
 /// Version of everything in this crate that both sides must agree on. Raise it with every change of layout or
 /// of a descriptor.
-pub const VERSION: u32 = 17;
+pub const VERSION: u32 = 18;

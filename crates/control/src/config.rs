@@ -1,6 +1,6 @@
 //! The configuration of one host. Every key has a default, so an empty section is a working host.
 use ::host::{Link, RouteConfig};
-use context::{Geometry, LongPaths};
+use context::{Geometry, Growing, LongPaths};
 use port::Capabilities;
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
@@ -56,6 +56,9 @@ const LONG_PATH: Nanos = 500_000;
 /// Connections of a program with buffers for long paths, at most.
 const MOST_LONG_PATHS: u32 = 64;
 
+/// Connections of a program whose transmit streams may outgrow their buffers, at most.
+const MOST_GROWING: u32 = 64;
+
 /// Sizes of an application's region. Only what is written costs memory. All are powers of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
@@ -73,6 +76,10 @@ pub struct MemoryConfig {
     /// Bytes of each buffer of a connection whose round trip is long ([`MemoryConfig::is_long`]), as far as half of
     /// `context_bytes` goes, for 64 at most: a window holds what is under way in a round trip. 0: none has larger ones.
     pub long_path_bytes: u32,
+    /// Bytes of the ring in which a transmit stream goes on whose program writes more at once, without blocking, than
+    /// `tx_bytes`, as far as a quarter of `context_bytes` goes, for 64 connections at most. 0: none does. Not on
+    /// engines with threads of their own.
+    pub most_tx_bytes: u32,
     /// Bytes of buffers that one application's connections share (docs/MEMORY.md): as many as this is enough for have
     /// full ones, as many again half of that, and so on down to 16 KiB for all others. 0: all have full ones.
     pub context_bytes: u64,
@@ -227,6 +234,7 @@ impl Default for MemoryConfig {
             rx_bytes: 256 << 10,
             tx_bytes: 256 << 10,
             long_path_bytes: 4 << 20,
+            most_tx_bytes: 4 << 20,
             context_bytes: 1 << 30,
             small_bytes: 2048,
             log_bytes: 0,
@@ -291,6 +299,7 @@ impl MemoryConfig {
         Geometry {
             slots: self.slots,
             long: self.long_paths(),
+            growing: self.growing(),
             data_entries: self.data_entries,
             control_entries: self.control_entries,
             rx_bytes: self.rx_bytes,
@@ -334,6 +343,25 @@ impl MemoryConfig {
             budget => most.min((budget / 2 / (2 * u64::from(bytes))) as u32),
         };
         if enough > 0 { LongPaths { slots: enough, bytes } } else { LongPaths::NONE }
+    }
+
+    /// Also where the budget or the other sizes leave no room for it.
+    fn has_valid_growth(&self) -> bool {
+        let bytes = self.most_tx_bytes;
+        bytes == 0 || (bytes.is_power_of_two() && (4096..=1 << 30).contains(&bytes))
+    }
+
+    fn growing(&self) -> Growing {
+        let bytes = self.most_tx_bytes;
+        if bytes <= self.tx_bytes {
+            return Growing::NONE;
+        }
+        let most = MOST_GROWING.min(self.slots / 4);
+        let enough = match self.context_bytes {
+            0 => most,
+            budget => most.min((budget / 4 / u64::from(bytes)) as u32),
+        };
+        if enough > 0 { Growing { slots: enough, bytes } } else { Growing::NONE }
     }
 
     /// Bytes of a connection's full buffers.
@@ -411,9 +439,9 @@ impl HostConfig {
         check((1..=1 << 22).contains(&self.max_flows), "max_flows must be between 1 and 4194304")?;
         check((1..=1 << 16).contains(&self.max_contexts), "max_contexts must be between 1 and 65536")?;
         check(
-            self.memory.geometry().is_valid() && self.memory.has_valid_long_paths(),
+            self.memory.geometry().is_valid() && self.memory.has_valid_long_paths() && self.memory.has_valid_growth(),
             "memory: all sizes must be powers of two; rings at least 64 entries, buffers and the log at least 4096 bytes, \
-             small_bytes 0 or from 2048 to half of a buffer, and 8192 at most, long_path_bytes 0 or at most 2^30",
+             small_bytes 0 or from 2048 to half of a buffer, and 8192 at most, long_path_bytes and most_tx_bytes 0 or at most 2^30",
         )?;
         check(
             self.memory.context_bytes == 0 || self.memory.context_bytes >= self.memory.pair(),
@@ -486,8 +514,14 @@ mod tests {
         assert_eq!(full(1 << 30, 4096).long, LongPaths { slots: 64, bytes: 4 << 20 });
         assert_eq!(full(64 << 20, 4096).long.slots, 4, "half of the budget");
         assert_eq!((full(0, 32).long.slots, full(0, 2).long), (8, LongPaths::NONE), "a quarter of the slots");
+        let growing = |context_bytes, slots| full(context_bytes, slots).growing;
+        assert_eq!(growing(1 << 30, 4096), Growing { slots: 64, bytes: 4 << 20 });
+        assert_eq!((growing(64 << 20, 4096).slots, growing(0, 32).slots, growing(0, 2)), (4, 8, Growing::NONE));
         let bytes = full(1 << 30, 32_768).region_len() - full(1 << 30, 32_768).rx_at(0);
-        assert!(bytes < (2 << 30) + 32_768 * (32 << 10) + (1 << 29), "twice the budget, the least ones, long paths");
+        assert!(
+            bytes < (2 << 30) + 32_768 * (32 << 10) + (1 << 29) + (1 << 28),
+            "twice the budget, the least ones, long paths, growth"
+        );
         let memory = MemoryConfig { context_bytes: (512 << 10) - 1, ..MemoryConfig::default() };
         let refusal = HostConfig { memory, ..HostConfig::default() }.validate().unwrap_err();
         assert!(refusal.contains("context_bytes"), "{refusal}");

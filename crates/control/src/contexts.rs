@@ -5,7 +5,7 @@ use ::host::Slab;
 use context::{Class, ControlEnd, Geometry, Reply, Slot, Turns};
 use engine::{Command, ContextId, FlowId};
 use serde::{Deserialize, Serialize};
-use shm::Mirror;
+use shm::{Level, Mirror};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -453,7 +453,8 @@ impl Slots {
     /// The slot's buffers, mapped now or before, for a connection that begins there: in its small rings, where there
     /// are any, or with both streams `grown`.
     pub(crate) fn begin(&mut self, index: u32, grown: bool, end: &ControlEnd) -> std::io::Result<Buffers> {
-        let fits = |(rx, tx): &&Buffers| !self.geometry.has_small() || (!grown && rx.is_small() && tx.is_small());
+        let level = if grown || !self.geometry.has_small() { Level::Full } else { Level::Small };
+        let fits = |(rx, tx): &&Buffers| [rx, tx].iter().all(|ring| ring.level() == level && !ring.has_grown());
         let kept = self.buffers.get(index as usize).and_then(Option::as_ref).filter(fits).cloned();
         end.begin(index, grown);
         match kept {
@@ -487,6 +488,10 @@ impl Slots {
         self.put_back(slot.index);
         self.used -= 1;
         // The engine may still have to copy out of them: a connection that moves to another context.
+        if !self.is_referred_to(slot) {
+            // As below.
+            let _ = end.discard_large(slot.index);
+        }
         let spare = self.mapped > self.cached && !self.is_referred_to(slot);
         if spare && self.buffers.get_mut(index).and_then(Option::take).is_some() {
             self.mapped -= 1;

@@ -174,7 +174,7 @@ fn records_of_several_connections_and_no_more_than_have_room() {
     reader.close(&mut net, pairs[1].1);
     assert_eq!(reader.join(&mut net, pairs[4].1, 0), Err(libc::ENOBUFS));
     let slot = Slot { index: LOG_SLOT, generation: 0 };
-    reader.app.end.bumps.push(Bump { slot, tx_head: 0, rx_head: 40, fin: false, grown: false }.to_words()).unwrap();
+    reader.app.end.bumps.push(Bump { slot, tx_head: 0, rx_head: 40, fin: false, ring: 0 }.to_words()).unwrap();
     net.settle();
     assert_eq!(reader.join(&mut net, pairs[4].1, 0), Ok(()));
     net.end_all(vec![reader.app, from.0]);

@@ -67,6 +67,7 @@ impl Host {
         let geometry = Geometry {
             slots,
             long: context::LongPaths::NONE,
+            growing: context::Growing::NONE,
             data_entries,
             control_entries: 64,
             rx_bytes: bytes,
@@ -163,7 +164,7 @@ impl Host {
         self.buffers[at].1.write(self.written[at], message);
         self.written[at] = self.written[at].wrapping_add(message.len() as u32);
         let slot = Slot { index, generation: 0 };
-        let bump = Bump { slot, tx_head: self.written[at], rx_head: read, fin: false, grown: false };
+        let bump = Bump { slot, tx_head: self.written[at], rx_head: read, fin: false, ring: 0 };
         self.app.bumps.push(bump.to_words()).expect("room");
     }
 
@@ -188,7 +189,7 @@ impl Host {
         while let Some(words) = self.app.notices.pop().expect("a sound ring") {
             let Notice { slot, rx_tail, .. } = Notice::from_words(words);
             let tx_head = self.written[slot.index as usize];
-            let bump = Bump { slot, tx_head, rx_head: rx_tail, fin: false, grown: false };
+            let bump = Bump { slot, tx_head, rx_head: rx_tail, fin: false, ring: 0 };
             self.app.bumps.push(bump.to_words()).expect("room");
         }
     }

@@ -42,15 +42,15 @@ struct Named {
     generation: u16,
     /// The flow's group (Steer).
     group: u8,
-    /// The application's stream has outgrown its small ring, as the engine knows.
-    grown: bool,
+    /// The ring of the application's stream, as the engine has seen it.
+    ring: u8,
 }
 
 /// No flow has this number.
 const NOBODY: u32 = u32::MAX;
 
 impl Named {
-    const NOTHING: Named = Named { flow: NOBODY, generation: 0, group: 0, grown: false };
+    const NOTHING: Named = Named { flow: NOBODY, generation: 0, group: 0, ring: 0 };
 }
 
 /// What this module knows of a flow: its name, and the number of its last notice.
@@ -133,7 +133,7 @@ impl ContextQueue {
             if at.flows.len() <= index {
                 at.flows.resize(index + 1, Named::NOTHING);
             }
-            at.flows[index] = Named { flow, generation: slot.generation, group, grown: false };
+            at.flows[index] = Named { flow, generation: slot.generation, group, ring: 0 };
         }
         self.names.insert(flow, Name { context, slot, grown, noted: 0 });
         if let Some(positions) = notice {
@@ -299,13 +299,13 @@ impl Context {
                     return Taken { descriptors, turns };
                 }
             };
-            let Some(Named { flow, group, grown, .. }) = self.named(bump.slot) else {
+            let Some(Named { flow, group, ring, .. }) = self.named(bump.slot) else {
                 drops.count(DropReason::BumpUnknown);
                 continue;
             };
-            if bump.grown && !grown {
+            if bump.ring > ring {
                 works.add(flow, Job::Order(Order::Look)).group = group;
-                self.flows[bump.slot.index as usize].grown = true;
+                self.flows[bump.slot.index as usize].ring = bump.ring;
             }
             let turn = match flow == last {
                 true => works.last_mut().is_some_and(Work::give_up_turn),

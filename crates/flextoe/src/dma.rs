@@ -128,7 +128,7 @@ fn copy(from: &Arc<Mirror>, to: &Mirror, (pos, len): (u32, u32)) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use shm::{PAGE, Region};
+    use shm::{PAGE, Region, Rings};
     use wire::Seq;
     use wire::ipv4::Ecn;
     use wire::tcp::Flags;
@@ -137,7 +137,8 @@ mod tests {
     #[test]
     fn who_says_more_than_its_small_ring_holds_gets_what_lies_in_the_full_one() {
         let region = Arc::new(Region::create("test", 3 * PAGE).unwrap());
-        let small = Arc::new(Mirror::map_small(&region, (0, 64), (PAGE, PAGE), 128).unwrap());
+        let rings = Rings { small: Some((0, 64)), full: (PAGE, PAGE), large: None, word: 128 };
+        let small = Arc::new(Mirror::map_first(&region, rings).unwrap());
         small.write(0, &[7; 64]);
         let sent = |payload_len| {
             let fields = Fields {

@@ -14,7 +14,7 @@ use wire::tcp::Flags;
 use wire::{Mac, Seq};
 
 fn push(solo: &mut Solo, slot: Slot, tx_head: u32, rx_head: u32, fin: bool) {
-    solo.side.app.end.bumps.push(Bump { slot, tx_head, rx_head, fin, grown: false }.to_words()).expect("room");
+    solo.side.app.end.bumps.push(Bump { slot, tx_head, rx_head, fin, ring: 0 }.to_words()).expect("room");
 }
 
 #[test]
@@ -78,10 +78,10 @@ proptest! {
         let slot = solo.side.app.slot;
         for (kind, tx_head, rx_head, fin) in words {
             let bump = match kind % 4 {
-                0 => Bump { slot, tx_head, rx_head, fin, grown: false },
-                1 => Bump { slot, tx_head: tx_head % 70_000, rx_head: rx_head % 4000, fin: fin && kind > 200, grown: false },
-                2 => Bump { slot: Slot { index: tx_head % 5, generation: rx_head as u16 % 4 }, tx_head, rx_head, fin, grown: false },
-                _ => Bump { slot, tx_head: tx_head % 3000, rx_head: 0, fin: false, grown: false },
+                0 => Bump { slot, tx_head, rx_head, fin, ring: 0 },
+                1 => Bump { slot, tx_head: tx_head % 70_000, rx_head: rx_head % 4000, fin: fin && kind > 200, ring: 0 },
+                2 => Bump { slot: Slot { index: tx_head % 5, generation: rx_head as u16 % 4 }, tx_head, rx_head, fin, ring: 0 },
+                _ => Bump { slot, tx_head: tx_head % 3000, rx_head: 0, fin: false, ring: 0 },
             };
             let _ = solo.side.app.end.bumps.push(bump.to_words());
             let sent: u32 = solo.round().iter().map(|s| s.len).sum();
@@ -189,7 +189,7 @@ fn a_renamed_flow_answers_to_its_new_name_only() {
     assert_eq!((notice.slot, notice.rx_tail), (new, 10));
     solo.write(10, false);
     assert_eq!(solo.drops(DropReason::BumpUnknown), 1, "the old name");
-    app.bumps.push(Bump { slot: new, tx_head: 10, rx_head: 0, fin: false, grown: false }.to_words()).unwrap();
+    app.bumps.push(Bump { slot: new, tx_head: 10, rx_head: 0, fin: false, ring: 0 }.to_words()).unwrap();
     assert_eq!(solo.round().len(), 1);
     solo.side.commands.push(Command::Detach(ContextId(2)));
     solo.receive(&[seg(1010, 1000, ACK, 10)]);

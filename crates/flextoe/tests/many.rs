@@ -241,7 +241,7 @@ impl Conn {
         self.written += len;
         self.fin = len == left;
         let slot = Slot { index: flow, generation: self.life as u16 };
-        Bump { slot, tx_head: self.written, rx_head: self.read, fin: self.fin, grown: false }
+        Bump { slot, tx_head: self.written, rx_head: self.read, fin: self.fin, ring: 0 }
     }
 }
 

@@ -51,6 +51,7 @@ impl Host {
         let geometry = Geometry {
             slots,
             long: context::LongPaths::NONE,
+            growing: context::Growing::NONE,
             data_entries,
             control_entries,
             rx_bytes,
@@ -112,7 +113,7 @@ impl Host {
         self.buffers[at].1.write(self.written[at], message);
         self.written[at] = self.written[at].wrapping_add(message.len() as u32);
         let slot = Slot { index, generation: 0 };
-        let bump = Bump { slot, tx_head: self.written[at], rx_head: self.seen[at], fin: false, grown: false };
+        let bump = Bump { slot, tx_head: self.written[at], rx_head: self.seen[at], fin: false, ring: 0 };
         self.app.bumps.push(bump.to_words()).expect("room");
     }
 

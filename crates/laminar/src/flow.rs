@@ -167,9 +167,9 @@ impl Flow {
             rx_most: most(&p.rx),
             rx: Arc::clone(&p.rx),
             tx: Arc::clone(&p.tx),
-            rx_size: p.rx.full_size(),
-            rx_window: window::largest_window(p.rx.full_size(), p.agreed.rcv_shift),
-            tx_size: p.tx.full_size(),
+            rx_size: p.rx.most(),
+            rx_window: window::largest_window(p.rx.most(), p.agreed.rcv_shift),
+            tx_size: p.tx.most(),
             stats: p.stats.clone(),
             recovery: Recovery::new(p.snd_nxt),
             block_is_news: false,
@@ -233,14 +233,14 @@ impl Flow {
 
     /// Bytes lie here from now on.
     pub(crate) fn use_rings(&mut self, rx: Arc<Mirror>, tx: Arc<Mirror>) {
-        (self.rx_most, self.rx_size, self.tx_size) = (most(&rx), rx.full_size(), tx.full_size());
+        (self.rx_most, self.rx_size, self.tx_size) = (most(&rx), rx.most(), tx.most());
         (self.params.rx, self.params.tx) = (Arc::clone(&rx), Arc::clone(&tx));
         (self.rx, self.tx) = (rx, tx);
     }
 
     /// Takes the application's positions; older ones say nothing new.
     pub(crate) fn bump(&mut self, bump: &Bump) -> Bumped {
-        if bump.grown && self.tx.is_small() {
+        if bump.ring > self.tx.number() {
             self.look();
         }
         let newer = |position: u32, old: u32| {

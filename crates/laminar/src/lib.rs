@@ -180,7 +180,7 @@ impl Laminar {
             stream::Command::Resume(id, end) => self.resume(id, &end, burst),
             stream::Command::Advance { flow, tx_head, rx_head, fin } => {
                 let slot = Slot::default();
-                self.bump(flow.0, &Bump { slot, tx_head, rx_head, fin, grown: true }, burst);
+                self.bump(flow.0, &Bump { slot, tx_head, rx_head, fin, ring: u8::MAX }, burst);
             }
             stream::Command::Orphan(id) => {
                 self.leave_log(id.0);

@@ -282,7 +282,7 @@ impl Program {
         let r = &self.registers;
         // Not what the buffer holds: what can be told of it. So nothing beyond what is advertised is accepted (RFC 9293
         // section 3.10.7.4), but for what the scale rounds off.
-        let window = tcp::window::largest_window(p.rx.full_size(), p.agreed.rcv_shift);
+        let window = tcp::window::largest_window(p.rx.most(), p.agreed.rcv_shift);
         for register in [r.rx_window, r.rx_told] {
             self.native.write(register, flow, [p.rcv_nxt.0, (p.rcv_nxt + window).0]);
         }
@@ -317,7 +317,7 @@ impl Program {
             p.context.0 as u128,
             PORT_NET as u128,
             base.0.wrapping_neg() as u128,
-            p.rx.full_size() as u128 - 1,
+            p.rx.most() as u128 - 1,
             0,
         ];
         if self.has_timestamps() {

@@ -10,7 +10,7 @@ impl Laminar {
         if self.flow(id.0).is_none() {
             return;
         }
-        self.bump(id.0, &Bump { slot: Slot::default(), tx_head, rx_head, fin: false, grown: true }, burst);
+        self.bump(id.0, &Bump { slot: Slot::default(), tx_head, rx_head, fin: false, ring: u8::MAX }, burst);
         let Some(flow) = self.flows[id.0 as usize].as_deref_mut() else { return };
         if flow.frozen || flow.member.is_some() || !flow.is_quiet() || self.switch.program.has_interval(id.0) {
             return burst.events.push(stream::Event::Busy(id).into());

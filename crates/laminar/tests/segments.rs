@@ -280,7 +280,7 @@ fn damaged_frames_are_counted_and_others_handed_on() {
 fn impossible_descriptors_change_nothing() {
     let mut s = solo();
     let slot = s.side.app.slot;
-    let bump = |tx_head, rx_head| Bump { slot, tx_head, rx_head, fin: false, grown: false };
+    let bump = |tx_head, rx_head| Bump { slot, tx_head, rx_head, fin: false, ring: 0 };
     for impossible in [bump(1 << 20, 0), bump(0, 5)] {
         s.side.app.end.bumps.push(impossible.to_words()).unwrap();
         assert!(s.round().is_empty());

@@ -19,6 +19,7 @@ const WINDOW: u32 = 4096;
 const SIZES: Geometry = Geometry {
     slots: 1,
     long: context::LongPaths::NONE,
+    growing: context::Growing::NONE,
     data_entries: 64,
     control_entries: 64,
     rx_bytes: 4096,
@@ -98,7 +99,7 @@ impl Logged {
 
     fn trim(&mut self, upto: u64) -> Vec<Seg> {
         let slot = Slot { index: LOG_SLOT, generation: 0 };
-        let bump = Bump { slot, tx_head: 0, rx_head: upto as u32, fin: false, grown: false };
+        let bump = Bump { slot, tx_head: 0, rx_head: upto as u32, fin: false, ring: 0 };
         self.solo.side.app.end.bumps.push(bump.to_words()).unwrap();
         self.solo.round()
     }
@@ -306,7 +307,7 @@ fn random_streams_arrive_whole_in_the_log() {
             if upto > read {
                 read = upto;
                 let slot = Slot { index: LOG_SLOT, generation: 0 };
-                let bump = Bump { slot, tx_head: 0, rx_head: read as u32, fin: false, grown: false };
+                let bump = Bump { slot, tx_head: 0, rx_head: read as u32, fin: false, ring: 0 };
                 lab.sides[1].app.end.bumps.push(bump.to_words()).unwrap();
             }
             if read >= whole {

@@ -28,7 +28,7 @@ static const struct {
     {"carried_alone", carried_alone}, {"kept_by_a_child", kept_by_a_child},
     {"joining", joining},       {"listeners_in_sets", listeners_in_sets},
     {"error_behind_bytes", error_behind_bytes}, {"answered_before_reset", answered_before_reset}, {"crumbs", crumbs},
-    {"send_buffer", send_buffer}, {"options", options},
+    {"large_writes", large_writes}, {"send_buffer", send_buffer}, {"options", options},
     {"addresses", addresses},
 };
 

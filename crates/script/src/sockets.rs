@@ -275,7 +275,7 @@ impl Sockets {
         if connection.fin || connection.broken {
             return Err(EPIPE);
         }
-        let room = connection.tx.full_size() - connection.tx_head.wrapping_sub(connection.tx_tail);
+        let room = connection.tx.most() - connection.tx_head.wrapping_sub(connection.tx_tail);
         let len = bytes.len().min(room as usize);
         if len == 0 && !bytes.is_empty() {
             return Err(EAGAIN);
@@ -354,7 +354,7 @@ impl Sockets {
         let mut bits = 0;
         let mut set = |condition: bool, more: i16| bits |= if condition { more } else { 0 };
         let no_more = connection.peer_fin || connection.read_shut || connection.broken;
-        let room = connection.tx.full_size() > connection.tx_head.wrapping_sub(connection.tx_tail);
+        let room = connection.tx.most() > connection.tx_head.wrapping_sub(connection.tx_tail);
         set(connection.rx_tail != connection.rx_head || no_more, libc::POLLIN | libc::POLLRDNORM);
         set(no_more, libc::POLLRDHUP);
         set(room || connection.broken || connection.fin, libc::POLLOUT | libc::POLLWRNORM);
@@ -386,7 +386,7 @@ impl Sockets {
         let connection = self.connection(fd).ok()?;
         let unread = connection.rx_tail.wrapping_sub(connection.rx_head);
         let unacknowledged = connection.tx_head.wrapping_sub(connection.tx_tail);
-        Some([(unread, connection.rx.full_size()), (unacknowledged, connection.tx.full_size())])
+        Some([(unread, connection.rx.most()), (unacknowledged, connection.tx.most())])
     }
 
     /// A connection's figures.
@@ -425,7 +425,7 @@ impl Sockets {
     fn bump(&mut self, index: u32) {
         let Some(connection) = self.connections.get(&index) else { return };
         let Connection { slot, tx_head, rx_head, fin, ref tx, .. } = *connection;
-        let bump = Bump { slot, tx_head, rx_head, fin, grown: tx.has_grown() };
+        let bump = Bump { slot, tx_head, rx_head, fin, ring: tx.number() };
         while self.stack.end.bumps.push(bump.to_words()).is_err() {
             self.stack.settle();
         }

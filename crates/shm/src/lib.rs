@@ -42,7 +42,7 @@ pub use crowd::Crowd;
 #[cfg(not(loom))]
 pub use doorbell::{Doorbell, SETTLE};
 #[cfg(not(loom))]
-pub use mirror::{Mirror, Span, ease};
+pub use mirror::{Level, Mirror, Rings, Span, ease};
 #[cfg(not(loom))]
 pub use pooled::{Pool, Pooled};
 #[cfg(not(loom))]

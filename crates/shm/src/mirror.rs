@@ -12,21 +12,25 @@ use std::sync::atomic::Ordering::{Acquire, Release};
 /// piece, but costs four of the 65,530 areas that Linux gives a process by default (`vm.max_map_count`) for each
 /// connection: 16,000 connections would be the end.
 ///
-/// A stream may begin in a small ring and go on in a full one (docs/MEMORY.md). Neither of them changes its place:
-/// whoever grows copies what is in use to the full ring ([`Mirror::grow`]) and both sides go on there, each when it
-/// hears of it ([`Mirror::look`]). The small ring is not written again, so that who still refers to it finds the same
-/// bytes.
+/// A stream may begin in a small ring, go on in a full one, and from there in a large one (docs/MEMORY.md). None of
+/// them changes its place: whoever grows copies what is in use to the next ring ([`Mirror::grow`]) and both sides go
+/// on there, each when it hears of it ([`Mirror::look`]). The ring before is not written again, so that who still
+/// refers to it finds the same bytes.
 pub struct Mirror {
     base: NonNull<u8>,
     /// Its size, a power of two, less one.
     mask: u32,
     /// Where the stream's first byte lies.
     first: u32,
-    /// Of a small ring: where the stream goes on.
-    full: Option<Full>,
-    /// It is the full ring of a stream that has outgrown its small one,
+    /// Where the stream may go on: the full ring, the large one.
+    next: [Option<Part>; 2],
+    /// The place in the region of the word that says in which ring the stream is.
+    word: u32,
+    /// Which of the stream's rings it is.
+    level: Level,
+    /// It is not the one in which the stream began.
     grown: bool,
-    /// and that one, which counts as in use for as long.
+    /// The ring that the stream has outgrown, which counts as in use for as long.
     _before: Option<Arc<Mirror>>,
     /// Keeps the bytes mapped.
     keeper: Keeper,
@@ -48,14 +52,48 @@ pub fn ease(small: u32) -> u32 {
     small / 8
 }
 
-/// Where a stream goes on that has outgrown its small ring.
+/// The rings of a stream, in the order in which it goes through them: numbers of the word that both sides look at.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+#[repr(u8)]
+pub enum Level {
+    /// The small ring in which a stream may begin.
+    Small,
+    /// The ring of the size that its direction usually has.
+    Full,
+    /// The ring for more than that.
+    Large,
+}
+
+impl Level {
+    /// What the word says; nonsense is the last one.
+    pub fn of(word: u32) -> Level {
+        match word {
+            0 => Level::Small,
+            1 => Level::Full,
+            _ => Level::Large,
+        }
+    }
+}
+
+/// The rings in a region that a stream may go through: the first byte and the size of each.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Rings {
+    /// Where it begins, where it does not begin in the full one. A power of two of at least a line of the cache.
+    pub small: Option<(usize, usize)>,
+    /// As [`Mirror::map`] asks for.
+    pub full: (usize, usize),
+    /// Likewise, and larger than that one.
+    pub large: Option<(usize, usize)>,
+    /// The word that says in which it is ([`Level`]).
+    pub word: usize,
+}
+
+/// A ring in which a stream may go on.
 #[derive(Clone, Copy)]
-struct Full {
-    /// The ring's place in the region, in pages.
+struct Part {
+    /// Its place in the region, in pages.
     page: u32,
     size: u32,
-    /// The place in the region of the word that says whether it has: 0 or 1.
-    word: u32,
 }
 
 // SAFETY: the mapping lives as long as the Mirror; bytes are only copied in and out.
@@ -77,7 +115,13 @@ impl Mirror {
     fn at(region: &Arc<Region>, at: usize, size: usize) -> io::Result<Mirror> {
         let base = NonNull::new(region.address(at, size)).ok_or(io::ErrorKind::InvalidData)?;
         let keeper = Keeper::Region(Arc::clone(region));
-        Ok(Mirror { base, mask: size as u32 - 1, first: 0, full: None, grown: false, _before: None, keeper })
+        Ok(Mirror::alone(base, size as u32, keeper))
+    }
+
+    /// The only ring of a stream.
+    fn alone(base: NonNull<u8>, size: u32, keeper: Keeper) -> Mirror {
+        let (mask, next, level) = (size - 1, [None; 2], Level::Full);
+        Mirror { base, mask, first: 0, next, word: 0, level, grown: false, _before: None, keeper }
     }
 
     /// The `size` bytes at `base`, a power of two of at most 2^30, as a ring that is only read: for references to
@@ -89,7 +133,7 @@ impl Mirror {
     pub unsafe fn borrowed(base: NonNull<u8>, size: u32, held: Arc<dyn Send + Sync>) -> Mirror {
         assert!(size.is_power_of_two() && size <= 1 << 30);
         let keeper = Keeper::Other { _held: held };
-        Mirror { base, mask: size - 1, first: 0, full: None, grown: false, _before: None, keeper }
+        Mirror::alone(base, size, keeper)
     }
 
     fn region(&self) -> Option<&Arc<Region>> {
@@ -99,28 +143,35 @@ impl Mirror {
         }
     }
 
-    /// The ring that is the `size` bytes at `at` of the region, for the begin of a stream that goes on in the ring of
-    /// `full_size` bytes at `full`: or that one, where the word at `word` says that it has. `size` is a power of two of
-    /// at least a line of the cache and smaller than `full_size`, to which, with `full`, applies what [`Mirror::map`]
-    /// asks for.
-    pub fn map_small(
-        region: &Arc<Region>,
-        (at, size): (usize, usize),
-        (full, full_size): (usize, usize),
-        word: usize,
-    ) -> io::Result<Mirror> {
-        let large = Mirror::map(region, full, full_size)?;
-        let fits = at.checked_add(size).is_some_and(|end| end <= region.len()) && word + 4 <= region.len();
-        let (Ok(page), Ok(word)) = (u32::try_from(full / PAGE), u32::try_from(word)) else {
-            return Err(io::ErrorKind::InvalidInput.into());
+    /// The ring of a stream that may go through several: the one that its word says, or the first one that there is.
+    pub fn map_first(region: &Arc<Region>, rings: Rings) -> io::Result<Mirror> {
+        let Rings { small, full, large, word } = rings;
+        let begin = Mirror::map(region, full.0, full.1)?;
+        let later = large.map(|(at, size)| Mirror::map(region, at, size)).transpose()?;
+        let wrong = io::ErrorKind::InvalidInput;
+        let grows = later.is_none_or(|later| later.size() > begin.size());
+        if !grows || word % 4 != 0 || word.checked_add(4).is_none_or(|end| end > region.len()) {
+            return Err(wrong.into());
+        }
+        let part = |(at, size): (usize, usize)| {
+            let page = u32::try_from(at / PAGE).map_err(|_| wrong)?;
+            Ok::<_, io::ErrorKind>(Part { page, size: size as u32 })
         };
-        if !size.is_power_of_two() || !(CACHE_LINE..full_size).contains(&size) || at % size != 0 || !fits {
-            return Err(io::ErrorKind::InvalidInput.into());
-        }
-        if region.u32_at(word as usize).load(Acquire) != 0 {
-            return Ok(Mirror { grown: true, ..large });
-        }
-        Ok(Mirror { full: Some(Full { page, size: full_size as u32, word }), ..Mirror::at(region, at, size)? })
+        let (next, word) = ([Some(part(full)?), large.map(part).transpose()?], u32::try_from(word).map_err(|_| wrong)?);
+        let first = match small {
+            Some((at, size)) => {
+                let fits = at.checked_add(size).is_some_and(|end| end <= region.len());
+                if !size.is_power_of_two() || !(CACHE_LINE..full.1).contains(&size) || at % size != 0 || !fits {
+                    return Err(wrong.into());
+                }
+                Mirror { next, word, level: Level::Small, ..Mirror::at(region, at, size)? }
+            }
+            None => Mirror { next: [next[1], None], word, ..begin },
+        };
+        let first = Arc::new(first);
+        // Nobody else has it yet, nor one that it grew out of.
+        let latest = first.look().unwrap_or(first);
+        Ok(Arc::into_inner(latest).map(|ring| Mirror { _before: None, ..ring }).ok_or(wrong)?)
     }
 
     /// The same ring for a stream whose first byte lies `first` bytes in, modulo the size.
@@ -134,9 +185,9 @@ impl Mirror {
         self.mask + 1
     }
 
-    /// Bytes that it holds when it has grown.
-    pub fn full_size(&self) -> u32 {
-        self.full.map_or(self.size(), |full| full.size)
+    /// Bytes that the last ring holds in which the stream may go on.
+    pub fn most(&self) -> u32 {
+        self.next.iter().flatten().last().map_or(self.size(), |part| part.size)
     }
 
     /// Bytes that should be under way in it at most ([`ease`]).
@@ -144,52 +195,79 @@ impl Mirror {
         if self.is_small() { ease(self.size()) } else { self.size() }
     }
 
-    /// The stream may outgrow it.
+    /// It is the small ring of a stream.
     pub fn is_small(&self) -> bool {
-        self.full.is_some()
+        self.level == Level::Small
     }
 
-    /// The stream has outgrown its small ring.
+    /// Which of the stream's rings it is.
+    pub fn level(&self) -> Level {
+        self.level
+    }
+
+    /// The same for descriptors: 0 for the ring in which the stream began, whichever that is.
+    pub fn number(&self) -> u8 {
+        if self.grown { self.level as u8 } else { 0 }
+    }
+
+    /// The stream has outgrown the ring in which it began.
     pub fn has_grown(&self) -> bool {
         self.grown
     }
 
-    /// The stream goes on in the full ring: takes along what lies here from stream position `from` on, and lets the
-    /// other side know. The same ring where it is a full one.
+    /// The stream goes on in the next ring: takes along what lies here from stream position `from` on, and lets the
+    /// other side know. The same ring where there is none.
     pub fn grow(self: &Arc<Mirror>, from: u32) -> Arc<Mirror> {
-        let (Some(full), Some(large), Some(region)) = (self.full, self.large(), self.region()) else {
-            return Arc::clone(self);
-        };
-        large.write_span(from, &Span::new(self, from, self.size()));
-        region.u32_at(full.word as usize).store(1, Release);
-        Arc::new(large)
+        let (Some(next), Some(region)) = (self.following(), self.region()) else { return Arc::clone(self) };
+        next.write_span(from, &Span::new(self, from, self.size()));
+        region.u32_at(self.word as usize).store(next.level as u32, Release);
+        Arc::new(next)
     }
 
-    /// The ring for a writer who has stream positions `from` to `end` under way: a grown one where they are too many
+    /// The ring for a writer who has stream positions `from` to `end` under way: a later one where they are too many
     /// for this one.
     pub fn holding(self: &Arc<Mirror>, from: u32, end: u32) -> Arc<Mirror> {
-        if end.wrapping_sub(from) > self.ease() { self.grow(from) } else { Arc::clone(self) }
+        let mut ring = Arc::clone(self);
+        while end.wrapping_sub(from) > ring.ease() && ring.next[0].is_some() {
+            ring = ring.grow(from);
+        }
+        ring
     }
 
-    /// The full ring, where the other side has grown.
+    /// The ring in which the stream is, where the other side has grown.
     pub fn look(self: &Arc<Mirror>) -> Option<Arc<Mirror>> {
-        let grown = self.region()?.u32_at(self.full?.word as usize).load(Acquire) != 0;
-        if grown { self.large().map(Arc::new) } else { None }
+        self.next[0]?;
+        let level = Level::of(self.region()?.u32_at(self.word as usize).load(Acquire));
+        let mut found = None;
+        let mut ring = Arc::clone(self);
+        while let Some(next) = if level > ring.level { ring.following() } else { None } {
+            ring = Arc::new(next);
+            found = Some(Arc::clone(&ring));
+        }
+        found
     }
 
-    /// `len` bytes from stream position `pos` on, by reference; at most [`Mirror::full_size`]. A writer who says of
-    /// more than its small ring holds that they are under way, and not that the stream has grown, is believed the
-    /// length, and gets what lies there.
+    /// `len` bytes from stream position `pos` on, by reference; at most [`Mirror::most`]. A writer who says of
+    /// more than its ring holds that they are under way, and not that the stream has grown, is believed the length, and
+    /// gets what lies there.
     #[inline]
     pub fn span(self: &Arc<Mirror>, pos: u32, len: u32) -> Span {
-        if len > self.size() { Span::new(&self.grow(pos), pos, len) } else { Span::new(self, pos, len) }
+        if len > self.size() { self.later_span(pos, len) } else { Span::new(self, pos, len) }
     }
 
     #[cold]
-    fn large(self: &Arc<Mirror>) -> Option<Mirror> {
-        let full = self.full?;
-        let large = Mirror::at(self.region()?, full.page as usize * PAGE, full.size as usize).ok()?;
-        Some(Mirror { grown: true, _before: Some(Arc::clone(self)), ..large.beginning_at(self.first) })
+    fn later_span(self: &Arc<Mirror>, pos: u32, len: u32) -> Span {
+        Span::new(&self.holding(pos, pos.wrapping_add(len)), pos, len)
+    }
+
+    /// The next ring of the stream.
+    #[cold]
+    fn following(self: &Arc<Mirror>) -> Option<Mirror> {
+        let part = self.next[0]?;
+        let ring = Mirror::at(self.region()?, part.page as usize * PAGE, part.size as usize).ok()?;
+        let level = if self.is_small() { Level::Full } else { Level::Large };
+        let (next, before) = ([self.next[1], None], Some(Arc::clone(self)));
+        Some(Mirror { first: self.first, next, word: self.word, level, grown: true, _before: before, ..ring })
     }
 
     /// Where stream position `pos` lies, from the ring's beginning.
@@ -464,9 +542,10 @@ mod tests {
     #[test]
     fn a_stream_that_outgrows_its_small_ring_goes_on_in_the_full_one_on_both_sides() {
         let region = Arc::new(Region::create("test", 3 * PAGE).unwrap());
-        let map = || Mirror::map_small(&region, (64, 64), (PAGE, 2 * PAGE), 8).unwrap().beginning_at(10);
+        let rings = Rings { small: Some((64, 64)), full: (PAGE, 2 * PAGE), large: None, word: 8 };
+        let map = || Mirror::map_first(&region, rings).unwrap().beginning_at(10);
         let (writer, reader) = (Arc::new(map()), Arc::new(map()));
-        assert_eq!((writer.size(), writer.full_size(), writer.is_small()), (64, 2 * PAGE as u32, true));
+        assert_eq!((writer.size(), writer.most(), writer.is_small()), (64, 2 * PAGE as u32, true));
         let (pos, bytes) = (u32::MAX - 20, *b"around the ring's end and around that of numbers");
         writer.write(pos, &bytes);
         let on_its_way = Span::new(&writer, pos, 48);
@@ -488,13 +567,54 @@ mod tests {
     }
 
     #[test]
+    fn a_stream_goes_through_three_rings_and_whoever_looks_late_finds_the_last_one() {
+        let region = Arc::new(Region::create("test", 7 * PAGE).unwrap());
+        let rings = Rings { small: Some((64, 64)), full: (PAGE, 2 * PAGE), large: Some((3 * PAGE, 4 * PAGE)), word: 8 };
+        let map = || Arc::new(Mirror::map_first(&region, rings).unwrap().beginning_at(10));
+        let (writer, reader) = (map(), map());
+        assert_eq!(
+            (writer.size(), writer.most(), writer.level(), writer.number()),
+            (64, 4 * PAGE as u32, Level::Small, 0)
+        );
+        let pos = u32::MAX - 5000;
+        let bytes: Vec<u8> = (0..3 * PAGE).map(|at| (at % 251) as u8).collect();
+        let place = |at: usize| pos.wrapping_add(at as u32);
+        writer.write(pos, &bytes[..8]);
+        let full = writer.holding(pos, place(2 * PAGE));
+        full.write(place(8), &bytes[8..2 * PAGE]);
+        let before = Span::new(&full, pos, 2 * PAGE as u32);
+        assert_eq!((full.level(), full.number(), full.size()), (Level::Full, 1, 2 * PAGE as u32));
+        let seen = reader.look().unwrap();
+        assert_eq!((seen.level(), seen.look().is_none()), (Level::Full, true));
+        let large = full.holding(pos, place(2 * PAGE + 1));
+        large.write(place(2 * PAGE), &bytes[2 * PAGE..]);
+        for found in [reader.look().unwrap(), seen.look().unwrap(), map()] {
+            assert_eq!((found.level(), found.number(), found.size()), (Level::Large, 2, 4 * PAGE as u32));
+            let mut back = vec![0; 3 * PAGE];
+            found.read(pos, &mut back);
+            assert!(back == bytes && found.look().is_none());
+        }
+        let mut back = vec![0; 2 * PAGE];
+        before.read(&mut back);
+        assert!(back == bytes[..2 * PAGE], "the ring before stays as it was");
+        // From nothing to the last one at once; and where there is no small one, numbers begin with 0 all the same.
+        let straight = Mirror::map_first(&region, Rings { word: 16, ..rings }).map(Arc::new).unwrap();
+        assert_eq!(straight.holding(pos, place(3 * PAGE)).level(), Level::Large);
+        let begin = Arc::new(Mirror::map_first(&region, Rings { small: None, word: 24, ..rings }).unwrap());
+        assert_eq!((begin.level(), begin.number(), begin.grow(pos).number()), (Level::Full, 0, 2));
+    }
+
+    #[test]
     fn a_part_that_is_not_in_the_region_is_refused() {
         let region = Arc::new(Region::create("test", 2 * PAGE).unwrap());
         assert!(Mirror::map(&region, PAGE, 2 * PAGE).is_err());
         assert!(Mirror::map(&region, 0, 3000).is_err());
         assert!(Mirror::map(&region, 100, PAGE).is_err());
-        let small = |at, size, full, full_size| Mirror::map_small(&region, (at, size), (full, full_size), 0).is_ok();
-        assert!(small(0, 64, PAGE, PAGE) && !small(0, 64, 2 * PAGE, PAGE) && !small(2 * PAGE, 64, PAGE, PAGE));
-        assert!(!small(0, 32, PAGE, PAGE) && !small(32, 64, PAGE, PAGE) && !small(0, PAGE, PAGE, PAGE));
+        let first = |small, full, large| Mirror::map_first(&region, Rings { small, full, large, word: 0 }).is_ok();
+        let small = |at, size, full| first(Some((at, size)), (full, PAGE), None);
+        assert!(small(0, 64, PAGE) && !small(0, 64, 2 * PAGE) && !small(2 * PAGE, 64, PAGE));
+        assert!(!small(0, 32, PAGE) && !small(32, 64, PAGE) && !small(0, PAGE, PAGE));
+        let large = |at, size| first(None, (PAGE, PAGE), Some((at, size)));
+        assert!(large(0, 2 * PAGE) && !large(PAGE, 2 * PAGE) && !large(0, PAGE));
     }
 }

@@ -87,7 +87,7 @@ impl Connection {
             tx_head: self.written as u32,
             rx_head: self.read as u32,
             fin: self.fin,
-            grown: self.tx.has_grown(),
+            ring: self.tx.number(),
         }
     }
 
@@ -117,7 +117,7 @@ impl Connection {
     pub(crate) fn notice(&mut self, now: Nanos, notice: Notice, pair: &mut Pair) -> Result<(), String> {
         let received = ahead(self.received, notice.rx_tail);
         let acked = ahead(self.acked, notice.tx_tail);
-        if received - self.read > u64::from(self.rx.full_size()) {
+        if received - self.read > u64::from(self.rx.most()) {
             return Err(format!("{}: a notice says more than the receive buffer holds", pair.name()));
         }
         if self.eof && received != self.received {
@@ -174,7 +174,7 @@ impl Connection {
     /// Bytes that it may write now: none while the flow may be resting, for the memory of small rings goes as a whole
     /// (docs/MEMORY.md).
     fn room(&self, call: &CallPlan) -> u64 {
-        let free = u64::from(self.tx.full_size()) - (self.written - self.acked);
+        let free = u64::from(self.tx.most()) - (self.written - self.acked);
         let wanted = may_write(call, self.side, self.read).saturating_sub(self.written);
         if self.fin || self.asked { 0 } else { free.min(wanted) }
     }

@@ -348,7 +348,7 @@ fn check_room(
     half: &Half,
 ) -> Result<(), String> {
     let Some(buffer) = half.buffer.as_ref().filter(|_| !reverse.fin) else { return Ok(()) };
-    let room = peer_isn + 1 + (half.read as u32).wrapping_add(buffer.full_size());
+    let room = peer_isn + 1 + (half.read as u32).wrapping_add(buffer.most());
     let edge = header.ack + window(header, direction, reverse);
     if room.before(edge) {
         return Err(format!("its window ends {} bytes beyond its receive buffer", edge - room));

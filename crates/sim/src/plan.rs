@@ -88,6 +88,9 @@ pub struct HostPlan {
     /// Bytes of each buffer of a connection over a long path; 0 where it has the usual ones.
     #[serde(default)]
     pub long_path_bytes: u32,
+    /// Bytes of the ring in which a transmit stream goes on that outgrows its buffer; 0 where none does.
+    #[serde(default)]
+    pub most_tx_bytes: u32,
     /// Bytes of buffers that an application's connections share; 0 where all have full ones.
     #[serde(default)]
     pub context_bytes: u64,

@@ -152,7 +152,7 @@ impl EngineTcp {
     fn bump(&mut self, at: u32) {
         let Some(conn) = self.conns[at as usize].as_mut() else { return };
         let Some(slot) = conn.slot else { return };
-        let bump = Bump { slot, tx_head: conn.tx_head, rx_head: conn.rx_head, fin: conn.ending, grown: true };
+        let bump = Bump { slot, tx_head: conn.tx_head, rx_head: conn.rx_head, fin: conn.ending, ring: u8::MAX };
         conn.news = self.end.bumps.push(bump.to_words()).is_err();
     }
 
@@ -246,7 +246,7 @@ impl EngineTcp {
         };
         self.by_slot.insert(slot, at);
         if let Some(conn) = self.conns[at as usize].as_mut() {
-            (conn.slot, conn.tx_bytes) = (Some(slot), tx.full_size());
+            (conn.slot, conn.tx_bytes) = (Some(slot), tx.most());
         }
         if let Some(notice) = self.early.remove(&slot) {
             self.on_notice(at, notice);

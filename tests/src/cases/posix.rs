@@ -18,6 +18,9 @@ pub(super) fn calls(bench: &Bench) -> Outcome {
     let expected = bench.session.run(on_kernel)?;
     let mut here = bench.lab.on_server(&program);
     here.arg(bench.address());
+    if matches!(bench.lab.engine.as_str(), "flextoe" | "laminar") {
+        here.env("GROWS", "");
+    }
     // Over loopback, a connection to a port where nobody listens is the kernel's to refuse.
     let refusing = bench.lab.link == Link::Loopback;
     let kernel = |state| if refusing { bench.lab.far.ip(&["link", "set", "lo", state]).map(drop) } else { Ok(()) };

@@ -149,7 +149,7 @@ impl Attachment {
         // What was said before this may all be under way.
         let tx = tx.holding(at.saturating_sub(tx.size()), head);
         tx.write(at, bytes);
-        self.post(Bump { slot, tx_head: head, rx_head: 0, fin: false, grown: tx.has_grown() });
+        self.post(Bump { slot, tx_head: head, rx_head: 0, fin: false, ring: tx.number() });
     }
 
     /// Leaves a bump, where there is room.

@@ -236,7 +236,7 @@ fn replay(orders: &Orders) -> Result<String, String> {
             tx_head: length + 100,
             rx_head: length,
             fin: dice.below(2) == 0,
-            grown: dice.below(2) == 0,
+            ring: dice.below(4) as u8,
         });
         if old.len() > MANY_OLD {
             old.remove(dice.below(MANY_OLD as u64) as usize);

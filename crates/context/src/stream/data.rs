@@ -2,7 +2,9 @@
 use crate::Slot;
 
 const FIN: u64 = 1 << 48;
-const GROWN: u64 = 1 << 49;
+/// The first bit of a stream's ring, and the bits of one.
+const RING_AT: u32 = 49;
+const RING: u8 = 3;
 
 /// Application to engine: the application's positions in a connection's buffers (thesis section 4.3.1.1, host
 /// control). Absolute, so a later bump says all that an earlier one said.
@@ -16,8 +18,9 @@ pub struct Bump {
     pub rx_head: u32,
     /// Nothing will be written after `tx_head`: send FIN after it.
     pub fin: bool,
-    /// The stream has outgrown its small ring (docs/MEMORY.md). All later ones say so, too.
-    pub grown: bool,
+    /// The ring in which the transmit stream is, or a later one ([`shm::Mirror::level`], docs/MEMORY.md). No later bump
+    /// says an earlier one.
+    pub ring: u8,
 }
 
 /// Engine to application: the engine's positions in a connection's buffers. Absolute, as in [`Bump`].
@@ -36,26 +39,28 @@ pub struct Notice {
 }
 
 #[inline]
-fn pack(slot: Slot, fin: bool, grown: bool) -> u64 {
-    slot.index as u64 | (slot.generation as u64) << 32 | if fin { FIN } else { 0 } | if grown { GROWN } else { 0 }
+fn pack(slot: Slot, fin: bool, ring: u8) -> u64 {
+    let ring = ((ring & RING) as u64) << RING_AT;
+    slot.index as u64 | (slot.generation as u64) << 32 | if fin { FIN } else { 0 } | ring
 }
 
 #[inline]
-fn unpack(word: u64) -> (Slot, bool, bool) {
-    (Slot { index: word as u32, generation: (word >> 32) as u16 }, word & FIN != 0, word & GROWN != 0)
+fn unpack(word: u64) -> (Slot, bool, u8) {
+    let slot = Slot { index: word as u32, generation: (word >> 32) as u16 };
+    (slot, word & FIN != 0, (word >> RING_AT) as u8 & RING)
 }
 
 impl Bump {
     /// The descriptor's words.
     #[inline]
     pub fn to_words(self) -> [u64; 2] {
-        [pack(self.slot, self.fin, self.grown), self.tx_head as u64 | (self.rx_head as u64) << 32]
+        [pack(self.slot, self.fin, self.ring), self.tx_head as u64 | (self.rx_head as u64) << 32]
     }
     /// Reads a descriptor. Any words give a value; the values are to be checked against the connection.
     #[inline]
     pub fn from_words(words: [u64; 2]) -> Bump {
-        let (slot, fin, grown) = unpack(words[0]);
-        Bump { slot, tx_head: words[1] as u32, rx_head: (words[1] >> 32) as u32, fin, grown }
+        let (slot, fin, ring) = unpack(words[0]);
+        Bump { slot, tx_head: words[1] as u32, rx_head: (words[1] >> 32) as u32, fin, ring }
     }
 }
 
@@ -63,7 +68,7 @@ impl Notice {
     /// The descriptor's words.
     #[inline]
     pub fn to_words(self) -> [u64; 2] {
-        [pack(self.slot, self.fin, self.grown), self.rx_tail as u64 | (self.tx_tail as u64) << 32]
+        [pack(self.slot, self.fin, self.grown.into()), self.rx_tail as u64 | (self.tx_tail as u64) << 32]
     }
     /// All that the words say besides slot and positions.
     #[inline(always)]
@@ -74,14 +79,14 @@ impl Notice {
     /// The [`Notice::tag`] of a notice that says nothing but positions.
     #[inline]
     pub fn plain_tag(generation: u16, grown: bool) -> u32 {
-        Notice::tag([pack(Slot { index: 0, generation }, false, grown), 0])
+        Notice::tag([pack(Slot { index: 0, generation }, false, grown.into()), 0])
     }
 
     /// Reads a descriptor.
     #[inline]
     pub fn from_words(words: [u64; 2]) -> Notice {
-        let (slot, fin, grown) = unpack(words[0]);
-        Notice { slot, rx_tail: words[1] as u32, tx_tail: (words[1] >> 32) as u32, fin, grown }
+        let (slot, fin, ring) = unpack(words[0]);
+        Notice { slot, rx_tail: words[1] as u32, tx_tail: (words[1] >> 32) as u32, fin, grown: ring != 0 }
     }
 }
 
@@ -91,9 +96,9 @@ mod tests {
     #[test]
     fn descriptors_come_back() {
         let slot = Slot { index: u32::MAX, generation: u16::MAX };
-        let bump = Bump { slot, tx_head: 1, rx_head: u32::MAX, fin: true, grown: false };
+        let bump = Bump { slot, tx_head: 1, rx_head: u32::MAX, fin: true, ring: 0 };
         for (fin, grown) in [(false, false), (false, true), (true, false), (true, true)] {
-            let bump = Bump { fin, grown, ..bump };
+            let bump = Bump { fin, ring: if grown { 2 } else { u8::from(fin) }, ..bump };
             assert_eq!(Bump::from_words(bump.to_words()), bump);
             for slot in [slot, Slot { index: 3, generation: 0 }] {
                 let notice = Notice { slot, rx_tail: u32::MAX, tx_tail: 0, fin, grown };

@@ -2,7 +2,7 @@
 use super::tables::Tables;
 use crate::directory::{APP_BELL, DAEMON_BELL, LET_GO, NOTICES_WAIT};
 use crate::{Directory, Geometry, LogEnd, LogShape, Slot};
-use shm::{Consumer, Doorbell, Mirror, News, Producer, Region};
+use shm::{Consumer, Doorbell, Level, Mirror, News, Producer, Region, Rings};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -95,7 +95,10 @@ impl ControlEnd {
 
     /// Says of slot `index`, before a connection is in it, whether its streams begin in the buffers or in small rings.
     pub fn begin(&self, index: u32, grown: bool) {
-        for word in [self.geometry.rx_grown_at(index), self.geometry.tx_grown_at(index)] {
+        // That of an earlier connection, where somebody still referred to it when it ended. Memory that the system does
+        // not take back now is taken back with the region.
+        let _ = self.discard_large(index);
+        for word in [self.geometry.rx_level_at(index), self.geometry.tx_level_at(index)] {
             self.region.u32_at(word).store(grown as u32, Release);
         }
         // Of a connection that an earlier daemon ran here.
@@ -135,7 +138,7 @@ impl ControlEnd {
     pub fn discard_received(&mut self, index: u32) -> io::Result<()> {
         let g = &self.geometry;
         discard_small(&self.region, g, index)?;
-        if has_grown(&self.region, g, g.rx_grown_at(index)) {
+        if level(&self.region, g, g.rx_level_at(index)) > Level::Small {
             self.region.discard(g.rx_at(index), g.rx_len(index) as usize)?;
         }
         self.tables.rested(&self.region, &self.geometry, index);
@@ -146,7 +149,14 @@ impl ControlEnd {
     pub fn discard_buffers(&self, index: u32) -> io::Result<()> {
         let g = &self.geometry;
         discard_small(&self.region, g, index)?;
+        self.discard_large(index)?;
         self.region.discard(g.rx_at(index), g.pair_len(index))
+    }
+
+    /// Gives the memory of the ring back in which a slot's transmit stream went on, where it has outgrown its buffer.
+    pub fn discard_large(&self, index: u32) -> io::Result<()> {
+        let g = &self.geometry;
+        discard_large(&self.region, g, index, level(&self.region, g, g.tx_level_at(index)))
     }
 }
 
@@ -227,10 +237,9 @@ impl AppEnd {
     /// rings are the daemon's to give back.
     pub fn discard_sent(&self, slot: Slot) -> io::Result<()> {
         let (g, index) = (&self.geometry, slot.index);
-        match has_grown(&self.region, g, g.tx_grown_at(index)) {
-            true => self.region.discard(g.tx_at(index), g.tx_len(index) as usize),
-            false => Ok(()),
-        }
+        let level = level(&self.region, g, g.tx_level_at(index));
+        discard_large(&self.region, g, index, level)?;
+        if level > Level::Small { self.region.discard(g.tx_at(index), g.tx_len(index) as usize) } else { Ok(()) }
     }
 
     /// Maps the receive and the transmit buffer of a slot, in this order.
@@ -246,18 +255,31 @@ fn take(region: &Region, g: &Geometry, slot: Slot) -> bool {
 
 fn map_buffers(region: &Arc<Region>, g: &Geometry, index: u32) -> io::Result<(Mirror, Mirror)> {
     let (first, small, small_at) = (g.first_at(index), g.small_bytes as usize, g.small_at(index));
-    let map = |begin: usize, full: (usize, usize), word: usize| match small {
-        0 => Mirror::map(region, full.0, full.1),
-        _ => Mirror::map_small(region, (begin, small), full, word),
+    let rings = |begin: usize, full: (usize, u32), word: usize| Rings {
+        small: g.has_small().then_some((begin, small)),
+        full: (full.0, full.1 as usize),
+        large: None,
+        word,
     };
-    let rx = map(small_at, (g.rx_at(index), g.rx_len(index) as usize), g.rx_grown_at(index))?;
-    let tx = map(small_at + small, (g.tx_at(index), g.tx_len(index) as usize), g.tx_grown_at(index))?;
-    Ok((rx.beginning_at(first), tx.beginning_at(first)))
+    let rx = rings(small_at, (g.rx_at(index), g.rx_len(index)), g.rx_level_at(index));
+    let tx = rings(small_at + small, (g.tx_at(index), g.tx_len(index)), g.tx_level_at(index));
+    let tx = Rings { large: g.large_at(index).map(|at| (at, g.growing.bytes as usize)), ..tx };
+    let [rx, tx] = [rx, tx].map(|rings| Mirror::map_first(region, rings));
+    Ok((rx?.beginning_at(first), tx?.beginning_at(first)))
 }
 
-/// Whether the stream of this word is in its buffer.
-fn has_grown(region: &Region, g: &Geometry, word: usize) -> bool {
-    !g.has_small() || region.u32_at(word).load(Acquire) != 0
+/// The ring in which the stream of this word is.
+fn level(region: &Region, g: &Geometry, word: usize) -> Level {
+    let said = Level::of(region.u32_at(word).load(Acquire));
+    if g.has_small() { said } else { said.max(Level::Full) }
+}
+
+/// Gives the memory of the ring back in which a slot's transmit stream may have gone on.
+fn discard_large(region: &Region, g: &Geometry, index: u32, level: Level) -> io::Result<()> {
+    match g.large_at(index) {
+        Some(at) if level == Level::Large => region.discard(at, g.growing.bytes as usize),
+        _ => Ok(()),
+    }
 }
 
 fn discard_small(region: &Region, g: &Geometry, index: u32) -> io::Result<()> {
@@ -310,11 +332,12 @@ pub fn begin_anew(region: &Region, geometry: &Geometry) -> io::Result<()> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::{Bump, LongPaths, Reply, Request};
+    use crate::{Bump, Growing, LongPaths, Reply, Request};
 
     const SIZES: Geometry = Geometry {
         slots: 4,
         long: LongPaths::NONE,
+        growing: Growing::NONE,
         data_entries: 64,
         control_entries: 64,
         rx_bytes: 8192,
@@ -353,7 +376,7 @@ mod tests {
         let mut app = AppEnd::new(region, geometry, app_fd2, daemon_fd2).unwrap();
 
         let slot = Slot { index: 3, generation: 1 };
-        let bump = Bump { slot, tx_head: 5, rx_head: 0, fin: false, grown: false };
+        let bump = Bump { slot, tx_head: 5, rx_head: 0, fin: false, ring: 0 };
         app.bumps.push(bump.to_words()).unwrap();
         app.requests.push(Request::Fork { tag: 1 }.to_words()).unwrap();
         control.daemon_bell.prepare_to_sleep();
@@ -369,7 +392,7 @@ mod tests {
         let (_, seen) = control.map_buffers(3).unwrap();
         let mut back = [0; 5];
         seen.read(4094, &mut back);
-        assert_eq!((&back, seen.size(), seen.full_size()), (b"hello", 2048, 8192));
+        assert_eq!((&back, seen.size(), seen.most()), (b"hello", 2048, 8192));
 
         Arc::new(tx).grow(4094);
         let (rx, seen) = control.map_buffers(3).unwrap();

@@ -13,14 +13,14 @@ pub const READ_AT: usize = 8;
 
 /// The word that says for which use of the slot it keeps that word ([`crate::Slot::mark`]); anything else where it does
 /// not.
-pub const READ_FOR_AT: usize = GROWN_AT - 4;
+pub const READ_FOR_AT: usize = LEVEL_AT - 4;
 
 /// The word in which both sides say who has a connection that waits to be accepted ([`crate::ControlEnd::offer`]).
 pub const OFFERED_AT: usize = READ_FOR_AT - 4;
 
-/// The last words of a slot's state are of both sides: whether its receive and its transmit stream have outgrown their
-/// small rings. Each is written by who writes that stream.
-const GROWN_AT: usize = SLOT_STATE_BYTES - 8;
+/// The last words of a slot's state are of both sides: in which ring its receive and its transmit stream are
+/// ([`shm::Mirror::level`]). Each is written by who writes that stream.
+const LEVEL_AT: usize = SLOT_STATE_BYTES - 8;
 
 /// Neither buffer of a connection is halved below this: ten segments, what a connection may send at first (RFC 6928).
 pub const LEAST_BUFFER: u32 = 16 << 10;
@@ -40,13 +40,35 @@ impl LongPaths {
     pub const NONE: LongPaths = LongPaths { slots: 0, bytes: 0 };
 }
 
-/// The sizes from which the layout follows. All but the number of slots for long paths are powers of two.
+/// Slots whose transmit stream may outgrow its buffer, too: the first ones after those for long paths.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Growing {
+    /// How many there are.
+    pub slots: u32,
+    /// Bytes of the ring in which such a stream goes on, a power of two; 0 where there are none.
+    pub bytes: u32,
+}
+
+impl Growing {
+    /// A transmit buffer stays as it is.
+    pub const NONE: Growing = Growing { slots: 0, bytes: 0 };
+
+    /// Bytes of the rings of all of them.
+    fn len(self) -> usize {
+        self.slots as usize * self.bytes as usize
+    }
+}
+
+/// The sizes from which the layout follows. All but the numbers of slots for long paths and of those that grow are
+/// powers of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Geometry {
     /// Connections that the context can hold at once.
     pub slots: u32,
     /// Those of them for long paths.
     pub long: LongPaths,
+    /// Those whose transmit stream may outgrow its buffer.
+    pub growing: Growing,
     /// Entries of each data ring.
     pub data_entries: u32,
     /// Entries of each control ring.
@@ -70,7 +92,7 @@ impl Geometry {
     /// Whether the sizes are powers of two within their limits.
     pub fn is_valid(&self) -> bool {
         let Geometry { slots, long, data_entries, control_entries, rx_bytes, tx_bytes, .. } = *self;
-        let Geometry { full_slots, small_bytes, log_bytes, .. } = *self;
+        let Geometry { growing, full_slots, small_bytes, log_bytes, .. } = *self;
         let ok = |value: u32, least: u32, most: u32| value.is_power_of_two() && (least..=most).contains(&value);
         ok(slots, 1, 1 << 20)
             && ok(data_entries, 64, 1 << 20)
@@ -79,6 +101,10 @@ impl Geometry {
             && ok(tx_bytes, PAGE as u32, 1 << 30)
             && ok(full_slots, 1, 1 << 20)
             && (long.slots == 0 || long.slots < slots && ok(long.bytes, PAGE as u32, 1 << 30))
+            && (growing.slots == 0
+                || growing.slots <= slots - long.slots
+                    && growing.bytes > tx_bytes
+                    && ok(growing.bytes, PAGE as u32, 1 << 30))
             // A pair of them is given back in whole pages.
             && (small_bytes == 0 || ok(small_bytes, PAGE as u32 / 2, rx_bytes.min(tx_bytes).min(LEAST_BUFFER) / 2))
             && (log_bytes == 0 || ok(log_bytes, PAGE as u32, 1 << 30))
@@ -109,13 +135,13 @@ impl Geometry {
     pub(crate) fn offered_at(&self, index: u32) -> usize {
         self.slot_state_at(index) + OFFERED_AT
     }
-    /// Byte of the word that says whether slot `index`'s receive stream has outgrown its small ring.
-    pub fn rx_grown_at(&self, index: u32) -> usize {
-        self.slot_state_at(index) + GROWN_AT
+    /// Byte of the word that says in which ring slot `index`'s receive stream is.
+    pub fn rx_level_at(&self, index: u32) -> usize {
+        self.slot_state_at(index) + LEVEL_AT
     }
     /// The same of its transmit stream.
-    pub fn tx_grown_at(&self, index: u32) -> usize {
-        self.rx_grown_at(index) + 4
+    pub fn tx_level_at(&self, index: u32) -> usize {
+        self.rx_level_at(index) + 4
     }
     /// Streams begin in small rings.
     pub fn has_small(&self) -> bool {
@@ -156,6 +182,19 @@ impl Geometry {
             Class::LongPath => self.long.bytes,
             Class::Halved(halvings) => halved(full, halvings),
         }
+    }
+    /// Bytes of slot `index`'s transmit stream that may be under way at most.
+    pub fn tx_most(&self, index: u32) -> u32 {
+        self.large_at(index).map_or(self.tx_len(index), |_| self.growing.bytes)
+    }
+    /// Byte where the ring starts in which slot `index`'s transmit stream goes on when it has outgrown its buffer, if
+    /// there is one. It has [`Growing::bytes`].
+    pub fn large_at(&self, index: u32) -> Option<usize> {
+        let number = index.checked_sub(self.long.slots).filter(|number| *number < self.growing.slots)?;
+        Some(self.larges_at() + number as usize * self.growing.bytes as usize)
+    }
+    fn larges_at(&self) -> usize {
+        self.log_at() + self.log_bytes as usize
     }
     /// Bytes of the largest receive buffer.
     pub fn most_rx(&self) -> u32 {
@@ -258,6 +297,10 @@ impl Geometry {
                 entry_bytes: 1,
             });
         }
+        if self.growing.slots > 0 {
+            let (kind, at, Growing { slots, bytes }) = (AreaKind::LargeRings, self.larges_at(), self.growing);
+            directory.add_at(Area { kind, at, len: self.growing.len(), entries: slots, entry_bytes: bytes });
+        }
         directory
     }
 
@@ -271,7 +314,7 @@ impl Geometry {
 
     /// Bytes of the whole region. Only what is written costs memory.
     pub fn region_len(&self) -> usize {
-        self.log_at() + self.log_bytes as usize
+        self.larges_at() + self.growing.len()
     }
 }
 
@@ -299,6 +342,7 @@ mod tests {
         let g = Geometry {
             slots: 8,
             long: LongPaths::NONE,
+            growing: Growing::NONE,
             data_entries: 64,
             control_entries: 64,
             rx_bytes,
@@ -326,6 +370,7 @@ mod tests {
         let sizes = Geometry {
             slots: 64,
             long: LongPaths::NONE,
+            growing: Growing::NONE,
             data_entries: 64,
             control_entries: 64,
             rx_bytes,
@@ -349,7 +394,7 @@ mod tests {
         assert_eq!(Directory::read(&region), Ok(sizes.directory()));
         assert_eq!((sizes.small_at(0) % PAGE, sizes.small_at(63) + 4096), (0, sizes.rx_at(0)));
         assert!(sizes.slot_state_at(63) + SLOT_STATE_BYTES <= sizes.small_at(0));
-        assert_eq!(sizes.tx_grown_at(0) + 4, sizes.slot_state_at(1));
+        assert_eq!(sizes.tx_level_at(0) + 4, sizes.slot_state_at(1));
         assert!(sizes.is_valid() && !Geometry { small_bytes: 1024, ..sizes }.is_valid());
         assert!(!Geometry { rx_bytes: 2048, ..sizes }.is_valid());
         let small = Geometry { rx_bytes: 4096, tx_bytes: 8192, ..sizes };
@@ -363,6 +408,7 @@ mod tests {
         let sizes = Geometry {
             slots: 16,
             long: LongPaths { slots: 3, bytes: 1 << 20 },
+            growing: Growing::NONE,
             data_entries: 64,
             control_entries: 64,
             rx_bytes,
@@ -388,6 +434,31 @@ mod tests {
         assert_eq!((sizes.most_rx(), Geometry { long: LongPaths::NONE, ..sizes }.most_rx()), (1 << 20, 1 << 18));
         for long in [LongPaths { slots: 16, bytes: 1 << 20 }, LongPaths { slots: 1, bytes: 5000 }] {
             assert!(!Geometry { long, ..sizes }.is_valid());
+        }
+    }
+
+    #[test]
+    fn the_rings_of_streams_that_outgrow_their_buffers_lie_at_the_end() {
+        let (rx_bytes, tx_bytes) = (1 << 18, 1 << 16);
+        let sizes = Geometry {
+            slots: 16,
+            long: LongPaths { slots: 3, bytes: 1 << 20 },
+            growing: Growing { slots: 2, bytes: 1 << 19 },
+            data_entries: 64,
+            control_entries: 64,
+            rx_bytes,
+            tx_bytes,
+            full_slots: 4,
+            small_bytes: 2048,
+            log_bytes: 4096,
+        };
+        assert!(sizes.is_valid());
+        let end = sizes.log_at() + 4096;
+        assert_eq!([2, 3, 4, 5].map(|at| sizes.large_at(at)), [None, Some(end), Some(end + (1 << 19)), None]);
+        assert_eq!((sizes.region_len(), sizes.directory().end()), (end + (1 << 20), end + (1 << 20)));
+        assert_eq!([2, 3, 5, 7].map(|at| sizes.tx_most(at) >> 10), [1024, 512, 64, 32]);
+        for growing in [Growing { slots: 14, bytes: 1 << 19 }, Growing { slots: 1, bytes: 1 << 16 }] {
+            assert!(!Geometry { growing, ..sizes }.is_valid());
         }
     }
 }

@@ -107,6 +107,7 @@ mod tests {
     const SIZES: Geometry = Geometry {
         slots: 1,
         long: crate::LongPaths::NONE,
+        growing: crate::Growing::NONE,
         data_entries: 64,
         control_entries: 64,
         rx_bytes: 4096,

@@ -67,6 +67,7 @@ mod tests {
         let geometry = Geometry {
             slots,
             long,
+            growing: crate::Growing::NONE,
             data_entries,
             control_entries,
             rx_bytes,

@@ -76,7 +76,7 @@ fn is_possible(kept: &KeptConnection, geometry: &Geometry) -> bool {
     let index = kept.slot.index;
     let written = kept.tx_head.wrapping_sub(kept.tx_tail);
     let unread = kept.rx_tail.wrapping_sub(kept.rx_head);
-    index < geometry.slots && written <= geometry.tx_len(index) && unread <= geometry.rx_len(index)
+    index < geometry.slots && written <= geometry.tx_most(index) && unread <= geometry.rx_len(index)
 }
 
 /// What the connection was, as far as its record and its program say. What was written may all have been sent, and what

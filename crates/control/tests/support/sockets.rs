@@ -98,7 +98,7 @@ impl Socket {
     }
 
     pub(crate) fn bump(&self, app: &mut App) {
-        let bump = Bump { slot: self.slot, tx_head: self.tx_head, rx_head: self.rx_head, fin: self.fin, grown: false };
+        let bump = Bump { slot: self.slot, tx_head: self.tx_head, rx_head: self.rx_head, fin: self.fin, ring: 0 };
         app.end.bumps.push(bump.to_words()).unwrap();
     }
 }

@@ -275,7 +275,8 @@ pub struct Features {
     pub carries: Carries,
     /// Flows' records can go to a context's log: [`Command::OpenLog`].
     pub keeps_logs: bool,
-    /// Streams may begin in small rings (docs/MEMORY.md): it grows a receive stream where a segment does not fit, and
-    /// goes on in the transmit buffer where a bump says so, or a position comes by another way.
+    /// Streams may begin in small rings, and transmit streams outgrow their buffers (docs/MEMORY.md): it grows a
+    /// receive stream where a segment does not fit, and goes on in the next ring of a transmit stream where a bump says
+    /// so, or a position comes by another way.
     pub starts_small: bool,
 }

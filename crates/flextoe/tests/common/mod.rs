@@ -164,7 +164,7 @@ impl App {
     }
 
     pub(crate) fn bump(&mut self) {
-        let bump = Bump { slot: self.slot, tx_head: self.written, rx_head: self.read, fin: self.fin, grown: false };
+        let bump = Bump { slot: self.slot, tx_head: self.written, rx_head: self.read, fin: self.fin, ring: 0 };
         self.end.bumps.push(bump.to_words()).expect("room");
     }
 
@@ -253,6 +253,7 @@ pub(crate) fn make_large_context(slots: u32, rx_bytes: u32, tx_bytes: u32) -> (A
     let geometry = Geometry {
         slots,
         long,
+        growing: context::Growing::NONE,
         data_entries,
         control_entries,
         rx_bytes,

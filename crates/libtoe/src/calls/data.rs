@@ -239,6 +239,10 @@ unsafe fn transmit_rest(
     let more = flags & libc::MSG_MORE != 0;
     if dont_wait {
         lib.drain();
+        if let Some(Kind::Stream(stream)) = lib.socket(key).map(|socket| &mut socket.kind) {
+            let _exclusive = stream.exclusively();
+            stream.grow_for(wanted - done);
+        }
         // SAFETY: the caller vouches for the buffers.
         let put = unsafe { put_now(lib, key, from, wanted, done, more) };
         return if done > 0 { Ok(done + put.unwrap_or(Ok(0)).unwrap_or(0)) } else { put.unwrap_or(Err(libc::EAGAIN)) };

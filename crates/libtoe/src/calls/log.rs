@@ -107,7 +107,7 @@ pub(crate) fn trim(lib: &mut Guard, key: Key, count: usize) -> Result<()> {
     }
     log.trimmed += count as u64;
     let slot = Slot { index: LOG_SLOT, generation: 0 };
-    let bump = Bump { slot, tx_head: 0, rx_head: log.trimmed as u32, fin: false, grown: false };
+    let bump = Bump { slot, tx_head: 0, rx_head: log.trimmed as u32, fin: false, ring: 0 };
     loop {
         let context = lib.need_context()?;
         let told = context.end.bumps.push(bump.to_words()).is_ok();

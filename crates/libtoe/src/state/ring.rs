@@ -2,6 +2,7 @@
 use crate::state::home::Home;
 use crate::system::program;
 use context::Slot;
+use shm::Level;
 
 /// A ring of payload bytes in a region: a stream's buffer, or the small ring in which the stream begins
 /// (docs/MEMORY.md).
@@ -10,12 +11,13 @@ pub(crate) struct Ring {
     base: *mut u8,
     /// Bytes that it holds, a power of two, less one.
     mask: u32,
-    /// Bytes that the stream's buffer holds.
+    /// Bytes that the stream's buffer holds; of a large ring, what that one holds.
     pub full: u32,
     /// Where the stream's first byte lies.
     first: u32,
-    /// The stream has outgrown its small ring.
-    pub grown: bool,
+    /// Which of the stream's rings it is ([`Ring::level`]), and times four, for bumps ([`Ring::number`]): in one byte,
+    /// for what is kept of a connection is small.
+    which: u8,
     /// Bytes that should be under way in it at most are its size, shifted by so many bits.
     ease: u8,
     /// What may be under way in the stream at most.
@@ -23,7 +25,7 @@ pub(crate) struct Ring {
 }
 
 /// Bytes of a stream, rounded down, in as little room as a ring has left: what is kept of a connection is small.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Limit(u16);
 
 /// Of this, the least limit of `SO_SNDBUF` is a multiple.
@@ -31,7 +33,7 @@ const UNIT: u32 = 512;
 
 impl Limit {
     /// None.
-    const NONE: Limit = Limit(u16::MAX);
+    pub(crate) const NONE: Limit = Limit(u16::MAX);
 
     /// So many bytes; none from 32 MiB on.
     pub(crate) fn of(bytes: u32) -> Limit {
@@ -54,26 +56,40 @@ pub(crate) enum Way {
 }
 
 impl Ring {
-    /// The ring of a slot's stream: the buffer where it has `grown`, or where there are no small rings.
-    pub(crate) fn new(home: &Home, slot: Slot, way: Way, grown: bool) -> Ring {
+    /// The ring of a slot's stream at this level, or at the next one that there is.
+    pub(crate) fn new(home: &Home, slot: Slot, way: Way, level: Level) -> Ring {
         let (g, index) = (&home.geometry, slot.index);
-        let (full_at, full, small_at) = match way {
+        let (at, len, small_at) = match way {
             Way::In => (g.rx_at(index), g.rx_len(index), g.small_at(index)),
             Way::Out => (g.tx_at(index), g.tx_len(index), g.small_at(index) + g.small_bytes as usize),
         };
-        let small = g.has_small() && !grown;
-        let (at, size) = if small { (small_at, g.small_bytes) } else { (full_at, full) };
-        let grown = grown && g.has_small();
-        let ease = if small { size.ilog2() - shm::ease(size).ilog2() } else { 0 } as u8;
+        let begin = if g.has_small() { Level::Small } else { Level::Full };
+        let (level, at, size, full) = match (level.max(begin), way, g.large_at(index)) {
+            (Level::Small, ..) => (Level::Small, small_at, g.small_bytes, len),
+            (Level::Large, Way::Out, Some(large)) => (Level::Large, large, g.growing.bytes, g.growing.bytes),
+            _ => (Level::Full, at, len, len),
+        };
+        let ease = if level == Level::Small { size.ilog2() - shm::ease(size).ilog2() } else { 0 } as u8;
         Ring {
             base: home.region.address(at, size as usize),
             mask: size - 1,
             full,
             first: g.first_at(index),
-            grown,
+            which: level as u8 | if level > begin { (level as u8) << 2 } else { 0 },
             ease,
             limit: Limit::NONE,
         }
+    }
+
+    /// Which of the stream's rings it is.
+    pub(crate) fn level(&self) -> Level {
+        Level::of(u32::from(self.which & 3))
+    }
+
+    /// The same for bumps ([`shm::Mirror::number`]).
+    #[inline(always)]
+    pub(crate) fn number(&self) -> u8 {
+        self.which >> 2
     }
 
     /// Bytes that it holds.
@@ -102,7 +118,7 @@ impl Ring {
 
     /// It is a small one.
     pub(crate) fn is_small(&self) -> bool {
-        self.size() < self.full
+        self.level() == Level::Small
     }
 
     /// The stream position of a place within, given that all positions that may lie there follow `from`, by less than

@@ -4,7 +4,7 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 /// The application's state of a slot, in the region: processes that share a connection after fork share it. The daemon
-/// reads `rx_head`, `read_for` and `tx_grown`, and writes `rx_grown`; all else is libtoe's. Positions count bytes since
+/// reads `rx_head`, `read_for` and `tx_level`, and writes `rx_level`; all else is libtoe's. Positions count bytes since
 /// the connection began, modulo 2^32.
 #[repr(C, align(64))]
 pub(crate) struct SlotState {
@@ -29,10 +29,10 @@ pub(crate) struct SlotState {
     _offered: u32,
     /// The use of the slot that `rx_head` is about.
     pub(super) read_for: AtomicU32,
-    /// What was received has outgrown its small ring; the engine says so.
-    pub(super) rx_grown: AtomicU32,
-    /// What was written has.
-    pub(super) tx_grown: AtomicU32,
+    /// The ring in which the received stream is ([`shm::Level`]); the engine says so.
+    pub(super) rx_level: AtomicU32,
+    /// That of what is written.
+    pub(super) tx_level: AtomicU32,
 }
 
 impl SlotState {
@@ -58,7 +58,7 @@ const _: () = assert!(size_of::<SlotState>() == context::SLOT_STATE_BYTES);
 const _: () = assert!(offset_of!(SlotState, rx_head) == context::READ_AT);
 const _: () = assert!(offset_of!(SlotState, _offered) == context::OFFERED_AT);
 const _: () = assert!(offset_of!(SlotState, read_for) == context::READ_FOR_AT);
-const _: () = assert!(offset_of!(SlotState, rx_grown) == context::SLOT_STATE_BYTES - 8);
+const _: () = assert!(offset_of!(SlotState, rx_level) == context::SLOT_STATE_BYTES - 8);
 
 /// The peer's FIN arrived: nothing comes after `rx_tail`.
 pub(crate) const RX_FIN: u32 = 1;

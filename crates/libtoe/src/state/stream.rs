@@ -5,13 +5,14 @@ mod surviving;
 use crate::state::home::Home;
 use crate::state::kept::Kept;
 use crate::state::quiet;
-use crate::state::ring::{Ring, Way};
+use crate::state::ring::{Limit, Ring, Way};
 use crate::state::slot_state::{RX_FIN, SHUT_WRITE, SlotState};
 use crate::system::errno::Result;
 use crate::system::exclusive::Exclusive;
 use crate::system::program;
 use context::{Bump, CompactTuple, FourTuple, Notice, Slot};
 use libc::iovec;
+use shm::Level;
 use std::cell::Cell;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
@@ -86,16 +87,16 @@ impl Stream {
         let at = home.geometry.slot_state_at(slot.index);
         let state: *const SlotState = home.region.address(at, context::SLOT_STATE_BYTES).cast();
         // SAFETY: as in `Stream::state`.
-        let (rx_grown, tx_grown) =
-            unsafe { ((*state).rx_grown.load(Acquire) != 0, (*state).tx_grown.load(Acquire) != 0) };
+        let (rx_level, tx_level) =
+            unsafe { (Level::of((*state).rx_level.load(Acquire)), Level::of((*state).tx_level.load(Acquire))) };
         Stream {
             home: Arc::clone(home),
             home_slot: slot,
             name: None,
             claim_by: (home.context(), slot),
             state,
-            rx: Cell::new(Ring::new(home, slot, Way::In, rx_grown)),
-            tx: Cell::new(Ring::new(home, slot, Way::Out, tx_grown)),
+            rx: Cell::new(Ring::new(home, slot, Way::In, rx_level)),
+            tx: Cell::new(Ring::new(home, slot, Way::Out, tx_level)),
             ends: ends.into(),
             mss,
             shared: false,
@@ -116,16 +117,20 @@ impl Stream {
         unsafe { &*self.state }
     }
 
-    /// Looks whether a stream has outgrown its small ring: after something was heard of positions, and before bytes are
+    /// Looks whether a stream has outgrown its ring: after something was heard of positions, and before bytes are
     /// touched.
     #[inline]
     pub(crate) fn look(&self) {
         let state = self.state();
-        if self.rx.get().is_small() && state.rx_grown.load(Acquire) != 0 {
-            self.rx.set(Ring::new(&self.home, self.home_slot, Way::In, true));
+        if self.rx.get().is_small() && state.rx_level.load(Acquire) != 0 {
+            self.rx.set(Ring::new(&self.home, self.home_slot, Way::In, Level::Full));
         }
-        if self.tx.get().is_small() && state.tx_grown.load(Acquire) != 0 {
-            self.tx.set(self.tx_ring(true));
+        // Only programs write there.
+        if self.shared || self.tx.get().is_small() {
+            let level = Level::of(state.tx_level.load(Acquire));
+            if level > self.tx.get().level() {
+                self.tx.set(self.tx_ring(level));
+            }
         }
     }
 
@@ -137,13 +142,35 @@ impl Stream {
         if !ring.is_small() || len.saturating_add(in_flight) <= ring.most() {
             return ring;
         }
-        let (full, state) = (self.tx_ring(true), self.state());
+        self.grow(Level::Full)
+    }
+
+    /// The transmit stream goes on in the ring of this level, or stays where there is none.
+    #[cold]
+    fn grow(&self, level: Level) -> Ring {
+        let (ring, state) = (self.tx.get(), self.state());
+        let next = self.tx_ring(level);
+        if next.level() <= ring.level() {
+            return ring;
+        }
         let head = state.tx_head.load(Relaxed);
-        let held = in_flight.min(ring.size());
-        full.take_over(&ring, head.wrapping_sub(held), held);
-        state.tx_grown.store(1, Release);
-        self.tx.set(full);
-        full
+        let held = self.in_flight().min(ring.size());
+        next.take_over(&ring, head.wrapping_sub(held), held);
+        state.tx_level.store(next.level() as u32, Release);
+        self.tx.set(next);
+        next
+    }
+
+    /// A program wants to write so much without blocking: the stream outgrows its buffer where that holds less and
+    /// there is a larger ring, unless the program has said how much may wait (`SO_SNDBUF`). Linux lets buffers grow as
+    /// well (`tcp_wmem`), and programs that move what is left after each partial write rely on it.
+    pub(crate) fn grow_for(&self, len: usize) {
+        self.look();
+        let ring = self.tx.get();
+        let may = ring.level() < Level::Large && ring.limit == Limit::NONE && !self.rest.reserved;
+        if may && len > ring.full as usize {
+            self.grow(Level::Large);
+        }
     }
 
     /// Bytes that can be read.
@@ -275,7 +302,7 @@ impl Stream {
         }
         // All that is kept lies within the ring's size from the oldest on, so an address is one position. What was
         // taken before the stream grew lies in the small ring.
-        let (from, before) = (self.rx_free(), Ring::new(&self.home, self.home_slot, Way::In, false));
+        let (from, before) = (self.rx_free(), Ring::new(&self.home, self.home_slot, Way::In, Level::Small));
         let place = [self.rx.get(), before].iter().find_map(|ring| ring.position(piece.iov_base.cast(), from));
         let (Some((pos, behind)), Some(kept)) = (place, self.kept.as_deref_mut()) else { return false };
         if piece.iov_len > behind as usize {
@@ -420,7 +447,7 @@ impl Stream {
             tx_head: state.tx_head.load(Relaxed),
             rx_head,
             fin: self.flags() & SHUT_WRITE != 0,
-            grown: self.tx.get().grown,
+            ring: self.tx.get().number(),
         }
     }
 

@@ -3,6 +3,7 @@ use super::Host;
 use context::{Bump, Endpoint, Notice, Reply, Slot};
 use shm::Mirror;
 use std::collections::BTreeSet;
+use std::sync::Arc;
 
 /// One end of a connection.
 pub(super) struct End {
@@ -15,7 +16,7 @@ pub(super) struct End {
     /// Tokens of forks whose child has not come yet.
     pub held_for_child: BTreeSet<u64>,
     pub rx: Mirror,
-    pub tx: Mirror,
+    pub tx: Arc<Mirror>,
     pub tx_head: u32,
     pub tx_sent: u32,
     pub rx_head: u32,
@@ -40,7 +41,7 @@ impl End {
             holders: BTreeSet::from([owner.0]),
             held_for_child: BTreeSet::new(),
             rx,
-            tx,
+            tx: Arc::new(tx),
             tx_head: 0,
             tx_sent: 0,
             rx_head: 0,
@@ -100,6 +101,9 @@ impl Host {
             let bump = Bump::from_words(words);
             let all = self.connections.iter_mut().flat_map(|connection| &mut connection.ends);
             let Some(end) = all.into_iter().find(|end| end.owner == (id, bump.slot)) else { continue };
+            if let Some(ring) = end.tx.look().filter(|_| bump.ring > end.tx.number()) {
+                end.tx = ring;
+            }
             end.advance(bump.tx_head, bump.rx_head);
             assert!(end.tx_head.wrapping_sub(end.tx_sent) <= end.tx.size(), "{bump:?} against {}", end.tx_sent);
             assert!(end.rx_tail.wrapping_sub(end.rx_head) <= end.rx.size(), "{bump:?} against {}", end.rx_tail);

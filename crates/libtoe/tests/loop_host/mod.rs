@@ -23,6 +23,7 @@ pub(crate) const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
 const GEOMETRY: Geometry = Geometry {
     slots: 256,
     long: context::LongPaths::NONE,
+    growing: context::Growing { slots: 64, bytes: 1 << 20 },
     data_entries: 256,
     control_entries: 64,
     rx_bytes: 65536,

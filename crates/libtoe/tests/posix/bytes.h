@@ -311,6 +311,39 @@ static void send_buffer(void) {
     unpair(wide), unpair(narrow), close(l);
 }
 
+/* A write that may not block is taken at once although it is larger than the buffer; with bytes under way before it,
+   and again and again, so that it goes around the ring. GROWS says that the host has a ring for it. A program that has
+   set SO_SNDBUF has what it asked for. */
+static void large_writes(void) {
+    enum { ALL = 300 << 10, ROUNDS = 12 };
+    static unsigned char out[ALL], in[ALL];
+    int e[2], small = 8192, grows = getenv("GROWS") != NULL;
+    pair(e);
+    CHECK(write(e[0], "before", 6) == 6);
+    CHECK(fcntl(e[0], F_SETFL, O_NONBLOCK) == 0);
+    for (unsigned round = 0; round < ROUNDS; round++) {
+        for (unsigned k = 0; k < ALL; k++) out[k] = (unsigned char)(k * 13 + k / 251 + round);
+        size_t sent = 0, got = 0;
+        while (got < ALL) {
+            ssize_t n = sent < ALL ? write(e[0], out + sent, ALL - sent) : 0;
+            CHECK(n >= 0 || errno == EAGAIN);
+            CHECK(!grows || sent > 0 || n == ALL);
+            if (n > 0) sent += (size_t)n;
+            if (round == 0 && got == 0) CHECK(read(e[1], in, 6) == 6 && memcmp(in, "before", 6) == 0);
+            if (sent > got) CHECK((n = read(e[1], in + got, sent - got)) > 0);
+            if (n > 0) got += (size_t)n;
+        }
+        CHECK(memcmp(in, out, ALL) == 0);
+    }
+    unpair(e);
+    pair(e);
+    CHECK(setsockopt(e[0], SOL_SOCKET, SO_SNDBUF, &small, sizeof small) == 0);
+    CHECK(fcntl(e[0], F_SETFL, O_NONBLOCK) == 0);
+    ssize_t n = write(e[0], out, ALL);
+    CHECK(n > 0 && n < ALL);
+    unpair(e);
+}
+
 /* Small messages in several pieces, so many that they go through all of both buffers more than once. */
 static void crumbs(void) {
     enum { HEAD = 17, BODY = 61, TAIL = 5, ALL = HEAD + BODY + TAIL, MESSAGES = 8000 };

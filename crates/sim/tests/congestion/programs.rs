@@ -180,7 +180,7 @@ impl Run {
 }
 
 fn bump(station: &mut Station, slot: Slot, connection: &Connection) {
-    let bump = Bump { slot, tx_head: connection.tx_head, rx_head: connection.rx_head, fin: false, grown: false };
+    let bump = Bump { slot, tx_head: connection.tx_head, rx_head: connection.rx_head, fin: false, ring: 0 };
     station.app.bumps.push(bump.to_words()).unwrap();
     station.app.daemon_bell.ring();
 }

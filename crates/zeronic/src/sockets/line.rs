@@ -68,7 +68,7 @@ impl Line {
             blank: Arc::clone(blank.unwrap_or(&params.rx)),
             rx_begin: params.rcv_nxt - params.rx_pos,
             tx_begin: params.snd_nxt - params.tx_pos,
-            edge: params.rcv_nxt + params.rx.full_size(),
+            edge: params.rcv_nxt + params.rx.most(),
             shift: params.agreed.rcv_shift,
             completes: !params.checksum_offload,
             stats: params.stats.clone(),

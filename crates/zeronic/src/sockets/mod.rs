@@ -106,7 +106,7 @@ impl SocketEngine {
     /// is the engine's alone, with its copies.
     fn install(&mut self, mut params: Box<FlowParams>) -> Box<FlowParams> {
         let Some(tuple) = params.tuple.as_v4() else { return params };
-        let blanks = self.blanks.ring(params.rx.full_size()).zip(self.blanks.ring(params.tx.full_size()));
+        let blanks = self.blanks.ring(params.rx.most()).zip(self.blanks.ring(params.tx.most()));
         let line = Line::new(&params, tuple, blanks.as_ref().map(|(rx, _)| rx));
         let at = params.flow.0 as usize;
         if self.lines.len() <= at {
@@ -152,7 +152,7 @@ impl SocketEngine {
 
     /// A connection's buffers are others now; returns what the engine is to take for them.
     fn move_to(&mut self, flow: FlowId, rx: Arc<Mirror>, tx: Arc<Mirror>) -> (Arc<Mirror>, Arc<Mirror>) {
-        let blanks = self.blanks.ring(rx.full_size()).zip(self.blanks.ring(tx.full_size()));
+        let blanks = self.blanks.ring(rx.most()).zip(self.blanks.ring(tx.most()));
         match (self.line(flow).filter(|line| line.standing != Standing::Whole), blanks) {
             // No buffer is too large for a blank ring, as this one was not before.
             (Some(line), Some((blank_rx, blank_tx))) => {

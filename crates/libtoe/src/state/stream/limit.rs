@@ -7,11 +7,12 @@ use crate::state::ring::{Limit, Ring, Way};
 use crate::state::slab::Key;
 use crate::state::socket::Kind;
 use crate::state::{Lib, events, readiness};
+use shm::Level;
 
 impl Stream {
     /// From now on at most so many bytes wait to be acknowledged.
     pub(crate) fn limit_sending(&mut self, limit: u32) {
-        self.tx.set(self.limited(self.tx.get().grown, Limit::of(limit)));
+        self.tx.set(self.limited(self.tx.get().level(), Limit::of(limit)));
     }
 
     /// Bytes that may wait to be acknowledged.
@@ -21,12 +22,12 @@ impl Stream {
     }
 
     /// The ring of what is written, within the limit that there is.
-    pub(super) fn tx_ring(&self, grown: bool) -> Ring {
-        self.limited(grown, self.tx.get().limit)
+    pub(super) fn tx_ring(&self, level: Level) -> Ring {
+        self.limited(level, self.tx.get().limit)
     }
 
-    fn limited(&self, grown: bool, limit: Limit) -> Ring {
-        Ring::new(&self.home, self.home_slot, Way::Out, grown).eased_to(limit)
+    fn limited(&self, level: Level, limit: Limit) -> Ring {
+        Ring::new(&self.home, self.home_slot, Way::Out, level).eased_to(limit)
     }
 }
 
