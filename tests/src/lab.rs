@@ -70,6 +70,11 @@ impl Link {
         }
     }
 
+    /// The name in the report where cases run with several engines, one of which this is.
+    pub fn with(self, engine: &str, engines: &[String]) -> String {
+        if engines.len() > 1 { format!("{engine} {}", self.label()) } else { self.label().into() }
+    }
+
     /// Only a short form of the grid runs here: copy mode on veth is for correctness, not for load.
     pub fn is_short(self) -> bool {
         matches!(self, Link::AfxdpServer | Link::AfxdpClient)

@@ -13,8 +13,8 @@ use tests::{experiments, jobs, network, process, refusals};
 const USAGE: &str = "usage: faults [--link NAME] [--engine NAME] [--filter TEXT] [--jobs N]
   --link NAME    only this link: tap-server, tap-client, fabric, lossy, lossy-threads, far, two-ports, uplink,
                  or linux (to prove the cases)
-  --engine NAME  the engine of OpenTOE's hosts: flextoe (default), laminar, zeronic, zeronic-laminar
-                 (others than the default: only the faults that meet its data-path)
+  --engine NAME,..  the engines of OpenTOE's hosts, one after the other: flextoe (default), laminar, zeronic,
+                 zeronic-laminar (others than the default: only the faults that meet its data-path)
   --filter TEXT  only the cases whose name contains TEXT
   --jobs N       so many cases at the same time (default 1)";
 
@@ -23,9 +23,12 @@ const LIMIT: Duration = Duration::from_secs(90);
 /// Experiments take what they are told to, several times.
 const EXPERIMENT_LIMIT: Duration = Duration::from_secs(150);
 
+/// The one with which everything runs.
+const FIRST_ENGINE: &str = "flextoe";
+
 struct Choice {
     link: Option<String>,
-    engine: String,
+    engines: Vec<String>,
     filter: String,
     jobs: usize,
     share: Share,
@@ -51,13 +54,14 @@ fn main() {
 }
 
 fn parse(words: &[String]) -> Option<Choice> {
-    let mut choice = Choice { link: None, engine: "flextoe".into(), filter: String::new(), jobs: 1, share: Share::All };
+    let engines = vec![FIRST_ENGINE.into()];
+    let mut choice = Choice { link: None, engines, filter: String::new(), jobs: 1, share: Share::All };
     for pair in words.chunks(2) {
         let [option, value] = pair else { return None };
         match option.as_str() {
             "--link" => choice.link = Some(value.clone()),
             "--filter" => choice.filter = value.clone(),
-            "--engine" => choice.engine = value.clone(),
+            "--engine" => choice.engines = value.split(',').map(String::from).collect(),
             "--jobs" => choice.jobs = value.parse().ok().filter(|jobs| (1..=64).contains(jobs))?,
             jobs::OPTION => choice.share = Share::Of(value.into()),
             _ => return None,
@@ -75,23 +79,25 @@ fn run(choice: &Choice) -> Result<bool, String> {
             report.case(&session, name, limit, run);
         }
     };
-    let flextoe = choice.engine == "flextoe";
+    let everything = choice.link.is_none() && choice.engines.iter().any(|engine| engine == FIRST_ENGINE);
     let chosen = |name: &str| name.contains(&choice.filter);
     // One driver runs all experiments: they favour their own programs, and two at the same time would starve each
     // other.
-    if choice.link.is_none() && flextoe && choice.share.claims("experiments") {
+    if everything && choice.share.claims("experiments") {
         for experiment in experiments::ALL.iter().filter(|experiment| chosen(experiment.name)) {
             case(experiment.name, EXPERIMENT_LIMIT, &|| experiment.run(&session));
         }
     }
-    for fault in ALL.iter().filter(|fault| chosen(fault.name) && (flextoe || fault.meets_every_engine())) {
+    let all = choice.engines.iter().flat_map(|engine| ALL.iter().map(move |fault| (engine.as_str(), fault)));
+    let meets = |engine: &str, fault: &Fault| engine == FIRST_ENGINE || fault.meets_every_engine();
+    for (engine, fault) in all.filter(|(engine, fault)| chosen(fault.name) && meets(engine, fault)) {
         let wanted = |link: &&Link| choice.link.as_deref().map_or(**link != Link::Linux, |name| name == link.label());
         for link in fault.links.iter().filter(wanted) {
-            let name = format!("{:<13} {}", link.label(), fault.name);
-            case(&name, LIMIT, &|| in_laboratory((&session, &files), *link, &choice.engine, fault));
+            let name = format!("{:<13} {}", link.with(engine, &choice.engines), fault.name);
+            case(&name, LIMIT, &|| in_laboratory((&session, &files), *link, engine, fault));
         }
     }
-    if choice.link.is_none() && flextoe {
+    if everything {
         for refusal in refusals::ALL.iter().filter(|refusal| chosen(refusal.name)) {
             case(refusal.name, LIMIT, &|| (refusal.run)(&session));
         }

@@ -13,10 +13,10 @@ const USAGE: &str =
 Runs Debian's programs, server and client on two sides of a link, and checks what they print.
   --stack opentoe  on OpenTOE, over every link (default); linux: both sides on the kernel, to prove the cases
   --link NAME      only this link: tap-server, tap-client, fabric, loopback, afxdp-server, afxdp-client, linux
-  --engine NAME    the engine of OpenTOE's hosts: flextoe (default), laminar, zeronic, zeronic-laminar;
-                   with others than flextoe, RDMA programs only where --filter names them
+  --engine NAME,.. the engines of OpenTOE's hosts, one after the other: flextoe (default), laminar, zeronic,
+                   zeronic-laminar; with others than flextoe, RDMA programs only where --filter names them
   --filter TEXT    only the cases whose name contains TEXT
-  --jobs N         so many links at the same time (default 1)
+  --jobs N         so many links or engines at the same time (default 1)
   --list           print the cases and run nothing";
 
 /// Making or ending a laboratory takes at most this long.
@@ -27,7 +27,7 @@ const FIRST_ENGINE: &str = "flextoe";
 
 struct Choice {
     links: Vec<Link>,
-    engine: String,
+    engines: Vec<String>,
     filter: String,
     list: bool,
     jobs: usize,
@@ -52,14 +52,14 @@ fn main() {
 }
 
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Choice, String> {
-    let (links, engine) = (Link::OPENTOE.to_vec(), FIRST_ENGINE.into());
-    let mut choice = Choice { links, engine, filter: String::new(), list: false, jobs: 1, share: Share::All };
+    let (links, engines) = (Link::OPENTOE.to_vec(), vec![FIRST_ENGINE.into()]);
+    let mut choice = Choice { links, engines, filter: String::new(), list: false, jobs: 1, share: Share::All };
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(format!("{word} needs a value\n{USAGE}"));
         match word.as_str() {
             "--stack" => choice.links = stack(&value()?)?,
             "--link" => choice.links = vec![link(&value()?)?],
-            "--engine" => choice.engine = value()?,
+            "--engine" => choice.engines = value()?.split(',').map(String::from).collect(),
             "--filter" => choice.filter = value()?,
             "--jobs" => {
                 let jobs = value()?.parse().ok().filter(|jobs| (1..=8).contains(jobs));
@@ -101,18 +101,37 @@ fn run(choice: &Choice) -> Result<bool, String> {
     let huge = ALL.iter().any(|case| case.name.contains(&choice.filter) && case.is_huge());
     let files = Files::new(&session, huge)?;
     let mut report = Report::beside_others(choice.share.is_one_of_many());
-    for link in choice.links.iter().filter(|link| choice.share.claims(link.label())) {
-        group(&mut report, &session, &files, *link, choice);
+    for place in Place::all(choice).filter(|place| choice.share.claims(&place.name)) {
+        group(&mut report, &session, &files, &place, choice);
     }
     choice.share.finish(report, &session)
 }
 
-/// All chosen cases over one link, in one laboratory; then what the laboratory left behind.
-fn group(report: &mut Report, session: &Session, files: &Files, link: Link, choice: &Choice) {
+/// Where cases run.
+struct Place<'a> {
+    link: Link,
+    engine: &'a str,
+    /// What it is called in the report: the link, with the engine where several are chosen.
+    name: String,
+}
+
+impl<'a> Place<'a> {
+    /// All that are chosen.
+    fn all(choice: &'a Choice) -> impl Iterator<Item = Place<'a>> {
+        let links = |engine| choice.links.iter().map(move |link| (engine, *link));
+        let place =
+            |(engine, link): (&'a String, Link)| Place { link, engine, name: link.with(engine, &choice.engines) };
+        choice.engines.iter().flat_map(links).map(place)
+    }
+}
+
+/// All chosen cases in one laboratory; then what the laboratory left behind.
+fn group(report: &mut Report, session: &Session, files: &Files, place: &Place, choice: &Choice) {
+    let (link, engine, place) = (place.link, place.engine, &place.name);
     let chosen = |case: &&Case| {
         let here = (case.short || !link.is_short()) && (link.has_tap() || !case.kernel);
         // Queue pairs are the same beside every engine of streams: once is enough, unless somebody asks.
-        let wanted = choice.engine == FIRST_ENGINE || !choice.filter.is_empty();
+        let wanted = engine == FIRST_ENGINE || !choice.filter.is_empty();
         let here = here && (link == Link::Fabric && wanted || !case.rdma);
         case.name.contains(&choice.filter) && here
     };
@@ -122,18 +141,16 @@ fn group(report: &mut Report, session: &Session, files: &Files, link: Link, choi
     }
     let before = Before::look();
     session.begin_case(LAB_LIMIT);
-    match Lab::new(session, link, &choice.engine) {
+    match Lab::new(session, link, engine) {
         Ok(lab) => {
             for case in cases {
-                let name = format!("{:<13} {}", link.label(), case.name);
+                let name = format!("{place:<13} {}", case.name);
                 let bench = Bench { session, lab: &lab, files, port: files.fresh_port() };
                 report.case(session, &name, Duration::from_secs(case.limit), || (case.run)(&bench));
             }
-            report.case(session, &format!("{:<13} nothing left behind", link.label()), LAB_LIMIT, || {
-                end(session, lab, &before)
-            });
+            report.case(session, &format!("{place:<13} nothing left behind"), LAB_LIMIT, || end(session, lab, &before));
         }
-        Err(error) => report.case(session, &format!("{:<13} set-up", link.label()), LAB_LIMIT, || Err(error)),
+        Err(error) => report.case(session, &format!("{place:<13} set-up"), LAB_LIMIT, || Err(error)),
     }
 }
 
