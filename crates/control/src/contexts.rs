@@ -308,6 +308,8 @@ pub(crate) struct Slots {
     flows: Vec<Option<FlowId>>,
     /// For long paths.
     free_long: Vec<u32>,
+    /// Those whose transmit streams may outgrow their buffers.
+    free_growing: Vec<u32>,
     /// The others, by the halvings of their buffers.
     free: Vec<Vec<u32>>,
     geometry: Geometry,
@@ -330,6 +332,7 @@ impl Slots {
             generations: vec![0; long as usize],
             flows: vec![None; long as usize],
             free_long: (0..long).rev().collect(),
+            free_growing: Vec::new(),
             free: vec![Vec::new(); sizes],
             geometry,
             used: 0,
@@ -342,7 +345,7 @@ impl Slots {
     /// As another daemon goes on with them.
     pub(crate) fn state(&self) -> SlotsState {
         let (generations, flows) = (self.generations.clone(), self.flows.clone());
-        let free = [self.free.concat(), self.free_long.clone()].concat();
+        let free = [self.free.concat(), self.free_growing.clone(), self.free_long.clone()].concat();
         SlotsState { generations, flows, free, used: self.used }
     }
 
@@ -374,7 +377,8 @@ impl Slots {
 
     /// The same of those that are not for long paths.
     fn has_usual(&self, class: Class) -> bool {
-        let used = self.free.iter().position(|free| !free.is_empty());
+        let growing = (!self.free_growing.is_empty()).then_some(0);
+        let used = growing.or_else(|| self.free.iter().position(|free| !free.is_empty()));
         let used = used.map(|halvings| Class::Halved(halvings as u32));
         used.or_else(|| self.unused().map(|index| self.geometry.class(index))).is_some_and(|next| next <= class)
     }
@@ -393,6 +397,7 @@ impl Slots {
     fn of_class(&mut self, index: u32) -> &mut Vec<u32> {
         match self.geometry.class(index) {
             Class::LongPath => &mut self.free_long,
+            Class::Halved(_) if self.geometry.large_at(index).is_some() => &mut self.free_growing,
             Class::Halved(halvings) => &mut self.free[halvings as usize],
         }
     }
@@ -414,9 +419,9 @@ impl Slots {
         Some(Slot { index, generation: self.generations[index as usize] })
     }
 
-    /// Slots that were never used come after all that were.
+    /// First those whose transmit streams may outgrow their buffers. Slots that were never used come after all that were.
     fn take_usual(&mut self) -> Option<u32> {
-        self.free.iter_mut().find_map(Vec::pop).or_else(|| {
+        self.free_growing.pop().or_else(|| self.free.iter_mut().find_map(Vec::pop)).or_else(|| {
             let index = self.unused()?;
             self.generations.push(0);
             self.flows.push(None);

@@ -241,7 +241,7 @@ unsafe fn transmit_rest(
         lib.drain();
         if let Some(Kind::Stream(stream)) = lib.socket(key).map(|socket| &mut socket.kind) {
             let _exclusive = stream.exclusively();
-            stream.grow_for(wanted - done);
+            stream.grow_for(wanted);
         }
         // SAFETY: the caller vouches for the buffers.
         let put = unsafe { put_now(lib, key, from, wanted, done, more) };

@@ -161,7 +161,7 @@ impl Stream {
         next
     }
 
-    /// A program wants to write so much without blocking: the stream outgrows its buffer where that holds less and
+    /// A program writes so much at once, without blocking, and not all of it has found room: the stream outgrows its buffer where that holds less and
     /// there is a larger ring, unless the program has said how much may wait (`SO_SNDBUF`). Linux lets buffers grow as
     /// well (`tcp_wmem`), and programs that move what is left after each partial write rely on it.
     pub(crate) fn grow_for(&self, len: usize) {
