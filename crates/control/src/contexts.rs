@@ -419,7 +419,8 @@ impl Slots {
         Some(Slot { index, generation: self.generations[index as usize] })
     }
 
-    /// First those whose transmit streams may outgrow their buffers. Slots that were never used come after all that were.
+    /// First those whose transmit streams may outgrow their buffers. Slots that were never used come after all that
+    /// were.
     fn take_usual(&mut self) -> Option<u32> {
         self.free_growing.pop().or_else(|| self.free.iter_mut().find_map(Vec::pop)).or_else(|| {
             let index = self.unused()?;

@@ -161,9 +161,10 @@ impl Stream {
         next
     }
 
-    /// A program writes so much at once, without blocking, and not all of it has found room: the stream outgrows its buffer where that holds less and
-    /// there is a larger ring, unless the program has said how much may wait (`SO_SNDBUF`). Linux lets buffers grow as
-    /// well (`tcp_wmem`), and programs that move what is left after each partial write rely on it.
+    /// A program writes so much at once, without blocking, and not all of it has found room: the stream outgrows its
+    /// buffer where that holds less and there is a larger ring, unless the program has said how much may wait
+    /// (`SO_SNDBUF`). Linux lets buffers grow as well (`tcp_wmem`), and programs that move what is left after each
+    /// partial write rely on it.
     pub(crate) fn grow_for(&self, len: usize) {
         self.look();
         let ring = self.tx.get();
