@@ -247,9 +247,9 @@ impl Mirror {
         found
     }
 
-    /// `len` bytes from stream position `pos` on, by reference; at most [`Mirror::most`]. A writer who says of more than
-    /// its ring holds that they are under way, and not that the stream has grown, is believed the length, and gets what
-    /// lies there.
+    /// `len` bytes from stream position `pos` on, by reference; at most [`Mirror::most`]. A writer who says of more
+    /// than its ring holds that they are under way, and not that the stream has grown, is believed the length, and
+    /// gets what lies there.
     #[inline]
     pub fn span(self: &Arc<Mirror>, pos: u32, len: u32) -> Span {
         if len > self.size() { self.later_span(pos, len) } else { Span::new(self, pos, len) }
