@@ -18,6 +18,9 @@ const INTERCEPT: &[&str] = &["--intercept", "syscalls"];
 /// The link's devices are called this, on both stacks.
 pub const DEVICE: &str = "toe0";
 
+/// The engine with which everything runs.
+pub const FIRST_ENGINE: &str = "flextoe";
+
 /// How the two sides are joined, and which of them are on OpenTOE.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Link {
@@ -70,8 +73,8 @@ impl Link {
         }
     }
 
-    /// The name in the report where cases run with several engines, one of which this is.
-    pub fn with(self, engine: &str, engines: &[String]) -> String {
+    /// The label where cases run with several engines, one of which this is.
+    pub fn label_with(self, engine: &str, engines: &[String]) -> String {
         if engines.len() > 1 { format!("{engine} {}", self.label()) } else { self.label().into() }
     }
 

@@ -16,9 +16,9 @@ use std::time::Duration;
 const SHORT: usize = 200;
 /// How many more bytes the daemon may have allocated after all turns than after a tenth of them, however many they are.
 const MORE_HEAP: u64 = 256 << 10;
-/// How much more memory it may have than that, KiB: what the allocator keeps at the ends of its arenas and between
-/// blocks. There may be eight arenas a core, with 128 KiB at each end; turns meet more of them on a busy machine.
-const GROWTH_KIB: u64 = 4096;
+/// How much more memory it may have, KiB, with what the allocator keeps at the ends of its arenas
+/// (`shm::reserve::allocated`).
+const GROWTH_KIB: u64 = 2048;
 /// Without load for so long, a data-path has given its spare frames back (docs/MEMORY.md).
 const REST: Duration = Duration::from_millis(2500);
 /// How many more mappings: native code that stayed would be one or two of each turn.

@@ -4,7 +4,7 @@ use std::time::Duration;
 use tests::cases::{Bench, Files};
 use tests::faults::{ALL, Fault};
 use tests::jobs::Share;
-use tests::lab::{Lab, Link};
+use tests::lab::{FIRST_ENGINE, Lab, Link};
 use tests::leaks::Before;
 use tests::process::Session;
 use tests::report::{Outcome, Report};
@@ -22,9 +22,6 @@ const USAGE: &str = "usage: faults [--link NAME] [--engine NAME] [--filter TEXT]
 const LIMIT: Duration = Duration::from_secs(90);
 /// Experiments take what they are told to, several times.
 const EXPERIMENT_LIMIT: Duration = Duration::from_secs(150);
-
-/// The one with which everything runs.
-const FIRST_ENGINE: &str = "flextoe";
 
 struct Choice {
     link: Option<String>,
@@ -93,7 +90,7 @@ fn run(choice: &Choice) -> Result<bool, String> {
     for (engine, fault) in all.filter(|(engine, fault)| chosen(fault.name) && meets(engine, fault)) {
         let wanted = |link: &&Link| choice.link.as_deref().map_or(**link != Link::Linux, |name| name == link.label());
         for link in fault.links.iter().filter(wanted) {
-            let name = format!("{:<13} {}", link.with(engine, &choice.engines), fault.name);
+            let name = format!("{:<13} {}", link.label_with(engine, &choice.engines), fault.name);
             case(&name, LIMIT, &|| in_laboratory((&session, &files), *link, engine, fault));
         }
     }

@@ -2,7 +2,7 @@
 use std::time::Duration;
 use tests::cases::{ALL, Bench, Case, Files};
 use tests::jobs::{self, Share};
-use tests::lab::{Lab, Link};
+use tests::lab::{FIRST_ENGINE, Lab, Link};
 use tests::leaks::Before;
 use tests::process::Session;
 use tests::report::{Outcome, Report};
@@ -21,9 +21,6 @@ Runs Debian's programs, server and client on two sides of a link, and checks wha
 
 /// Making or ending a laboratory takes at most this long.
 const LAB_LIMIT: Duration = Duration::from_secs(40);
-
-/// The one with which everything runs.
-const FIRST_ENGINE: &str = "flextoe";
 
 struct Choice {
     links: Vec<Link>,
@@ -120,7 +117,7 @@ impl<'a> Place<'a> {
     fn all(choice: &'a Choice) -> impl Iterator<Item = Place<'a>> {
         let links = |engine| choice.links.iter().map(move |link| (engine, *link));
         let place =
-            |(engine, link): (&'a String, Link)| Place { link, engine, name: link.with(engine, &choice.engines) };
+            |(engine, link): (&'a String, Link)| Place { link, engine, name: link.label_with(engine, &choice.engines) };
         choice.engines.iter().flat_map(links).map(place)
     }
 }

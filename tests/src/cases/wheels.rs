@@ -21,32 +21,34 @@ const NIXL: Wheel = Wheel {
 };
 
 pub(super) fn mooncake(bench: &Bench) -> Outcome {
-    match install(bench, &MOONCAKE) {
-        Ok(folder) => {
-            let Said { words, log } = transfer(bench, &MOONCAKE, &folder)?;
-            // Without a device it would use TCP, and move the same bytes.
-            if log.contains("Found 1 HCAs") { Ok(words) } else { Err(format!("Mooncake found no device:\n{log}")) }
-        }
-        Err(why) => Ok(format!("left out: {why}")),
-    }
+    let Some(folder) = install(bench, &MOONCAKE)? else { return Ok(LEFT_OUT.into()) };
+    let Said { words, log } = transfer(bench, &MOONCAKE, &folder)?;
+    // Without a device it would use TCP, and move the same bytes.
+    if log.contains("Found 1 HCAs") { Ok(words) } else { Err(format!("Mooncake found no device:\n{log}")) }
 }
 
 pub(super) fn nixl(bench: &Bench) -> Outcome {
-    match install(bench, &NIXL) {
-        Ok(folder) => transfer(bench, &NIXL, &folder).map(|said| said.words),
-        Err(why) => Ok(format!("left out: {why}")),
-    }
+    let Some(folder) = install(bench, &NIXL)? else { return Ok(LEFT_OUT.into()) };
+    transfer(bench, &NIXL, &folder).map(|said| said.words)
 }
 
-/// Fetches a wheel and unpacks it; the folder. What it depends on is for parts that are not used here (PyTorch), or
-/// Debian's.
-fn install(bench: &Bench, wheel: &Wheel) -> Outcome {
-    bench.made(wheel.script.trim_end_matches(".py"), |folder| {
-        let mut pip = Command::new(PYTHON);
-        pip.args(["-m", "pip", "install", "--quiet", "--no-deps", "--root-user-action=ignore"]);
-        pip.args(["--target", folder, wheel.package]);
-        pip
-    })
+const LEFT_OUT: &str = "left out: PyPI cannot be reached";
+/// What pip says of each attempt to reach it then.
+const NO_CONNECTION: &str = "after connection broken by";
+
+/// Fetches a wheel and unpacks it; the folder, or nothing where PyPI cannot be reached. What it depends on is for parts
+/// that are not used here (PyTorch), or Debian's.
+fn install(bench: &Bench, wheel: &Wheel) -> Result<Option<String>, String> {
+    let folder = bench.files.path(wheel.script.trim_end_matches(".py"));
+    let mut command = Command::new(PYTHON);
+    command.args(["-m", "pip", "install", "--quiet", "--no-deps", "--root-user-action=ignore", "--retries=1"]);
+    command.args(["--target", &folder, wheel.package]);
+    let mut pip = bench.session.spawn(command)?;
+    match pip.succeed() {
+        Ok(_) => Ok(Some(folder)),
+        Err(_) if pip.stderr().contains(NO_CONNECTION) => Ok(None),
+        Err(why) => Err(why),
+    }
 }
 
 /// What the client printed.

@@ -18,8 +18,8 @@ pub struct Bump {
     pub rx_head: u32,
     /// Nothing will be written after `tx_head`: send FIN after it.
     pub fin: bool,
-    /// The ring in which the transmit stream is, or a later one ([`shm::Mirror::level`], docs/MEMORY.md). No later bump
-    /// says an earlier one.
+    /// The ring in which the transmit stream is, or a later one ([`shm::Mirror::number`], docs/MEMORY.md). No later
+    /// bump says an earlier one.
     pub ring: u8,
 }
 

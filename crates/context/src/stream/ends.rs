@@ -145,11 +145,10 @@ impl ControlEnd {
         Ok(())
     }
 
-    /// Gives the memory of a slot's buffers back to the system.
+    /// Gives the memory of a slot's buffers back to the system, but for its large ring ([`ControlEnd::discard_large`]).
     pub fn discard_buffers(&self, index: u32) -> io::Result<()> {
         let g = &self.geometry;
         discard_small(&self.region, g, index)?;
-        self.discard_large(index)?;
         self.region.discard(g.rx_at(index), g.pair_len(index))
     }
 

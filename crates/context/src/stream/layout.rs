@@ -336,21 +336,23 @@ fn halved(full: u32, halvings: u32) -> u32 {
 mod tests {
     use super::*;
 
+    const SIZES: Geometry = Geometry {
+        slots: 64,
+        long: LongPaths::NONE,
+        growing: Growing::NONE,
+        data_entries: 64,
+        control_entries: 64,
+        rx_bytes: 1 << 18,
+        tx_bytes: 1 << 16,
+        full_slots: 4,
+        small_bytes: 2048,
+        log_bytes: 4096,
+    };
+
     #[test]
     fn parts_do_not_overlap_and_are_aligned() {
         let (rx_bytes, tx_bytes) = (8192, 4096);
-        let g = Geometry {
-            slots: 8,
-            long: LongPaths::NONE,
-            growing: Growing::NONE,
-            data_entries: 64,
-            control_entries: 64,
-            rx_bytes,
-            tx_bytes,
-            full_slots: 8,
-            small_bytes: 0,
-            log_bytes: 0,
-        };
+        let g = Geometry { slots: 8, full_slots: 8, rx_bytes, tx_bytes, small_bytes: 0, log_bytes: 0, ..SIZES };
         assert!(g.is_valid());
         for at in [g.bumps_at(), g.notices_at(), g.requests_at(), g.replies_at(), g.slot_state_at(0)] {
             assert_eq!(at % CACHE_LINE, 0);
@@ -366,19 +368,7 @@ mod tests {
 
     #[test]
     fn further_slots_have_smaller_buffers_and_what_all_have_together_is_bounded() {
-        let (rx_bytes, tx_bytes) = (1 << 18, 1 << 16);
-        let sizes = Geometry {
-            slots: 64,
-            long: LongPaths::NONE,
-            growing: Growing::NONE,
-            data_entries: 64,
-            control_entries: 64,
-            rx_bytes,
-            tx_bytes,
-            full_slots: 4,
-            small_bytes: 2048,
-            log_bytes: 4096,
-        };
+        let sizes = SIZES;
         let kib = |index| (sizes.rx_len(index) >> 10, sizes.tx_len(index) >> 10);
         assert_eq!([0, 3, 4, 7, 8, 11, 12, 15].map(|index| kib(index).0), [256, 256, 128, 128, 64, 64, 32, 32]);
         assert_eq!([kib(8), kib(16), kib(63)], [(64, 16), (16, 16), (16, 16)], "to no less than 16 KiB");
@@ -404,19 +394,7 @@ mod tests {
 
     #[test]
     fn the_first_slots_are_for_long_paths() {
-        let (rx_bytes, tx_bytes) = (1 << 18, 1 << 16);
-        let sizes = Geometry {
-            slots: 16,
-            long: LongPaths { slots: 3, bytes: 1 << 20 },
-            growing: Growing::NONE,
-            data_entries: 64,
-            control_entries: 64,
-            rx_bytes,
-            tx_bytes,
-            full_slots: 4,
-            small_bytes: 2048,
-            log_bytes: 0,
-        };
+        let sizes = Geometry { slots: 16, long: LongPaths { slots: 3, bytes: 1 << 20 }, log_bytes: 0, ..SIZES };
         assert!(sizes.is_valid());
         let kib = |index| (sizes.rx_len(index) >> 10, sizes.tx_len(index) >> 10);
         assert_eq!(
@@ -439,19 +417,8 @@ mod tests {
 
     #[test]
     fn the_rings_of_streams_that_outgrow_their_buffers_lie_at_the_end() {
-        let (rx_bytes, tx_bytes) = (1 << 18, 1 << 16);
-        let sizes = Geometry {
-            slots: 16,
-            long: LongPaths { slots: 3, bytes: 1 << 20 },
-            growing: Growing { slots: 2, bytes: 1 << 19 },
-            data_entries: 64,
-            control_entries: 64,
-            rx_bytes,
-            tx_bytes,
-            full_slots: 4,
-            small_bytes: 2048,
-            log_bytes: 4096,
-        };
+        let (long, growing) = (LongPaths { slots: 3, bytes: 1 << 20 }, Growing { slots: 2, bytes: 1 << 19 });
+        let sizes = Geometry { slots: 16, long, growing, ..SIZES };
         assert!(sizes.is_valid());
         let end = sizes.log_at() + 4096;
         assert_eq!([2, 3, 4, 5].map(|at| sizes.large_at(at)), [None, Some(end), Some(end + (1 << 19)), None]);
