@@ -32,6 +32,7 @@ mod region;
 pub mod reserve;
 #[cfg_attr(loom, allow(dead_code))]
 mod ring;
+mod rings;
 #[cfg(not(loom))]
 pub mod system_call;
 
@@ -42,7 +43,7 @@ pub use crowd::Crowd;
 #[cfg(not(loom))]
 pub use doorbell::{Doorbell, SETTLE};
 #[cfg(not(loom))]
-pub use mirror::{Level, Mirror, Rings, Span, ease};
+pub use mirror::{Mirror, Span};
 #[cfg(not(loom))]
 pub use pooled::{Pool, Pooled};
 #[cfg(not(loom))]
@@ -54,6 +55,7 @@ pub use region::Region;
 pub use ring::{Consumer, Corrupt, Full, Mark, PipeConsumer, PipeProducer, Producer, VALID};
 #[cfg(not(loom))]
 pub use ring::{News, empty_ring, pipe_bytes, ring_bytes};
+pub use rings::{Level, Rings, ease};
 
 /// Bytes of a page: the granularity of mappings.
 pub const PAGE: usize = 4096;

@@ -1,10 +1,8 @@
 //! Byte rings in a region, and bytes of them by reference.
 mod growth;
 
-pub use growth::{Level, Rings, ease};
-
+use crate::rings::{Level, Part};
 use crate::{PAGE, Region, copy};
-use growth::Part;
 use std::io;
 use std::ptr::NonNull;
 use std::sync::Arc;
