@@ -27,7 +27,7 @@ mod stdio;
 mod storage;
 pub(crate) mod verbs;
 mod waiting;
-mod wheels;
+pub(crate) mod wheels;
 
 use crate::lab::Lab;
 use crate::process::{Process, Session};

@@ -1,5 +1,6 @@
 //! Programs that use `toe_comm_*` (docs/ZERONIC.md), beside those that use sockets.
 use crate::cases::{Bench, LARGE, app};
+use crate::daemon::beside;
 use crate::process::Process;
 use crate::report::Outcome;
 use std::process::Command;
@@ -27,17 +28,26 @@ pub(crate) fn peers(bench: &Bench) -> Outcome {
     Ok("SHA-256 equal, from nc and to socat".into())
 }
 
-/// Requests and answers as messages: each byte is compared by the caller.
+/// Requests and answers as messages, from C and from Rust: each byte is compared by the caller.
 pub(crate) fn calls(bench: &Bench) -> Outcome {
+    let (c, rust) = (app("comm_calls"), beside("examples/comm_calls"));
+    calls_of(bench, &c, &c)?;
+    calls_of(bench, &c, &rust)?;
+    calls_of(bench, &rust, &c)
+}
+
+/// Calls of one program, which the other one answers.
+fn calls_of(bench: &Bench, serving: &str, calling: &str) -> Outcome {
+    let bench = bench.on_another_port();
     let [(here, address), (there, _)] = HOSTS;
     let port = bench.port();
-    let mut command = bench.lab.on_server(&app("comm_calls"));
+    let mut command = bench.lab.on_server(serving);
     command.args(["serve", here, &port]);
-    let mut server = listening(bench, command)?;
-    let said = bench.client(&app("comm_calls"), &["call", there, address, &port, "200"])?;
+    let mut server = listening(&bench, command)?;
+    let said = bench.client(calling, &["call", there, address, &port, "200"])?;
     match (said.trim(), server.succeed()?.lines().last()) {
         (calls, Some("200 answers")) if calls.starts_with("200 calls") => Ok(calls.into()),
-        (calls, answers) => Err(format!("the caller says {calls:?}, the server {answers:?}")),
+        (calls, answers) => Err(format!("{calling} says {calls:?}, {serving} {answers:?}")),
     }
 }
 

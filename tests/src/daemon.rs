@@ -370,6 +370,7 @@ fn configuration(lab: &Lab, socket: &Path) -> String {
             text += &format!("[[zeronic]]\nname = {name:?}\naddress = \"{address}\"\ntransport = {transport:?}\n");
         }
         text += &crate::over_tcp::configuration();
+        text += &crate::one_address::configuration(crate::over_tcp::FABRIC, &lab.engine);
     }
     text
 }

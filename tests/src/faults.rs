@@ -9,6 +9,7 @@ use crate::hostile;
 use crate::lab::Link;
 use crate::logs;
 use crate::modules;
+use crate::one_address;
 use crate::over_tcp;
 use crate::ports;
 use crate::process::Process;
@@ -74,6 +75,8 @@ pub const ALL: &[Fault] = &[
     fault("verbs over TCP: bytes compared, with loss", &[Link::Lossy], over_tcp::compared),
     fault("verbs over TCP: datagrams, with loss", &[Link::Lossy], over_tcp::datagrams),
     fault("verbs over TCP: UCX, with loss", &[Link::Lossy], over_tcp::ucx),
+    fault("verbs over TCP: Mooncake, with loss", &[Link::Lossy], over_tcp::mooncake),
+    fault("verbs and sockets on one address, with loss", &[Link::Lossy], one_address::beside_each_other),
     fault("malformed and random frames", &[Link::Linux, Link::TapServer], malformed),
     fault("peers on two ports", &[Link::TwoPorts], ports::both),
     fault("capture", &[Link::TapServer, Link::Fabric, Link::Lossy, Link::LossyThreads], capture::live),

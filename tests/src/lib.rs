@@ -22,6 +22,7 @@ pub mod leaks;
 pub mod logs;
 mod modules;
 pub mod network;
+mod one_address;
 mod over_tcp;
 mod ports;
 pub mod process;

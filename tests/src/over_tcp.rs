@@ -3,6 +3,7 @@
 use crate::cases::Bench;
 use crate::cases::fabrics::final_line;
 use crate::cases::verbs::{result_line, round_trip};
+use crate::cases::wheels;
 use crate::process::Process;
 use crate::report::Outcome;
 use std::process::Command;
@@ -10,6 +11,8 @@ use std::process::Command;
 /// What decides on headers, and the last byte of the address of the server's host; the client's is the next one.
 const TRANSPORTS: [(&str, u8); 3] = [("flextoe", 1), ("laminar", 3), ("linux", 5)];
 const SIDES: [&str; 2] = ["server", "client"];
+/// Their network.
+pub(crate) const FABRIC: &str = "rough";
 /// The port of `udaddy`, which has no option for another one.
 const UDADDY: u16 = 7174;
 
@@ -17,12 +20,12 @@ const UDADDY: u16 = 7174;
 pub(crate) fn configuration() -> String {
     let seed = std::process::id();
     let mut text =
-        format!("[[fabric]]\nname = \"rough\"\nloss = 0.01\nreorder = 0.01\nduplicate = 0.005\nseed = {seed}\n");
+        format!("[[fabric]]\nname = {FABRIC:?}\nloss = 0.01\nreorder = 0.01\nduplicate = 0.005\nseed = {seed}\n");
     for transport in TRANSPORTS {
         for side in 0..SIDES.len() {
             let (name, address, transport) = (name(transport, side), address(transport, side), transport.0);
             text += &format!("[[zeronic]]\nname = {name:?}\naddress = {address:?}\ntransport = {transport:?}\n");
-            text += "fabric = \"rough\"\n";
+            text += &format!("fabric = {FABRIC:?}\n");
         }
     }
     text
@@ -163,6 +166,15 @@ pub(crate) fn ucx(bench: &Bench) -> Outcome {
             said.push(format!("{transport} {latency}, {len} bytes {rate}"));
         }
         Ok(said.join(", "))
+    })
+}
+
+/// Mooncake's transfer engine, from PyPI: 16 MiB each way, compared.
+pub(crate) fn mooncake(bench: &Bench) -> Outcome {
+    let Some(installed) = wheels::Mooncake::install(bench)? else { return Ok(wheels::LEFT_OUT.into()) };
+    over_each(bench, |pair| {
+        let hosts = [0, 1].map(|side| format!("TOE_VERBS_HOST={}", name(pair.transport, side)));
+        installed.transfer(bench, Some(&hosts))
     })
 }
 

@@ -29,7 +29,7 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), String> {
         return Err(sysfs::enter(arguments, &socket, &host));
     }
     if arguments.in_namespace {
-        sysfs::show(pick(&client::ask(&socket, &Question::Ls)?, Some(&host))?, &host)?;
+        sysfs::show(&client::ask(&socket, &Question::Ls)?, &host)?;
     }
     wait_for::listeners(&arguments.wait_for, Duration::from_secs(arguments.wait_limit), &socket, &host)?;
     // A ZeroNIC host carries verbs; sockets stay on the kernel's TCP.

@@ -4,7 +4,9 @@ use crate::offers::Taker;
 use crate::port_set::PortSet;
 use context::Endpoint;
 use engine::{ContextId, FlowId, Nanos};
+use port::TcpPorts;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::sync::Arc;
 use wire::IpAddress;
 
 /// A reserved local address.
@@ -49,9 +51,22 @@ pub(crate) struct Bindings {
     by_port: BTreeMap<u16, Vec<u32>>,
     ports: PortSet,
     last: u32,
+    /// Another stack has the same addresses.
+    shared: Option<Arc<TcpPorts>>,
 }
 
 impl Bindings {
+    /// From now on another stack has the same addresses, and its ports are taken.
+    pub(crate) fn share(&mut self, ports: Arc<TcpPorts>) {
+        self.by_port.keys().for_each(|port| ports.bind(*port, true));
+        self.shared = Some(ports);
+    }
+
+    /// A port is that stack's.
+    pub(crate) fn is_others(&self, port: u16) -> bool {
+        self.shared.as_ref().is_some_and(|ports| ports.is_second(port))
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Binding)> {
         self.all.iter().map(|(id, binding)| (*id, binding))
     }
@@ -80,6 +95,7 @@ impl Bindings {
     pub(crate) fn add_at(&mut self, id: u32, binding: Binding) {
         self.by_port.entry(binding.local.port).or_default().push(id);
         self.ports.insert(binding.local.port);
+        self.shared.iter().for_each(|ports| ports.bind(binding.local.port, true));
         self.all.insert(id, binding);
     }
 
@@ -100,6 +116,7 @@ impl Bindings {
             if ids.is_empty() {
                 self.by_port.remove(&binding.local.port);
                 self.ports.remove(binding.local.port);
+                self.shared.iter().for_each(|ports| ports.bind(binding.local.port, false));
             }
         }
         Some(binding)
@@ -126,14 +143,14 @@ impl Bindings {
         self.held_on_port(port, runs).next().is_some()
     }
 
-    /// A port has a binding.
+    /// A port has a binding, or is another stack's.
     pub(crate) fn has_port(&self, port: u16) -> bool {
-        self.ports.contains(port)
+        self.ports.contains(port) || self.is_others(port)
     }
 
-    /// Ports that have bindings.
-    pub(crate) fn ports(&self) -> &PortSet {
-        &self.ports
+    /// The same of the ports from `64 * at` on: the least bit is the first one.
+    pub(crate) fn word(&self, at: u16) -> u64 {
+        self.ports.word(at) | self.shared.as_ref().map_or(0, |ports| ports.second_word(at))
     }
 
     /// A new binding would collide with one that is there: the rules of Linux's `SO_REUSEADDR` and `SO_REUSEPORT`.
@@ -224,6 +241,22 @@ mod tests {
             assert!(!there.conflicts(&new(81), |_| true));
             assert!(!there.conflicts(&new(80), |_| false), "its holder has ended");
         }
+    }
+
+    #[test]
+    fn ports_of_another_stack_with_the_same_addresses_are_taken() {
+        let mut all = bindings(IP, false, false, true);
+        let ports = Arc::new(TcpPorts::new(61_000..=65_535));
+        all.share(Arc::clone(&ports));
+        assert!(!ports.take(80) && ports.take(81));
+        assert!(all.has_port(80) && all.has_port(81) && all.has_port(61_000) && !all.has_port(82));
+        assert!(all.is_others(81) && !all.is_others(80));
+        assert_eq!(all.word(1), 0b11 << 16);
+        let id = all.add(binding(Endpoint { ip: IP, port: 80 }, 1, false, false));
+        all.remove(1);
+        assert!(!ports.take(80), "one of two is left");
+        all.remove(id);
+        assert!(ports.take(80));
     }
 
     #[test]

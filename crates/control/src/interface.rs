@@ -16,8 +16,10 @@ use context::attach::{KeptConnection, Ticket};
 use context::{ControlEnd, EngineEnd, Geometry, Slot};
 use engine::stream::{FourTuple, Stream};
 use engine::{Command, ContextId, Engine, FlowId, LoadedModule, Nanos, ProgramSource, Registers};
+use port::TcpPorts;
 use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
+use std::sync::Arc;
 
 /// A host with TCP.
 pub type Host = ::host::Host<Tcp>;
@@ -69,6 +71,11 @@ impl Tcp {
         let mut plane = Plane::new(&mut queues, links, features.carries);
         plane.set_keeps_logs(features.keeps_logs);
         Tcp::of(plane, queues, engine)
+    }
+
+    /// From now on, another stack has the same addresses: no application gets a port of that one's.
+    pub fn share_ports(&mut self, ports: Arc<TcpPorts>) {
+        self.plane.share_ports(ports);
     }
 
     /// An application attaches with the daemon's ends of its region. With the token of a fork, it shares what its

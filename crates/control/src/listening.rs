@@ -26,7 +26,7 @@ impl Bindings {
         let runs = |holder| contexts.runs(holder);
         // Connections that outlive their listener keep its port, unless the new one says otherwise.
         let in_use = !binding.reuse_address && !self.is_held(binding.local.port, runs) && in_use;
-        if in_use || self.conflicts(&binding, runs) {
+        if in_use || self.is_others(binding.local.port) || self.conflicts(&binding, runs) {
             return Err(libc::EADDRINUSE);
         }
         let binding = self.add(binding);

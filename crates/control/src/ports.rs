@@ -91,8 +91,8 @@ impl Ports {
             }
         }
         let start = self.ephemeral_at(random.next());
-        let (bound, used) = (bindings.ports(), connections.ports());
-        search(self.ephemeral.clone(), start, |at| bound.word(at) | used.word(at), |_| true)
+        let used = connections.ports();
+        search(self.ephemeral.clone(), start, |at| bindings.word(at) | used.word(at), |_| true)
     }
 
     /// A port for a connection to `remote`: only the whole tuple must be free, or safe to use again.
@@ -109,7 +109,7 @@ impl Ports {
             }
         }
         let start = self.next_port(out.random, remote);
-        let (bound, peer) = (in_use.bindings.ports(), in_use.connections.towards(remote));
+        let (bound, peer) = (in_use.bindings, in_use.connections.towards(remote));
         let taken = |at| bound.word(at) | peer.map_or(0, |peer| peer.word(at));
         let found = search(self.ephemeral.clone(), start, taken, |port| in_use.fits(out, port, remote));
         found.or_else(|| self.oldest_wait(out, in_use, remote))

@@ -8,11 +8,12 @@ use crate::ports::PortPlan;
 use crate::rdma::{RdmaMaker, RdmaPlace};
 use crate::secret::secret;
 use crate::takeover::{AllTaps, Owner, TapDevice, Taps};
-use crate::zeronic::{self, ZeronicPlace};
+use crate::zeronic::{self, Shared, ZeronicPlace};
 use context::attach::Interface;
 use control::Host;
 use host::{Link, Ports};
-use port::{Capture, Captured, Fabric, FramePool, Port, Tap, TapConfig, local_mac};
+use port::{Capture, Captured, Fabric, FramePool, Port, SharedPort, Tap, TapConfig, TcpPorts, local_mac, share};
+use std::collections::HashMap;
 use std::sync::Arc;
 use trace::Traces;
 
@@ -72,19 +73,25 @@ pub(crate) fn build(config: &Config, clock: Clock, mut devices: AllTaps) -> Resu
     }
     let fabrics = fabrics(config, clock, &mut devices)?;
     let mut rdma = RdmaMaker::default();
-    let mut hosts = Vec::new();
+    let (mut hosts, mut shared) = (Vec::new(), HashMap::new());
     for section in &config.hosts {
         let path = &mut paths[section.thread];
         let index = path.hosts.len();
         let traces = Traces::new(Clock::ticks);
-        let own = devices.remove(&Owner::Host(section.stack.name.clone())).unwrap_or_default();
-        seat(path, section, (&fabrics, own), &pool, &traces)
-            .map_err(|e| format!("host {}: {e}", section.stack.name))?;
+        let name = &section.stack.name;
+        let own = devices.remove(&Owner::Host(name.clone())).unwrap_or_default();
+        let shares = config.zeronics.iter().any(|zeronic| zeronic.host.as_ref() == Some(name));
+        let part =
+            seat(path, section, (&fabrics, own, shares), &pool, &traces).map_err(|e| format!("host {name}: {e}"))?;
         let (routes, stack) =
             (path.hosts[index].host.net().routes.list(), path.hosts[index].host.base().config().clone());
         let interfaces = interfaces(path.hosts[index].host.net().links(), section, config);
-        let said = |e: String| format!("host {}: {e}", section.stack.name);
+        let said = |e: String| format!("host {name}: {e}");
         let access = Access::to_host(section).map_err(said)?;
+        if let Some((port, ports)) = part {
+            let (stack, access) = (stack.clone(), access.clone());
+            shared.insert(name.clone(), Shared { port, ports, stack, access });
+        }
         let rdma = rdma.place(path, index, section, line_rate(section, config)).map_err(said)?;
         let config = HostSection { stack, ..section.clone() };
         hosts.push(HostPlace { config, thread: section.thread, index, routes, interfaces, traces, access, rdma });
@@ -94,7 +101,8 @@ pub(crate) fn build(config: &Config, clock: Clock, mut devices: AllTaps) -> Resu
     let mut zeronics = Vec::new();
     for section in &config.zeronics {
         let (path, handle) = (&mut paths[section.thread], &handles[section.thread]);
-        let made = zeronic::place(path, handle, section, &fabrics, &pool);
+        let part = section.host.as_ref().and_then(|host| shared.remove(host));
+        let made = zeronic::place(path, handle, section, &fabrics, &pool, part);
         zeronics.push(made.map_err(|e| format!("zeronic {}: {e}", section.name))?);
     }
     for (name, fabric) in fabrics {
@@ -128,7 +136,7 @@ fn has_others(port: &PortSection, config: &Config) -> bool {
     let has_uplink = config.fabrics.iter().any(|section| Some(&section.name) == fabric && !section.uplinks.is_empty());
     let is_there = |other: &&PortSection| other.kind == PortKind::Fabric && on(other, config) == fabric;
     let members = config.hosts.iter().flat_map(|host| &host.ports).filter(is_there).count();
-    has_uplink || members > 1 || !config.zeronics.is_empty()
+    has_uplink || members > 1 || config.zeronics.iter().any(|zeronic| zeronic.host.is_none())
 }
 
 /// Bits a second of the fabric that a host's first port is on, where that has a limit.
@@ -173,22 +181,34 @@ fn open_device(plan: PortPlan, owner: &str, old: Option<TapDevice>) -> Result<Bo
     }
 }
 
-/// Opens a host's ports, makes its engine and its stack, and gives it a seat.
+/// Opens a host's ports, makes its engine and its stack, and gives it a seat. Where a ZeroNIC host shares its port, that
+/// one's part of it.
 fn seat(
     path: &mut DataPath,
     section: &HostSection,
-    (fabrics, mut old): (&[(String, Fabric)], Taps),
+    (fabrics, mut old, shares): (&[(String, Fabric)], Taps, bool),
     pool: &FramePool,
     traces: &Traces,
-) -> Result<(), String> {
+) -> Result<Option<(SharedPort, Arc<TcpPorts>)>, String> {
     let mut ports = Vec::new();
     for (at, port) in section.ports.iter().enumerate() {
         let opened = open(section, at, fabrics, old.remove(&at))?;
         ports.push(captured(opened, port, path.clock)?);
     }
+    let tcp_ports = shares.then(|| Arc::new(TcpPorts::new(zeronic::SHARED_PORTS)));
+    let part = match &tcp_ports {
+        Some(tcp_ports) => {
+            let [first, second] = share(ports.remove(0), tcp_ports).map_err(|e| format!("no descriptor left: {e}"))?;
+            ports.insert(0, Box::new(first));
+            Some((second, Arc::clone(tcp_ports)))
+        }
+        None => None,
+    };
     let ports = Ports::new(ports)?;
-    let host = host(section, &ports, pool)?;
-    path.add_host(&section.stack.name, host, ports, traces).map_err(|e| e.to_string())
+    let mut host = host(section, &ports, pool)?;
+    tcp_ports.into_iter().for_each(|tcp_ports| host.base_mut().share_ports(tcp_ports));
+    path.add_host(&section.stack.name, host, ports, traces).map_err(|e| e.to_string())?;
+    Ok(part)
 }
 
 /// Opens one port of a host.

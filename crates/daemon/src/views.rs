@@ -76,7 +76,7 @@ impl Observer {
         let zeronics = self.zeronics.iter().map(|place| {
             let section = &place.section;
             let address = format!("{}/{}", section.address, section.prefix_len);
-            json!({ "name": section.name, "address": address, "engine": section.transport.name() })
+            json!({ "name": section.name, "host": section.host, "address": address, "engine": section.transport.name() })
         });
         json!({
             "version": env!("CARGO_PKG_VERSION"),

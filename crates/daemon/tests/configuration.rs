@@ -90,6 +90,41 @@ fn parts_that_do_not_fit_together_are_refused() {
 }
 
 #[test]
+fn a_zeronic_shares_the_address_of_a_host_that_can_be_shared() {
+    let with = |keys: &str| format!("{HOST}thread = 1\n[[thread]]\n[[thread]]\n[[zeronic]]\n{keys}\n");
+    let config = parse(&with("host = \"a\""), "test.toml").unwrap();
+    let section = &config.zeronics[0];
+    assert_eq!((section.name.as_str(), section.address.to_string().as_str()), ("a-zeronic", "10.0.0.1"));
+    assert_eq!((section.prefix_len, section.thread), (24, 1), "the host's");
+    assert_eq!(parse(&with("host = \"a\"\nname = \"z\""), "test.toml").unwrap().zeronics[0].name, "z");
+    for (keys, why) in [
+        ("host = \"b\"", "this zeronic shares host `b`, which is not there"),
+        ("host = \"a\"\naddress = \"10.0.0.1\"", "whose `address` it has: leave `address` out"),
+        ("host = \"a\"\nthread = 1", "whose `thread` it has: leave `thread` out"),
+        ("host = \"a\"\nname = \"a\"", "each needs a name of its own"),
+        ("host = \"a\"\n[[zeronic]]\nhost = \"a\"\nname = \"z\"", "another one shares host `a`"),
+        ("host = \"a\"\ncolour = 1", "unknown key `colour`"),
+        ("address = \"10.0.0.9\"", "this zeronic has no `name`"),
+        ("name = \"z\"", "this zeronic has no `address`"),
+        ("name = \"z\"\naddress = \"10.0.0.9\"", "it needs a fabric"),
+    ] {
+        let refused = refusal(&with(keys));
+        assert!(refused.contains(why), "{keys}: {refused}");
+    }
+    let shared = "[[zeronic]]\nhost = \"a\"\n";
+    for (keys, why) in [
+        ("ephemeral_last = 61000\n", "ephemeral_last of host `a` is 61000: ports from 61000 on are the ZeroNIC host's"),
+        (
+            "[[host.port]]\nkind = \"fabric\"\n[[host.port]]\nkind = \"tap\"\naddress = \"10.7.0.2\"\n",
+            "host `a` has 2 ports: only one port can be shared",
+        ),
+    ] {
+        let refused = refusal(&format!("{HOST}{keys}{shared}"));
+        assert!(refused.contains(why), "{keys}: {refused}");
+    }
+}
+
+#[test]
 fn a_host_has_one_port_or_a_list_of_them() {
     let two = format!(
         "[[fabric]]\nname = \"f\"\n{HOST}routes = [{{ network = \"10.9.0.0\", prefix_len = 16, port = 1 }}]\n\

@@ -49,9 +49,9 @@ fn who_may_not_attach_is_told_why() {
         Attached::Refused(sentence) => sentence,
         other => panic!("{other:?}"),
     };
-    let (_socket, answer, _) = hello(&toed.socket(), "c");
+    let (_socket, answer, _) = hello(&toed.socket(), "c", None);
     assert!(refused(answer).contains("rdma = \"own\""));
-    let (_socket, answer, _) = hello(&toed.socket(), "d");
+    let (_socket, answer, _) = hello(&toed.socket(), "d", None);
     assert_eq!(refused(answer), "this daemon has no host `d`; it has a, b, c");
     let connection = handover::connect(&toed.socket()).unwrap();
     let newer = json!({ "verbs": verbs::VERSION + 1, "colour": "blue" });

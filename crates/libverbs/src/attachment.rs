@@ -18,7 +18,9 @@ const SOCKET_VARIABLE: &str = context::attach::SOCKET_VARIABLE;
 /// The host to attach to.
 const HOST_VARIABLE: &str = context::attach::HOST_VARIABLE;
 /// The host whose device is wanted, where that is not the one of the program's sockets.
-const DEVICE_VARIABLE: &str = "TOE_VERBS_HOST";
+const DEVICES_HOST_VARIABLE: &str = "TOE_VERBS_HOST";
+/// The only device that the program is to see, of a host that has several.
+const DEVICE_VARIABLE: &str = "TOE_VERBS_DEVICE";
 /// Set: what the daemon refuses is written to standard error, with its reason.
 const EXPLAIN_VARIABLE: &str = "TOE_EXPLAIN";
 /// Characters of the command line that the daemon is told.
@@ -28,6 +30,7 @@ const COMMAND_CHARS: usize = 200;
 pub(crate) struct Attachment {
     control: Mutex<Control>,
     device: Device,
+    others: Vec<Device>,
     /// The daemon sleeps on it.
     pub(crate) bell: Doorbell,
     pipes: Vec<Lock<SendPipe>>,
@@ -74,9 +77,9 @@ pub(crate) fn explain(sentence: impl FnOnce() -> String) {
 }
 
 impl Attachment {
-    /// Attaches, and gives the read end of the pipe of asynchronous events as well.
-    pub(crate) fn new() -> Result<(Attachment, OwnedFd)> {
-        let attached = attach().map_err(|error| {
+    /// Attaches to a device, or to the first one, and gives the read end of the pipe of asynchronous events as well.
+    pub(crate) fn new(device: Option<&str>) -> Result<(Attachment, OwnedFd)> {
+        let attached = attach(device).map_err(|error| {
             explain(|| format!("cannot attach: {error}"));
             error.raw_os_error().unwrap_or(libc::EIO)
         })?;
@@ -87,6 +90,12 @@ impl Attachment {
     /// The device.
     pub(crate) fn device(&self) -> &Device {
         &self.device
+    }
+
+    /// The devices that the program sees: this one, and others of the host.
+    pub(crate) fn devices(&self) -> impl Iterator<Item = &Device> {
+        let others = if named(DEVICE_VARIABLE).is_some() { &[][..] } else { &self.others };
+        std::iter::once(&self.device).chain(others)
     }
 
     /// A send pipe, by the number that the daemon gave.
@@ -180,12 +189,17 @@ impl Control {
     }
 }
 
-fn attach() -> io::Result<(Attachment, OwnedFd)> {
+/// What an environment variable says, where it says something.
+fn named(variable: &str) -> Option<String> {
+    std::env::var(variable).ok().filter(|name| !name.is_empty())
+}
+
+fn attach(device: Option<&str>) -> io::Result<(Attachment, OwnedFd)> {
     let path = PathBuf::from(std::env::var_os(SOCKET_VARIABLE).unwrap_or_default());
     let socket = handover::connect(&path)?;
-    let named = |variable: &str| std::env::var(variable).ok().filter(|host| !host.is_empty());
-    let host = named(DEVICE_VARIABLE).or_else(|| named(HOST_VARIABLE));
-    let hello = Hello { verbs: verbs::VERSION, host, command: command_line() };
+    let host = named(DEVICES_HOST_VARIABLE).or_else(|| named(HOST_VARIABLE));
+    let device = device.map(String::from).or_else(|| named(DEVICE_VARIABLE));
+    let hello = Hello { verbs: verbs::VERSION, host, device, command: command_line() };
     send(&socket, &serde_json::to_vec(&hello)?, &[])?;
     let (answer, fds) = receive(&socket)?;
     let welcome = match serde_json::from_slice(&answer)? {
@@ -210,7 +224,8 @@ fn arrange(welcome: Welcome, fds: Vec<OwnedFd>, socket: OwnedFd) -> io::Result<(
     }
     let control = Control { socket: Some(socket), registrar: Registrar::new(), handed_over: false };
     let process = std::process::id();
-    Ok((Attachment { control: Mutex::new(control), device: welcome.device, bell, pipes, process }, events))
+    let Welcome { device, others, .. } = welcome;
+    Ok((Attachment { control: Mutex::new(control), device, others, bell, pipes, process }, events))
 }
 
 fn send_pipe(region: &Arc<Region>) -> io::Result<Lock<SendPipe>> {

@@ -1,10 +1,10 @@
-//! The list of devices: the host's one, or none where the process does not run on OpenTOE.
+//! The list of devices: those of the host, or none where the process does not run on OpenTOE.
 use crate::abi::IbvDevice;
 use crate::attachment::{self, Attachment};
 use libc::{c_char, c_int};
-use std::ffi::CStr;
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::OnceLock;
+use verbs::attach;
 use wire::Mac;
 
 /// `IBV_NODE_CA`.
@@ -20,51 +20,70 @@ struct Device {
     behind: [u64; 64],
 }
 
-/// What was found when the process looked first. The pointer is of a device that is never freed.
-struct Found(*mut IbvDevice, Mac, Option<Ipv4Addr>);
+/// A device that was found when the process looked first. The pointer is of one that is never freed.
+struct Found {
+    public: *mut IbvDevice,
+    stated: attach::Device,
+}
 
 // SAFETY: the device is not written after it was made.
 unsafe impl Send for Found {}
 // SAFETY: as above.
 unsafe impl Sync for Found {}
 
-static FOUND: OnceLock<Option<Found>> = OnceLock::new();
+static FOUND: OnceLock<Vec<Found>> = OnceLock::new();
 
-fn found() -> Option<&'static Found> {
-    let look = || {
-        if !attachment::is_wanted() {
-            return None;
-        }
-        let (attachment, _) = Attachment::new().ok()?;
-        let device = attachment.device();
-        let made = Box::new(Device { public: describe(&device.name), behind: [0; 64] });
-        let address = device.gids.iter().find_map(|gid| Ipv6Addr::from(gid.0).to_ipv4_mapped());
-        Some(Found(Box::into_raw(made).cast(), device.mac, address))
-    };
-    FOUND.get_or_init(look).as_ref()
+fn found() -> &'static [Found] {
+    FOUND.get_or_init(|| {
+        let attached = attachment::is_wanted().then(|| Attachment::new(None).ok()).flatten();
+        let make = |(number, stated): (usize, &attach::Device)| {
+            let made = Box::new(Device { public: describe(&stated.name, number), behind: [0; 64] });
+            Found { public: Box::into_raw(made).cast(), stated: stated.clone() }
+        };
+        attached.iter().flat_map(|(attachment, _)| attachment.devices().enumerate().map(make)).collect()
+    })
 }
 
-/// The host's device; null where there is none.
+/// Place of a device in the list.
+fn number(device: *mut IbvDevice) -> Option<usize> {
+    found().iter().position(|found| found.public == device)
+}
+
+/// The host's first device; null where there is none.
 pub(crate) fn device() -> *mut IbvDevice {
-    found().map_or(std::ptr::null_mut(), |found| found.0)
+    found().first().map_or(std::ptr::null_mut(), |found| found.public)
 }
 
-/// The device's name and the host's address; nothing where there is no device.
-pub(crate) fn address() -> Option<(String, Ipv4Addr)> {
-    let found = found()?;
-    // SAFETY: a device that is never freed; its name ends with a zero.
-    let name = unsafe { CStr::from_ptr((&raw const (*found.0).name).cast()) };
-    Some((name.to_string_lossy().into_owned(), found.2?))
+/// How many devices there are.
+pub(crate) fn count() -> usize {
+    found().len()
 }
 
-fn describe(name: &str) -> IbvDevice {
+/// The names of all devices.
+pub(crate) fn names() -> impl Iterator<Item = &'static str> {
+    found().iter().map(|found| found.stated.name.as_str())
+}
+
+/// The name of a device; nothing of one that is not in the list.
+pub(crate) fn name(device: *mut IbvDevice) -> Option<&'static str> {
+    number(device).map(|number| found()[number].stated.name.as_str())
+}
+
+/// The first device's name and the host's address; nothing where there is no device.
+pub(crate) fn address() -> Option<(&'static str, Ipv4Addr)> {
+    let Found { stated, .. } = found().first()?;
+    let address = stated.gids.iter().find_map(|gid| Ipv6Addr::from(gid.0).to_ipv4_mapped())?;
+    Some((&stated.name, address))
+}
+
+fn describe(name: &str, number: usize) -> IbvDevice {
     IbvDevice {
         ops: [0; 2],
         node_type: CHANNEL_ADAPTER,
         transport_type: TRANSPORT_IB,
         name: text(name),
-        dev_name: text("uverbs0"),
-        dev_path: text("/sys/class/infiniband_verbs/uverbs0"),
+        dev_name: text(&format!("uverbs{number}")),
+        dev_path: text(&format!("/sys/class/infiniband_verbs/uverbs{number}")),
         ibdev_path: text(&format!("/sys/class/infiniband/{name}")),
     }
 }
@@ -84,19 +103,19 @@ pub(crate) fn guid(mac: Mac) -> u64 {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_get_device_list(count: *mut c_int) -> *mut *mut IbvDevice {
-    let device = device();
     if !count.is_null() {
         // SAFETY: the program passes a place for the count, or null.
-        unsafe { *count = c_int::from(!device.is_null()) };
+        unsafe { *count = self::count() as c_int };
     }
-    Box::into_raw(Box::new([device, std::ptr::null_mut()])).cast()
+    let list: Box<[*mut IbvDevice]> = found().iter().map(|found| found.public).chain([std::ptr::null_mut()]).collect();
+    Box::into_raw(list).cast()
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn ibv_free_device_list(list: *mut *mut IbvDevice) {
     if !list.is_null() {
-        // SAFETY: made by `ibv_get_device_list`, always of this size.
-        drop(unsafe { Box::from_raw(list.cast::<[*mut IbvDevice; 2]>()) });
+        // SAFETY: made by `ibv_get_device_list`, always of this size: what was found stays.
+        drop(unsafe { Box::from_raw(std::ptr::slice_from_raw_parts_mut(list, count() + 1)) });
     }
 }
 
@@ -107,13 +126,13 @@ unsafe extern "C" fn ibv_get_device_name(device: *mut IbvDevice) -> *const c_cha
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn ibv_get_device_guid(_device: *mut IbvDevice) -> u64 {
-    found().map_or(0, |found| guid(found.1))
+extern "C" fn ibv_get_device_guid(device: *mut IbvDevice) -> u64 {
+    number(device).map_or(0, |number| guid(found()[number].stated.mac))
 }
 
 #[unsafe(no_mangle)]
-extern "C" fn ibv_get_device_index(_device: *mut IbvDevice) -> c_int {
-    0
+extern "C" fn ibv_get_device_index(device: *mut IbvDevice) -> c_int {
+    number(device).map_or(-1, |number| number as c_int)
 }
 
 #[cfg(test)]

@@ -51,7 +51,7 @@ unsafe extern "C" fn getifaddrs(into: *mut *mut ifaddrs) -> c_int {
     if done == 0 {
         if let Some((name, own)) = device::address() {
             // SAFETY: the C library has written the list there.
-            unsafe { *into = entry(&name, own, *into) };
+            unsafe { *into = entry(name, own, *into) };
         }
     }
     done

@@ -1,5 +1,5 @@
-//! The device's node in `/dev/infiniband`: programs look whether it is there before they open the device (UCX,
-//! Mooncake). There is none, so the C library's functions that ask for it are answered here. Opening the node fails as
+//! The devices' nodes in `/dev/infiniband`: programs look whether they are there before they open a device (UCX,
+//! Mooncake). There are none, so the C library's functions that ask for it are answered here. Opening the node fails as
 //! ever: this library opens none.
 use crate::device;
 use crate::errno;
@@ -9,7 +9,7 @@ use libc::{c_char, c_int, mode_t};
 use std::ffi::CStr;
 
 const FOLDER: &CStr = c"/dev/infiniband";
-const NODE: &CStr = c"/dev/infiniband/uverbs0";
+const NODE: &str = "/uverbs";
 /// Who may do what with a node, and with the folder: everybody, as with udev's rules.
 const NODE_MODE: mode_t = libc::S_IFCHR | 0o666;
 const FOLDER_MODE: mode_t = libc::S_IFDIR | 0o755;
@@ -26,18 +26,35 @@ pub(crate) unsafe fn below<'a>(begin: &CStr, path: *const c_char) -> Option<&'a 
     }
 }
 
+/// What is at a path of ours.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Ours {
+    Folder,
+    /// The node of the device with this number.
+    Node(u32),
+}
+
+impl Ours {
+    fn mode(self) -> mode_t {
+        match self {
+            Ours::Folder => FOLDER_MODE,
+            Ours::Node(_) => NODE_MODE,
+        }
+    }
+}
+
 /// What a path is, where it is one of ours.
 ///
 /// # Safety
 /// The path is a string, or null.
-unsafe fn mode(path: *const c_char) -> Option<mode_t> {
+unsafe fn ours(path: *const c_char) -> Option<Ours> {
     // SAFETY: as the caller says.
-    let mode = match unsafe { below(FOLDER, path) }? {
-        path if path == NODE => NODE_MODE,
-        path if path == FOLDER => FOLDER_MODE,
-        _ => return None,
-    };
-    (!device::device().is_null()).then_some(mode)
+    let below = unsafe { below(FOLDER, path) }?.to_bytes().strip_prefix(FOLDER.to_bytes())?;
+    let numbers = 0..device::count() as u32;
+    match std::str::from_utf8(below).ok()? {
+        "" => (!numbers.is_empty()).then_some(Ours::Folder),
+        below => numbers.into_iter().find(|number| format!("{NODE}{number}") == below).map(Ours::Node),
+    }
 }
 
 /// Fills what a program asks for about a path of ours.
@@ -47,12 +64,12 @@ unsafe fn mode(path: *const c_char) -> Option<mode_t> {
 unsafe fn describe(path: *const c_char, into: *mut Status) -> bool {
     // SAFETY: as the caller says; zeros are a valid value.
     unsafe {
-        let Some(mode) = mode(path) else { return false };
+        let Some(found) = ours(path) else { return false };
         into.write_bytes(0, 1);
-        ((*into).st_mode, (*into).st_nlink, (*into).st_blksize) = (mode, 1, 4096);
-        if mode == NODE_MODE {
+        ((*into).st_mode, (*into).st_nlink, (*into).st_blksize) = (found.mode(), 1, 4096);
+        if let Ours::Node(number) = found {
             let [major, minor] = verbs::port::NODE;
-            (*into).st_rdev = libc::makedev(major, minor);
+            (*into).st_rdev = libc::makedev(major, minor + number);
         }
         true
     }
@@ -104,9 +121,9 @@ asked_before! {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn access(path: *const c_char, wanted: c_int) -> c_int {
     // SAFETY: the program passes a path.
-    match unsafe { mode(path) } {
+    match unsafe { ours(path) } {
         None => next!(c"access", fn(*const c_char, c_int) -> c_int, path, wanted),
-        Some(NODE_MODE) if wanted & libc::X_OK != 0 => errno::minus_one(Err(libc::EACCES)),
+        Some(Ours::Node(_)) if wanted & libc::X_OK != 0 => errno::minus_one(Err(libc::EACCES)),
         Some(_) => 0,
     }
 }
@@ -127,7 +144,11 @@ mod tests {
             assert_eq!(found.st_mode & libc::S_IFMT, libc::S_IFCHR);
             assert_eq!(__xstat(2, c"/dev/null".as_ptr(), &raw mut found), -1);
             assert_eq!((access(c"/".as_ptr(), libc::R_OK), access(c"/dev/infinibandit".as_ptr(), libc::F_OK)), (0, -1));
-            assert_eq!(access(NODE.as_ptr(), libc::F_OK), -1, "this process does not run on OpenTOE");
+            assert_eq!(
+                access(c"/dev/infiniband/uverbs0".as_ptr(), libc::F_OK),
+                -1,
+                "this process does not run on OpenTOE"
+            );
             assert_eq!(stat(std::ptr::null(), &raw mut found), -1);
         }
     }

@@ -3,6 +3,7 @@ use crate::abi::{IbvContext, IbvContextOps, IbvDevice, VerbsContext};
 use crate::attachment::Attachment;
 use crate::context::Context;
 use crate::cq_calls;
+use crate::device;
 use crate::errno::{self, Result};
 use crate::flows;
 use crate::poll;
@@ -28,7 +29,7 @@ extern "C" fn ibv_import_device(_fd: c_int) -> *mut IbvContext {
 
 /// Opens a device: an attachment of its own.
 pub(crate) fn open(device: *mut IbvDevice) -> Result<*mut IbvContext> {
-    let (attachment, events) = Attachment::new()?;
+    let (attachment, events) = Attachment::new(device::name(device))?;
     Ok(Context::open(head(device, events.as_raw_fd()), attachment, events))
 }
 

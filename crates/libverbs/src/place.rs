@@ -39,8 +39,8 @@ fn resolve(path: &CStr, name: &str) -> Option<PathBuf> {
 unsafe fn answer(path: *const c_char) -> Option<CString> {
     // SAFETY: as the caller says.
     let path = unsafe { below(CLASS, path) }?;
-    let (name, _) = device::address()?;
-    CString::new(resolve(path, &name)?.into_os_string().into_encoded_bytes()).ok()
+    let found = device::names().find_map(|name| resolve(path, name))?;
+    CString::new(found.into_os_string().into_encoded_bytes()).ok()
 }
 
 /// Gives a path to the program: in its own place of `PATH_MAX` bytes, or in memory that it frees.

@@ -53,7 +53,12 @@ impl Device {
     /// There is no daemon, or it refuses, with its sentence.
     pub(crate) fn open(path: &Path, host: Option<&str>) -> io::Result<Device> {
         let socket = handover::connect(path)?;
-        let hello = Hello { verbs: verbs::VERSION, host: host.map(String::from), command: "opentoe-offload".into() };
+        let hello = Hello {
+            verbs: verbs::VERSION,
+            host: host.map(String::from),
+            device: None,
+            command: "opentoe-offload".into(),
+        };
         handover::send(socket.as_fd(), &serde_json::to_vec(&hello)?, &[])?;
         let (message, files) = handover::recv(socket.as_fd())?;
         match serde_json::from_slice(&message)? {

@@ -82,6 +82,15 @@ impl Interface {
         Ok(Mac(std::array::from_fn(|i| data[i] as u8)))
     }
 
+    /// Sets its hardware address.
+    pub fn set_mac(&self, mac: Mac) -> Result<(), String> {
+        let mut request = self.request();
+        let mut data = [0; 14];
+        data.iter_mut().zip(mac.0).for_each(|(to, from)| *to = from as libc::c_char);
+        request.ifr_ifru.ifru_hwaddr = libc::sockaddr { sa_family: libc::ARPHRD_ETHER, sa_data: data };
+        self.ioctl(libc::SIOCSIFHWADDR, &mut request).map_err(|e| self.failed(&format!("set the address {mac} of"), e))
+    }
+
     /// Most bytes of an IP packet.
     pub fn mtu(&self) -> Result<u16, String> {
         let mut request = self.request();

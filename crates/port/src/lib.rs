@@ -14,6 +14,7 @@ mod netlink;
 mod netns;
 mod pcap;
 mod pool;
+mod shared;
 mod socket;
 mod tap;
 
@@ -27,6 +28,7 @@ pub use interface::{Interface, Offloads};
 pub use netns::Netns;
 pub use pcap::{Capture, CaptureFigures, Captured};
 pub use pool::FramePool;
+pub use shared::{SharedPort, TcpPorts, share};
 pub use socket::{KernelTcp, kernel_tcp, unacknowledged};
 pub use tap::{Tap, TapConfig, local_mac};
 pub use wire::Nanos;

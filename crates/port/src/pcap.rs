@@ -50,9 +50,11 @@ impl Capture {
     }
 
     /// Writes frames that passed at `now`, in order.
-    pub fn write(&self, now: Nanos, direction: Direction, frames: &[Box<Frame>]) {
+    pub fn write<'f>(&self, now: Nanos, direction: Direction, frames: impl IntoIterator<Item = &'f Frame>) {
         let (mut writer, mut packet) = (self.lock(), Vec::new());
-        frames.iter().for_each(|frame| each_packet(frame, &mut packet, |view| writer.write(now, direction, &view)));
+        for frame in frames {
+            each_packet(frame, &mut packet, |view| writer.write(now, direction, &view));
+        }
     }
 
     /// Brings everything to the file.
@@ -127,14 +129,14 @@ impl Port for Captured {
         let before = into.len();
         let count = self.port.receive(now, most, pool, into);
         if count > 0 {
-            self.capture.write(now, Direction::In, &into[before..]);
+            self.capture.write(now, Direction::In, into[before..].iter().map(|frame| &**frame));
         }
         count
     }
 
     fn send(&mut self, now: Nanos, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool, drops: &mut PortDrops) {
         if !frames.is_empty() {
-            self.capture.write(now, Direction::Out, frames);
+            self.capture.write(now, Direction::Out, frames.iter().map(|frame| &**frame));
         }
         self.port.send(now, frames, pool, drops);
     }

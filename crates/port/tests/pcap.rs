@@ -74,7 +74,7 @@ fn the_file_stops_at_its_limit() {
     let before = capture.figures().bytes;
     for i in 0..100 {
         let frame = tcp_frame(&mut hands.pool, Mac::BROADCAST, A, i, b"12345678");
-        capture.write(i.into(), Direction::Out, &[frame]);
+        capture.write(i.into(), Direction::Out, [&*frame]);
     }
     capture.flush();
     let figures = capture.figures();

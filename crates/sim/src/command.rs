@@ -5,10 +5,11 @@ use crate::generate::{generate_on, generate_talks};
 use crate::inspect::TRACE_HEADING;
 use crate::runner::{Search, Tally, run_caught, run_seeds};
 use crate::shrink::shrink;
-use crate::{Plan, run_traced};
+use crate::{Plan, Record, run_recorded};
 use clap::Args;
 use console::say;
 use engines::EngineKind;
+use port::Capture;
 use std::io::{IsTerminal, Write};
 use std::path::PathBuf;
 use std::process::ExitCode;
@@ -50,6 +51,9 @@ pub struct Arguments {
     /// Print the last segments, requests and replies
     #[arg(long)]
     pub trace: bool,
+    /// Write the frames of one scenario, as hosts send them, to a file for tcpdump and Wireshark
+    #[arg(long, value_name = "FILE")]
+    pub pcap: Option<PathBuf>,
     /// Print the scenario and do not run it
     #[arg(long)]
     pub print: bool,
@@ -86,12 +90,9 @@ fn one(plan: &Plan, arguments: &Arguments) -> ExitCode {
         console::print(&plan.to_toml());
         return ExitCode::SUCCESS;
     }
-    if arguments.trace {
-        let mut lines = Vec::new();
-        // What it says is shown below.
-        let _ = run_traced(plan, Some(&mut lines));
-        say(TRACE_HEADING);
-        lines.iter().for_each(|line| say(line));
+    if let Err(sentence) = record(plan, arguments) {
+        eprintln!("opentoe-sim: {sentence}");
+        return ExitCode::FAILURE;
     }
     match run_caught(plan) {
         Ok(figures) => {
@@ -105,6 +106,28 @@ fn one(plan: &Plan, arguments: &Arguments) -> ExitCode {
             }
             ExitCode::FAILURE
         }
+    }
+}
+
+/// Runs one scenario for what is to be kept of it. How it ends is shown by another run.
+fn record(plan: &Plan, arguments: &Arguments) -> Result<(), String> {
+    let create = |path: &PathBuf| Capture::create(path, "network", 0, u64::MAX);
+    let capture = arguments.pcap.as_ref().map(create).transpose()?;
+    if !arguments.trace && capture.is_none() {
+        return Ok(());
+    }
+    let mut lines = Vec::new();
+    let trace = arguments.trace.then_some(&mut lines);
+    let _ = run_recorded(plan, Record { trace, capture: capture.clone() });
+    if arguments.trace {
+        say(TRACE_HEADING);
+        lines.iter().for_each(|line| say(line));
+    }
+    let Some(capture) = capture else { return Ok(()) };
+    capture.flush();
+    match capture.figures().error {
+        Some(error) => Err(format!("cannot write the capture file: {error}")),
+        None => Ok(()),
     }
 }
 

@@ -2,7 +2,8 @@
 //! sides: a stack that corrupts, acknowledges what it has not, or exceeds a window is caught in the act.
 use crate::pair::{CLIENT, Half, Pair, SERVER, Stage};
 use control::FlowView;
-use port::{Checksum, Frame};
+use port::capture::Direction as Way;
+use port::{Capture, Checksum, Frame};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use wire::checksum::Sum;
@@ -68,7 +69,7 @@ struct Segment {
 pub(crate) const TRACE_HEADING: &str = concat!(
     "       time ns what     source -> destination, flags, seq, ack, window (as on the wire), payload bytes\n",
     "               sent: as a host gave it to the network; received: as a host got it, if it did\n",
-    "                 app N context M: -> a request to its daemon, <- a reply; a slot is INDEX.USES\n",
+    "                 app N context M: -> a request to its daemon, <- a reply, as Rust prints them; a slot is INDEX.USES\n",
     "               host 0 has address 10.0.0.1, host 1 has 10.0.0.2, and so on"
 );
 
@@ -91,6 +92,8 @@ pub(crate) struct Inspector {
     pub tracing: bool,
     /// These lines, the last ones.
     pub trace: VecDeque<String>,
+    /// Where frames are written as hosts send them.
+    pub capture: Option<Capture>,
     /// Where data was sent for the first time, since somebody looked.
     pub begun: Vec<Ends>,
     /// The first SYN and the first SYN-ACK: initial sequence numbers, and the SYN's timestamp.
@@ -132,6 +135,7 @@ impl Inspector {
             return Err(format!("a frame of {} bytes is sent, the MTU is {mtu}", frame.len()));
         }
         self.digest(now, frame);
+        self.capture.iter().for_each(|capture| capture.write(now, Way::Out, [frame]));
         let Some(segment) = read(frame, true)? else { return Ok(()) };
         self.note(now, "sent    ", &segment);
         self.check(&segment, pairs).map_err(|what| format!("{what} (sent: {})", describe(&segment)))
@@ -472,12 +476,13 @@ fn describe(segment: &Segment) -> String {
 mod tests {
     use super::*;
     use crate::generate::generate;
-    use crate::run_traced;
+    use crate::{Record, run_recorded};
+    use port::capture::pcapng::{self, Block};
 
     #[test]
     fn lines_of_a_trace_stand_under_its_heading() {
         let mut lines = Vec::new();
-        run_traced(&generate(1), Some(&mut lines)).unwrap();
+        run_recorded(&generate(1), Record { trace: Some(&mut lines), capture: None }).unwrap();
         let column = TRACE_HEADING.find("what").unwrap();
         for kind in ["sent ", "received ", "  app "] {
             assert!(lines.iter().any(|line| line[column..].starts_with(kind)), "no line of kind {kind}");
@@ -485,5 +490,20 @@ mod tests {
         let is_time = |line: &String| line[..column].trim().parse::<u64>().is_ok();
         assert!(lines.iter().all(is_time), "{:?}", lines.iter().find(|line| !is_time(line)));
         assert!(!lines.iter().any(|line| line.contains("generation:")));
+    }
+
+    #[test]
+    fn a_capture_has_all_frames_that_were_sent() {
+        let path = std::env::temp_dir().join(format!("opentoe-sim-{}.pcapng", std::process::id()));
+        let capture = Capture::create(&path, "network", 0, u64::MAX).unwrap();
+        let figures = run_recorded(&generate(1), Record { trace: None, capture: Some(capture.clone()) }).unwrap();
+        // Super-segments are written as the frames that they stand for.
+        assert!(capture.figures().frames >= figures.frames && capture.figures().missed == 0, "{:?}", capture.figures());
+        capture.flush();
+        let mut file = std::io::BufReader::new(std::fs::File::open(&path).unwrap());
+        let blocks = std::iter::from_fn(|| pcapng::read(&mut file).unwrap());
+        let packets = blocks.filter(|block| matches!(block, Block::Packet(_))).count() as u64;
+        std::fs::remove_file(&path).unwrap();
+        assert_eq!(packets, capture.figures().frames);
     }
 }

@@ -30,4 +30,4 @@ pub mod zeronic;
 pub use plan::Plan;
 pub use runner::run_caught;
 pub use scene::Figures;
-pub use world::{Failure, run, run_traced, run_watched};
+pub use world::{Failure, Record, run, run_recorded, run_watched};

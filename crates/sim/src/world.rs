@@ -12,7 +12,7 @@ use crate::replies::GIVEN_UP;
 use crate::scene::{Figures, Listening, Scene};
 use crate::zeronic::talk::Talk;
 use context::Request;
-use port::{Fabric, FabricConfig, Nanos};
+use port::{Capture, Fabric, FabricConfig, Nanos};
 use std::collections::BTreeMap;
 use std::fmt;
 use std::sync::Arc;
@@ -50,11 +50,21 @@ impl fmt::Display for Failure {
 
 /// Runs a scenario to its end.
 pub fn run(plan: &Plan) -> Result<Figures, Failure> {
-    run_traced(plan, None)
+    run_recorded(plan, Record::default())
 }
 
-/// The same; with `trace`, a line for each of the last segments is left there.
-pub fn run_traced(plan: &Plan, trace: Option<&mut Vec<String>>) -> Result<Figures, Failure> {
+/// What is kept of a run.
+#[derive(Default)]
+pub struct Record<'r> {
+    /// A line for each of the last segments is left there.
+    pub trace: Option<&'r mut Vec<String>>,
+    /// Frames are written there as hosts send them: those that the network loses, too.
+    pub capture: Option<Capture>,
+}
+
+/// The same, of which something is kept.
+pub fn run_recorded(plan: &Plan, record: Record<'_>) -> Result<Figures, Failure> {
+    let Record { trace, capture } = record;
     let failed = |what| Failure { at: 0, what };
     plan.check().map_err(failed)?;
     let mut start = BASE;
@@ -62,7 +72,7 @@ pub fn run_traced(plan: &Plan, trace: Option<&mut Vec<String>>) -> Result<Figure
         start = aimed_start(plan).map_err(failed)?;
     }
     let mut world = World::new(plan, start, None).map_err(failed)?;
-    world.scene.inspector.tracing = trace.is_some();
+    (world.scene.inspector.tracing, world.scene.inspector.capture) = (trace.is_some(), capture);
     if trace.is_some() {
         world.talks.iter().for_each(Talk::keep_trace);
     }

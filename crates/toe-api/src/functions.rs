@@ -48,22 +48,28 @@ unsafe impl Sync for RawRecord {}
 /// What was looked up.
 pub(crate) fn get() -> io::Result<&'static Functions> {
     static FOUND: OnceLock<Option<Functions>> = OnceLock::new();
-    let missing =
-        || io::Error::new(io::ErrorKind::Unsupported, "libtoe.so is not loaded: start the program with `opentoe run`");
     FOUND.get_or_init(find).as_ref().ok_or_else(missing)
 }
 
-fn find() -> Option<Functions> {
-    /// # Safety
-    /// `F` is the type of the function of this name in include/toe.h.
-    unsafe fn named<F: Copy>(name: &CStr) -> Option<F> {
-        const { assert!(size_of::<F>() == size_of::<*mut libc::c_void>()) };
-        // SAFETY: a plain call; what is found is a function of this type, as the caller says.
-        unsafe {
-            let found = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
-            (!found.is_null()).then(|| std::mem::transmute_copy(&found))
-        }
+/// The library is not there.
+pub(crate) fn missing() -> io::Error {
+    io::Error::new(io::ErrorKind::Unsupported, "libtoe.so is not loaded: start the program with `opentoe run`")
+}
+
+/// A function of the library.
+///
+/// # Safety
+/// `F` is the type of the function of this name in include/toe.h.
+pub(crate) unsafe fn named<F: Copy>(name: &CStr) -> Option<F> {
+    const { assert!(size_of::<F>() == size_of::<*mut libc::c_void>()) };
+    // SAFETY: a plain call; what is found is a function of this type, as the caller says.
+    unsafe {
+        let found = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
+        (!found.is_null()).then(|| std::mem::transmute_copy(&found))
     }
+}
+
+fn find() -> Option<Functions> {
     // SAFETY: the types are those of include/toe.h.
     unsafe {
         Some(Functions {
@@ -83,7 +89,8 @@ fn find() -> Option<Functions> {
     }
 }
 
-fn done(result: c_int) -> io::Result<()> {
+/// Nothing, or what `errno` says.
+pub(crate) fn done(result: c_int) -> io::Result<()> {
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
 }
 

@@ -3,11 +3,16 @@
 //! They are looked up in the running program, so the same program runs with and without `libtoe.so` preloaded;
 //! [`Connection::new`] says which it is.
 
+mod buffer;
+mod comm;
+mod comm_functions;
 mod functions;
 mod log;
 mod reader;
 mod writer;
 
+pub use buffer::Buffer;
+pub use comm::{Carries, Comm, ConnectionId, Event};
 pub use functions::{api_version, splice};
 pub use log::{Log, Record, Records};
 pub use reader::{Bytes, Reader, Taken, Unread};

@@ -16,6 +16,8 @@ pub struct Hello {
     pub verbs: u32,
     /// Host to attach to; `None` for the daemon's first.
     pub host: Option<String>,
+    /// Which of its devices; `None` for the first.
+    pub device: Option<String>,
     /// Command line of the process, for people.
     pub command: String,
 }
@@ -34,8 +36,10 @@ pub enum Answer {
 pub struct Welcome {
     /// Name of the host.
     pub host: String,
-    /// The device, which is the host's only one.
+    /// The device.
     pub device: Device,
+    /// The host's other devices that the program may use.
+    pub others: Vec<Device>,
     /// Send pipes: one for each shard of the context.
     pub pipes: u32,
 }

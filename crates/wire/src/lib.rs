@@ -11,6 +11,7 @@ pub mod describe;
 pub mod ethernet;
 pub mod icmpv4;
 pub mod ipv4;
+mod local_port;
 pub mod plain;
 pub mod rewrite;
 pub mod roce;
@@ -22,6 +23,7 @@ mod tuple;
 
 pub use address::{Endpoint, IpAddress, Prefix};
 pub use ethernet::{EtherType, Mac};
+pub use local_port::local_tcp_port;
 pub use seq::Seq;
 pub use std::net::Ipv4Addr;
 pub use translate::Translation;

@@ -16,6 +16,7 @@ mod engine_tcp;
 mod frames;
 mod held;
 mod linux;
+mod listening;
 mod marks;
 mod merge;
 mod nic;
@@ -33,7 +34,7 @@ mod window;
 pub use context::comm::Carries;
 pub use counters::Counters;
 pub use engine_tcp::EngineTcp;
-pub use linux::{LinuxConfig, LinuxTcp, serve_linux};
+pub use linux::{LinuxConfig, LinuxTcp, Share, serve_linux};
 pub use nic::{
     Arrival, Fetch, Finished, FlowId, Guide, Kind, Limits, Mark, Memory, Nic, Outgoing, Payload, Positions, Read,
     Refused, Segment, Started,

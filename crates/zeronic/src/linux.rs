@@ -12,7 +12,7 @@ mod views;
 mod words;
 
 pub use helper::serve_linux;
-pub use words::LinuxConfig;
+pub use words::{LinuxConfig, Share};
 
 use crate::transport::{InOrder, Socket, Transport};
 use port::{Frame, FramePool, Netns, Port, PortDrops, Tap, TapConfig, unacknowledged};

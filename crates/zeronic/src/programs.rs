@@ -235,7 +235,7 @@ impl<T: Transport, M: Memory> Programs<T, M> {
         if port == 0 {
             return Err(EINVAL);
         }
-        if self.ports.contains_key(&port) {
+        if self.ports.contains_key(&port) || self.stack.is_bound(port) {
             return Err(EADDRINUSE);
         }
         if self.ports.values().filter(|owner| **owner == id).count() >= MOST_PORTS {

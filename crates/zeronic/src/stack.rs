@@ -7,19 +7,15 @@ use crate::unit::{Moved, Shortage, Unit};
 use context::comm::Carries;
 use engine::DropCounts;
 use memory::{Devices, Domain};
-use port::{Frame, FramePool, Port, PortDrops, Recorder};
+use port::{Frame, FramePool, Port, PortDrops, Recorder, TcpPorts};
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::io;
 use std::net::SocketAddrV4;
+use std::sync::Arc;
 use wire::{Ipv4Tuple, Nanos};
 
 /// Frames of one round.
 const BURST: usize = 64;
-/// Connections that a listener's peers have begun and nobody has accepted yet. More than the transports' backlogs.
-const MOST_BEGUN: usize = 1024;
-
-/// For so long after a peer has begun a connection that nobody will accept, the transport may accept it.
-const STRAYS_NS: Nanos = 60_000_000_000;
 /// Each connection is looked at this often.
 const LOOK_NS: Nanos = 100_000_000;
 /// While a window is closed although a little memory is posted, the next look at it is not later than this.
@@ -135,16 +131,18 @@ pub struct Stack<T: Transport, M: Memory> {
     pub(crate) talks: BTreeMap<FlowId, Talk>,
     /// Ports that the transport listens on, and who accepts there; none where nobody does any more.
     pub(crate) listeners: HashMap<u16, Option<Listener>>,
+    /// Another stack has the same address.
+    pub(crate) shared: Option<Arc<TcpPorts>>,
     /// Connections that peers have begun, the oldest first.
-    begun: VecDeque<FlowId>,
-    events: VecDeque<Event>,
+    pub(crate) begun: VecDeque<FlowId>,
+    pub(crate) events: VecDeque<Event>,
     pub(crate) pool: FramePool,
-    received: Vec<Box<Frame>>,
+    pub(crate) received: Vec<Box<Frame>>,
     pub(crate) up: Vec<Box<Frame>>,
     out: Vec<Box<Frame>>,
     pub(crate) now: Nanos,
     /// Until then, the transport may accept connections that are to be reset.
-    strays_until: Nanos,
+    pub(crate) strays_until: Nanos,
     /// When all connections are looked at.
     next_look: Nanos,
 }
@@ -157,6 +155,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             transport,
             talks: BTreeMap::new(),
             listeners: HashMap::new(),
+            shared: None,
             begun: VecDeque::new(),
             events: VecDeque::new(),
             pool,
@@ -185,29 +184,6 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         self.unit.add_way(flow, tuple, kind);
         self.talks.insert(flow, Talk::new(socket));
         Ok(flow)
-    }
-
-    /// Begins to accept connections that carry this; others are reset.
-    pub fn listen(&mut self, port: u16, domain: Domain, carries: Carries) -> Result<(), String> {
-        self.serve(port, Listener { domain, kind: kind(carries) })
-    }
-
-    pub(crate) fn serve(&mut self, port: u16, listener: Listener) -> Result<(), String> {
-        if self.listeners.get(&port).is_some_and(|held| held.is_some_and(|held| held.kind == Kind::Operations)) {
-            return Err(format!("port {port} is that of verbs"));
-        }
-        if !self.listeners.contains_key(&port) {
-            self.transport.listen(port)?;
-        }
-        self.listeners.insert(port, Some(listener));
-        Ok(())
-    }
-
-    /// Accepts no more connections to a port: what peers begin there is reset.
-    pub fn unlisten(&mut self, port: u16) {
-        if let Some(listener) = self.listeners.get_mut(&port) {
-            *listener = None;
-        }
     }
 
     /// The time of the last round.
@@ -278,6 +254,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             self.transport.close(talk.socket);
         }
         self.unit.remove_way(connection);
+        self.give_ports_back();
     }
 
     /// The next event.
@@ -388,61 +365,6 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         moved
     }
 
-    /// Received SYNs for listeners get a flow before they are split: the stream begins with them.
-    fn begin_connections(&mut self) {
-        if self.listeners.is_empty() {
-            return;
-        }
-        for at in 0..self.received.len() {
-            let Some((tuple, carries)) = crate::split::begins(&self.received[at]) else { continue };
-            let Some(listener) = self.listeners.get(&tuple.local_port).copied() else { continue };
-            // A peer that can carry messages can carry a stream.
-            let fits = |listener: &Listener| listener.kind == Kind::Stream || carries == Carries::Messages;
-            let Some(Listener { domain, kind }) = listener.filter(fits) else {
-                self.strays_until = self.now + STRAYS_NS;
-                continue;
-            };
-            if self.unit.nic.find(&tuple).is_some() {
-                continue;
-            }
-            if self.begun.len() >= MOST_BEGUN {
-                self.begun.pop_front().into_iter().for_each(|oldest| self.unit.remove_way(oldest));
-            }
-            match self.unit.nic.add(tuple, domain, kind) {
-                Some(flow) => {
-                    self.unit.add_way(flow, tuple, kind);
-                    self.begun.push_back(flow);
-                }
-                None => {
-                    self.strays_until = self.now + STRAYS_NS;
-                    self.unit.refuse();
-                }
-            }
-        }
-    }
-
-    fn accept(&mut self) {
-        while let Some((socket, tuple)) = self.transport.accept() {
-            let flow = self.unit.nic.find(&tuple).filter(|flow| self.begun.contains(flow));
-            let Some(flow) = flow else {
-                // It waited too long, or never had a line: its payload was not split off.
-                self.transport.close(socket);
-                self.unit.refuse();
-                continue;
-            };
-            self.begun.retain(|begun| *begun != flow);
-            if let Some(way) = self.unit.way(flow) {
-                way.settled = true;
-            }
-            self.talks.insert(flow, Talk::new(socket));
-            match &mut self.unit.verbs {
-                Some(verbs) if verbs.accepts(tuple.local_port) => verbs.accepted(flow, tuple.remote_ip),
-                _ => self.events.push_back(Event::Accepted { connection: flow, tuple }),
-            }
-            self.unit.touch(flow);
-        }
-    }
-
     fn look_after_touched(&mut self) {
         // What is touched meanwhile is looked at in the next round.
         let mut touched = std::mem::take(&mut self.unit.touched);
@@ -537,7 +459,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
 }
 
 impl Talk {
-    fn new(socket: Socket) -> Talk {
+    pub(crate) fn new(socket: Socket) -> Talk {
         Talk {
             socket,
             receives: VecDeque::new(),
@@ -554,7 +476,7 @@ impl Talk {
 }
 
 /// As the NIC's half has it.
-fn kind(carries: Carries) -> Kind {
+pub(crate) fn kind(carries: Carries) -> Kind {
     match carries {
         Carries::Stream => Kind::Stream,
         Carries::Messages => Kind::Messages,

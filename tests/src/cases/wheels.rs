@@ -21,18 +21,35 @@ const NIXL: Wheel = Wheel {
 };
 
 pub(super) fn mooncake(bench: &Bench) -> Outcome {
-    let Some(folder) = install(bench, &MOONCAKE)? else { return Ok(LEFT_OUT.into()) };
-    let Said { words, log } = transfer(bench, &MOONCAKE, &folder)?;
-    // Without a device it would use TCP, and move the same bytes.
-    if log.contains("Found 1 HCAs") { Ok(words) } else { Err(format!("Mooncake found no device:\n{log}")) }
+    match Mooncake::install(bench)? {
+        Some(installed) => installed.transfer(bench, None),
+        None => Ok(LEFT_OUT.into()),
+    }
+}
+
+/// Mooncake, in a folder of the session.
+pub(crate) struct Mooncake(String);
+
+impl Mooncake {
+    /// Fetches it; nothing where PyPI cannot be reached.
+    pub(crate) fn install(bench: &Bench) -> Result<Option<Mooncake>, String> {
+        Ok(install(bench, &MOONCAKE)?.map(Mooncake))
+    }
+
+    /// One transfer each way; each side has a word of its environment besides.
+    pub(crate) fn transfer(&self, bench: &Bench, sides: Option<&[String; 2]>) -> Outcome {
+        let Said { words, log } = transfer(bench, &MOONCAKE, &self.0, sides)?;
+        // Without a device it would use TCP, and move the same bytes.
+        if log.contains("Found 1 HCAs") { Ok(words) } else { Err(format!("Mooncake found no device:\n{log}")) }
+    }
 }
 
 pub(super) fn nixl(bench: &Bench) -> Outcome {
     let Some(folder) = install(bench, &NIXL)? else { return Ok(LEFT_OUT.into()) };
-    transfer(bench, &NIXL, &folder).map(|said| said.words)
+    transfer(bench, &NIXL, &folder, None).map(|said| said.words)
 }
 
-const LEFT_OUT: &str = "left out: PyPI cannot be reached";
+pub(crate) const LEFT_OUT: &str = "left out: PyPI cannot be reached";
 /// What pip says of each attempt to reach it then.
 const NO_CONNECTION: &str = "after connection broken by";
 
@@ -57,11 +74,15 @@ struct Said {
     log: String,
 }
 
-fn transfer(bench: &Bench, wheel: &Wheel, folder: &str) -> Result<Said, String> {
+fn transfer(bench: &Bench, wheel: &Wheel, folder: &str, sides: Option<&[String; 2]>) -> Result<Said, String> {
     let (path, script) = (format!("PYTHONPATH={folder}"), bench.files.path(wheel.script));
-    let common = [wheel.environment, &[path.as_str(), PYTHON, &script]].concat();
+    let own = |side: usize| sides.map(|sides| sides[side].as_str());
+    let common = |side| {
+        let environment = wheel.environment.iter().copied().chain(own(side));
+        environment.chain([path.as_str(), PYTHON, &script]).collect::<Vec<_>>()
+    };
     let mut serving = bench.lab.on_server("env");
-    serving.args(&common).arg("serve");
+    serving.args(common(0)).arg("serve");
     let mut server = bench.session.spawn(serving)?;
     let mut place = Vec::new();
     bench.session.until("the server to say where its memory is", || {
@@ -72,7 +93,7 @@ fn transfer(bench: &Bench, wheel: &Wheel, folder: &str) -> Result<Said, String> 
         Ok(place.len() == 2 && said.ends_with('\n'))
     })?;
     let place: Vec<&str> = place.iter().map(String::as_str).collect();
-    let mut client = bench.client_in_background("env", &[&common[..], &["call"], &place].concat())?;
+    let mut client = bench.client_in_background("env", &[&common(1)[..], &["call"], &place].concat())?;
     let said = client.succeed()?;
     server.running()?;
     let own = said.lines().filter(|line| line.contains("GB/s") || line.contains("the same bytes"));

@@ -59,7 +59,8 @@ impl Context {
     /// Attaches to a host, and hands this process's memory over.
     pub(super) fn open(path: &Path, host: &str) -> Result<Context, String> {
         let socket = handover::connect(path).map_err(|error| format!("{}: {error}", path.display()))?;
-        let hello = Hello { verbs: verbs::VERSION, host: Some(host.into()), command: "hostile verbs".into() };
+        let hello =
+            Hello { verbs: verbs::VERSION, host: Some(host.into()), device: None, command: "hostile verbs".into() };
         handover::send(socket.as_fd(), &to_vec(&hello).map_err(broken)?, &[]).map_err(broken)?;
         let (message, files) = handover::recv(socket.as_fd()).map_err(broken)?;
         let device = match from_slice(&message).map_err(broken)? {

@@ -1,13 +1,13 @@
 //! ZeroNIC beside Linux' TCP (paper, section 5): flows from one program's memory to another's by `toe_comm_*`, over
 //! each transport that decides on headers, beside flows of ordinary sockets and RoCEv2. Rate, and processor time for
 //! each byte (table 2); rate over the bytes of a frame (figure 9) and while frames are lost (figure 13); ordinary short
-//! messages beside long flows (figure 12).
+//! messages beside long flows of the same hosts (figure 12).
 use super::bulk::{self, Ends, Flows, Moved};
 use super::compare::{self, Column};
 use super::rpc::{self, Load};
 use super::{rdma, window};
 use crate::arguments::{Common, list, listed, numbered, within};
-use crate::lab::{FabricLab, FabricPlan, Lab, RECEIVER, Stack, VethLab, VethPlan, ZERONIC};
+use crate::lab::{FabricLab, FabricPlan, Lab, Stack, VethLab, VethPlan, ZERONIC};
 use crate::plot::{Chart, Line, Look, Unit, series};
 use crate::report::{Report, Run, label};
 use crate::setup::series_name;
@@ -287,7 +287,7 @@ fn start(tools: &Tools, lab: &FabricLab<'_>, flows: &Flows) -> Result<Ends, Stri
         receiver.alive()?;
         Ok(receiver.output().contains("listening"))
     })?;
-    let sender = lab.client_of(0, CLIENT, &words(&["send", ZERONIC[1], &RECEIVER.to_string(), &port], &[]))?;
+    let sender = lab.client_of(0, CLIENT, &words(&["send", ZERONIC[1], &lab.address().to_string(), &port], &[]))?;
     Ok(Ends { receiver, sender })
 }
 

@@ -44,7 +44,8 @@ pub struct FabricPlan {
     /// The server serves the file `v` of this directory as a volume over Solar, and the first client's host uses it by
     /// the socket `v.sock` there.
     pub volume: Option<PathBuf>,
-    /// Two ZeroNIC hosts, a receiver's and a sender's, with what decides on headers (`transport`).
+    /// Two ZeroNIC hosts, a receiver's and a sender's, which share the addresses of the server and the first client; with
+    /// what decides on headers (`transport`).
     pub zeronic: Option<&'static str>,
 }
 
@@ -182,9 +183,6 @@ impl Lab for FabricLab<'_> {
 /// What the ZeroNIC hosts of a plan are called: the receiver's, the sender's.
 pub(crate) const ZERONIC: [&str; 2] = ["receiver", "sender"];
 
-/// The receiver's ZeroNIC host.
-pub(crate) const RECEIVER: Ipv4Addr = Ipv4Addr::new(10, 77, 255, 1);
-
 /// Host 0 is the server's.
 fn address(host: usize) -> Ipv4Addr {
     Ipv4Addr::from(u32::from(Ipv4Addr::new(10, 77, 0, 1)) + host as u32)
@@ -215,13 +213,11 @@ fn configuration(plan: &FabricPlan) -> Result<String, String> {
             let _ = writeln!(content, "mapping = {{ {} }}", mapping.trim_end().replace('\n', ", "));
         }
     }
-    for (name, at) in ZERONIC.iter().zip(0..).filter(|_| plan.zeronic.is_some()) {
-        let _ = writeln!(
-            content,
-            "[[zeronic]]\nname = \"{name}\"\naddress = \"{}\"\nprefix_len = 16\ntransport = \"{}\"",
-            Ipv4Addr::from(u32::from(RECEIVER) + at),
-            plan.zeronic.unwrap_or_default(),
-        );
+    for (name, host) in ZERONIC.into_iter().zip(["server", "client0"]) {
+        if let Some(transport) = plan.zeronic {
+            let section = format!("name = \"{name}\"\nhost = \"{host}\"\ntransport = \"{transport}\"");
+            let _ = writeln!(content, "[[zeronic]]\n{section}");
+        }
     }
     if let Some(directory) = &plan.volume {
         let [file, socket] = ["v", "v.sock"].map(|name| directory.join(name));
@@ -287,11 +283,11 @@ mod tests {
     }
 
     #[test]
-    fn zeronic_hosts_are_beside_the_others() {
+    fn zeronic_hosts_share_the_addresses_of_the_others() {
         let plan = FabricPlan { zeronic: Some("laminar"), ..FabricPlan::default() };
         let config = ::daemon::config::parse(&configuration(&plan).unwrap(), "test").unwrap();
         assert_eq!([0, 1].map(|at| &*config.zeronics[at].name), ZERONIC);
-        assert_eq!(config.zeronics[0].address, RECEIVER);
+        assert_eq!([0, 1].map(|at| config.zeronics[at].address), [0, 1].map(address));
     }
 
     #[test]

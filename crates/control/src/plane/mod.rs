@@ -34,6 +34,8 @@ use ::host::{Budget, Link};
 use context::Endpoint;
 use engine::FlowId;
 use engine::stream::Carries;
+use port::TcpPorts;
+use std::sync::Arc;
 use trace::Tracer;
 
 /// The control plane.
@@ -78,6 +80,11 @@ impl Plane {
             resets: Budget::new(config.limits.resets_per_s),
             engine_work: 0,
         }
+    }
+
+    /// Another stack has the same addresses.
+    pub(crate) fn share_ports(&mut self, ports: Arc<TcpPorts>) {
+        self.bindings.share(ports);
     }
 
     pub(crate) fn contexts(&self) -> &Contexts {

@@ -53,9 +53,8 @@ pub(super) fn check(config: &Config) -> Result<(), String> {
             return Err(said(format!("thread is {}, and there are {threads} (counted from 0)", host.thread)));
         }
     }
-    let fabrics: Vec<&str> = fabrics.iter().copied().collect();
     crate::block::check(config)?;
-    crate::zeronic::check(&config.zeronics, &fabrics, threads)?;
+    crate::zeronic::check(config, threads)?;
     addressing::unique(config)
 }
 

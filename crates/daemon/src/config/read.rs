@@ -1,8 +1,9 @@
 //! From text to [`Config`]: every error names the line, and unknown words the nearest known one.
 use super::{
     BlockSection, Config, EngineKind, FabricSection, HostSection, ModuleSection, PortSection, ServiceConfig,
-    VolumeSection, ZeronicSection, check,
+    VolumeSection, check,
 };
+use crate::zeronic::WrittenZeronic;
 use control::HostConfig;
 use serde::Deserialize;
 use serde::de::DeserializeOwned;
@@ -60,8 +61,12 @@ fn sections(text: &str) -> Result<Config, Fault> {
     let span = root.span();
     let mut root = root.into_inner();
     let fabrics = tables(&mut root, "fabric")?.into_iter().map(fabric).collect::<Result<_, _>>()?;
-    let hosts = tables(&mut root, "host")?.into_iter().map(host).collect::<Result<_, _>>()?;
-    let zeronics = all::<ZeronicSection>(&mut root, "zeronic")?;
+    let hosts = tables(&mut root, "host")?.into_iter().map(host).collect::<Result<Vec<_>, _>>()?;
+    let zeronic = |(section, at): Table<'_>| {
+        let written: WrittenZeronic = rest(section, at.clone(), &[])?;
+        written.complete(&hosts).map_err(|sentence| Fault::new(sentence, at))
+    };
+    let zeronics = tables(&mut root, "zeronic")?.into_iter().map(zeronic).collect::<Result<_, _>>()?;
     let volumes = all::<VolumeSection>(&mut root, "volume")?;
     let blocks = all::<BlockSection>(&mut root, "block")?;
     misplaced(&root)?;

@@ -1,4 +1,5 @@
 //! The main thread's list of RDMA programs: it starts a service thread for each, and is told when one has ended.
+use super::place::RdmaPlace;
 use super::seat::DeviceAt;
 use super::service::{self, Newcomer};
 use crate::attaching::{find, printable};
@@ -132,23 +133,61 @@ pub(crate) struct Places<'p> {
     pub(crate) zeronics: &'p [ZeronicPlace],
 }
 
+/// A device that a program may use.
+struct Choice {
+    host: String,
+    at: DeviceAt,
+    handle: Handle,
+    place: RdmaPlace,
+}
+
 fn newcomer(socket: &Arc<OwnedFd>, message: &[u8], places: Places<'_>) -> Result<Newcomer, String> {
     let hello = hello(message)?;
-    let named = |place: &&ZeronicPlace| match hello.host.as_deref() {
+    let peer = handover::credentials(socket.as_fd()).map_err(|e| format!("cannot see who asks: {e}"))?;
+    let mut choices = choices(socket, hello.host.as_deref(), peer.uid, places)?;
+    let at = match &hello.device {
+        None => 0,
+        Some(wanted) => choices.iter().position(|choice| choice.place.device.name == *wanted).ok_or_else(|| {
+            let names: Vec<&str> = choices.iter().map(|choice| choice.place.device.name.as_str()).collect();
+            format!("host `{}` has no RDMA device `{wanted}`: it has {}", choices[0].host, names.join(", "))
+        })?,
+    };
+    short_of_memory()?;
+    let Choice { host, at, handle, place } = choices.remove(at);
+    let others = choices.into_iter().map(|choice| choice.place.device).collect();
+    let command = printable(&hello.command);
+    Ok(Newcomer { socket: Arc::clone(socket), peer, command, host, at, handle, place, others })
+}
+
+/// The devices of the host that a program names, or of the first one, which the program's user may use: at least one.
+/// A ZeroNIC host that shares a host's address is another device of that one's.
+fn choices(socket: &OwnedFd, host: Option<&str>, uid: u32, places: Places<'_>) -> Result<Vec<Choice>, String> {
+    let named = |place: &&ZeronicPlace| match host {
         Some(name) => place.section.name == name,
         None => places.hosts.is_empty(),
     };
     if let Some(place) = places.zeronics.iter().find(named) {
-        return of_zeronic(socket, &hello, place);
+        return Ok(vec![of_zeronic(socket, uid, place)?]);
     }
-    let Places { hosts, handles, .. } = places;
-    let host = find(hosts, hello.host.as_deref())?;
-    let peer = handover::credentials(socket.as_fd()).map_err(|e| format!("cannot see who asks: {e}"))?;
-    let (name, uid) = (&host.config.stack.name, peer.uid);
+    let host = find(places.hosts, host)?;
+    let name = &host.config.stack.name;
     if !host.access.may_attach(socket.as_fd()) {
         return Err(format!("user {uid} may not attach to host `{name}`: its users and groups do not name them"));
     }
-    let place = host.rdma.as_ref().ok_or_else(|| {
+    let shares = places.zeronics.iter().filter(|place| place.section.host.as_ref() == Some(name));
+    let mut all = vec![of_host(uid, host, places.handles)];
+    all.extend(shares.map(|place| of_zeronic(socket, uid, place)));
+    let (mut may, mut why) = (Vec::new(), None);
+    for choice in all {
+        choice.map_or_else(|sentence| why = Some(sentence), |choice| may.push(choice));
+    }
+    why.filter(|_| may.is_empty()).map_or(Ok(may), Err)
+}
+
+/// The RDMA device of a host.
+fn of_host(uid: u32, host: &HostPlace, handles: &[Handle]) -> Result<Choice, String> {
+    let name = &host.config.stack.name;
+    let place = host.rdma.clone().ok_or_else(|| {
         format!("host `{name}` has no RDMA device: its configuration turns it on with rdma = \"own\" or \"all\"")
     })?;
     if !place.users.may_attach(uid) {
@@ -156,35 +195,15 @@ fn newcomer(socket: &Arc<OwnedFd>, message: &[u8], places: Places<'_>) -> Result
             "user {uid} may not use the RDMA device of host `{name}`: with rdma = \"own\" only the daemon's user may"
         ));
     }
-    short_of_memory()?;
-    Ok(Newcomer {
-        socket: Arc::clone(socket),
-        peer,
-        command: printable(&hello.command),
-        host: name.clone(),
-        at: DeviceAt::Host(host.index),
-        handle: handles[host.thread].clone(),
-        place: place.clone(),
-    })
+    let (at, handle) = (DeviceAt::Host(host.index), handles[host.thread].clone());
+    Ok(Choice { host: name.clone(), at, handle, place })
 }
 
-/// A program of a ZeroNIC host's device.
-fn of_zeronic(socket: &Arc<OwnedFd>, hello: &Hello, place: &ZeronicPlace) -> Result<Newcomer, String> {
-    let peer = handover::credentials(socket.as_fd()).map_err(|e| format!("cannot see who asks: {e}"))?;
-    let (name, uid) = (&place.section.name, peer.uid);
-    if !place.section.users.may_attach(uid) {
-        return Err(format!("user {uid} may not use zeronic {name}: users = \"all\" allows it"));
-    }
-    short_of_memory()?;
-    Ok(Newcomer {
-        socket: Arc::clone(socket),
-        peer,
-        command: printable(&hello.command),
-        host: name.clone(),
-        at: DeviceAt::Zeronic(place.index),
-        handle: place.handle.clone(),
-        place: place.rdma.clone(),
-    })
+/// That of a ZeroNIC host.
+fn of_zeronic(socket: &OwnedFd, uid: u32, place: &ZeronicPlace) -> Result<Choice, String> {
+    place.admit(socket.as_fd(), uid)?;
+    let (host, at) = (place.section.name.clone(), DeviceAt::Zeronic(place.index));
+    Ok(Choice { host, at, handle: place.handle.clone(), place: place.rdma.clone() })
 }
 
 fn short_of_memory() -> Result<(), String> {

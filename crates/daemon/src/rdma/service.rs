@@ -20,7 +20,7 @@ use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
-use verbs::attach::{Answer as Attached, Welcome};
+use verbs::attach::{Answer as Attached, Device as Stated, Welcome};
 use verbs::control::{self, Answer, Request, XrcQueue};
 use verbs::flow::FlowRule;
 use verbs::{AddressVector, Capacities, Notify, Number, QpAttributes, QpKind, QpNumber};
@@ -47,6 +47,8 @@ pub(super) struct Newcomer {
     pub(super) at: DeviceAt,
     pub(super) handle: Handle,
     pub(super) place: RdmaPlace,
+    /// The host's other devices that it may use.
+    pub(super) others: Vec<Stated>,
 }
 
 /// Serves a program until its socket ends.
@@ -135,7 +137,7 @@ struct Service {
 
 impl Service {
     fn attach(newcomer: Newcomer) -> Result<Service, String> {
-        let Newcomer { socket, peer, command, host, at: device, handle, place } = newcomer;
+        let Newcomer { socket, peer, command, host, at: device, handle, place, others } = newcomer;
         let broken = |e: io::Error| format!("the daemon cannot make shared memory: {e}");
         let sizes = QueueSizes { send: SENDS, ..QueueSizes::default() };
         let Fresh { region, end: pipe, .. } = queues::create(sizes, |ends| ends.send).map_err(|failure| failure.why)?;
@@ -151,7 +153,7 @@ impl Service {
         let (at, objects) = (At { handle, device, id }, Objects::new(Most::of(&place.device.limits)));
         let regions = Regions::new(place.clone());
         let service = Service { socket, at, place, objects, regions, channels: HashMap::new(), named: HashSet::new() };
-        let welcome = Attached::Welcome(Welcome { host, device: service.place.device.clone(), pipes: 1 });
+        let welcome = Attached::Welcome(Welcome { host, device: service.place.device.clone(), others, pipes: 1 });
         let answer = serde_json::to_vec(&welcome).map_err(|e| e.to_string())?;
         let files = [region.fd(), bell.as_fd(), read.as_fd()];
         handover::send(service.socket.as_fd(), &answer, &files).map_err(|_| "the program is gone already")?;

@@ -10,9 +10,9 @@ mod thread;
 mod transport;
 mod views;
 
-pub(crate) use config::check;
+pub(crate) use config::{SHARED_PORTS, Written as WrittenZeronic, check};
 pub use config::{ZeronicSection, ZeronicUsers};
 pub use kernel::linux_helper;
-pub(crate) use place::{ZeronicPlace, place};
+pub(crate) use place::{Shared, ZeronicPlace, place};
 pub(crate) use seat::ZeronicSeat;
 pub(crate) use service::{CommPrograms, is_hello};

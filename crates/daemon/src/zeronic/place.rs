@@ -3,16 +3,18 @@ use super::config::{ZeronicSection, ZeronicUsers};
 use super::kernel;
 use super::seat::ZeronicSeat;
 use super::transport::{Below, TransportKind};
+use crate::access::Access;
 use crate::datapath::{DataPath, Handle};
 use crate::rdma::{RdmaPlace, RdmaUsers, ZeronicHost, over_streams};
 use crate::secret::secret;
 use control::{HostConfig, MemoryConfig};
 use engines::{EngineKind, Mapping};
 use memory::{Limits, MemoryTable};
-use port::{Fabric, FabricPort, FramePool, Port, local_mac};
-use std::io;
+use port::{Fabric, FramePool, Port, SharedPort, TcpPorts, local_mac};
+use std::net::Ipv4Addr;
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
-use zeronic::{EngineTcp, LinuxConfig, Programs, Shortage, Stack};
+use zeronic::{EngineTcp, LinuxConfig, LinuxTcp, Programs, Share, Shortage, Stack};
 
 /// Connections of a host at once, and bytes of the buffers of each, which hold dummy payload.
 const CONNECTIONS: u32 = 1024;
@@ -29,6 +31,36 @@ pub(crate) struct ZeronicPlace {
     pub(crate) table: Arc<MemoryTable>,
     /// Its RDMA device.
     pub(crate) rdma: RdmaPlace,
+    /// Who may attach to the host whose address it shares; everybody where it has its own.
+    access: Access,
+}
+
+impl ZeronicPlace {
+    /// A program may use it; a sentence where it may not.
+    pub(crate) fn admit(&self, socket: BorrowedFd<'_>, uid: u32) -> Result<(), String> {
+        let name = &self.section.name;
+        if !self.access.may_attach(socket) {
+            return Err(format!(
+                "user {uid} may not use zeronic {name}: users and groups of its host do not name them"
+            ));
+        }
+        match self.section.users.may_attach(uid) {
+            true => Ok(()),
+            false => Err(format!("user {uid} may not use zeronic {name}: users = \"all\" allows it")),
+        }
+    }
+}
+
+/// The address and the port of a `[[host]]` that the ZeroNIC host shares.
+pub(crate) struct Shared {
+    /// Its part of the port.
+    pub(crate) port: SharedPort,
+    /// Whose TCP ports are whose.
+    pub(crate) ports: Arc<TcpPorts>,
+    /// How that host reaches others.
+    pub(crate) stack: HostConfig,
+    /// Who may attach to that host.
+    pub(crate) access: Access,
 }
 
 /// Makes the host on its data-path thread. The error is a sentence.
@@ -38,19 +70,19 @@ pub(crate) fn place(
     section: &ZeronicSection,
     fabrics: &[(String, Fabric)],
     pool: &FramePool,
+    shared: Option<Shared>,
 ) -> Result<ZeronicPlace, String> {
-    let wanted = section.fabric.as_ref();
-    let found = fabrics.iter().find(|(fabric, _)| wanted.is_none_or(|wanted| wanted == fabric));
-    let (_, fabric) = found.ok_or("its fabric is not there")?;
-    let (transport, port) = match section.transport {
-        TransportKind::Engine(kind) => over_engine(section, kind, fabric, pool)?,
-        TransportKind::Linux => over_linux(section, fabric)?,
+    let (ports, access) = shared.as_ref().map(|of| (Arc::clone(&of.ports), of.access.clone())).unzip();
+    let (transport, port) = match shared {
+        Some(shared) => over_shared(section, shared, pool)?,
+        None => over_fabric(section, fabrics, pool)?,
     };
     let table = MemoryTable::new(Limits::default()).map_err(|e| format!("no random numbers: {e}"))?;
     let table = Arc::new(table);
     // Programs may receive into as little as they like.
     let made = Stack::new(transport, Arc::clone(&table), zeronic::Limits::default(), Shortage::Defer, pool.clone());
     let mut stack = made.map_err(|e| format!("cannot make shared memory: {e}"))?;
+    ports.into_iter().for_each(|ports| stack.share_ports(ports));
     let users = match section.users {
         ZeronicUsers::Own => RdmaUsers::Own,
         ZeronicUsers::All => RdmaUsers::All,
@@ -60,20 +92,65 @@ pub(crate) fn place(
     let (device, rdma) = over_streams(&host, &table)?;
     stack.serve_verbs(device, section.address)?;
     let index = path.zeronics.len();
-    let seat = ZeronicSeat::new(Programs::new(stack), Box::new(port));
+    let seat = ZeronicSeat::new(Programs::new(stack), port);
     path.add_zeronic(seat).map_err(|e| e.to_string())?;
-    Ok(ZeronicPlace { section: section.clone(), index, handle: handle.clone(), table, rdma })
+    let access = access.unwrap_or_default();
+    Ok(ZeronicPlace { section: section.clone(), index, handle: handle.clone(), table, rdma, access })
 }
 
-/// A host of its own for a stream engine.
+/// With an address of its own on a fabric.
+fn over_fabric(
+    section: &ZeronicSection,
+    fabrics: &[(String, Fabric)],
+    pool: &FramePool,
+) -> Result<(Below, Box<dyn Port>), String> {
+    let wanted = section.fabric.as_ref();
+    let found = fabrics.iter().find(|(fabric, _)| wanted.is_none_or(|wanted| wanted == fabric));
+    let (_, fabric) = found.ok_or("its fabric is not there")?;
+    let join = |mac| fabric.join(&section.name, mac).map_err(|error| format!("cannot join the fabric: {error}"));
+    match section.transport {
+        TransportKind::Engine(kind) => {
+            let port = join(local_mac(&format!("{} {}", section.name, section.address)))?;
+            let transport = over_engine(HostConfig::default(), section, kind, &port, pool)?;
+            Ok((transport, Box::new(port)))
+        }
+        TransportKind::Linux => {
+            let transport = over_linux(section, section.gateway, fabric.capabilities().mtu, None)?;
+            let port = join(transport.mac())?;
+            Ok((Below::Linux(Box::new(transport)), Box::new(port)))
+        }
+    }
+}
+
+/// With the address, the port and the ways of a host.
+fn over_shared(section: &ZeronicSection, shared: Shared, pool: &FramePool) -> Result<(Below, Box<dyn Port>), String> {
+    let Shared { port, ports, stack, .. } = shared;
+    let range = ports.range();
+    let transport = match section.transport {
+        TransportKind::Engine(kind) => {
+            let (gateway, routes) = (stack.gateway, stack.routes);
+            let (ephemeral_first, ephemeral_last) = (*range.start(), *range.end());
+            let ways = HostConfig { gateway, routes, ephemeral_first, ephemeral_last, ..HostConfig::default() };
+            over_engine(ways, section, kind, &port, pool)?
+        }
+        TransportKind::Linux => {
+            let share = Share { mac: port.mac().0, ports: range.into_inner() };
+            let gateway = stack.gateway.and_then(|gateway| gateway.as_v4());
+            let transport = over_linux(section, gateway, port.capabilities().mtu, Some(share))?;
+            Below::Linux(Box::new(transport))
+        }
+    };
+    Ok((transport, Box::new(port)))
+}
+
+/// A host of its own for a stream engine; `ways` has how it reaches others, as far as the section does not say it.
 fn over_engine(
+    ways: HostConfig,
     section: &ZeronicSection,
     kind: EngineKind,
-    fabric: &Fabric,
+    port: &dyn Port,
     pool: &FramePool,
-) -> Result<(Below, FabricPort), String> {
-    let mac = local_mac(&format!("{} {}", section.name, section.address));
-    let port = fabric.join(&section.name, mac).map_err(not_joined)?;
+) -> Result<Below, String> {
     let memory = MemoryConfig {
         slots: CONNECTIONS,
         rx_bytes: BUFFER,
@@ -88,32 +165,31 @@ fn over_engine(
         name: section.name.clone(),
         address: section.address.into(),
         prefix_len: section.prefix_len,
-        gateway: section.gateway.map(Into::into),
+        gateway: section.gateway.map(Into::into).or(ways.gateway),
         congestion: section.congestion,
         max_flows: CONNECTIONS,
         max_contexts: 1,
         memory,
-        ..HostConfig::default()
+        ..ways
     };
     let engine = kind.make(&stack, &Mapping::default(), pool)?;
-    let transport = EngineTcp::new(stack, engine, mac, port.capabilities().mtu, pool.clone(), secret()?)?;
-    Ok((Below::Engine(Box::new(transport)), port))
+    let (mac, mtu) = (port.mac(), port.capabilities().mtu);
+    Ok(Below::Engine(Box::new(EngineTcp::new(stack, engine, mac, mtu, pool.clone(), secret()?)?)))
 }
 
 /// The kernel's TCP in a namespace of its own: the host's hardware address is that of the kernel's side there.
-fn over_linux(section: &ZeronicSection, fabric: &Fabric) -> Result<(Below, FabricPort), String> {
-    let config = LinuxConfig {
+fn over_linux(
+    section: &ZeronicSection,
+    gateway: Option<Ipv4Addr>,
+    mtu: u16,
+    shared: Option<Share>,
+) -> Result<LinuxTcp, String> {
+    kernel::open(LinuxConfig {
         device: "zeronic".into(),
         address: (section.address, section.prefix_len),
-        gateway: section.gateway,
-        mtu: fabric.capabilities().mtu,
+        gateway,
+        mtu,
         congestion: section.congestion.map_or("cubic", |congestion| congestion.name).into(),
-    };
-    let transport = kernel::open(config)?;
-    let port = fabric.join(&section.name, transport.mac()).map_err(not_joined)?;
-    Ok((Below::Linux(Box::new(transport)), port))
-}
-
-fn not_joined(error: io::Error) -> String {
-    format!("cannot join the fabric: {error}")
+        shared,
+    })
 }

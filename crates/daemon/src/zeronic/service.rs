@@ -129,19 +129,13 @@ impl CommPrograms {
         }
         let hello: Hello = serde_json::from_slice(message).map_err(|e| invalid(format!("this is no hello: {e}")))?;
         let mut found = self.places.iter();
-        let found = found.find(|place| hello.host.as_ref().is_none_or(|name| *name == place.section.name));
+        let found = found.find(|place| hello.host.as_ref().is_none_or(|name| place.section.is_called(name)));
         let place = found.ok_or_else(|| {
             (libc::ENODEV, "this daemon has no such ZeroNIC host: its configuration has [[zeronic]] sections".into())
         })?;
         let peer =
             handover::credentials(socket.as_fd()).map_err(|e| (libc::EACCES, format!("cannot see who asks: {e}")))?;
-        if !place.section.users.may_attach(peer.uid) {
-            let name = &place.section.name;
-            return Err((
-                libc::EACCES,
-                format!("user {} may not use zeronic {name}: users = \"all\" allows it", peer.uid),
-            ));
-        }
+        place.admit(socket.as_fd(), peer.uid).map_err(|sentence| (libc::EACCES, sentence))?;
         if self.count() >= MOST || reserve::is_short() {
             return Err((libc::EAGAIN, "the daemon serves as many programs as it can: end some first".into()));
         }

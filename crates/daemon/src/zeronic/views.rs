@@ -66,6 +66,7 @@ impl ZeronicView {
         let section = &place.section;
         json!({
             "name": section.name,
+            "host": section.host,
             "address": section.address,
             "prefix_len": section.prefix_len,
             "transport": section.transport.name(),

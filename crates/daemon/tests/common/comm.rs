@@ -37,7 +37,8 @@ impl Program {
         let hello = Hello { comm: VERSION, host: Some(host.into()), command: "test".into() };
         handover::send(socket.as_fd(), &serde_json::to_vec(&hello).unwrap(), &[]).unwrap();
         let (answer, files) = handover::recv(socket.as_fd()).unwrap();
-        assert_eq!(serde_json::from_slice::<Answer>(&answer).unwrap(), Answer::Welcome(host.into()));
+        let answer: Answer = serde_json::from_slice(&answer).unwrap();
+        assert!(matches!(answer, Answer::Welcome(_)), "{answer:?}");
         let [region, bell, own] = <[OwnedFd; 3]>::try_from(files).unwrap();
         let passed = Arc::new(Region::from_fd(region).unwrap());
         let region = Arc::new(Region::create("zeronic test", LEN).unwrap());

@@ -2,6 +2,7 @@
 #![allow(dead_code, reason = "each test file uses its part")]
 pub(crate) mod application;
 pub(crate) mod comm;
+pub(crate) mod exchange;
 pub(crate) mod judge;
 pub(crate) mod nbd;
 pub(crate) mod pair;

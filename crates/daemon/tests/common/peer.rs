@@ -15,7 +15,10 @@ pub(crate) struct Peer {
 
 impl Peer {
     pub(crate) fn open(socket: &Path, host: &str, len: usize) -> Peer {
-        let verbs = Verbs::open(socket, host);
+        Peer::with(Verbs::open(socket, host), len)
+    }
+
+    fn with(verbs: Verbs, len: usize) -> Peer {
         let domain = verbs.domain();
         verbs.hand_over();
         let qp = verbs.qp(QpKind::Rc, domain, None);
@@ -26,7 +29,13 @@ impl Peer {
 
     /// Two of them, connected.
     pub(crate) fn pair(socket: &Path, len: usize) -> (Peer, Peer) {
-        let (one, other) = (Peer::open(socket, "a", len), Peer::open(socket, "b", len));
+        Peer::pair_of(socket, None, len)
+    }
+
+    /// Two of a device that both hosts have.
+    pub(crate) fn pair_of(socket: &Path, device: Option<&str>, len: usize) -> (Peer, Peer) {
+        let open = |host| Peer::with(Verbs::open_device(socket, host, device), len);
+        let (one, other) = (open("a"), open("b"));
         one.verbs.connect(one.qp.number, other.verbs.gid(), other.qp.number);
         other.verbs.connect(other.qp.number, one.verbs.gid(), one.qp.number);
         (one, other)

@@ -23,6 +23,7 @@ const PATIENCE: Duration = Duration::from_secs(60);
 pub(crate) struct Verbs {
     pub socket: OwnedFd,
     pub device: Device,
+    pub others: Vec<Device>,
     pub send: PipeProducer<8>,
     pub bell: Doorbell,
     pub events: OwnedFd,
@@ -45,9 +46,10 @@ pub(crate) struct Qp {
     sent: u32,
 }
 
-pub(crate) fn hello(socket: &Path, host: &str) -> (OwnedFd, Attached, Vec<OwnedFd>) {
+pub(crate) fn hello(socket: &Path, host: &str, device: Option<&str>) -> (OwnedFd, Attached, Vec<OwnedFd>) {
     let connection = handover::connect(socket).unwrap();
-    let hello = Hello { verbs: verbs::VERSION, host: Some(host.into()), command: "a verbs test".into() };
+    let (host, device) = (Some(host.into()), device.map(String::from));
+    let hello = Hello { verbs: verbs::VERSION, host, device, command: "a verbs test".into() };
     handover::send(connection.as_fd(), &serde_json::to_vec(&hello).unwrap(), &[]).unwrap();
     let (message, files) = handover::recv(connection.as_fd()).unwrap();
     (connection, serde_json::from_slice(&message).unwrap(), files)
@@ -55,15 +57,20 @@ pub(crate) fn hello(socket: &Path, host: &str) -> (OwnedFd, Attached, Vec<OwnedF
 
 impl Verbs {
     pub(crate) fn open(socket: &Path, host: &str) -> Verbs {
-        let (socket, answer, files) = hello(socket, host);
-        let Attached::Welcome(Welcome { device, pipes, .. }) = answer else { panic!("{answer:?}") };
+        Verbs::open_device(socket, host, None)
+    }
+
+    /// A device of the host, by its name.
+    pub(crate) fn open_device(socket: &Path, host: &str, device: Option<&str>) -> Verbs {
+        let (socket, answer, files) = hello(socket, host, device);
+        let Attached::Welcome(Welcome { device, others, pipes, .. }) = answer else { panic!("{answer:?}") };
         assert_eq!(pipes, 1);
         let [region, bell, events] = <[OwnedFd; 3]>::try_from(files).unwrap();
         let region = Arc::new(Region::from_fd(region).unwrap());
         let send = AppQueues::new(&region).unwrap().send.unwrap();
         let mut bell = daemon_bell(&region, bell);
         bell.rely_on_barrier();
-        Verbs { socket, device, send, bell, events }
+        Verbs { socket, device, others, send, bell, events }
     }
 
     /// A control request: its answer, and what came along.

@@ -12,6 +12,7 @@ use std::collections::HashMap;
 use std::io;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use wire::Mac;
 
 const BACKLOG: i32 = 128;
 
@@ -27,7 +28,7 @@ pub fn serve_linux(
     let begun = enter().and_then(|()| make_device(&config)).and_then(|device| confine().map(|()| device));
     let done = match begun {
         Ok((device, mac)) => say(to.as_fd(), &Answer::Ready(mac), Some(device.as_fd()))
-            .and_then(|()| Helper { to: &to, config, spare: HashMap::new() }.serve()),
+            .and_then(|()| Helper { to: &to, config, spare: HashMap::new(), next: 0 }.serve()),
         Err(sentence) => say(to.as_fd(), &Answer::Failed(sentence), None),
     };
     // The transport is gone, and nobody is left who could be told.
@@ -45,6 +46,9 @@ fn make_device(config: &LinuxConfig) -> Result<(OwnedFd, [u8; 6]), String> {
     if let Some(gateway) = config.gateway {
         interface.add_route(Ipv4Addr::UNSPECIFIED, 0, Some(gateway))?;
     }
+    if let Some(shared) = &config.shared {
+        interface.set_mac(Mac(shared.mac))?;
+    }
     let mac = interface.mac()?;
     Ok((made.into_fd(), mac.0))
 }
@@ -59,6 +63,8 @@ struct Helper<'a> {
     config: LinuxConfig,
     /// Those that were passed on and are not connected yet, by port.
     spare: HashMap<u16, OwnedFd>,
+    /// Where the search of the next port begins, in the range of a shared address.
+    next: u32,
 }
 
 impl Helper<'_> {
@@ -83,21 +89,38 @@ impl Helper<'_> {
         }
     }
 
-    fn socket(&self, port: u16) -> Result<OwnedFd, Errno> {
+    /// A socket that is bound to a port of its own, and the port.
+    fn spare_socket(&mut self) -> Result<(u16, OwnedFd), Errno> {
+        let Some((first, last)) = self.config.shared.as_ref().map(|shared| shared.ports) else {
+            // The ports of spare sockets may be listened on.
+            let socket = self.socket(0, true)?;
+            return Ok((port_of(&socket)?, socket));
+        };
+        let count = u32::from(last - first) + 1;
+        for _ in 0..count {
+            let port = first + (self.next % count) as u16;
+            self.next += 1;
+            match self.socket(port, false) {
+                Err(Errno::ADDRINUSE) => {}
+                made => return made.map(|socket| (port, socket)),
+            }
+        }
+        Err(Errno::ADDRINUSE)
+    }
+
+    fn socket(&self, port: u16, reuse_address: bool) -> Result<OwnedFd, Errno> {
         let flags = SocketFlags::NONBLOCK | SocketFlags::CLOEXEC;
         let socket = socket_with(AddressFamily::INET, SocketType::STREAM, flags, Some(ipproto::TCP))?;
         // A message leaves as soon as it is posted, as on the other transports; accepted sockets inherit it.
         sockopt::set_tcp_nodelay(&socket, true)?;
         sockopt::set_tcp_congestion(&socket, &self.config.congestion)?;
-        // The ports of spare sockets may be listened on.
-        sockopt::set_socket_reuseaddr(&socket, true)?;
+        sockopt::set_socket_reuseaddr(&socket, reuse_address)?;
         bind(&socket, &SocketAddrV4::new(self.config.address.0, port))?;
         Ok(socket)
     }
 
     fn pass_spare(&mut self) -> io::Result<()> {
-        let made = self.socket(0).and_then(|socket| Ok((port_of(&socket)?, socket)));
-        let (port, socket) = match made {
+        let (port, socket) = match self.spare_socket() {
             Ok(made) => made,
             Err(error) => {
                 let congestion = &self.config.congestion;
@@ -121,7 +144,7 @@ impl Helper<'_> {
     }
 
     fn listen(&self, port: u16) -> io::Result<()> {
-        let made = self.socket(port).and_then(|socket| listen(&socket, BACKLOG).map(|()| socket));
+        let made = self.socket(port, true).and_then(|socket| listen(&socket, BACKLOG).map(|()| socket));
         match made {
             Ok(socket) => say(self.to.as_fd(), &Answer::Listening(port), Some(socket.as_fd())),
             Err(error) => {

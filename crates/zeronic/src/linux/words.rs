@@ -15,6 +15,17 @@ pub struct LinuxConfig {
     pub mtu: u16,
     /// The kernel's congestion control.
     pub congestion: String,
+    /// Where another stack has the same address: what is left to this one.
+    pub shared: Option<Share>,
+}
+
+/// What the kernel's TCP has of an address that it shares.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Share {
+    /// The hardware address of both.
+    pub mac: [u8; 6],
+    /// Ports that connections begin at: the first and the last.
+    pub ports: (u16, u16),
 }
 
 /// Sockets that are ready for connections to come: as many as a program may ask for in one round.

@@ -180,7 +180,8 @@ fn linux(test: &str, last: u8, mtu: u16) -> Option<(Box<dyn Transport + Send>, M
     let skipped = |sentence: String| println!("SKIPPED {test}: {sentence}");
     let netns = Netns::create().map_err(skipped).ok()?;
     let address = (Ipv4Addr::new(10, 99, 0, last), 24);
-    let config = LinuxConfig { device: "zero0".into(), address, gateway: None, mtu, congestion: "cubic".into() };
+    let congestion = "cubic".into();
+    let config = LinuxConfig { device: "zero0".into(), address, gateway: None, mtu, congestion, shared: None };
     let transport = LinuxTcp::open(netns, config).map_err(skipped).ok()?;
     let mac = transport.mac();
     Some((Box::new(transport), mac))

@@ -1,0 +1,103 @@
+//! Hosts whose address a ZeroNIC host shares (docs/ZERONIC.md, "One address for all"): sockets and both RDMA devices of
+//! one host at the same time, through loss.
+use crate::cases::Bench;
+use crate::cases::verbs::result_line;
+use crate::process::Process;
+use crate::report::Outcome;
+use std::process::Command;
+
+/// What decides on the headers of the ZeroNIC hosts, and the last byte of the server's address; the client's is the next
+/// one.
+const TRANSPORTS: [(&str, u8); 3] = [("flextoe", 11), ("laminar", 13), ("linux", 15)];
+const SIDES: [&str; 2] = ["server", "client"];
+const DEVICES: [&str; 2] = ["toe0", "zeronic0"];
+
+/// The daemon's configuration of these hosts, on a fabric that there is.
+pub(crate) fn configuration(fabric: &str, engine: &str) -> String {
+    let mut text = String::new();
+    for (transport, last) in TRANSPORTS {
+        for (side, at) in SIDES.into_iter().zip(last..) {
+            let name = format!("one-{transport}-{side}");
+            text += &format!("[[host]]\nname = {name:?}\naddress = \"10.79.0.{at}\"\nengine = {engine:?}\n");
+            text += &format!(
+                "rdma = \"own\"\nrdma_recovery = \"selective-repeat\"\nport = {{ kind = \"fabric\", fabric = {fabric:?} }}\n"
+            );
+            text += "[host.timers]\ntime_wait_ms = 1000\n";
+            text += &format!("[[zeronic]]\nhost = {name:?}\ntransport = {transport:?}\n");
+        }
+    }
+    text
+}
+
+/// A program on a side.
+fn command(bench: &Bench, host: &str, program: &str, arguments: &[&str]) -> Result<Command, String> {
+    let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
+    let mut command = daemon.command(&bench.lab.far, host, program);
+    command.args(arguments);
+    Ok(command)
+}
+
+/// A program that runs on both sides.
+struct Pair<'b> {
+    name: &'static str,
+    server: Process<'b>,
+    client: Process<'b>,
+}
+
+/// Starts a server, and once it listens, its client.
+fn pair<'b>(
+    bench: &Bench<'b>,
+    transport: (&str, u8),
+    name: &'static str,
+    serving: &[&str],
+    calling: &[&str],
+) -> Result<Pair<'b>, String> {
+    let bench = &bench.on_another_port();
+    let [server, client] = SIDES.map(|side| format!("one-{}-{side}", transport.0));
+    let (port, address) = (bench.port(), format!("10.79.0.{}", transport.1));
+    let at = ["-p", &port];
+    let to = if name == "iperf3" { vec!["-c", &address] } else { vec![address.as_str()] };
+    let mut serving = bench.session.spawn(command(bench, &server, name, &[serving, &at].concat())?)?;
+    let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
+    bench.session.until("the server to listen", || {
+        serving.running()?;
+        daemon.listens(&server, bench.port)
+    })?;
+    let client = bench.session.spawn(command(bench, &client, name, &[calling, &at, &to].concat())?)?;
+    Ok(Pair { name, server: serving, client })
+}
+
+impl Pair<'_> {
+    /// What the client said, once both are done.
+    fn end(&mut self) -> Result<String, String> {
+        let said = self.client.succeed()?;
+        self.server.succeed()?;
+        if self.name == "iperf3" {
+            let line = said.lines().rfind(|line| line.contains("receiver")).ok_or(format!("iperf3: {said}"))?;
+            return Ok(format!("iperf3 {}", line.split_whitespace().skip(6).take(2).collect::<Vec<_>>().join(" ")));
+        }
+        Ok(format!("{} {}", self.name, result_line(self.name, &said)?))
+    }
+}
+
+/// A stream of sockets and WRITEs of both devices, at once, over each transport.
+pub(crate) fn beside_each_other(bench: &Bench) -> Outcome {
+    let mut said = Vec::new();
+    for transport in TRANSPORTS {
+        let server = format!("one-{}-server", transport.0);
+        let listed = bench.session.run(command(bench, &server, "ibv_devices", &[])?)?;
+        let names: Vec<&str> = listed.lines().skip(2).filter_map(|line| line.split_whitespace().next()).collect();
+        if names != DEVICES {
+            return Err(format!("{server} has the devices {names:?}"));
+        }
+        let stream = ["-4", "-n", "20M"];
+        let mut pairs = vec![pair(bench, transport, "iperf3", &["-4", "-s", "-1"], &stream)?];
+        for device in DEVICES {
+            let options = ["-d", device, "-x", "1", "-F", "-s", "65536", "-n", "300"];
+            pairs.push(pair(bench, transport, "ib_write_bw", &options, &options)?);
+        }
+        let ends: Result<Vec<String>, String> = pairs.iter_mut().map(Pair::end).collect();
+        said.push(format!("{}: {}", transport.0, ends?.join(", ")));
+    }
+    Ok(said.join("; "))
+}
