@@ -6,8 +6,8 @@ use crate::process::Process;
 use crate::report::Outcome;
 use std::process::Command;
 
-/// What decides on the headers of the ZeroNIC hosts, and the last byte of the server's address; the client's is the next
-/// one.
+/// What decides on the headers of the ZeroNIC hosts, and the last byte of the server's address; the client's is the
+/// next one.
 const TRANSPORTS: [(&str, u8); 3] = [("flextoe", 11), ("laminar", 13), ("linux", 15)];
 const SIDES: [&str; 2] = ["server", "client"];
 const DEVICES: [&str; 2] = ["toe0", "zeronic0"];

@@ -19,8 +19,11 @@ const MORE_HEAP: u64 = 256 << 10;
 /// How much more memory it may have, KiB, with what the allocator keeps at the ends of its arenas
 /// (`shm::reserve::allocated`).
 const GROWTH_KIB: u64 = 2048;
-/// Without load for so long, a data-path has given its spare frames back (docs/MEMORY.md).
+/// Without load for so long, a data-path has given its spare frames back (docs/MEMORY.md), unless something woke it
+/// before it had slept for a second: a timer of a connection, or of another data-path.
 const REST: Duration = Duration::from_millis(2500);
+/// So often it is looked whether it gives more back.
+const LOOKS: usize = 6;
 /// How many more mappings: native code that stayed would be one or two of each turn.
 const MORE_MAPPINGS: usize = 40;
 /// Bytes each way of a transfer during which modules come and go.
@@ -205,9 +208,22 @@ struct Holds {
 }
 
 impl Holds {
-    /// After a rest: under load, frames that wait in queues say more of the load than of what is kept.
+    /// After a rest, once it has become no less: under load, frames that wait in queues say more of the load than of
+    /// what is kept.
     fn at_rest(bench: &Bench, daemon: &Daemon) -> Result<Holds, String> {
-        bench.session.pause(REST)?;
+        let mut last = Holds::after(REST, bench, daemon)?;
+        for _ in 0..LOOKS {
+            let next = Holds::after(REST, bench, daemon)?;
+            if next.heap >= last.heap {
+                break;
+            }
+            last = next;
+        }
+        Ok(last)
+    }
+
+    fn after(rest: Duration, bench: &Bench, daemon: &Daemon) -> Result<Holds, String> {
+        bench.session.pause(rest)?;
         let process = daemon.id();
         let failed = |error: std::io::Error| error.to_string();
         let descriptors = fs::read_dir(format!("/proc/{process}/fd")).map_err(failed)?.count();

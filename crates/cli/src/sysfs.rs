@@ -1,5 +1,5 @@
-//! `opentoe run --sysfs`: the host's RDMA devices below `/sys/class/infiniband`, for programs that look there themselves
-//! instead of asking libibverbs (`ibstat`, `ibstatus`).
+//! `opentoe run --sysfs`: the host's RDMA devices below `/sys/class/infiniband`, for programs that look there
+//! themselves instead of asking libibverbs (`ibstat`, `ibstatus`).
 //!
 //! Nobody can add to the kernel's folder. So the program has a mount namespace of its own, in which `/sys/class` is
 //! another folder: what the kernel has there, and the devices. Who is not root gets it in a user namespace, with no

@@ -181,8 +181,8 @@ fn open_device(plan: PortPlan, owner: &str, old: Option<TapDevice>) -> Result<Bo
     }
 }
 
-/// Opens a host's ports, makes its engine and its stack, and gives it a seat. Where a ZeroNIC host shares its port, that
-/// one's part of it.
+/// Opens a host's ports, makes its engine and its stack, and gives it a seat. Where a ZeroNIC host shares its port,
+/// that one's part of it.
 fn seat(
     path: &mut DataPath,
     section: &HostSection,

@@ -96,9 +96,9 @@ impl Drop for Memory {
     }
 }
 
-/// A part of a program's memory that a [`crate::Comm`] sends from or receives into. It is the program's, or the host's
-/// from a post to the event that gives it back: so what is under way cannot be read or changed by mistake. Like a vector
-/// it has a length, which is what is sent and received, and a capacity.
+/// A part of a program's memory that a [`crate::Comm`] sends from or receives into. It is the program's, or the
+/// host's from a post to the event that gives it back: so what is under way cannot be read or changed by mistake.
+/// Like a vector it has a length, which is what is sent and received, and a capacity.
 pub struct Buffer {
     memory: Arc<Memory>,
     at: usize,

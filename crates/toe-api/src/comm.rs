@@ -97,8 +97,8 @@ struct Posted {
     buffer: Option<Buffer>,
 }
 
-/// A program's part of a ZeroNIC host. It is ready to read, for `poll`, when an event has come since [`Comm::wait`] gave
-/// fewer than it takes. A child of fork does not have it.
+/// A program's part of a ZeroNIC host. It is ready to read, for `poll`, when an event has come since [`Comm::wait`]
+/// gave fewer than it takes. A child of fork does not have it.
 pub struct Comm {
     /// By the numbers that the library is given. Dropped before the attachment.
     posted: HashMap<u64, Posted>,

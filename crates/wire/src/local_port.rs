@@ -7,8 +7,8 @@ const ICMP_LEN: usize = 8;
 /// ICMP's errors (RFC 792): unreachable, source quench, redirect, time exceeded, parameter problem.
 const ERRORS: [u8; 5] = [3, 4, 5, 11, 12];
 
-/// The local port that an IPv4 packet is for or about: of a TCP segment, and of the segment that an ICMP error is about.
-/// Lengths and checksums are not looked at.
+/// The local port that an IPv4 packet is for or about: of a TCP segment, and of the segment that an ICMP error is
+/// about. Lengths and checksums are not looked at.
 pub fn local_tcp_port(packet: &[u8]) -> Option<u16> {
     let (protocol, body) = body(packet)?;
     match protocol {

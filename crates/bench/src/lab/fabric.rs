@@ -44,8 +44,8 @@ pub struct FabricPlan {
     /// The server serves the file `v` of this directory as a volume over Solar, and the first client's host uses it by
     /// the socket `v.sock` there.
     pub volume: Option<PathBuf>,
-    /// Two ZeroNIC hosts, a receiver's and a sender's, which share the addresses of the server and the first client; with
-    /// what decides on headers (`transport`).
+    /// Two ZeroNIC hosts, a receiver's and a sender's, which share the addresses of the server and the first
+    /// client; with what decides on headers (`transport`).
     pub zeronic: Option<&'static str>,
 }
 

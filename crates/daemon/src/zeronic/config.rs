@@ -74,7 +74,7 @@ impl Written {
                 let name = self.name.clone().ok_or_else(|| missing("name"))?;
                 let address = self.address.ok_or_else(|| missing("address"))?;
                 let (prefix_len, thread) = (self.prefix_len.unwrap_or(PREFIX_LEN), self.thread.unwrap_or(0));
-                Ok(self.section(name, (address, prefix_len), thread))
+                Ok(self.section(name, address, prefix_len, thread))
             }
         }
     }
@@ -95,12 +95,11 @@ impl Written {
         let address = stack.address.as_v4();
         let address = address.ok_or_else(|| format!("a zeronic needs IPv4, and host `{}` has none", stack.name))?;
         let name = self.name.clone().unwrap_or_else(|| format!("{}-zeronic", stack.name));
-        Ok(self.section(name, (address, stack.prefix_len), host.thread))
+        Ok(self.section(name, address, stack.prefix_len, host.thread))
     }
 
-    fn section(self, name: String, network: (Ipv4Addr, u8), thread: usize) -> ZeronicSection {
+    fn section(self, name: String, address: Ipv4Addr, prefix_len: u8, thread: usize) -> ZeronicSection {
         let Written { host, gateway, transport, congestion, fabric, users, device_timeout_ms, .. } = self;
-        let (address, prefix_len) = network;
         ZeronicSection {
             name,
             host,
