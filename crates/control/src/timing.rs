@@ -67,6 +67,9 @@ pub(crate) struct Pace {
     pub timeouts: u32,
     /// A timeout sent something again since the last round trip was measured: all before this.
     sent_again: Option<u32>,
+    /// The oldest byte that is not acknowledged while the peer has something beyond it, and when a hole there counts as
+    /// lost.
+    hole: Option<(u32, Nanos)>,
 }
 
 /// What a look at a flow comes to.
@@ -76,6 +79,8 @@ pub(crate) struct Tick {
     pub rate: Option<u64>,
     pub retransmit: bool,
     pub probe: bool,
+    /// What the peer lacks at the front is lost.
+    pub overdue: bool,
     /// The newest round-trip time, where some were measured since the last look.
     pub measured: Option<Nanos>,
     /// The connection has failed: nobody answers.
@@ -105,6 +110,7 @@ impl Pace {
             probes: 0,
             timeouts: 0,
             sent_again: None,
+            hole: None,
         }
     }
 
@@ -162,6 +168,7 @@ impl Pace {
         let limit = if orphan { options.fin_timeout.min(options.give_up) } else { options.give_up };
         let patience = self.patience(figures, options.ack_delay, interval, mss);
         let timeout = busy && self.retry(now, figures, (patience, interval), limit, mss, &mut tick);
+        tick.overdue = !timeout && self.is_overdue(now, figures, interval);
         let acked = figures.acked_bytes.wrapping_sub(self.last.acked_bytes);
         if busy || acked > 0 {
             self.control(now, figures, measured, timeout, mss, options, &mut tick);
@@ -170,7 +177,8 @@ impl Pace {
         tick.failed = busy && now >= give_up_at;
         if busy {
             let next = now + self.interval(interval).max(self.leisure());
-            tick.next = Some(next.min(self.retry_at.unwrap_or(next)).min(give_up_at).max(now + 1));
+            let hole = self.hole.map_or(next, |(_, due)| due);
+            tick.next = Some(next.min(hole).min(self.retry_at.unwrap_or(next)).min(give_up_at).max(now + 1));
             self.quiet = 0;
         } else {
             self.rest(now, acked > 0, interval, &mut tick);
@@ -310,6 +318,25 @@ impl Pace {
         let longest = if tick.probe { limit / 4 } else { Nanos::MAX };
         self.retry_at = Some(now + (self.rtt.rto().nanos().max(interval) + self.pause(mss)).min(longest));
         tick.retransmit
+    }
+
+    /// The reordering timer (RFC 8985 section 6.2, step 5): the peer has had something beyond the oldest byte that it
+    /// lacks for a quarter of a round trip. What was sent before that has had its time. Three duplicate acknowledgements
+    /// say so earlier, where so much was sent.
+    fn is_overdue(&mut self, now: Nanos, figures: &FlowFigures, interval: Nanos) -> bool {
+        if figures.sacked == 0 || self.has_fast_retransmit(figures) {
+            self.hole = None;
+            return false;
+        }
+        let wait = (self.rtt.srtt().unwrap_or(MILLISECOND) / 4).max(interval);
+        let seen = self.hole.filter(|(una, _)| *una == figures.snd_una);
+        let (una, due) = *self.hole.insert(seen.unwrap_or((figures.snd_una, now + wait)));
+        let is_overdue = now >= due;
+        if is_overdue {
+            // Once: what is sent again may be lost again, and then times out.
+            self.hole = Some((una, Nanos::MAX));
+        }
+        is_overdue
     }
 
     #[allow(clippy::too_many_arguments)]

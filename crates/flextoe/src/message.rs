@@ -180,6 +180,8 @@ pub(crate) enum Order {
     Window(u32),
     Mss(u16),
     Retransmit,
+    /// What lies at the front is lost, where the peer has something beyond it.
+    Overdue,
     Probe,
     Untrack,
     Orphan,

@@ -77,6 +77,19 @@ fn one_acknowledgement_of_enough_bytes_shows_a_loss() {
     assert_eq!(solo.side.stats.read().sacked, 19_000);
 }
 
+/// RFC 8985 section 6.2, step 5: what follows is too little to show a loss by itself.
+#[test]
+fn a_hole_that_had_its_time_is_sent_again() {
+    let mut solo = sender(3);
+    assert!(solo.command(stream::Command::Overdue(FLOW)).is_empty(), "the peer has nothing beyond a hole");
+    assert!(solo.receive(&[told(1000, &[(2000, 3000)])]).is_empty());
+    assert_eq!(places(&solo.command(stream::Command::Overdue(FLOW))), [(1000, 1000)]);
+    assert!(solo.command(stream::Command::Overdue(FLOW)).is_empty(), "it is being made up for");
+    assert!(solo.receive(&[told(4000, &[])]).is_empty());
+    let figures = solo.side.stats.read();
+    assert_eq!((figures.fast_retransmits, figures.retransmitted_segments, figures.sacked), (1, 1, 0));
+}
+
 #[test]
 fn what_was_sent_again_and_is_lost_again_needs_no_timeout() {
     let mut solo = sender(10);

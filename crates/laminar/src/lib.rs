@@ -207,6 +207,11 @@ impl Laminar {
                 }
             }
             stream::Command::Retransmit(id) => self.timeout(id.0, burst),
+            stream::Command::Overdue(id) => {
+                if self.flow(id.0).is_some_and(Flow::overdue) {
+                    self.may_send(id.0, burst);
+                }
+            }
             stream::Command::Probe(id) => {
                 if let Some(flow) = self.flow(id.0) {
                     flow.overriding = true;

@@ -80,6 +80,23 @@ fn only_the_hole_is_sent_again() {
     assert_eq!(s.side.stats.read().fast_retransmits, 1);
 }
 
+/// RFC 8985 section 6.2, step 5: what follows is too little to show a loss by itself.
+#[test]
+fn a_hole_that_had_its_time_is_sent_again() {
+    let mut s = solo(sack, false, true);
+    let sent = |sent: &[Seg]| sent.iter().map(|s| (s.seq - S, s.len)).collect::<Vec<_>>();
+    let told = |ack, sack| Seg { sack, window: 65535, ..seg(S, ack, ACK, 0) };
+    assert_eq!(s.write(3000, false).len(), 3);
+    assert!(s.command(stream::Command::Overdue(FLOW)).is_empty(), "the peer has nothing beyond a hole");
+    assert!(s.receive(&[told(S, Some((S + 1000, S + 2000)))]).is_empty());
+    assert_eq!(s.side.stats.read().sacked, 1000);
+    assert_eq!(sent(&s.command(stream::Command::Overdue(FLOW))), [(0, 1000)]);
+    assert!(s.command(stream::Command::Overdue(FLOW)).is_empty(), "it is being made up for");
+    s.receive(&[told(S + 3000, None)]);
+    let figures = s.side.stats.read();
+    assert_eq!((figures.fast_retransmits, figures.sacked), (1, 0));
+}
+
 /// A segment whose only option is one block passes the pipeline once: nothing has to be taken off it before.
 // Checks RFC 5681: 3.2-e, 3.2-f.
 #[test]

@@ -59,6 +59,11 @@ impl Recovery {
         self.sacked.0 != self.sacked.1
     }
 
+    /// Bytes that the peer has beyond a hole.
+    pub fn sacked(&self) -> u32 {
+        self.sacked.1 - self.sacked.0
+    }
+
     /// A loss was found: what was sent up to `max` is sent again from the front (go-back-N).
     #[inline]
     pub fn begin(&mut self, max: Seq) {

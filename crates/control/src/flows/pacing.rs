@@ -90,11 +90,15 @@ impl Flows {
 
 /// Tells the engine what a look came to.
 fn command(out: &mut Outbox<'_>, id: FlowId, tick: &Tick) {
-    let Tick { window, rate, retransmit, probe, untrack, measured: _, failed: _, doubt_path: _, next: _ } = *tick;
+    let Tick { window, rate, retransmit, probe, overdue, untrack, measured: _, failed: _, doubt_path: _, next: _ } =
+        *tick;
     out.commands.extend(window.map(|bytes| Command::Transport(stream::Command::Window(id, bytes))));
     out.commands.extend(rate.map(|bytes| Command::Transport(stream::Command::Rate(id, bytes))));
     if retransmit {
         out.commands.push(stream::Command::Retransmit(id).into());
+    }
+    if overdue {
+        out.commands.push(stream::Command::Overdue(id).into());
     }
     if probe {
         out.commands.push(stream::Command::Probe(id).into());

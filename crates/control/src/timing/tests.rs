@@ -306,3 +306,27 @@ fn acknowledgements_restart_the_timer() {
         assert!(!tick.retransmit && !tick.failed);
     }
 }
+
+/// RFC 8985 section 6.2, step 5.
+#[test]
+fn a_hole_that_stays_open_for_a_quarter_of_a_round_trip_is_overdue_once() {
+    let mut rtt = RttEstimator::new(RtoBounds::new(10 * MS, 60_000 * MS));
+    (0..50).for_each(|_| rtt.sample(80 * MS));
+    let enforced = Decision { cwnd: 10_000, rate: 0 };
+    let mut pace = Pace::new(0, congestion::DCTCP.start(1000, 0), rtt, enforced, Seq(0));
+    let mut figures = FlowFigures { outstanding: 3000, snd_nxt: 3000, sacked: 1000, ..FlowFigures::default() };
+    pace.start(0, &figures, OPTIONS.ack_delay, MS / 10, 1000);
+    let look = |pace: &mut Pace, now, figures: &FlowFigures| pace.tick(now, figures, &OPTIONS, false, MS / 10, 1000);
+    let first = look(&mut pace, 10 * MS, &figures);
+    assert_eq!((first.overdue, first.next), (false, Some(30 * MS)), "it is looked at again then");
+    assert!(!look(&mut pace, 29 * MS, &figures).overdue);
+    assert!(look(&mut pace, 30 * MS, &figures).overdue);
+    assert!((31..90).all(|at| !look(&mut pace, at * MS, &figures).overdue), "once");
+    // Another hole has its own time, and one that was found by duplicates needs none.
+    (figures.snd_una, figures.acked_bytes) = (1000, 1000);
+    assert!(!look(&mut pace, 90 * MS, &figures).overdue);
+    figures.fast_retransmits = 1;
+    assert!(!look(&mut pace, 115 * MS, &figures).overdue);
+    figures.sacked = 0;
+    assert!((116..160).all(|at| !look(&mut pace, at * MS, &figures).overdue), "nothing lies beyond a hole");
+}

@@ -168,7 +168,8 @@ impl Log {
             stream::Command::Probe(flow) => Told::Probe(flow),
             stream::Command::Retransmit(flow) => Told::Retransmit(flow),
             stream::Command::Untrack(flow) => Told::Untrack(flow),
-            stream::Command::Window(..)
+            stream::Command::Overdue(..)
+            | stream::Command::Window(..)
             | stream::Command::Rate(..)
             | stream::Command::Resume(..)
             | stream::Command::OpenLog(..)

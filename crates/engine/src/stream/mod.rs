@@ -188,6 +188,9 @@ pub enum Command {
     Mss(FlowId, u16),
     /// Timeout: send again from the oldest unacknowledged byte (go-back-N).
     Retransmit(FlowId),
+    /// What the oldest unacknowledged byte is in is lost, where the peer has something beyond it: it had long enough to
+    /// arrive (RFC 8985 section 6.2, step 5). Nothing where a loss is being made up for already.
+    Overdue(FlowId),
     /// Send an empty segment just below the window, which asks for an acknowledgement: zero-window probe, keepalive.
     Probe(FlowId),
     /// The control plane has stopped timing this flow: raise [`Event::Active`] when it next has something to time

@@ -191,6 +191,14 @@ impl ProtocolState {
         }
     }
 
+    /// The hole at the front had its time (RFC 8985 section 6.2, step 5).
+    pub(super) fn overdue(&mut self, work: &mut Work) {
+        if !self.recovery.is_active() && self.recovery.has_block() {
+            self.recovery.lose_front();
+            self.find_lost(work);
+        }
+    }
+
     /// RFC 5681 section 2; with SACK, an acknowledgement that says that something beyond a hole arrived (RFC 6675
     /// section 2).
     fn is_duplicate(&self, seg: &Summary, window: u32) -> bool {

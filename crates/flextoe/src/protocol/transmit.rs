@@ -220,6 +220,7 @@ impl ProtocolState {
                 self.go_back();
             }
             Order::Retransmit => self.timeout(work, now),
+            Order::Overdue => self.overdue(work),
             Order::Probe => self.probe(work, now),
             Order::Untrack => self.tracked = false,
             Order::Orphan => self.life.orphan(),

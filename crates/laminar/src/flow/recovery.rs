@@ -26,8 +26,24 @@ impl Flow {
         }
         if dma.flags & TIMEOUT != 0 {
             self.recovery.time_out(self.una, self.max);
+            self.publish_block();
             self.go_back();
         }
+    }
+
+    /// For the control plane, which times holes.
+    fn publish_block(&self) {
+        self.stats.sacked.store(self.recovery.sacked(), Relaxed);
+    }
+
+    /// The hole at the front had its time (RFC 8985 section 6.2, step 5). True where it is sent again.
+    pub(crate) fn overdue(&mut self) -> bool {
+        let lost = !self.recovery.is_active() && self.recovery.has_block();
+        if lost {
+            self.stats.fast_retransmits.fetch_add(1, Relaxed);
+            self.go_back();
+        }
+        lost
     }
 
     /// The first two duplicate acknowledgements send a new segment each, with SACK only where they tell of something
@@ -54,6 +70,7 @@ impl Flow {
             self.nxt = self.una;
             self.rtt.cancel();
         }
+        self.publish_block();
         self.flight.reset();
         self.losing = !self.recovery.is_idle();
     }
@@ -69,6 +86,7 @@ impl Flow {
             return false;
         };
         self.block_is_news |= self.recovery.note_block(left, right, self.max);
+        self.publish_block();
         self.losing |= self.recovery.has_block();
         let again = header.ack == self.una && self.recovery.is_lost_again(self.una, self.nxt, self.mss);
         if again {
