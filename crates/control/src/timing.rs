@@ -13,6 +13,10 @@ const MILLISECOND: Nanos = 1_000_000;
 /// Looks in a round trip while a window follows acknowledgements.
 const LOOKS_IN_SLOW_START: Nanos = 8;
 
+/// The end of what was sent is sent again after so long at the earliest. More than this stack holds back an
+/// acknowledgement ([`tcp::window::ACK_DELAY`]).
+const LEAST_TAIL: Nanos = MILLISECOND;
+
 /// Quiet looks at a flow before its timing stops.
 const QUIET_TICKS: u32 = 2;
 
@@ -56,6 +60,10 @@ pub(crate) struct Pace {
     last: Seen,
     /// Retransmission or zero-window probe.
     retry_at: Option<Nanos>,
+    /// When that timer was started.
+    timed_from: Nanos,
+    /// The oldest byte that was not acknowledged when the end of what was sent was sent again.
+    tail: Option<u32>,
     /// When something was last acknowledged, or first waited to be.
     progress_at: Nanos,
     heard_at: Nanos,
@@ -81,6 +89,8 @@ pub(crate) struct Tick {
     pub probe: bool,
     /// What the peer lacks at the front is lost.
     pub overdue: bool,
+    /// The end of what was sent may be.
+    pub tail: bool,
     /// The newest round-trip time, where some were measured since the last look.
     pub measured: Option<Nanos>,
     /// The connection has failed: nobody answers.
@@ -103,6 +113,8 @@ impl Pace {
             enforced,
             last: Seen::of(&FlowFigures { snd_una: snd_una.0, snd_nxt: snd_una.0, ..FlowFigures::default() }),
             retry_at: None,
+            timed_from: now,
+            tail: None,
             progress_at: now,
             heard_at: now,
             orphan_since: None,
@@ -129,7 +141,7 @@ impl Pace {
             self.tracked = true;
             self.quiet = 0;
             self.progress_at = now;
-            self.retry_at = Some(now + patience);
+            (self.timed_from, self.retry_at) = (now, Some(now + patience));
         }
         now + self.interval(interval).min(patience)
     }
@@ -169,6 +181,11 @@ impl Pace {
         let patience = self.patience(figures, options.ack_delay, interval, mss);
         let timeout = busy && self.retry(now, figures, (patience, interval), limit, mss, &mut tick);
         tick.overdue = !timeout && self.is_overdue(now, figures, interval);
+        let tail_due = self.tail_due(figures, interval, mss).filter(|_| busy && !timeout);
+        tick.tail = tail_due.is_some_and(|due| now >= due);
+        if tick.tail {
+            self.tail = Some(figures.snd_una);
+        }
         let acked = figures.acked_bytes.wrapping_sub(self.last.acked_bytes);
         if busy || acked > 0 {
             self.control(now, figures, measured, timeout, mss, options, &mut tick);
@@ -177,8 +194,9 @@ impl Pace {
         tick.failed = busy && now >= give_up_at;
         if busy {
             let next = now + self.interval(interval).max(self.leisure());
-            let hole = self.hole.map_or(next, |(_, due)| due);
-            tick.next = Some(next.min(hole).min(self.retry_at.unwrap_or(next)).min(give_up_at).max(now + 1));
+            let lost = self.hole.map(|(_, due)| due).into_iter().chain(tail_due.filter(|due| now < *due));
+            let next = lost.fold(next, Nanos::min);
+            tick.next = Some(next.min(self.retry_at.unwrap_or(next)).min(give_up_at).max(now + 1));
             self.quiet = 0;
         } else {
             self.rest(now, acked > 0, interval, &mut tick);
@@ -302,7 +320,10 @@ impl Pace {
         if figures.outstanding == 0 && sent {
             self.retry_at = None;
         }
-        let due = *self.retry_at.get_or_insert(self.restarted_at(now, figures) + patience);
+        if self.retry_at.is_none() {
+            self.timed_from = self.restarted_at(now, figures);
+        }
+        let due = *self.retry_at.get_or_insert(self.timed_from + patience);
         if now < due {
             return false;
         }
@@ -337,6 +358,20 @@ impl Pace {
             self.hole = Some((una, Nanos::MAX));
         }
         is_overdue
+    }
+
+    /// When what is outstanding, at most one segment, is sent again in case it is lost (RFC 8985 section 7): nothing
+    /// follows it that would show that, and the timer allows for an acknowledgement that is held back. Once; congestion
+    /// control is not told, for that little does not fill a path.
+    ///
+    /// Section 7.2 allows for the acknowledgement, too, which makes such a probe useless. This one counts on the round
+    /// trips that were measured, which have the time that acknowledgements were held back. Where one is held back for
+    /// longer than they say, a segment is sent in vain.
+    fn tail_due(&self, figures: &FlowFigures, interval: Nanos, mss: u32) -> Option<Nanos> {
+        let single = figures.outstanding > 0 && figures.outstanding <= mss && figures.snd_wnd > 0;
+        let doubted = figures.sacked > 0 || self.rtt.backoffs() > 0 || self.tail == Some(figures.snd_una);
+        let expected = self.rtt.expected().filter(|_| single && !doubted)?;
+        Some(self.timed_from + expected.max(LEAST_TAIL).max(interval) + self.pause(mss))
     }
 
     #[allow(clippy::too_many_arguments)]

@@ -259,6 +259,7 @@ impl FlexToe {
             stream::Command::Mss(flow, mss) => self.order(flow, Job::Order(Order::Mss(mss))),
             stream::Command::Retransmit(flow) => self.order(flow, Job::Order(Order::Retransmit)),
             stream::Command::Overdue(flow) => self.order(flow, Job::Order(Order::Overdue)),
+            stream::Command::ProbeTail(flow) => self.order(flow, Job::Order(Order::ProbeTail)),
             stream::Command::Probe(flow) => self.order(flow, Job::Order(Order::Probe)),
             stream::Command::Untrack(flow) => self.order(flow, Job::Order(Order::Untrack)),
             // It keeps none, as its features say.

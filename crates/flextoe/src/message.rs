@@ -182,6 +182,8 @@ pub(crate) enum Order {
     Retransmit,
     /// What lies at the front is lost, where the peer has something beyond it.
     Overdue,
+    /// What is outstanding, at most one segment, may be lost.
+    ProbeTail,
     Probe,
     Untrack,
     Orphan,

@@ -90,6 +90,20 @@ fn a_hole_that_had_its_time_is_sent_again() {
     assert_eq!((figures.fast_retransmits, figures.retransmitted_segments, figures.sacked), (1, 1, 0));
 }
 
+/// RFC 8985 section 7.
+#[test]
+fn the_end_of_what_was_sent_is_sent_again_where_it_is_one_segment() {
+    let mut solo = sender(2);
+    assert!(solo.command(stream::Command::ProbeTail(FLOW)).is_empty(), "two segments");
+    assert!(solo.receive(&[told(2000, &[])]).is_empty());
+    assert_eq!(places(&solo.command(stream::Command::ProbeTail(FLOW))), [(2000, 1000)]);
+    assert!(solo.command(stream::Command::ProbeTail(FLOW)).is_empty(), "it was sent again");
+    assert!(solo.receive(&[told(3000, &[])]).is_empty());
+    assert!(solo.command(stream::Command::ProbeTail(FLOW)).is_empty(), "nothing is outstanding");
+    let figures = solo.side.stats.read();
+    assert_eq!((figures.fast_retransmits, figures.retransmitted_segments), (0, 1), "no sign of congestion");
+}
+
 #[test]
 fn what_was_sent_again_and_is_lost_again_needs_no_timeout() {
     let mut solo = sender(10);

@@ -212,6 +212,11 @@ impl Laminar {
                     self.may_send(id.0, burst);
                 }
             }
+            stream::Command::ProbeTail(id) => {
+                if self.flow(id.0).is_some_and(Flow::probe_tail) {
+                    self.may_send(id.0, burst);
+                }
+            }
             stream::Command::Probe(id) => {
                 if let Some(flow) = self.flow(id.0) {
                     flow.overriding = true;

@@ -97,6 +97,22 @@ fn a_hole_that_had_its_time_is_sent_again() {
     assert_eq!((figures.fast_retransmits, figures.sacked), (1, 0));
 }
 
+/// RFC 8985 section 7.
+#[test]
+fn the_end_of_what_was_sent_is_sent_again_where_it_is_one_segment() {
+    let mut s = solo(sack, false, true);
+    let sent = |sent: &[Seg]| sent.iter().map(|s| (s.seq - S, s.len)).collect::<Vec<_>>();
+    let told = |ack| Seg { window: 65535, ..seg(S, ack, ACK, 0) };
+    assert_eq!(s.write(2000, false).len(), 2);
+    assert!(s.command(stream::Command::ProbeTail(FLOW)).is_empty(), "two segments");
+    assert!(s.receive(&[told(S + 1000)]).is_empty());
+    assert_eq!(sent(&s.command(stream::Command::ProbeTail(FLOW))), [(1000, 1000)]);
+    assert!(s.command(stream::Command::ProbeTail(FLOW)).is_empty(), "it was sent again");
+    assert!(s.receive(&[told(S + 2000)]).is_empty());
+    assert!(s.command(stream::Command::ProbeTail(FLOW)).is_empty(), "nothing is outstanding");
+    assert_eq!(s.side.stats.read().fast_retransmits, 0, "no sign of congestion");
+}
+
 /// A segment whose only option is one block passes the pipeline once: nothing has to be taken off it before.
 // Checks RFC 5681: 3.2-e, 3.2-f.
 #[test]

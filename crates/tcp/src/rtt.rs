@@ -117,6 +117,12 @@ impl RttEstimator {
         RttEstimator { smoothed: None, variation: 0, bounds, backoffs: 0 }
     }
 
+    /// How long an acknowledgement is expected to take at most, after what was measured: two round trips, or one with
+    /// four times its variation.
+    pub fn expected(&self) -> Option<Nanos> {
+        self.smoothed.map(|smoothed| smoothed + smoothed.max(4 * self.variation))
+    }
+
     /// Takes a measurement of a segment that was not sent twice (Karn's algorithm is the engine's business). It
     /// shows that the path works, so it ends a backoff (section 5, last paragraph).
     // Meets RFC 9293: MUST-18.

@@ -90,8 +90,19 @@ impl Flows {
 
 /// Tells the engine what a look came to.
 fn command(out: &mut Outbox<'_>, id: FlowId, tick: &Tick) {
-    let Tick { window, rate, retransmit, probe, overdue, untrack, measured: _, failed: _, doubt_path: _, next: _ } =
-        *tick;
+    let Tick {
+        window,
+        rate,
+        retransmit,
+        probe,
+        overdue,
+        tail,
+        untrack,
+        measured: _,
+        failed: _,
+        doubt_path: _,
+        next: _,
+    } = *tick;
     out.commands.extend(window.map(|bytes| Command::Transport(stream::Command::Window(id, bytes))));
     out.commands.extend(rate.map(|bytes| Command::Transport(stream::Command::Rate(id, bytes))));
     if retransmit {
@@ -99,6 +110,9 @@ fn command(out: &mut Outbox<'_>, id: FlowId, tick: &Tick) {
     }
     if overdue {
         out.commands.push(stream::Command::Overdue(id).into());
+    }
+    if tail {
+        out.commands.push(stream::Command::ProbeTail(id).into());
     }
     if probe {
         out.commands.push(stream::Command::Probe(id).into());

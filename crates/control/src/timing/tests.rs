@@ -330,3 +330,28 @@ fn a_hole_that_stays_open_for_a_quarter_of_a_round_trip_is_overdue_once() {
     figures.sacked = 0;
     assert!((116..160).all(|at| !look(&mut pace, at * MS, &figures).overdue), "nothing lies beyond a hole");
 }
+
+/// RFC 8985 section 7. With round trips that were measured, what is outstanding is sent again long before the timer,
+/// which allows for an acknowledgement that is held back; once, and congestion control hears nothing of it.
+#[test]
+fn the_end_of_what_was_sent_is_sent_again_once_before_the_timer() {
+    let figures = FlowFigures { outstanding: 1000, snd_nxt: 1000, snd_wnd: 9000, ..FlowFigures::default() };
+    // The estimator of `pace` has one round trip of 1 ms: it varies by half of that, so 3 ms are expected.
+    for (figures, at) in [
+        (figures, Some(3)),
+        (FlowFigures { outstanding: 1001, ..figures }, None),
+        (FlowFigures { sacked: 100, ..figures }, None),
+        (FlowFigures { snd_wnd: 0, ..figures }, None),
+    ] {
+        let (mut pace, mut now, mut tails) = (pace(), 0, Vec::new());
+        pace.start(now, &figures, OPTIONS.ack_delay, MS / 10, 1000);
+        while now < 9 * MS {
+            let tick = pace.tick(now, &figures, &OPTIONS, false, MS / 10, 1000);
+            assert!(!tick.retransmit && tick.window.is_none(), "at {now}");
+            tails.extend(tick.tail.then_some(now / MS));
+            now = tick.next.unwrap();
+        }
+        assert!(tails.iter().copied().eq(at), "{tails:?} for {figures:?}");
+        assert_eq!(pace.timeouts, 0);
+    }
+}

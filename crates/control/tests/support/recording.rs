@@ -169,6 +169,7 @@ impl Log {
             stream::Command::Retransmit(flow) => Told::Retransmit(flow),
             stream::Command::Untrack(flow) => Told::Untrack(flow),
             stream::Command::Overdue(..)
+            | stream::Command::ProbeTail(..)
             | stream::Command::Window(..)
             | stream::Command::Rate(..)
             | stream::Command::Resume(..)

@@ -221,6 +221,7 @@ impl ProtocolState {
             }
             Order::Retransmit => self.timeout(work, now),
             Order::Overdue => self.overdue(work),
+            Order::ProbeTail => self.probe_tail(),
             Order::Probe => self.probe(work, now),
             Order::Untrack => self.tracked = false,
             Order::Orphan => self.life.orphan(),
@@ -241,6 +242,15 @@ impl ProtocolState {
         if self.snd_wnd == 0 {
             // The window was closed over data in flight: only a probe can find out about it.
             self.probe(work, now);
+        }
+    }
+
+    /// RFC 8985 section 7, where it is the front as well: at most one segment.
+    fn probe_tail(&mut self) {
+        let outstanding = self.max - self.una;
+        if self.recovery.is_idle() && outstanding > 0 && outstanding <= self.fixed.agreed.mss.into() {
+            self.recovery.begin(self.max);
+            self.go_back();
         }
     }
 

@@ -46,6 +46,16 @@ impl Flow {
         lost
     }
 
+    /// What is outstanding, at most one segment, may be lost (RFC 8985 section 7). True where it is sent again.
+    pub(crate) fn probe_tail(&mut self) -> bool {
+        let outstanding = self.max - self.una;
+        let single = self.recovery.is_idle() && outstanding > 0 && outstanding <= self.mss;
+        if single {
+            self.go_back();
+        }
+        single
+    }
+
     /// The first two duplicate acknowledgements send a new segment each, with SACK only where they tell of something
     /// new (RFC 5681 section 3.2 step 1; RFC 3042).
     // Meets RFC 5681: 3.2-e, 3.2-f.
