@@ -62,8 +62,6 @@ pub(crate) struct Pace {
     retry_at: Option<Nanos>,
     /// When that timer was started.
     timed_from: Nanos,
-    /// The oldest byte that was not acknowledged when the end of what was sent was sent again.
-    tail: Option<u32>,
     /// When something was last acknowledged, or first waited to be.
     progress_at: Nanos,
     heard_at: Nanos,
@@ -75,9 +73,17 @@ pub(crate) struct Pace {
     pub timeouts: u32,
     /// A timeout sent something again since the last round trip was measured: all before this.
     sent_again: Option<u32>,
-    /// The oldest byte that is not acknowledged while the peer has something beyond it, and when a hole there counts as
-    /// lost.
-    hole: Option<(u32, Nanos)>,
+    front: Front,
+}
+
+/// What was done about the oldest byte that is not acknowledged, beside its timer.
+#[derive(Debug, Clone, Copy, Default)]
+struct Front {
+    una: u32,
+    /// It was sent again as the end of what was sent.
+    probed: bool,
+    /// When a hole there counts as lost: 0 where none was seen.
+    overdue_at: Nanos,
 }
 
 /// What a look at a flow comes to.
@@ -114,7 +120,6 @@ impl Pace {
             last: Seen::of(&FlowFigures { snd_una: snd_una.0, snd_nxt: snd_una.0, ..FlowFigures::default() }),
             retry_at: None,
             timed_from: now,
-            tail: None,
             progress_at: now,
             heard_at: now,
             orphan_since: None,
@@ -122,7 +127,7 @@ impl Pace {
             probes: 0,
             timeouts: 0,
             sent_again: None,
-            hole: None,
+            front: Front::default(),
         }
     }
 
@@ -180,12 +185,13 @@ impl Pace {
         let limit = if orphan { options.fin_timeout.min(options.give_up) } else { options.give_up };
         let patience = self.patience(figures, options.ack_delay, interval, mss);
         let timeout = busy && self.retry(now, figures, (patience, interval), limit, mss, &mut tick);
+        if self.front.una != figures.snd_una {
+            self.front = Front { una: figures.snd_una, ..Front::default() };
+        }
         tick.overdue = !timeout && self.is_overdue(now, figures, interval);
         let tail_due = self.tail_due(figures, interval, mss).filter(|_| busy && !timeout);
         tick.tail = tail_due.is_some_and(|due| now >= due);
-        if tick.tail {
-            self.tail = Some(figures.snd_una);
-        }
+        self.front.probed |= tick.tail;
         let acked = figures.acked_bytes.wrapping_sub(self.last.acked_bytes);
         if busy || acked > 0 {
             self.control(now, figures, measured, timeout, mss, options, &mut tick);
@@ -194,7 +200,7 @@ impl Pace {
         tick.failed = busy && now >= give_up_at;
         if busy {
             let next = now + self.interval(interval).max(self.leisure());
-            let lost = self.hole.map(|(_, due)| due).into_iter().chain(tail_due.filter(|due| now < *due));
+            let lost = [self.front.overdue_at].into_iter().chain(tail_due).filter(|due| now < *due);
             let next = lost.fold(next, Nanos::min);
             tick.next = Some(next.min(self.retry_at.unwrap_or(next)).min(give_up_at).max(now + 1));
             self.quiet = 0;
@@ -346,16 +352,16 @@ impl Pace {
     /// say so earlier, where so much was sent.
     fn is_overdue(&mut self, now: Nanos, figures: &FlowFigures, interval: Nanos) -> bool {
         if figures.sacked == 0 || self.has_fast_retransmit(figures) {
-            self.hole = None;
+            self.front.overdue_at = 0;
             return false;
         }
-        let wait = (self.rtt.srtt().unwrap_or(MILLISECOND) / 4).max(interval);
-        let seen = self.hole.filter(|(una, _)| *una == figures.snd_una);
-        let (una, due) = *self.hole.insert(seen.unwrap_or((figures.snd_una, now + wait)));
-        let is_overdue = now >= due;
+        if self.front.overdue_at == 0 {
+            self.front.overdue_at = now + (self.rtt.srtt().unwrap_or(MILLISECOND) / 4).max(interval);
+        }
+        let is_overdue = now >= self.front.overdue_at;
         if is_overdue {
             // Once: what is sent again may be lost again, and then times out.
-            self.hole = Some((una, Nanos::MAX));
+            self.front.overdue_at = Nanos::MAX;
         }
         is_overdue
     }
@@ -369,7 +375,7 @@ impl Pace {
     /// longer than they say, a segment is sent in vain.
     fn tail_due(&self, figures: &FlowFigures, interval: Nanos, mss: u32) -> Option<Nanos> {
         let single = figures.outstanding > 0 && figures.outstanding <= mss && figures.snd_wnd > 0;
-        let doubted = figures.sacked > 0 || self.rtt.backoffs() > 0 || self.tail == Some(figures.snd_una);
+        let doubted = figures.sacked > 0 || self.rtt.backoffs() > 0 || self.front.probed;
         let expected = self.rtt.expected().filter(|_| single && !doubted)?;
         Some(self.timed_from + expected.max(LEAST_TAIL).max(interval) + self.pause(mss))
     }
