@@ -347,9 +347,9 @@ impl Pace {
         tick.retransmit
     }
 
-    /// The reordering timer (RFC 8985 section 6.2, step 5): the peer has had something beyond the oldest byte that it
-    /// lacks for a quarter of a round trip. What was sent before that has had its time. Three duplicate acknowledgements
-    /// say so earlier, where so much was sent.
+    /// The reordering timer (RFC 8985 section 6.2, step 5): the peer has had something beyond the oldest byte that
+    /// it lacks for a quarter of a round trip. What was sent before that has had its time. Three duplicate
+    /// acknowledgements say so earlier, where so much was sent.
     fn is_overdue(&mut self, now: Nanos, figures: &FlowFigures, interval: Nanos) -> bool {
         if figures.sacked == 0 || self.has_fast_retransmit(figures) {
             self.front.overdue_at = 0;

@@ -191,8 +191,8 @@ pub enum Command {
     /// What the oldest unacknowledged byte is in is lost, where the peer has something beyond it: it had long enough to
     /// arrive (RFC 8985 section 6.2, step 5). Nothing where a loss is being made up for already.
     Overdue(FlowId),
-    /// Send again what is outstanding, where that is at most one segment: it may be lost, and nothing follows that would
-    /// show it (RFC 8985 section 7). Nothing where a loss is being made up for already.
+    /// Send again what is outstanding, where that is at most one segment: it may be lost, and nothing follows that
+    /// would show it (RFC 8985 section 7). Nothing where a loss is being made up for already.
     ProbeTail(FlowId),
     /// Send an empty segment just below the window, which asks for an acknowledgement: zero-window probe, keepalive.
     Probe(FlowId),
