@@ -1,6 +1,6 @@
 //! Listeners: who may bind and listen, which connection goes to which application, and what listeners lose.
 use crate::bindings::{Binding, Bindings, Listener};
-use crate::config::PortRule;
+use crate::config::{HostConfig, PortRule};
 use crate::contexts::{Application, Contexts, Holder};
 use crate::flows::Flows;
 use crate::outbox::Outbox;
@@ -182,18 +182,21 @@ pub(crate) fn take_back(
     true
 }
 
-/// Port partitioning (FlexTOE appendix D).
-pub(crate) fn may_bind(rules: &[PortRule], unprivileged_from: u16, application: &Application, port: u16) -> bool {
-    let mut naming = rules.iter().filter(|rule| (rule.first..=rule.last).contains(&port)).peekable();
-    if naming.peek().is_none() {
-        return port >= unprivileged_from || application.uid == 0;
+impl HostConfig {
+    /// An application may bind a port: port partitioning (FlexTOE appendix D), and privileged ports.
+    pub fn may_bind(&self, application: &Application, port: u16) -> bool {
+        let named = |rule: &&PortRule| (rule.first..=rule.last).contains(&port);
+        let mut naming = self.port_rules.iter().filter(named).peekable();
+        if naming.peek().is_none() {
+            return port >= self.unprivileged_port_start || application.uid == 0;
+        }
+        let first = application.command.split_whitespace().next().unwrap_or_default();
+        let program = first.rsplit('/').next().unwrap_or_default();
+        naming.any(|rule| {
+            let user = rule.uids.is_empty() || rule.uids.contains(&application.uid);
+            user && (rule.commands.is_empty() || rule.commands.iter().any(|command| command == program))
+        })
     }
-    let first = application.command.split_whitespace().next().unwrap_or_default();
-    let program = first.rsplit('/').next().unwrap_or_default();
-    naming.any(|rule| {
-        let user = rule.uids.is_empty() || rule.uids.contains(&application.uid);
-        user && (rule.commands.is_empty() || rule.commands.iter().any(|command| command == program))
-    })
 }
 
 #[cfg(test)]
@@ -210,12 +213,13 @@ mod tests {
             uids: uids.to_vec(),
             commands: commands.iter().map(|command| command.to_string()).collect(),
         };
-        let rules = [rule(&[7], &[]), rule(&[], &["redis-server"])];
-        assert!(may_bind(&rules, 1024, &application(7, "anything"), 6379));
-        assert!(may_bind(&rules, 1024, &application(8, "/usr/bin/redis-server *:6379"), 6379));
-        assert!(!may_bind(&rules, 1024, &application(8, "memcached"), 6379));
-        assert!(may_bind(&rules, 1024, &application(8, "memcached"), 11211));
-        assert!(!may_bind(&rules, 1024, &application(8, "nginx"), 80));
-        assert!(may_bind(&rules, 1024, &application(0, "nginx"), 80));
+        let port_rules = vec![rule(&[7], &[]), rule(&[], &["redis-server"])];
+        let host = HostConfig { port_rules, unprivileged_port_start: 1024, ..HostConfig::default() };
+        assert!(host.may_bind(&application(7, "anything"), 6379));
+        assert!(host.may_bind(&application(8, "/usr/bin/redis-server *:6379"), 6379));
+        assert!(!host.may_bind(&application(8, "memcached"), 6379));
+        assert!(host.may_bind(&application(8, "memcached"), 11211));
+        assert!(!host.may_bind(&application(8, "nginx"), 80));
+        assert!(host.may_bind(&application(0, "nginx"), 80));
     }
 }

@@ -25,6 +25,7 @@ fn configuration(transport: &str, faults: &str) -> String {
     let host = |name: &str, last: u8| {
         format!(
             "[[host]]\nname = \"{name}\"\naddress = \"10.0.0.{last}\"\nrdma = \"own\"\n\
+             port_rules = [{{ first = 85, last = 85, commands = [\"nginx\"] }}]\n\
              [[zeronic]]\nhost = \"{name}\"\ntransport = \"{transport}\"\n"
         )
     };
@@ -109,6 +110,9 @@ fn a_port_is_a_sockets_or_a_programs_of_toe_comm() {
         listen(&mut sockets, 80);
         program.post(1, 0, Order::Listen(80, Carries::Stream));
         assert_eq!(program.expect(Outcome::Failed).value, libc::EADDRINUSE as u64);
+        // The host's rules are for both.
+        program.post(3, 0, Order::Listen(85, Carries::Stream));
+        assert_eq!(program.expect(Outcome::Failed).value, libc::EACCES as u64);
         program.post(2, 0, Order::Listen(81, Carries::Stream));
         program.expect(Outcome::Listening);
         assert_eq!(bind(&mut sockets, 81), in_use);

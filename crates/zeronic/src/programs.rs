@@ -7,6 +7,7 @@ use crate::stack::{Event, Stack};
 use crate::transport::Transport;
 use crate::verbs::VERBS_PORT;
 use context::comm::{Carries, Completion, Order, Outcome, Piece, Post};
+use control::{Application, HostConfig};
 use memory::{Devices, Domain, Key};
 use port::{Port, PortDrops};
 use shm::{Doorbell, PipeConsumer, PipeProducer};
@@ -45,6 +46,8 @@ pub struct NewProgram {
     pub pid: u32,
     /// See [`NewProgram::pid`].
     pub command: String,
+    /// Its user.
+    pub uid: u32,
     /// Whose memory it uses.
     pub domain: Domain,
     /// [`Post`]s.
@@ -86,12 +89,20 @@ pub struct Programs<T: Transport, M: Memory> {
     next: u32,
     owners: HashMap<FlowId, (ProgramId, u32)>,
     ports: HashMap<u16, ProgramId>,
+    /// The host whose address it shares: who may have which port there.
+    shared: Option<HostConfig>,
 }
 
 impl<T: Transport, M: Memory> Programs<T, M> {
     /// A host without programs.
     pub fn new(stack: Stack<T, M>) -> Programs<T, M> {
-        Programs { stack, programs: HashMap::new(), next: 0, owners: HashMap::new(), ports: HashMap::new() }
+        let (programs, owners, ports) = (HashMap::new(), HashMap::new(), HashMap::new());
+        Programs { stack, programs, next: 0, owners, ports, shared: None }
+    }
+
+    /// Programs listen only on ports that this host's rules give them: it has the same address.
+    pub fn keep_rules_of(&mut self, host: HostConfig) {
+        self.shared = Some(host);
     }
 
     /// Its programs, the oldest first.
@@ -234,6 +245,12 @@ impl<T: Transport, M: Memory> Programs<T, M> {
         let program = self.programs.get(&id).ok_or(EBADF)?;
         if port == 0 {
             return Err(EINVAL);
+        }
+        let NewProgram { pid, uid, command, .. } = &program.ends;
+        let (pid, uid, command) = (*pid, *uid, command.clone());
+        let application = Application { pid, uid, gid: uid, command, loopback: true };
+        if self.shared.as_ref().is_some_and(|host| !host.may_bind(&application, port)) {
+            return Err(EACCES);
         }
         if self.ports.contains_key(&port) || self.stack.is_bound(port) {
             return Err(EADDRINUSE);

@@ -8,7 +8,6 @@ use crate::contexts::{Application, Holder};
 use crate::flows::Rest;
 use crate::forks::Claim;
 use crate::labels::Label;
-use crate::listening::may_bind;
 use crate::logs::Join;
 use crate::outbox::Outbox;
 use crate::splice::Ask;
@@ -190,8 +189,7 @@ impl Plane {
     /// An application may bind this port.
     pub(super) fn may_use(&self, out: &Outbox<'_>, id: ContextId, port: u16) -> Result<(), i32> {
         let context = self.contexts.get(id.0).ok_or(libc::EINVAL)?;
-        let (rules, unprivileged_from) = (&out.config.port_rules, out.config.unprivileged_port_start);
-        may_bind(rules, unprivileged_from, &context.application, port).then_some(()).ok_or(libc::EACCES)
+        out.config.may_bind(&context.application, port).then_some(()).ok_or(libc::EACCES)
     }
 
     fn listen(&mut self, out: &Outbox<'_>, id: ContextId, tag: u32, binding: u32, backlog: u32) -> Result<(), i32> {

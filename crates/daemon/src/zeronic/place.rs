@@ -72,7 +72,7 @@ pub(crate) fn place(
     pool: &FramePool,
     shared: Option<Shared>,
 ) -> Result<ZeronicPlace, String> {
-    let (ports, access) = shared.as_ref().map(|of| (Arc::clone(&of.ports), of.access.clone())).unzip();
+    let with = shared.as_ref().map(|of| (Arc::clone(&of.ports), of.access.clone(), of.stack.clone()));
     let (transport, port) = match shared {
         Some(shared) => over_shared(section, shared, pool)?,
         None => over_fabric(section, fabrics, pool)?,
@@ -82,7 +82,6 @@ pub(crate) fn place(
     // Programs may receive into as little as they like.
     let made = Stack::new(transport, Arc::clone(&table), zeronic::Limits::default(), Shortage::Defer, pool.clone());
     let mut stack = made.map_err(|e| format!("cannot make shared memory: {e}"))?;
-    ports.into_iter().for_each(|ports| stack.share_ports(ports));
     let users = match section.users {
         ZeronicUsers::Own => RdmaUsers::Own,
         ZeronicUsers::All => RdmaUsers::All,
@@ -90,11 +89,17 @@ pub(crate) fn place(
     let (mac, ip_mtu) = (port.mac(), port.capabilities().mtu);
     let host = ZeronicHost { name: &section.name, mac, address: section.address, ip_mtu, users };
     let (device, rdma) = over_streams(&host, &table)?;
+    if let Some((ports, ..)) = &with {
+        stack.share_ports(Arc::clone(ports));
+    }
     stack.serve_verbs(device, section.address)?;
     let index = path.zeronics.len();
-    let seat = ZeronicSeat::new(Programs::new(stack), port);
-    path.add_zeronic(seat).map_err(|e| e.to_string())?;
-    let access = access.unwrap_or_default();
+    let mut programs = Programs::new(stack);
+    let access = with.map_or_else(Access::default, |(_, access, host)| {
+        programs.keep_rules_of(host);
+        access
+    });
+    path.add_zeronic(ZeronicSeat::new(programs, port)).map_err(|e| e.to_string())?;
     Ok(ZeronicPlace { section: section.clone(), index, handle: handle.clone(), table, rdma, access })
 }
 

@@ -139,7 +139,7 @@ impl CommPrograms {
         if self.count() >= MOST || reserve::is_short() {
             return Err((libc::EAGAIN, "the daemon serves as many programs as it can: end some first".into()));
         }
-        let who = Who { pid: peer.pid.unsigned_abs(), command: printable(&hello.command) };
+        let who = Who { pid: peer.pid.unsigned_abs(), uid: peer.uid, command: printable(&hello.command) };
         tracing::debug!(host = place.section.name, pid = who.pid, "{} uses toe_comm", who.command);
         Ok((place.clone(), who))
     }
@@ -148,6 +148,7 @@ impl CommPrograms {
 /// A program.
 struct Who {
     pid: u32,
+    uid: u32,
     command: String,
 }
 
@@ -206,8 +207,8 @@ impl Service {
         let daemons = daemon_bell(&region, copy(&bell)?);
         daemons.promise_barrier();
         let program_bell = program_bell(&region, of_program);
-        let Who { pid, command } = who;
-        let program = NewProgram { pid, command, domain, posts, completions, bell: daemons, program_bell };
+        let Who { pid, uid, command } = who;
+        let program = NewProgram { pid, command, uid, domain, posts, completions, bell: daemons, program_bell };
         let (index, watched, own) = (place.index, copy(&bell)?, copy(&bell)?);
         let attached = place.handle.ask(move |path| path.attach_zeronic(index, program, watched));
         let id = attached.and_then(|attached| attached).map_err(|why| (libc::ENODEV, why))?;

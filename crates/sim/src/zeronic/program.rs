@@ -93,6 +93,7 @@ impl Program {
         let new = NewProgram {
             pid: 20_000 + side as u32,
             command: format!("program {side}"),
+            uid: 0,
             domain: DOMAIN,
             posts: daemon.send.ok_or("no queue of posts")?,
             completions: daemon.completion.ok_or("no queue of completions")?,
