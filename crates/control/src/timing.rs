@@ -16,6 +16,8 @@ const LOOKS_IN_SLOW_START: Nanos = 8;
 /// The end of what was sent is sent again after so long at the earliest. More than this stack holds back an
 /// acknowledgement ([`tcp::window::ACK_DELAY`]).
 const LEAST_TAIL: Nanos = MILLISECOND;
+/// So often that time is doubled.
+const MOST_VAIN: u8 = 6;
 
 /// Quiet looks at a flow before its timing stops.
 const QUIET_TICKS: u32 = 2;
@@ -74,6 +76,8 @@ pub(crate) struct Pace {
     /// A timeout sent something again since the last round trip was measured: all before this.
     sent_again: Option<u32>,
     front: Front,
+    /// Probes of the end of what was sent that nothing told to be useful, less those that were not needed.
+    vain: u8,
 }
 
 /// What was done about the oldest byte that is not acknowledged, beside its timer.
@@ -128,6 +132,7 @@ impl Pace {
             timeouts: 0,
             sent_again: None,
             front: Front::default(),
+            vain: 0,
         }
     }
 
@@ -186,6 +191,7 @@ impl Pace {
         let patience = self.patience(figures, options.ack_delay, interval, mss);
         let timeout = busy && self.retry(now, figures, (patience, interval), limit, mss, &mut tick);
         if self.front.una != figures.snd_una {
+            self.vain = if self.front.probed { (self.vain + 1).min(MOST_VAIN) } else { self.vain.saturating_sub(1) };
             self.front = Front { una: figures.snd_una, ..Front::default() };
         }
         tick.overdue = !timeout && self.is_overdue(now, figures, interval);
@@ -370,14 +376,17 @@ impl Pace {
     /// follows it that would show that, and the timer allows for an acknowledgement that is held back. Once; congestion
     /// control is not told, for that little does not fill a path.
     ///
-    /// Section 7.2 allows for the acknowledgement, too, which makes such a probe useless. This one counts on the round
-    /// trips that were measured, which have the time that acknowledgements were held back. Where one is held back for
-    /// longer than they say, a segment is sent in vain.
+    /// Section 7.2 allows for the acknowledgement, too, which makes such a probe useless. This one counts on the
+    /// round trips that were measured, which have the time that acknowledgements were held back. A peer that begins
+    /// to hold them back for longer is sent a segment in vain, and nothing tells that from a loss. So each probe
+    /// doubles the time until the next one, and each acknowledgement without one halves it: after a few, they are
+    /// measured again.
     fn tail_due(&self, figures: &FlowFigures, interval: Nanos, mss: u32) -> Option<Nanos> {
         let single = figures.outstanding > 0 && figures.outstanding <= mss && figures.snd_wnd > 0;
         let doubted = figures.sacked > 0 || self.rtt.backoffs() > 0 || self.front.probed;
         let expected = self.rtt.expected().filter(|_| single && !doubted)?;
-        Some(self.timed_from + expected.max(LEAST_TAIL).max(interval) + self.pause(mss))
+        let wait = expected.max(LEAST_TAIL) << self.vain;
+        Some(self.timed_from + wait.max(interval) + self.pause(mss))
     }
 
     #[allow(clippy::too_many_arguments)]

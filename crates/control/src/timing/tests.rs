@@ -355,3 +355,33 @@ fn the_end_of_what_was_sent_is_sent_again_once_before_the_timer() {
         assert_eq!(pace.timeouts, 0);
     }
 }
+
+/// A peer that holds each acknowledgement back for 40 ms, as Linux does, is sent a few segments in vain, and no more.
+#[test]
+fn a_peer_that_holds_acknowledgements_back_is_probed_less_and_less() {
+    let (mut pace, mut now, mut probed) = (pace(), 0, Vec::new());
+    let mut figures = FlowFigures { snd_wnd: 9000, ..FlowFigures::default() };
+    pace.start(now, &figures, OPTIONS.ack_delay, MS / 10, 1000);
+    for exchange in 0..20 {
+        (figures.outstanding, figures.timed_ns) = (100, now);
+        figures.snd_nxt += 100;
+        let (sent, mut acknowledged) = (now, now + 40 * MS);
+        while now < acknowledged {
+            let tick = pace.tick(now, &figures, &OPTIONS, false, MS / 10, 1000);
+            if tick.tail {
+                // What comes twice is acknowledged at once.
+                probed.push(exchange);
+                acknowledged = now + MS;
+            }
+            now = tick.next.unwrap_or(now + MS).min(acknowledged);
+        }
+        (figures.outstanding, figures.snd_una, figures.last_rx_ns) = (0, figures.snd_nxt, now);
+        figures.acked_bytes += 100;
+        if probed.last() != Some(&exchange) {
+            (figures.rtt_ns, figures.rtt_samples) = ((now - sent) as u32, figures.rtt_samples + 1);
+        }
+        pace.tick(now, &figures, &OPTIONS, false, MS / 10, 1000);
+        now += MS;
+    }
+    assert_eq!(probed, [0, 1, 2, 3], "3, 6, 12 and 24 ms after the segment");
+}
