@@ -103,6 +103,10 @@ pub struct TimerConfig {
     /// How long a peer may hold back the acknowledgement of a single segment, milliseconds: the timeout is not shorter
     /// while no more than that is unacknowledged. Linux holds back for 40.
     pub peer_ack_delay_ms: u32,
+    /// How soon the end of what was sent, at most one segment, may be sent again where it is not acknowledged,
+    /// milliseconds; 0: only the retransmission timeout does it. RFC 8985 section 7.2 allows for an acknowledgement that
+    /// is held back. The default is a deliberate deviation: little is lost by a probe in vain, and much by waiting.
+    pub tail_probe_ms: u32,
     /// Largest retransmission timeout, milliseconds (RFC 6298 section 2.5: at least 60,000).
     pub max_rto_ms: u32,
     /// First timeout of SYN and SYN-ACK, milliseconds (RFC 6298 section 2.1).
@@ -248,6 +252,7 @@ impl Default for TimerConfig {
         TimerConfig {
             min_rto_ms: 10,
             peer_ack_delay_ms: 50,
+            tail_probe_ms: 1,
             max_rto_ms: 60_000,
             syn_rto_ms: 1000,
             // Meets RFC 9293: SHLD-11, MUST-28.

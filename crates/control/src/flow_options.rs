@@ -20,6 +20,8 @@ pub(crate) struct FlowOptions {
     pub pacing_rate: u64,
     /// How long the peer may hold back the acknowledgement of a single segment.
     pub ack_delay: Nanos,
+    /// How soon the end of what was sent may be sent again; 0: never.
+    pub tail_probe: Nanos,
 }
 
 impl FlowOptions {
@@ -36,6 +38,7 @@ impl FlowOptions {
             fin_timeout: timers.fin_timeout_ms as Nanos * MILLISECOND,
             pacing_rate: 0,
             ack_delay: timers.peer_ack_delay_ms as Nanos * MILLISECOND,
+            tail_probe: timers.tail_probe_ms as Nanos * MILLISECOND,
         }
     }
 }

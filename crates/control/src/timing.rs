@@ -13,10 +13,7 @@ const MILLISECOND: Nanos = 1_000_000;
 /// Looks in a round trip while a window follows acknowledgements.
 const LOOKS_IN_SLOW_START: Nanos = 8;
 
-/// The end of what was sent is sent again after so long at the earliest. More than this stack holds back an
-/// acknowledgement ([`tcp::window::ACK_DELAY`]).
-const LEAST_TAIL: Nanos = MILLISECOND;
-/// So often that time is doubled.
+/// So often the time until a probe of the end of what was sent is doubled.
 const MOST_VAIN: u8 = 6;
 
 /// Quiet looks at a flow before its timing stops.
@@ -195,7 +192,7 @@ impl Pace {
             self.front = Front { una: figures.snd_una, ..Front::default() };
         }
         tick.overdue = !timeout && self.is_overdue(now, figures, interval);
-        let tail_due = self.tail_due(figures, interval, mss).filter(|_| busy && !timeout);
+        let tail_due = self.tail_due(figures, options.tail_probe, interval, mss).filter(|_| busy && !timeout);
         tick.tail = tail_due.is_some_and(|due| now >= due);
         self.front.probed |= tick.tail;
         let acked = figures.acked_bytes.wrapping_sub(self.last.acked_bytes);
@@ -381,11 +378,11 @@ impl Pace {
     /// to hold them back for longer is sent a segment in vain, and nothing tells that from a loss. So each probe
     /// doubles the time until the next one, and each acknowledgement without one halves it: after a few, they are
     /// measured again.
-    fn tail_due(&self, figures: &FlowFigures, interval: Nanos, mss: u32) -> Option<Nanos> {
+    fn tail_due(&self, figures: &FlowFigures, least: Nanos, interval: Nanos, mss: u32) -> Option<Nanos> {
         let single = figures.outstanding > 0 && figures.outstanding <= mss && figures.snd_wnd > 0;
         let doubted = figures.sacked > 0 || self.rtt.backoffs() > 0 || self.front.probed;
-        let expected = self.rtt.expected().filter(|_| single && !doubted)?;
-        let wait = expected.max(LEAST_TAIL) << self.vain;
+        let expected = self.rtt.expected().filter(|_| least > 0 && single && !doubted)?;
+        let wait = expected.max(least) << self.vain;
         Some(self.timed_from + wait.max(interval) + self.pause(mss))
     }
 

@@ -16,7 +16,7 @@ pub struct Flags {
     /// The replication of its modules.
     pub mapping: Mapping,
     /// The host. `address` (192.168.0.2), `gateway` (192.168.0.1), `mtu`, `rx_bytes`, `tx_bytes`, `long_path_bytes`,
-    /// `min_rto_ms`, `ecn`, `congestion`.
+    /// `min_rto_ms`, `tail_probe_ms` (0), `ecn`, `congestion`.
     pub host: HostConfig,
 }
 
@@ -37,6 +37,8 @@ impl Flags {
         host.memory.tx_bytes = 1 << 16;
         // Scripts have round trips as they like, and expect windows of one size.
         host.memory.long_path_bytes = 0;
+        // They know no probe of a lone segment that comes before RFC 8985 lets it.
+        host.timers.tail_probe_ms = 0;
         let mut flags = Flags { engine: EngineKind::default(), mapping: Mapping::default(), host };
         for word in text.split([',', ' ']).filter(|word| !word.is_empty()) {
             let (key, value) = word.split_once('=').ok_or_else(|| format!("`{word}` is not key=value"))?;
@@ -63,6 +65,7 @@ impl Flags {
             "tx_bytes" => self.host.memory.tx_bytes = number()?,
             "long_path_bytes" => self.host.memory.long_path_bytes = number()?,
             "min_rto_ms" => self.host.timers.min_rto_ms = number()?,
+            "tail_probe_ms" => self.host.timers.tail_probe_ms = number()?,
             "ecn" => self.host.ecn = value.parse().map_err(|_| refused())?,
             "congestion" => {
                 self.host.congestion = Some(CongestionName::named(value)?);

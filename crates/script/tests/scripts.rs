@@ -115,6 +115,26 @@ fn the_timeout_of_a_request_starts_with_it() {
     });
 }
 
+/// A lone segment that is lost is sent again long before the timeout, once, and then with it.
+#[test]
+fn the_end_of_what_was_sent_is_probed() {
+    on_all("min_rto_ms=200,tail_probe_ms=1", |s| {
+        let listener = s.listen();
+        let fd = s.establish(listener);
+        s.write(fd, b"ask").unwrap();
+        s.expect(segment(ACK, 1, 1).payload(b"ask"));
+        let sent = s.at_us;
+        s.expect(segment(ACK, 1, 1).payload(b"ask"));
+        let waited = s.at_us - sent;
+        assert!((1000..=4000).contains(&waited), "{waited} us");
+        s.expect(segment(ACK, 1, 1).payload(b"ask"));
+        let waited = s.at_us - sent;
+        assert!((198_000..=204_000).contains(&waited), "{waited} us");
+        s.send(segment(ACK, 1, 4));
+        s.silence(100_000);
+    });
+}
+
 #[test]
 fn what_is_not_acknowledged_is_sent_again_ever_more_slowly() {
     on_all("min_rto_ms=200", |s| {

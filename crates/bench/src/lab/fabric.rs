@@ -258,7 +258,8 @@ pub(super) fn host_keys(plan: &FabricPlan, engine: &str) -> String {
          memory = {{ rx_bytes = {}, tx_bytes = {}, slots = {}, log_bytes = {} }}\n",
         plan.congestion == Some("dctcp"),
         CLIENT_PORTS.0,
-        CLIENT_PORTS.1,
+        // Later ones are those of a ZeroNIC host that shares the address.
+        if plan.zeronic.is_some() { 60_999 } else { CLIENT_PORTS.1 },
         plan.buffer,
         plan.buffer,
         plan.slots,

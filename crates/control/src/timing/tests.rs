@@ -12,6 +12,7 @@ const OPTIONS: FlowOptions = FlowOptions {
     fin_timeout: 500 * MS,
     pacing_rate: 0,
     ack_delay: 50 * MS,
+    tail_probe: MS,
 };
 
 fn pace() -> Pace {
