@@ -73,7 +73,7 @@ pub(crate) struct Pace {
     /// A timeout sent something again since the last round trip was measured: all before this.
     sent_again: Option<u32>,
     front: Front,
-    /// Probes of the end of what was sent that nothing told to be useful, less those that were not needed.
+    /// How often the time until the end of what was sent is sent again is doubled.
     vain: u8,
 }
 

@@ -32,14 +32,7 @@ fn programs_of_two_hosts_send_write_and_read() {
     const LEN: usize = 100_000;
     let (mut one, mut other) = Peer::pair(&toed.socket(), LEN);
     for (round, len) in [1, 63, 1024, 1025, 5000, LEN].into_iter().enumerate() {
-        let sent = pattern(round, len);
-        one.memory.fill(0, sent.iter().copied());
-        // WRITE, then READ what was written.
-        assert_eq!(one.run(SendOpcode::Write, 0, len, other.memory.remote(0, other.key)), Status::Success);
-        assert!(other.memory.bytes()[..len] == sent, "WRITE of {len} bytes");
-        one.memory.fill(0, vec![0; len]);
-        assert_eq!(one.run(SendOpcode::Read, 0, len, other.memory.remote(0, other.key)), Status::Success);
-        assert!(one.memory.bytes()[..len] == sent, "READ of {len} bytes");
+        let sent = one.write_and_read(&mut other, round, len);
         // SEND, into memory that is longer.
         other.memory.fill(0, vec![0; LEN]);
         let piece = other.memory.piece(0, LEN, other.key);

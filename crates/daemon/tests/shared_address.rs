@@ -6,7 +6,7 @@ use common::Toed;
 use common::application::{attach, connect, connect_to, listen, request, until};
 use common::comm::{Program, meet};
 use common::exchange::{Flow, both, exchange, stream, talk};
-use common::peer::{Peer, pattern};
+use common::peer::Peer;
 use common::verbs::{Verbs, hello};
 use common::zeronic::transports;
 use context::comm::{Carries, Order, Outcome};
@@ -15,7 +15,6 @@ use daemon::protocol::Question;
 use port::Netns;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
 use verbs::attach::Answer;
-use verbs::{SendOpcode, Status};
 
 const LEN: usize = 200_000;
 const B: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
@@ -35,13 +34,7 @@ fn configuration(transport: &str, faults: &str) -> String {
 /// WRITEs and READs between two programs.
 fn operations(one: &mut Peer, other: &mut Peer) {
     for (round, len) in [1, 1449, 65_536, LEN].into_iter().enumerate() {
-        let sent = pattern(round, len);
-        one.memory.fill(0, sent.iter().copied());
-        assert_eq!(one.run(SendOpcode::Write, 0, len, other.memory.remote(0, other.key)), Status::Success);
-        assert!(other.memory.bytes()[..len] == sent, "WRITE of {len} bytes");
-        one.memory.fill(0, vec![0; len]);
-        assert_eq!(one.run(SendOpcode::Read, 0, len, other.memory.remote(0, other.key)), Status::Success);
-        assert!(one.memory.bytes()[..len] == sent, "READ of {len} bytes");
+        one.write_and_read(other, round, len);
     }
 }
 

@@ -29,13 +29,7 @@ const PORT: u16 = 7174;
 /// Each operation of some lengths, one after the other.
 fn exchange(one: &mut Peer, other: &mut Peer, rounds: &[usize]) {
     for (round, len) in rounds.iter().copied().enumerate() {
-        let sent = pattern(round, len);
-        one.memory.fill(0, sent.iter().copied());
-        assert_eq!(one.run(SendOpcode::Write, 0, len, other.memory.remote(0, other.key)), Status::Success);
-        assert!(other.memory.bytes()[..len] == sent, "WRITE of {len} bytes");
-        one.memory.fill(0, vec![0; len]);
-        assert_eq!(one.run(SendOpcode::Read, 0, len, other.memory.remote(0, other.key)), Status::Success);
-        assert!(one.memory.bytes()[..len] == sent, "READ of {len} bytes");
+        let sent = one.write_and_read(other, round, len);
         // SEND, into memory that is longer.
         other.memory.fill(0, vec![0; LEN]);
         other.post_receive(0, LEN);

@@ -54,6 +54,18 @@ impl Peer {
         completion.status
     }
 
+    /// WRITEs bytes to the other one's memory, and READs them back: each is compared. What was written.
+    pub(crate) fn write_and_read(&mut self, other: &mut Peer, round: usize, len: usize) -> Vec<u8> {
+        let sent = pattern(round, len);
+        self.memory.fill(0, sent.iter().copied());
+        assert_eq!(self.run(SendOpcode::Write, 0, len, other.memory.remote(0, other.key)), Status::Success);
+        assert!(other.memory.bytes()[..len] == sent, "WRITE of {len} bytes");
+        self.memory.fill(0, vec![0; len]);
+        assert_eq!(self.run(SendOpcode::Read, 0, len, other.memory.remote(0, other.key)), Status::Success);
+        assert!(self.memory.bytes()[..len] == sent, "READ of {len} bytes");
+        sent
+    }
+
     pub(crate) fn post_receive(&mut self, from: usize, len: usize) {
         let piece = self.memory.piece(from, len, self.key);
         self.qp.post_receive(piece);
