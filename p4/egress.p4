@@ -9,6 +9,7 @@ struct egress_headers_t {
 #endif
     ethernet_h ethernet;
     ipv4_h ipv4;
+    ipv6_h ipv6;
     tcp_h tcp;
 #ifdef TIMELY
     timestamps_h timestamps;
@@ -271,9 +272,43 @@ control LaminarEgress(
         hdr.tcp.urgent = 0;
     }
 
+    // Over IPv6 the one IP header takes the other's place, with its ECN bits.
+    action addresses_v6(
+        bit<48> dst_mac, bit<48> src_mac, bit<128> src, bit<128> dst, bit<16> src_port, bit<16> dst_port,
+#ifdef TIMELY
+        bit<32> clock,
+#endif
+        bit<8> options)
+    {
+#ifdef TIMELY
+        meta.clock = clock;
+#endif
+        meta.options = options;
+        hdr.ethernet.dst_addr = dst_mac;
+        hdr.ethernet.src_addr = src_mac;
+        hdr.ethernet.ether_type = 0x86dd;
+        hdr.ipv4.setInvalid();
+        hdr.ipv6.setValid();
+        hdr.ipv6.version = 6;
+        hdr.ipv6.dscp = 0;
+        hdr.ipv6.ecn = hdr.ipv4.ecn;
+        hdr.ipv6.flow_label = 0;
+        hdr.ipv6.payload_len = meta.tcp_len;
+        hdr.ipv6.next_hdr = 6;
+        hdr.ipv6.hop_limit = 64;
+        hdr.ipv6.src_addr = src;
+        hdr.ipv6.dst_addr = dst;
+        hdr.tcp.src_port = src_port;
+        hdr.tcp.dst_port = dst_port;
+        hdr.tcp.data_offset = 5;
+        hdr.tcp.reserved = 0;
+        hdr.tcp.flags = hdr.seg.flags;
+        hdr.tcp.urgent = 0;
+    }
+
     table headers {
         key = { hdr.seg.flow: exact; }
-        actions = { addresses; NoAction; }
+        actions = { addresses; addresses_v6; NoAction; }
         default_action = NoAction();
         size = FLOWS;
     }
@@ -407,7 +442,10 @@ control LaminarEgress(
         reassembly.apply(hdr, meta);
         transmission.apply(hdr, meta);
         kinds.apply();
-        headers.apply();
+        // What stays in the host has no version.
+        if (hdr.tcp.isValid()) {
+            headers.apply();
+        }
         scaling.apply();
         window.apply();
         finish.apply();
@@ -435,6 +473,7 @@ control LaminarEgressDeparser(
     Checksum() ip_checksum;
 #ifndef PORT_CHECKSUMS
     Checksum() tcp_checksum;
+    Checksum() tcp_checksum_v6;
 #endif
     Mirror() mirror;
 
@@ -445,10 +484,23 @@ control LaminarEgressDeparser(
                 hdr.ipv4.flags_fragment, hdr.ipv4.ttl, hdr.ipv4.protocol, hdr.ipv4.src_addr, hdr.ipv4.dst_addr });
         }
 #ifndef PORT_CHECKSUMS
-        if (hdr.tcp.isValid()) {
+        if (hdr.ipv4.isValid()) {
             // Tofino can't sum a payload (thesis 5.4); the DMA engine did when it read it.
             hdr.tcp.checksum = tcp_checksum.update({
                 hdr.ipv4.src_addr, hdr.ipv4.dst_addr, 8w0, hdr.ipv4.protocol, meta.tcp_len, hdr.tcp.src_port,
+                hdr.tcp.dst_port, hdr.tcp.seq_no, hdr.tcp.ack_no, hdr.tcp.data_offset, hdr.tcp.reserved,
+                hdr.tcp.flags, hdr.tcp.window, hdr.tcp.urgent,
+#ifdef TIMELY
+                hdr.timestamps.kinds, hdr.timestamps.value, hdr.timestamps.echo,
+#endif
+#ifdef SACK
+                hdr.sack.kinds, hdr.sack.left, hdr.sack.right,
+#endif
+                meta.payload_sum });
+        }
+        if (hdr.ipv6.isValid()) {
+            hdr.tcp.checksum = tcp_checksum_v6.update({
+                hdr.ipv6.src_addr, hdr.ipv6.dst_addr, 8w0, hdr.ipv6.next_hdr, meta.tcp_len, hdr.tcp.src_port,
                 hdr.tcp.dst_port, hdr.tcp.seq_no, hdr.tcp.ack_no, hdr.tcp.data_offset, hdr.tcp.reserved,
                 hdr.tcp.flags, hdr.tcp.window, hdr.tcp.urgent,
 #ifdef TIMELY
@@ -478,6 +530,7 @@ control LaminarEgressDeparser(
 #endif
         pkt.emit(hdr.ethernet);
         pkt.emit(hdr.ipv4);
+        pkt.emit(hdr.ipv6);
         pkt.emit(hdr.tcp);
 #ifdef TIMELY
         pkt.emit(hdr.timestamps);

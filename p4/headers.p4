@@ -86,6 +86,19 @@ header ipv4_h {
     bit<32> dst_addr;
 }
 
+// Without extension headers (RFC 8200 section 3): what has any goes to the exception path.
+header ipv6_h {
+    bit<4> version;
+    bit<6> dscp;
+    bit<2> ecn;
+    bit<20> flow_label;
+    bit<16> payload_len;
+    bit<8> next_hdr;
+    bit<8> hop_limit;
+    bit<128> src_addr;
+    bit<128> dst_addr;
+}
+
 header tcp_h {
     bit<16> src_port;
     bit<16> dst_port;

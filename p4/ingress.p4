@@ -7,14 +7,17 @@ struct ingress_headers_t {
     pktgen_timer_header_t timer;
     ethernet_h ethernet;
     ipv4_h ipv4;
+    ipv6_h ipv6;
     tcp_h tcp;
     options_h options;
 }
 
 struct ingress_metadata_t {
-    bool checksum_ok;    // of the IP header
+    bool checksum_ok;    // of the IPv4 header
     bit<1> known;        // the flow or context is installed
-    bit<16> header_len;  // IP and TCP headers, bytes
+    bit<2> ecn;          // of either version's header
+    bit<16> ip_len;      // bytes of the IPv4 packet, or behind the IPv6 header
+    bit<16> header_len;  // of the former, IP and TCP headers
     bit<32> length;
     bit<32> window;
     bit<8> scale;
@@ -36,6 +39,8 @@ parser LaminarIngressParser(
         pkt.advance(PORT_METADATA_SIZE);
         meta.checksum_ok = true;
         meta.known = 0;
+        meta.ecn = 0;
+        meta.ip_len = 0;
         meta.header_len = 40;
         meta.scale = 0;
         transition select(ig_intr_md.ingress_port) {
@@ -60,6 +65,7 @@ parser LaminarIngressParser(
         pkt.extract(hdr.ethernet);
         transition select(hdr.ethernet.ether_type) {
             0x0800: parse_ipv4;
+            0x86dd: parse_ipv6;
             default: accept;
         }
     }
@@ -68,8 +74,20 @@ parser LaminarIngressParser(
         pkt.extract(hdr.ipv4);
         ip_checksum.add(hdr.ipv4);
         meta.checksum_ok = ip_checksum.verify();
+        meta.ecn = hdr.ipv4.ecn;
+        meta.ip_len = hdr.ipv4.total_len;
         transition select(hdr.ipv4.version_ihl, hdr.ipv4.flags_fragment, hdr.ipv4.protocol) {
             (0x45, 0x0000 &&& 0x3fff, 6): parse_tcp;
+            default: accept;
+        }
+    }
+
+    state parse_ipv6 {
+        pkt.extract(hdr.ipv6);
+        meta.ecn = hdr.ipv6.ecn;
+        meta.ip_len = hdr.ipv6.payload_len;
+        transition select(hdr.ipv6.version, hdr.ipv6.next_hdr) {
+            (6, 6): parse_tcp;
             default: accept;
         }
     }
@@ -143,6 +161,19 @@ control LaminarIngress(
         size = FLOWS;
     }
 
+    // Of their own, since a key is as wide as its addresses. Both give the same.
+    table flows_v6 {
+        key = {
+            hdr.ipv6.src_addr: exact;
+            hdr.ipv6.dst_addr: exact;
+            hdr.tcp.src_port: exact;
+            hdr.tcp.dst_port: exact;
+        }
+        actions = { rx_flow; NoAction; }
+        default_action = NoAction();
+        size = FLOWS;
+    }
+
     // TX and SYNC: only the context that owns the flow may use it.
     action tx_flow(bit<32> delta, PortId_t port, bit<8> ecn) {
         hdr.seg.seq = hdr.dma.position + delta;
@@ -204,6 +235,7 @@ control LaminarIngress(
         hdr.seg.notes = 0;
         hdr.ethernet.setInvalid();
         hdr.ipv4.setInvalid();
+        hdr.ipv6.setInvalid();
         hdr.tcp.setInvalid();
         hdr.options.setInvalid();
         ig_tm_md.ucast_egress_port = PORT_HOST;
@@ -261,33 +293,37 @@ control LaminarIngress(
             hdr.dma.isValid(): ternary;
             hdr.timer.isValid(): ternary;
             hdr.options.isValid(): ternary;
+            hdr.ipv6.isValid(): ternary;
             meta.known: ternary;
             meta.checksum_ok: ternary;
             hdr.tcp.data_offset: ternary;
             hdr.tcp.flags: ternary;
-            hdr.ipv4.ecn: ternary;
-            hdr.ipv4.total_len: ternary;
+            meta.ecn: ternary;
+            meta.ip_len: ternary;
             hdr.dma.op: ternary;
             ig_intr_md.ingress_port: ternary;
         }
         actions = { rx; tx; sync; grant_timer; grant_control; drop; foreign; }
         const entries = {
-            // tcp  dma    timer  option known sum   offset flags         ecn length            op         port
-            (true, false, false, _, _, false, _, _, _, _, _, _): drop();
-            (true, false, false, _, 1, true, _, _, _, 0 &&& 0xffe0, _, _): drop();
-            (true, false, false, _, 1, true, _, _, _, 32 &&& 0xfff8, _, _): drop();
-            (true, false, false, true, 1, true, 8, _, _, 40 &&& 0xfff8, _, _): drop();
-            (true, false, false, true, 1, true, 8, _, _, 48 &&& 0xfffc, _, _): drop();
-            (true, false, false, false, 1, true, 5, 0x10 &&& 0x37, 3, _, _, _): rx(TCP_ACK | TCP_ECE);
-            (true, false, false, true, 1, true, 8, 0x10 &&& 0x37, 3, _, _, _): rx(TCP_ACK | TCP_ECE);
-            (true, false, false, false, 1, true, 5, 0x10 &&& 0x37, _, _, _, _): rx(TCP_ACK);
-            (true, false, false, true, 1, true, 8, 0x10 &&& 0x37, _, _, _, _): rx(TCP_ACK);
-            (false, true, false, _, 1, _, _, _, _, _, DMA_TX, PORT_HOST): tx();
-            (false, true, false, _, 1, _, _, _, _, _, DMA_SYNC, PORT_HOST): sync();
-            (false, true, false, _, _, _, _, _, _, _, DMA_GRANT, PORT_CONTROL): grant_control();
-            (false, true, false, _, _, _, _, _, _, _, _, _): drop();
-            (false, false, true, _, 1, _, _, _, _, _, _, _): grant_timer();
-            (false, false, true, _, 0, _, _, _, _, _, _, _): drop();
+            // tcp  dma    timer  option v6 known sum offset flags      ecn length          op         port
+            (true, false, false, _, _, _, false, _, _, _, _, _, _): drop();
+            (true, false, false, _, false, 1, true, _, _, _, 0 &&& 0xffe0, _, _): drop();
+            (true, false, false, _, false, 1, true, _, _, _, 32 &&& 0xfff8, _, _): drop();
+            (true, false, false, true, false, 1, true, 8, _, _, 40 &&& 0xfff8, _, _): drop();
+            (true, false, false, true, false, 1, true, 8, _, _, 48 &&& 0xfffc, _, _): drop();
+            (true, false, false, _, true, 1, true, _, _, _, 0 &&& 0xfff0, _, _): drop();
+            (true, false, false, _, true, 1, true, _, _, _, 16 &&& 0xfffc, _, _): drop();
+            (true, false, false, true, true, 1, true, 8, _, _, 16 &&& 0xfff0, _, _): drop();
+            (true, false, false, false, _, 1, true, 5, 0x10 &&& 0x37, 3, _, _, _): rx(TCP_ACK | TCP_ECE);
+            (true, false, false, true, _, 1, true, 8, 0x10 &&& 0x37, 3, _, _, _): rx(TCP_ACK | TCP_ECE);
+            (true, false, false, false, _, 1, true, 5, 0x10 &&& 0x37, _, _, _, _): rx(TCP_ACK);
+            (true, false, false, true, _, 1, true, 8, 0x10 &&& 0x37, _, _, _, _): rx(TCP_ACK);
+            (false, true, false, _, _, 1, _, _, _, _, _, DMA_TX, PORT_HOST): tx();
+            (false, true, false, _, _, 1, _, _, _, _, _, DMA_SYNC, PORT_HOST): sync();
+            (false, true, false, _, _, _, _, _, _, _, _, DMA_GRANT, PORT_CONTROL): grant_control();
+            (false, true, false, _, _, _, _, _, _, _, _, _, _): drop();
+            (false, false, true, _, _, 1, _, _, _, _, _, _, _): grant_timer();
+            (false, false, true, _, _, 0, _, _, _, _, _, _, _): drop();
         }
         const default_action = foreign();
     }
@@ -309,6 +345,18 @@ control LaminarIngress(
     action rx_length() {
         hdr.seg.setValid();
         hdr.seg.length = hdr.ipv4.total_len - meta.header_len;
+        meta.window = (bit<32>)hdr.tcp.window;
+    }
+
+    action rx_length_v6() {
+        hdr.seg.setValid();
+        hdr.seg.length = hdr.ipv6.payload_len - 20;
+        meta.window = (bit<32>)hdr.tcp.window;
+    }
+
+    action rx_length_v6_options() {
+        hdr.seg.setValid();
+        hdr.seg.length = hdr.ipv6.payload_len - 32;
         meta.window = (bit<32>)hdr.tcp.window;
     }
 
@@ -420,8 +468,17 @@ control LaminarIngress(
 
     apply {
         if (hdr.tcp.isValid()) {
-            rx_length();
-            flows.apply();
+            if (hdr.ipv6.isValid()) {
+                if (hdr.options.isValid()) {
+                    rx_length_v6_options();
+                } else {
+                    rx_length_v6();
+                }
+                flows_v6.apply();
+            } else {
+                rx_length();
+                flows.apply();
+            }
 #ifdef TIMELY
             if (hdr.seg.stamped == 1) {
                 if (hdr.options.isValid() && hdr.options.kinds == 0x0101080a) {
@@ -469,6 +526,7 @@ control LaminarIngressDeparser(
         pkt.emit(hdr.seg);
         pkt.emit(hdr.ethernet);
         pkt.emit(hdr.ipv4);
+        pkt.emit(hdr.ipv6);
         pkt.emit(hdr.tcp);
         pkt.emit(hdr.options);
     }

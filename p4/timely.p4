@@ -205,14 +205,25 @@ control Timely(
         meta.tcp_len = meta.tcp_len + 12;
     }
 
+    action stamp_v6() {
+        hdr.timestamps.setValid();
+        hdr.timestamps.kinds = 0x0101080a;
+        hdr.timestamps.value = hdr.timestamps.value + meta.clock;
+        hdr.tcp.data_offset = hdr.tcp.data_offset + 3;
+        hdr.ipv6.payload_len = hdr.ipv6.payload_len + 12;
+        meta.tcp_len = meta.tcp_len + 12;
+    }
+
     table stamps {
         key = {
             hdr.tcp.isValid(): ternary;
+            hdr.ipv6.isValid(): ternary;
             meta.options: ternary;
         }
-        actions = { stamp; NoAction; }
+        actions = { stamp; stamp_v6; NoAction; }
         const entries = {
-            (true, OPTION_TIMESTAMPS &&& OPTION_TIMESTAMPS): stamp();
+            (true, false, OPTION_TIMESTAMPS &&& OPTION_TIMESTAMPS): stamp();
+            (true, true, OPTION_TIMESTAMPS &&& OPTION_TIMESTAMPS): stamp_v6();
         }
         const default_action = NoAction();
     }

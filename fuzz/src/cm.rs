@@ -3,7 +3,7 @@
 use crate::Input;
 use context::queues::{DaemonQueues, QueueSizes, daemon_bell};
 use engine::{Frame, FramePool, Nanos};
-use host::{Arp, ArpTiming, Host, Link, Net, NetConfig, RouteTable, Transport};
+use host::{Host, Link, NeighbourTable, NeighbourTiming, Net, NetConfig, RouteTable, Transport};
 use memory::{Limits, MemoryTable};
 use port::Capabilities;
 use rdma::{Below, Config, Congestion, Device, EventPipe, LIMITS, NewProgram, ProgramId, Recovery, Who};
@@ -56,12 +56,12 @@ struct World {
 
 fn host(device: &Shared) -> Host {
     let caps = Capabilities { mtu: 1500, super_segment: 0, checksum: false };
-    let link = Link { mac: MAC, address: OWN.into(), prefix_len: 24, caps };
-    let timing = ArpTiming { reachable: 60_000_000_000, retry: 1_000_000_000, tries: 3 };
+    let link = Link { mac: MAC, address: OWN.into(), prefix_len: 24, v6: None, caps };
+    let timing = NeighbourTiming { reachable: 60_000_000_000, retry: 1_000_000_000, tries: 3 };
     let mut host = Host::new(Net::new(NetConfig {
-        routes: Box::new(RouteTable::new(&[link], None, &[])),
+        routes: Box::new(RouteTable::new(&[link], &[], &[])),
         links: vec![link],
-        neighbours: Box::new(Arp::new(16, timing)),
+        neighbours: Box::new(NeighbourTable::new(16, timing)),
         icmp_per_s: 100,
     }));
     host.add(Box::new(Arc::clone(&device.0))).expect("nobody else claims its port");

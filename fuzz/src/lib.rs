@@ -8,6 +8,7 @@
 mod application;
 mod cm;
 mod frames;
+mod ipv6;
 mod region;
 mod roce;
 mod texts;
@@ -18,8 +19,9 @@ mod zeronic_sides;
 pub type Target = fn(&[u8]);
 
 /// The targets by name.
-pub const TARGETS: [(&str, Target); 10] = [
+pub const TARGETS: [(&str, Target); 11] = [
     ("frames", frames::run),
+    ("ipv6", ipv6::run),
     ("application", application::run),
     ("region", region::run),
     ("roce", roce::run),

@@ -56,6 +56,11 @@ fn frames() {
 }
 
 #[test]
+fn ipv6() {
+    replay("ipv6");
+}
+
+#[test]
 fn application() {
     replay("application");
 }

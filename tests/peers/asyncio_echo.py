@@ -1,6 +1,6 @@
 """Echo over asyncio streams.
 
-Usage: asyncio_echo.py serve PORT | call ADDRESS PORT CONNECTIONS MESSAGES. The caller compares every reply and ends
+Usage: asyncio_echo.py serve PORT [ADDRESS] | call ADDRESS PORT CONNECTIONS MESSAGES. The caller compares every reply and ends
 each connection by closing only its own direction first.
 """
 import asyncio
@@ -15,8 +15,8 @@ async def answer(reader, writer):
     writer.close()
 
 
-async def serve(port):
-    server = await asyncio.start_server(answer, "0.0.0.0", port, backlog=1024)
+async def serve(port, address="0.0.0.0"):
+    server = await asyncio.start_server(answer, address, port, backlog=1024)
     async with server:
         await server.serve_forever()
 
@@ -45,6 +45,6 @@ async def call_all(address, port, connections, messages):
 
 
 if sys.argv[1] == "serve":
-    asyncio.run(serve(int(sys.argv[2])))
+    asyncio.run(serve(int(sys.argv[2]), *sys.argv[3:4]))
 else:
     asyncio.run(call_all(sys.argv[2], *map(int, sys.argv[3:6])))

@@ -1,6 +1,6 @@
 """Bulk transfer with SHA-256, by sendfile one way and plain recv the other.
 
-Usage: bulk.py serve PORT FILE | put ADDRESS PORT FILE | get ADDRESS PORT. A connection begins with "put\\n" or
+Usage: bulk.py serve PORT FILE [ADDRESS] | put ADDRESS PORT FILE | get ADDRESS PORT. A connection begins with "put\\n" or
 "get\\n"; after "put" the data until the end of the stream, answered by its digest; after "get" the server sends FILE.
 Each side prints the digest of what it received.
 """
@@ -22,8 +22,9 @@ def send_file(connection, path):
     connection.shutdown(socket.SHUT_WR)
 
 
-def serve(port, path):
-    with socket.create_server(("0.0.0.0", int(port))) as listener:
+def serve(port, path, address="0.0.0.0"):
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    with socket.create_server((address, int(port)), family=family) as listener:
         while True:
             connection, _ = listener.accept()
             with connection:

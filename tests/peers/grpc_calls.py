@@ -30,7 +30,7 @@ class Echo(grpc.GenericRpcHandler):
 def serve(port):
     server = grpc.server(concurrent.futures.ThreadPoolExecutor(16), options=OPTIONS)
     server.add_generic_rpc_handlers((Echo(),))
-    if server.add_insecure_port(f"0.0.0.0:{port}") == 0:
+    if server.add_insecure_port(f"[::]:{port}") == 0:
         sys.exit("the port is in use")
     server.start()
     server.wait_for_termination()

@@ -1,9 +1,10 @@
 """An HTTP/1.1 server that answers PUT with the SHA-256 of what was sent, and GET /N with N bytes.
 
-Usage: http_put.py PORT
+Usage: http_put.py PORT [ADDRESS]
 """
 import hashlib
 import http.server
+import socket
 import sys
 
 
@@ -28,4 +29,11 @@ class Handler(http.server.BaseHTTPRequestHandler):
         self.wfile.write(body)
 
 
-http.server.ThreadingHTTPServer(("0.0.0.0", int(sys.argv[1])), Handler).serve_forever()
+ADDRESS = sys.argv[2] if len(sys.argv) > 2 else "0.0.0.0"
+
+
+class Server(http.server.ThreadingHTTPServer):
+    address_family = socket.AF_INET6 if ":" in ADDRESS else socket.AF_INET
+
+
+Server((ADDRESS, int(sys.argv[1])), Handler).serve_forever()

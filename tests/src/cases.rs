@@ -50,6 +50,8 @@ pub struct Case {
     pub kernel: bool,
     /// It needs RDMA on both sides.
     pub rdma: bool,
+    /// It may run over either version of IP.
+    pub either: bool,
     /// What it does.
     pub run: fn(&Bench) -> Outcome,
 }
@@ -62,53 +64,58 @@ impl Case {
 }
 
 const fn case(name: &'static str, run: fn(&Bench) -> Outcome) -> Case {
-    Case { name, limit: 40, short: false, kernel: false, rdma: false, run }
+    Case { name, limit: 40, short: false, kernel: false, rdma: false, either: false, run }
 }
 
 const fn short(name: &'static str, run: fn(&Bench) -> Outcome) -> Case {
-    Case { name, limit: 60, short: true, kernel: false, rdma: false, run }
+    Case { name, limit: 60, short: true, kernel: false, rdma: false, either: false, run }
 }
 
 const fn lossy(name: &'static str, run: fn(&Bench) -> Outcome) -> Case {
-    Case { name, limit: 120, short: false, kernel: true, rdma: false, run }
+    Case { name, limit: 120, short: false, kernel: true, rdma: false, either: false, run }
 }
 
 const fn rdma(name: &'static str, run: fn(&Bench) -> Outcome) -> Case {
     Case { rdma: true, ..case(name, run) }
 }
 
+/// A case that may run over either version of IP.
+const fn either(case: Case) -> Case {
+    Case { either: true, ..case }
+}
+
 /// The whole grid, in the order of the report.
 pub const ALL: &[Case] = &[
-    short("memcached -t 1", memcached::one_thread),
-    case("memcached -t 4", memcached::four_threads),
-    case("redis-cli", redis::cli),
-    case("redis-benchmark", redis::benchmark),
-    case("redis-benchmark -P 16", redis::pipelined),
-    case("nginx, wrk keep-alive", nginx::keep_alive),
-    case("nginx, wrk connection per request", nginx::connection_per_request),
-    case("nginx, ab", nginx::ab),
-    case("nginx, ab keep-alive", nginx::ab_keep_alive),
-    short("nginx, 100 MB by curl", nginx::large_file),
-    case("nginx, reload under load", nginx::reload),
+    either(short("memcached -t 1", memcached::one_thread)),
+    either(case("memcached -t 4", memcached::four_threads)),
+    either(case("redis-cli", redis::cli)),
+    either(case("redis-benchmark", redis::benchmark)),
+    either(case("redis-benchmark -P 16", redis::pipelined)),
+    either(case("nginx, wrk keep-alive", nginx::keep_alive)),
+    either(case("nginx, wrk connection per request", nginx::connection_per_request)),
+    either(case("nginx, ab", nginx::ab)),
+    either(case("nginx, ab keep-alive", nginx::ab_keep_alive)),
+    either(short("nginx, 100 MB by curl", nginx::large_file)),
+    either(case("nginx, reload under load", nginx::reload)),
     case("nginx, binary upgrade under load", nginx::upgrade),
-    case("iperf3", iperf::forward),
-    case("iperf3 -R", iperf::reverse),
-    case("iperf3 -P 4", iperf::parallel),
-    case("iperf3 -P 4 -R", iperf::parallel_reverse),
-    short("curl", http::curl),
-    case("python3 http.server", http::module),
-    case("python3 asyncio streams", echo::asyncio),
-    case("socat fork", socat::fork),
-    case("socat EXEC", socat::exec),
-    case("socat EXEC nofork", socat::exec_nofork),
-    case("rsync", rsync::tree),
-    Case { limit: 80, ..case("OpenSSH", ssh::login) },
-    case("OpenSSH, sftp", ssh::sftp),
+    either(case("iperf3", iperf::forward)),
+    either(case("iperf3 -R", iperf::reverse)),
+    either(case("iperf3 -P 4", iperf::parallel)),
+    either(case("iperf3 -P 4 -R", iperf::parallel_reverse)),
+    either(short("curl", http::curl)),
+    either(case("python3 http.server", http::module)),
+    either(case("python3 asyncio streams", echo::asyncio)),
+    either(case("socat fork", socat::fork)),
+    either(case("socat EXEC", socat::exec)),
+    either(case("socat EXEC nofork", socat::exec_nofork)),
+    either(case("rsync", rsync::tree)),
+    Case { limit: 80, ..either(case("OpenSSH", ssh::login)) },
+    either(case("OpenSSH, sftp", ssh::sftp)),
     case("OpenSSH, -L and -R", ssh::forwarding),
-    case("git daemon", stdio::git),
+    either(case("git daemon", stdio::git)),
     case("nuttcp", stdio::nuttcp),
     case("Erlang gen_tcp", runtimes::erlang),
-    case("Node.js http, connection per request", runtimes::node),
+    either(case("Node.js http, connection per request", runtimes::node)),
     case("Open MPI, btl tcp", runtimes::open_mpi),
     case("Node.js cluster", passing::node_cluster),
     case("python3 multiprocessing, connections passed", passing::python),
@@ -118,7 +125,7 @@ pub const ALL: &[Case] = &[
     case("vsftpd", services::vsftpd),
     case("python3 uvloop", services::uvloop),
     case("dovecot", services::dovecot),
-    case("PostgreSQL, pgbench", postgres::pgbench),
+    either(case("PostgreSQL, pgbench", postgres::pgbench)),
     case("gRPC, python3", brokers::grpc),
     Case { limit: 80, ..case("RabbitMQ, python3 pika", brokers::rabbitmq) },
     case("Go: scep, static", go::scep),
@@ -127,12 +134,12 @@ pub const ALL: &[Case] = &[
     Case { limit: 150, ..case("Go: net/http, with cgo", go::with_c) },
     case("C with musl, static: echo", static_programs::musl),
     case("Rust, static: echo", static_programs::rust),
-    case("socket calls, each as on the kernel", posix::calls),
-    case("1 GB to the server, python3 sendfile", bulk::put),
-    case("1 GB from the server, python3 sendfile", bulk::get),
+    either(case("socket calls, each as on the kernel", posix::calls)),
+    either(case("1 GB to the server, python3 sendfile", bulk::put)),
+    either(case("1 GB from the server, python3 sendfile", bulk::get)),
     lossy("1 GB to the server, 1% loss", bulk::put_lossy),
     lossy("1 GB from the server, 1% loss", bulk::get_lossy),
-    case("100 MB, nc to socat", bulk::nc),
+    either(case("100 MB, nc to socat", bulk::nc)),
     case("1 GB each way at once, stream", bulk::stream),
     case("fio to nbd_ram, freed out of order", storage::fio),
     case("nbdkit, nbdcopy", storage::nbdkit),
@@ -212,9 +219,16 @@ pub struct Bench<'a> {
     pub files: &'a Files,
     /// A port of the server's side that no case of this session used before.
     pub port: u16,
+    /// Over IPv6.
+    pub v6: bool,
 }
 
 impl<'a> Bench<'a> {
+    /// One with a port that no case used before, over IPv4.
+    pub fn new(session: &'a Session, lab: &'a Lab<'a>, files: &'a Files) -> Bench<'a> {
+        Bench { session, lab, files, port: files.fresh_port(), v6: false }
+    }
+
     /// The same place, with another port.
     pub fn on_another_port(&self) -> Bench<'a> {
         Bench { port: self.files.fresh_port(), ..*self }
@@ -273,7 +287,22 @@ impl<'a> Bench<'a> {
 
     /// The server's address, for a command line.
     pub fn address(&self) -> String {
-        self.lab.server.address.to_string()
+        if self.v6 { self.lab.server.address6.to_string() } else { self.lab.server.address.to_string() }
+    }
+
+    /// The same where something follows a colon (RFC 3986 section 3.2.2).
+    pub fn authority(&self) -> String {
+        if self.v6 { format!("[{}]", self.address()) } else { self.address() }
+    }
+
+    /// Any address of the server's side, for servers.
+    pub fn any(&self) -> &'static str {
+        if self.v6 { "::" } else { "0.0.0.0" }
+    }
+
+    /// One of two words: for IPv4 and for IPv6.
+    pub fn by_family<T>(&self, v4: T, v6: T) -> T {
+        if self.v6 { v6 } else { v4 }
     }
 
     /// The port, for a command line.
@@ -283,7 +312,7 @@ impl<'a> Bench<'a> {
 
     /// The URL of something on the server.
     pub fn url(&self, path: &str) -> String {
-        format!("http://{}:{}/{path}", self.address(), self.port)
+        format!("http://{}:{}/{path}", self.authority(), self.port)
     }
 }
 

@@ -1,5 +1,5 @@
 //! The daemon of a laboratory: its configuration, its start and end, and questions to it.
-use crate::lab::{BEYOND, DEVICE, Lab, Link, SECOND, SERVER};
+use crate::lab::{BEYOND, DEVICE, Lab, Link, SECOND, SERVER, SERVER6};
 use crate::network::Namespace;
 use crate::process::{Process, Session};
 use crate::report::Outcome;
@@ -54,9 +54,9 @@ impl<'a> Daemon<'a> {
     }
 
     /// Another daemon takes the place of the one that runs: its process, and what it says.
-    pub fn take_over(&self) -> Result<(Process<'a>, String), String> {
-        let mut command = Command::new(beside("toed"));
-        command.arg("--config").arg(&self.file).arg("--takeover");
+    pub fn take_over(&self, lab: &Lab) -> Result<(Process<'a>, String), String> {
+        let mut command = toed(lab, &self.file);
+        command.arg("--takeover");
         let mut new = self.session.spawn(command)?;
         let stat = PathBuf::from(format!("/proc/{}/stat", self.id.get()));
         // Its parent has not looked for it yet.
@@ -93,6 +93,24 @@ impl<'a> Daemon<'a> {
         command.args(arguments).arg("--socket").arg(&self.socket);
         command
     }
+}
+
+/// Asks the daemon at an attach socket.
+pub fn ask_at(socket: &Path, question: &Value, bytes: &[u8]) -> Result<Value, String> {
+    let failed = |error: std::io::Error| format!("management socket: {error}");
+    let mut stream = UnixStream::connect(management(socket)).map_err(failed)?;
+    stream.write_all(format!("{question}\n").as_bytes()).map_err(failed)?;
+    stream.write_all(bytes).map_err(failed)?;
+    let mut line = String::new();
+    BufReader::new(stream).read_line(&mut line).map_err(failed)?;
+    let answer: Value = serde_json::from_str(&line).map_err(|error| format!("management socket: {error}"))?;
+    answer.get("ok").cloned().ok_or(format!("{question}: {answer}"))
+}
+
+fn management(socket: &Path) -> PathBuf {
+    let mut path = socket.as_os_str().to_owned();
+    path.push(".manage");
+    path.into()
 }
 
 /// An identifier of connection management listens on this port.
@@ -167,20 +185,11 @@ impl Daemon<'_> {
 
     /// The same with more than a word, and with bytes that follow the question.
     pub fn ask_with(&self, question: &Value, bytes: &[u8]) -> Result<Value, String> {
-        let failed = |error: std::io::Error| format!("management socket: {error}");
-        let mut stream = UnixStream::connect(self.management()).map_err(failed)?;
-        stream.write_all(format!("{question}\n").as_bytes()).map_err(failed)?;
-        stream.write_all(bytes).map_err(failed)?;
-        let mut line = String::new();
-        BufReader::new(stream).read_line(&mut line).map_err(failed)?;
-        let answer: Value = serde_json::from_str(&line).map_err(|error| format!("management socket: {error}"))?;
-        answer.get("ok").cloned().ok_or(format!("{question}: {answer}"))
+        ask_at(&self.socket, question, bytes)
     }
 
     fn management(&self) -> PathBuf {
-        let mut path = self.socket.clone().into_os_string();
-        path.push(".manage");
-        path.into()
+        management(&self.socket)
     }
 
     /// Loads a module from a file, or a native one; its name.
@@ -320,8 +329,9 @@ fn configuration(lab: &Lab, socket: &Path) -> String {
         text += "[[fabric]]\nname = \"lab\"\n";
     }
     if lab.link == Link::Uplink {
-        let kernel = lab.client.address;
+        let (kernel, kernel6) = (lab.client.address, lab.client.address6);
         text += &format!("[[fabric.uplink]]\nkind = \"tap\"\ndevice = {DEVICE:?}\nkernel_address = \"{kernel}/24\"\n");
+        text += &format!("kernel_address6 = \"{kernel6}/64\"\n");
     }
     if lab.link == Link::Far {
         text += "delay_ns = 10000000\nrate_bps = 100000000\nbuffer_bytes = 250000\n";
@@ -346,10 +356,12 @@ fn configuration(lab: &Lab, socket: &Path) -> String {
             Link::TwoPorts if name == "server" => format!("[{{ kind = \"fabric\" }}, {second}]"),
             link if link.is_fabric() => "{ kind = \"fabric\" }".to_string(),
             Link::AfxdpServer | Link::AfxdpClient => format!("{{ kind = \"afxdp\", device = {DEVICE:?} }}"),
-            _ => format!("{{ {} }}", tap(other.address)),
+            _ => format!("{{ {}, kernel_address6 = \"{}/64\" }}", tap(other.address), other.address6),
         };
         text += &format!("[[host]]\nname = {name:?}\naddress = \"{address}\"\nport = {port}\n");
         text += &format!("engine = {:?}\n", lab.engine);
+        let address6 = if lab.link == Link::Loopback { SERVER6 } else { side.address6 };
+        text += &format!("ipv6 = {{ address = \"{address6}\" }}\n");
         if matches!(lab.link, Link::Fabric | Link::TapServer) {
             text += "rdma = \"own\"\nrdma_raw_packets = true\n";
         }

@@ -45,7 +45,7 @@ pub fn modules(session: &Session, files: &Files, link: Link, kind: &str, count: 
     };
     let mut lab = Lab::new(session, link, "flextoe")?;
     session.begin_case(Duration::from_secs(60 + count as u64 / 4));
-    let seen = run(&Bench { session, lab: &lab, files, port: files.fresh_port() }, count)?;
+    let seen = run(&Bench::new(session, &lab, files), count)?;
     session.begin_case(Duration::from_secs(60));
     let clean = lab.daemon.take().ok_or("there is no daemon")?.finish(session)?;
     Ok(format!("{seen}; {clean}"))
@@ -55,7 +55,7 @@ pub fn modules(session: &Session, files: &Files, link: Link, kind: &str, count: 
 pub fn restarts(session: &Session, files: &Files, link: Link, count: usize) -> Outcome {
     let lab = Lab::new(session, link, "flextoe")?;
     session.begin_case(Duration::from_secs(60 + 5 * count as u64));
-    restart::times(&Bench { session, lab: &lab, files, port: files.fresh_port() }, count)
+    restart::times(&Bench::new(session, &lab, files), count)
 }
 
 /// Kills so often, each time at another moment of a transfer. Whose peer is killed must see an error and end;
@@ -87,7 +87,7 @@ fn kill_programs(
     let mut bystanders = None;
     for at in 0..count {
         session.begin_case(Duration::from_secs(60));
-        let bench = Bench { session, lab, files, port: files.fresh_port() };
+        let bench = Bench::new(session, lab, files);
         // New ones every few kills: so some begin, run and end while others die.
         if at % 16 == 0 {
             finish(bystanders.take()).map_err(|error| format!("before kill {at}: {error}"))?;
@@ -103,7 +103,7 @@ fn kill_daemons(session: &Session, files: &Files, lab: &Lab, dice: &mut Dice, co
     let (mut last, mut cut) = (None, 0);
     for at in 0..count {
         session.begin_case(Duration::from_secs(60));
-        let bench = Bench { session, lab, files, port: files.fresh_port() };
+        let bench = Bench::new(session, lab, files);
         let (next, whole) = one_daemon(&bench, daemon, dice).map_err(|error| format!("kill {at}: {error}"))?;
         last = Some(next);
         cut += u32::from(!whole);
@@ -178,7 +178,7 @@ fn hold(session: &Session, files: &Files, lab: &Lab, count: u32) -> Outcome {
     let (mut running, mut clients) = (Vec::new(), Vec::new());
     let begin = Instant::now();
     for _ in 0..servers {
-        let bench = Bench { session, lab, files, port: files.fresh_port() };
+        let bench = Bench::new(session, lab, files);
         running.push(bench.server(lab.on_server(&app("rpc_server")), &["-p", &bench.port(), "-s", "64", "-r", "64"])?);
         let number = (count / servers).to_string();
         let (address, port) = (bench.address(), bench.port());
@@ -214,7 +214,7 @@ pub fn churn(session: &Session, files: &Files, link: Link, count: u64) -> Outcom
 }
 
 fn open_and_close(session: &Session, files: &Files, lab: &Lab, count: u64) -> Outcome {
-    let bench = Bench { session, lab, files, port: files.fresh_port() };
+    let bench = Bench::new(session, lab, files);
     let _server = bench.server(lab.on_server(&app("echo_server")), &["-p", &bench.port()])?;
     let daemon = lab.daemon.as_ref().ok_or("there is no daemon")?;
     let (steps, begin) = (20, Instant::now());

@@ -9,11 +9,18 @@ use std::fs;
 use std::net::Ipv4Addr;
 use std::time::Duration;
 
-/// The device of a host is deleted: the daemon answers on, and does not turn for ever.
+/// The device of a host is deleted in the middle of a transfer: the daemon answers on, and does not turn for ever. The
+/// next daemon makes the device again, and the transfer goes on.
 pub(crate) fn port_gone(bench: &Bench) -> Outcome {
     let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
-    let _echo = bench.python_server("asyncio_echo.py", &["serve", &bench.port()])?;
+    let echo = bench.python_server("asyncio_echo.py", &["serve", &bench.port()])?;
     bench.python_client("asyncio_echo.py", &["call", &bench.address(), &bench.port(), "2", "3"])?;
+    let place = bench.on_another_port();
+    let (address, port) = (place.address(), place.port());
+    let mut server = place.server(place.lab.on_server(&app("stream")), &["-l", "-p", &port, "-n", "1"])?;
+    let much = ["-c", &address, "-p", &port, "-u", "1000000000", "-d", "1000000000"];
+    let mut client = place.client_in_background(&app("stream"), &much)?;
+    bench.session.until("the transfer", || Ok(daemon.established("server")? >= 1))?;
     bench.lab.near.ip(&["link", "delete", DEVICE])?;
     bench.session.pause(Duration::from_millis(500))?;
     let before = ticks(daemon.id())?;
@@ -26,10 +33,16 @@ pub(crate) fn port_gone(bench: &Bench) -> Outcome {
             return Err(format!("nothing is said of the device: {told}"));
         }
     }
-    match used {
-        0..50 => Ok(format!("ls, why and doctor say so; {used} ticks of 10 ms in a second")),
-        _ => Err(format!("without its device the daemon used {used} ticks of 10 ms in a second")),
+    if used >= 50 {
+        return Err(format!("without its device the daemon used {used} ticks of 10 ms in a second"));
     }
+    let (mut new, words) = daemon.take_over(bench.lab)?;
+    client.succeed()?;
+    server.succeed()?;
+    bench.python_client("asyncio_echo.py", &["call", &bench.address(), &bench.port(), "2", "3"])?;
+    drop(echo);
+    daemon.finish_successor(&mut new)?;
+    Ok(format!("ls, why and doctor say so; {used} ticks of 10 ms in a second; {words}, and a transfer went on"))
 }
 
 /// The daemon has no descriptor left: who is attached is served on, who comes is refused in one sentence, and served

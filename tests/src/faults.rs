@@ -50,7 +50,8 @@ impl Fault {
 const EVERYWHERE: &[Link] = &[Link::Linux, Link::TapServer, Link::TapClient, Link::Fabric];
 const OPENTOE: &[Link] = &[Link::TapServer, Link::TapClient, Link::Fabric];
 
-const TAKEN_OVER: &[Link] = &[Link::TapServer, Link::TapClient, Link::Fabric, Link::TwoPorts, Link::Uplink];
+const TAKEN_OVER: &[Link] =
+    &[Link::TapServer, Link::TapClient, Link::Fabric, Link::TwoPorts, Link::Uplink, Link::AfxdpServer];
 
 const MODULES: &[Link] = &[Link::TapServer, Link::TapClient, Link::Fabric, Link::LossyThreads];
 
@@ -116,14 +117,17 @@ pub const ALL: &[Fault] = &[
     log("shared log, with loss", &[Link::TapServer, Link::Lossy], logs::lossy),
     log("shared log that is full", &[Link::TapServer, Link::Fabric], logs::full),
     log("shared log, and writers that die", &[Link::TapServer, Link::Fabric], logs::writers_die),
+    fatal_log("shared log, takeover under load", &[Link::TapServer, Link::Fabric], logs::taken_over),
     log("shared logs that cannot be", &[Link::Fabric], logs::refused),
     fault("no descriptors", &[Link::Fabric], exhaustion::no_descriptors),
     fault("no memory", &[Link::Fabric], exhaustion::no_memory),
     fatal("device deleted", &[Link::TapServer], exhaustion::port_gone),
     fatal("takeover under load", TAKEN_OVER, takeover::under_load),
+    fatal("spliced, and the daemon taken over", &[Link::TapServer, Link::Fabric], splicing::taken_over),
     fault("takeover refused", &[Link::Fabric], takeover::refused),
     fatal("daemon killed, and services come back", &[Link::TapServer, Link::Fabric], restart::services),
     fatal("daemon killed, and connections go on", TAKEN_OVER, restart::connections),
+    fault("daemon of opentoe run killed, and connections go on", &[Link::Fabric], restart::of_a_user),
     fatal("daemon killed", OPENTOE, daemon_killed),
 ];
 
@@ -137,6 +141,10 @@ const fn fatal(name: &'static str, links: &'static [Link], run: fn(&Bench) -> Ou
 
 const fn log(name: &'static str, links: &'static [Link], run: fn(&Bench) -> Outcome) -> Fault {
     Fault { logs: true, ..fault(name, links, run) }
+}
+
+const fn fatal_log(name: &'static str, links: &'static [Link], run: fn(&Bench) -> Outcome) -> Fault {
+    Fault { logs: true, ..fatal(name, links, run) }
 }
 
 /// Far more than any machine moves before the fault.
@@ -303,7 +311,7 @@ fn malformed(bench: &Bench) -> Outcome {
     let names = match &bench.lab.daemon {
         Some(daemon) => daemon.drops_named(&[
             "ethernet",
-            "ipv4",
+            "ip",
             "not_ours",
             "fragment",
             "protocol",

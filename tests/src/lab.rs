@@ -2,9 +2,13 @@
 use crate::daemon::Daemon;
 use crate::network::{Namespace, join};
 use crate::process::Session;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::process::Command;
 
+/// Address of the server's side in IPv6.
+pub const SERVER6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0x78, 0, 0, 0, 0, 2);
+/// The same of the client's side.
+pub const CLIENT6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0x78, 0, 0, 0, 0, 1);
 /// The server's address in every laboratory.
 pub const SERVER: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 2);
 /// The client's.
@@ -110,6 +114,8 @@ impl Link {
 pub struct Side {
     /// Its address on the link.
     pub address: Ipv4Addr,
+    /// The same of IPv6.
+    pub address6: Ipv6Addr,
     /// The host of the daemon that programs attach to; `None`: they stay on the kernel.
     host: Option<&'static str>,
 }
@@ -162,20 +168,21 @@ impl<'a> Lab<'a> {
     pub fn with(session: &'a Session, link: Link, engine: &str, memory: &'static str) -> Result<Lab<'a>, String> {
         let (near, far) = (Namespace::new("near")?, Namespace::new("far")?);
         let (server_toe, client_toe) = link.toe_sides();
-        let server = Side { address: SERVER, host: server_toe.then_some("server") };
-        let client = Side { address: CLIENT, host: client_toe.then_some("client") };
-        let here = || Side { address: Ipv4Addr::LOCALHOST, host: Some("server") };
+        let server = Side { address: SERVER, address6: SERVER6, host: server_toe.then_some("server") };
+        let client = Side { address: CLIENT, address6: CLIENT6, host: client_toe.then_some("client") };
+        let (localhost, localhost6) = (Ipv4Addr::LOCALHOST, Ipv6Addr::LOCALHOST);
+        let here = || Side { address: localhost, address6: localhost6, host: Some("server") };
         let (server, client) = if link == Link::Loopback { (here(), here()) } else { (server, client) };
         match link {
             Link::Linux => {
                 join(&near, &far, DEVICE)?;
-                near.configure(DEVICE, &format!("{SERVER}/24"))?;
-                far.configure(DEVICE, &format!("{CLIENT}/24"))?;
+                near.configure(DEVICE, &format!("{SERVER}/24"), SERVER6)?;
+                far.configure(DEVICE, &format!("{CLIENT}/24"), CLIENT6)?;
             }
             Link::AfxdpServer | Link::AfxdpClient => {
                 join(&near, &far, DEVICE)?;
                 let kernel = if client_toe { &server } else { &client };
-                near.configure(DEVICE, &format!("{}/24", kernel.address))?;
+                near.configure(DEVICE, &format!("{}/24", kernel.address), kernel.address6)?;
                 far.ip(&["link", "set", DEVICE, "up"])?;
                 plain_frames(&near)?;
             }

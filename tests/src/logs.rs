@@ -79,12 +79,15 @@ impl Seen {
     }
 }
 
-fn write_all(reader: Reader, record: u64, records: u64) -> Outcome {
-    // On a link to the kernel the last of them runs on OpenTOE, beside the reader: both kinds of clients at once.
+/// On a link to the kernel the last of them runs on OpenTOE, beside the reader: both kinds of clients at once.
+fn writers<'a>(reader: &Reader<'a>, record: u64, records: u64) -> Result<Vec<Process<'a>>, String> {
     let kernel = reader.bench.lab.link.has_tap();
     let writer = |seed| reader.writer(kernel && seed == WRITERS, [CONNECTIONS, records, record, seed, 0]);
-    let mut writers = (1..=WRITERS).map(writer).collect::<Result<Vec<_>, _>>()?;
-    for writer in &mut writers {
+    (1..=WRITERS).map(writer).collect()
+}
+
+fn write_all(reader: Reader, record: u64, records: u64) -> Outcome {
+    for writer in &mut writers(&reader, record, records)? {
         writer.succeed()?;
     }
     reader.finish()?.expect(WRITERS * CONNECTIONS, records)
@@ -108,17 +111,18 @@ pub fn lossy(bench: &Bench) -> Outcome {
     };
     let reader = Reader::start(bench, WRITERS * CONNECTIONS, [256, 1 << 16, 0])?;
     let words = write_all(reader, 256, RECORDS)?;
-    match filled(bench)? {
+    match counter(bench, "filled")? {
         0 => Err("no gap was filled: nothing was lost".into()),
         filled => Ok(format!("{words}; {filled} segments filled gaps")),
     }
 }
 
-fn filled(bench: &Bench) -> Result<u64, String> {
+/// What the engine counted of the log since its daemon began.
+fn counter(bench: &Bench, name: &str) -> Result<u64, String> {
     let stats = bench.lab.daemon.as_ref().ok_or("there is no daemon")?.ask("stats")?;
     let found = |host: &&Value| host["name"] == "server" || host["host"] == "server";
     let host = stats["hosts"].as_array().and_then(|hosts| hosts.iter().find(found)).ok_or("no such host")?;
-    host["modules"]["log"]["filled"].as_u64().ok_or(format!("opentoe stats knows nothing of logs: {host}"))
+    host["modules"]["log"][name].as_u64().ok_or(format!("opentoe stats knows nothing of logs: {host}"))
 }
 
 /// A log that has room for its connections' windows and not a byte more, and a reader that sleeps: the writers wait.
@@ -146,6 +150,38 @@ pub fn writers_die(bench: &Bench) -> Outcome {
         return Err(format!("only {whole} connections are whole: {:?}", seen.written));
     }
     Ok(format!("{} records, {} holes", seen.records, seen.holes))
+}
+
+/// Three daemons, one after the other, while programs on Linux and on OpenTOE write, over a link that loses frames
+/// where it can: records that were begun with one daemon are completed with the next, at their own places.
+pub fn taken_over(bench: &Bench) -> Outcome {
+    let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
+    let loss = match bench.lab.link {
+        Link::TapServer => Some(bench.lab.near.lose_one_in_a_hundred()?),
+        _ => None,
+    };
+    // Some seconds, on each link.
+    let each = RECORDS * if loss.is_some() { 100 } else { 300 };
+    let reader = Reader::start(bench, WRITERS * CONNECTIONS, [256, 1 << 16, 0])?;
+    let mut writers = writers(&reader, 256, each)?;
+    let (mut pauses, mut daemons) = (Vec::new(), Vec::new());
+    for _ in 0..3 {
+        bench.session.until("records", || Ok(counter(bench, "records")? > 0))?;
+        bench.session.pause(Duration::from_millis(200))?;
+        let (new, said) = daemon.take_over(bench.lab)?;
+        pauses.extend(said.rsplit_once("for ").map(|(_, pause)| pause.to_string()));
+        daemons.push(new);
+        for writer in &mut writers {
+            writer.running().map_err(|error| format!("a writer, after a takeover: {error}"))?;
+        }
+    }
+    for writer in &mut writers {
+        writer.succeed()?;
+    }
+    let words = reader.finish()?.expect(WRITERS * CONNECTIONS, each)?;
+    let filled = counter(bench, "filled")?;
+    daemons.last_mut().map_or(Ok(()), |last| daemon.finish_successor(last))?;
+    Ok(format!("{words}; {filled} segments filled gaps of the last daemon; stood still for {}", pauses.join(", ")))
 }
 
 /// Logs that cannot be are refused with the reason that include/toe.h names.

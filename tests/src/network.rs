@@ -1,4 +1,5 @@
 //! Network namespaces and veth pairs, by iproute2. Everything made here goes when its value goes.
+use std::net::Ipv6Addr;
 use std::process::{Command, Stdio};
 
 /// All namespaces of a session begin with this and the driver's process number.
@@ -36,9 +37,10 @@ impl Namespace {
         ip(&[&["-netns", &self.name], arguments].concat())
     }
 
-    /// Gives a device an address and sets it up.
-    pub fn configure(&self, device: &str, address: &str) -> Result<(), String> {
+    /// Gives a device an address of each version of IP, and sets it up. Nobody else is there who might have them.
+    pub fn configure(&self, device: &str, address: &str, v6: Ipv6Addr) -> Result<(), String> {
         self.ip(&["address", "add", address, "dev", device])?;
+        self.ip(&["address", "add", &format!("{v6}/64"), "dev", device, "nodad"])?;
         self.ip(&["link", "set", device, "up"])?;
         Ok(())
     }

@@ -1,8 +1,12 @@
 //! Faults: the daemon is killed and started again, and services answer again without being touched.
 use crate::cases::{Bench, SMALL, app, nginx, postgres, redis};
-use crate::daemon::Daemon;
+use crate::daemon::{Daemon, ask_at, beside};
 use crate::process::Process;
 use crate::report::Outcome;
+use rustix::process::{Pid, Signal, kill_process};
+use serde_json::json;
+use std::fs;
+use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 /// Services on one host: one process; workers without the right to bind the port that they share; an event loop; a
@@ -95,16 +99,18 @@ pub(crate) fn times(bench: &Bench, count: usize) -> Outcome {
 const KILLS: usize = 5;
 /// Time from a daemon's start to its end.
 const LIFE: Duration = Duration::from_millis(700);
+/// The same where something watches over it that gives up where several in a row live for less than a second.
+const SERVED: Duration = Duration::from_millis(1200);
 
-/// A transfer in both directions and a database's clients go on over all of it: nobody sees an error, each byte is
-/// compared.
+/// A transfer in both directions and a database's clients, which use IPv6, go on over all of it: nobody sees an error,
+/// each byte is compared.
 pub(crate) fn connections(bench: &Bench) -> Outcome {
     let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
     let (address, port) = (bench.address(), bench.port());
     let mut server = bench.server(bench.lab.on_server(&app("stream")), &["-l", "-p", &port, "-n", "1"])?;
     let much = ["-c", &address, "-p", &port, "-u", "1500000000", "-d", "1500000000"];
     let mut stream = bench.client_in_background(&app("stream"), &much)?;
-    let database = bench.on_another_port();
+    let database = Bench { v6: true, ..bench.on_another_port() };
     let redis = redis::server(&database)?;
     let endless = ["-h", &database.address(), "-p", &database.port(), "-c", "20", "-n", "100000000", "-t", "get"];
     let mut requests = database.client_in_background("redis-benchmark", &endless)?;
@@ -132,4 +138,62 @@ pub(crate) fn connections(bench: &Bench) -> Outcome {
         Some(line) => Err(format!("redis-benchmark says {line}")),
         None => Ok(format!("{KILLS} daemons killed; 1.5 GB each way and 20 clients of redis saw nothing of it")),
     }
+}
+
+/// The daemon that programs share which were started by `opentoe run` is killed, again and again: what watches over it
+/// starts the next one, and the programs see nothing of that.
+pub(crate) fn of_a_user(bench: &Bench) -> Outcome {
+    let engine = &bench.lab.engine;
+    let place = bench.session.dir().join(format!("user-{engine}"));
+    fs::create_dir(&place).map_err(|error| error.to_string())?;
+    let run = |words: &[&str]| {
+        let mut command = bench.lab.near.command(&beside("opentoe"));
+        command
+            .env("XDG_RUNTIME_DIR", &place)
+            .env("TMPDIR", &place)
+            .args(["run", "-q", "--engine", engine, "--"])
+            .args(words);
+        command
+    };
+    let (port, folder) = (bench.port(), place.display().to_string());
+    let serve = ["redis-server", "--port", &port, "--bind", "127.0.0.1", "--save", "", "--dir", &folder];
+    let server = bench.session.spawn(run(&serve))?;
+    let at = ["-h", "127.0.0.1", "-p", &port];
+    bench.session.until("redis to answer", || {
+        let ping = run(&[&["redis-cli"], &at[..], &["ping"]].concat()).output();
+        Ok(ping.is_ok_and(|answer| answer.stdout.starts_with(b"PONG")))
+    })?;
+    let endless = ["-c", "10", "-n", "100000000", "-t", "get"];
+    let mut requests = bench.session.spawn(run(&[&["redis-benchmark"], &at[..], &endless].concat()))?;
+    let socket = socket_in(&place)?;
+    let process = || ask_at(&socket, &json!({ "ask": "hello" }), &[]).map(|hello| hello["pid"].as_i64());
+    for round in 1..=KILLS {
+        bench.session.pause(SERVED)?;
+        let old = process()?;
+        let pid = old.and_then(|pid| Pid::from_raw(pid as i32)).ok_or("the daemon has no process")?;
+        kill_process(pid, Signal::KILL).map_err(|error| format!("the daemon: {error}"))?;
+        bench.session.until("the next daemon", || Ok(process().is_ok_and(|new| new != old)))?;
+        if requests.ended()?.is_some() {
+            return Err(format!("kill {round}: the client saw an error: {}", requests.stderr()));
+        }
+    }
+    bench.session.pause(LIFE)?;
+    requests.running()?;
+    let complaints = requests.stderr();
+    requests.kill();
+    drop(server);
+    bench.session.until("the daemon's end", || Ok(socket_in(&place).is_err()))?;
+    match complaints.lines().find(|line| line.contains("Error") || line.contains("reset")) {
+        Some(line) => Err(format!("redis-benchmark says {line}")),
+        None => Ok(format!("{KILLS} daemons killed; 10 clients of redis over 127.0.0.1 saw nothing of it")),
+    }
+}
+
+/// The attach socket of the daemon whose folder is there.
+fn socket_in(place: &Path) -> Result<PathBuf, String> {
+    let folders = fs::read_dir(place).map_err(|error| error.to_string())?.flatten();
+    let daemons = folders.filter(|folder| folder.file_name().to_string_lossy().starts_with("toe-"));
+    let files = daemons.flat_map(|folder| fs::read_dir(folder.path()).into_iter().flatten().flatten());
+    let mut sockets = files.map(|file| file.path()).filter(|file| file.extension().is_none());
+    sockets.next().ok_or("there is no daemon of opentoe run".into())
 }

@@ -6,6 +6,10 @@ use crate::modules::Host;
 use crate::process::Process;
 use crate::report::Outcome;
 use rustix::process::Signal;
+use std::time::Duration;
+
+/// Between two events of a transfer.
+const MOMENT: Duration = Duration::from_millis(200);
 
 /// The proxy, and the server behind it.
 pub(crate) struct Proxied<'a> {
@@ -138,6 +142,30 @@ pub fn at_once(bench: &Bench) -> Outcome {
     proxied.has_spliced(bench)?;
     words.push(format!("{} spliced", proxied.spliced()));
     Ok(words.join("; "))
+}
+
+/// Two daemons, one after the other, take the joined connections over in the middle of a transfer. The module is not
+/// handed over: until it is loaded again, the control plane passes the segments on.
+pub fn taken_over(bench: &Bench) -> Outcome {
+    let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
+    let (proxied, port) = (Proxied::start(bench)?, bench.port());
+    let (script, address) = (bench.files.path("joined.py"), bench.address());
+    let mut client = bench.client_in_background(PYTHON, &[&script, "call", &address, &port, "both", "400000000"])?;
+    proxied.has_spliced(bench)?;
+    let (mut said, mut daemons) = (Vec::new(), Vec::new());
+    for _ in 0..2 {
+        bench.session.pause(MOMENT)?;
+        let (new, words) = daemon.take_over(bench.lab)?;
+        said.push(words);
+        daemons.push(new);
+        client.running()?;
+        bench.session.pause(MOMENT)?;
+        load_module(bench)?;
+    }
+    let bytes = client.succeed()?;
+    drop(proxied);
+    daemons.last_mut().map_or(Ok(()), |last| daemon.finish_successor(last))?;
+    Ok(format!("{}; {}", bytes.trim(), said.join("; ")))
 }
 
 /// The proxy dies while its connections are joined: they go on to their end.

@@ -18,7 +18,7 @@ pub(crate) fn under_load(bench: &Bench) -> Outcome {
     let (mut said, mut daemons) = (Vec::new(), Vec::new());
     for _ in 0..3 {
         bench.session.pause(Duration::from_millis(600))?;
-        let (new, words) = daemon.take_over()?;
+        let (new, words) = daemon.take_over(bench.lab)?;
         said.push(words);
         daemons.push(new);
         // New connections, to a server that was attached to the first daemon.

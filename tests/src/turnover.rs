@@ -19,8 +19,8 @@ const MORE_HEAP: u64 = 256 << 10;
 /// How much more memory it may have, KiB, with what the allocator keeps at the ends of its arenas
 /// (`shm::reserve::allocated`).
 const GROWTH_KIB: u64 = 2048;
-/// Without load for so long, a data-path has given its spare frames back (docs/MEMORY.md), unless something woke it
-/// before it had slept for a second: a timer of a connection, or of another data-path.
+/// Without load for so long, a thread has given its spare frames and the memory of its queues back (docs/MEMORY.md): it
+/// finds itself quiet two seconds after its work at most.
 const REST: Duration = Duration::from_millis(2500);
 /// So often it is looked whether it gives more back.
 const LOOKS: usize = 6;

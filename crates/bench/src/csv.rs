@@ -11,8 +11,8 @@ const FIGURES: [&str; 8] = [
     "gbit_per_s",
     "latency_p50_us",
     "latency_p99_us",
-    "latency_p99.9_us",
-    "latency_p99.99_us",
+    "latency_p999_us",
+    "latency_p9999_us",
     "latency_max_us",
     "errors",
 ];
@@ -97,6 +97,7 @@ mod tests {
         let text = csv(&report);
         let lines: Vec<&str> = text.split_terminator("\r\n").collect();
         assert!(lines[0].starts_with("case,stack,setup,engine,round,conns,name,ops_per_s,gbit_per_s,latency_p50_us,"));
+        assert!(lines[0].contains(",latency_p99_us,latency_p999_us,latency_p9999_us,latency_max_us,"));
         assert!(lines[0].ends_with(",latency_max_us,errors,cpu_s_server,jain"));
         assert_eq!(lines[1], "echo,opentoe,opentoe,flextoe,1,128,\"a, \"\"b\"\"\",2.5,,,,,,,0,0.5,");
         assert_eq!(lines[2], "echo,linux,linux,,2,1,,,,,,,,,3,,0.9");

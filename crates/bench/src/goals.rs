@@ -2,7 +2,7 @@
 //! speed).
 use crate::cases::compare::three;
 use crate::cases::{incast_rdma, instructions};
-use crate::report::{Report, Run, middle};
+use crate::report::{Ratio, Report, Run, middle};
 use serde_json::Value;
 use std::collections::BTreeMap;
 
@@ -24,7 +24,8 @@ const fn curve(name: &'static str, words: &'static str) -> Part {
     Part { name, words, repeated: false }
 }
 
-/// All parts; goals first, then what is only drawn.
+/// All parts, in the order in which they are measured and a page shows them: sockets first, for most readers look for
+/// them, then disks, RDMA and ZeroNIC.
 pub(crate) const PARTS: &[Part] = &[
     part("echo-1", "echo --conns 1 --linux cubic,polling,one-core"),
     part("echo-128", "echo --conns 128 --engine flextoe,laminar --linux cubic,bbr"),
@@ -42,19 +43,19 @@ pub(crate) const PARTS: &[Part] = &[
     part("stream-tap", "stream --port tap --dir up,down"),
     part("idle", "idle --conns 1000"),
     part("isolation", "isolation"),
+    curve("instructions", "instructions"),
+    curve("load", "echo --conns 32 --rate 25000,50000,100000,200000,400000,800000"),
+    curve("connections", "echo --conns 1,4,16,64,256,1024,4096"),
+    curve("message-size", "echo --conns 32 --size 16,64,256,1024,4096,16384"),
+    curve("write-size", "stream --size 64,256,1448,8192,65536"),
+    curve("loss", "loss --loss 0,1e-4,1e-3,0.01,0.02"),
     curve("block", "block"),
     curve("volume", "volume --clients 1,4,12"),
     part("offload", "offload --hops 4 --batch 64"),
     part("incast-rdma", "incast-rdma"),
     part("zeronic", "zeronic --test rate"),
     part("zeronic-short", "zeronic --test short"),
-    curve("instructions", "instructions"),
-    curve("load", "echo --conns 32 --rate 25000,50000,100000,200000,400000,800000"),
-    curve("connections", "echo --conns 1,4,16,64,256,1024,4096"),
-    curve("message-size", "echo --conns 32 --size 16,64,256,1024,4096,16384"),
-    curve("write-size", "stream --size 64,256,1448,8192,65536"),
     curve("zeronic-loss", "zeronic --test loss"),
-    curve("loss", "loss --loss 0,1e-4,1e-3,0.01,0.02"),
 ];
 
 /// What is good.
@@ -120,7 +121,14 @@ fn times(report: &Report, point: &Value, of: &str, to: &[&str]) -> Option<(f64, 
     let unit =
         |value: f64| if value > 1000.0 { format!("{} k/s", three(value / 1e3)) } else { three(value) + " Gbit/s" };
     let (ours, theirs) = (unit(rate(of)?), unit(rate(best)?));
-    Some((ratio.median, format!("{}x ({:.2}-{:.2}): {ours} to {theirs}", three(ratio.median), ratio.min, ratio.max)))
+    Some((ratio.median, format!("{}: {ours} to {theirs}", spread(&ratio))))
+}
+
+/// A ratio, and the least and the most of it with as many decimals: `18.3x (18.2-18.4)`.
+fn spread(ratio: &Ratio) -> String {
+    let median = three(ratio.median);
+    let decimals = median.split_once('.').map_or(0, |(_, decimals)| decimals.len());
+    format!("{median}x ({:.decimals$}-{:.decimals$})", ratio.min, ratio.max)
 }
 
 fn first(report: &Report, of: &str, to: &[&str]) -> Option<(f64, String)> {
@@ -341,7 +349,7 @@ pub(crate) const GOALS: &[Goal] = &[
         "SmartNS 1.7x beside a card (fig. 15)",
         |r| {
             let ratio = r.ratio(&at(r, "hops", 4)?, "verbs", "offload", p50)?;
-            Some((ratio.median, format!("{}x ({:.2}-{:.2})", three(ratio.median), ratio.min, ratio.max)))
+            Some((ratio.median, spread(&ratio)))
         }
     ),
     goal!(
@@ -363,8 +371,7 @@ pub(crate) const GOALS: &[Goal] = &[
     goal!("same: Jain's index", ">= 0.97", AtLeast(0.97), "incast-rdma", "", |r| congested(r, "jain")),
     goal!("same: a short message's 99p", "1/10 of without", AtLeast(10.0), "incast-rdma", "", |r| least(r, |point| {
         let ratio = r.ratio(point, "none", "dcqcn", incast_rdma::tail)?;
-        let words = [three(ratio.median), format!("({:.1}-{:.1})", ratio.min, ratio.max)];
-        Some((ratio.median, format!("{} senders {}x {}", point["senders"], words[0], words[1])))
+        Some((ratio.median, format!("{} senders {}", point["senders"], spread(&ratio))))
     })),
     goal!(
         "ZeroNIC over FlexTOE, 64 KiB messages",
@@ -409,6 +416,22 @@ mod tests {
         for goal in GOALS {
             assert!(PARTS.iter().any(|part| part.name == goal.part), "{}", goal.what);
         }
+    }
+
+    #[test]
+    fn sockets_come_before_disks_and_rdma() {
+        let place = |name: &str| PARTS.iter().position(|part| part.name == name).unwrap();
+        let last = ["echo-1", "redis", "connections", "write-size", "loss"].map(place).into_iter().max().unwrap();
+        let others = ["block", "volume", "offload", "incast-rdma", "zeronic", "zeronic-short", "zeronic-loss"];
+        assert!(others.map(place).into_iter().all(|place| place > last));
+    }
+
+    #[test]
+    fn a_spread_has_the_decimals_of_its_ratio() {
+        let words = |min, median, max| spread(&Ratio { min, median, max });
+        assert_eq!(words(9.96, 18.26, 18.31), "18.3x (10.0-18.3)");
+        assert_eq!(words(0.9, 1.5, 12.0), "1.50x (0.90-12.00)");
+        assert_eq!(words(99.0, 120.4, 130.0), "120x (99-130)");
     }
 
     #[test]

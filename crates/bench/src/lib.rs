@@ -20,6 +20,7 @@ mod measurement;
 mod memory;
 mod page;
 mod plot;
+pub mod private_daemon;
 pub mod process;
 mod provenance;
 mod report;

@@ -89,7 +89,19 @@ fn times(reports: &BTreeMap<String, Report>) -> String {
     let quick = reports.values().any(|report| report.provenance.is_quick());
     let quick =
         if quick { " Some of it is a quick run, which shows that everything works and is no measurement." } else { "" };
-    format!("{when}, in {minutes:.1} minutes, with OpenTOE {versions}{commits}.{quick}")
+    let short = short(reports).unwrap_or_default();
+    format!("{when}, in {minutes:.1} minutes, with OpenTOE {versions}{commits}.{quick}{short}")
+}
+
+/// Names the shortest measurement and its repetitions, where it is too short to be relied on.
+fn short(reports: &BTreeMap<String, Report>) -> Option<String> {
+    /// Seconds of a measurement, at least.
+    const LEAST: f64 = 1.0;
+    let length = |report: &Report| Some((report.params["seconds"].as_f64()?, report.repetitions()));
+    let shortest = reports.values().filter_map(length).filter(|(seconds, _)| *seconds < LEAST);
+    let (seconds, repetitions) = shortest.min_by(|(a, m), (b, n)| a.total_cmp(b).then(m.cmp(n)))?;
+    let times = if repetitions == 1 { "once".into() } else { format!("{repetitions} times") };
+    Some(format!(" The shortest measurement is {seconds} s, {times}: no measurement to rely on."))
 }
 
 /// Bytes for people.
@@ -130,7 +142,9 @@ fn ordered(reports: &BTreeMap<String, Report>) -> Vec<(&str, &Report)> {
 }
 
 fn params(name: &str, report: &Report) -> String {
-    let words = PARTS.iter().find(|part| part.name == name).map_or("", |part| part.words);
+    // A report that has its command line shows it; another command measured it where the user gave it this name.
+    let own = if report.provenance.command.is_empty() { PARTS } else { &[] };
+    let words = own.iter().find(|part| part.name == name).map_or("", |part| part.words);
     let command = if words.is_empty() { format!("{}; ", report.case) } else { format!("opentoe bench {words}; ") };
     let all = report.params.as_object().into_iter().flatten().map(|(key, value)| format!("{key} {value}"));
     command + &all.collect::<Vec<_>>().join(", ")
@@ -158,9 +172,36 @@ mod tests {
         let reports = BTreeMap::from([("echo-1".to_string(), report), ("my-own".to_string(), own)]);
         let html = page(&reports, &crate::goals::rows(&reports)).unwrap();
         assert!(html.contains("Measured on 2") && html.contains("commit 0123abcd") && html.contains("<h3>my-own</h3>"));
-        assert!(html.contains("opentoe bench echo --conns 1") && html.ends_with("</body></html>\n"));
+        assert!(html.contains(">echo; seconds 2<") && html.ends_with("</body></html>\n"));
         assert!(!html.contains("src=") && !html.contains("href="));
         assert_eq!((gib(Some(24_684_096 << 10)), gib(None)), ("24 GiB".into(), "?".into()));
         assert_eq!(escape("<a & b>"), "&lt;a &amp; b&gt;");
+    }
+
+    #[test]
+    fn only_a_report_without_its_command_gets_that_of_its_part() {
+        let mut report = Report::new("echo", json!({ "seconds": 2 }));
+        report.provenance.command = "opentoe bench echo --conns 5".into();
+        assert_eq!(params("echo-1", &report), "echo; seconds 2");
+        report.provenance.command.clear();
+        assert!(params("echo-1", &report).starts_with("opentoe bench echo --conns 1 "));
+    }
+
+    #[test]
+    fn the_head_names_measurements_that_are_too_short() {
+        let with = |seconds: f64, rounds: u32| {
+            let mut report = Report::new("echo", json!({ "seconds": seconds }));
+            let run = |round| Run::new(crate::lab::Stack::Linux, round, &json!({}));
+            report.runs = (1..=rounds).map(run).collect();
+            report
+        };
+        let head = |all: Vec<Report>| {
+            let named = all.into_iter().enumerate().map(|(at, report)| (at.to_string(), report));
+            times(&named.collect())
+        };
+        let sentence = "The shortest measurement is 0.3 s, once: no measurement to rely on.";
+        assert!(head(vec![with(2.0, 3), with(0.3, 3), with(0.3, 1), with(0.5, 1)]).ends_with(sentence));
+        assert!(head(vec![with(0.5, 3)]).ends_with("0.5 s, 3 times: no measurement to rely on."));
+        assert!(!head(vec![with(2.0, 1), Report::new("instructions", json!({}))]).contains("shortest"));
     }
 }

@@ -145,6 +145,11 @@ impl Report {
         middle(self.on(setup, point).map(figure).collect())
     }
 
+    /// How often each measurement was repeated, at most; 1 where there is only one of each.
+    pub(crate) fn repetitions(&self) -> u32 {
+        self.runs.iter().map(|run| run.round).max().unwrap_or(1).max(1)
+    }
+
     /// Every set-up once, in order.
     pub fn setups(&self) -> Vec<(Stack, String)> {
         let mut setups: Vec<(Stack, String)> = Vec::new();

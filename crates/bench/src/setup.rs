@@ -201,6 +201,8 @@ pub(crate) fn series_name(setup: &str) -> String {
         Some((_, "fabric" | "loopback")) if !engine.is_empty() => engine,
         Some((_, "tap")) if !engine.is_empty() => format!("{engine} over TAP"),
         Some((_, "tap-client")) if !engine.is_empty() => format!("{engine}, clients over TAP"),
+        // Where set-ups differ in nothing else, they have the engine's name alone.
+        None if !engine.is_empty() => engine,
         None if setup == Stack::Opentoe.name() => "OpenTOE".into(),
         None if setup == Stack::Linux.name() => "Linux".into(),
         _ => setup.into(),
@@ -250,6 +252,8 @@ mod tests {
             ("linux cubic", "Linux"),
             ("linux one-core", "Linux, one-core"),
             ("linux unix", "UNIX socket"),
+            ("flextoe", "OpenTOE"),
+            ("laminar", "OpenTOE, laminar"),
             ("opentoe", "OpenTOE"),
             ("linux", "Linux"),
             ("zeronic flextoe", "zeronic flextoe"),

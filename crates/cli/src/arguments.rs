@@ -5,6 +5,7 @@ mod p4;
 pub(crate) use offload::*;
 pub(crate) use p4::*;
 
+use crate::private_daemon::PrivateArguments;
 use crate::top::Sort;
 use clap::{Args, Parser, Subcommand};
 use context::attach;
@@ -68,6 +69,7 @@ Examples:
     /// List hosts, attached programs, connections and listeners
     #[command(after_help = "Examples:
   opentoe ls
+  opentoe ls --host a
   opentoe ls --json | jq '.hosts[].flows[]'")]
     Ls(LsArguments),
     /// Show counters
@@ -267,6 +269,9 @@ pub(crate) struct DemoArguments {
 pub(crate) struct LsArguments {
     #[command(flatten)]
     pub daemon: SocketArguments,
+    /// Only this host
+    #[arg(long, value_name = "NAME")]
+    pub host: Option<String>,
     /// All connections, however many, and those in TIME-WAIT
     #[arg(long, short)]
     pub all: bool,
@@ -553,25 +558,6 @@ pub(crate) struct DoctorArguments {
     /// As JSON
     #[arg(long)]
     pub json: bool,
-}
-
-#[derive(Args)]
-pub(crate) struct PrivateArguments {
-    /// Directory with the socket; removed at the end
-    #[arg(long)]
-    pub directory: PathBuf,
-    #[arg(long)]
-    pub config: PathBuf,
-    #[arg(long)]
-    pub owner: i32,
-    #[arg(long)]
-    pub socket: PathBuf,
-    /// Other programs of the user join it
-    #[arg(long)]
-    pub shared: bool,
-    /// Start the daemon proper and end at once, so that it is nobody's child
-    #[arg(long)]
-    pub begin: bool,
 }
 
 #[derive(Args)]

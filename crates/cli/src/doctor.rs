@@ -138,8 +138,9 @@ fn tap() -> Finding {
         Some(obstacle) if Path::new("/dev/net/tun").exists() => warn(
             "TAP devices",
             format!(
-                "{obstacle}: run as root, or have a device made (ip tuntap add toe0 mode tap vnet_hdr user $USER) and \
-                 name it in a configuration (config/tap.toml): opentoe run --config FILE"
+                "{obstacle}: run as root, or have root make a device (ip tuntap add toe0 mode tap vnet_hdr user NAME; \
+                 ip addr add 10.77.0.1/24 dev toe0; ip link set toe0 up) and name it in a configuration, as \
+                 config/tap.toml does: opentoe run --config FILE"
             ),
         ),
         Some(obstacle) => {

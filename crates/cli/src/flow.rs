@@ -1,5 +1,6 @@
 //! A connection in sentences.
 use crate::table::{cell, say};
+use crate::units::several;
 use serde_json::Value;
 
 /// What a connection is doing and what limits it.
@@ -24,11 +25,37 @@ pub(crate) fn explain(flow: &Value) {
         _ => format!("{unsent} bytes are about to be sent"),
     };
     say(&format!("  {limit}"));
+    losses(flow).iter().for_each(|line| say(line));
+}
+
+/// What was sent again, and what was dropped.
+fn losses(flow: &Value) -> Vec<String> {
+    let figure = |name: &str| flow["figures"][name].as_u64().unwrap_or(0);
     let (again, fast) = (figure("retransmitted_segments"), figure("fast_retransmits"));
-    if again > 0 {
-        say(&format!("  {again} segments were sent again, {fast} times after duplicate acknowledgements"));
-    }
-    if let Some(reason) = flow["last_drop"].as_str() {
-        say(&format!("  {} segments or parts of them were dropped, the last one because of {reason}", figure("drops")));
+    let again = (again > 0).then(|| {
+        let [again, fast] = [several(again, "segment"), several(fast, "time")];
+        format!("  sent again: {again}, {fast} after duplicate acknowledgements")
+    });
+    let dropped = flow["last_drop"].as_str().map(|reason| {
+        let drops = several(figure("drops"), "segment");
+        format!("  dropped: {drops}, as a whole or in part; the last one because of {reason}")
+    });
+    again.into_iter().chain(dropped).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn losses_are_counted_in_words() {
+        let figures = json!({ "retransmitted_segments": 1, "fast_retransmits": 0, "drops": 1 });
+        let expected = [
+            "  sent again: 1 segment, 0 times after duplicate acknowledgements",
+            "  dropped: 1 segment, as a whole or in part; the last one because of duplicate",
+        ];
+        assert_eq!(losses(&json!({ "figures": figures, "last_drop": "duplicate" })), expected);
+        assert!(losses(&json!({ "figures": {}, "last_drop": null })).is_empty());
     }
 }

@@ -28,17 +28,22 @@ pub(crate) fn daemon(argument: Option<&Path>) -> Result<PathBuf, String> {
     }
 }
 
-/// The daemon that a process is attached to, where none is named; otherwise as [`daemon`].
+/// The daemon that a process is attached to, where none is named. Where only one runs, it is that one in any case: it
+/// tells why the process is not attached.
 ///
 /// # Errors
-/// As [`daemon`].
+/// Several run, and the process is attached to none of them.
 pub(crate) fn daemon_of(argument: Option<&Path>, pid: i32) -> Result<PathBuf, String> {
     if let Some(socket) = named(argument) {
         return Ok(socket);
     }
-    let has = |socket: &PathBuf| client::ask(socket, &Question::Descriptors { pid, fd: None }).is_ok();
-    let found = running().into_iter().chain(private::running()).find(has);
-    found.map_or_else(|| daemon(None), Ok)
+    let mut all: Vec<PathBuf> = running().into_iter().chain(private::running()).collect();
+    let has = |socket: &&PathBuf| client::ask(socket, &Question::Descriptors { pid, fd: None }).is_ok();
+    match all.iter().find(has) {
+        Some(socket) => Ok(socket.clone()),
+        None if all.len() > 1 => Err(format!("process {pid} is attached to none of {} daemons", all.len())),
+        None => Ok(all.pop().unwrap_or_else(daemon::default_socket)),
+    }
 }
 
 /// A sentence with all daemons that `opentoe run` started.

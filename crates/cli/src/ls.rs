@@ -6,7 +6,7 @@ use crate::table::{Table, bold, cell, red, say, say_json};
 use crate::units;
 use crate::volumes;
 use daemon::client;
-use daemon::protocol::Question;
+use daemon::protocol::{Question, no_host};
 use serde_json::Value;
 
 /// Most characters of a command line, so that a row fits 80 columns.
@@ -17,7 +17,7 @@ const PIDS: usize = 28;
 /// Lists hosts, attached programs, connections and listeners.
 pub(crate) fn ls(arguments: &LsArguments) -> Result<(), String> {
     let socket = locate::daemon(arguments.daemon.socket.as_deref())?;
-    let mut answer = client::ask(&socket, &Question::Ls)?;
+    let mut answer = only(client::ask(&socket, &Question::Ls)?, arguments.host.as_deref())?;
     if arguments.all || arguments.json {
         client::all_flows(&socket, &mut answer)?;
     }
@@ -26,13 +26,17 @@ pub(crate) fn ls(arguments: &LsArguments) -> Result<(), String> {
         return Ok(());
     }
     failures(&answer);
-    hosts(&answer).print();
+    let (hosts, zeronics) = (hosts(&answer), list(&answer, "zeronics"));
+    if !hosts.is_empty() || zeronics.is_empty() {
+        hosts.print();
+    }
     for host in list(&answer, "hosts") {
         inventory(host, arguments.all);
     }
-    let zeronics = list(&answer, "zeronics");
     if !zeronics.is_empty() {
-        say("");
+        if !hosts.is_empty() {
+            say("");
+        }
         zeronic_hosts(zeronics).print();
     }
     volumes::ls(&answer);
@@ -41,6 +45,23 @@ pub(crate) fn ls(arguments: &LsArguments) -> Result<(), String> {
         section(host, "connections", &zeronic_connections(host));
     }
     Ok(())
+}
+
+/// An answer with what belongs to one host, where one is named; what belongs to no host stays.
+pub(crate) fn only(mut answer: Value, host: Option<&str>) -> Result<Value, String> {
+    let Some(wanted) = host else { return Ok(answer) };
+    let places = ["hosts", "zeronics"].into_iter().flat_map(|key| list(&answer, key));
+    let names: Vec<&str> = places.filter_map(|host| host["name"].as_str()).collect();
+    if !names.contains(&wanted) {
+        return Err(no_host(wanted, &names));
+    }
+    let parts = [("hosts", "name"), ("zeronics", "name"), ("volumes", "host"), ("blocks", "host"), ("storage", "host")];
+    for (part, name) in parts {
+        if let Some(entries) = answer.get_mut(part).and_then(Value::as_array_mut) {
+            entries.retain(|entry| entry[name] == wanted);
+        }
+    }
+    Ok(answer)
 }
 
 /// Prints sentences about networks that are gone for good; returns how many there are.
@@ -91,6 +112,8 @@ fn hosts(answer: &Value) -> Table {
     for host in list(answer, "hosts") {
         let count = |key| list(host, key).len().to_string();
         let address = format!("{}/{}", cell(&host["address"]), host["prefix_len"]);
+        let v6 = host["address6"].as_str().map(|v6| format!(" {v6}/{}", host["prefix_len6"])).unwrap_or_default();
+        let address = address + &v6;
         let [name, engine, port] = ["name", "engine", "port"].map(|key| cell(&host[key]));
         // A host's place in a fabric has its name.
         let port = port.strip_suffix(&format!(" {name}")).unwrap_or(&port).to_string();
@@ -135,7 +158,9 @@ fn inventory(host: &Value, all: bool) {
 fn ports(host: &Value) -> Table {
     let mut ports = Table::new(&["port", "address", "hardware address"]);
     for port in list(host, "ports").iter().filter(|_| list(host, "ports").len() > 1) {
-        ports.row(["name", "address", "mac"].map(|key| cell(&port[key])));
+        let [name, address, mac] = ["name", "address", "mac"].map(|key| cell(&port[key]));
+        let v6 = port["address6"].as_str().map(|v6| format!(" {v6}")).unwrap_or_default();
+        ports.row([name, address + &v6, mac]);
     }
     ports
 }
@@ -221,7 +246,10 @@ fn listeners(host: &Value) -> Table {
     for listener in list(host, "listeners") {
         let pids: Vec<String> = list(listener, "pids").iter().map(cell).collect();
         let [backlog, half_open, waiting] = ["backlog", "half_open", "waiting"].map(|key| cell(&listener[key]));
-        let local = format!("{}:{}", cell(&listener["address"]), listener["port"]);
+        let address = cell(&listener["address"]);
+        // As RFC 3986 section 3.2.2 writes it.
+        let address = if address.contains(':') { format!("[{address}]") } else { address };
+        let local = format!("{address}:{}", listener["port"]);
         listeners.row([local, backlog, half_open, waiting, few(&pids)]);
     }
     listeners
@@ -285,6 +313,19 @@ mod tests {
         assert_eq!(congestion(&Value::Null), ["-", "-"]);
         assert_eq!((number(&json!(0x1234)), number(&Value::Null)), ("0x001234".into(), "-".to_string()));
         assert!(rdma_programs(&json!({ "rdma": null })).is_empty());
+    }
+
+    #[test]
+    fn one_host_is_listed_without_what_belongs_to_others() {
+        let answer = json!({ "version": "0.1.0", "hosts": [{ "name": "a" }, { "name": "b" }],
+            "zeronics": [{ "name": "b-zeronic" }], "volumes": [{ "name": "v", "host": "a" }],
+            "blocks": [{ "volume": "v", "host": "b" }], "failures": ["fabric lan: it is gone"] });
+        assert_eq!(only(answer.clone(), None), Ok(answer.clone()));
+        let expected = json!({ "version": "0.1.0", "hosts": [{ "name": "b" }], "zeronics": [], "volumes": [],
+            "blocks": [{ "volume": "v", "host": "b" }], "failures": ["fabric lan: it is gone"] });
+        assert_eq!(only(answer.clone(), Some("b")), Ok(expected));
+        assert_eq!(list(&only(answer.clone(), Some("b-zeronic")).unwrap(), "zeronics").len(), 1);
+        assert_eq!(only(answer, Some("c")), Err("this daemon has no host `c`; it has a, b, b-zeronic".into()));
     }
 
     #[test]

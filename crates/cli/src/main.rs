@@ -14,6 +14,7 @@ mod offload;
 mod p4;
 mod pcap;
 mod private;
+mod private_daemon;
 mod process;
 mod program;
 mod run;
@@ -25,6 +26,7 @@ mod sysfs;
 mod table;
 mod top;
 mod trace;
+mod turn;
 mod units;
 mod volumes;
 mod wait_for;
@@ -66,7 +68,7 @@ fn main() -> ExitCode {
         Verb::Doctor(arguments) => doctor::doctor(&arguments),
         Verb::Completions(arguments) => shell::completions(&arguments),
         Verb::Manual(arguments) => manual::manual(&arguments),
-        Verb::PrivateDaemon(arguments) => private::serve(&arguments),
+        Verb::PrivateDaemon(arguments) => private_daemon::serve(&arguments),
         Verb::Memload(arguments) => demo::memload::main(&arguments),
     };
     match done.and_then(|()| console::finish()) {

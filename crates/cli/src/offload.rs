@@ -69,6 +69,6 @@ fn show(view: &View) {
     }
     if view.restarts > 0 {
         let why = view.last_end.as_deref().unwrap_or_default();
-        say(&format!("the worker was started again {} times; the last one: {why}", view.restarts));
+        say(&format!("the worker was started again {}; the last one: {why}", units::several(view.restarts, "time")));
     }
 }

@@ -1,13 +1,15 @@
 //! Daemons that `opentoe run` starts: for one program, with which they end, or for all of a user (`shared`).
 //!
 //! The program takes `opentoe run`'s process, so the daemon must not be its child: a server that waits for any child of
-//! its own would meet a stranger. An intermediate process starts the daemon and ends.
-use crate::arguments::{PrivateArguments, parse_network};
+//! its own would meet a stranger. An intermediate process starts one that watches over the daemon, and ends
+//! (`private_daemon.rs`).
+use crate::arguments::parse_network;
+use crate::private_daemon::{self, PrivateArguments, Role};
 use crate::table::list;
+use crate::turn::Turn;
 use daemon::client;
 use daemon::config::{self, EngineKind};
 use daemon::protocol::Question;
-use daemon::{Options, logging};
 use serde_json::Value;
 use std::collections::hash_map::RandomState;
 use std::fs;
@@ -16,7 +18,7 @@ use std::io::{BufRead, BufReader};
 use std::net::Ipv4Addr;
 use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
+use std::process::Stdio;
 
 /// A private daemon that is ready.
 pub(crate) struct Private {
@@ -56,6 +58,8 @@ pub(crate) fn embedded(plan: &Embedded<'_>) -> Result<Private, String> {
         let names: Vec<&str> = EngineKind::ALL.iter().map(|known| known.name()).collect();
         return Err(format!("there is no engine `{engine}`; known are {}", names.join(", ")));
     }
+    // Until the daemon has its address, the kernel has no route by which the next one sees that the network is taken.
+    let _turn = plan.network.is_none().then(Turn::of_network);
     let (network, bits) = plan.network.map_or_else(free_network, parse_network)?;
     let (kernel, address) = (nth(network, 1), nth(network, 2));
     let obstacle = tap_obstacle();
@@ -84,61 +88,24 @@ pub(crate) fn embedded(plan: &Embedded<'_>) -> Result<Private, String> {
 
 /// Starts the daemon and waits until programs can attach. What goes wrong, the daemon says itself.
 fn start(directory: &Path, config: &Path, shared: bool) -> Result<PathBuf, String> {
-    let owner = std::process::id().to_string();
-    let socket = directory.join(format!("{:016x}", RandomState::new().hash_one(&owner)));
-    let mut begin = private_daemon(directory, config, &owner, &socket)?;
-    if shared {
-        begin.arg("--shared");
-    }
-    begin.arg("--begin").stdin(Stdio::null()).stdout(Stdio::piped());
+    let owner = std::process::id() as i32;
+    let socket = directory.join(format!("{:016x}", RandomState::new().hash_one(owner)));
+    let (directory, config) = (directory.to_path_buf(), config.to_path_buf());
+    let role = Role::Begin;
+    let arguments = PrivateArguments { directory, config, owner, socket, shared, role };
     let failed = |e: std::io::Error| format!("cannot start a private daemon: {e}");
-    let mut child = begin.spawn().map_err(failed)?;
+    let mut command = private_daemon::command(&arguments, role).map_err(failed)?;
+    let mut child = command.stdout(Stdio::piped()).spawn().map_err(failed)?;
     let mut line = String::new();
     if let Some(output) = child.stdout.take() {
         BufReader::new(output).read_line(&mut line).map_err(failed)?;
     }
     child.wait().map_err(failed)?;
     if line != "ready\n" {
-        let _ = fs::remove_dir_all(directory);
+        let _ = fs::remove_dir_all(arguments.directory);
         return Err("the private daemon did not start; the program was not run".into());
     }
-    Ok(socket)
-}
-
-fn private_daemon(directory: &Path, config: &Path, owner: &str, socket: &Path) -> Result<Command, String> {
-    let own = std::env::current_exe().map_err(|e| format!("cannot see where this program is: {e}"))?;
-    let mut command = Command::new(own);
-    command.arg("private-daemon").arg("--directory").arg(directory).arg("--config").arg(config);
-    command.args(["--owner", owner]).arg("--socket").arg(socket).env_remove("LD_PRELOAD");
-    // What the program tells its service manager is the program's business, and the daemon's log is a file.
-    command.env_remove("NOTIFY_SOCKET").env_remove("JOURNAL_STREAM");
-    Ok(command)
-}
-
-/// What the daemon's process does; the hidden command behind [`start`].
-pub(crate) fn serve(arguments: &PrivateArguments) -> Result<(), String> {
-    let PrivateArguments { directory, config, owner, socket, shared, begin } = arguments;
-    if *begin {
-        let mut proper = private_daemon(directory, config, &owner.to_string(), socket)?;
-        if *shared {
-            proper.arg("--shared");
-        }
-        return proper
-            .stdin(Stdio::null())
-            .spawn()
-            .map(drop)
-            .map_err(|e| format!("cannot start a private daemon: {e}"));
-    }
-    let mut config = config::read(config)?;
-    config.service.socket = Some(socket.clone());
-    config.service.socket_mode = "0666".into();
-    config.service.log = config.service.log.min(config::LogLevel::Warn);
-    logging::start(config.service.log);
-    let log = Some(directory.join("toed.log"));
-    let options = Options { owner: Some(*owner), shared: *shared, announce: true, log, takeover: false };
-    let done = daemon::run(&config, &options);
-    let _ = fs::remove_dir_all(directory);
-    done
+    Ok(arguments.socket)
 }
 
 /// Sockets of daemons that `opentoe run` started, that run, and whose directories this user may list: a user's own, for

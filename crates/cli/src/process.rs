@@ -2,6 +2,7 @@
 //! descriptors there are now; what libtoe said of a number may be of a socket that had it before.
 use crate::flow;
 use crate::kernel_sockets::{self, KernelSocket, Kind as KernelKind, Target};
+use crate::locate;
 use crate::ls::{full, list};
 use crate::program::{self, Kind, Remark};
 use crate::table::{Table, cell, red, say, say_json};
@@ -14,13 +15,15 @@ use std::fs;
 use std::ops::Range;
 use std::path::{Path, PathBuf};
 
-/// Lists all, or explains one. Fails with the reason where the process has no context.
-pub(crate) fn why(socket: &Path, pid: i32, fd: Option<u32>, as_json: bool) -> Result<(), String> {
+/// Lists all, or explains one. Fails with the reason where the process has no context at the named daemon, or at any
+/// where none is named.
+pub(crate) fn why(named: Option<&Path>, pid: i32, fd: Option<u32>, as_json: bool) -> Result<(), String> {
     let place = PathBuf::from(format!("/proc/{pid}"));
     if !place.exists() {
         return Err(format!("there is no process {pid}"));
     }
-    let told = client::ask(socket, &Question::Descriptors { pid, fd }).map_err(|error| match error {
+    let socket = locate::daemon_of(named, pid).map_err(|error| format!("{error}: {}", reason(&place)))?;
+    let told = client::ask(&socket, &Question::Descriptors { pid, fd }).map_err(|error| match error {
         error if error.contains("has no context") => format!("{error}: {}", reason(&place)),
         error => error,
     })?;

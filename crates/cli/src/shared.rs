@@ -4,22 +4,19 @@
 //! It is for one user in one network namespace: there its hosts are reached, and nobody else is trusted with them.
 use crate::arguments::RunArguments;
 use crate::private::{self, Embedded, Private};
+use crate::turn::Turn;
 use daemon::client;
 use daemon::protocol::Question;
 use serde_json::Value;
 use std::fs;
 use std::os::fd::AsFd;
-use std::os::linux::net::SocketAddrExt;
 use std::os::unix::fs::MetadataExt;
-use std::os::unix::net::{SocketAddr, UnixListener, UnixStream};
 use std::path::Path;
-use std::thread::sleep;
-use std::time::{Duration, Instant};
 
 /// Joins the user's daemon, or starts it. A program that asks for another host or engine gets one with that.
 pub(crate) fn join_or_start(arguments: &RunArguments) -> Result<Private, String> {
     // Of two that begin at the same time, one starts the daemon and the other joins it.
-    let _turn = Turn::take();
+    let _turn = Turn::of_user();
     if let Some(joined) = private::running().into_iter().find_map(|socket| join(&socket, arguments)) {
         return Ok(joined);
     }
@@ -75,38 +72,4 @@ fn same_network(pid: i32) -> bool {
         Some((namespace.dev(), namespace.ino()))
     };
     namespace("self").is_some_and(|own| namespace(&pid.to_string()) == Some(own))
-}
-
-/// The turn to start a daemon: of one user's processes in a network namespace, one has it.
-///
-/// It is the abstract name of a UNIX socket, which is the namespace's own and leaves nothing behind.
-struct Turn {
-    _name: Option<UnixListener>,
-}
-
-impl Turn {
-    /// A daemon starts within this time. Who waits longer starts one of its own.
-    const PATIENCE: Duration = Duration::from_secs(10);
-
-    fn take() -> Turn {
-        let own = rustix::process::geteuid().as_raw();
-        let Ok(name) = SocketAddr::from_abstract_name(format!("opentoe-run-{own}")) else {
-            return Turn { _name: None };
-        };
-        let begin = Instant::now();
-        loop {
-            match UnixListener::bind_addr(&name) {
-                Ok(listener) => return Turn { _name: Some(listener) },
-                // Any user can take any name: one of another's is no reason to wait.
-                Err(_) if begin.elapsed() > Self::PATIENCE || !held_by(&name, own) => return Turn { _name: None },
-                Err(_) => sleep(Duration::from_millis(5)),
-            }
-        }
-    }
-}
-
-/// The name is taken by a process of this user, or nobody has it any more.
-fn held_by(name: &SocketAddr, own: u32) -> bool {
-    UnixStream::connect_addr(name)
-        .map_or(true, |holder| shm::handover::credentials(holder.as_fd()).is_ok_and(|holder| holder.uid == own))
 }

@@ -1,4 +1,5 @@
 //! Numbers for people, short enough for a column.
+pub(crate) use console::several;
 
 /// At most four characters: `0`, `7.5`, `999`, `1.2k`, `850M`.
 pub(crate) fn short(value: f64) -> String {
@@ -48,11 +49,6 @@ pub(crate) fn duration(seconds: u64) -> String {
         0 => format!("{hours}:{minutes:02}:{:02}", seconds % 60),
         _ => format!("{days}d {hours:02}:{minutes:02}:{:02}", seconds % 60),
     }
-}
-
-/// So many things: one host, two hosts.
-pub(crate) fn several(count: usize, thing: &str) -> String {
-    format!("{count} {thing}{}", if count == 1 { "" } else { "s" })
 }
 
 #[cfg(test)]

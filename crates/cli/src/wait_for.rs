@@ -7,7 +7,7 @@ use daemon::client;
 use daemon::protocol::Question;
 use serde_json::Value;
 use std::fs;
-use std::net::{IpAddr, Ipv4Addr, SocketAddr, TcpStream, UdpSocket};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr, TcpStream, UdpSocket};
 use std::path::Path;
 use std::thread::sleep;
 use std::time::{Duration, Instant};
@@ -62,6 +62,7 @@ fn too_late(address: SocketAddr, limit: Duration) -> String {
 fn reached(address: &SocketAddr) -> SocketAddr {
     match address.ip() {
         IpAddr::V4(Ipv4Addr::UNSPECIFIED) => SocketAddr::from((Ipv4Addr::LOCALHOST, address.port())),
+        IpAddr::V6(Ipv6Addr::UNSPECIFIED) => SocketAddr::from((Ipv6Addr::LOCALHOST, address.port())),
         _ => *address,
     }
 }
@@ -105,7 +106,8 @@ fn has_address(host: &Value, ip: IpAddr) -> bool {
         let text = value.as_str().and_then(|text| text.split('/').next());
         text.and_then(|text| text.parse().ok()) == Some(ip)
     };
-    is(&host["address"]) || list(host, "ports").iter().any(|port| is(&port["address"]))
+    let has = |of: &Value| is(&of["address"]) || is(&of["address6"]);
+    has(host) || list(host, "ports").iter().any(has)
 }
 
 /// A host takes connections at the address, by TCP, by RDMA's connection management, or for programs of `toe_comm_*`.
@@ -121,7 +123,9 @@ fn listens(host: &Value, address: SocketAddr) -> bool {
 fn matches(listener: &Value, address: SocketAddr) -> bool {
     let ip = listener["address"].as_str().and_then(|ip| ip.parse().ok());
     let port = listener["port"].as_u64().and_then(|port| u16::try_from(port).ok());
-    ip.zip(port).is_some_and(|(ip, port): (IpAddr, u16)| covers(SocketAddr::from((ip, port)), address))
+    let takes_family = |ip: IpAddr| ip.is_ipv4() == address.is_ipv4() || listener["dual_stack"] != false;
+    ip.zip(port)
+        .is_some_and(|(ip, port): (IpAddr, u16)| takes_family(ip) && covers(SocketAddr::from((ip, port)), address))
 }
 
 /// What listens at `local` takes connections to `address`. One of any IPv6 address takes those of IPv4, too.
@@ -182,11 +186,12 @@ mod tests {
         let listener = |address, port| json!({ "address": address, "port": port, "loopback": false });
         let ids = json!([{ "state": "LISTEN", "local": "0.0.0.0:7174" }, { "state": "RTS", "local": "10.77.0.2:7175" },
             { "state": "LISTEN", "local": null }]);
+        let only_v6 = json!({ "address": "::", "port": 84, "loopback": false, "dual_stack": false });
         let inventory = json!({
             "hosts": [
-                { "name": "a", "address": "10.77.0.2",
+                { "name": "a", "address": "10.77.0.2", "address6": "2001:db8::2",
                     "ports": [{ "address": "10.77.0.2/24" }, { "address": "10.79.0.2/24" }],
-                    "listeners": [listener("0.0.0.0", 80), listener("10.77.0.2", 81)],
+                    "listeners": [listener("0.0.0.0", 80), listener("10.77.0.2", 81), listener("::", 83), only_v6],
                     "rdma": { "programs": [{ "ids": ids }] } },
                 { "name": "b", "address": "10.77.0.3", "ports": [],
                     "listeners": [listener("10.77.0.3", 82)], "rdma": null },
@@ -204,6 +209,12 @@ mod tests {
             ("10.77.1.1:9000", Place::Listens),
             ("10.77.1.1:9001", Place::Quiet),
             ("10.77.0.1:80", Place::Elsewhere),
+            ("[2001:db8::2]:80", Place::Quiet),
+            ("[2001:db8::2]:83", Place::Listens),
+            ("10.77.0.2:83", Place::Listens),
+            ("[2001:db8::2]:84", Place::Listens),
+            ("10.77.0.2:84", Place::Quiet),
+            ("[2001:db8::3]:84", Place::Elsewhere),
         ] {
             assert_eq!(place(&inventory, "b", at(address)), expected, "{address}");
         }

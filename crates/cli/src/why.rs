@@ -2,19 +2,19 @@
 use crate::arguments::WhyArguments;
 use crate::flow;
 use crate::locate;
-use crate::ls::{failures, list};
+use crate::ls::{failures, list, only};
 use crate::process;
 use crate::table::{Table, cell, say, say_json, thousands};
 use crate::volumes;
 use daemon::client;
-use daemon::protocol::{Question, no_host};
+use daemon::protocol::Question;
 use serde_json::Value;
 
 /// Explains drops, a descriptor, or a connection.
 pub(crate) fn why(arguments: &WhyArguments) -> Result<(), String> {
     let named = arguments.daemon.socket.as_deref();
     if let Some(pid) = arguments.pid {
-        return process::why(&locate::daemon_of(named, pid)?, pid, arguments.fd, arguments.json);
+        return process::why(named, pid, arguments.fd, arguments.json);
     }
     let (socket, host) = (locate::daemon(named)?, arguments.host.clone());
     let (answer, explain): (Value, fn(&Value)) = match arguments.flow {
@@ -27,19 +27,6 @@ pub(crate) fn why(arguments: &WhyArguments) -> Result<(), String> {
         explain(&answer);
     }
     Ok(())
-}
-
-/// Drops of one host, where one is named.
-fn only(mut answer: Value, host: Option<&str>) -> Result<Value, String> {
-    let Some(wanted) = host else { return Ok(answer) };
-    let names: Vec<&str> = list(&answer, "hosts").iter().filter_map(|host| host["name"].as_str()).collect();
-    if !names.contains(&wanted) {
-        return Err(no_host(wanted, &names));
-    }
-    if let Some(hosts) = answer["hosts"].as_array_mut() {
-        hosts.retain(|host| host["name"] == wanted);
-    }
-    Ok(answer)
 }
 
 fn drops(answer: &Value) {

@@ -66,18 +66,32 @@ fn map(verb: &MapVerb, host: Option<String>) -> (Xdp, fn(&Value)) {
 fn loaded(module: &Value) {
     let [name, host, stage] = ["name", "host", "stage"].map(|key| cell(&module[key]));
     say(&format!("module {name} runs on host {host}, {stage} stage, position {}", module["position"]));
-    kernel(module, "it");
+    kernel(&module["kernel"], "it").iter().for_each(|sentence| say(sentence));
 }
 
-/// What the kernel's verifier says of a module.
-fn kernel(module: &Value, called: &str) {
-    let reason = cell(&module["kernel"]["reason"]);
-    match module["kernel"]["verdict"].as_str() {
-        Some("accepted") => say(&format!("the kernel's verifier accepts {called} too")),
-        Some("refused") => say(&format!("the kernel's verifier would refuse {called}: {reason}")),
-        Some(_) => say(&format!("the kernel's verifier was not asked about {called}: {reason}")),
-        None => {}
+/// The judgement of the kernel's verifier, in a sentence; none of what is no eBPF.
+fn kernel(judgement: &Value, called: &str) -> Option<String> {
+    let reason = cell(&judgement["reason"]);
+    Some(match judgement["verdict"].as_str()? {
+        "accepted" => format!("the kernel's verifier accepts {called} too"),
+        "refused" => format!("the kernel's verifier would refuse {called}: {reason}"),
+        _ => format!("the kernel's verifier was not asked about {called}: {reason}"),
+    })
+}
+
+/// A sentence for each judgement, with the names of all modules that have it.
+fn verdicts_of_kernel(modules: &[&Value]) -> Vec<String> {
+    let mut groups: Vec<(&Value, Vec<String>)> = Vec::new();
+    for module in modules {
+        let (judgement, name) = (&module["kernel"], cell(&module["name"]));
+        match groups.iter_mut().find(|(known, _)| *known == judgement) {
+            // Several hosts can have a module of one name.
+            Some((_, names)) if names.contains(&name) => {}
+            Some((_, names)) => names.push(name),
+            None => groups.push((judgement, vec![name])),
+        }
     }
+    groups.iter().filter_map(|(judgement, names)| kernel(judgement, &names.join(", "))).collect()
 }
 
 fn unloaded(module: &Value) {
@@ -116,10 +130,11 @@ fn modules(answer: &Value) {
     table.print();
     for module in &modules {
         for (fault, count) in module["faults"].as_object().into_iter().flatten() {
-            say(&format!("module {} failed {count} times: {fault}", cell(&module["name"])));
+            let times = units::several(count.as_u64().unwrap_or(0), "time");
+            say(&format!("module {} failed {times}: {fault}", cell(&module["name"])));
         }
     }
-    modules.iter().for_each(|module| kernel(module, &cell(&module["name"])));
+    verdicts_of_kernel(&modules).iter().for_each(|sentence| say(sentence));
 }
 
 fn maps(answer: &Value) {
@@ -141,3 +156,28 @@ fn value(answer: &Value) {
 }
 
 fn nothing(_: &Value) {}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn a_judgement_of_several_modules_is_said_once() {
+        let module = |name: &str, kernel: Value| json!({ "name": name, "kernel": kernel });
+        let unasked = json!({ "verdict": "unknown", "reason": "the daemon has no capability for it" });
+        let all = [
+            module("firewall", unasked.clone()),
+            module("native:count", Value::Null),
+            module("null", json!({ "verdict": "accepted", "reason": null })),
+            module("vlan_push", unasked.clone()),
+            module("firewall", unasked),
+        ];
+        let said = verdicts_of_kernel(&all.iter().collect::<Vec<_>>());
+        let expected = [
+            "the kernel's verifier was not asked about firewall, vlan_push: the daemon has no capability for it",
+            "the kernel's verifier accepts null too",
+        ];
+        assert_eq!(said, expected);
+    }
+}

@@ -2,10 +2,14 @@
 mod scratch;
 
 use port::Netns;
+use rustix::process::{Pid, Signal, kill_process};
 use scratch::{Scratch, any_library, error};
+use serde_json::Value;
 use std::io::{BufRead, BufReader, Write};
 use std::os::unix::fs::PermissionsExt;
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::thread::sleep;
+use std::time::{Duration, Instant};
 
 /// A network namespace for one test, where that is permitted.
 fn network() -> Option<Netns> {
@@ -98,6 +102,64 @@ fn programs_that_start_at_the_same_time_meet() {
 }
 
 #[test]
+fn daemons_that_start_at_the_same_time_take_different_networks() {
+    let Some(netns) = network() else { return };
+    let scratch = Scratch::new();
+    let start = || Program::start(run(&scratch, &["--private"]), &netns);
+    let programs: Vec<Program> = std::thread::scope(|scope| {
+        let threads: Vec<_> = (0..4).map(|_| scope.spawn(start)).collect();
+        threads.into_iter().map(|thread| thread.join().unwrap()).collect()
+    });
+    let mut said: Vec<String> = programs.into_iter().map(Program::end).collect();
+    said.sort();
+    for (n, sentence) in said.iter().enumerate() {
+        assert!(sentence.starts_with(&format!("opentoe: host 'toe' is 10.77.{n}.2, ")), "{said:?}");
+    }
+    scratch.becomes_empty();
+}
+
+/// Whoever kills it: programs that use it find another one at the same place, with the same owners.
+#[test]
+fn a_daemon_that_is_killed_has_a_successor() {
+    let Some(netns) = network() else { return };
+    let scratch = Scratch::new();
+    let start = |options: &[&str]| Program::start(run(&scratch, options), &netns);
+    for options in [&[][..], &["--private"]] {
+        let first = start(options);
+        let second = if options.is_empty() { Some(start(options)) } else { None };
+        let owners = [Some(first.child.id()), second.as_ref().map(|second| second.child.id())];
+        let owners: Vec<u32> = owners.into_iter().flatten().collect();
+        for _ in 0..2 {
+            let old = hello(&first.socket)["pid"].as_i64().unwrap() as i32;
+            // It has served for a moment: three that have not are enough.
+            sleep(Duration::from_millis(1100));
+            kill_process(Pid::from_raw(old).unwrap(), Signal::KILL).unwrap();
+            let (begin, is_new) =
+                (Instant::now(), |new: &Value| new["pid"].as_i64().is_some_and(|new| new != i64::from(old)));
+            while !is_new(&hello(&first.socket)) {
+                assert!(begin.elapsed() < Duration::from_secs(30), "no daemon took its place");
+                sleep(Duration::from_millis(10));
+            }
+            assert_eq!(hello(&first.socket)["owners"], serde_json::json!(owners));
+        }
+        if let Some(second) = second {
+            first.end();
+            let third = start(&[]);
+            assert_eq!(third.socket, second.socket);
+            drop([second, third].map(Program::end));
+        } else {
+            first.end();
+        }
+        scratch.becomes_empty();
+    }
+}
+
+/// What a daemon says of itself; nothing where none is there.
+fn hello(socket: &str) -> Value {
+    daemon::client::ask(socket.as_ref(), &daemon::protocol::Question::Hello).unwrap_or_default()
+}
+
+#[test]
 fn who_asks_for_something_else_gets_a_daemon_of_its_own() {
     let Some(netns) = network() else { return };
     let scratch = Scratch::new();
@@ -128,6 +190,11 @@ fn it_is_not_shared_across_network_namespaces_or_users() {
     assert_ne!(first.socket, other.socket, "a program of another network namespace joined");
     let sentence = error(&scratch.toe(&["ls"]));
     assert!(sentence.starts_with("opentoe: 2 daemons of opentoe run are there; say which one:"), "{sentence}");
+    let own = std::process::id();
+    let sentence = error(&scratch.toe(&["why", &own.to_string()]));
+    let unattached = format!("opentoe: process {own} is attached to none of 2 daemons: libtoe.so is not loaded");
+    assert!(sentence.starts_with(&unattached), "{sentence}");
+    assert_eq!(error(&scratch.toe(&["why", "99999999"])), "opentoe: there is no process 99999999\n");
     other.end();
     if rustix::process::geteuid().is_root() {
         std::fs::set_permissions(&scratch.0, std::fs::Permissions::from_mode(0o777)).unwrap();

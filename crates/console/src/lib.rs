@@ -1,7 +1,8 @@
-//! Standard output of the programs for people. A reader that went away (`opentoe ls | head`) is no error; any other
-//! failure is remembered, and [`finish`] returns it at the end: an empty file must not look like an empty answer.
+//! What the programs print for people. A reader that went away (`opentoe ls | head`) is no error; any other failure to
+//! write is remembered, and [`finish`] returns it at the end: an empty file must not look like an empty answer.
 #![forbid(unsafe_code)]
 
+use std::fmt::Display;
 use std::io::{self, ErrorKind, Write};
 use std::sync::Mutex;
 
@@ -44,4 +45,22 @@ pub fn wrote(done: io::Result<()>) -> bool {
         failure.get_or_insert(error);
     }
     failure.is_none()
+}
+
+/// So many things: 1 host, 2 hosts.
+pub fn several<N: Display + PartialEq + From<u8>>(count: N, thing: &str) -> String {
+    let ending = if count == N::from(1) { "" } else { "s" };
+    format!("{count} {thing}{ending}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn one_thing_is_not_several() {
+        let counts = [0u64, 1, 2].map(|count| several(count, "connection"));
+        assert_eq!(counts, ["0 connections", "1 connection", "2 connections"]);
+        assert_eq!(several(1usize, "time"), "1 time");
+    }
 }

@@ -129,6 +129,9 @@ pub struct Ticket {
     pub reuse_address: bool,
     /// `SO_REUSEPORT` was set.
     pub reuse_port: bool,
+    /// The unspecified IPv6 address stands for that of IPv4, too.
+    #[serde(default)]
+    pub dual_stack: bool,
     /// The user who bound the address.
     pub uid: u32,
     /// Shows that a daemon with the same key gave it.
@@ -165,14 +168,26 @@ pub struct Welcome {
     pub host: String,
     /// The host's own addresses.
     pub addresses: Vec<IpAddress>,
+    /// The host speaks IPv6, at least over its loopback.
+    pub v6: bool,
     /// Destinations that the host reaches. A gateway shows as 0.0.0.0/0.
     pub routes: Vec<Prefix>,
-    /// The program and the host have one loopback: connections to 127.0.0.0/8 may be the host's (docs/LOOPBACK.md).
+    /// The program and the host have one loopback: connections to 127.0.0.0/8 and ::1 may be the host's
+    /// (docs/LOOPBACK.md).
     pub loopback: bool,
     /// The host's default congestion control, as `TCP_CONGESTION` names it.
     pub congestion: String,
     /// The host's ports over which it may have neighbours, for lists of interfaces (docs/POSIX.md).
     pub interfaces: Vec<Interface>,
+}
+
+/// An address, and how many of its bits are those of its network.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Network {
+    /// The address.
+    pub address: IpAddress,
+    /// Bits of its network part.
+    pub prefix_len: u8,
 }
 
 /// A port of the host, as a list of interfaces shows it.
@@ -182,6 +197,9 @@ pub struct Interface {
     pub address: IpAddress,
     /// Bits of its network part.
     pub prefix_len: u8,
+    /// Its IPv6 address of global scope there, where it has one.
+    #[serde(default)]
+    pub ipv6: Option<Network>,
     /// Hardware address.
     pub mac: [u8; 6],
     /// Most bytes of an IP packet.

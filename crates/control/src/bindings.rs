@@ -6,6 +6,7 @@ use context::Endpoint;
 use engine::{ContextId, FlowId, Nanos};
 use port::TcpPorts;
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
+use std::net::Ipv6Addr;
 use std::sync::Arc;
 use wire::IpAddress;
 
@@ -16,6 +17,8 @@ pub(crate) struct Binding {
     pub uid: u32,
     pub reuse_address: bool,
     pub reuse_port: bool,
+    /// Of the unspecified IPv6 address: it takes connections over IPv4, too (`IPV6_V6ONLY` is off).
+    pub dual_stack: bool,
     /// A random number, the same at each daemon that the listener comes to (docs/RESTART.md).
     pub number: u64,
     pub holders: BTreeSet<Holder>,
@@ -158,7 +161,7 @@ impl Bindings {
         self.held_on_port(new.local.port, runs).any(|(_, other)| {
             let shared_port = new.reuse_port && other.reuse_port && new.uid == other.uid;
             let shared_address = new.reuse_address && other.reuse_address && other.listener.is_none();
-            overlap(new.local.ip, other.local.ip) && !shared_port && !shared_address
+            overlap(new, other) && !shared_port && !shared_address
         })
     }
 
@@ -173,17 +176,21 @@ impl Bindings {
         let Some(mine) = self.all.get(&id) else { return true };
         self.held_on_port(mine.local.port, runs).any(|(other_id, other)| {
             let shared = mine.reuse_port && other.reuse_port && mine.uid == other.uid;
-            other_id != id && other.listener.is_some() && overlap(mine.local.ip, other.local.ip) && !shared
+            other_id != id && other.listener.is_some() && overlap(mine, other) && !shared
         })
     }
 
-    /// The listener for a connection to `local`: an exact address before the unspecified one; among those that share
+    /// The listener for a connection to `local`: an exact address before the unspecified one, and that before the one
+    /// that stands for both families; among those that share
     /// the port, the one that `spread` falls on. Only those that have a holder who still runs, and one that is kept for
     /// a child to come only where no process has another one: its parent may have ended before it forked.
     pub(crate) fn listener_for(&self, local: Endpoint, spread: u64, runs: impl Fn(Holder) -> bool) -> Option<u32> {
-        for ip in [local.ip, local.ip.any()] {
-            let listens =
-                |(id, binding): (u32, &Binding)| (binding.listener.is_some() && binding.local.ip == ip).then_some(id);
+        let any_v6 = IpAddress::v6(Ipv6Addr::UNSPECIFIED, 0);
+        for (ip, dual_stack) in [(local.ip, false), (local.ip.any(), false), (any_v6, true)] {
+            let listens = |(id, binding): (u32, &Binding)| {
+                let is = binding.local.ip == ip && (binding.dual_stack || !dual_stack);
+                (is && binding.listener.is_some()).then_some(id)
+            };
             let in_process = |holder| matches!(holder, Holder::Context(_)) && runs(holder);
             let served: Vec<u32> = self.held_on_port(local.port, &in_process).filter_map(listens).collect();
             let kept = || self.held_on_port(local.port, &runs).filter_map(listens).collect();
@@ -196,14 +203,18 @@ impl Bindings {
     }
 }
 
-fn overlap(a: IpAddress, b: IpAddress) -> bool {
-    a == b || (a.any() == b.any() && (a.is_unspecified() || b.is_unspecified()))
+/// Some address is taken by both.
+fn overlap(a: &Binding, b: &Binding) -> bool {
+    let (one, other) = (a.local.ip, b.local.ip);
+    let same_family = one.any() == other.any();
+    let any = one.is_unspecified() || other.is_unspecified();
+    one == other || (same_family && any) || (a.dual_stack && other.is_v4()) || (b.dual_stack && one.is_v4())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::{Ipv4Addr, Ipv6Addr};
+    use std::net::Ipv4Addr;
 
     const ANY: IpAddress = IpAddress::v4(Ipv4Addr::UNSPECIFIED);
     const IP: IpAddress = IpAddress::v4(Ipv4Addr::new(10, 0, 0, 1));
@@ -219,7 +230,7 @@ mod tests {
 
     fn binding(local: Endpoint, uid: u32, reuse_address: bool, reuse_port: bool) -> Binding {
         let holders = [Holder::Context(ContextId(0))].into();
-        Binding { local, uid, reuse_address, reuse_port, number: 0, holders, listener: None }
+        Binding { local, uid, reuse_address, reuse_port, dual_stack: false, number: 0, holders, listener: None }
     }
 
     #[test]
@@ -241,6 +252,43 @@ mod tests {
             assert!(!there.conflicts(&new(81), |_| true));
             assert!(!there.conflicts(&new(80), |_| false), "its holder has ended");
         }
+    }
+
+    #[test]
+    fn the_unspecified_ipv6_address_may_stand_for_both_families() {
+        let v6 = IpAddress::v6(Ipv6Addr::LOCALHOST, 0);
+        for (dual_stack, ip, conflict) in [
+            (false, IP, false),
+            (false, ANY, false),
+            (false, v6, true),
+            (false, ANY_V6, true),
+            (true, IP, true),
+            (true, ANY, true),
+            (true, v6, true),
+            (true, ANY_V6, true),
+        ] {
+            let any = Endpoint { ip: ANY_V6, port: 80 };
+            let any = Binding { dual_stack, listener: Some(Listener::default()), ..binding(any, 1, false, false) };
+            let other = || binding(Endpoint { ip, port: 80 }, 1, false, false);
+            let mut all = Bindings::default();
+            let id = all.add(any);
+            assert_eq!(all.conflicts(&other(), |_| true), conflict, "{dual_stack} {ip}");
+            assert_eq!(all.listener_for(Endpoint { ip, port: 80 }, 0, |_| true).is_some(), conflict);
+            let mut turned = Bindings::default();
+            turned.add(other());
+            let any = all.remove(id).expect("it is there");
+            assert_eq!(turned.conflicts(&any, |_| true), conflict, "the other way round: {dual_stack} {ip}");
+        }
+    }
+
+    #[test]
+    fn a_listener_of_one_family_comes_before_one_of_both() {
+        let mut all = bindings(ANY, false, true, true);
+        let both = binding(Endpoint { ip: ANY_V6, port: 80 }, 1, false, true);
+        let both = all.add(Binding { dual_stack: true, listener: Some(Listener::default()), ..both });
+        assert_eq!(all.listener_for(Endpoint { ip: IP, port: 80 }, 0, |_| true), Some(1));
+        all.remove(1);
+        assert_eq!(all.listener_for(Endpoint { ip: IP, port: 80 }, 0, |_| true), Some(both));
     }
 
     #[test]

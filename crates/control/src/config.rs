@@ -1,11 +1,12 @@
 //! The configuration of one host. Every key has a default, so an empty section is a working host.
-use ::host::{Link, RouteConfig};
-use context::{Geometry, Growing, LongPaths};
+use crate::memory::MemoryConfig;
+use ::host::{AddressV6, Link, RouteConfig};
 use port::Capabilities;
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 use tcp::congestion::{self, CongestionName};
 use tcp::{ChallengeLimit, Nanos, RtoBounds};
+use wire::ipv6::LEAST_MTU;
 use wire::{IpAddress, Mac};
 
 /// One IP stack: addresses, limits, timers.
@@ -20,7 +21,9 @@ pub struct HostConfig {
     pub prefix_len: u8,
     /// Next hop for everything that no other route covers.
     pub gateway: Option<IpAddress>,
-    /// Further routes.
+    /// The same of IPv6 (docs/IPV6.md).
+    pub ipv6: Ipv6Config,
+    /// Further routes, of both families.
     pub routes: Vec<RouteConfig>,
     /// Most bytes of an IP packet; 0 for what the port carries.
     pub mtu: u16,
@@ -50,47 +53,27 @@ pub struct HostConfig {
     pub port_rules: Vec<PortRule>,
 }
 
-/// From this round trip on, a path is long: full buffers of the usual size, a quarter of a MiB, carry 4 Gbit/s there.
-const LONG_PATH: Nanos = 500_000;
-
-/// Connections of a program with buffers for long paths, at most.
-const MOST_LONG_PATHS: u32 = 64;
-
-/// Connections of a program whose transmit streams may outgrow their buffers, at most.
-const MOST_GROWING: u32 = 64;
-
-/// Sizes of an application's region. Only what is written costs memory. All are powers of two.
+/// A host's place in an IPv6 network.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
-pub struct MemoryConfig {
-    /// Connections that one application can hold at once.
-    pub slots: u32,
-    /// Entries of each data ring.
-    pub data_entries: u32,
-    /// Entries of each control ring.
-    pub control_entries: u32,
-    /// Bytes of a connection's receive buffer.
-    pub rx_bytes: u32,
-    /// Bytes of a connection's transmit buffer.
-    pub tx_bytes: u32,
-    /// Bytes of each buffer of a connection whose round trip is long ([`MemoryConfig::is_long`]), as far as half of
-    /// `context_bytes` goes, for 64 at most: a window holds what is under way in a round trip. 0: none has larger ones.
-    pub long_path_bytes: u32,
-    /// Bytes of the ring in which a transmit stream goes on whose program writes more at once, without blocking, than
-    /// `tx_bytes`, as far as a quarter of `context_bytes` goes, for 64 connections at most. 0: none does. Not on
-    /// engines with threads of their own.
-    pub most_tx_bytes: u32,
-    /// Bytes of buffers that one application's connections share (docs/MEMORY.md): as many as this is enough for have
-    /// full ones, as many again half of that, and so on down to 16 KiB for all others. 0: all have full ones.
-    pub context_bytes: u64,
-    /// Bytes of each of the two rings in which a connection begins, until more is under way at once (docs/MEMORY.md):
-    /// half a page, or more; 0 to begin in the full buffers. Only the flextoe engine on one thread has them.
-    pub small_bytes: u32,
-    /// Bytes for a shared log (docs/SHARED-LOG.md); 0 for none. Only with the laminar engine.
-    pub log_bytes: u32,
-    /// Mapped buffer pairs that the daemon keeps per application for slots not in use; beyond that the memory of
-    /// a closed connection goes back to the system.
-    pub cached_buffers: u32,
+pub struct Ipv6Config {
+    /// The host's address, of global scope; none where it speaks IPv6 over its loopback only.
+    pub address: Option<IpAddress>,
+    /// Bits of the network part of the address.
+    pub prefix_len: u8,
+    /// Next hop for everything that no other route covers: a global or a link-local address.
+    pub gateway: Option<IpAddress>,
+}
+
+impl Ipv6Config {
+    /// Bits of the network part of an address, where they are not said.
+    pub const PREFIX_LEN: u8 = 64;
+}
+
+impl Default for Ipv6Config {
+    fn default() -> Ipv6Config {
+        Ipv6Config { address: None, prefix_len: Ipv6Config::PREFIX_LEN, gateway: None }
+    }
 }
 
 /// TCP's timers.
@@ -212,6 +195,7 @@ impl Default for HostConfig {
             address: Ipv4Addr::new(10, 77, 0, 2).into(),
             prefix_len: 24,
             gateway: None,
+            ipv6: Ipv6Config::default(),
             routes: Vec::new(),
             mtu: 0,
             max_flows: 65_536,
@@ -226,24 +210,6 @@ impl Default for HostConfig {
             unprivileged_port_start: 1024,
             loopback: true,
             port_rules: Vec::new(),
-        }
-    }
-}
-
-impl Default for MemoryConfig {
-    fn default() -> MemoryConfig {
-        MemoryConfig {
-            slots: 4096,
-            data_entries: 4096,
-            control_entries: 1024,
-            rx_bytes: 256 << 10,
-            tx_bytes: 256 << 10,
-            long_path_bytes: 4 << 20,
-            most_tx_bytes: 4 << 20,
-            context_bytes: 1 << 30,
-            small_bytes: 2048,
-            log_bytes: 0,
-            cached_buffers: 1024,
         }
     }
 }
@@ -299,83 +265,6 @@ impl Default for LimitConfig {
     }
 }
 
-impl MemoryConfig {
-    /// The region's geometry.
-    pub fn geometry(&self) -> Geometry {
-        Geometry {
-            slots: self.slots,
-            long: self.long_paths(),
-            growing: self.growing(),
-            data_entries: self.data_entries,
-            control_entries: self.control_entries,
-            rx_bytes: self.rx_bytes,
-            tx_bytes: self.tx_bytes,
-            full_slots: self.full_slots(),
-            small_bytes: self.small_bytes,
-            log_bytes: self.log_bytes,
-        }
-    }
-
-    /// Connections for whose full buffers the budget is enough, as a power of two.
-    fn full_slots(&self) -> u32 {
-        let enough = self.context_bytes / self.pair().max(1);
-        match enough.checked_ilog2() {
-            Some(power) if self.context_bytes > 0 => 1 << power.min(self.slots.max(1).ilog2()),
-            _ if self.context_bytes == 0 => self.slots,
-            _ => 1,
-        }
-    }
-
-    /// Whether a connection with this first round trip, if it is known, gets the buffers of long paths.
-    pub(crate) fn is_long(rtt: Option<Nanos>) -> bool {
-        rtt.is_some_and(|rtt| rtt >= LONG_PATH)
-    }
-
-    /// Also where the budget or the other sizes leave no room for them.
-    fn has_valid_long_paths(&self) -> bool {
-        let bytes = self.long_path_bytes;
-        bytes == 0 || (bytes.is_power_of_two() && (4096..=1 << 30).contains(&bytes))
-    }
-
-    /// With a shared log, each connection's window is a promise of records.
-    fn long_paths(&self) -> LongPaths {
-        let bytes = self.long_path_bytes;
-        if self.log_bytes > 0 || bytes <= self.rx_bytes.max(self.tx_bytes) {
-            return LongPaths::NONE;
-        }
-        let most = MOST_LONG_PATHS.min(self.slots / 4);
-        let enough = match self.context_bytes {
-            0 => most,
-            budget => most.min((budget / 2 / (2 * u64::from(bytes))) as u32),
-        };
-        if enough > 0 { LongPaths { slots: enough, bytes } } else { LongPaths::NONE }
-    }
-
-    /// Also where the budget or the other sizes leave no room for it.
-    fn has_valid_growth(&self) -> bool {
-        let bytes = self.most_tx_bytes;
-        bytes == 0 || (bytes.is_power_of_two() && (4096..=1 << 30).contains(&bytes))
-    }
-
-    fn growing(&self) -> Growing {
-        let bytes = self.most_tx_bytes;
-        if bytes <= self.tx_bytes {
-            return Growing::NONE;
-        }
-        let most = MOST_GROWING.min(self.slots / 4);
-        let enough = match self.context_bytes {
-            0 => most,
-            budget => most.min((budget / 4 / u64::from(bytes)) as u32),
-        };
-        if enough > 0 { Growing { slots: enough, bytes } } else { Growing::NONE }
-    }
-
-    /// Bytes of a connection's full buffers.
-    fn pair(&self) -> u64 {
-        self.rx_bytes as u64 + self.tx_bytes as u64
-    }
-}
-
 impl TimerConfig {
     /// Bounds of retransmission timeouts.
     pub(crate) fn rto_bounds(&self) -> RtoBounds {
@@ -428,31 +317,51 @@ impl HostConfig {
         if self.mtu > 0 {
             caps.mtu = caps.mtu.min(self.mtu);
         }
-        Link { mac, address: self.address, prefix_len: self.prefix_len, caps }
+        let v6 = self.ipv6.address.map(|address| AddressV6 { address, prefix_len: self.ipv6.prefix_len });
+        Link { mac, address: self.address, prefix_len: self.prefix_len, v6, caps }
+    }
+
+    /// A sentence about the first address that cannot be.
+    fn check_addresses(&self) -> Result<(), String> {
+        let check = |ok: bool, sentence: &str| if ok { Ok(()) } else { Err(sentence.to_string()) };
+        let is_station = |address: &IpAddress| {
+            let special = address.is_unspecified() || address.is_multicast() || address.is_broadcast();
+            !special && !address.is_loopback()
+        };
+        check(self.address.is_v4(), "address must be an IPv4 address: its IPv6 address is ipv6.address")?;
+        check(is_station(&self.address), "address must be a unicast address outside 127.0.0.0/8")?;
+        check((1..=32).contains(&self.prefix_len), "prefix_len must be between 1 and 32")?;
+        let Ipv6Config { address: v6, prefix_len, gateway } = self.ipv6;
+        check(
+            v6.is_none_or(|address| !address.is_v4() && is_station(&address) && !address.is_link_local()),
+            "ipv6.address must be an IPv6 unicast address of global scope, such as 2001:db8::2; \
+             link-local ones come by themselves",
+        )?;
+        check((1..=128).contains(&prefix_len), "ipv6.prefix_len must be between 1 and 128")?;
+        check(v6.is_none() || self.mtu == 0 || self.mtu >= LEAST_MTU, "mtu must be 0 or at least 1280 with IPv6")?;
+        check(self.gateway.is_none_or(|gateway| gateway.is_v4()), "gateway must be an IPv4 address: use ipv6.gateway")?;
+        check(gateway.is_none_or(|gateway| !gateway.is_v4()), "ipv6.gateway must be an IPv6 address")?;
+        for route in &self.routes {
+            let (network, gateway) = (route.network, route.gateway.unwrap_or(route.network));
+            check(route.prefix_len <= network.width(), "routes: prefix_len is longer than an address")?;
+            check(network.is_v4() == gateway.is_v4(), "routes: network and gateway must be of one family")?;
+        }
+        let of_v6 = self.routes.iter().map(|route| route.network).chain(gateway).any(|ip| !ip.is_v4());
+        check(v6.is_some() || !of_v6, "IPv6 routes and gateways need an ipv6.address")?;
+        let own = |gateway: &IpAddress| *gateway == self.address || Some(*gateway) == v6;
+        let gateways = self.routes.iter().filter_map(|route| route.gateway).chain(self.gateway).chain(gateway);
+        check(!gateways.into_iter().any(|gateway| own(&gateway)), "a gateway must be another host")
     }
 
     /// A sentence about the first value that cannot be.
     pub fn validate(&self) -> Result<(), String> {
         let check = |ok: bool, sentence: &str| if ok { Ok(()) } else { Err(format!("host {}: {sentence}", self.name)) };
-        let unicast = !self.address.is_unspecified() && !self.address.is_multicast() && !self.address.is_broadcast();
         check(!self.name.is_empty(), "name must not be empty")?;
-        let gateways = || self.gateway.iter().chain(self.routes.iter().filter_map(|route| route.gateway.as_ref()));
-        let mut addresses = gateways().chain(self.routes.iter().map(|route| &route.network)).chain([&self.address]);
-        check(addresses.all(|address| address.is_v4()), "addresses must be IPv4: IPv6 is not implemented")?;
-        check(unicast && !self.address.is_loopback(), "address must be a unicast address outside 127.0.0.0/8")?;
-        check((1..=32).contains(&self.prefix_len), "prefix_len must be between 1 and 32")?;
+        self.check_addresses().map_err(|sentence| format!("host {}: {sentence}", self.name))?;
         check(self.mtu == 0 || self.mtu >= 576, "mtu must be 0 or at least 576")?;
         check((1..=1 << 22).contains(&self.max_flows), "max_flows must be between 1 and 4194304")?;
         check((1..=1 << 16).contains(&self.max_contexts), "max_contexts must be between 1 and 65536")?;
-        check(
-            self.memory.geometry().is_valid() && self.memory.has_valid_long_paths() && self.memory.has_valid_growth(),
-            "memory: all sizes must be powers of two; rings at least 64 entries, buffers and the log at least 4096 bytes, \
-             small_bytes 0 or from 2048 to half of a buffer, and 8192 at most, long_path_bytes and most_tx_bytes 0 or at most 2^30",
-        )?;
-        check(
-            self.memory.context_bytes == 0 || self.memory.context_bytes >= self.memory.pair(),
-            "memory: context_bytes must be at least rx_bytes and tx_bytes together, or 0 for full buffers always",
-        )?;
+        self.memory.check().map_err(|sentence| format!("host {}: {sentence}", self.name))?;
         check(
             self.timers.min_rto_ms >= 1 && self.timers.min_rto_ms <= self.timers.max_rto_ms,
             "timers: min_rto_ms must be between 1 and max_rto_ms",
@@ -463,12 +372,6 @@ impl HostConfig {
             self.ephemeral_first >= 1 && self.ephemeral_first <= self.ephemeral_last,
             "ephemeral_first must be between 1 and ephemeral_last",
         )?;
-        for gateway in gateways() {
-            check(*gateway != self.address, "a gateway must be another host")?;
-        }
-        for route in &self.routes {
-            check(route.prefix_len <= 32, "routes: prefix_len must be at most 32")?;
-        }
         for rule in &self.port_rules {
             check(rule.first <= rule.last, "port_rules: first must not be greater than last")?;
         }
@@ -490,10 +393,6 @@ mod tests {
         assert!(bad.validate().unwrap_err().contains("prefix_len"));
         let bad = HostConfig { address: Ipv4Addr::LOCALHOST.into(), ..HostConfig::default() };
         assert!(bad.validate().unwrap_err().contains("address"));
-        let bad = HostConfig { address: "2001:db8::1".parse().unwrap(), ..HostConfig::default() };
-        assert!(bad.validate().unwrap_err().contains("IPv6 is not implemented"));
-        let bad = HostConfig { gateway: Some("fe80::1%2".parse().unwrap()), ..HostConfig::default() };
-        assert!(bad.validate().unwrap_err().contains("IPv6 is not implemented"));
         let memory = MemoryConfig { rx_bytes: 5000, ..MemoryConfig::default() };
         assert!(HostConfig { memory, ..HostConfig::default() }.validate().is_err());
         let with = |small_bytes| MemoryConfig { small_bytes, rx_bytes: 4096, ..MemoryConfig::default() };
@@ -511,26 +410,35 @@ mod tests {
     }
 
     #[test]
-    fn a_budget_says_how_many_connections_have_full_buffers() {
-        let full = |context_bytes, slots| MemoryConfig { context_bytes, slots, ..MemoryConfig::default() }.geometry();
-        assert_eq!(MemoryConfig::default().geometry().full_slots, 2048);
-        assert_eq!(full(3 << 20, 4096).full_slots, 4, "the power of two below six");
-        assert_eq!(full(1 << 40, 4096).full_slots, 4096);
-        assert_eq!(full(0, 65_536).full_slots, 65_536);
-        assert_eq!(full(1 << 30, 4096).long, LongPaths { slots: 64, bytes: 4 << 20 });
-        assert_eq!(full(64 << 20, 4096).long.slots, 4, "half of the budget");
-        assert_eq!((full(0, 32).long.slots, full(0, 2).long), (8, LongPaths::NONE), "a quarter of the slots");
-        let growing = |context_bytes, slots| full(context_bytes, slots).growing;
-        assert_eq!(growing(1 << 30, 4096), Growing { slots: 64, bytes: 4 << 20 });
-        assert_eq!((growing(64 << 20, 4096).slots, growing(0, 32).slots, growing(0, 2)), (4, 8, Growing::NONE));
-        let bytes = full(1 << 30, 32_768).region_len() - full(1 << 30, 32_768).rx_at(0);
-        assert!(
-            bytes < (2 << 30) + 32_768 * (32 << 10) + (1 << 29) + (1 << 28),
-            "twice the budget, the least ones, long paths, growth"
-        );
-        let memory = MemoryConfig { context_bytes: (512 << 10) - 1, ..MemoryConfig::default() };
-        let refusal = HostConfig { memory, ..HostConfig::default() }.validate().unwrap_err();
-        assert!(refusal.contains("context_bytes"), "{refusal}");
+    fn addresses_are_of_the_family_that_their_key_says() {
+        let (v4, v6) = (HostConfig::default(), Some("2001:db8::2".parse().unwrap()));
+        let ipv6 = Ipv6Config { address: v6, gateway: Some("fe80::1".parse().unwrap()), ..Ipv6Config::default() };
+        let both = HostConfig { ipv6, ..v4.clone() };
+        let with = |ipv6| HostConfig { ipv6, ..v4.clone() };
+        let at = |address: &str| with(Ipv6Config { address: Some(address.parse().unwrap()), ..ipv6 });
+        assert_eq!(both.validate(), Ok(()));
+        let route = |network: &str, prefix_len, gateway: Option<&str>| {
+            let (network, gateway) = (network.parse().unwrap(), gateway.map(|gateway| gateway.parse().unwrap()));
+            vec![RouteConfig { network, prefix_len, gateway, port: None }]
+        };
+        let routed = HostConfig { routes: route("2001:db8:1::", 48, Some("2001:db8::1")), ..both.clone() };
+        assert_eq!(routed.validate(), Ok(()));
+        for (config, named) in [
+            (HostConfig { address: v6.unwrap(), ..v4.clone() }, "address must be an IPv4 address"),
+            (HostConfig { gateway: v6, ..v4.clone() }, "gateway must be an IPv4"),
+            (at("10.77.0.2"), "ipv6.address"),
+            (at("fe80::1"), "ipv6.address"),
+            (at("::1"), "ipv6.address"),
+            (with(Ipv6Config { prefix_len: 129, ..ipv6 }), "ipv6.prefix_len"),
+            (HostConfig { mtu: 1279, ..both.clone() }, "1280"),
+            (with(Ipv6Config { gateway: v6, ..ipv6 }), "another host"),
+            (with(Ipv6Config { address: None, ..ipv6 }), "need an ipv6.address"),
+            (HostConfig { routes: route("2001:db8::", 48, None), ..v4.clone() }, "need an ipv6.address"),
+            (HostConfig { routes: route("2001:db8::", 129, None), ..both.clone() }, "longer"),
+            (HostConfig { routes: route("2001:db8::", 48, Some("10.77.0.1")), ..both }, "one family"),
+        ] {
+            assert!(config.validate().unwrap_err().contains(named), "{named}");
+        }
     }
 
     #[test]

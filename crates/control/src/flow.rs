@@ -47,7 +47,7 @@ pub(crate) struct Flow {
 }
 
 /// Whether a connection was joined with another one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Spliced {
     /// It was not.
     No,

@@ -1,5 +1,5 @@
-//! Received ICMP messages (RFC 792, RFC 1122 section 3.2.2). An error message is believed only where it quotes a
-//! segment that this host can have sent just now (RFC 5927 section 4.1).
+//! Received ICMP messages (RFC 792, RFC 1122 section 3.2.2, RFC 4443). An error message is believed only where it
+//! quotes a segment that this host can have sent just now (RFC 5927 section 4.1).
 use crate::flow::Place;
 use crate::flows::Flows;
 use crate::outbox::Outbox;
@@ -7,10 +7,14 @@ use ::host::Quote;
 use ::tcp::Agreed;
 use engine::FlowId;
 use engine::stream::{self, FourTuple};
-use wire::{IpAddress, Seq, ipv4, tcp};
+use wire::{IpAddress, Seq, ip, ipv6, tcp};
 
-/// Least path MTU that is believed: every IPv4 host takes 576 bytes (RFC 791), and lies below that only cost speed.
-const LEAST_MTU: u16 = 576;
+/// Least path MTU that is believed: every IPv4 host takes 576 bytes (RFC 791), every IPv6 link 1280 (RFC 8201
+/// section 4), and lies below that only cost speed.
+fn least_mtu(dst: IpAddress) -> u16 {
+    if dst.is_v4() { 576 } else { ipv6::LEAST_MTU }
+}
+
 /// Path MTUs that occur, for routers that do not name one (RFC 1191 section 7.1).
 const PLATEAUS: [u16; 9] = [32_000, 17_914, 8166, 4352, 2002, 1492, 1006, 576, 508];
 
@@ -23,24 +27,26 @@ pub(crate) struct Quoted {
 }
 
 impl Flows {
-    /// Path MTU discovery (RFC 1191): full segments become smaller, never larger, and so are those of later connections
-    /// to the same destination. Returns whether the message is believed.
+    /// Path MTU discovery (RFC 1191, RFC 8201): full segments become smaller, never larger, and so are those of
+    /// later connections to the same destination. Returns whether the message is believed.
+    // Meets RFC 8201: 4-a, 4-b, 4-c.
     pub(crate) fn lower_mss(&mut self, out: &mut Outbox<'_>, id: FlowId, mtu: u16, quote: &Quoted) -> bool {
         let Some(flow) = self.get_mut(id.0).filter(|flow| flow.place == Place::Engine) else { return false };
         let figures = flow.stats.read();
         let in_flight = quote.seq.within(Seq(figures.snd_una), figures.snd_nxt.wrapping_sub(figures.snd_una).max(1));
-        let below = |len: u16| PLATEAUS.into_iter().find(|plateau| *plateau < len).unwrap_or(LEAST_MTU);
+        let (dst, least) = (quote.tuple.remote_ip, least_mtu(quote.tuple.remote_ip));
+        let below = |len: u16| PLATEAUS.into_iter().find(|plateau| *plateau < len).unwrap_or(least);
         let mtu = if mtu == 0 { below(quote.len) } else { mtu };
-        if !in_flight || mtu < ipv4::HEADER_LEN as u16 + tcp::HEADER_LEN as u16 {
+        if !in_flight || usize::from(mtu) < ip::header_len(dst) + tcp::HEADER_LEN {
             return false;
         }
-        let mtu = mtu.max(LEAST_MTU);
-        let mss = mss_of(mtu, &flow.agreed);
+        let mtu = mtu.max(least);
+        let mss = mss_of(mtu, dst, &flow.agreed);
         if mss >= flow.agreed.mss {
             return false;
         }
         flow.agreed.mss = mss;
-        out.net.path_mtus.learn(out.now, quote.tuple.remote_ip, mtu);
+        out.net.path_mtus.learn(out.now, dst, mtu);
         out.commands.push(stream::Command::Mss(id, mss).into());
         true
     }
@@ -49,24 +55,24 @@ impl Flows {
 /// Payload bytes of a full segment to a destination, for a connection that begins: what both ends agreed on, less
 /// where the path is known to carry less.
 pub(crate) fn mss_towards(out: &mut Outbox<'_>, dst: IpAddress, agreed: &Agreed) -> u16 {
-    let known = out.net.path_mtus.get(out.now, dst).map(|mtu| mss_of(mtu, agreed));
+    let known = out.net.path_mtus.get(out.now, dst).map(|mtu| mss_of(mtu, dst, agreed));
     known.map_or(agreed.mss, |mss| agreed.mss.min(mss))
 }
 
 /// Payload bytes of a full segment in an IP packet of so many bytes.
-fn mss_of(mtu: u16, agreed: &Agreed) -> u16 {
+fn mss_of(mtu: u16, dst: IpAddress, agreed: &Agreed) -> u16 {
     let options = if agreed.ts_offset.is_some() { tcp::TIMESTAMPS_LEN } else { 0 };
-    mtu.saturating_sub((ipv4::HEADER_LEN + tcp::HEADER_LEN + options) as u16)
+    mtu.saturating_sub((ip::header_len(dst) + tcp::HEADER_LEN + options) as u16)
 }
 
 /// The segment of a quoted packet, where it is one.
 pub(crate) fn quoted(quote: &Quote) -> Option<Quoted> {
     let [a, b, c, d, seq @ ..] = quote.first;
     let tuple = FourTuple {
-        local_ip: quote.src.into(),
-        remote_ip: quote.dst.into(),
+        local_ip: quote.src,
+        remote_ip: quote.dst,
         local_port: u16::from_be_bytes([a, b]),
         remote_port: u16::from_be_bytes([c, d]),
     };
-    (quote.protocol == ipv4::TCP).then_some(Quoted { tuple, seq: Seq(u32::from_be_bytes(seq)), len: quote.len })
+    (quote.protocol == wire::ipv4::TCP).then_some(Quoted { tuple, seq: Seq(u32::from_be_bytes(seq)), len: quote.len })
 }

@@ -2,7 +2,7 @@
 use crate::config::HostConfig;
 use crate::contexts::Application;
 use crate::flow_view::{FlowPage, FlowTotals, FlowView};
-use crate::handover::HostState;
+use crate::handover::{self, HostState};
 use crate::journal::Records;
 use crate::ledger::Ledger;
 use crate::outbox::Queues;
@@ -11,7 +11,7 @@ use crate::splice::SpliceTable;
 use crate::timers::MILLISECOND;
 use crate::transport::Tcp;
 use crate::view::{BindingView, ContextView, LabelView};
-use ::host::{Arp, ArpTiming, Link, Net, NetConfig, NetContext, RouteTable};
+use ::host::{Link, NeighbourTable, NeighbourTiming, Net, NetConfig, NetContext, RouteTable};
 use context::attach::{KeptConnection, Ticket};
 use context::{ControlEnd, EngineEnd, Geometry, Slot};
 use engine::stream::{FourTuple, Stream};
@@ -20,6 +20,7 @@ use port::TcpPorts;
 use std::collections::HashMap;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use wire::ipv6::LEAST_MTU;
 
 /// A host with TCP.
 pub type Host = ::host::Host<Tcp>;
@@ -36,10 +37,20 @@ pub fn host(
     secret: [u8; 16],
 ) -> Result<Host, String> {
     config.validate()?;
+    let v6 = engine.features().transport.v6;
+    // Meets RFC 8200: 5-a.
+    let short = links.iter().find(|link| link.v6.is_some() && link.caps.mtu < LEAST_MTU);
+    if let Some(link) = short {
+        let (name, mtu) = (&config.name, link.caps.mtu);
+        return Err(format!("host {name}: IPv6 needs packets of {LEAST_MTU} bytes, and a port of it carries {mtu}"));
+    }
+    if config.ipv6.address.is_some() && !v6 {
+        return Err(format!("host {}: its engine does not carry IPv6: leave ipv6.address out", config.name));
+    }
     let tcp = Tcp::new(config.clone(), &links, engine, secret);
     let mut net = Net::new(net_config(&config, links));
     if config.loopback {
-        net.set_loopback(tcp.queues.random.loopback_mac());
+        net.set_loopback(tcp.queues.random.loopback_mac(), v6);
     }
     Ok(Host::with_base(net, tcp))
 }
@@ -47,11 +58,11 @@ pub fn host(
 /// The host's place in the network, as its configuration has it.
 fn net_config(config: &HostConfig, links: Vec<Link>) -> NetConfig {
     NetConfig {
-        routes: Box::new(RouteTable::new(&links, config.gateway, &config.routes)),
+        routes: Box::new(RouteTable::new(&links, &[config.gateway, config.ipv6.gateway], &config.routes)),
         links,
-        neighbours: Box::new(Arp::new(
+        neighbours: Box::new(NeighbourTable::new(
             config.limits.arp_entries,
-            ArpTiming {
+            NeighbourTiming {
                 reachable: config.timers.arp_reachable_ms as Nanos * MILLISECOND,
                 retry: config.timers.arp_retry_ms as Nanos * MILLISECOND,
                 tries: config.timers.arp_tries,
@@ -185,17 +196,15 @@ impl Tcp {
         ends: HashMap<ContextId, (EngineEnd, ControlEnd)>,
     ) -> Result<(), String> {
         let name = self.queues.config.name.clone();
-        let links = context.net.links().iter().map(|link| (link.address, link.mac));
-        let addresses = links.clone().map(|(address, _)| address);
-        if addresses.eq(state.links.iter().map(|(address, _)| *address))
-            && !links.clone().eq(state.links.iter().copied())
-        {
+        let links = handover::own_addresses(context.net);
+        let addresses = links.iter().map(|(address, _)| *address);
+        if addresses.eq(state.links.iter().map(|(address, _)| *address)) && links != state.links {
             return Err(format!(
                 "host {name}: its device has another hardware address than the one of the daemon that runs, as a device \
                  has that was deleted and made again: end that daemon and start this one"
             ));
         }
-        if !links.eq(state.links.iter().copied()) || state.geometry() != self.geometry() {
+        if links != state.links || state.geometry() != self.geometry() {
             return Err(format!(
                 "host {name}: address, hardware address or memory are not those of the daemon that runs: they cannot change"
             ));
@@ -226,6 +235,11 @@ impl Tcp {
     /// The addresses of a flow.
     pub fn tuple(&self, flow: FlowId) -> Option<FourTuple> {
         self.plane.flows().get(flow.0).map(|flow| flow.tuple.get())
+    }
+
+    /// Connections may be over IPv6.
+    pub fn speaks_v6(&self) -> bool {
+        self.engine.features().transport.v6
     }
 
     /// Its configuration, as far as its engine goes along with it.

@@ -4,10 +4,12 @@
 use context::Slot;
 use std::num::NonZeroU32;
 use wire::tcp::Agreed;
-use wire::{Ipv4Tuple, Mac, Seq};
+use wire::{FourTuple, IpAddress, Ipv4Tuple, Mac, Seq};
 
-/// Words of a record: one line of the cache.
+/// Words of a record: one cache line.
 pub const RECORD_WORDS: usize = 8;
+/// Words of both addresses of a connection over IPv6, which do not fit in there.
+pub const ADDRESS_WORDS: usize = 4;
 
 /// Memory that outlives the daemon, for a host's records.
 pub trait Records: Send {
@@ -15,8 +17,11 @@ pub trait Records: Send {
     fn count(&self) -> u32;
     /// Record `at`; its first word is 0 where there is none.
     fn load(&self, at: u32) -> [u64; RECORD_WORDS];
-    /// Writes record `at`, its first word last: a daemon that is killed on the way leaves none.
-    fn store(&mut self, at: u32, words: &[u64; RECORD_WORDS]);
+    /// The IPv6 addresses that were last stored with record `at`.
+    fn load_addresses(&self, at: u32) -> [u64; ADDRESS_WORDS];
+    /// Writes record `at`, with addresses where they are IPv6, its first word last: a daemon that is killed on the way
+    /// leaves none.
+    fn store(&mut self, at: u32, words: &[u64; RECORD_WORDS], addresses: Option<&[u64; ADDRESS_WORDS]>);
     /// There is no record `at` any more.
     fn clear(&mut self, at: u32);
 }
@@ -31,7 +36,7 @@ pub(crate) struct Record {
     pub region: u64,
     /// The slot there that has its buffers.
     pub slot: Slot,
-    pub tuple: Ipv4Tuple,
+    pub tuple: FourTuple,
     pub remote_mac: Mac,
     pub agreed: Agreed,
     pub iss: Seq,
@@ -45,22 +50,41 @@ const VALID: u64 = 1 << 63;
 const TIMESTAMPS: u64 = 1 << 8;
 const SACK: u64 = 1 << 9;
 const ECN: u64 = 1 << 10;
+const IPV6: u64 = 1 << 11;
 
 impl Record {
+    fn load(records: &dyn Records, at: u32) -> Option<Record> {
+        Record::from_words(records.load(at), || records.load_addresses(at))
+    }
+
+    fn store(self, records: &mut dyn Records, at: u32) {
+        let addresses = self.tuple.as_v4().is_none().then(|| self.address_words());
+        records.store(at, &self.to_words(), addresses.as_ref());
+    }
+
+    fn address_words(&self) -> [u64; ADDRESS_WORDS] {
+        let [local, remote] = [self.tuple.local_ip, self.tuple.remote_ip].map(IpAddress::to_bits);
+        [(local >> 64) as u64, local as u64, (remote >> 64) as u64, remote as u64]
+    }
+
     fn to_words(self) -> [u64; RECORD_WORDS] {
         let Record { region, slot, tuple, remote_mac, agreed, iss, irs, ts_recent } = self;
         let flag = |is: bool, flag: u64| if is { flag } else { 0 };
+        let v4 = tuple.as_v4();
+        let addresses =
+            |tuple: Ipv4Tuple| u64::from(u32::from(tuple.local_ip)) << 32 | u64::from(u32::from(tuple.remote_ip));
         let options = u64::from(agreed.snd_shift & 15)
             | u64::from(agreed.rcv_shift & 15) << 4
             | flag(agreed.ts_offset.is_some(), TIMESTAMPS)
             | flag(agreed.sack, SACK)
-            | flag(agreed.ecn, ECN);
+            | flag(agreed.ecn, ECN)
+            | flag(v4.is_none(), IPV6);
         let mut mac = [0; 8];
         mac[..6].copy_from_slice(&remote_mac.0);
         [
             VALID | u64::from(slot.generation) << 32 | u64::from(slot.index),
             region,
-            u64::from(u32::from(tuple.local_ip)) << 32 | u64::from(u32::from(tuple.remote_ip)),
+            v4.map_or(0, addresses),
             u64::from(tuple.local_port) << 48
                 | u64::from(tuple.remote_port) << 32
                 | u64::from(agreed.mss) << 16
@@ -68,21 +92,29 @@ impl Record {
             u64::from(iss.0) << 32 | u64::from(irs.0),
             u64::from(agreed.ts_offset.unwrap_or(0)) << 32 | u64::from(ts_recent),
             u64::from_le_bytes(mac),
-            0,
+            // Of link-local addresses: both have the same one.
+            tuple.local_ip.zone().into(),
         ]
     }
 
-    fn from_words(words: [u64; RECORD_WORDS]) -> Option<Record> {
-        let [name, region, addresses, rest, numbers, timestamps, mac, _] = words;
+    fn from_words(words: [u64; RECORD_WORDS], ipv6: impl FnOnce() -> [u64; ADDRESS_WORDS]) -> Option<Record> {
+        let [name, region, addresses, rest, numbers, timestamps, mac, zone] = words;
         let mac = mac.to_le_bytes();
+        let v4 = |bits: u64| IpAddress::v4((bits as u32).into());
+        let v6 = |high: u64, low: u64| IpAddress::from_bits(u128::from(high) << 64 | u128::from(low), zone as u32);
+        let ips = || match rest & IPV6 != 0 {
+            true => {
+                let [local, local_low, remote, remote_low] = ipv6();
+                [v6(local, local_low), v6(remote, remote_low)]
+            }
+            false => [v4(addresses >> 32), v4(addresses)],
+        };
         (name & VALID != 0).then(|| Record {
             region,
             slot: Slot { index: name as u32, generation: (name >> 32) as u16 },
-            tuple: Ipv4Tuple {
-                local_ip: ((addresses >> 32) as u32).into(),
-                remote_ip: (addresses as u32).into(),
-                local_port: (rest >> 48) as u16,
-                remote_port: (rest >> 32) as u16,
+            tuple: {
+                let [local_ip, remote_ip] = ips();
+                FourTuple { local_ip, remote_ip, local_port: (rest >> 48) as u16, remote_port: (rest >> 32) as u16 }
             },
             remote_mac: Mac(std::array::from_fn(|at| mac[at])),
             agreed: Agreed {
@@ -114,7 +146,7 @@ impl Journal {
     /// Records lie there from now on. Gives those that an earlier daemon left.
     pub(crate) fn keep(&mut self, records: Box<dyn Records>) -> Vec<(RecordNumber, Record)> {
         let places = 0..records.count();
-        let found = |at| Some((RecordNumber::new(at + 1)?, Record::from_words(records.load(at))?));
+        let found = |at| Some((RecordNumber::new(at + 1)?, Record::load(&*records, at)?));
         let found: Vec<_> = places.filter_map(found).collect();
         let mut used = found.iter().map(|(number, _)| number.get() - 1).peekable();
         self.next = found.last().map_or(0, |(number, _)| number.get());
@@ -128,7 +160,7 @@ impl Journal {
         let records = self.records.as_mut()?;
         let at = self.free.pop().or_else(|| (self.next < records.count()).then_some(self.next))?;
         self.next = self.next.max(at + 1);
-        records.store(at, &record.to_words());
+        record.store(&mut **records, at);
         RecordNumber::new(at + 1)
     }
 
@@ -136,9 +168,9 @@ impl Journal {
     pub(crate) fn moved(&mut self, number: Option<RecordNumber>, region: u64, slot: Slot) {
         let (Some(records), Some(number)) = (&mut self.records, number) else { return };
         let at = number.get() - 1;
-        if let Some(record) = Record::from_words(records.load(at)) {
+        if let Some(record) = Record::load(&**records, at) {
             records.clear(at);
-            records.store(at, &Record { region, slot, ..record }.to_words());
+            Record { region, slot, ..record }.store(&mut **records, at);
         }
     }
 
@@ -153,16 +185,18 @@ impl Journal {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
-    use std::net::Ipv4Addr;
+    use std::net::{Ipv4Addr, Ipv6Addr};
     use std::sync::{Arc, Mutex};
 
     /// Records in memory that a test keeps.
     #[derive(Clone)]
-    pub(crate) struct InMemory(Arc<Mutex<Vec<[u64; RECORD_WORDS]>>>);
+    pub(crate) struct InMemory(Arc<Mutex<Vec<Words>>>);
+
+    type Words = ([u64; RECORD_WORDS], [u64; ADDRESS_WORDS]);
 
     impl InMemory {
         pub(crate) fn new(count: usize) -> InMemory {
-            InMemory(Arc::new(Mutex::new(vec![[0; RECORD_WORDS]; count])))
+            InMemory(Arc::new(Mutex::new(vec![([0; RECORD_WORDS], [0; ADDRESS_WORDS]); count])))
         }
     }
 
@@ -171,13 +205,17 @@ pub(crate) mod tests {
             self.0.lock().unwrap().len() as u32
         }
         fn load(&self, at: u32) -> [u64; RECORD_WORDS] {
-            self.0.lock().unwrap()[at as usize]
+            self.0.lock().unwrap()[at as usize].0
         }
-        fn store(&mut self, at: u32, words: &[u64; RECORD_WORDS]) {
-            self.0.lock().unwrap()[at as usize] = *words;
+        fn load_addresses(&self, at: u32) -> [u64; ADDRESS_WORDS] {
+            self.0.lock().unwrap()[at as usize].1
+        }
+        fn store(&mut self, at: u32, words: &[u64; RECORD_WORDS], addresses: Option<&[u64; ADDRESS_WORDS]>) {
+            let record = &mut self.0.lock().unwrap()[at as usize];
+            *record = (*words, addresses.copied().unwrap_or(record.1));
         }
         fn clear(&mut self, at: u32) {
-            self.0.lock().unwrap()[at as usize][0] = 0;
+            self.0.lock().unwrap()[at as usize].0[0] = 0;
         }
     }
 
@@ -185,9 +223,9 @@ pub(crate) mod tests {
         Record {
             region,
             slot: Slot { index: u32::MAX, generation: u16::MAX },
-            tuple: Ipv4Tuple {
-                local_ip: Ipv4Addr::new(10, 0, 0, 1),
-                remote_ip: Ipv4Addr::new(255, 0, 0, 2),
+            tuple: FourTuple {
+                local_ip: Ipv4Addr::new(10, 0, 0, 1).into(),
+                remote_ip: Ipv4Addr::new(255, 0, 0, 2).into(),
                 local_port: 80,
                 remote_port: u16::MAX,
             },
@@ -210,10 +248,19 @@ pub(crate) mod tests {
     fn a_record_comes_back() {
         let full = record(u64::MAX);
         let plain = Agreed { ts_offset: None, sack: false, ecn: true, ..full.agreed };
-        for record in [full, Record { agreed: plain, slot: Slot::default(), ..full }] {
-            assert_eq!(Record::from_words(record.to_words()), Some(record));
+        let over_ipv6 = |local: &str, remote: &str| {
+            let [local_ip, remote_ip] = [local, remote].map(|ip| IpAddress::v6(ip.parse::<Ipv6Addr>().unwrap(), 7));
+            Record { tuple: FourTuple { local_ip, remote_ip, ..full.tuple }, ..full }
+        };
+        let (global, local) = (over_ipv6("2001:db8::1", "ffff::2"), over_ipv6("fe80::1", "fe80::ffff:2"));
+        let plain = Record { agreed: plain, slot: Slot::default(), ..full };
+        let mut memory = InMemory::new(1);
+        for record in [full, global, plain, local, plain] {
+            record.store(&mut memory, 0);
+            assert_eq!(Record::load(&memory, 0), Some(record));
         }
-        assert_eq!(Record::from_words([0; RECORD_WORDS]), None);
+        memory.clear(0);
+        assert_eq!(Record::load(&memory, 0), None);
     }
 
     #[test]

@@ -38,6 +38,9 @@ pub struct Ledger {
     pub failed: u64,
     /// Connections that were open and are over.
     pub closed: u64,
+    /// Probes of the end of what was sent (RFC 8985 section 7), each of which is a segment sent again: also where
+    /// nothing was lost, and the peer or the machine was slow.
+    pub tail_probes: u64,
     /// In the order of [`SUMS`].
     sums: Vec<u64>,
     /// Round-trip times: that of the handshake, and one at each look at a connection that measured some since the last.
@@ -54,6 +57,7 @@ impl Default for Ledger {
             refused: 0,
             failed: 0,
             closed: 0,
+            tail_probes: 0,
             sums: vec![0; SUMS.len()],
             round_trips: Times::new(MICROSECOND, 1, 26),
             durations: Times::new(MILLISECOND, 2, 16),
@@ -64,7 +68,8 @@ impl Default for Ledger {
 impl Ledger {
     /// Counters of connections, and their names.
     pub fn sums(&self) -> impl Iterator<Item = (&'static str, u64)> {
-        SUMS.iter().zip(&self.sums).map(|((name, _), sum)| (*name, *sum))
+        let of_connections = SUMS.iter().zip(&self.sums).map(|((name, _), sum)| (*name, *sum));
+        of_connections.chain([("tail_probes", self.tail_probes)])
     }
 
     /// Adds what a connection counted.

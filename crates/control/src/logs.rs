@@ -34,6 +34,11 @@ impl Logs {
         self.kept = kept;
     }
 
+    /// The engine keeps logs.
+    pub(crate) fn kept(&self) -> bool {
+        self.kept
+    }
+
     /// An application registers its log.
     pub(crate) fn open(
         &self,

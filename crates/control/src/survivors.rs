@@ -11,10 +11,13 @@ use wire::tcp::{Flags, Header, Options, Timestamps};
 /// How long programs have to come back.
 pub(crate) const PATIENCE: Nanos = 5000 * MILLISECOND;
 
+/// Where a connection's buffers lie: number of a region, and of a slot there.
+type Spot = (u64, u32);
+
 /// Those of a host, by region and slot.
 #[derive(Default)]
 pub(crate) struct Survivors {
-    waiting: BTreeMap<(u64, u32), (RecordNumber, Record)>,
+    waiting: BTreeMap<Spot, (RecordNumber, Record)>,
 }
 
 impl Survivors {
@@ -29,12 +32,12 @@ impl Survivors {
         for (number, record) in out.journal.keep(records) {
             let place = (record.region, record.slot.index);
             // One that is killed just when a connection goes on leaves two records of it.
-            let taken = connections.get(&record.tuple.into()).is_some() || self.waiting.contains_key(&place);
+            let taken = connections.get(&record.tuple).is_some() || self.waiting.contains_key(&place);
             if taken {
                 out.journal.remove(Some(number));
                 continue;
             }
-            connections.set(record.tuple.into(), Stage::Survivor);
+            connections.set(record.tuple, Stage::Survivor);
             self.waiting.insert(place, (number, record));
         }
         if !self.waiting.is_empty() {
@@ -63,11 +66,17 @@ impl Survivors {
     /// Nobody came for those that are left: their peers get a reset when they send again. They are made to: a peer that
     /// only waits for bytes would wait for ever.
     pub(crate) fn give_up(&mut self, out: &mut Outbox<'_>, connections: &mut Connections) {
-        for (_, (number, record)) in std::mem::take(&mut self.waiting) {
-            connections.remove(&record.tuple.into());
-            out.journal.remove(Some(number));
-            out.send_tcp(&record.tuple.into(), question(out.now, &record));
-        }
+        let spots: Vec<Spot> = self.waiting.keys().copied().collect();
+        spots.into_iter().for_each(|spot| self.leave(out, connections, spot));
+    }
+
+    /// The same for the one that was there, if any. With another connection in its slot, whoever takes that for this
+    /// one would send its bytes to another peer.
+    pub(crate) fn leave(&mut self, out: &mut Outbox<'_>, connections: &mut Connections, spot: Spot) {
+        let Some((number, record)) = self.waiting.remove(&spot) else { return };
+        connections.remove(&record.tuple);
+        out.journal.remove(Some(number));
+        out.send_tcp(&record.tuple, question(out.now, &record));
     }
 }
 

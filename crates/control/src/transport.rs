@@ -56,13 +56,19 @@ pub struct Tcp {
 
 /// First octet of the loopback network.
 const LOOPBACK: u8 = 127;
+const LOOPBACK_V6: [u8; 16] = std::net::Ipv6Addr::LOCALHOST.octets();
 
-/// Drops what comes from a network with a loopback address (RFC 1122 section 3.2.1.3): an engine that looks up
-/// addresses alone would take it for the host's own. Tagged frames do not bear the loopback link's hardware address.
+/// Drops what comes from a network with a loopback address (RFC 1122 section 3.2.1.3, RFC 4291 section 2.5.3): an
+/// engine that looks up addresses alone would take it for the host's own. Tagged frames do not bear the loopback
+/// link's hardware address.
 fn drop_martians(rx: &mut Vec<Box<Frame>>, io: &mut Io<'_>) {
     let is_martian = |frame: &Frame| {
-        let header = frame.bytes().get(ethernet::HEADER_LEN..).and_then(|packet| packet.get(..ipv4::HEADER_LEN));
-        header.is_some_and(|header| header[0] >> 4 == 4 && (header[12] == LOOPBACK || header[16] == LOOPBACK))
+        let packet = frame.bytes().get(ethernet::HEADER_LEN..).unwrap_or_default();
+        match packet.first().map(|first| first >> 4) {
+            Some(4) => packet.get(12) == Some(&LOOPBACK) || packet.get(16) == Some(&LOOPBACK),
+            Some(6) => packet.get(8..40).is_some_and(|ends| ends.chunks(16).any(|end| end == LOOPBACK_V6)),
+            _ => false,
+        }
     };
     if !rx.iter().any(|frame| is_martian(frame)) {
         return;
@@ -70,7 +76,7 @@ fn drop_martians(rx: &mut Vec<Box<Frame>>, io: &mut Io<'_>) {
     let (martians, others): (Vec<_>, Vec<_>) = rx.drain(..).partition(|frame| is_martian(frame));
     rx.extend(others);
     for frame in martians {
-        io.drops.count(DropReason::Ipv4);
+        io.drops.count(DropReason::Ip);
         io.pool.put(frame);
     }
 }
@@ -148,8 +154,9 @@ impl Transport for Tcp {
         if !self.engine.features().hands_over {
             return Some(format!("host {name} runs {engine}, whose connections cannot be handed over"));
         }
-        let what = self.plane.handover_obstacle()?;
-        Some(format!("host {name} has {what}, which cannot be handed over"))
+        self.plane.has_survivors().then(|| {
+            format!("connections of host {name} that a killed daemon left wait for their programs: try again in 5 s")
+        })
     }
 
     fn has_work(&self, now: Nanos) -> bool {
@@ -186,6 +193,10 @@ impl Transport for Tcp {
 
     fn workers(&mut self) -> Vec<Box<dyn Worker>> {
         self.engine.workers()
+    }
+
+    fn rest(&mut self) {
+        self.engine.rest();
     }
 
     fn trace(&mut self, traces: &Traces) {

@@ -39,6 +39,8 @@ pub struct BindingView {
     pub local: SocketAddr,
     /// Connections are accepted.
     pub listening: bool,
+    /// Of the unspecified IPv6 address, and also those over IPv4.
+    pub dual_stack: bool,
     /// Also those to loopback addresses.
     pub loopback: bool,
     /// Most connections that wait.
@@ -133,6 +135,7 @@ impl Bindings {
                 binding: id,
                 local: binding.local.into(),
                 listening: listener.is_some(),
+                dual_stack: binding.dual_stack,
                 loopback: listener.is_some_and(|listener| listener.loopback),
                 backlog: listener.map_or(0, |listener| listener.backlog),
                 half_open: listener.map_or(0, |listener| listener.half_open),

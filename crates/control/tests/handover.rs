@@ -1,16 +1,14 @@
 //! A host is stopped in the middle of everything and another one goes on: not a byte is lost, in either direction.
 mod support;
 
-use context::{Request, Slot, daemon_ends};
-use control::{ContextId, HostState};
+use context::{Request, Slot};
+use control::ContextId;
 use engine::Limits;
 use flextoe::{FlexToe, Mapping};
 use laminar::{Extensions, Laminar};
-use shm::Region;
-use std::collections::HashMap;
 use std::net::Ipv4Addr;
-use std::sync::Arc;
 use support::sockets::Sockets;
+use support::takeover::{restore, stop, take_over};
 use support::*;
 
 /// Makes an engine for a host.
@@ -34,67 +32,6 @@ fn laminar(config: &control::HostConfig) -> Box<dyn engine::Engine<engine::strea
 fn laminar_with_timestamps(config: &control::HostConfig) -> Box<dyn engine::Engine<engine::stream::Stream>> {
     let extensions = Extensions { timely: true, ..Extensions::NONE };
     Box::new(Laminar::new(limits(config), config.window_shift(), extensions).unwrap())
-}
-
-/// Stops the host of a node, as a daemon does.
-fn stop(net: &mut Net, node: usize) {
-    let Node { host, pool, .. } = &mut net.nodes[node];
-    assert!(host.handover_obstacle().is_none() && host.base().is_settled());
-    host.base_mut().stop();
-    let mut sent = Vec::new();
-    for _ in 0..100 {
-        if host.base().is_stopped() {
-            break;
-        }
-        host.poll(net.now, &mut Vec::new(), &mut sent, pool);
-    }
-    assert!(host.base().is_stopped());
-}
-
-/// Engine and control plane tell the same state of each connection.
-fn agree_on_states(state: &str) {
-    let state: serde_json::Value = serde_json::from_str(state).unwrap();
-    for flow in state["flows"].as_array().unwrap().iter().filter(|flow| !flow["end"].is_null()) {
-        let ends: tcp::Ends = serde_json::from_value(flow["closing"]["ends"].clone()).unwrap();
-        let of_engine: tcp::State = serde_json::from_value(flow["end"]["resume"]["state"].clone()).unwrap();
-        assert_eq!(ends.state(), of_engine, "{flow}");
-    }
-}
-
-/// What all connections of a host counted so far.
-fn counted(host: &control::Host) -> control::Ledger {
-    let (mut ledger, mut next) = (host.base().ledger().clone(), Some(0));
-    while let Some(from) = next {
-        next = host.base().add_to_ledger(&mut ledger, from, 3);
-    }
-    ledger
-}
-
-/// Another daemon's host takes the place of a stopped one, with nothing but its state and descriptors.
-fn take_over(net: &mut Net, node: usize, make: Make) {
-    restore(net, node, make).unwrap();
-}
-
-fn restore(net: &mut Net, node: usize, make: Make) -> Result<(), String> {
-    let old = &net.nodes[node].host;
-    let before = counted(old);
-    let text = serde_json::to_string(&old.base().state(net.now, old.net())).unwrap();
-    agree_on_states(&text);
-    let state: HostState = serde_json::from_str(&text).unwrap();
-    let mut ends = HashMap::new();
-    for id in state.contexts() {
-        let [region, bell, own] = old.base().descriptors(id).unwrap().map(|fd| fd.try_clone_to_owned().unwrap());
-        let region = Arc::new(Region::from_fd(region).unwrap());
-        ends.insert(id, daemon_ends(&region, state.geometry(), bell, own));
-    }
-    let config = config(node);
-    let engine = make(&config);
-    let links = vec![config.link(mac_of(node), CAPS)];
-    let mut new = control::host(config, links, engine, [99; 16]).unwrap();
-    new.use_base(net.now, |tcp, context| tcp.restore(context, state, ends))?;
-    assert_eq!(counted(&new), before, "counters of connections go on");
-    net.nodes[node].host = new;
-    Ok(())
 }
 
 /// Makes two programs with a connection.

@@ -23,7 +23,7 @@ fn listen(net: &mut Net, app: &mut App, ip: Ipv4Addr) -> u32 {
 
 fn bind(net: &mut Net, app: &mut App, ip: Ipv4Addr, port: u16) -> Result<u32, u16> {
     let (tag, local) = (app.next_tag(), Endpoint::v4(ip, port));
-    app.ask(Request::Bind { tag, local, reuse_address: false, reuse_port: false });
+    app.ask(Request::Bind { tag, local, reuse_address: false, reuse_port: false, dual_stack: false });
     net.settle();
     app.expect(|reply| match *reply {
         Reply::Bound { tag: of, binding, .. } if of == tag => Some(Ok(binding)),
@@ -204,7 +204,7 @@ fn what_comes_from_a_network_with_a_loopback_address_is_dropped() {
     let (mut server, mut client) = (net.attach(0), net.attach(0));
     let binding = listen(&mut net, &mut server, HERE);
     serve(&mut net, &mut server, binding);
-    let drops = |net: &Net| net.drops(0, DropReason::Ipv4);
+    let drops = |net: &Net| net.drops(0, DropReason::Ip);
     for dst in [HERE, ip_of(0)] {
         let before = drops(&net);
         net.inject(0, &martian(dst, (5000, 80), tcp::Flags::SYN));

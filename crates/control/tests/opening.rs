@@ -474,6 +474,7 @@ fn a_host_unreachable_message_is_what_a_silent_attempt_fails_with() {
     assert_eq!(client.connected(tag).unwrap().unwrap_err() as i32, libc::EHOSTUNREACH);
 }
 
+// Checks RFC 8201: 4-c.
 #[test]
 fn path_mtu_discovery_believes_only_what_is_in_flight() {
     let (mut net, logs) = two();
@@ -516,7 +517,7 @@ fn invalid_addresses_are_refused() {
     let (mut client, mut server) = (net.attach(0), net.attach(1));
     server.serve(&mut net, 80);
     for ip in [[255, 255, 255, 255], [224, 0, 0, 1]] {
-        let tag = client.connect(ip.into(), 80, 0);
+        let tag = client.connect(std::net::Ipv4Addr::from(ip), 80, 0);
         net.settle();
         assert_eq!(client.connected(tag).unwrap().unwrap_err() as i32, libc::ENETUNREACH, "to {ip:?}");
     }
@@ -531,7 +532,7 @@ fn invalid_addresses_are_refused() {
     net.settle();
     assert!(net.seen.is_empty(), "silently");
     assert_eq!(
-        net.drops(1, DropReason::Ipv4) + net.drops(1, DropReason::Ethernet) + net.drops(1, DropReason::NotOurs),
+        net.drops(1, DropReason::Ip) + net.drops(1, DropReason::Ethernet) + net.drops(1, DropReason::NotOurs),
         6
     );
     net.end_all(vec![client, server]);

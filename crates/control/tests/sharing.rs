@@ -267,7 +267,7 @@ fn bind_has_the_rules_of_the_kernel() {
     assert_eq!(errno(a.bind(&mut net, 9002, false, false)), libc::ENOBUFS);
     let tag = a.next_tag();
     let local = Endpoint::v4(ip_of(1), 1234);
-    a.ask(Request::Bind { tag, local, reuse_address: false, reuse_port: false });
+    a.ask(Request::Bind { tag, local, reuse_address: false, reuse_port: false, dual_stack: false });
     net.settle();
     let failed = Reply::Failed { tag, errno: libc::EADDRNOTAVAIL as u16 };
     a.expect(|reply| (*reply == failed).then_some(()));
@@ -276,12 +276,18 @@ fn bind_has_the_rules_of_the_kernel() {
 
 #[test]
 fn ipv6_addresses_are_refused_as_addresses_that_the_host_has_not() {
-    let (mut net, _) = with(config(0));
+    let (mut net, _) = with(HostConfig { loopback: false, ..config(0) });
     let mut app = net.attach(0);
     let failures = ["::", "::1", "2001:db8::1", "fe80::1%2", "ff02::1%2"].map(|text| {
         let endpoint = Endpoint::new(text.parse().unwrap(), 4000);
         let tags = [app.next_tag(), app.next_tag()];
-        app.ask(Request::Bind { tag: tags[0], local: endpoint, reuse_address: false, reuse_port: false });
+        app.ask(Request::Bind {
+            tag: tags[0],
+            local: endpoint,
+            reuse_address: false,
+            reuse_port: false,
+            dual_stack: false,
+        });
         let congestion = Congestion::DEFAULT;
         app.ask(Request::Connect { tag: tags[1], binding: 0, remote: endpoint, congestion, mss: 0 });
         net.settle();
@@ -307,7 +313,7 @@ fn an_address_is_free_as_soon_as_its_program_is_gone() {
     let (mut second, mut client) = (net.attach(0), net.attach(1));
     let tags = [80, 81].map(|port| {
         let (tag, local) = (second.next_tag(), Endpoint::v4(Ipv4Addr::UNSPECIFIED, port));
-        second.ask(Request::Bind { tag, local, reuse_address: true, reuse_port: false });
+        second.ask(Request::Bind { tag, local, reuse_address: true, reuse_port: false, dual_stack: false });
         tag
     });
     net.settle();

@@ -3,175 +3,16 @@ mod support;
 
 use context::{Reply, Request, Slot, SpliceEnd};
 use control::HostConfig;
-use engine::{DropReason, Limits, Nanos};
-use flextoe::{FlexToe, Mapping};
+use engine::{DropReason, Nanos};
+use flextoe::Mapping;
 use proptest::prelude::*;
+use support::programs::Program;
 use support::recording::{header, parse, tcp_frame};
-use support::sockets::Sockets;
-use support::splicer::{Shared, Splicer, Table, shared};
+use support::splice_lab::*;
+use support::splicer::Table;
 use support::*;
 use wire::Seq;
 use wire::tcp::Flags;
-
-const CLIENT: usize = 0;
-const PROXY: usize = 1;
-const SERVER: usize = 2;
-
-struct Program {
-    app: App,
-    sockets: Sockets,
-}
-
-impl Program {
-    fn write(&mut self, slot: Slot, bytes: &[u8]) -> usize {
-        self.sockets.write(&mut self.app, slot, bytes)
-    }
-    fn read(&mut self, slot: Slot) -> Vec<u8> {
-        self.sockets.read(&mut self.app, slot)
-    }
-    fn at_end(&mut self, slot: Slot) -> bool {
-        self.sockets.at_end(&mut self.app, slot)
-    }
-    fn shut(&mut self, slot: Slot) {
-        self.sockets.shut(&mut self.app, slot);
-    }
-    fn abort(&mut self, slot: Slot) {
-        let socket = self.sockets.0.remove(&slot).unwrap();
-        self.app.close(slot, socket.tx_head, socket.rx_head, true);
-    }
-}
-
-/// A client, a proxy with a connection to each of the others, and a server.
-struct Lab {
-    net: Net,
-    client: Program,
-    proxy: Program,
-    server: Program,
-    model: Shared,
-    /// Of the client, of the proxy to the client, of the proxy to the server, of the server.
-    slots: [Slot; 4],
-}
-
-impl Lab {
-    fn new() -> Lab {
-        Lab::with(Mapping::default(), |_, config| config)
-    }
-
-    fn with(mapping: Mapping, change: impl Fn(usize, HostConfig) -> HostConfig) -> Lab {
-        let model = shared(64);
-        let of_engine = model.clone();
-        let engine = move |node: usize, config: &HostConfig| -> Box<dyn engine::Engine<engine::stream::Stream>> {
-            let limits = Limits { flows: config.max_flows, contexts: config.max_contexts };
-            let inner = Box::new(FlexToe::new(limits, mapping.clone(), port::FramePool::new(64)));
-            if node == PROXY { Box::new(Splicer { inner, model: of_engine.clone() }) } else { inner }
-        };
-        let mut net = Net::new((0..3).map(|node| change(node, config(node))).collect(), engine);
-        net.nodes[PROXY].host.base_mut().set_splice_table(Some(Box::new(Table(model.clone()))));
-        let program = |net: &mut Net, node| Program { app: net.attach(node), sockets: Sockets::default() };
-        let (mut client, mut proxy, mut server) =
-            (program(&mut net, CLIENT), program(&mut net, PROXY), program(&mut net, SERVER));
-        proxy.app.serve(&mut net, 80);
-        server.app.serve(&mut net, 81);
-        let slots = pair(&mut net, &mut client, &mut proxy, &mut server);
-        Lab { net, client, proxy, server, model, slots }
-    }
-
-    /// Asks for the splice; the errno where it is refused.
-    fn splice(&mut self) -> Result<(), u16> {
-        let [_, a, b, _] = self.slots;
-        self.splice_slots(a, b)
-    }
-
-    fn splice_slots(&mut self, a: Slot, b: Slot) -> Result<(), u16> {
-        let tag = self.proxy.app.next_tag();
-        let end = |slot: Slot| {
-            let socket = self.proxy.sockets.0.get(&slot);
-            let (tx_head, rx_head) = socket.map_or((0, 0), |socket| (socket.tx_head, socket.rx_head));
-            SpliceEnd { slot, tx_head, rx_head }
-        };
-        self.proxy.app.ask(Request::Splice { tag, ends: [end(a), end(b)] });
-        self.net.settle();
-        self.proxy.app.expect(|reply| match *reply {
-            Reply::Done { tag: of } if of == tag => Some(Ok(())),
-            Reply::Failed { tag: of, errno } if of == tag => Some(Err(errno)),
-            _ => None,
-        })
-    }
-
-    fn over(&mut self) -> Option<(Slot, u16)> {
-        self.proxy
-            .app
-            .find(|reply| if let Reply::SpliceOver { slot, errno } = *reply { Some((slot, errno)) } else { None })
-    }
-
-    /// `len` bytes each way, which must arrive as they are.
-    fn exchange(&mut self, len: usize) {
-        let up: Vec<u8> = (0..len).map(|at| (at * 31 + at / 251) as u8).collect();
-        let down: Vec<u8> = (0..len).map(|at| (at * 17 + at / 239) as u8).collect();
-        let Lab { net, client, server, slots, .. } = self;
-        let (mut sent, mut got) = ([0, 0], [Vec::new(), Vec::new()]);
-        net.run_until(2000 * SECOND, |_| {
-            sent[0] += client.write(slots[0], &up[sent[0]..]);
-            sent[1] += server.write(slots[3], &down[sent[1]..]);
-            got[0].extend(server.read(slots[3]));
-            got[1].extend(client.read(slots[0]));
-            got[0].len() >= len && got[1].len() >= len
-        });
-        assert!(got[0] == up && got[1] == down, "the bytes are the same");
-    }
-
-    fn tables(&self) -> Vec<(&'static str, u64)> {
-        self.net.nodes[PROXY].host.base().tables().into_iter().filter(|(_, size)| *size > 0).collect()
-    }
-
-    fn splices(&self) -> u64 {
-        self.net.nodes[PROXY].host.base().tables().into_iter().find(|(name, _)| *name == "splices").unwrap().1
-    }
-
-    fn figure(&self, counter: &str) -> u64 {
-        let stats = self.net.nodes[PROXY].host.base().module_stats();
-        stats.iter().find(|(module, name, _)| module == "splice" && *name == counter).unwrap().2
-    }
-
-    /// Both ends close, the client first, and the proxy closes its names.
-    fn close_all(&mut self) {
-        let [first, a, b, last] = self.slots;
-        self.client.shut(first);
-        let Lab { net, server, .. } = self;
-        net.run_until(100 * SECOND, |_| server.at_end(last));
-        self.server.shut(last);
-        let Lab { net, client, .. } = self;
-        net.run_until(100 * SECOND, |_| client.at_end(first));
-        self.net.settle();
-        let mut over = [self.over().unwrap(), self.over().unwrap()];
-        over.sort_by_key(|(slot, _)| slot.index);
-        assert_eq!(over, [(a, 0), (b, 0)]);
-    }
-
-    fn end(self) {
-        let Lab { mut net, client, proxy, server, model, .. } = self;
-        net.end_all(vec![client.app, proxy.app, server.app]);
-        assert!(model.lock().unwrap().entries.is_empty(), "the module's table is empty");
-    }
-}
-
-fn pair(net: &mut Net, client: &mut Program, proxy: &mut Program, server: &mut Program) -> [Slot; 4] {
-    let (first, a) = join(net, client, proxy, 80);
-    let (b, last) = join(net, proxy, server, 81);
-    [first, a, b, last]
-}
-
-fn join(net: &mut Net, a: &mut Program, b: &mut Program, port: u16) -> (Slot, Slot) {
-    let ip = net.nodes[b.app.node].ip;
-    let tag = a.app.connect(ip, port, 0);
-    let (mut first, mut second) = (None, None);
-    net.run_until(20 * SECOND, |_| {
-        first = first.or_else(|| a.app.connected(tag));
-        second = second.or_else(|| b.app.accepted());
-        first.is_some() && second.is_some()
-    });
-    (a.sockets.open(&a.app, first.unwrap().unwrap()), b.sockets.open(&b.app, second.unwrap()))
-}
 
 #[test]
 fn bytes_pass_through_a_splice_and_both_ends_close() {
@@ -227,24 +68,57 @@ fn a_splice_survives_loss_and_the_loss_of_its_module() {
     }
 }
 
+/// Pairs go on in the next daemon, in the middle of transfers, with what each side has seen.
+#[test]
+fn a_splice_is_handed_over() {
+    let mut lab = Lab::new();
+    assert_eq!(lab.splice(), Ok(()));
+    for has_module in [false, true, true, false] {
+        lab.exchange(100_000);
+        let before = (lab.figure("bytes"), lab.figure("passed_by_control_plane"));
+        lab.hand_over(has_module);
+        assert_eq!((lab.figure("bytes"), lab.figure("passed_by_control_plane")), before);
+        assert_eq!(lab.net.states(PROXY), ["SPLICED", "SPLICED"]);
+        lab.exchange(100_000);
+        assert_eq!(lab.figure("passed_by_control_plane") == before.1, has_module);
+    }
+    lab.close_all();
+    lab.hand_over(true);
+    assert_eq!((lab.figure("made"), lab.figure("resets"), lab.splices()), (1, 0, 0));
+    assert_eq!(lab.net.states(PROXY), ["CLOSED", "CLOSED", "TIME-WAIT"]);
+    lab.end();
+}
+
+/// So do pairs of which one direction has ended, and pairs that nobody has a name for any more.
+#[test]
+fn half_a_splice_is_handed_over() {
+    for closer in [CLIENT, SERVER] {
+        let mut lab = Lab::new();
+        assert_eq!(lab.splice(), Ok(()));
+        let [_, a, b, _] = lab.slots;
+        for slot in [a, b] {
+            lab.proxy.app.close(slot, 0, 0, false);
+        }
+        lab.net.settle();
+        lab.close_one(closer);
+        lab.hand_over(true);
+        lab.send_to(closer, 400_000);
+        lab.hand_over(true);
+        lab.close_one(CLIENT + SERVER - closer);
+        lab.net.run_for(20 * SECOND);
+        assert_eq!((lab.figure("made"), lab.figure("resets"), lab.splices()), (1, 0, 0));
+        lab.end();
+    }
+}
+
 #[test]
 fn half_a_splice_goes_on_in_the_data_path() {
     for closer in [CLIENT, SERVER] {
         let mut lab = Lab::new();
         assert_eq!(lab.splice(), Ok(()));
         let [first, _, _, last] = lab.slots;
-        let bytes = vec![5; 400_000];
-        let Lab { net, client, server, .. } = &mut lab;
-        let ((from, out), (to, into)) =
-            if closer == CLIENT { ((server, last), (client, first)) } else { ((client, first), (server, last)) };
-        to.shut(into);
-        net.run_until(SECOND, |_| from.at_end(out));
-        let (mut sent, mut got) = (0, 0);
-        net.run_until(100 * SECOND, |_| {
-            sent += from.write(out, &bytes[sent..]);
-            got += to.read(into).len();
-            got == bytes.len()
-        });
+        lab.close_one(closer);
+        lab.send_to(closer, 400_000);
         assert_eq!(lab.figure("passed_by_control_plane"), 1, "the FIN alone");
         lab.client.shut(first);
         lab.server.shut(last);

@@ -3,16 +3,18 @@
 mod support;
 
 use context::{AppEnd, Request, Slot, begin_anew, daemon_ends};
-use control::{Application, RECORD_WORDS, Records};
+use control::{ADDRESS_WORDS, Application, RECORD_WORDS, Records};
 use engine::Limits;
 use engine::stream::Stream;
 use flextoe::{FlexToe, Mapping};
 use laminar::{Extensions, Laminar};
 use shm::Doorbell;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::{Arc, Mutex};
+use support::families::{listen, v6_config, v6_of};
 use support::sockets::Sockets;
 use support::*;
+use wire::IpAddress;
 
 /// Makes an engine for a host.
 type Make = fn(&control::HostConfig) -> Box<dyn engine::Engine<Stream>>;
@@ -33,26 +35,32 @@ fn laminar(config: &control::HostConfig) -> Box<dyn engine::Engine<Stream>> {
 
 /// Memory that outlives the hosts of a node.
 #[derive(Clone)]
-struct Lasting(Arc<Mutex<Vec<[u64; RECORD_WORDS]>>>);
+struct Lasting(Arc<Mutex<Vec<Words>>>);
+
+type Words = ([u64; RECORD_WORDS], [u64; ADDRESS_WORDS]);
 
 impl Records for Lasting {
     fn count(&self) -> u32 {
         self.0.lock().unwrap().len() as u32
     }
     fn load(&self, at: u32) -> [u64; RECORD_WORDS] {
-        self.0.lock().unwrap()[at as usize]
+        self.0.lock().unwrap()[at as usize].0
     }
-    fn store(&mut self, at: u32, words: &[u64; RECORD_WORDS]) {
-        self.0.lock().unwrap()[at as usize] = *words;
+    fn load_addresses(&self, at: u32) -> [u64; ADDRESS_WORDS] {
+        self.0.lock().unwrap()[at as usize].1
+    }
+    fn store(&mut self, at: u32, words: &[u64; RECORD_WORDS], addresses: Option<&[u64; ADDRESS_WORDS]>) {
+        let record = &mut self.0.lock().unwrap()[at as usize];
+        *record = (*words, addresses.copied().unwrap_or(record.1));
     }
     fn clear(&mut self, at: u32) {
-        self.0.lock().unwrap()[at as usize][0] = 0;
+        self.0.lock().unwrap()[at as usize].0[0] = 0;
     }
 }
 
 impl Lasting {
     fn records(&self) -> usize {
-        self.0.lock().unwrap().iter().filter(|record| record[0] != 0).count()
+        self.0.lock().unwrap().iter().filter(|record| record.0[0] != 0).count()
     }
 }
 
@@ -66,17 +74,27 @@ struct Two {
     sockets: [Sockets; 2],
 }
 
-/// A client on node 0 and a server on node 1, or both on node 0 over its loopback.
-fn joined(make: Make, node: usize) -> Two {
-    let ip = if node == 0 { Ipv4Addr::LOCALHOST } else { ip_of(node) };
-    let mut net = Net::new(vec![config(0), config(1)], |_, config| make(config));
-    let memory = [0, 1].map(|_| Lasting(Arc::new(Mutex::new(vec![[0; RECORD_WORDS]; 128]))));
+/// Where the client on node 0 finds the server: another node, or its own loopback.
+fn places() -> [(usize, IpAddress); 4] {
+    let loopback_v6 = IpAddress::v6(Ipv6Addr::LOCALHOST, 0);
+    [(0, Ipv4Addr::LOCALHOST.into()), (1, ip_of(1).into()), (0, loopback_v6), (1, v6_of(1))]
+}
+
+/// A client on node 0 and a server on node 1.
+fn joined(make: Make) -> Two {
+    joined_at(make, (1, ip_of(1).into()))
+}
+
+/// A client on node 0 and a server on a node, at an address.
+fn joined_at(make: Make, (node, ip): (usize, IpAddress)) -> Two {
+    let mut net = Net::new(vec![v6_config(0), v6_config(1)], |_, config| make(config));
+    let memory = [0, 1].map(|_| Lasting(Arc::new(Mutex::new(vec![([0; RECORD_WORDS], [0; ADDRESS_WORDS]); 128]))));
     for (node, memory) in net.nodes.iter_mut().zip(&memory) {
         let left = node.host.use_base(net.now, |tcp, context| tcp.keep_records(context, Box::new(memory.clone())));
         assert_eq!(left, 0);
     }
     let (mut client, mut server) = (net.attach(0), net.attach(node));
-    let binding = server.serve(&mut net, 80);
+    let binding = listen(&mut net, &mut server, true);
     server.ask(Request::Loopback { binding });
     net.settle();
     let tag = client.connect(ip, 80, 0);
@@ -119,7 +137,7 @@ impl Two {
     /// The host of a node is gone, at whatever moment this is, and another one takes its place with nothing but what
     /// its records say.
     fn kill(&mut self, node: usize) {
-        let config = config(node);
+        let config = v6_config(node);
         let engine = (self.make)(&config);
         let links = vec![config.link(mac_of(node), CAPS)];
         let mut new = control::host(config, links, engine, [99; 16]).unwrap();
@@ -132,6 +150,18 @@ impl Two {
 
     /// A program comes back with its region; whether its connection goes on.
     fn returns(&mut self, side: usize) -> bool {
+        if !self.attaches_again(side) {
+            return false;
+        }
+        let kept = [self.sockets[side].0[&self.slots[side]].kept()];
+        let App { id, node, .. } = self.apps[side];
+        let host = &mut self.net.nodes[node].host;
+        let go_on = host.use_base(self.net.now, |tcp, context| tcp.go_on_with(context, id, &kept));
+        go_on == [self.slots[side]]
+    }
+
+    /// A program attaches with its region; false where none of the host's connections is in there.
+    fn attaches_again(&mut self, side: usize) -> bool {
         let app = &mut self.apps[side];
         self.sockets[side].drain(app);
         let (region, geometry, node) = (Arc::clone(&app.end.region), app.end.geometry, app.node);
@@ -147,10 +177,7 @@ impl Two {
         app.id = host.use_base(self.net.now, |tcp, context| tcp.attach(context, application, ends, None)).unwrap();
         app.end = AppEnd::new(region, geometry, app_bell2, daemon_bell2).unwrap();
         app.replies.clear();
-        let kept = [self.sockets[side].0[&self.slots[side]].kept()];
-        let id = app.id;
-        let go_on = host.use_base(self.net.now, |tcp, context| tcp.go_on_with(context, id, &kept));
-        go_on == [self.slots[side]]
+        true
     }
 
     /// The host of a node is killed, and after some rounds its programs come back to the next one.
@@ -168,9 +195,9 @@ impl Two {
 /// In the middle of a transfer in both directions a host is killed, again and again.
 #[test]
 fn a_transfer_goes_on_over_kills() {
-    for (make, node) in ENGINES.into_iter().flat_map(|make| [0, 1].map(|node| (make, node))) {
+    for (make, place) in ENGINES.into_iter().flat_map(|make| places().map(|place| (make, place))) {
         for every in [7, 61] {
-            let mut two = joined(make, node);
+            let mut two = joined_at(make, place);
             let (mut progress, most, mut kills) = (Progress::default(), 40_000 * every, 0);
             for round in 1..200_000 {
                 two.work(&mut progress, most);
@@ -180,7 +207,7 @@ fn a_transfer_goes_on_over_kills() {
                 }
                 if round % every == 0 && kills < 40 {
                     kills += 1;
-                    two.killed_and_back([0, node][kills % 2], kills % 3);
+                    two.killed_and_back([0, place.0][kills % 2], kills % 3);
                     // What was on its way is lost, and its timer is as that of a new connection.
                     two.net.run_for(1200 * MS);
                 }
@@ -197,8 +224,9 @@ fn a_transfer_goes_on_over_kills() {
 /// Both directions are closed one after the other, with a kill at each step: ends come once, on either side.
 #[test]
 fn ends_of_streams_go_on_over_kills() {
-    for (make, node) in ENGINES.into_iter().flat_map(|make| [0, 1].map(|node| (make, node))) {
-        let mut two = joined(make, 1);
+    for (make, case) in ENGINES.into_iter().flat_map(|make| [0, 1, 2, 3].map(|case| (make, case))) {
+        let (node, family) = (case % 2, case / 2);
+        let mut two = joined_at(make, places()[2 * family + 1]);
         let sent = two.sockets[0].write(&mut two.apps[0], two.slots[0], &[5; 3000]);
         two.killed_and_back(node, 2);
         two.sockets[0].shut(&mut two.apps[0], two.slots[0]);
@@ -221,7 +249,7 @@ fn ends_of_streams_go_on_over_kills() {
 #[test]
 fn what_nobody_comes_back_for_is_forgotten_and_its_peer_is_reset() {
     for make in ENGINES {
-        let mut two = joined(make, 1);
+        let mut two = joined(make);
         two.kill(1);
         two.sockets[0].write(&mut two.apps[0], two.slots[0], &[5; 3000]);
         two.net.run_for(2 * SECOND);
@@ -236,7 +264,7 @@ fn what_nobody_comes_back_for_is_forgotten_and_its_peer_is_reset() {
 #[test]
 fn a_silent_peer_of_what_is_forgotten_is_reset() {
     for make in ENGINES {
-        let mut two = joined(make, 1);
+        let mut two = joined(make);
         two.kill(1);
         two.net.run_for(4 * SECOND);
         assert_eq!(two.net.states(0), ["ESTABLISHED"]);
@@ -245,10 +273,46 @@ fn a_silent_peer_of_what_is_forgotten_is_reset() {
     }
 }
 
+/// A slot is used again of which nobody has brought the connection back, and the host is killed once more: what is in
+/// the slot goes on with its own peer, not with the one that was there before.
+#[test]
+fn a_slot_that_is_used_again_is_that_of_its_last_connection() {
+    for make in ENGINES {
+        let mut two = joined(make);
+        two.kill(0);
+        assert!(two.attaches_again(0));
+        let old = two.slots[0];
+        let tag = two.apps[0].connect(ip_of(1), 80, 0);
+        two.net.settle();
+        two.slots = [two.apps[0].connected(tag).unwrap().unwrap(), two.apps[1].accepted().unwrap()];
+        assert_eq!((two.slots[0], two.memory[0].records()), (old, 1));
+        for side in 0..2 {
+            two.sockets[side].open(&two.apps[side], two.slots[side]);
+        }
+        two.killed_and_back(0, 1);
+        two.sockets[0].write(&mut two.apps[0], two.slots[0], &[5; 3000]);
+        two.net.run_for(2 * SECOND);
+        assert_eq!(two.sockets[1].read(&mut two.apps[1], two.slots[1]), [5; 3000]);
+    }
+}
+
+/// Whoever takes over a daemon whose programs are still to come back would not have their connections.
+#[test]
+fn nobody_takes_over_before_programs_are_back() {
+    for make in ENGINES {
+        let mut two = joined(make);
+        two.kill(1);
+        let obstacle = two.net.nodes[1].host.handover_obstacle().expect("an obstacle");
+        assert!(obstacle.contains("wait for their programs"), "{obstacle}");
+        assert!(two.returns(1));
+        assert_eq!(two.net.nodes[1].host.handover_obstacle(), None);
+    }
+}
+
 /// A daemon that ends in order says so to its programs, which wait for no other one then.
 #[test]
 fn nobody_waits_for_more_after_an_end_in_order() {
-    let mut two = joined(flextoe, 1);
+    let mut two = joined(flextoe);
     assert!(two.apps[1].end.can_go_on());
     let (id, now) = (two.apps[1].id, two.net.now);
     two.net.nodes[1].host.use_base(now, |tcp, context| tcp.detach(context, id));
@@ -261,7 +325,7 @@ fn nobody_waits_for_more_after_an_end_in_order() {
 /// Nobody gets a connection without its region, or with positions that it cannot have.
 #[test]
 fn what_a_program_says_is_checked() {
-    let mut two = joined(flextoe, 1);
+    let mut two = joined(flextoe);
     two.kill(1);
     let other = two.net.attach(1);
     let kept = two.sockets[1].0[&two.slots[1]].kept();
@@ -278,7 +342,7 @@ fn what_a_program_says_is_checked() {
 /// A connection that is over leaves no record.
 #[test]
 fn closed_connections_leave_nothing() {
-    let two = joined(flextoe, 1);
+    let two = joined(flextoe);
     assert_eq!([two.memory[0].records(), two.memory[1].records()], [1, 1]);
     let Two { mut net, memory, apps: [mut client, mut server], slots, mut sockets, .. } = two;
     sockets[0].close(&mut net, &mut client, slots[0]);

@@ -9,7 +9,7 @@ use std::path::PathBuf;
 #[command(
     name = "toed",
     version,
-    after_help = "Example:\n  toed --config config/lab.toml\n  opentoe run --host a -- redis-server --protected-mode no"
+    after_help = "Example:\n  toed --config config/lab.toml --background\n  opentoe run --host a -- redis-server --protected-mode no"
 )]
 pub struct Arguments {
     /// Configuration (TOML); samples are in config/

@@ -7,9 +7,9 @@ use std::process::{Command, Stdio};
 /// The switch that asks for it.
 const SWITCH: &str = "--background";
 
-/// Starts this program again with the same arguments but [`SWITCH`], and waits until programs can attach. The
-/// error is a sentence; what is in the way, the daemon itself says.
-pub fn start() -> Result<(), String> {
+/// Starts this program again with the same arguments but [`SWITCH`], and waits until programs can attach. Gives
+/// its process number. The error is a sentence; what is in the way, the daemon itself says.
+pub fn start() -> Result<u32, String> {
     let failed = |error: std::io::Error| format!("cannot start a daemon in the background: {error}");
     let arguments: Vec<OsString> = std::env::args_os().skip(1).filter(|argument| argument != SWITCH).collect();
     let mut command = Command::new(std::env::current_exe().map_err(failed)?);
@@ -22,6 +22,5 @@ pub fn start() -> Result<(), String> {
         let status = daemon.wait().map_err(failed)?;
         return Err(format!("the daemon in the background did not start ({status})"));
     }
-    println!("the daemon runs in the background as process {}", daemon.id());
-    Ok(())
+    Ok(daemon.id())
 }

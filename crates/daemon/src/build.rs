@@ -7,12 +7,15 @@ use crate::datapath::{DataPath, Handle};
 use crate::ports::PortPlan;
 use crate::rdma::{RdmaMaker, RdmaPlace};
 use crate::secret::secret;
-use crate::takeover::{AllTaps, Owner, TapDevice, Taps};
+use crate::takeover::{AllDevices, Device, Devices, Owner};
 use crate::zeronic::{self, Shared, ZeronicPlace};
-use context::attach::Interface;
+use context::attach::{Interface, Network};
 use control::Host;
-use host::{Link, Ports};
-use port::{Capture, Captured, Fabric, FramePool, Port, SharedPort, Tap, TapConfig, TcpPorts, local_mac, share};
+use host::{AddressV6, Link, Ports};
+use port::{
+    AfXdp, AfXdpConfig, Capture, Captured, Fabric, FramePool, Port, SharedPort, Tap, TapConfig, TcpPorts, local_mac,
+    share,
+};
 use std::collections::HashMap;
 use std::sync::Arc;
 use trace::Traces;
@@ -46,6 +49,8 @@ pub(crate) struct HostPlace {
     pub(crate) index: usize,
     /// Networks and prefix lengths that it reaches.
     pub(crate) routes: Vec<wire::Prefix>,
+    /// It speaks IPv6.
+    pub(crate) v6: bool,
     /// Its ports over which it may have neighbours.
     pub(crate) interfaces: Vec<Interface>,
     /// Its tracepoints.
@@ -59,7 +64,7 @@ pub(crate) struct HostPlace {
 /// Opens and makes everything. The error is a sentence.
 ///
 /// TAP devices of a daemon that is taken over are used as they are.
-pub(crate) fn build(config: &Config, clock: Clock, mut devices: AllTaps) -> Result<Built, String> {
+pub(crate) fn build(config: &Config, clock: Clock, mut devices: AllDevices) -> Result<Built, String> {
     let pool = FramePool::new(POOL);
     let threads = config.service.thread.len().max(1);
     let (mut paths, mut handles, mut traces) = (Vec::new(), Vec::new(), Vec::new());
@@ -83,9 +88,10 @@ pub(crate) fn build(config: &Config, clock: Clock, mut devices: AllTaps) -> Resu
         let shares = config.zeronics.iter().any(|zeronic| zeronic.host.as_ref() == Some(name));
         let part =
             seat(path, section, (&fabrics, own, shares), &pool, &traces).map_err(|e| format!("host {name}: {e}"))?;
-        let (routes, stack) =
-            (path.hosts[index].host.net().routes.list(), path.hosts[index].host.base().config().clone());
-        let interfaces = interfaces(path.hosts[index].host.net().links(), section, config);
+        let host = &path.hosts[index].host;
+        let (routes, stack) = (host.net().routes.list(), host.base().config().clone());
+        let v6 = host.base().speaks_v6();
+        let interfaces = interfaces(host.net().links(), section, config);
         let said = |e: String| format!("host {name}: {e}");
         let access = Access::to_host(section).map_err(said)?;
         if let Some((port, ports)) = part {
@@ -94,7 +100,7 @@ pub(crate) fn build(config: &Config, clock: Clock, mut devices: AllTaps) -> Resu
         }
         let rdma = rdma.place(path, index, section, line_rate(section, config)).map_err(said)?;
         let config = HostSection { stack, ..section.clone() };
-        hosts.push(HostPlace { config, thread: section.thread, index, routes, interfaces, traces, access, rdma });
+        hosts.push(HostPlace { config, thread: section.thread, index, routes, v6, interfaces, traces, access, rdma });
     }
     let seats: Vec<_> = hosts.iter().map(|host| (host.config.stack.name.clone(), host.thread, host.index)).collect();
     let blocks = block::place(config, &seats, &mut paths, &handles)?;
@@ -122,8 +128,9 @@ fn on<'a>(port: &'a PortSection, config: &'a Config) -> Option<&'a String> {
 /// The ports over which a host may have neighbours: not those on a fabric without anybody else.
 fn interfaces(links: &[Link], section: &HostSection, config: &Config) -> Vec<Interface> {
     let shown = |(link, port): (&Link, &PortSection)| {
-        let Link { mac, address, prefix_len, caps } = *link;
-        has_others(port, config).then_some(Interface { address, prefix_len, mac: mac.0, mtu: caps.mtu })
+        let Link { mac, address, prefix_len, v6, caps } = *link;
+        let ipv6 = v6.map(|AddressV6 { address, prefix_len }| Network { address, prefix_len });
+        has_others(port, config).then_some(Interface { address, prefix_len, ipv6, mac: mac.0, mtu: caps.mtu })
     };
     links.iter().zip(&section.ports).filter_map(shown).collect()
 }
@@ -148,7 +155,7 @@ fn line_rate(host: &HostSection, config: &Config) -> Option<u64> {
 }
 
 /// All fabrics, with their uplinks; hosts join afterwards, because what a fabric offers depends on its uplinks.
-fn fabrics(config: &Config, clock: Clock, devices: &mut AllTaps) -> Result<Vec<(String, Fabric)>, String> {
+fn fabrics(config: &Config, clock: Clock, devices: &mut AllDevices) -> Result<Vec<(String, Fabric)>, String> {
     let mut fabrics = Vec::new();
     for section in &config.fabrics {
         let fabric = Fabric::new(section.config.clone());
@@ -168,16 +175,26 @@ fn fabrics(config: &Config, clock: Clock, devices: &mut AllTaps) -> Result<Vec<(
     Ok(fabrics)
 }
 
-/// Opens a device, or goes on with the one of a daemon that is taken over.
-fn open_device(plan: PortPlan, owner: &str, old: Option<TapDevice>) -> Result<Box<dyn Port>, String> {
-    match (plan, old) {
-        (PortPlan::Tap(config), Some(old)) if !config.name.contains('%') && config.name != old.name => {
-            Err(format!("the daemon that runs has the device {}, and this configuration {}", old.name, config.name))
+/// Opens a device, or goes on with the one of a daemon that is taken over. One that was deleted is made again, with the
+/// same hardware address.
+fn open_device(plan: PortPlan, owner: &str, old: Option<Device>) -> Result<Box<dyn Port>, String> {
+    let Some(Device { name, mac, descriptors }) = old else { return plan.open(owner) };
+    let other = |new: &str| Err(format!("the daemon that runs has the device {name}, and this configuration {new}"));
+    match plan {
+        PortPlan::Fabric { .. } => other("a fabric"),
+        PortPlan::Tap(config) if !config.name.contains('%') && config.name != name => other(&config.name),
+        PortPlan::Afxdp(config) if config.device() != name => other(&config.device()),
+        PortPlan::Tap(config) => {
+            let config = TapConfig { name, mac: Some(mac), ..config };
+            match descriptors.into_iter().next() {
+                Some(fd) => Ok(Box::new(Tap::adopt(fd, &config))),
+                None => PortPlan::Tap(config).open(owner),
+            }
         }
-        (PortPlan::Tap(config), Some(TapDevice { name, mac, fd })) => {
-            Ok(Box::new(Tap::adopt(fd, &TapConfig { name, mac: Some(mac), ..config })))
+        PortPlan::Afxdp(config) if descriptors.is_empty() => {
+            PortPlan::Afxdp(AfXdpConfig { mac: Some(mac), ..config }).open(owner)
         }
-        (plan, _) => plan.open(owner),
+        PortPlan::Afxdp(config) => Ok(Box::new(AfXdp::adopt(descriptors, &config, mac)?)),
     }
 }
 
@@ -186,7 +203,7 @@ fn open_device(plan: PortPlan, owner: &str, old: Option<TapDevice>) -> Result<Bo
 fn seat(
     path: &mut DataPath,
     section: &HostSection,
-    (fabrics, mut old, shares): (&[(String, Fabric)], Taps, bool),
+    (fabrics, mut old, shares): (&[(String, Fabric)], Devices, bool),
     pool: &FramePool,
     traces: &Traces,
 ) -> Result<Option<(SharedPort, Arc<TcpPorts>)>, String> {
@@ -216,7 +233,7 @@ fn open(
     section: &HostSection,
     at: usize,
     fabrics: &[(String, Fabric)],
-    old: Option<TapDevice>,
+    old: Option<Device>,
 ) -> Result<Box<dyn Port>, String> {
     let name = &section.stack.name;
     match section.ports[at].plan()? {
@@ -230,6 +247,11 @@ fn open(
             };
             let mac = mac.unwrap_or_else(|| local_mac(&seed));
             Ok(Box::new(fabric.join(&member, mac).map_err(|e| format!("cannot join the fabric: {e}"))?))
+        }
+        PortPlan::Afxdp(config) => {
+            let all = section.ports[at].exclusive.unwrap_or(false);
+            let addresses = if all { Vec::new() } else { crate::config::addresses(section) };
+            open_device(PortPlan::Afxdp(AfXdpConfig { addresses, ..config }), name, old)
         }
         plan => open_device(plan, name, old),
     }

@@ -8,8 +8,9 @@ pub use crate::block::{BlockSection, VolumeSection};
 pub use crate::ports::{PortKind, PortSection};
 pub use crate::rdma::{RdmaCongestion, RdmaRecovery, RdmaUsers};
 pub use crate::zeronic::{ZeronicSection, ZeronicUsers};
+pub(crate) use addressing::addresses;
 pub use engines::{EngineKind, Mapping};
-pub use machine::machine;
+pub use machine::{cores, machine};
 pub use read::{parse, read};
 
 use control::HostConfig;

@@ -7,9 +7,10 @@ pub(crate) use handover::Stopped;
 
 use crate::clock::Clock;
 use crate::config::PollingConfig;
+use crate::quiet::{self, Quiet};
 use crate::rdma::{DeviceAt, RdmaSeat};
 use crate::wake::{Wake, watch};
-use crate::workers::{EndWithThread, SILENCE, Workers};
+use crate::workers::{EndWithThread, Workers};
 use crate::zeronic::ZeronicSeat;
 use ::rdma::{Device, EventPipe, Failure, NewProgram, ProgramId};
 use context::{ControlEnd, EngineEnd};
@@ -86,6 +87,9 @@ pub(crate) struct DataPath {
     workers: Workers,
     tracer: Tracer,
     pub(crate) figures: ThreadFigures,
+    quiet: Quiet,
+    /// Rounds with work until it last gave memory back.
+    rested: u64,
     stopping: bool,
     /// Its hosts are being handed over: it only does what it is asked to.
     pub(crate) paused: bool,
@@ -171,6 +175,8 @@ impl DataPath {
             workers: Workers::new(),
             tracer: traces.tracer("data-path"),
             figures: ThreadFigures::default(),
+            quiet: Quiet::new(clock.now()),
+            rested: 0,
             stopping: false,
             paused: false,
         };
@@ -421,13 +427,13 @@ impl DataPath {
         let now = self.clock.now();
         let deadline = self.next_deadline();
         if !self.has_work(now) && deadline.is_none_or(|deadline| deadline > now) {
-            let silence = self.pool.has_spare().then_some(now + SILENCE);
+            let look = self.may_rest().then_some(now + quiet::PERIOD);
             self.tracer.event(Point::Asleep, NO_FLOW, [deadline.map_or(0, |deadline| deadline - now), 0]);
-            let woken = self.wait(now, deadline.into_iter().chain(silence).min());
-            let slept = self.clock.now() - now;
-            if woken == 0 && silence.is_some() && slept >= SILENCE {
-                self.pool.free_spare();
-                reserve::give_back();
+            let woken = self.wait(now, deadline.into_iter().chain(look).min());
+            let awake = self.clock.now();
+            let slept = awake - now;
+            if self.quiet.is_over(awake, self.figures.busy_rounds) && self.may_rest() {
+                self.rest();
             }
             self.figures.sleeps += 1;
             self.figures.asleep += slept;
@@ -466,6 +472,21 @@ impl DataPath {
         }
         let now = self.clock.now();
         if self.has_work(now) { 0 } else { wait(now, end).unwrap_or(0) }
+    }
+
+    /// There may be something to give back, once little has been done for a while.
+    fn may_rest(&self) -> bool {
+        self.pool.has_spare() || self.figures.busy_rounds - self.rested >= quiet::FEW
+    }
+
+    /// Gives back what busy times needed.
+    fn rest(&mut self) {
+        self.rested = self.figures.busy_rounds;
+        self.hosts.iter_mut().for_each(|seat| seat.host.rest());
+        if self.pool.has_spare() {
+            self.pool.free_spare();
+            reserve::give_back();
+        }
     }
 
     fn has_work(&self, now: Nanos) -> bool {

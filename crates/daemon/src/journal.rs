@@ -3,7 +3,7 @@
 //! reboot.
 use crate::clock::Clock;
 use crate::config::{Config, HostSection};
-use control::{RECORD_WORDS, Records};
+use control::{ADDRESS_WORDS, RECORD_WORDS, Records};
 use rustix::fs::{Mode, OFlags, ftruncate, open};
 use shm::{PAGE, Region};
 use siphasher::sip::SipHasher24;
@@ -13,15 +13,17 @@ use std::io;
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 
 /// Version of the file's layout, and of the records'.
-const LAYOUT: u32 = 1;
+const LAYOUT: u32 = 2;
 /// Where the digest of all that must be the same lies, and the clock's 0 on the machine's monotonic clock.
 const DIGEST: usize = 0;
 const ORIGIN: usize = 8;
-/// Bytes of a record.
+/// Bytes of a record, and of the IPv6 addresses that go with one.
 const RECORD: usize = RECORD_WORDS * 8;
+const ADDRESSES: usize = ADDRESS_WORDS * 8;
 
 /// The records of a daemon's hosts.
 pub(crate) struct Journal {
@@ -29,8 +31,26 @@ pub(crate) struct Journal {
     path: PathBuf,
     /// Its name until it takes the place of the last daemon's.
     temporary: Option<PathBuf>,
-    /// Of each host: its name, where its records begin, and how many there are.
-    areas: Vec<(String, usize, u32)>,
+    areas: Vec<(String, Area)>,
+}
+
+/// Where the records of a host lie. Addresses lie apart: a host without IPv6 has no memory for them.
+#[derive(Clone, Copy)]
+struct Area {
+    records: usize,
+    addresses: usize,
+    count: u32,
+}
+
+impl Area {
+    /// The first one at or behind `from`, in whole pages.
+    fn at(from: usize, count: u32) -> Area {
+        Area { records: from, addresses: from + (count as usize * RECORD).next_multiple_of(PAGE), count }
+    }
+
+    fn end(&self) -> usize {
+        self.addresses + (self.count as usize * ADDRESSES).next_multiple_of(PAGE)
+    }
 }
 
 impl Journal {
@@ -79,8 +99,8 @@ impl Journal {
 
     /// The records of a host.
     pub(crate) fn records(&self, host: &str) -> Option<Box<dyn Records>> {
-        let (_, at, count) = self.areas.iter().find(|(name, ..)| name == host)?;
-        Some(Box::new(HostRecords { region: Arc::clone(&self.region), at: *at, count: *count }))
+        let (_, area) = self.areas.iter().find(|(name, _)| name == host)?;
+        Some(Box::new(HostRecords { region: Arc::clone(&self.region), area: *area }))
     }
 
     /// The daemon ends in order, and with it all connections.
@@ -95,22 +115,25 @@ impl Drop for Journal {
     }
 }
 
-/// Where a host's records lie.
+/// The records of a host.
 struct HostRecords {
     region: Arc<Region>,
-    at: usize,
-    count: u32,
+    area: Area,
 }
 
 impl HostRecords {
-    fn word(&self, record: u32, word: usize) -> &std::sync::atomic::AtomicU64 {
-        self.region.u64_at(self.at + record as usize * RECORD + word * 8)
+    fn word(&self, record: u32, word: usize) -> &AtomicU64 {
+        self.region.u64_at(self.area.records + record as usize * RECORD + word * 8)
+    }
+
+    fn address_word(&self, record: u32, word: usize) -> &AtomicU64 {
+        self.region.u64_at(self.area.addresses + record as usize * ADDRESSES + word * 8)
     }
 }
 
 impl Records for HostRecords {
     fn count(&self) -> u32 {
-        self.count
+        self.area.count
     }
 
     fn load(&self, at: u32) -> [u64; RECORD_WORDS] {
@@ -118,7 +141,14 @@ impl Records for HostRecords {
         std::array::from_fn(|word| if word == 0 { first } else { self.word(at, word).load(Relaxed) })
     }
 
-    fn store(&mut self, at: u32, words: &[u64; RECORD_WORDS]) {
+    fn load_addresses(&self, at: u32) -> [u64; ADDRESS_WORDS] {
+        std::array::from_fn(|word| self.address_word(at, word).load(Relaxed))
+    }
+
+    fn store(&mut self, at: u32, words: &[u64; RECORD_WORDS], addresses: Option<&[u64; ADDRESS_WORDS]>) {
+        for (word, value) in addresses.into_iter().flatten().enumerate() {
+            self.address_word(at, word).store(*value, Relaxed);
+        }
         for (word, value) in words.iter().enumerate().skip(1) {
             self.word(at, word).store(*value, Relaxed);
         }
@@ -137,18 +167,18 @@ fn path_of(socket: &Path) -> PathBuf {
     path.into()
 }
 
-fn areas(config: &Config) -> Vec<(String, usize, u32)> {
-    let mut at = PAGE;
+fn areas(config: &Config) -> Vec<(String, Area)> {
+    let mut from = PAGE;
     let area = |host: &HostSection| {
-        let (begin, count) = (at, host.stack.max_flows);
-        at += (count as usize * RECORD).next_multiple_of(PAGE);
-        (host.stack.name.clone(), begin, count)
+        let area = Area::at(from, host.stack.max_flows);
+        from = area.end();
+        (host.stack.name.clone(), area)
     };
     config.hosts.iter().map(area).collect()
 }
 
-fn len(areas: &[(String, usize, u32)]) -> usize {
-    areas.last().map_or(PAGE, |(_, at, count)| (at + *count as usize * RECORD).next_multiple_of(PAGE))
+fn len(areas: &[(String, Area)]) -> usize {
+    areas.last().map_or(PAGE, |(_, area)| area.end())
 }
 
 /// Stands for all that must be the same for connections to go on: this boot of the machine, what the file and programs'
@@ -159,7 +189,7 @@ fn digest(config: &Config) -> u64 {
     (boot, LAYOUT, context::VERSION).hash(&mut hasher);
     for host in &config.hosts {
         let stack = &host.stack;
-        (&stack.name, stack.address, stack.max_flows).hash(&mut hasher);
+        (&stack.name, stack.address, stack.ipv6.address, stack.max_flows).hash(&mut hasher);
         // Sizes of regions, engines and ports, as they are written.
         format!("{:?} {:?} {:?}", stack.memory, host.engine, host.ports).hash(&mut hasher);
     }

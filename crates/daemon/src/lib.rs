@@ -25,6 +25,7 @@ mod owners;
 mod ports;
 mod programs;
 pub mod protocol;
+mod quiet;
 mod rdma;
 mod registers;
 mod returning;
@@ -41,7 +42,7 @@ mod workers;
 mod zeronic;
 
 pub use arguments::Arguments;
-pub use service::{LINGER, Options, run};
+pub use service::{LINGER, Options, leave_streams, run};
 pub use sockets::{default_socket, management_path};
 pub use splices::SpliceMaps;
 pub use zeronic::linux_helper;

@@ -3,6 +3,7 @@
 
 use clap::Parser;
 use daemon::{Arguments, Options, background, config, logging};
+use std::io::Write;
 use std::process::ExitCode;
 
 /// An allocation that fails would end every program's connections.
@@ -23,17 +24,27 @@ fn main() -> ExitCode {
     }
 }
 
+/// Prints a line. Where nobody reads it any more, there is nobody to say so to either.
+fn say(line: &str) -> Result<(), String> {
+    match writeln!(std::io::stdout(), "{line}") {
+        Err(error) if error.kind() != std::io::ErrorKind::BrokenPipe => {
+            Err(format!("standard output cannot be written ({error}); the line is: {line}"))
+        }
+        _ => Ok(()),
+    }
+}
+
 fn serve(arguments: &Arguments) -> Result<(), String> {
     if arguments.background {
-        return background::start();
+        let daemon = background::start()?;
+        return say(&format!("the daemon runs in the background as process {daemon}"));
     }
     let mut config = config::read(&arguments.config)?;
     if arguments.check {
         let file = arguments.config.display();
         config::machine(&config).map_err(|sentence| format!("{file}: {sentence}"))?;
         let hosts: Vec<&str> = config.hosts.iter().map(|host| host.stack.name.as_str()).collect();
-        println!("{file} is in order: hosts {}", hosts.join(", "));
-        return Ok(());
+        return say(&format!("{file} is in order: hosts {}", hosts.join(", ")));
     }
     if let Some(socket) = &arguments.socket {
         config.service.socket = Some(socket.clone());

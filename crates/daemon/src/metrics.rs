@@ -290,13 +290,14 @@ const CONNECTIONS: [(&str, &str); 5] = [
 ];
 
 /// What connections counted, those that are over and those that are open.
-const TCP: [(&str, &str); 11] = [
+const TCP: [(&str, &str); 12] = [
     ("acked_bytes", "Payload that peers acknowledged"),
     ("tx_bytes", "Payload sent, retransmissions included"),
     ("tx_segments", "Segments sent with payload or FIN; a super-segment counts as one"),
     ("rx_bytes", "Payload received in order"),
     ("rx_segments", "Segments received"),
-    ("retransmitted_segments", "Segments sent again"),
+    ("retransmitted_segments", "Segments sent again, probes included"),
+    ("tail_probes", "Last segments sent again to find out whether they were lost (RFC 8985 section 7)"),
     ("fast_retransmits", "Losses noticed by duplicate acknowledgements"),
     ("duplicate_acks", "Duplicate acknowledgements received"),
     ("out_of_order", "Segments received out of order and kept"),

@@ -1,7 +1,11 @@
 //! The processes for which a daemon was started: it ends when all of them have ended and nobody is attached.
 use rustix::event::{Timespec, epoll};
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
+use std::fs::{self, File};
+use std::io::Write;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::unix::fs::OpenOptionsExt;
+use std::path::{Path, PathBuf};
 use std::sync::{Mutex, MutexGuard, PoisonError};
 
 /// Who may become an owner after the first one: each costs a descriptor.
@@ -17,17 +21,33 @@ pub(crate) struct Owners {
 
 struct State {
     alive: Vec<(i32, OwnedFd)>,
+    /// Where they are written down, for a daemon that takes the place of this one.
+    list: Option<File>,
     /// The daemon ends: nobody can become an owner any more.
     closed: bool,
 }
 
 impl Owners {
-    /// Begins with one process. Where it is `shared`, further ones may join. The error is a sentence.
-    pub(crate) fn new(first: i32, shared: bool) -> Result<Owners, String> {
+    /// Begins with one process. Where it is `shared`, further ones may join. All are written down beside the daemon's
+    /// socket. Where there is no `first`, the daemon takes the place of one that was killed: its owners are those of
+    /// that one that are left, perhaps none. The error is a sentence.
+    pub(crate) fn at(socket: &Path, first: Option<i32>, shared: bool) -> Result<Owners, String> {
+        let path = list_path(socket);
+        let before = if first.is_none() { fs::read_to_string(&path).unwrap_or_default() } else { String::new() };
         let ended = epoll::create(epoll::CreateFlags::CLOEXEC);
         let ended = ended.map_err(|e| format!("the daemon cannot watch its owner: {e}"))?;
-        let owners = Owners { ended, state: Mutex::new(State { alive: Vec::new(), closed: false }), shared };
-        owners.add(&mut owners.state(), first)?;
+        let list = File::options().write(true).create(true).truncate(true).mode(0o600).open(path).ok();
+        let owners = Owners { ended, state: Mutex::new(State { alive: Vec::new(), list, closed: false }), shared };
+        {
+            let mut state = owners.state();
+            for pid in before.lines().filter_map(|line| line.parse().ok()) {
+                // Who has ended meanwhile is none any more.
+                let _ = owners.add(&mut state, pid);
+            }
+            if let Some(first) = first {
+                owners.add(&mut state, first)?;
+            }
+        }
         Ok(owners)
     }
 
@@ -66,6 +86,10 @@ impl Owners {
         epoll::add(&self.ended, &process, epoll::EventData::new_u64(pid as u64), epoll::EventFlags::IN)
             .map_err(gone)?;
         state.alive.push((pid, process));
+        if let Some(list) = &mut state.list {
+            // Where that fails, this one is not known to the next daemon.
+            let _ = writeln!(list, "{pid}");
+        }
         Ok(())
     }
 
@@ -102,6 +126,13 @@ impl Owners {
     }
 }
 
+/// The file beside a daemon's socket with the process numbers of its owners.
+fn list_path(socket: &Path) -> PathBuf {
+    let mut path = socket.as_os_str().to_owned();
+    path.push(".owners");
+    path.into()
+}
+
 impl std::fmt::Debug for Owners {
     fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         f.debug_struct("Owners").field("pids", &self.pids()).finish_non_exhaustive()
@@ -122,10 +153,15 @@ mod tests {
         child.wait().unwrap();
     }
 
+    /// Of a daemon at a socket whose folder is not there: nothing is written down.
+    fn owners_of(first: i32, shared: bool) -> Result<Owners, String> {
+        Owners::at(Path::new("/nowhere/socket"), Some(first), shared)
+    }
+
     #[test]
     fn a_daemon_is_kept_until_the_last_owner_has_ended() {
         let (first, second) = (sleeper(), sleeper());
-        let owners = Owners::new(first.id() as i32, true).unwrap();
+        let owners = owners_of(first.id() as i32, true).unwrap();
         owners.join(second.id() as i32).unwrap();
         owners.join(second.id() as i32).unwrap();
         assert_eq!(owners.pids(), [first.id() as i32, second.id() as i32]);
@@ -142,13 +178,37 @@ mod tests {
     }
 
     #[test]
+    fn a_daemon_that_takes_the_place_of_a_killed_one_has_its_owners() {
+        let directory = std::env::temp_dir().join(format!("toe-owners-{}", std::process::id()));
+        fs::create_dir(&directory).unwrap();
+        let socket = directory.join("socket");
+        let (first, second, third) = (sleeper(), sleeper(), sleeper());
+        let pids = [&first, &second, &third].map(|child| child.id() as i32);
+        let owners = Owners::at(&socket, Some(pids[0]), true).unwrap();
+        owners.join(pids[1]).unwrap();
+        end(first);
+        // It was killed.
+        std::mem::forget(owners);
+        let next = Owners::at(&socket, None, true).unwrap();
+        assert_eq!(next.pids(), [pids[1]]);
+        next.join(pids[2]).unwrap();
+        let later = Owners::at(&socket, None, true).unwrap();
+        assert_eq!(later.pids(), [pids[1], pids[2]]);
+        end(second);
+        end(third);
+        assert!(Owners::at(&socket, None, true).unwrap().none());
+        assert!(Owners::at(&socket, Some(pids[0]), true).is_err());
+        fs::remove_dir_all(directory).unwrap();
+    }
+
+    #[test]
     fn who_has_ended_or_cannot_be_seen_is_no_owner() {
-        assert!(Owners::new(0, true).unwrap_err().contains("another PID namespace"));
+        assert!(owners_of(0, true).unwrap_err().contains("another PID namespace"));
         let child = sleeper();
         let pid = child.id() as i32;
         end(child);
-        assert!(Owners::new(pid, false).unwrap_err().starts_with("the daemon's owner is not there: "));
-        let own = Owners::new(std::process::id() as i32, false).unwrap();
+        assert!(owners_of(pid, false).unwrap_err().starts_with("the daemon's owner is not there: "));
+        let own = owners_of(std::process::id() as i32, false).unwrap();
         assert_eq!(own.join(1), Err("this daemon belongs to one program".into()));
     }
 }

@@ -42,6 +42,8 @@ pub struct Options {
     pub owner: Option<i32>,
     /// Programs of the same user may become owners, too; the daemon waits [`LINGER`] for the next one before it ends.
     pub shared: bool,
+    /// It takes the place of a daemon with such owners that was killed.
+    pub again: bool,
     /// Write a line to standard output when applications can attach.
     pub announce: bool,
     /// From then on, log to this file and keep none of the standard streams: they may be pipes that somebody waits on.
@@ -61,7 +63,7 @@ pub const LINGER: Duration = Duration::from_secs(5);
 /// Runs a daemon until it is told to end. The error is a sentence. The reserve against failing allocations is kept, but
 /// it is used only where the program's allocator is [`shm::reserve::Allocator`].
 pub fn run(config: &Config, options: &Options) -> Result<(), String> {
-    let config = &settled(config, options);
+    let config = &settled(config, options)?;
     reserve::fix_thresholds();
     if !reserve::keep() {
         let mib = reserve::BYTES >> 20;
@@ -70,19 +72,19 @@ pub fn run(config: &Config, options: &Options) -> Result<(), String> {
     let failed = |e: io::Error| format!("the daemon cannot watch its sockets: {e}");
     raise_descriptor_limit();
     let signals = signals(options).map_err(|e| format!("cannot receive signals: {e}"))?;
-    let owners = options.owner.map(|first| Owners::new(first, options.shared)).transpose()?.map(Arc::new);
     let path = config.service.socket.clone().unwrap_or_else(default_socket);
+    let owners = options.owner.map(|first| Owners::at(&path, (!options.again).then_some(first), options.shared));
+    let owners = owners.transpose()?.map(Arc::new);
     let mut taking = options.takeover.then(|| Taking::begin(&path)).transpose()?;
     let opened = if options.takeover { None } else { Some(Sockets::open(&path, &config.service)?) };
-    let lasts = options.owner.is_none();
-    let mut journal = if lasts { journal(config, options, &path) } else { None };
+    let mut journal = journal(config, options, &path);
     let clock = clock(taking.as_ref(), journal.as_ref());
     let devices = taking.as_mut().map(Taking::devices).unwrap_or_default();
     let Built { mut paths, handles, hosts, zeronics, blocks, traces } = build(config, clock, devices)?;
     let operators = Access::to_manage(config.service.manage_group.as_deref())?;
     let listen = config.service.metrics.listen;
     let mut metrics_listener = listen.filter(|_| !options.takeover).map(metrics::listen).transpose()?;
-    let seals = if lasts { Seals::of(&path) } else { Seals::fresh() }.map_err(failed)?;
+    let seals = Seals::of(&path).map_err(failed)?;
     if config.service.confine {
         // Ports and sockets are open, and no thread runs yet that would keep what this one gives up.
         confine::drop_capabilities()?;
@@ -163,20 +165,21 @@ fn keep_records(journal: &Journal, paths: &mut [DataPath], hosts: &[HostPlace]) 
         let records = journal.records(name);
         match records.map_or(0, |records| paths[place.thread].keep_records(place.index, records)) {
             0 => {}
-            left => tracing::info!("the last daemon left {left} connections of {name}: they wait for their programs"),
+            left => tracing::info!("connections of {name} that the last daemon left wait for their programs: {left}"),
         }
     }
 }
 
-/// The configuration, with what depends on whose daemon it is.
-fn settled(config: &Config, options: &Options) -> Config {
+/// The configuration, with what depends on whose daemon it is. A sentence where the machine cannot serve it.
+fn settled(config: &Config, options: &Options) -> Result<Config, String> {
+    crate::config::cores(config)?;
     let mut config = config.clone();
     let rdma = if options.owner.is_some() { RdmaUsers::Own } else { RdmaUsers::Off };
     for host in &mut config.hosts {
         host.rdma = host.rdma.or(Some(rdma));
         host.rdma_raw_packets = host.rdma_raw_packets.or(Some(options.owner.is_some()));
     }
-    config
+    Ok(config)
 }
 
 /// Attached processes: their connections, index of the host, context.
@@ -365,7 +368,6 @@ impl Desk {
         let _ = epoll::delete(&self.epoll, &socket);
         let (handles, hosts) = self.applications.places();
         let giving = Giving {
-            config: &self.config,
             handles,
             hosts,
             listeners: [self.sockets.attach.as_fd(), self.sockets.management.as_fd()],
@@ -482,14 +484,10 @@ fn pin(core: usize) {
 fn announce(config: &Config, options: &Options, path: &Path) {
     for host in &config.hosts {
         let (stack, ports) = (&host.stack, host.ports.iter().map(|port| port.kind.name()).collect::<Vec<_>>());
-        tracing::info!(
-            "host {} is {}/{} ({}, {})",
-            stack.name,
-            stack.address,
-            stack.prefix_len,
-            host.engine.name(),
-            ports.join(", ")
-        );
+        let v6 =
+            stack.ipv6.address.map(|address| format!(" and {address}/{}", stack.ipv6.prefix_len)).unwrap_or_default();
+        let (name, address, prefix_len, engine) = (&stack.name, stack.address, stack.prefix_len, host.engine.name());
+        tracing::info!("host {name} is {address}/{prefix_len}{v6} ({engine}, {})", ports.join(", "));
     }
     tracing::info!("applications attach at {}", path.display());
     if options.announce {
@@ -503,8 +501,8 @@ fn announce(config: &Config, options: &Options, path: &Path) {
     }
 }
 
-/// Standard error goes to a file from now on, standard output nowhere.
-fn leave_streams(log: &Path) -> io::Result<()> {
+/// Standard error goes to a file from now on, standard output nowhere: they may be pipes that somebody waits on.
+pub fn leave_streams(log: &Path) -> io::Result<()> {
     rustix::stdio::dup2_stdout(File::options().write(true).open("/dev/null")?)?;
     rustix::stdio::dup2_stderr(File::options().create(true).append(true).open(log)?)?;
     Ok(())

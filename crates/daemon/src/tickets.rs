@@ -41,8 +41,8 @@ impl Seals {
         }
     }
 
-    /// With a key that nobody has: for a daemon that has no successor.
-    pub(crate) fn fresh() -> io::Result<Seals> {
+    /// With a key that no other daemon has.
+    fn fresh() -> io::Result<Seals> {
         fresh().map(|key| Seals { key, file: None, used: Cell::new(false) })
     }
 
@@ -68,8 +68,8 @@ impl Seals {
 
     fn of_ticket(&self, host: &str, ticket: &Ticket) -> u64 {
         let mut hasher = SipHasher24::new_with_key(&self.key);
-        let Ticket { listener, local, reuse_address, reuse_port, uid, seal: _ } = ticket;
-        (host, listener, local, reuse_address, reuse_port, uid).hash(&mut hasher);
+        let Ticket { listener, local, reuse_address, reuse_port, dual_stack, uid, seal: _ } = ticket;
+        (host, listener, local, (reuse_address, reuse_port, dual_stack), uid).hash(&mut hasher);
         hasher.finish()
     }
 }
@@ -142,7 +142,7 @@ mod tests {
 
     fn ticket() -> Ticket {
         let local = Endpoint::v4(Ipv4Addr::UNSPECIFIED, 80);
-        Ticket { listener: 7, local, reuse_address: true, reuse_port: false, uid: 0, seal: 0 }
+        Ticket { listener: 7, local, reuse_address: true, reuse_port: false, dual_stack: false, uid: 0, seal: 0 }
     }
 
     #[test]
@@ -158,6 +158,7 @@ mod tests {
             |ticket: &mut Ticket| ticket.uid = 1,
             |ticket: &mut Ticket| ticket.reuse_port = true,
             |ticket: &mut Ticket| ticket.reuse_address = false,
+            |ticket: &mut Ticket| ticket.dual_stack = true,
         ] {
             let mut changed = sealed.clone();
             change(&mut changed);

@@ -330,6 +330,7 @@ impl Inventory {
                 "address": binding.local.ip(),
                 "port": binding.local.port(),
                 "loopback": binding.loopback,
+                "dual_stack": binding.dual_stack,
                 "backlog": binding.backlog,
                 "half_open": binding.half_open,
                 "waiting": binding.waiting,
@@ -341,6 +342,9 @@ impl Inventory {
             "address": stack.address,
             "prefix_len": stack.prefix_len,
             "gateway": stack.gateway,
+            "address6": stack.ipv6.address,
+            "prefix_len6": stack.ipv6.prefix_len,
+            "gateway6": stack.ipv6.gateway,
             "mac": self.ports.first().map(|port| &port.mac),
             "engine": place.config.engine.name(),
             "port": self.ports.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(", "),
@@ -360,13 +364,16 @@ struct PortView {
     mac: String,
     /// The host's address on it, with the bits of its network part.
     address: String,
+    /// The same of IPv6.
+    address6: Option<String>,
     failure: Option<String>,
 }
 
 impl PortView {
     fn of(port: &dyn Port, link: &Link) -> PortView {
         let address = format!("{}/{}", link.address, link.prefix_len);
-        PortView { name: port.name(), mac: port.mac().to_string(), address, failure: port.failure() }
+        let address6 = link.v6.map(|v6| format!("{}/{}", v6.address, v6.prefix_len));
+        PortView { name: port.name(), mac: port.mac().to_string(), address, address6, failure: port.failure() }
     }
 }
 

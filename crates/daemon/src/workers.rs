@@ -1,6 +1,7 @@
 //! Threads for an engine's modules that do not run on the data-path thread.
 use crate::clock::Clock;
 use crate::config::PollingConfig;
+use crate::quiet::{self, Quiet};
 use crate::wake::Wake;
 use engine::{Nanos, Worker};
 use shm::reserve;
@@ -9,10 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 use std::sync::atomic::Ordering::SeqCst;
 use std::thread::{self, JoinHandle};
-use std::time::{Duration, Instant};
-
-/// After so long a silence, frames that a burst needed and the allocator's free pages go back to the system.
-pub(crate) const SILENCE: Nanos = 1_000_000_000;
+use std::time::Duration;
 
 /// A data-path that panicked serves nobody: the daemon ends with it, so that applications see it at once.
 pub(crate) struct EndWithThread;
@@ -72,25 +70,27 @@ impl Drop for Workers {
 }
 
 fn work(worker: &mut dyn Worker, clock: Clock, polling: PollingConfig, leader: &Wake, stop: &AtomicBool) {
-    let silence = Duration::from_nanos(SILENCE);
-    let patience = Duration::from_micros((polling.spin_us + polling.yield_us).into());
-    let (mut idle_since, mut rests) = (None, false);
+    let patience = Nanos::from(polling.spin_us + polling.yield_us) * 1000;
+    let mut idle_since = None;
+    let (mut quiet, mut rounds, mut rests) = (Quiet::new(clock.now()), 0, false);
     while !stop.load(SeqCst) {
-        if worker.poll(clock.now()) > 0 {
+        let now = clock.now();
+        if worker.poll(now) > 0 {
             (idle_since, rests) = (None, false);
+            rounds += 1;
             // What it did may be work for the leader, which looks again after announcing that it sleeps.
             leader.ring();
             continue;
         }
-        let idle = idle_since.get_or_insert_with(Instant::now).elapsed();
-        if !rests && idle >= silence {
-            worker.rest();
-            reserve::give_back();
+        if quiet.is_over(now, rounds) && !rests {
             rests = true;
+            if worker.rest() {
+                reserve::give_back();
+            }
         }
-        if idle > patience && leader.is_asleep() {
+        if now - *idle_since.get_or_insert(now) > patience && leader.is_asleep() {
             // Unparked when the leader wakes; a wake-up before this line makes it return at once.
-            if rests { thread::park() } else { thread::park_timeout(silence) }
+            if rests { thread::park() } else { thread::park_timeout(Duration::from_nanos(quiet::PERIOD)) }
         } else {
             thread::yield_now();
         }

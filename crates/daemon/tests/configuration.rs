@@ -139,7 +139,7 @@ fn a_host_has_one_port_or_a_list_of_them() {
         ("port = []", "it has no port"),
         (
             "port = [{ kind = \"tap\" }, { kind = \"tap\", prefix_len = 8 }]",
-            "port 1 has a `prefix_len`, but no `address`",
+            "port 1: it has a `prefix_len`, but no `address`",
         ),
         ("port = [{ kind = \"tap\" }, { kind = \"tap\", queue = 1 }]", "`queue` means nothing for a port of kind tap"),
         ("port = [{ kind = \"tap\" }, { kind = \"tpa\" }]", "unknown value `tpa`"),
@@ -212,6 +212,18 @@ fn addresses_that_cannot_work_are_refused() {
             "address = \"10.0.0.2\"\nport = [{ kind = \"tap\" }, { kind = \"tap\", address = \"10.7.0.255\" }]",
             "10.7.0.255 is the broadcast address of 10.7.0.0/24",
         ),
+        (
+            "address = \"10.0.0.2\"\nipv6 = { address = \"2001:db8::2\", gateway = \"fe80::1\" }\n\
+             port = { kind = \"afxdp\", device = \"eth1\" }",
+            "give the port a `mac` of its own, or `exclusive = true`",
+        ),
+        ("port = { kind = \"tap\", exclusive = true }", "`exclusive` means nothing for a port of kind tap"),
+        ("port = { kind = \"tap\", device = \"sixteen-letters0\" }", "the name of an interface has 1 to 15 characters"),
+        (
+            "address = \"10.0.0.2\"\n[[fabric]]\nname = \"lan\"\n[[fabric.uplink]]\nkind = \"tap\"\n\
+             kernel_address = \"10.0.0.2/24\"",
+            "fabric lan: uplink: the kernel's side is 10.0.0.2, which is a host's",
+        ),
         ("engine = \"laminar\"\nmax_flows = 1000000", "max_flows is 1000000, and the laminar engine holds"),
         ("limits = { max_openings = 0 }", "limits: max_openings must be at least 1"),
     ];
@@ -223,6 +235,55 @@ fn addresses_that_cannot_work_are_refused() {
                   port = [{ kind = \"tap\" }, { kind = \"tap\", address = \"10.7.0.2\" }]";
     assert!(parse(&host(routed), "test.toml").is_ok(), "a gateway behind the second port");
     assert!(parse(&host("address = \"10.0.0.0\"\nprefix_len = 31"), "test.toml").is_ok(), "RFC 3021");
+}
+
+#[test]
+fn addresses_of_ipv6_that_cannot_work_are_refused() {
+    let own = "address = \"10.0.0.2\"\nipv6 = { address = \"2001:db8::2\", gateway = \"fe80::1\" }\n";
+    let host = |keys: &str| format!("[[host]]\nname = \"a\"\n{keys}\n");
+    let tap = |kernel: &str| format!("port = {{ kind = \"tap\", kernel_address6 = \"{kernel}\" }}");
+    let second = |ipv6: &str| format!("port = [{{ kind = \"tap\" }}, {{ kind = \"tap\", ipv6 = {{ {ipv6} }} }}]");
+    let valid = [
+        tap("2001:db8::1/64"),
+        second("address = \"2001:db8:7::2\", prefix_len = 127"),
+        format!(
+            "{}\nroutes = [{{ network = \"2001:db8:9::\", prefix_len = 48, gateway = \"2001:db8::9\" }}]",
+            tap("2001:db8::1/64")
+        ),
+    ];
+    let engines = EngineKind::ALL.iter().map(|engine| format!("engine = \"{}\"\nmax_flows = 64", engine.name()));
+    for keys in engines.chain(valid) {
+        let found = parse(&host(&format!("{own}{keys}")), "test.toml");
+        assert!(found.is_ok(), "{keys}: {:?}", found.err());
+    }
+    let refused = [
+        (format!("{own}{}", tap("2001:db8::2/64")), "the host's own address"),
+        (format!("{own}{}", tap("2001:db8:1::1/64")), "outside the host's network 2001:db8::/64"),
+        (format!("{own}{}", tap("10.0.0.1/24")), "kernel_address6 is `10.0.0.1/24`"),
+        (format!("address = \"10.0.0.2\"\n{}", tap("2001:db8::1/64")), "give it an `ipv6.address`"),
+        (
+            format!("{own}{}", second("address = \"2001:db8::2\", prefix_len = 129")),
+            "prefix_len must be between 1 and 128",
+        ),
+        (format!("{own}{}", second("address = \"fe80::2\"")), "of global scope"),
+        (format!("address = \"10.0.0.2\"\n{}", second("address = \"2001:db8::2\"")), "the host has none"),
+        ("ipv6 = { address = \"2001:db8::\" }".into(), "2001:db8:: is the number of the network 2001:db8::/64"),
+        (
+            "ipv6 = { address = \"2001:db8::2\", gateway = \"2001:db9::1\" }".into(),
+            "no port reaches the gateway 2001:db9::1",
+        ),
+        ("ipv6 = { adress = \"2001:db8::2\" }".into(), "adress"),
+    ];
+    for (keys, sentence) in refused {
+        let found = refusal(&host(&keys));
+        assert!(found.contains(sentence), "{keys}: {found}");
+    }
+    let twice = |name: &str, last: u8| {
+        let ipv6 = "ipv6 = { address = \"2001:db8::2\" }";
+        format!("[[host]]\nname = \"{name}\"\naddress = \"10.0.0.{last}\"\n{ipv6}\nport = {{ kind = \"fabric\" }}\n")
+    };
+    let both = format!("[[fabric]]\nname = \"f\"\n{}{}", twice("a", 1), twice("b", 2));
+    assert!(refusal(&both).contains("another member of its fabric has the address 2001:db8::2"));
 }
 
 #[test]

@@ -21,7 +21,7 @@ const CONFIGURATION: &str = "log = \"warn\"\n[[host]]\nname = \"a\"\naddress = \
 /// Listens and takes whatever comes.
 fn serve(app: &mut AppEnd) {
     let local = Endpoint::v4(Ipv4Addr::UNSPECIFIED, 9000);
-    let bind = Request::Bind { tag: 1, local, reuse_address: false, reuse_port: false };
+    let bind = Request::Bind { tag: 1, local, reuse_address: false, reuse_port: false, dual_stack: false };
     let Reply::Bound { binding, .. } = request(app, bind) else { panic!("not bound") };
     assert_eq!(request(app, Request::Listen { tag: 2, binding, backlog: 128 }), Reply::Done { tag: 2 });
     app.requests.push(Request::Arm { binding, credits: CONNECTIONS }.to_words()).unwrap();

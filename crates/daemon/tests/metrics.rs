@@ -38,7 +38,7 @@ impl Served {
     fn open(&self, port: u16) -> [(OwnedFd, AppEnd); 2] {
         let (server, mut b) = attach(&self.toed.socket(), "b");
         let local = Endpoint::v4(Ipv4Addr::UNSPECIFIED, port);
-        let bind = Request::Bind { tag: 1, local, reuse_address: false, reuse_port: false };
+        let bind = Request::Bind { tag: 1, local, reuse_address: false, reuse_port: false, dual_stack: false };
         let Reply::Bound { binding, .. } = request(&mut b, bind) else { panic!("not bound") };
         assert_eq!(request(&mut b, Request::Listen { tag: 2, binding, backlog: 8 }), Reply::Done { tag: 2 });
         b.requests.push(Request::Arm { binding, credits: 8 }.to_words()).unwrap();

@@ -86,7 +86,7 @@ fn a_program_sees_both_devices_and_takes_the_one_that_it_names() {
 /// What a socket of host `b` is answered that binds a port.
 fn bind(app: &mut context::AppEnd, port: u16) -> Reply {
     let local = Endpoint::v4(Ipv4Addr::UNSPECIFIED, port);
-    request(app, Request::Bind { tag: 9, local, reuse_address: true, reuse_port: true })
+    request(app, Request::Bind { tag: 9, local, reuse_address: true, reuse_port: true, dual_stack: false })
 }
 
 #[test]

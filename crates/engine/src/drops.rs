@@ -6,11 +6,11 @@ use wire::tcp::Unacceptable;
 port::drop_reasons! {
     /// Why a frame, a segment, a part of its payload or a descriptor was not processed.
     DropReason {
-        /// The IPv4 header is malformed or its checksum is wrong.
-        Ipv4 = "ipv4",
+        /// The IP header is malformed, its checksum is wrong, or it has addresses that may not be there.
+        Ip = "ip",
         /// The packet is not addressed to this host.
         NotOurs = "not_ours",
-        /// IPv4 fragments are not reassembled: TCP peers avoid them by path MTU discovery.
+        /// IP fragments are not reassembled: TCP peers avoid them by path MTU discovery.
         Fragment = "fragment",
         /// The protocol is neither TCP nor ICMP.
         Protocol = "protocol",
@@ -58,7 +58,7 @@ port::drop_reasons! {
         /// The connection is set up but no application has asked for it yet.
         NotAccepted = "not_accepted",
         /// A frame waited for address resolution and another one took its place, or nobody answered.
-        ArpUnresolved = "arp_unresolved",
+        NeighbourUnresolved = "neighbour_unresolved",
         /// No route to the destination.
         NoRoute = "no_route",
         /// A descriptor of an application named no connection of its context, or one that is over.

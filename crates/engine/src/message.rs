@@ -14,7 +14,7 @@ pub trait Transport: Copy + Debug + Eq + 'static {
     /// Commands that only this family has.
     type Command: Send;
     /// Events that only this family has.
-    type Event: Copy + Debug + Eq + Send;
+    type Event: Clone + Debug + Eq + Send;
     /// What an engine offers of this family.
     type Features: Copy + Debug + Eq;
 }
@@ -44,7 +44,7 @@ pub enum Command<T: Transport> {
 }
 
 /// Engine to control plane.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event<T: Transport> {
     /// Answer to [`Command::Remove`].
     Removed(FlowId, T::End),

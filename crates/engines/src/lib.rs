@@ -148,12 +148,13 @@ mod tests {
     }
 
     #[test]
-    fn an_engine_keeps_logs_where_its_kind_says_so() {
+    fn an_engine_offers_what_its_kind_says() {
         for kind in EngineKind::ALL {
             let mut host = HostConfig { max_flows: 64, ..HostConfig::default() };
             host.memory.log_bytes = 1 << 16;
             let made = kind.make(&host, &Mapping::default(), &FramePool::new(16)).expect("it fits");
-            assert_eq!(made.features().transport.keeps_logs, kind.keeps_logs(), "{}", kind.name());
+            let offered = made.features().transport;
+            assert_eq!((offered.keeps_logs, offered.v6), (kind.keeps_logs(), true), "{}", kind.name());
         }
     }
 }

@@ -68,6 +68,12 @@ impl Batch {
         self.len = 0;
     }
 
+    /// Gives memory back that a burst needed.
+    pub(crate) fn shrink(&mut self) {
+        self.places.truncate(self.len);
+        self.places.shrink_to_fit();
+    }
+
     /// Takes all works out.
     pub(crate) fn drain(&mut self) -> impl Iterator<Item = Work> {
         let len = std::mem::take(&mut self.len);

@@ -52,6 +52,7 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 use threads::Threads;
 use trace::Traces;
+use wire::plain::Parties;
 
 /// Descriptors of applications taken in one round.
 const DESCRIPTORS: usize = 256;
@@ -263,7 +264,10 @@ impl FlexToe {
             stream::Command::Probe(flow) => self.order(flow, Job::Order(Order::Probe)),
             stream::Command::Untrack(flow) => self.order(flow, Job::Order(Order::Untrack)),
             // It keeps none, as its features say.
-            stream::Command::OpenLog(..) | stream::Command::JoinLog { .. } => {}
+            stream::Command::OpenLog(..)
+            | stream::Command::JoinLog { .. }
+            | stream::Command::GiveUpLog(_)
+            | stream::Command::ResumeLog(..) => {}
         }
     }
 
@@ -300,7 +304,7 @@ impl FlexToe {
         let flow = params.flow;
         let free = self.groups.get(flow.0 as usize).is_some_and(Option::is_none);
         debug_assert!(free, "{flow:?} is beyond the limit or in use");
-        let parties = lookup::parties(&params.tuple).filter(|_| free)?;
+        let (parties, _) = Parties::of_received(&params.tuple).filter(|_| free)?;
         let group = (lookup::hash(&parties) % self.service.flush_due.len() as u32) as u8;
         self.groups[flow.0 as usize] = Some(group);
         if !self.tell(flow, &Control::Install(Arc::clone(&params))) {
@@ -489,7 +493,7 @@ impl Engine<Stream> for FlexToe {
     fn features(&self) -> Features<stream::Features> {
         // On threads of their own, others could be copying to the small ring when the stream leaves it.
         let starts_small = matches!(self.pipeline, Pipeline::Local(_));
-        let transport = stream::Features { starts_small, ..Default::default() };
+        let transport = stream::Features { starts_small, v6: true, ..Default::default() };
         Features { hands_over: true, stages: &[Stage::Ingress, Stage::Flow, Stage::Egress], transport }
     }
 
@@ -515,6 +519,13 @@ impl Engine<Stream> for FlexToe {
         match &mut self.pipeline {
             Pipeline::Local(_) => Vec::new(),
             Pipeline::Threads(threads) => threads.workers(),
+        }
+    }
+
+    fn rest(&mut self) {
+        match &mut self.pipeline {
+            Pipeline::Local(_) => {}
+            Pipeline::Threads(threads) => threads.rest(),
         }
     }
 

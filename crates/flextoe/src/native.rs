@@ -4,7 +4,7 @@ use engine::{Changes, FlowId, Module, ModuleSource, Segment, Stage, Verdict};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use wire::plain::Plain;
+use wire::plain::{PlainV4, PlainV6};
 
 /// What a segment carries, as [`Classifier`] sees it. The number is what travels in the frame's first word of metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,7 +48,9 @@ impl ModuleSource for Classifier {
 
 impl Module for Classifier {
     fn process(&mut self, segment: Segment<'_>) -> Verdict {
-        let class = match Plain::parse(segment.frame.bytes(), segment.frame.len()).map(|plain| plain.payload_len()) {
+        let (bytes, len) = (segment.frame.bytes(), segment.frame.len());
+        let v6 = || PlainV6::parse(bytes, len).map(|plain| plain.payload_len());
+        let class = match PlainV4::parse(bytes, len).map(|plain| plain.payload_len()).or_else(v6) {
             None => Class::Other,
             Some(0) => Class::Empty,
             Some(1..=Class::SMALL) => Class::Small,

@@ -22,6 +22,11 @@ impl<T> Reorder<T> {
         self.waiting[at] = Some(thing);
     }
 
+    /// Gives memory back that a burst needed.
+    pub(crate) fn shrink(&mut self) {
+        self.waiting.shrink_to_fit();
+    }
+
     /// The next one in order, where it is there.
     pub(crate) fn take(&mut self) -> Option<T> {
         let thing = self.waiting.front_mut()?.take()?;

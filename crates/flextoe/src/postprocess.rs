@@ -10,7 +10,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
 use wire::tcp::SackBlocks;
-use wire::template::{self, Template};
+use wire::template::{self, Fields, Template};
 
 /// Counters and headers (thesis table 4.1, post-processor). The context and the application's name for the flow are
 /// with the context queue module, which alone uses them, the payload buffers with the DMA module, and the rate is with
@@ -124,11 +124,11 @@ impl Postprocess {
 }
 
 impl PostState {
-    /// `None` for a flow that is not over IPv4.
+    /// `None` for a flow between addresses that are not of one family.
     fn new(p: &FlowParams) -> Option<PostState> {
-        let tuple = p.tuple.as_v4()?;
+        let tuple = p.tuple;
         let (link, addresses) = ((p.local_mac, p.remote_mac), (tuple.local_ip, tuple.remote_ip));
-        let headers = Template::new(link, addresses, (tuple.local_port, tuple.remote_port));
+        let headers = Template::new(link, addresses, (tuple.local_port, tuple.remote_port))?;
         let buffers = Buffers { rx: Arc::clone(&p.rx), tx: Arc::clone(&p.tx) };
         Some(PostState { headers, stats: p.stats.clone(), buffers })
     }
@@ -138,9 +138,23 @@ impl PostState {
     #[inline(always)]
     fn prepare(&self, segment: &Segment, sack: impl FnOnce() -> SackBlocks, pool: &mut FramePool) -> Box<Frame> {
         let mut frame = pool.small();
-        let (start, field) = self.headers.write_with(&segment.fields, sack, frame.bytes_vec());
+        let Some(headers) = self.headers.v4() else {
+            let blocks = if segment.fields.sack.is_some() { sack() } else { SackBlocks::default() };
+            return self.prepare_v6(segment.fields, segment.segment_size, blocks, frame);
+        };
+        let (start, field) = headers.write(&segment.fields, sack, frame.bytes_vec());
         frame.checksum = Checksum::Partial { start, field };
         frame.segment_size = segment.segment_size;
+        frame
+    }
+
+    /// The same over IPv6: in code of its own, so that IPv4's is as short as it would be alone; and by value, so that
+    /// the fields need not be put into memory there.
+    #[inline(never)]
+    fn prepare_v6(&self, fields: Fields, segment_size: u16, blocks: SackBlocks, mut frame: Box<Frame>) -> Box<Frame> {
+        let (start, field) = self.headers.write_with(&fields, || blocks, frame.bytes_vec());
+        frame.checksum = Checksum::Partial { start, field };
+        frame.segment_size = segment_size;
         frame
     }
 }

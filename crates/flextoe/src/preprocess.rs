@@ -5,19 +5,21 @@ use crate::batch::BATCH;
 use crate::lookup::{self, Table};
 use crate::message::{Control, Job, Summary, Work};
 use crate::slots::Slots;
-use engine::stream::FlowParams;
+use engine::stream::{FlowParams, FourTuple};
 use engine::{DropReason, Exception, Frame};
 use port::Checksum;
 use wire::checksum::Sum;
 use wire::ipv4::{self, Ecn};
-use wire::plain::{Parties, Plain, station};
+use wire::plain::{AddressesV6, Parties, Plain, PlainV4, PlainV6, station};
 use wire::tcp::SackBlocks;
-use wire::{EtherType, ethernet, tcp};
+use wire::{Endpoint, EtherType, ethernet, ip, tcp};
 
 /// Connection identification (thesis table 4.1, pre-processor). Ours holds the local addresses too, because a host
 /// may have several, and the hash, so that a flow can be taken out of the table.
 struct PreState {
     parties: Parties,
+    /// Of a flow over IPv6, of whose addresses `parties` has a hash.
+    addresses: Option<Box<AddressesV6>>,
     hash: u32,
     group: u8,
     /// This host's hardware address.
@@ -33,13 +35,18 @@ enum Refusal {
 /// The pre-processing module, or one replica of it.
 pub(crate) struct Preprocess {
     flows: Slots<PreState>,
+    /// Flows over IPv4.
     table: Table,
+    /// Flows over IPv6, once there are any.
+    table_v6: Option<Table>,
     groups: u32,
+    most: u32,
 }
 
 impl Preprocess {
     pub(crate) fn new(flows: u32, groups: u8) -> Preprocess {
-        Preprocess { flows: Slots::new(flows), table: Table::new(flows), groups: groups.max(1) as u32 }
+        let (table, table_v6) = (Table::new(flows), None);
+        Preprocess { flows: Slots::new(flows), table, table_v6, groups: groups.max(1) as u32, most: flows }
     }
 
     pub(crate) fn control(&mut self, control: &Control) {
@@ -47,7 +54,10 @@ impl Preprocess {
             Control::Install(params) => self.install(params),
             Control::Forget(flow) => {
                 if let Some(state) = self.flows.remove(flow.0) {
-                    self.table.remove(state.hash, flow.0);
+                    match state.addresses {
+                        None => self.table.remove(state.hash, flow.0),
+                        Some(_) => self.table_v6.iter_mut().for_each(|table| table.remove(state.hash, flow.0)),
+                    }
                 }
             }
             Control::NextHop(..) | Control::Rebind(..) | Control::Modules(..) => {}
@@ -55,12 +65,18 @@ impl Preprocess {
     }
 
     fn install(&mut self, params: &FlowParams) {
-        let Some(parties) = lookup::parties(&params.tuple) else { return };
+        let Some((parties, addresses)) = Parties::of_received(&params.tuple) else { return };
         let hash = lookup::hash(&parties);
         let group = (hash % self.groups) as u8;
-        let state = PreState { parties, hash, group, station: station(params.local_mac) };
+        let is_v4 = addresses.is_none();
+        let addresses = addresses.map(Box::new);
+        let state = PreState { parties, addresses, hash, group, station: station(params.local_mac) };
         if self.flows.insert(params.flow.0, state) {
-            self.table.insert(hash, params.flow.0);
+            let table = match is_v4 {
+                true => &mut self.table,
+                false => self.table_v6.get_or_insert_with(|| Table::new(self.most)),
+            };
+            table.insert(hash, params.flow.0);
         }
     }
 
@@ -79,7 +95,7 @@ impl Preprocess {
         for works in batch.chunks(BATCH) {
             let mut hashes = [None; BATCH];
             for (work, hash) in works.iter().zip(&mut hashes) {
-                let plain = work.frame.as_ref().and_then(|frame| plain(frame));
+                let plain = work.frame.as_ref().and_then(|frame| plain_v4(frame));
                 *hash = plain.map(|plain| lookup::hash(&plain.parties()));
                 hash.iter().for_each(|hash| self.table.prefetch(*hash));
             }
@@ -94,8 +110,8 @@ impl Preprocess {
 
     #[inline(always)]
     fn receive(&self, work: &mut Work) {
-        let plain = work.frame.as_ref().and_then(|frame| plain(frame));
-        let Some(plain) = plain else { return self.receive_any(work) };
+        let plain = work.frame.as_ref().and_then(|frame| plain_v4(frame));
+        let Some(plain) = plain else { return self.receive_other(work) };
         match self.identify(&plain.parties(), plain.station()) {
             Some((flow, group)) => {
                 (work.flow, work.group) = (flow, group);
@@ -108,17 +124,37 @@ impl Preprocess {
     /// The flow and the header summary of a plain segment of an installed flow.
     #[inline(always)]
     pub(crate) fn plain(&self, frame: &Frame) -> Option<(u32, Summary)> {
-        let plain = plain(frame)?;
-        let (flow, _) = self.identify(&plain.parties(), plain.station())?;
+        if let Some(plain) = plain_v4(frame) {
+            let (flow, _) = self.identify(&plain.parties(), plain.station())?;
+            return Some((flow, summary(&plain)));
+        }
+        self.plain_v6(frame)
+    }
+
+    /// As [`Preprocess::plain`], over IPv6.
+    #[inline(never)]
+    fn plain_v6(&self, frame: &Frame) -> Option<(u32, Summary)> {
+        let plain = plain_v6(frame)?;
+        let (flow, _) = self.identify_v6(&plain.parties(), plain.addresses(), plain.station())?;
         Some((flow, summary(&plain)))
     }
 
-    /// As [`Preprocess::receive`], of a segment whose headers are not plain.
+    /// As [`Preprocess::receive`], of a segment whose headers are not plain, or that is over IPv6.
     #[inline(never)]
-    fn receive_any(&self, work: &mut Work) {
+    fn receive_other(&self, work: &mut Work) {
         let Some(frame) = work.frame.as_mut() else { return work.job = Job::Void };
+        if let Some(plain) = plain_v6(frame) {
+            match self.identify_v6(&plain.parties(), plain.addresses(), plain.station()) {
+                Some((flow, group)) => {
+                    (work.flow, work.group) = (flow, group);
+                    work.summary = summary(&plain);
+                }
+                None => refuse(work, Refusal::Exception(Exception::NoFlow)),
+            }
+            return;
+        }
         let refusal = match validate_any(frame, &mut work.summary, &mut work.sacked) {
-            Ok((parties, station)) => match self.identify(&parties, station) {
+            Ok((tuple, station)) => match self.identify_any(&tuple, station) {
                 Some((flow, group)) => return (work.flow, work.group) = (flow, group),
                 None => Refusal::Exception(Exception::NoFlow),
             },
@@ -136,6 +172,21 @@ impl Preprocess {
         // A frame to another station's hardware address is not this flow's (a port in promiscuous mode).
         (state.station == station).then_some((flow, state.group))
     }
+
+    /// The same over IPv6.
+    fn identify_v6(&self, parties: &Parties, addresses: &AddressesV6, station: u64) -> Option<(u32, u8)> {
+        let is_it = |state: &&PreState| state.parties == *parties && state.addresses.as_deref() == Some(addresses);
+        let (flow, state) =
+            self.table_v6.as_ref()?.find(lookup::hash(parties), |flow| self.flows.get(flow).filter(is_it))?;
+        (state.station == station).then_some((flow, state.group))
+    }
+
+    fn identify_any(&self, tuple: &FourTuple, station: u64) -> Option<(u32, u8)> {
+        match Parties::of_received(tuple)? {
+            (parties, None) => self.identify(&parties, station),
+            (parties, Some(addresses)) => self.identify_v6(&parties, &addresses, station),
+        }
+    }
 }
 
 #[cold]
@@ -151,7 +202,10 @@ fn refuse(work: &mut Work, refusal: Refusal) {
 /// Reads a segment again that a module changed after it was steered; whose it is stays.
 pub(crate) fn read_again(work: &mut Work) {
     let Some(frame) = work.frame.as_mut() else { return };
-    if let Some(plain) = plain(frame) {
+    if let Some(plain) = plain_v4(frame) {
+        return work.summary = summary(&plain);
+    }
+    if let Some(plain) = plain_v6(frame) {
         return work.summary = summary(&plain);
     }
     if let Err(refusal) = validate_any(frame, &mut work.summary, &mut work.sacked) {
@@ -159,15 +213,21 @@ pub(crate) fn read_again(work: &mut Work) {
     }
 }
 
-/// The segment, where its headers are plain and its checksum need not be looked at.
+/// The segment, where its headers are plain, over IPv4, and its checksum need not be looked at.
 #[inline(always)]
-fn plain(frame: &Frame) -> Option<Plain<'_>> {
+fn plain_v4(frame: &Frame) -> Option<PlainV4<'_>> {
+    if frame.checksum == Checksum::Complete { None } else { Plain::parse(frame.bytes(), frame.len()) }
+}
+
+/// The same over IPv6.
+#[inline(always)]
+fn plain_v6(frame: &Frame) -> Option<PlainV6<'_>> {
     if frame.checksum == Checksum::Complete { None } else { Plain::parse(frame.bytes(), frame.len()) }
 }
 
 /// The header summary of a segment whose headers are plain.
 #[inline(always)]
-fn summary(plain: &Plain<'_>) -> Summary {
+fn summary<const N: usize>(plain: &Plain<'_, N>) -> Summary {
     Summary {
         seq: plain.seq(),
         ack: plain.ack(),
@@ -183,15 +243,19 @@ fn summary(plain: &Plain<'_>) -> Summary {
 
 /// Checks headers and checksum of any segment, and fills the header summary. Returns whom it concerns, and to which
 /// station it was sent.
-fn validate_any(frame: &mut Frame, summary: &mut Summary, sacked: &mut SackBlocks) -> Result<(Parties, u64), Refusal> {
+fn validate_any(
+    frame: &mut Frame,
+    summary: &mut Summary,
+    sacked: &mut SackBlocks,
+) -> Result<(FourTuple, u64), Refusal> {
     let bytes = frame.bytes();
     let macs = ethernet::Header::parse(bytes).map_err(|_| Refusal::Drop(DropReason::Ethernet))?;
-    if macs.ethertype != EtherType::Ipv4 {
+    if !matches!(macs.ethertype, EtherType::Ipv4 | EtherType::Ipv6) {
         return Err(Refusal::Exception(Exception::Foreign));
     }
     let packet = &bytes[ethernet::HEADER_LEN..];
-    let (ip, ip_len) =
-        ipv4::Header::parse(packet, frame.len() - ethernet::HEADER_LEN).map_err(|_| Refusal::Drop(DropReason::Ipv4))?;
+    let (ip, ip_len) = ip::Header::parse(macs.ethertype, packet, frame.len() - ethernet::HEADER_LEN)
+        .map_err(|_| Refusal::Drop(DropReason::Ip))?;
     if ip.is_fragment {
         return Err(Refusal::Drop(DropReason::Fragment));
     }
@@ -215,12 +279,13 @@ fn validate_any(frame: &mut Frame, summary: &mut Summary, sacked: &mut SackBlock
         payload_len,
         ce: ip.ecn == Ecn::Ce,
     };
-    Ok((Parties::new((ip.src, ip.dst), (tcp.src_port, tcp.dst_port)), station(macs.dst)))
+    let (local, remote) = (Endpoint::new(ip.dst, tcp.dst_port), Endpoint::new(ip.src, tcp.src_port));
+    Ok((FourTuple::new(local, remote), station(macs.dst)))
 }
 
 /// Verifies the TCP checksum where nobody has done so.
 // Meets RFC 9293: MUST-3.
-fn verify(frame: &mut Frame, ip: &ipv4::Header, tcp_at: usize) -> Result<(), Refusal> {
+fn verify(frame: &mut Frame, ip: &ip::Header, tcp_at: usize) -> Result<(), Refusal> {
     if frame.checksum != Checksum::Complete {
         return Ok(());
     }

@@ -101,7 +101,7 @@ fn tell(work: &mut Work, burst: &mut Burst<'_, Stream>) {
         ),
         (Events::RESET, Event::Transport(stream::Event::Reset(flow))),
     ];
-    burst.events.extend(each.iter().filter(|(bit, _)| work.events.has(*bit)).map(|(_, event)| *event));
+    burst.events.extend(each.into_iter().filter(|(bit, _)| work.events.has(*bit)).map(|(_, event)| event));
     burst.events.extend(work.aside.take().and_then(|aside| match *aside {
         Aside::End(end) => Some(Event::Removed(flow, end)),
         Aside::Frozen(Some(end)) => Some(Event::Transport(stream::Event::Frozen(flow, end))),

@@ -261,6 +261,14 @@ impl Threads {
         std::mem::take(&mut self.stages).into_iter().map(|stage| Box::new(stage) as Box<dyn Worker>).collect()
     }
 
+    /// Queues that a burst made long become short again: each may have had place for [`RING`] works.
+    pub(crate) fn rest(&mut self) {
+        self.entry.shrink_to_fit();
+        self.steered.iter_mut().for_each(VecDeque::shrink_to_fit);
+        self.ingress.shrink();
+        self.egress.iter_mut().for_each(Reorder::shrink);
+    }
+
     /// Something is on its way, or has arrived.
     pub(crate) fn has_work(&self) -> bool {
         !self.is_idle()
@@ -403,7 +411,9 @@ impl Worker for Stage {
         done + self.held.len()
     }
 
-    fn rest(&mut self) {
-        self.pool.free_own();
+    fn rest(&mut self) -> bool {
+        self.held.shrink_to_fit();
+        self.batch.shrink();
+        self.pool.free_own()
     }
 }

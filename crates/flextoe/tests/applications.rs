@@ -1,7 +1,7 @@
 //! What applications and the control plane can do to the engine: hostile descriptors, full rings, moved flows.
 mod common;
 
-use common::solo::{ACK, FLOW, Seg, Solo, seg};
+use common::solo::{ACK, FLOW, Seg, Solo, acks, seg};
 use common::{Config, Lab, Rng, make_context, tuple};
 use context::{Bump, Notice};
 use engine::stream::{self, Agreed, FlowParams, FlowStats, FourTuple};
@@ -267,10 +267,6 @@ fn an_orphan_tells_nobody_but_the_control_plane() {
     );
     assert_eq!(acks(&solo.receive(&[seg(1000, 1001, Flags(0x11), 0)])), [1001], "FIN is taken");
     assert_eq!((solo.events(), solo.notice()), (vec![Event::Transport(stream::Event::PeerFinToo(FLOW))], None));
-}
-
-fn acks(sent: &[Seg]) -> Vec<u32> {
-    sent.iter().map(|s| s.ack).collect()
 }
 
 #[test]

@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use wire::Seq;
-use wire::plain::Plain;
+use wire::plain::PlainV4;
 
 /// A module made of a function that makes its replicas.
 struct Source<F> {
@@ -167,7 +167,7 @@ fn streams_survive_what_modules_change_on_the_way() {
                 lab.finish(20);
                 for side in &lab.sides {
                     let strange =
-                        [DropReason::Ipv4, DropReason::TcpChecksum, DropReason::TcpHeader, DropReason::ModuleDrop];
+                        [DropReason::Ip, DropReason::TcpChecksum, DropReason::TcpHeader, DropReason::ModuleDrop];
                     assert!(strange.iter().all(|reason| side.drops.get(*reason) == 0), "{:?}", side.drops);
                 }
             }
@@ -178,7 +178,7 @@ fn streams_survive_what_modules_change_on_the_way() {
 #[test]
 fn what_came_corrupt_is_found_out_after_a_module_changed_it() {
     for whole in [false, true] {
-        for (at, reason) in [(60, DropReason::TcpChecksum), (40, DropReason::TcpChecksum), (24, DropReason::Ipv4)] {
+        for (at, reason) in [(60, DropReason::TcpChecksum), (40, DropReason::TcpChecksum), (24, DropReason::Ip)] {
             for mapping in mappings() {
                 let mut solo = solo(mapping);
                 solo.side.load(&[simple(1, Stage::Ingress, whole, |segment| shift(segment, 1))]);
@@ -246,14 +246,14 @@ fn what_modules_send_out_again_keeps_its_order() {
         for stage in [Stage::Ingress, Stage::Flow] {
             let mut solo = solo(mapping.clone());
             solo.side.load(&[simple(1, stage, false, |segment| {
-                let seq = Plain::parse(segment.frame.bytes(), segment.frame.len()).unwrap().seq();
+                let seq = PlainV4::parse(segment.frame.bytes(), segment.frame.len()).unwrap().seq();
                 if seq.0 % 3 == 0 { Verdict::Transmit } else { Verdict::Drop }
             })]);
             let segments: Vec<_> = (0..300).map(|at| seg(START + 10 * at, START, ACK, 10)).collect();
             arrive(&mut solo, &segments);
             let out = settle(&mut solo);
             let order: Vec<Seq> =
-                out.iter().map(|frame| Plain::parse(frame.bytes(), frame.len()).unwrap().seq()).collect();
+                out.iter().map(|frame| PlainV4::parse(frame.bytes(), frame.len()).unwrap().seq()).collect();
             assert!(order.windows(2).all(|pair| pair[0].before(pair[1])), "{order:?}");
             assert_eq!(order.len(), 100);
         }

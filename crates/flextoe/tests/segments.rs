@@ -289,8 +289,8 @@ fn damaged_frames_are_counted_and_others_handed_on() {
     solo.round();
     assert_eq!(solo.drops(DropReason::Ethernet), 1);
     for (at, reason) in [
-        (14, DropReason::Ipv4),
-        (30, DropReason::Ipv4),
+        (14, DropReason::Ip),
+        (30, DropReason::Ip),
         (60, DropReason::TcpChecksum),
         (46, DropReason::TcpHeader),
         (40, DropReason::TcpChecksum),

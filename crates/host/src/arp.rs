@@ -1,196 +1,58 @@
-//! The ARP table (RFC 826; limits after RFC 1122 section 2.3.2): one packet waits for each unresolved address.
-use crate::packet::Packet;
-use engine::Nanos;
-use std::collections::BTreeMap;
+//! ARP (RFC 826): who has an IPv4 address on a link.
+use crate::link::Link;
+use crate::net::{Net, Received};
+use crate::packet::Outgoing;
+use engine::{DropCounts, DropReason, Nanos};
+use std::net::Ipv4Addr;
+use wire::arp::{Operation, Packet};
 use wire::{IpAddress, Mac};
 
-/// The stations of the addresses on a link, as ARP (RFC 826) or Neighbor Discovery (RFC 4861) finds them.
-pub trait Neighbours: Send {
-    /// The station of an address, which is to be asked for where it is not there or too old.
-    fn look_up(&mut self, now: Nanos, ip: IpAddress) -> Found;
-    /// The station of an address is there. Nothing is asked.
-    fn knows(&self, ip: IpAddress) -> bool;
-    /// Keeps a packet until the address answers. False where a packet was lost: the one that waited before, or this
-    /// one, because the table is full.
-    fn queue(&mut self, ip: IpAddress, packet: Packet) -> bool;
-    /// Takes in that `ip` is at `mac`. A stranger is only added where `add` says so: otherwise anybody could fill the
-    /// table.
-    fn learn(&mut self, now: Nanos, ip: IpAddress, mac: Mac, add: bool) -> Option<Learned>;
-    /// An entry may be wrong: a connection through it gets no answers. Ask again at the next look-up.
-    fn doubt(&mut self, now: Nanos, ip: IpAddress);
-    /// The timer of an entry fired.
-    fn expire(&mut self, now: Nanos, ip: IpAddress) -> Expiry;
-    /// Addresses and their stations, where they are known.
-    fn list(&self) -> Vec<(IpAddress, Option<Mac>)>;
-}
-
-/// How the table is timed.
-#[derive(Debug, Clone, Copy)]
-pub struct ArpTiming {
-    /// How long an answer is believed.
-    pub reachable: Nanos,
-    /// Between two requests.
-    pub retry: Nanos,
-    /// Requests before the neighbour is given up.
-    pub tries: u32,
-}
-
-struct Entry {
-    mac: Option<Mac>,
-    /// Believed without asking until then.
-    until: Nanos,
-    /// Requests sent since the last answer.
-    tries: u32,
-    /// Looked up since the last answer.
-    used: bool,
-    queued: Option<Packet>,
-}
-
-/// What a look-up gave.
-pub struct Found {
-    /// The hardware address, where it is known.
-    pub mac: Option<Mac>,
-    /// Send a request, and come back at this time.
-    pub ask_until: Option<Nanos>,
-}
-
-/// What an answer changed.
-pub struct Learned {
-    /// The packet that waited for it.
-    pub queued: Option<Packet>,
-    /// Come back at this time.
-    pub due: Nanos,
-}
-
-/// What to do when an entry's timer fires.
-pub enum Expiry {
-    /// Send a request, and come back at this time.
-    Ask(Nanos),
-    /// The entry is gone: nobody used it.
-    Unused,
-    /// The entry is gone: nobody answered. The packet that waited is lost.
-    Unreachable(Option<Packet>),
-}
-
-/// Addresses and their neighbours.
-pub struct Arp {
-    entries: BTreeMap<IpAddress, Entry>,
-    most: usize,
-    timing: ArpTiming,
-}
-
-impl Arp {
-    /// An empty table for at most so many neighbours.
-    pub fn new(most: u32, timing: ArpTiming) -> Arp {
-        Arp { entries: BTreeMap::new(), most: most as usize, timing }
-    }
-}
-
-impl Neighbours for Arp {
-    fn look_up(&mut self, now: Nanos, ip: IpAddress) -> Found {
-        let (full, retry) = (self.entries.len() >= self.most, now + self.timing.retry);
-        match self.entries.get_mut(&ip) {
-            Some(entry) => {
-                entry.used = true;
-                let ask = now >= entry.until && entry.tries == 0;
-                entry.tries += ask as u32;
-                Found { mac: entry.mac, ask_until: ask.then_some(retry) }
+impl Net {
+    /// RFC 826, with what keeps strangers from writing into the table: only an answer to a question, or a question to
+    /// this host, adds an entry; anything else at most changes one that is there. What comes by one port says nothing
+    /// about the neighbours of another.
+    pub(crate) fn on_arp(&mut self, now: Nanos, port: usize, packet: &Packet, drops: &mut DropCounts) -> Received {
+        let sender = IpAddress::v4(packet.sender_ip);
+        // Nobody else has this host's address, and group addresses are no stations.
+        if self.is_own(sender) || packet.sender_mac.is_group() || self.is_own_mac(packet.sender_mac) {
+            drops.count(DropReason::Ethernet);
+            return Received::Done;
+        }
+        let for_us = self.is_own(packet.target_ip.into());
+        let asks = packet.operation == Operation::Request;
+        // A sender without an address probes (RFC 5227): it is answered, not learned.
+        let received = match sender.is_unspecified() {
+            true => Received::Done,
+            false => self.learn(now, port, sender, packet.sender_mac, for_us && asks),
+        };
+        if for_us && asks {
+            if self.may_answer(now) {
+                self.answer_arp(port, packet);
             }
-            None if full => Found { mac: None, ask_until: None },
-            None => {
-                self.entries.insert(ip, Entry { mac: None, until: now, tries: 1, used: true, queued: None });
-                Found { mac: None, ask_until: Some(retry) }
-            }
+        } else if !for_us && !asks {
+            drops.count(DropReason::Ethernet);
         }
+        received
     }
 
-    fn knows(&self, ip: IpAddress) -> bool {
-        self.entries.get(&ip).is_some_and(|entry| entry.mac.is_some())
+    /// Asks all stations of a link who has an address.
+    pub(crate) fn ask_arp(&mut self, port: usize, target_ip: Ipv4Addr) {
+        let Link { mac: sender_mac, address, .. } = self.link(port);
+        let Some(sender_ip) = address.as_v4() else { return };
+        let (operation, target_mac) = (Operation::Request, Mac::default());
+        let packet = Packet { operation, sender_mac, sender_ip, target_mac, target_ip };
+        self.put(Outgoing::Arp { port, dst: Mac::BROADCAST, packet });
     }
 
-    fn queue(&mut self, ip: IpAddress, packet: Packet) -> bool {
-        match self.entries.get_mut(&ip) {
-            Some(entry) => entry.queued.replace(packet).is_none(),
-            None => false,
-        }
-    }
-
-    fn learn(&mut self, now: Nanos, ip: IpAddress, mac: Mac, add: bool) -> Option<Learned> {
-        let until = now + self.timing.reachable;
-        if !self.entries.contains_key(&ip) {
-            if !add || self.entries.len() >= self.most {
-                return None;
-            }
-            self.entries.insert(ip, Entry { mac: None, until, tries: 0, used: false, queued: None });
-        }
-        let entry = self.entries.get_mut(&ip)?;
-        *entry = Entry { mac: Some(mac), until, tries: 0, used: false, queued: entry.queued.take() };
-        Some(Learned { queued: entry.queued.take(), due: until })
-    }
-
-    fn doubt(&mut self, now: Nanos, ip: IpAddress) {
-        if let Some(entry) = self.entries.get_mut(&ip) {
-            entry.until = entry.until.min(now);
-        }
-    }
-
-    fn expire(&mut self, now: Nanos, ip: IpAddress) -> Expiry {
-        let ArpTiming { retry, tries, .. } = self.timing;
-        let Some(entry) = self.entries.get_mut(&ip) else { return Expiry::Unused };
-        let idle = entry.tries == 0 && !entry.used;
-        if !idle && entry.tries < tries {
-            entry.tries += 1;
-            return Expiry::Ask(now + retry);
-        }
-        let queued = self.entries.remove(&ip).and_then(|entry| entry.queued);
-        if idle { Expiry::Unused } else { Expiry::Unreachable(queued) }
-    }
-
-    fn list(&self) -> Vec<(IpAddress, Option<Mac>)> {
-        self.entries.iter().map(|(ip, entry)| (*ip, entry.mac)).collect()
-    }
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-    use std::net::Ipv4Addr;
-
-    const IP: IpAddress = IpAddress::v4(Ipv4Addr::new(10, 0, 0, 7));
-    const MAC: Mac = Mac([2, 0, 0, 0, 0, 7]);
-
-    fn arp(most: u32) -> Arp {
-        Arp::new(most, ArpTiming { reachable: 1000, retry: 10, tries: 2 })
-    }
-
-    #[test]
-    fn asks_once_and_again_and_gives_up() {
-        let mut arp = arp(8);
-        let first = arp.look_up(0, IP);
-        assert_eq!((first.mac, first.ask_until), (None, Some(10)));
-        assert_eq!(arp.look_up(1, IP).ask_until, None, "one request is on its way");
-        assert!(matches!(arp.expire(10, IP), Expiry::Ask(20)));
-        assert!(matches!(arp.expire(20, IP), Expiry::Unreachable(None)));
-        assert_eq!(arp.list(), []);
-    }
-
-    #[test]
-    fn an_answer_is_believed_for_a_while_and_then_checked() {
-        let mut arp = arp(8);
-        arp.look_up(0, IP);
-        assert_eq!(arp.learn(5, IP, MAC, false).unwrap().due, 1005);
-        assert_eq!((arp.look_up(6, IP).mac, arp.look_up(7, IP).ask_until), (Some(MAC), None));
-        assert!(matches!(arp.expire(1005, IP), Expiry::Ask(1015)));
-        assert_eq!(arp.look_up(1006, IP).mac, Some(MAC), "the old address serves meanwhile");
-        arp.learn(1007, IP, MAC, false);
-        assert!(matches!(arp.expire(2007, IP), Expiry::Unused), "nobody used it");
-    }
-
-    #[test]
-    fn strangers_do_not_fill_the_table() {
-        let mut arp = arp(1);
-        assert!(arp.learn(0, IP, MAC, false).is_none());
-        assert!(arp.learn(0, IP, MAC, true).is_some());
-        assert!(arp.learn(0, Ipv4Addr::new(10, 0, 0, 8).into(), MAC, true).is_none(), "full");
+    /// Answers a request for one of this host's addresses, by the port that it came by.
+    fn answer_arp(&mut self, port: usize, request: &Packet) {
+        let packet = Packet {
+            operation: Operation::Reply,
+            sender_mac: self.link(port).mac,
+            sender_ip: request.target_ip,
+            target_mac: request.sender_mac,
+            target_ip: request.sender_ip,
+        };
+        self.put(Outgoing::Arp { port, dst: request.sender_mac, packet });
     }
 }

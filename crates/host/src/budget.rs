@@ -33,6 +33,7 @@ impl Budget {
 mod tests {
     use super::*;
 
+    // Checks RFC 4443: 2.4-b.
     #[test]
     fn a_second_has_its_budget_and_no_more() {
         let mut budget = Budget::new(2);

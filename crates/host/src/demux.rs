@@ -1,7 +1,8 @@
 //! Who gets which frames: transports claim an EtherType, an IP protocol or a UDP port.
 use port::Frame;
 use std::fmt;
-use wire::ipv4::{ICMP, UDP};
+use wire::ipv4::UDP;
+use wire::{EtherType, ip, ipv4, ipv6};
 
 /// Byte of a frame where its EtherType stands, and where the header after it begins.
 const ETHERTYPE_AT: usize = 12;
@@ -30,17 +31,27 @@ impl fmt::Display for Claim {
     }
 }
 
-/// The protocol of an IPv4 packet, where a frame is one.
+/// The protocol of an IP packet, where a frame is one.
 pub fn protocol_of(frame: &Frame) -> Option<u8> {
     let bytes = frame.bytes();
-    let ipv4 = bytes.get(ETHERTYPE_AT..ETHERTYPE_AT + 2)? == IPV4.to_be_bytes();
-    bytes.get(IP_AT + 9).copied().filter(|_| ipv4)
+    let (high, low) = (*bytes.get(ETHERTYPE_AT)?, *bytes.get(ETHERTYPE_AT + 1)?);
+    match EtherType::from(u16::from_be_bytes([high, low])) {
+        EtherType::Ipv4 => bytes.get(IP_AT + 9).copied(),
+        // Behind extension headers.
+        EtherType::Ipv6 => {
+            let header = ip::Header::parse(EtherType::Ipv6, bytes.get(IP_AT..)?, frame.len() - IP_AT);
+            header.ok().map(|(header, _)| header.protocol)
+        }
+        _ => None,
+    }
 }
 
-/// ARP and ICMP are the host's own.
+/// Neighbours' messages and ICMP are the host's own.
 pub(crate) fn is_own(frame: &Frame) -> bool {
-    let is_arp = frame.bytes().get(ETHERTYPE_AT..ETHERTYPE_AT + 2) == Some(&ARP.to_be_bytes());
-    is_arp || protocol_of(frame) == Some(ICMP)
+    let ethertype = frame.bytes().get(ETHERTYPE_AT..ETHERTYPE_AT + 2);
+    let is_v4 = ethertype == Some(&IPV4.to_be_bytes());
+    let icmp = if is_v4 { ipv4::ICMP } else { ipv6::ICMP };
+    ethertype == Some(&ARP.to_be_bytes()) || protocol_of(frame) == Some(icmp)
 }
 
 /// Claims, and whose they are: a few of them.

@@ -11,8 +11,14 @@ use wire::ethernet;
 /// Timers of neighbours that fire in one round at most.
 const TIMERS_PER_ROUND: usize = 64;
 
-/// Frames that are the host's own on every host: IPv4 as a whole, ARP, ICMP.
-const OWN_CLAIMS: [Claim; 3] = [Claim::EtherType(0x0800), Claim::EtherType(0x0806), Claim::Protocol(1)];
+/// Frames that are the host's own on every host: IPv4 and IPv6 as a whole, ARP, ICMP.
+const OWN_CLAIMS: [Claim; 5] = [
+    Claim::EtherType(0x0800),
+    Claim::EtherType(0x86dd),
+    Claim::EtherType(0x0806),
+    Claim::Protocol(1),
+    Claim::Protocol(58),
+];
 
 /// Position of a neighbour's timer among those of [`trace::Unit::Timer`].
 const NEIGHBOUR_TIMER: u64 = 3;
@@ -282,6 +288,12 @@ impl<B: Transport> Host<B> {
         let mut workers = self.base.workers();
         workers.extend(self.others.iter_mut().flat_map(|transport| transport.workers()));
         workers
+    }
+
+    /// There has been little to do for a while: all transports give back what busy times need.
+    pub fn rest(&mut self) {
+        self.base.rest();
+        self.others.iter_mut().for_each(|transport| transport.rest());
     }
 
     /// The host and its transports write to these tracepoints from now on. To be called once, before anything else.

@@ -1,5 +1,6 @@
-//! What every host needs, whatever it transports: routes, neighbours (ARP), ICMP, timers, budgets, tables; and the
-//! demultiplexer: which transport claims which frames. Sans-I/O: frames, time and randomness are passed in.
+//! What every host needs, whatever it transports: routes, neighbours (ARP, Neighbor Discovery), ICMP, timers,
+//! budgets, tables; and the demultiplexer: which transport claims which frames. Sans-I/O: frames, time and
+//! randomness are passed in.
 //!
 //! [`Net`] is the network layer that the transports of a host share. A [`Transport`] is a control plane and its engine
 //! as one object. [`Host`] owns both, and hands each transport the frames that it claims.
@@ -10,9 +11,13 @@ mod budget;
 mod calendar;
 mod deadlines;
 mod demux;
+mod discovery;
 mod host;
 mod icmp;
 mod link;
+mod membership;
+mod mld;
+mod neighbours;
 mod net;
 mod packet;
 mod path_mtu;
@@ -20,15 +25,15 @@ mod ports;
 mod route;
 mod slab;
 mod transport;
+mod unreachable;
 
-pub use arp::{Arp, ArpTiming, Expiry, Found, Learned, Neighbours};
 pub use budget::Budget;
 pub use calendar::Calendar;
 pub use deadlines::Deadlines;
 pub use demux::{Claim, protocol_of};
 pub use host::Host;
-pub use icmp::{Quote, Unreachable};
-pub use link::Link;
+pub use link::{AddressV6, Link};
+pub use neighbours::{Expiry, Found, Learned, NeighbourTable, NeighbourTiming, Neighbours};
 pub use net::{Neighbour, Net, NetConfig, Received};
 pub use packet::{Ip, MOST_SHORT, Packet};
 pub use path_mtu::PathMtus;
@@ -36,3 +41,4 @@ pub use ports::Ports;
 pub use route::{Hop, RouteConfig, RouteTable, Routes};
 pub use slab::Slab;
 pub use transport::{Io, NetContext, NoBase, Report, Transport, of_control};
+pub use unreachable::{Cause, Quote, Unreachable};

@@ -1,22 +1,20 @@
-//! The network layer of a host: its address, routes, neighbours and ICMP, and the packets that wait to be sent.
-use crate::arp::{Expiry, Neighbours};
+//! The network layer of a host: its addresses, routes, neighbours and ICMP, and the packets that wait to be sent.
 use crate::budget::Budget;
 use crate::deadlines::Deadlines;
-use crate::icmp::{Quote, Unreachable};
-use crate::link::Link;
+use crate::link::{AddressV6, Link};
+use crate::membership::Membership;
+use crate::neighbours::{Expiry, Neighbours};
 use crate::packet::{self, Ip, Outermost, Outgoing, Packet};
 use crate::path_mtu::PathMtus;
 use crate::route::Routes;
 use engine::{DropCounts, DropReason, Nanos};
 use port::{Frame, FramePool};
-use std::net::Ipv4Addr;
-use wire::icmpv4::{self, Message, PORT_UNREACHABLE};
-use wire::{IpAddress, Mac, arp as arp_wire, ipv4};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use wire::{IpAddress, Mac, ipv4, ipv6};
 
-/// The address from which a host speaks to itself over loopback.
+/// The addresses from which a host speaks to itself over loopback.
 const LOOPBACK: IpAddress = IpAddress::v4(Ipv4Addr::LOCALHOST);
-/// Code of "destination unreachable" for a protocol that the host does not speak.
-const PROTOCOL_UNREACHABLE: u8 = 2;
+const LOOPBACK_V6: IpAddress = IpAddress::v6(Ipv6Addr::LOCALHOST, 0);
 
 /// The host's place in the network.
 pub struct NetConfig {
@@ -26,7 +24,7 @@ pub struct NetConfig {
     pub routes: Box<dyn Routes>,
     /// The stations on its links.
     pub neighbours: Box<dyn Neighbours>,
-    /// Most ICMP messages a second, and as many ARP answers.
+    /// Most ICMP messages a second, and as many answers to neighbours' questions.
     pub icmp_per_s: u32,
 }
 
@@ -41,22 +39,24 @@ pub struct Net {
     /// Path MTUs where they are less than the port's.
     pub path_mtus: PathMtus,
     neighbours: Box<dyn Neighbours>,
-    timers: Deadlines<IpAddress>,
+    pub(crate) timers: Deadlines<IpAddress>,
+    /// What is to be said of groups, by port.
+    pub(crate) memberships: Vec<Membership>,
     outgoing: Vec<Outgoing>,
     icmp: Budget,
-    arp_answers: Budget,
+    answers: Budget,
 }
 
 /// What became of a received frame.
 pub enum Received {
     /// The network layer processed it, or dropped and counted it.
     Done,
-    /// An ARP packet told the hardware address of a neighbour.
+    /// The hardware address of a neighbour came.
     Neighbour(Neighbour),
     /// A packet for a transport.
     Packet(Ip),
     /// An error message about a packet that a transport sent.
-    Unreachable(Unreachable),
+    Unreachable(crate::unreachable::Unreachable),
 }
 
 /// What is known now of a neighbour.
@@ -83,8 +83,9 @@ impl Net {
     pub fn new(config: NetConfig) -> Net {
         let NetConfig { links, routes, neighbours, icmp_per_s } = config;
         debug_assert!(!links.is_empty(), "a host has a port");
-        Net {
+        let mut net = Net {
             ports: links.len(),
+            memberships: vec![Membership::new(); links.len()],
             links,
             routes,
             path_mtus: PathMtus::default(),
@@ -92,17 +93,21 @@ impl Net {
             timers: Deadlines::default(),
             outgoing: Vec::new(),
             icmp: Budget::new(icmp_per_s),
-            arp_answers: Budget::new(icmp_per_s),
-        }
+            answers: Budget::new(icmp_per_s),
+        };
+        net.join_groups();
+        net
     }
 
-    /// The host has 127.0.0.0/8 from now on: a link to itself alone. Its hardware address is a secret of the host's:
-    /// what comes from a network with a loopback address does not bear it, and is no packet of that link (RFC 1122
-    /// section 3.2.1.3: loopback addresses do not appear outside a host).
-    pub fn set_loopback(&mut self, mac: Mac) {
+    /// The host has 127.0.0.0/8 from now on, and ::1 where it is to speak IPv6: a link to itself alone. Its
+    /// hardware address is a secret of the host's: what comes from a network with a loopback address does not bear
+    /// it, and is no packet of that link (RFC 1122 section 3.2.1.3, RFC 4291 section 2.5.3: loopback addresses do
+    /// not appear outside a host).
+    pub fn set_loopback(&mut self, mac: Mac, v6: bool) {
         self.links.truncate(self.ports);
         let Link { caps, .. } = self.links[0];
-        self.links.push(Link { mac, address: LOOPBACK, prefix_len: 8, caps });
+        let v6 = v6.then_some(AddressV6 { address: LOOPBACK_V6, prefix_len: 128 });
+        self.links.push(Link { mac, address: LOOPBACK, prefix_len: 8, v6, caps });
     }
 
     /// Its ports. The first one's address is the host's.
@@ -116,9 +121,22 @@ impl Net {
         &self.links[self.port_towards(dst)]
     }
 
+    /// A port; behind the ports the link to itself.
+    pub(crate) fn link(&self, port: usize) -> Link {
+        self.links[port]
+    }
+
+    /// The zone of a port's link.
+    pub(crate) fn zone(&self, port: usize) -> u32 {
+        packet::zone_of(port)
+    }
+
     fn port_towards(&self, dst: IpAddress) -> usize {
         if self.is_loopback(dst) {
             return self.ports;
+        }
+        if dst.zone() > 0 {
+            return (dst.zone() as usize - 1).min(self.ports - 1);
         }
         // Most hosts have one port: then nobody looks.
         if self.ports == 1 || self.is_own(dst) {
@@ -134,17 +152,31 @@ impl Net {
 
     /// The address is one of this host's, all loopback addresses among them.
     pub fn is_own(&self, ip: IpAddress) -> bool {
-        self.links.iter().any(|link| link.address == ip) || self.is_loopback(ip)
+        self.links.iter().zip(1..).any(|(link, zone)| link.has(ip, zone)) || self.is_loopback(ip)
     }
 
-    /// The address is one of the host's link to itself. It has none of IPv6.
+    /// The address is one of the host's on a port.
+    pub(crate) fn is_of_port(&self, port: usize, ip: IpAddress) -> bool {
+        self.links[port].has(ip, self.zone(port))
+    }
+
+    /// The address is one of the host's link to itself.
     fn is_loopback(&self, ip: IpAddress) -> bool {
-        ip.is_loopback() && self.has_loopback() && ip.as_v4().is_some()
+        let is_v6 = || self.links.last().is_some_and(|link| link.v6.is_some());
+        ip.is_loopback() && self.has_loopback() && (ip.is_v4() || is_v6())
     }
 
     /// The unspecified address, of a family in which this host has an address.
     pub fn is_any(&self, ip: IpAddress) -> bool {
-        self.links().iter().any(|link| link.address.any() == ip)
+        let mut addresses = self.links.iter().flat_map(|link| link.addresses());
+        addresses.any(|(address, _)| address.any() == ip)
+    }
+
+    /// An address of the host's own, of the same family as another one; none that is a loopback address, where there
+    /// is another.
+    pub fn own_address(&self, like: IpAddress) -> Option<IpAddress> {
+        let mut addresses = self.links.iter().flat_map(|link| link.addresses());
+        addresses.find(|(address, _)| address.any() == like.any()).map(|(address, _)| address)
     }
 
     /// The hardware address is one of this host's.
@@ -152,9 +184,11 @@ impl Net {
         self.links.iter().any(|link| link.mac == mac)
     }
 
-    /// The address from which this host speaks to a destination.
+    /// The address from which this host speaks to a destination; the unspecified one where it has none of that family.
     pub fn source(&self, dst: IpAddress) -> IpAddress {
-        if self.is_own(dst) && !dst.is_loopback() { dst } else { self.link_towards(dst).address }
+        let is_own = self.is_own(dst) && !dst.is_loopback();
+        let source = if is_own { Some(dst) } else { self.link_towards(dst).source(dst) };
+        source.unwrap_or(dst.any())
     }
 
     /// Sends a packet: at once where the next hop's hardware address is known, else when it answers.
@@ -163,14 +197,14 @@ impl Net {
             let port = self.port_towards(packet.dst);
             return self.outgoing.push(Outgoing::Ip { port, dst: self.links[port].mac, packet });
         }
-        let Some(next_hop) = self.routes.next_hop(packet.dst) else {
+        let Some(next_hop) = self.hop(packet.dst) else {
             return drops.count(DropReason::NoRoute);
         };
         match self.resolve(now, next_hop) {
             Some(dst) => self.send_to(dst, packet),
             None => {
                 if !self.neighbours.queue(next_hop, packet) {
-                    drops.count(DropReason::ArpUnresolved);
+                    drops.count(DropReason::NeighbourUnresolved);
                 }
             }
         }
@@ -201,14 +235,13 @@ impl Net {
 
     /// A packet to `dst` would leave now; otherwise its next hop is asked for.
     pub fn reaches(&mut self, now: Nanos, dst: IpAddress) -> bool {
-        let next_hop = if self.is_own(dst) { Some(dst) } else { self.routes.next_hop(dst) };
+        let next_hop = if self.is_own(dst) { Some(dst) } else { self.hop(dst) };
         next_hop.is_some_and(|next_hop| self.resolve(now, next_hop).is_some())
     }
 
     /// The hardware address of the next hop to `dst` is known. Nothing is asked.
     pub fn knows(&self, dst: IpAddress) -> bool {
-        let next_hop = self.routes.next_hop(dst);
-        self.is_own(dst) || next_hop.is_some_and(|next_hop| self.neighbours.knows(next_hop))
+        self.is_own(dst) || self.hop(dst).is_some_and(|next_hop| self.station(next_hop).is_some())
     }
 
     /// A neighbour's hardware address may be wrong: a flow through it gets no answers.
@@ -219,7 +252,15 @@ impl Net {
     /// The next hop to a destination that was reached once: itself, where there is no route any more, or it is this
     /// host.
     pub fn next_hop(&self, dst: IpAddress) -> IpAddress {
-        self.routes.next_hop(dst).filter(|_| !self.is_own(dst)).unwrap_or(dst)
+        self.hop(dst).filter(|_| !self.is_own(dst)).unwrap_or(dst)
+    }
+
+    /// The next hop to a destination. Link-local addresses are those of neighbours.
+    pub fn hop(&self, dst: IpAddress) -> Option<IpAddress> {
+        match dst.zone() {
+            0 => self.routes.next_hop(dst),
+            zone => self.links().get(zone as usize - 1)?.v6.map(|_| dst),
+        }
     }
 
     /// Neighbours, and their hardware addresses where they are known.
@@ -227,12 +268,17 @@ impl Net {
         self.neighbours.list()
     }
 
-    /// Reads a received frame: ARP and echo requests are answered here, the rest is for a transport.
+    /// Reads a received frame: questions of neighbours and echo requests are answered here, the rest is for a
+    /// transport.
     pub fn receive(&mut self, now: Nanos, frame: &mut Frame, drops: &mut DropCounts) -> Received {
         match packet::read(frame, &self.links) {
-            Ok(Outermost::Ip(ip)) if ip.header.protocol == ipv4::ICMP => {
+            Ok(Outermost::Ip(ip)) if ip.header.protocol == ipv4::ICMP && ip.header.src.is_v4() => {
                 frame.flatten();
                 self.on_icmp(now, &ip, frame, drops)
+            }
+            Ok(Outermost::Ip(ip)) if ip.header.protocol == ipv6::ICMP && !ip.header.src.is_v4() => {
+                frame.flatten();
+                self.on_icmpv6(now, &ip, frame, drops)
             }
             Ok(Outermost::Ip(ip)) => Received::Packet(ip),
             Ok(Outermost::Foreign) => Received::Done,
@@ -247,112 +293,53 @@ impl Net {
         }
     }
 
-    /// RFC 826, with what keeps strangers from writing into the table: only an answer to a question, or a question to
-    /// this host, adds an entry; anything else at most changes one that is there. What comes by one port says nothing
-    /// about the neighbours of another.
-    fn on_arp(&mut self, now: Nanos, port: usize, packet: &arp_wire::Packet, drops: &mut DropCounts) -> Received {
-        let sender = IpAddress::v4(packet.sender_ip);
-        // Nobody else has this host's address, and group addresses are no stations.
-        if self.is_own(sender) || packet.sender_mac.is_group() || self.is_own_mac(packet.sender_mac) {
-            drops.count(DropReason::Ethernet);
+    /// A neighbour is at a hardware address. What comes by one port says nothing about the neighbours of another, and a
+    /// stranger is added only where `add` says so.
+    pub(crate) fn learn(&mut self, now: Nanos, port: usize, ip: IpAddress, mac: Mac, add: bool) -> Received {
+        if self.port_towards(ip) != port {
             return Received::Done;
         }
-        let for_us = self.is_own(packet.target_ip.into());
-        let asks = packet.operation == arp_wire::Operation::Request;
-        let mut received = Received::Done;
-        // A sender without an address probes (RFC 5227): it is answered, not learned.
-        if !sender.is_unspecified() && self.port_towards(sender) == port {
-            let neighbour = self.routes.next_hop(sender) == Some(sender);
-            if let Some(learned) = self.neighbours.learn(now, sender, packet.sender_mac, for_us && asks && neighbour) {
-                self.timers.set(sender, learned.due);
-                if let Some(queued) = learned.queued {
-                    self.send_to(packet.sender_mac, queued);
-                }
-                received = Received::Neighbour(Neighbour { ip: sender, mac: Some(packet.sender_mac) });
-            }
+        let add = add && self.hop(ip) == Some(ip);
+        let Some(learned) = self.neighbours.learn(now, ip, mac, add) else { return Received::Done };
+        self.timers.set(ip, learned.due);
+        if let Some(queued) = learned.queued {
+            self.send_to(mac, queued);
         }
-        if for_us && asks {
-            if self.arp_answers.take(now) {
-                self.answer(port, packet);
-            }
-        } else if !for_us && !asks {
-            drops.count(DropReason::Ethernet);
-        }
-        received
+        Received::Neighbour(Neighbour { ip, mac: Some(mac) })
     }
 
-    /// An ICMP message for this host. The frame is contiguous.
-    // Meets RFC 9293: MUST-55.
-    fn on_icmp(&mut self, now: Nanos, ip: &Ip, frame: &Frame, drops: &mut DropCounts) -> Received {
-        let body = ip.body(frame).unwrap_or_default();
-        let data = body.get(icmpv4::HEADER_LEN..).unwrap_or_default();
-        match Message::parse(body) {
-            Ok(Message::EchoRequest(id, seq)) if ip.unicast => {
-                let mtu = self.link_towards(ip.header.src.into()).caps.mtu;
-                let fits = ip.body_at + body.len() - ip.at <= mtu as usize;
-                if fits && self.icmp.take(now) {
-                    self.send_icmp(now, ip, Message::EchoReply(id, seq), data, drops);
-                }
-                return Received::Done;
-            }
-            Ok(Message::Unreachable { code, mtu }) => {
-                if let Some(quote) = Quote::parse(data).filter(|quote| self.is_own(quote.src.into())) {
-                    return Received::Unreachable(Unreachable { code, mtu, quote });
-                }
-            }
-            _ => {}
-        }
-        drops.count(DropReason::Icmp);
-        Received::Done
+    /// The hardware address of a neighbour, where it is known. Nothing is asked.
+    pub(crate) fn station(&self, ip: IpAddress) -> Option<Mac> {
+        self.neighbours.station(ip)
     }
 
-    /// A packet that no transport takes: dropped, and its sender told that nobody is there (RFC 1122 sections 3.2.2.1
-    /// and 3.3.8), within limits, and never about a frame that went to many.
-    pub fn refuse(&mut self, now: Nanos, ip: &Ip, frame: &Frame, drops: &mut DropCounts) {
-        drops.count(DropReason::Protocol);
-        if !ip.unicast || !self.icmp.take(now) {
-            return;
-        }
-        let code = if ip.header.protocol == ipv4::UDP { PORT_UNREACHABLE } else { PROTOCOL_UNREACHABLE };
-        let end = (ip.body_at + 8).min(frame.bytes().len());
-        let message = Message::Unreachable { code, mtu: 0 };
-        self.send_icmp(now, ip, message, &frame.bytes()[ip.at..end], drops);
+    /// One more question of a neighbour's may be answered.
+    pub(crate) fn may_answer(&mut self, now: Nanos) -> bool {
+        self.answers.take(now)
     }
 
-    /// Answers a packet, from the address that it was sent to.
-    fn send_icmp(&mut self, now: Nanos, to: &Ip, message: Message, data: &[u8], drops: &mut DropCounts) {
-        let mut body = vec![0; icmpv4::HEADER_LEN + data.len()];
-        body[icmpv4::HEADER_LEN..].copy_from_slice(data);
-        message.emit(&mut body);
-        let packet = Packet::new(to.header.src.into(), ipv4::ICMP, body).with_source(to.header.dst.into());
-        self.send(now, packet, drops);
+    /// One more ICMP message may be sent.
+    pub(crate) fn may_send_icmp(&mut self, now: Nanos) -> bool {
+        self.icmp.take(now)
     }
 
-    /// Asks all stations of its link who has an address: ARP, for IPv4.
+    /// Asks the stations of its link who has an address.
     fn ask(&mut self, target: IpAddress) {
         let port = self.port_towards(target);
-        let Link { mac: sender_mac, address, .. } = self.links[port];
-        let (Some(sender_ip), Some(target_ip)) = (address.as_v4(), target.as_v4()) else { return };
-        let packet = arp_wire::Packet {
-            operation: arp_wire::Operation::Request,
-            sender_mac,
-            sender_ip,
-            target_mac: Mac::default(),
-            target_ip,
-        };
-        self.outgoing.push(Outgoing::Arp { port, dst: Mac::BROADCAST, packet });
+        match target.ip() {
+            IpAddr::V4(target) => self.ask_arp(port, target),
+            IpAddr::V6(target) => self.ask_discovery(port, target),
+        }
     }
 
-    /// Answers an ARP request for one of this host's addresses, by the port that it came by.
-    fn answer(&mut self, port: usize, request: &arp_wire::Packet) {
-        let packet = arp_wire::Packet {
-            operation: arp_wire::Operation::Reply,
-            sender_mac: self.links[port].mac,
-            sender_ip: request.target_ip,
-            target_mac: request.sender_mac,
-            target_ip: request.sender_ip,
-        };
-        self.outgoing.push(Outgoing::Arp { port, dst: request.sender_mac, packet });
+    /// Something leaves.
+    pub(crate) fn put(&mut self, outgoing: Outgoing) {
+        self.outgoing.push(outgoing);
+    }
+
+    /// A packet leaves by a port.
+    pub(crate) fn put_packet(&mut self, port: usize, dst: Mac, packet: Packet) {
+        self.outgoing.push(Outgoing::Ip { port, dst, packet });
     }
 
     /// When the next timer of a neighbour is due.
@@ -370,6 +357,9 @@ impl Net {
     pub(crate) fn expire(&mut self, now: Nanos, drops: &mut DropCounts) -> Option<Expired> {
         let (due, ip) = self.timers.pop(now)?;
         let mut unreachable = false;
+        if self.membership_due(now, ip) {
+            return Some(Expired { ip, due, unreachable });
+        }
         match self.neighbours.expire(now, ip) {
             Expiry::Unused => {}
             Expiry::Ask(again) => {
@@ -379,7 +369,7 @@ impl Net {
             Expiry::Unreachable(queued) => {
                 unreachable = true;
                 if queued.is_some() {
-                    drops.count(DropReason::ArpUnresolved);
+                    drops.count(DropReason::NeighbourUnresolved);
                 }
             }
         }

@@ -29,6 +29,7 @@ impl PathMtus {
     }
 
     /// What was learned of a destination and still counts.
+    // Meets RFC 8201: 5.2-a.
     pub fn get(&self, now: Nanos, dst: IpAddress) -> Option<u16> {
         let learned = self.0.get(&dst)?;
         (now.saturating_sub(learned.at) < LIFETIME).then_some(learned.mtu)
@@ -53,6 +54,7 @@ mod tests {
 
     const LOCALHOST: IpAddress = IpAddress::v4(std::net::Ipv4Addr::LOCALHOST);
 
+    // Checks RFC 8201: 5.2-a.
     #[test]
     fn what_was_learned_counts_for_ten_minutes() {
         let mut mtus = PathMtus::default();

@@ -1,7 +1,7 @@
 //! Transports of a host: each is one object that owns its control plane and its engine.
 use crate::demux::{Claim, Claims};
-use crate::icmp::Unreachable;
 use crate::net::{Flushed, Neighbour, Net};
+use crate::unreachable::Unreachable;
 use engine::{DropCounts, Nanos, Recorder, Worker};
 use port::capture::{Direction, Fate, Sight};
 use port::{Frame, FramePool};
@@ -64,6 +64,8 @@ pub trait Transport: Send {
     fn workers(&mut self) -> Vec<Box<dyn Worker>> {
         Vec::new()
     }
+    /// There has been little to do for a while: gives back what busy times need.
+    fn rest(&mut self) {}
     /// Writes to these tracepoints from now on. Called once, before anything else.
     fn trace(&mut self, _traces: &Traces) {}
 }
@@ -117,6 +119,9 @@ impl<T: Transport> Transport for Arc<Mutex<T>> {
     }
     fn workers(&mut self) -> Vec<Box<dyn Worker>> {
         held(self).workers()
+    }
+    fn rest(&mut self) {
+        held(self).rest();
     }
     fn trace(&mut self, traces: &Traces) {
         held(self).trace(traces);

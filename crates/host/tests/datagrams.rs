@@ -2,7 +2,7 @@
 mod support;
 
 use engine::{DropReason, Nanos};
-use host::{Arp, ArpTiming, Claim, Host, Io, Link, Net, NetConfig, RouteTable, Transport};
+use host::{Claim, Host, Io, Link, NeighbourTable, NeighbourTiming, Net, NetConfig, RouteTable, Transport};
 use port::{Fabric, FabricConfig, FabricPort, Frame, FramePool, Port, PortDrops};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -27,11 +27,14 @@ impl Station {
     fn new(fabric: &Fabric, address: Ipv4Addr) -> Station {
         let mac = Mac([2, 0, 0, 0, 0, address.octets()[3]]);
         let port = fabric.join(&address.to_string(), mac).unwrap();
-        let link = Link { mac, address: address.into(), prefix_len: 24, caps: port.capabilities() };
+        let link = Link { mac, address: address.into(), prefix_len: 24, v6: None, caps: port.capabilities() };
         let net = Net::new(NetConfig {
-            routes: Box::new(RouteTable::new(&[link], None, &[])),
+            routes: Box::new(RouteTable::new(&[link], &[], &[])),
             links: vec![link],
-            neighbours: Box::new(Arp::new(16, ArpTiming { reachable: 1000 * MS, retry: 100 * MS, tries: 3 })),
+            neighbours: Box::new(NeighbourTable::new(
+                16,
+                NeighbourTiming { reachable: 1000 * MS, retry: 100 * MS, tries: 3 },
+            )),
             icmp_per_s: 100,
         });
         Station { host: Host::new(net), port, pool: FramePool::new(64), rx: Vec::new(), tx: Vec::new() }
@@ -140,7 +143,7 @@ fn a_neighbour_that_does_not_answer_is_asked_again_and_given_up() {
         settle(due, &mut stations);
     }
     assert_eq!(stations[1].host.next_deadline(), None);
-    assert_eq!(stations[1].host.drops().get(DropReason::ArpUnresolved), 1);
+    assert_eq!(stations[1].host.drops().get(DropReason::NeighbourUnresolved), 1);
 }
 
 #[test]

@@ -2,7 +2,7 @@
 mod support;
 
 use engine::{DropReason, Nanos};
-use host::{Arp, ArpTiming, Host, Link, Net, NetConfig, Ports, RouteTable};
+use host::{Host, Link, NeighbourTable, NeighbourTiming, Net, NetConfig, Ports, RouteTable};
 use port::{Fabric, FabricConfig, Frame, FramePool, Port, PortDrops};
 use std::net::Ipv4Addr;
 use support::{Datagrams, Mailbox};
@@ -29,13 +29,16 @@ impl Station {
         for (fabric, address) in places {
             let mac = mac_of(*address);
             let port = fabric.join(&address.to_string(), mac).unwrap();
-            links.push(Link { mac, address: (*address).into(), prefix_len: 24, caps: port.capabilities() });
+            links.push(Link { mac, address: (*address).into(), prefix_len: 24, v6: None, caps: port.capabilities() });
             ports.push(Box::new(port));
         }
         let net = Net::new(NetConfig {
-            routes: Box::new(RouteTable::new(&links, None, &[])),
+            routes: Box::new(RouteTable::new(&links, &[], &[])),
             links,
-            neighbours: Box::new(Arp::new(16, ArpTiming { reachable: 1000 * MS, retry: 100 * MS, tries: 3 })),
+            neighbours: Box::new(NeighbourTable::new(
+                16,
+                NeighbourTiming { reachable: 1000 * MS, retry: 100 * MS, tries: 3 },
+            )),
             icmp_per_s: 100,
         });
         let ports = Ports::new(ports).unwrap();

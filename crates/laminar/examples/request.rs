@@ -7,7 +7,7 @@
 //!
 //! Only the engines' rounds are timed; the applications' work and the wire are not. Instructions: run it under
 //! `valgrind --tool=callgrind` with few rounds; the P4 program's own are in functions without a name. With `PLAIN=1` in
-//! the environment: without extensions.
+//! the environment: without extensions; with `V6=1`: over IPv6.
 use context::{AppEnd, Bump, Geometry, Notice, daemon_ends};
 use engine::stream::{Agreed, FlowParams, FlowStats, FourTuple, Stream};
 use engine::{Burst, Command, ContextId, DropCounts, Engine, FlowId, FramePool};
@@ -15,10 +15,10 @@ use engine::{Limits, Slot};
 use flextoe::{FlexToe, Mapping};
 use laminar::{Extensions, Laminar};
 use shm::{Doorbell, Mirror, Pooled};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
-use wire::{Endpoint, Mac, Seq};
+use wire::{Endpoint, IpAddress, Mac, Seq};
 
 struct Host {
     engine: Box<dyn Engine<Stream>>,
@@ -32,6 +32,13 @@ struct Host {
     tx: Vec<Box<engine::Frame>>,
     spent: Duration,
     frames: u64,
+}
+
+fn address(host: u8) -> IpAddress {
+    match std::env::var_os("V6") {
+        Some(_) => IpAddress::v6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, host.into()), 0),
+        None => IpAddress::v4(Ipv4Addr::new(10, 0, 0, host)),
+    }
 }
 
 fn engine(name: &str, limits: Limits, pool: FramePool) -> Box<dyn Engine<Stream>> {
@@ -151,13 +158,13 @@ fn mac(first: bool) -> Mac {
 
 fn flow(first: bool, index: u32, rx: Arc<Mirror>, tx: Arc<Mirror>) -> FlowParams {
     let side = |first| match first {
-        true => (Ipv4Addr::new(10, 0, 0, 1), 2000 + index as u16),
-        false => (Ipv4Addr::new(10, 0, 0, 2), 80),
+        true => (address(1), 2000 + index as u16),
+        false => (address(2), 80),
     };
     let ((local_ip, local_port), (remote_ip, remote_port)) = (side(first), side(!first));
     FlowParams {
         flow: FlowId(index),
-        tuple: FourTuple::new(Endpoint::v4(local_ip, local_port), Endpoint::v4(remote_ip, remote_port)),
+        tuple: FourTuple::new(Endpoint::new(local_ip, local_port), Endpoint::new(remote_ip, remote_port)),
         local_mac: mac(first),
         remote_mac: mac(!first),
         context: ContextId(0),

@@ -67,6 +67,8 @@ pub(crate) struct Flow {
     pub ends: Ends,
     pub life: Life,
     pub tracked: bool,
+    /// Bytes of a segment's headers without options.
+    pub plain: u8,
 
     /// It stands still until it is removed or goes on.
     pub frozen: bool,
@@ -147,6 +149,7 @@ pub(crate) enum Bumped {
 
 impl Flow {
     pub(crate) fn new(p: FlowParams) -> Flow {
+        let plain = wire::ethernet::HEADER_LEN + wire::ip::header_len(p.tuple.remote_ip) + wire::tcp::HEADER_LEN;
         let mut flow = Flow {
             tx_base: p.snd_nxt - p.tx_pos,
             rx_base: p.rcv_nxt - p.rx_pos,
@@ -187,6 +190,7 @@ impl Flow {
             life: Life::Owned,
             fin_held: None,
             tracked: false,
+            plain: plain as u8,
             frozen: false,
             ready: false,
             noticed: false,
@@ -195,6 +199,12 @@ impl Flow {
         };
         flow.set_mss(flow.params.agreed.mss);
         flow
+    }
+
+    /// Where the TCP header of its segments is.
+    #[inline]
+    pub(crate) fn tcp_at(&self) -> usize {
+        usize::from(self.plain) - wire::tcp::HEADER_LEN
     }
 
     pub(crate) fn set_mss(&mut self, mss: u16) {

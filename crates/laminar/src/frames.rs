@@ -5,10 +5,17 @@ use port::Checksum;
 use port::capture::{Direction, Fate, Sight};
 use shm::{Mirror, Span};
 use wire::checksum::Sum;
-use wire::{ethernet, ipv4};
+use wire::{EtherType, ethernet, ip, ipv4};
 
 const IP_AT: usize = ethernet::HEADER_LEN;
-const TCP_AT: usize = IP_AT + ipv4::HEADER_LEN;
+
+/// The IP header of a frame without VLAN tags, and its length with options or extension headers.
+pub(crate) fn ip_header(frame: &Frame) -> Option<Result<(ip::Header, usize), DropReason>> {
+    let bytes = frame.bytes();
+    let ethertype = ethernet::Header::parse(bytes).ok()?.ethertype;
+    let is_ip = matches!(ethertype, EtherType::Ipv4 | EtherType::Ipv6);
+    is_ip.then(|| ip::Header::parse(ethertype, &bytes[IP_AT..], frame.len() - IP_AT).map_err(|_| DropReason::Ip))
+}
 
 /// What became of a frame, for a capture.
 #[derive(Debug, Clone, Copy)]
@@ -31,10 +38,16 @@ pub(crate) fn record(frame: &Frame, flow: Option<u32>, place: Place, now: Nanos,
     recorder.record(now, frame, &Sight { direction, flow, module: "pipeline", fate });
 }
 
-/// Why a frame that is none of TCP's goes to the control plane.
+/// Why a frame that is none of TCP's goes to the control plane. A wrong IPv4 header says what it carries at a fixed
+/// place; what a wrong IPv6 header carries, nobody knows, and it is not the control plane's either.
 pub(crate) fn is_tcp(frame: &Frame) -> bool {
     let bytes = frame.bytes();
-    bytes.len() >= TCP_AT && bytes[12..14] == [8, 0] && bytes[IP_AT + 9] == ipv4::TCP
+    match ip_header(frame) {
+        Some(Ok((ip, _))) => ip.protocol == ipv4::TCP,
+        Some(Err(_)) if bytes[12] == 8 => bytes.len() >= IP_AT + ipv4::HEADER_LEN && bytes[IP_AT + 9] == ipv4::TCP,
+        Some(Err(_)) => true,
+        None => false,
+    }
 }
 
 /// Verifies the TCP checksum where nobody has done so: the port's business, since a pipeline can't sum payload
@@ -46,16 +59,12 @@ pub(crate) fn verify(frame: &mut Frame) -> Result<(), DropReason> {
 
 // Meets RFC 9293: MUST-3.
 fn verify_all(frame: &mut Frame) -> Result<(), DropReason> {
-    if !is_tcp(frame) {
-        return Ok(());
-    }
+    let Some((ip, ip_len)) = ip_header(frame).filter(|_| is_tcp(frame)).transpose()? else { return Ok(()) };
     frame.flatten();
-    let packet = &frame.bytes()[IP_AT..];
-    let (ip, ip_len) = ipv4::Header::parse(packet, packet.len()).map_err(|_| DropReason::Ipv4)?;
     if ip.is_fragment {
         return Err(DropReason::Fragment);
     }
-    let segment = packet.get(ip_len..ip_len + ip.payload_len as usize).ok_or(DropReason::Ipv4)?;
+    let segment = frame.bytes().get(IP_AT + ip_len..IP_AT + ip_len + ip.payload_len as usize).ok_or(DropReason::Ip)?;
     let mut sum = Sum::pseudo_header(ip.src, ip.dst, ipv4::TCP, ip.payload_len as u32);
     sum.add(segment);
     if sum.finish() != 0 {

@@ -1,10 +1,12 @@
 //! Which flow a frame may be of, before the pipeline has found it.
 use engine::Frame;
 use engine::stream::FourTuple;
-use wire::{ethernet, ipv4};
+use wire::{ethernet, ipv4, ipv6};
 
 /// Where a frame without IP options has both ports, the peer's first.
 const PORTS_AT: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN;
+/// The same over IPv6, without extension headers.
+const PORTS_AT_V6: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN;
 
 /// Which flow a frame may be of, by its ports alone. Nothing but time depends on whether it is.
 pub(crate) struct Guesses {
@@ -27,7 +29,9 @@ impl Guesses {
     /// A number beyond all flows' where none is known.
     #[inline(always)]
     pub(crate) fn of(&self, frame: &Frame) -> u32 {
-        let ports = frame.bytes().get(PORTS_AT..PORTS_AT + 4).and_then(<[u8]>::first_chunk);
+        let bytes = frame.bytes();
+        let at = if bytes.get(12) == Some(&0x86) { PORTS_AT_V6 } else { PORTS_AT };
+        let ports = bytes.get(at..at + 4).and_then(<[u8]>::first_chunk);
         ports.map_or(0, |ports| self.flows[self.place(u32::from_be_bytes(*ports))]).wrapping_sub(1)
     }
 

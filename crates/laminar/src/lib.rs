@@ -7,7 +7,7 @@
 //! | `switch` | parser to deparser: ports, traffic manager, mirror |
 //! | `descriptor` | what pipeline and host say to each other |
 //! | `contexts` | the applications' queues |
-//! | `log`, `places` | shared logs: the host's half of the sequencer |
+//! | `log`, `places` | shared logs: the host's half of the sequencer; one that another daemon had |
 //! | `flow` | the host's half of a flow: credits, transmission head |
 //! | `slow` | the switch's processor: FIN, RST, SYN, options, probes |
 //! | `ahead`, `guesses` | what a batch is going to need, asked for before its turn |
@@ -47,7 +47,6 @@ use program::Program;
 use std::collections::{HashMap, VecDeque};
 use switch::{Carried, Switch};
 use tcp::Life;
-use wire::Ipv4Tuple;
 
 pub use program::{Extensions, MOST_FLOWS, prepare};
 
@@ -66,7 +65,7 @@ pub struct Laminar {
     contexts: Contexts,
     flows: Vec<Option<Box<Flow>>>,
     /// Installed flows by their addresses, for segments that the pipeline leaves to the slow path.
-    tuples: HashMap<Ipv4Tuple, u32>,
+    tuples: HashMap<FourTuple, u32>,
     /// The same for frames that have not had their turn; of those of this batch, which flows they may be of.
     guesses: Guesses,
     ahead: Vec<u32>,
@@ -163,6 +162,8 @@ impl Laminar {
             }
             stream::Command::OpenLog(context, end) => self.open_log(context, *end),
             stream::Command::JoinLog { flow, rx_head, mark } => self.join_log(flow.0, rx_head, mark, burst),
+            stream::Command::GiveUpLog(context) => self.give_up_log(context, burst),
+            stream::Command::ResumeLog(context, end, state) => self.resume_log(context, *end, &state),
             stream::Command::Move { flow, context, slot, rx, tx } => {
                 self.end_membership(flow.0);
                 let Some(state) = self.flow(flow.0) else { return };
@@ -238,11 +239,11 @@ impl Laminar {
         let free = self.flows.get(id as usize).is_some_and(Option::is_none);
         debug_assert!(free, "flow {id} is beyond the limit or in use");
         let clock = params.agreed.ts_offset.filter(|_| self.switch.program.has_timestamps());
-        let Some(tuple) = params.tuple.as_v4().filter(|_| free) else { return };
-        if !self.switch.program.install(&params, clock.unwrap_or(0)) {
+        let same_family = params.tuple.local_ip.is_v4() == params.tuple.remote_ip.is_v4();
+        if !free || !same_family || !self.switch.program.install(&params, clock.unwrap_or(0)) {
             return;
         }
-        self.tuples.insert(tuple, id);
+        self.tuples.insert(bare(&params.tuple), id);
         self.guesses.learn(&params.tuple, id);
         self.contexts.name(id, params.context.0, params.slot);
         let rate = params.rate;
@@ -254,9 +255,7 @@ impl Laminar {
     }
 
     fn forget_tuple(&mut self, tuple: &FourTuple) {
-        if let Some(tuple) = tuple.as_v4() {
-            self.tuples.remove(&tuple);
-        }
+        self.tuples.remove(&bare(tuple));
     }
 
     fn remove(&mut self, id: FlowId, burst: &mut Burst<'_, Stream>) {
@@ -498,6 +497,11 @@ impl Laminar {
     }
 }
 
+/// The connection as headers tell it: without zones.
+fn bare(tuple: &FourTuple) -> FourTuple {
+    FourTuple { local_ip: tuple.local_ip.in_zone(0), remote_ip: tuple.remote_ip.in_zone(0), ..*tuple }
+}
+
 impl Engine<Stream> for Laminar {
     fn name(&self) -> &'static str {
         "laminar"
@@ -532,7 +536,7 @@ impl Engine<Stream> for Laminar {
         let (timestamps, sack) = (program.has_timestamps(), program.has_sack());
         // Meets RFC 3168: 6.1.3-a.
         let carries = Carries { timestamps, sack, echoes_until_cwr: false };
-        let transport = stream::Features { carries, keeps_logs: program.has_logs(), starts_small: true };
+        let transport = stream::Features { carries, keeps_logs: program.has_logs(), starts_small: true, v6: true };
         Features { hands_over: true, stages: &[], transport }
     }
 

@@ -1,5 +1,7 @@
 //! Shared logs (docs/SHARED-LOG.md): the host's half of the sequencer. The pipeline gives payload its place in a log;
 //! this puts it there, fills gaps, knows when records are complete, and gives their room back to the connections.
+mod handover;
+
 use crate::Laminar;
 use crate::descriptor::{Dma, LOG_FILL, LogPlace};
 use crate::flow::Flow;
@@ -14,14 +16,21 @@ use tcp::Life;
 
 impl Laminar {
     pub(crate) fn open_log(&mut self, context: ContextId, end: LogEnd) {
+        // Without a tail in the pipeline it has no members: they are told.
+        let _ = self.add_log(Log::new(context.0, end));
+    }
+
+    /// Its number; nothing where the pipeline has no tail for it.
+    fn add_log(&mut self, log: Log) -> Option<u16> {
         let free = self.logs.list.iter().position(Option::is_none);
         let number = free.unwrap_or(self.logs.list.len());
-        // Without a tail in the pipeline it has no members: they are told.
-        if number < MOST_LOGS && self.switch.program.has_logs() {
-            self.switch.program.set_log_tail(number as u16, 0);
-            self.logs.list.resize_with(self.logs.list.len().max(number + 1), || None);
-            self.logs.list[number] = Some(Log::new(context.0, end));
+        if number >= MOST_LOGS || !self.switch.program.has_logs() {
+            return None;
         }
+        self.switch.program.set_log_tail(number as u16, log.tail_bytes());
+        self.logs.list.resize_with(self.logs.list.len().max(number + 1), || None);
+        self.logs.list[number] = Some(log);
+        Some(number as u16)
     }
 
     /// The context is gone, and its log.

@@ -9,10 +9,9 @@ use ::tcp::window::ACK_DELAY;
 use engine::stream::{self, Stream};
 use engine::{Burst, DropReason, Exception, FlowId, Frame, Nanos};
 use port::Checksum;
+use wire::checksum::Sum;
 use wire::tcp::Flags;
-use wire::{ethernet, ipv4, tcp};
-
-const TCP_AT: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN;
+use wire::{ethernet, ipv4, ipv6, tcp};
 
 impl Laminar {
     pub(crate) fn record(&self, frame: &Frame, flow: Option<u32>, place: Place, burst: &mut Burst<'_, Stream>) {
@@ -86,7 +85,7 @@ impl Laminar {
             }
             Outcome::Cpu(frame) => self.exception(frame, burst),
             Outcome::Refused(Carried::Received(frame, _)) => {
-                let reason = if frames::is_tcp(&frame) { DropReason::TcpHeader } else { DropReason::Ipv4 };
+                let reason = if frames::is_tcp(&frame) { DropReason::TcpHeader } else { DropReason::Ip };
                 self.refuse(frame, reason, None, burst);
             }
             Outcome::Refused(_) => {}
@@ -145,7 +144,7 @@ impl Laminar {
             self.switch.program.set_largest_window(id, flow.max_wnd);
         }
         if change.acked {
-            flow.measure(id, segment.as_ref().is_some_and(|(frame, _)| echoes(frame)), &mut self.switch.program);
+            flow.measure(id, segment.as_ref().is_some_and(|(frame, _)| echoes(flow, frame)), &mut self.switch.program);
         }
         if dma.flags & ACK_DELAYED != 0 {
             flow.ack_due.get_or_insert(now + ACK_DELAY);
@@ -244,7 +243,7 @@ impl Laminar {
 fn arrived(flow: &mut Flow, (frame, payload_at): (&Frame, usize), dma: &Dma, now: Nanos) -> bool {
     flow.heard(now);
     let mut again = false;
-    if payload_at > slow::PLAIN {
+    if payload_at > usize::from(flow.plain) {
         // Where all segments have timestamps, these are all that the pipeline took off.
         match flow.clock {
             _ if dma.flags & CHALLENGE != 0 => {}
@@ -262,14 +261,18 @@ fn arrived(flow: &mut Flow, (frame, payload_at): (&Frame, usize), dma: &Dma, now
 
 /// The segment echoes ECN marks.
 #[inline]
-fn echoes(frame: &Frame) -> bool {
-    frame.bytes().get(TCP_AT + tcp::FLAGS_AT).is_some_and(|flags| flags & Flags::ECE.0 != 0)
+fn echoes(flow: &Flow, frame: &Frame) -> bool {
+    frame.bytes().get(flow.tcp_at() + tcp::FLAGS_AT).is_some_and(|flags| flags & Flags::ECE.0 != 0)
 }
 
 /// Puts the pseudo-header's sum in the place of the TCP checksum. So many bytes of payload are by reference.
 #[inline]
 fn leave_checksum(frame: &mut Frame, referenced: u32) {
+    const TCP_AT: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN;
     let Some(headers) = frame.bytes_mut().get_mut(ethernet::HEADER_LEN..) else { return };
+    if headers.first().is_some_and(|first| *first >= 0x60) {
+        return leave_checksum_v6(frame, referenced);
+    }
     let length = headers.len().saturating_sub(ipv4::HEADER_LEN) as u32 + referenced;
     let Some(headers) = headers.first_chunk_mut::<{ ipv4::HEADER_LEN + tcp::HEADER_LEN }>() else { return };
     // Both addresses, a word each (RFC 1071 section 2: words of any even size add up to the same), protocol and length.
@@ -282,5 +285,20 @@ fn leave_checksum(frame: &mut Frame, referenced: u32) {
     let at = ipv4::HEADER_LEN + tcp::CHECKSUM_AT;
     headers[at..at + 2].copy_from_slice(&(partial as u16).to_be_bytes());
     let field = TCP_AT + tcp::CHECKSUM_AT;
+    frame.checksum = Checksum::Partial { start: TCP_AT as u16, field: field as u16 };
+}
+
+/// The same over IPv6 (RFC 8200 section 8.1).
+#[inline(never)]
+fn leave_checksum_v6(frame: &mut Frame, referenced: u32) {
+    const TCP_AT: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN;
+    let length = frame.bytes().len().saturating_sub(TCP_AT) as u32 + referenced;
+    let Some(headers) = frame.bytes_mut().first_chunk_mut::<{ TCP_AT + tcp::HEADER_LEN }>() else { return };
+    let mut sum = Sum::new();
+    sum.add(&headers[TCP_AT - 32..TCP_AT]);
+    sum.add(&length.to_be_bytes());
+    sum.add(&[0, ipv4::TCP]);
+    let field = TCP_AT + tcp::CHECKSUM_AT;
+    headers[field..field + 2].copy_from_slice(&sum.partial().to_be_bytes());
     frame.checksum = Checksum::Partial { start: TCP_AT as u16, field: field as u16 };
 }

@@ -47,9 +47,9 @@ pub(crate) struct Log {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Stretch {
     /// Bytes since the flow's first record.
-    from: u32,
+    pub from: u32,
     /// The record that begins there.
-    index: u64,
+    pub index: u64,
 }
 
 /// A flow whose records go to a log.
@@ -70,6 +70,14 @@ pub(crate) struct Member {
     pub trimmed: u64,
     /// Where what is not complete lies, in order.
     pub stretches: VecDeque<Stretch>,
+}
+
+impl Member {
+    /// What is not complete, in order: where each stretch lies, and where in the stream it ends.
+    pub(crate) fn incomplete(&self) -> impl Iterator<Item = (Stretch, u32)> {
+        let ends = self.stretches.iter().skip(1).map(|next| next.from).chain([self.reserved]);
+        self.stretches.iter().copied().zip(ends)
+    }
 }
 
 /// All logs of a host.
@@ -127,7 +135,7 @@ impl Log {
         Owner::from_word(self.owners[(index & (self.owners.len() as u64 - 1)) as usize])
     }
 
-    fn set_owner(&mut self, index: u64, owner: Owner) {
+    pub(crate) fn set_owner(&mut self, index: u64, owner: Owner) {
         let at = index & (self.owners.len() as u64 - 1);
         self.owners[at as usize] = owner.to_word();
     }
@@ -159,9 +167,7 @@ impl Log {
         (skip, end): (u32, u32),
         mut write: impl FnMut(u32, u32, u32),
     ) {
-        let mut ends = member.stretches.iter().skip(1).map(|next| next.from).chain([member.reserved]);
-        for stretch in &member.stretches {
-            let until = ends.next().unwrap_or(member.reserved);
+        for (stretch, until) in member.incomplete() {
             // Relative to what is complete, nothing wraps.
             let relative = |at: u32| at.wrapping_sub(member.done) as i32 as i64;
             let (low, high) = (relative(stretch.from), relative(until));
@@ -208,13 +214,12 @@ impl Log {
         while self.ready < self.tail && self.owner(self.ready).ready {
             self.ready += 1;
         }
+        (self.ready != before).then(|| self.notice())
+    }
+
+    /// How far it can be read, for its application.
+    pub(crate) fn notice(&self) -> Notice {
         let slot = Slot { index: LOG_SLOT, generation: 0 };
-        (self.ready != before).then_some(Notice {
-            grown: false,
-            slot,
-            rx_tail: self.ready as u32,
-            tx_tail: self.tail as u32,
-            fin: false,
-        })
+        Notice { grown: false, slot, rx_tail: self.ready as u32, tx_tail: self.tail as u32, fin: false }
     }
 }

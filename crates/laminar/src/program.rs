@@ -7,7 +7,7 @@ use rmt::native::{ControlError, EntryKey, Native};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tcp::ReceiveWindow;
-use wire::{Mac, Seq};
+use wire::{IpAddress, Mac, Seq};
 
 /// Flows that the registers of one stage hold (thesis: 32 K).
 pub const MOST_FLOWS: u32 = 32_768;
@@ -213,10 +213,13 @@ impl Program {
         // Both have one more with timestamps.
         let stamped = 7 + usize::from(self.has_timestamps());
         let four = [exact(0u32), exact(0u32), exact(0u16), exact(0u16)];
+        let four_v6 = [exact(0u128), exact(0u128), exact(0u16), exact(0u16)];
         for (table, keys, action, args) in [
             ("flows", &four[..], "rx_flow", stamped),
+            ("flows_v6", &four_v6, "rx_flow", stamped),
             ("contexts", &[flow, flow], "tx_flow", 3),
             ("headers", &[flow], "addresses", stamped),
+            ("headers", &[flow], "addresses_v6", stamped),
             ("grants", &[flow], "granted", 3),
         ]
         .into_iter()
@@ -324,27 +327,30 @@ impl Program {
             rx.push(u128::from(p.agreed.ts_offset.is_some()));
         }
         rx.push(p.agreed.snd_shift as u128);
-        tuple_key(p).is_some_and(|key| self.native.table_add("flows", &key, 0, "rx_flow", &rx).is_ok())
+        let (table, key) = tuple_key(p);
+        self.native.table_add(table, &key, 0, "rx_flow", &rx).is_ok()
     }
 
     /// Its segments are for the exception path.
     pub(crate) fn hide(&mut self, p: &FlowParams) {
         // What is not there needs not be removed.
-        let _ = tuple_key(p).map(|key| self.native.table_remove("flows", &key));
+        let (table, key) = tuple_key(p);
+        let _ = self.native.table_remove(table, &key);
     }
 
     /// Addresses and options of what the flow sends.
     // Meets RFC 2018: 3-a.
     // Meets RFC 7323: 3.2-b.
     pub(crate) fn set_headers(&mut self, p: &FlowParams, clock: u32) -> bool {
-        let Some(t) = p.tuple.as_v4() else { return false };
+        let t = &p.tuple;
+        let action = if t.remote_ip.is_v4() { "addresses" } else { "addresses_v6" };
         let sack = if p.agreed.sack { OPTION_SACK } else { 0 };
         let stamps = if p.agreed.ts_offset.is_some() { OPTION_TIMESTAMPS } else { 0 };
         let mut addresses = vec![
             mac(p.remote_mac),
             mac(p.local_mac),
-            t.local_ip.to_bits() as u128,
-            t.remote_ip.to_bits() as u128,
+            bits(t.local_ip),
+            bits(t.remote_ip),
             t.local_port as u128,
             t.remote_port as u128,
         ];
@@ -353,7 +359,7 @@ impl Program {
         }
         let unscaled = if p.agreed.rcv_shift == 0 { OPTION_UNSCALED } else { 0 };
         addresses.push((sack | stamps | unscaled) as u128);
-        self.native.table_add("headers", &[exact(p.flow.0 as u16)], 0, "addresses", &addresses).is_ok()
+        self.native.table_add("headers", &[exact(p.flow.0 as u16)], 0, action, &addresses).is_ok()
     }
 
     /// The context of `p` may send on its flow, and no other.
@@ -480,10 +486,16 @@ impl Program {
     }
 }
 
-/// What a flow's segments are looked up by; `None` where it is not over IPv4.
-fn tuple_key(p: &FlowParams) -> Option<[EntryKey; 4]> {
-    let t = p.tuple.as_v4()?;
-    Some([exact(t.remote_ip.to_bits()), exact(t.local_ip.to_bits()), exact(t.remote_port), exact(t.local_port)])
+/// An address as the program has it: 32 bits or 128. Headers name no zone (RFC 4007 section 9).
+fn bits(address: IpAddress) -> u128 {
+    address.as_v4().map_or(address.to_bits(), |address| address.to_bits().into())
+}
+
+/// Where a flow's segments are looked up, and by what.
+fn tuple_key(p: &FlowParams) -> (&'static str, [EntryKey; 4]) {
+    let t = &p.tuple;
+    let table = if t.remote_ip.is_v4() { "flows" } else { "flows_v6" };
+    (table, [exact(bits(t.remote_ip)), exact(bits(t.local_ip)), exact(t.remote_port), exact(t.local_port)])
 }
 
 impl engine::Registers for Program {

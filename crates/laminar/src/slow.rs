@@ -3,40 +3,39 @@
 use crate::Laminar;
 use crate::descriptor::PORT_NET;
 use crate::flow::Flow;
-use crate::frames::{Place, is_tcp};
+use crate::frames::{Place, ip_header, is_tcp};
 use crate::program::Program;
 use ::tcp::{Life, PeerFin, ReceiveWindow, Rejected, Unacceptable};
 use engine::stream::{self, Stream};
 use engine::{Burst, DropReason, Exception, FlowId, Frame};
 use port::Checksum;
+use std::net::IpAddr;
 use std::sync::atomic::Ordering::Relaxed;
 use wire::checksum::Sum;
-use wire::ipv4;
 use wire::tcp::{self, Flags, Options, Timestamps};
-use wire::{EtherType, Ipv4Tuple, Seq, ethernet};
+use wire::{Endpoint, EtherType, FourTuple, Seq, ethernet, ip, ipv4, ipv6};
 
 const IP_AT: usize = ethernet::HEADER_LEN;
-const TCP_AT: usize = IP_AT + ipv4::HEADER_LEN;
-/// Headers without options.
-pub(crate) const PLAIN: usize = TCP_AT + tcp::HEADER_LEN;
 
 /// A TCP segment's headers, and where its parts lie.
 pub(crate) struct Parts {
-    tuple: Ipv4Tuple,
+    tuple: FourTuple,
     pub tcp: tcp::Header,
-    ip: ipv4::Header,
+    ip: ip::Header,
     /// Bytes of all headers.
     headers: usize,
     pub payload: u32,
 }
 
 fn parts(frame: &Frame) -> Result<Parts, DropReason> {
-    let bytes = frame.bytes();
-    let packet = bytes.get(IP_AT..).ok_or(DropReason::Ethernet)?;
-    let (ip, ip_len) = ipv4::Header::parse(packet, frame.len() - IP_AT).map_err(|_| DropReason::Ipv4)?;
-    let (tcp, tcp_len) = tcp::Header::parse(&packet[ip_len..]).map_err(|_| DropReason::TcpHeader)?;
+    let (ip, ip_len) = ip_header(frame).ok_or(DropReason::Ethernet)??;
+    if ip.is_fragment {
+        return Err(DropReason::Fragment);
+    }
+    let segment = frame.bytes().get(IP_AT + ip_len..).ok_or(DropReason::Ip)?;
+    let (tcp, tcp_len) = tcp::Header::parse(segment).map_err(|_| DropReason::TcpHeader)?;
     let payload = (ip.payload_len as usize).checked_sub(tcp_len).ok_or(DropReason::TcpHeader)? as u32;
-    let tuple = Ipv4Tuple { local_ip: ip.dst, remote_ip: ip.src, local_port: tcp.dst_port, remote_port: tcp.src_port };
+    let tuple = FourTuple::new(Endpoint::new(ip.dst, tcp.dst_port), Endpoint::new(ip.src, tcp.src_port));
     Ok(Parts { tuple, tcp, ip, headers: IP_AT + ip_len + tcp_len, payload })
 }
 
@@ -229,7 +228,7 @@ impl Laminar {
             .clock
             .zip(clock)
             .map(|(clock, (echo, _))| Timestamps { value: Program::ticks(self.now).wrapping_add(clock), echo });
-        let Some(tuple) = p.tuple.as_v4() else { return };
+        let tuple = p.tuple;
         let header = tcp::Header {
             src_port: tuple.local_port,
             dst_port: tuple.remote_port,
@@ -240,15 +239,16 @@ impl Laminar {
             options: Options { timestamps: stamps, ..Options::default() },
         };
         let mut frame = burst.pool.small();
-        frame.resize(TCP_AT + header.len());
+        let tcp_at = flow.tcp_at();
+        frame.resize(tcp_at + header.len());
         let bytes = frame.bytes_mut();
-        ethernet::Header { dst: p.remote_mac, src: p.local_mac, ethertype: EtherType::Ipv4 }.emit(bytes);
-        let ip = ipv4::Header::new(ipv4::TCP, (tuple.local_ip, tuple.remote_ip), header.len() as u16);
-        ip.emit(&mut bytes[IP_AT..]);
-        header.emit(&mut bytes[TCP_AT..]);
-        let mut sum = Sum::pseudo_header(ip.src, ip.dst, ipv4::TCP, header.len() as u32);
-        sum.add(&bytes[TCP_AT..]);
-        let field = TCP_AT + tcp::CHECKSUM_AT;
+        let ethertype = if tuple.remote_ip.is_v4() { EtherType::Ipv4 } else { EtherType::Ipv6 };
+        ethernet::Header { dst: p.remote_mac, src: p.local_mac, ethertype }.emit(bytes);
+        ip::emit(ipv4::TCP, (tuple.local_ip, tuple.remote_ip), HOPS, &mut bytes[IP_AT..]);
+        header.emit(&mut bytes[tcp_at..]);
+        let mut sum = Sum::pseudo_header(tuple.local_ip, tuple.remote_ip, ipv4::TCP, header.len() as u32);
+        sum.add(&bytes[tcp_at..]);
+        let field = tcp_at + tcp::CHECKSUM_AT;
         bytes[field..field + 2].copy_from_slice(&sum.finish().to_be_bytes());
         self.frame(crate::descriptor::PORT_CPU, frame, burst);
         self.settle(burst);
@@ -280,12 +280,15 @@ impl Laminar {
 /// What a segment tells whose options the pipeline took off. True where something has to be sent again.
 #[cold]
 pub(crate) fn note_options(flow: &mut Flow, frame: &Frame) -> bool {
-    let header = frame.bytes().get(TCP_AT..).map(tcp::Header::parse);
+    let header = frame.bytes().get(flow.tcp_at()..).map(tcp::Header::parse);
     matches!(header, Some(Ok((header, _))) if flow.note_blocks(&header))
 }
 
-/// Takes options, FIN and URG off, but for timestamps, in the form that the pipeline takes (RFC 7323 appendix A).
-/// The TCP checksum has been verified.
+/// Hops of a frame of the control plane, as of the pipeline's.
+const HOPS: u8 = 64;
+
+/// Takes options, extension headers, FIN and URG off, but for timestamps, in the form that the pipeline takes (RFC 7323
+/// appendix A). The TCP checksum has been verified.
 fn plain(frame: &mut Frame, parts: &Parts, timestamps: Option<Timestamps>) {
     frame.checksum = Checksum::Verified;
     let flags = Flags(parts.tcp.flags.0 & !(Flags::FIN.0 | Flags::URG.0));
@@ -293,12 +296,24 @@ fn plain(frame: &mut Frame, parts: &Parts, timestamps: Option<Timestamps>) {
     let mut link = [0; IP_AT];
     link.copy_from_slice(&frame.bytes()[..IP_AT]);
     // A header with timestamps has them in at least as many bytes, since its options fill whole words.
-    if !frame.strip_front(parts.headers.saturating_sub(TCP_AT + header.len())) {
+    let ip::Header { src, dst, ecn, hop_limit, .. } = parts.ip;
+    let tcp_at = IP_AT + ip::header_len(dst);
+    if !frame.strip_front(parts.headers.saturating_sub(tcp_at + header.len())) {
         return;
     }
     let bytes = frame.bytes_mut();
     bytes[..IP_AT].copy_from_slice(&link);
     let payload_len = (header.len() as u32 + parts.payload) as u16;
-    ipv4::Header { payload_len, ..parts.ip }.emit(&mut bytes[IP_AT..]);
-    header.emit(&mut bytes[TCP_AT..]);
+    match (src.ip(), dst.ip()) {
+        (IpAddr::V4(src), IpAddr::V4(dst)) => {
+            let ip = ipv4::Header::new(ipv4::TCP, (src, dst), payload_len);
+            ipv4::Header { ecn, ttl: hop_limit, ..ip }.emit(&mut bytes[IP_AT..]);
+        }
+        (IpAddr::V6(src), IpAddr::V6(dst)) => {
+            let ip = ipv6::Header::new(ipv4::TCP, src, dst, payload_len);
+            ipv6::Header { ecn, hop_limit, ..ip }.emit(&mut bytes[IP_AT..]);
+        }
+        _ => return,
+    }
+    header.emit(&mut bytes[tcp_at..]);
 }

@@ -1,5 +1,5 @@
 //! Flows that stand still, until they leave or go on: stopped where nothing is under way.
-use crate::Laminar;
+use crate::{Laminar, bare};
 use context::{Bump, Slot};
 use engine::stream::{self, Stream};
 use engine::{Burst, FlowId};
@@ -36,7 +36,7 @@ impl Laminar {
         if std::mem::take(&mut flow.frozen) {
             self.switch.program.show(&flow.params, flow.rx_base);
             self.switch.program.own(&flow.params, flow.tx_base);
-            self.tuples.extend(flow.params.tuple.as_v4().map(|tuple| (tuple, id)));
+            self.tuples.insert(bare(&flow.params.tuple), id);
         }
     }
 }

@@ -9,7 +9,7 @@ use std::collections::VecDeque;
 /// Packets that wait between the halves at most.
 const QUEUE: usize = 4096;
 /// Room for headers in a frame that is made: more than Laminar's need, and so many zeros are written without a call.
-const FRONT: usize = 128;
+const FRONT: usize = 160;
 /// Payload of at most so many bytes is copied behind the headers: that costs less than counting a reference to it here
 /// and at the peer. One line of the cache.
 pub(crate) const SHORT: u32 = 64;

@@ -4,7 +4,7 @@
 mod common;
 
 use common::Config;
-use common::solo::{ACK, FLOW, START, Seg, Solo, seg};
+use common::solo::{ACK, FLOW, START, Seg, Solo, acks, seg};
 use engine::stream::{self, Stream};
 use engine::{DropReason, Engine, Event, FramePool, Limits};
 use laminar::{Extensions, Laminar};
@@ -36,10 +36,6 @@ fn delaying() -> Solo {
 
 fn stamped(seq: u32, ack: u32, len: u32, value: u32) -> Seg {
     Seg { timestamps: Some(Timestamps { value, echo: 1 }), ..seg(seq, ack, ACK, len) }
-}
-
-fn acks(sent: &[Seg]) -> Vec<u32> {
-    sent.iter().map(|s| s.ack).collect()
 }
 
 fn echoes(sent: &[Seg]) -> Vec<u32> {

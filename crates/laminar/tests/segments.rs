@@ -2,7 +2,7 @@
 #[path = "../../flextoe/tests/common/mod.rs"]
 mod common;
 
-use common::solo::{ACK, FLOW, START, Seg, Solo, seg};
+use common::solo::{ACK, FLOW, START, Seg, Solo, acks, seg};
 use common::{Config, make_context};
 use context::Bump;
 use engine::stream::{self, Stream};
@@ -22,10 +22,6 @@ fn solo_config() -> Config {
 
 fn solo() -> Solo {
     Solo::new(solo_config())
-}
-
-fn acks(sent: &[Seg]) -> Vec<u32> {
-    sent.iter().map(|s| s.ack).collect()
 }
 
 const S: u32 = START;
@@ -271,7 +267,7 @@ fn damaged_frames_are_counted_and_others_handed_on() {
     s.receive_damaged(&seg(S, S, ACK, 100), 80);
     assert_eq!(s.drops(DropReason::TcpChecksum), 1);
     s.receive_damaged(&seg(S, S, ACK, 100), 24);
-    assert_eq!(s.drops(DropReason::Ipv4), 1);
+    assert_eq!(s.drops(DropReason::Ip), 1);
     s.receive_damaged(&seg(S, S, ACK, 100), 13);
     assert_eq!(s.side.exceptions.len(), 1, "another kind of frame");
 }

@@ -4,8 +4,8 @@ mod common;
 
 use common::solo::{ACK, FLOW, START, Seg, Solo, seg};
 use common::{Config, Lab};
-use context::{Bump, ControlEnd, Geometry, LOG_SLOT, LogRecord, LogShape, Notice, Slot, daemon_ends};
-use engine::stream::{self, LogRefusal, Stream};
+use context::{Bump, ControlEnd, Geometry, LOG_SLOT, LogEnd, LogRecord, LogShape, Notice, Slot, daemon_ends};
+use engine::stream::{self, FlowParams, LogRefusal, Stream};
 use engine::{Command, ContextId, DropReason, Engine, Event, FramePool, Limits};
 use laminar::{Extensions, Laminar};
 use shm::{Doorbell, Region};
@@ -266,7 +266,34 @@ fn a_program_without_the_extension_is_refused_while_there_is_a_log() {
 /// The stream's bytes, through loss and reordering, with sequence numbers that wrap: the harness' sender, our log.
 #[test]
 fn random_streams_arrive_whole_in_the_log() {
+    (0..60).for_each(|seed| assert_eq!(Stream64::new(seed).run(u64::MAX), 0));
+}
+
+/// Likewise, while engines take the place of the log's, or it goes on by itself, every so many steps.
+#[test]
+fn random_streams_arrive_whole_though_engines_change() {
     for seed in 0..60 {
+        let changes = Stream64::new(seed).run([5, 20, 150][seed as usize % 3]);
+        // The shortest streams are over before the first.
+        assert!(changes > 0 || seed % 3 > 0, "seed {seed}");
+    }
+}
+
+/// The harness' two sides; the second one's stream is records of 64 bytes of a log, which is read beside it.
+struct Stream64 {
+    seed: u64,
+    lab: Lab,
+    region: Arc<Region>,
+    sizes: Geometry,
+    control: ControlEnd,
+    shape: LogShape,
+    expected: Vec<u8>,
+    read: u64,
+    ready: u64,
+}
+
+impl Stream64 {
+    fn new(seed: u64) -> Stream64 {
         let config =
             Config { engine: with_logs, timestamps: false, sack: false, delayed_acks: false, ..Config::random(seed) };
         let rx_bytes = config.rx_bytes;
@@ -275,46 +302,102 @@ fn random_streams_arrive_whole_in_the_log() {
         let region = Arc::new(sizes.create_region("log").unwrap());
         let (_, control) = daemon_ends(&region, sizes, Doorbell::eventfd().unwrap(), Doorbell::eventfd().unwrap());
         let shape = LogShape { record: RECORD, records: (rx_bytes / RECORD).max(64) };
-        let log = control.open_log(shape).unwrap();
-        lab.sides[1]
-            .commands
-            .push(stream::Command::OpenLog(ContextId(1), Box::new(control.open_log(shape).unwrap())).into());
+        let end = Box::new(control.open_log(shape).unwrap());
+        lab.sides[1].commands.push(stream::Command::OpenLog(ContextId(1), end).into());
         lab.sides[1].commands.push(stream::Command::JoinLog { flow: FLOW, rx_head: 0, mark: seed }.into());
         let expected = std::mem::take(&mut lab.sides[1].app.expected);
-        let whole = expected.len() as u64 / RECORD as u64;
-        let (mut read, mut ready) = (0u64, 0u64);
+        Stream64 { seed, lab, region, sizes, control, shape, expected, read: 0, ready: 0 }
+    }
+
+    /// Runs until all was read, with a change of engines every so many steps; says how many there were.
+    fn run(&mut self, every: u64) -> u64 {
+        let whole = self.expected.len() as u64 / RECORD as u64;
+        let mut changes = 0;
         for step in 0..2_000_000u64 {
-            // The harness' application takes notices of its connection; those of the log are taken out here.
-            while let Some(words) = lab.sides[1].app.end.notices.pop().unwrap() {
-                let notice = Notice::from_words(words);
-                match notice.slot.index {
-                    LOG_SLOT => ready += notice.rx_tail.wrapping_sub(ready as u32) as u64,
-                    _ => assert_eq!(notice.rx_tail, 0),
-                }
+            self.look(if step % 7 == 0 { u64::MAX } else { 0 });
+            if self.read >= whole {
+                return changes;
             }
-            let upto = if step % 7 == 0 { ready } else { read };
-            for index in read..upto {
-                let said = shape.read(&region, &sizes, index);
-                // Only half a record at the end of the stream is none.
-                assert_eq!(said, LogRecord { mark: seed, number: index, hole: index == whole });
-                let mut bytes = [0; RECORD as usize];
-                log.records.read((index as u32).wrapping_mul(RECORD), &mut bytes);
-                let from = (index * RECORD as u64) as usize;
-                if !said.hole {
-                    assert_eq!(bytes[..], expected[from..from + RECORD as usize], "seed {seed} record {index}");
-                }
+            self.lab.step(0);
+            if step % every == every - 1 && changes < 50 {
+                changes += 1;
+                self.change(changes % 3 > 0);
             }
-            if upto > read {
-                read = upto;
-                let slot = Slot { index: LOG_SLOT, generation: 0 };
-                let bump = Bump { slot, tx_head: 0, rx_head: read as u32, fin: false, ring: 0 };
-                lab.sides[1].app.end.bumps.push(bump.to_words()).unwrap();
-            }
-            if read >= whole {
-                break;
-            }
-            lab.step(0);
         }
-        assert!(read >= whole, "seed {seed}: wedged, {ready} of {whole} readable");
+        panic!("seed {}: wedged, {} of {whole} readable", self.seed, self.ready);
+    }
+
+    /// Takes the log's notices, and reads records before `upto`.
+    fn look(&mut self, upto: u64) {
+        // The harness' application takes notices of its connection; those of the log are taken out here.
+        while let Some(words) = self.lab.sides[1].app.end.notices.pop().unwrap() {
+            let notice = Notice::from_words(words);
+            match notice.slot.index {
+                LOG_SLOT => self.ready += notice.rx_tail.wrapping_sub(self.ready as u32) as u64,
+                _ => assert_eq!(notice.rx_tail, 0),
+            }
+        }
+        let upto = upto.min(self.ready);
+        if upto <= self.read {
+            return;
+        }
+        let log = self.control.open_log(self.shape).unwrap();
+        (self.read..upto).for_each(|index| self.assert_record(&log, index));
+        self.read = upto;
+        let slot = Slot { index: LOG_SLOT, generation: 0 };
+        let bump = Bump { slot, tx_head: 0, rx_head: upto as u32, fin: false, ring: 0 };
+        self.lab.sides[1].app.end.bumps.push(bump.to_words()).unwrap();
+    }
+
+    fn assert_record(&self, log: &LogEnd, index: u64) {
+        let said = self.shape.read(&self.region, &self.sizes, index);
+        // Only half a record at the end of the stream is none.
+        let hole = index == self.expected.len() as u64 / RECORD as u64;
+        assert_eq!(said, LogRecord { mark: self.seed, number: index, hole });
+        let mut bytes = [0; RECORD as usize];
+        log.records.read((index as u32).wrapping_mul(RECORD), &mut bytes);
+        let from = (index * RECORD as u64) as usize;
+        if !hole {
+            assert_eq!(bytes[..], self.expected[from..from + RECORD as usize], "seed {} record {index}", self.seed);
+        }
+    }
+
+    /// The engine gives everything up, as in a takeover; then another one goes on, or it does itself.
+    fn change(&mut self, another: bool) {
+        let now = self.lab.now;
+        let side = &mut self.lab.sides[1];
+        let context = ContextId(1);
+        side.commands.push(stream::Command::GiveUpLog(context).into());
+        side.commands.extend([Command::Remove(FLOW), Command::Detach(context)]);
+        side.poll(now);
+        let (mut log, mut end) = (None, None);
+        for event in side.events.drain(..) {
+            match event {
+                Event::Transport(stream::Event::LogGivenUp(_, state)) => log = state,
+                Event::Removed(_, left) => end = Some(left),
+                _ => {}
+            }
+        }
+        let (log, end) = (log.expect("a log"), end.expect("a flow"));
+        if another {
+            let limits = Limits { flows: 16, contexts: 4 };
+            side.engine = with_logs(&self.lab.config, limits, side.pool.clone());
+        }
+        let (region, bell) = (&side.app.end.region, || Doorbell::eventfd().unwrap());
+        let (engine_end, _) = daemon_ends(region, side.app.end.geometry, bell(), bell());
+        let resume = end.resume.unwrap();
+        let params = FlowParams {
+            snd_nxt: end.snd_una,
+            tx_pos: resume.tx_pos,
+            rcv_nxt: end.rcv_nxt,
+            rx_pos: resume.rx_pos,
+            snd_wnd: resume.snd_wnd,
+            ..side.params.clone()
+        };
+        side.commands.extend([Command::Attach(context, engine_end), Command::Install(Box::new(params))]);
+        side.commands.push(stream::Command::Resume(FLOW, end).into());
+        let memory = Box::new(self.control.open_log(self.shape).unwrap());
+        side.commands.push(stream::Command::ResumeLog(context, memory, log).into());
+        side.timers.active = false;
     }
 }

@@ -1,5 +1,5 @@
 //! Laminar behind the harness that FlexTOE has: random streams both ways over a wire that loses, reorders, duplicates
-//! and marks. The bytes that arrive are those that were sent.
+//! and marks, every third over IPv6. The bytes that arrive are those that were sent.
 #[path = "../../flextoe/tests/common/mod.rs"]
 mod common;
 
@@ -21,11 +21,11 @@ fn make(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine<Stream>
 
 /// The thesis' program alone: neither timestamps nor blocks are negotiated for it.
 fn laminar(config: Config) -> Config {
-    Config { engine: make, timestamps: false, sack: false, delayed_acks: false, ..config }
+    Config { engine: make, timestamps: false, sack: false, delayed_acks: false, v6: config.seed % 3 == 1, ..config }
 }
 
 fn extended(config: Config) -> Config {
-    Config { engine: make, delayed_acks: config.seed % 4 != 0, ..config }
+    Config { engine: make, delayed_acks: config.seed % 4 != 0, v6: config.seed % 3 == 1, ..config }
 }
 
 /// Those of one program one after the other: it is compiled once for them, and compiling takes longer than a run.
@@ -37,7 +37,13 @@ fn run_all(configs: impl Iterator<Item = Config>) {
 
 #[test]
 fn a_clean_wire_needs_no_retransmission() {
-    let mut lab = Lab::new(laminar(Config::clean(1)));
+    for v6 in [false, true] {
+        clean_wire(Config { v6, ..laminar(Config::clean(1)) });
+    }
+}
+
+fn clean_wire(config: Config) {
+    let mut lab = Lab::new(config);
     lab.finish(0);
     for side in &lab.sides {
         let figures = side.stats.read();

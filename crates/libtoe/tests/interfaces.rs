@@ -2,7 +2,7 @@
 mod loop_host;
 mod place;
 
-use loop_host::ADDRESS;
+use loop_host::{ADDRESS, ADDRESS_V6};
 use place::{Place, compile, is_installed, text};
 use std::process::Command;
 
@@ -19,7 +19,7 @@ fn expected() -> String {
          SIOCGIFADDR {ADDRESS} 255.255.255.0 {broadcast} up 1 mtu 1400 card 09 index 1 name opentoe0, null -1\n\
          netlink 18: 1 beside the kernel's 1, strange 0, peeked 0\n\
          nothing is left 1\n\
-         netlink 22: 1 beside the kernel's 1, strange 0, peeked 1\n\
+         netlink 22: 2 beside the kernel's 1, strange 0, peeked 1\n\
          nothing is left 1\n"
     )
 }
@@ -48,11 +48,20 @@ fn and_so_below_the_symbols() {
 #[test]
 fn programs_that_list_addresses_have_the_hosts() {
     let place = Place::new("interfaces-programs");
-    for (program, arguments) in [("hostname", ["-I"].as_slice()), ("ip", &["-4", "-oneline", "address"])] {
+    let (v4, v6) = (format!("{ADDRESS}"), format!("{ADDRESS_V6}"));
+    for (program, arguments, addresses) in [
+        ("hostname", ["-I"].as_slice(), [Some(&v4), Some(&v6)]),
+        ("ip", &["-4", "-oneline", "address"], [Some(&v4), None]),
+        ("ip", &["-6", "-oneline", "address"], [None, Some(&v6)]),
+    ] {
         if is_installed(program) {
             let here = text(place.command(program).args(arguments));
-            assert!(here.contains(&ADDRESS.to_string()), "{program}: {here}");
-            assert!(!text(Command::new(program).args(arguments)).contains(&ADDRESS.to_string()));
+            let without = text(Command::new(program).args(arguments));
+            for address in [&v4, &v6] {
+                let wanted = addresses.contains(&Some(address));
+                assert_eq!(here.contains(address.as_str()), wanted, "{program} {arguments:?}: {here}");
+                assert!(!without.contains(address.as_str()));
+            }
         }
     }
     place.finish();

@@ -1,7 +1,7 @@
 /* Cases of POSIX and Linux socket behaviour. The same program runs on the kernel's TCP (over loopback) and under
  * libtoe.so, and must pass on both: so the kernel itself vouches for what is expected here.
  *
- * usage: posix ADDRESS [CASE...]
+ * usage: posix ADDRESS [CASE...]; compiled with -DV6, the address is of IPv6
  */
 #include "posix/addresses.h"
 #include "posix/bytes.h"
@@ -35,7 +35,7 @@ static const struct {
 int main(int argc, char **argv) {
     signal(SIGPIPE, SIG_IGN);
     if (argc == 3 && strcmp(argv[1], "inherited") == 0) return inherited(atoi(argv[2]));
-    if (argc < 2 || inet_pton(AF_INET, argv[1], &here.sin_addr) != 1) return 2;
+    if (argc < 2 || inet_pton(FAMILY, argv[1], &here.ADDRESS_IP) != 1) return 2;
     for (size_t i = 0; i < sizeof cases / sizeof *cases; i++) {
         int wanted = argc == 2;
         for (int a = 2; a < argc; a++) wanted |= strcmp(argv[a], cases[i].name) == 0;

@@ -1,7 +1,8 @@
 //! A port on an AF_XDP socket: the frames of one queue of an interface, past the kernel's stack.
 //!
-//! The interface belongs to the port: all frames of the queue go to it (an interface with more queues is set to one
-//! with `ethtool -L IFACE combined 1`). Zero-copy where the driver has it, a copy in the kernel otherwise. There are
+//! Frames to the host's addresses go to the port, all others on to the kernel, whose own addresses on the interface
+//! stay reachable; without addresses, all frames of the queue are the port's. An interface with more queues is set to
+//! one with `ethtool -L IFACE combined 1`. Zero-copy where the driver has it, a copy in the kernel otherwise. There are
 //! no super-segments, and checksums are completed here.
 //!
 //! The other end of a veth pair must do its own checksums and segmentation, since no hardware follows:
@@ -9,6 +10,7 @@
 //!
 //! Some kernels' completion rings name chunks twice, or never (seen on veth). So nothing that the kernel says is
 //! believed before the owner of the chunk has been looked up: see [`umem`].
+mod code;
 mod program;
 mod ring;
 mod umem;
@@ -16,15 +18,17 @@ mod umem;
 use crate::cut::make_whole;
 use crate::frame::complete;
 use crate::{
-    Capabilities, Checksum, Frame, FramePool, Interface, Nanos, Netns, Offloads, Port, PortCounters, PortDrops,
+    Capabilities, Checksum, Frame, FramePool, Handover, Interface, Nanos, Netns, Offloads, Port, PortCounters,
+    PortDrops,
 };
+use code::Code;
 use program::Program;
 use ring::Ring;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
 use std::time::{Duration, Instant};
 use umem::{CHUNK, Umem};
-use wire::{Mac, ethernet};
+use wire::{IpAddress, Mac, ethernet};
 
 /// Bytes that XDP keeps free in front of a frame (XDP_PACKET_HEADROOM).
 const HEADROOM: usize = 256;
@@ -49,14 +53,27 @@ pub struct AfXdpConfig {
     /// The host's hardware address; the interface's own where there is none. With another one
     /// the interface is promiscuous while the port is open.
     pub mac: Option<Mac>,
+    /// The host's addresses: other frames are the kernel's. None: all frames are the host's.
+    pub addresses: Vec<IpAddress>,
     /// Frames that the memory shared with the kernel holds, half of them for each direction; a power of two.
     pub frames: u32,
 }
 
 impl Default for AfXdpConfig {
     fn default() -> AfXdpConfig {
-        AfXdpConfig { interface: String::new(), netns: None, queue: 0, mac: None, frames: 8192 }
+        AfXdpConfig { interface: String::new(), netns: None, queue: 0, mac: None, addresses: Vec::new(), frames: 8192 }
     }
+}
+
+impl AfXdpConfig {
+    /// The queue, as [`Handover::device`] names it.
+    pub fn device(&self) -> String {
+        device(&self.interface, self.queue)
+    }
+}
+
+fn device(interface: &str, queue: u32) -> String {
+    format!("{interface} queue {queue}")
 }
 
 /// What went otherwise than it should.
@@ -80,9 +97,12 @@ pub struct AfXdp {
     completion: Ring<u64>,
     socket: OwnedFd,
     umem: Umem,
-    /// Open where the host's address is not the interface's.
-    _promiscuous: Option<OwnedFd>,
+    /// Open where the interface is to receive more than its own address says: all frames, or those of all groups.
+    membership: Option<OwnedFd>,
+    /// Another process has used rings and memory until now, or may still do so.
+    adopted: bool,
     interface: String,
+    queue: u32,
     zero_copy: bool,
     mac: Mac,
     capabilities: Capabilities,
@@ -99,7 +119,7 @@ impl AfXdp {
             Some(netns) => Netns::open(netns)?.run(|| AfXdp::open_here(config))?,
             None => AfXdp::open_here(config),
         };
-        opened.map_err(|sentence| format!("AF_XDP on {}, queue {}: {sentence}", config.interface, config.queue))
+        opened.map_err(|sentence| format!("AF_XDP on {}: {sentence}", config.device()))
     }
 
     fn open_here(config: &AfXdpConfig) -> Result<AfXdp, String> {
@@ -111,38 +131,53 @@ impl AfXdp {
         let (mtu, index) = (interface.mtu()?, interface.index()?);
         let umem = Umem::new(config.frames).map_err(|e| format!("no memory for frames: {e}"))?;
         let socket = socket().map_err(|e| format!("cannot make the socket: {e}"))?;
-        let rings = set_up(&socket, &umem, config.frames / 2).map_err(|e| format!("cannot set up the rings: {e}"))?;
+        let rings = set_up(&socket, &umem).map_err(|e| format!("cannot set up the rings: {e}"))?;
         bind(&socket, index, config.queue)?;
-        let program = Program::attach(index, config.queue, socket.as_raw_fd())?;
-        interface.set_up()?;
         let own = config.mac.is_none_or(|wanted| wanted == mac);
-        let promiscuous = if own { None } else { Some(interface.promiscuous()?) };
-        let [rx, tx] = rings.frames;
-        let [fill, completion] = rings.chunks;
-        let mut port = AfXdp {
-            program,
-            rx,
-            fill,
-            tx,
-            completion,
-            zero_copy: is_zero_copy(&socket),
-            socket,
-            umem,
-            _promiscuous: promiscuous,
-            interface: config.interface.clone(),
-            mac: config.mac.unwrap_or(mac),
-            capabilities: Capabilities { mtu: mtu.min(LARGEST_MTU), super_segment: 0, checksum: false },
-            counters: PortCounters::default(),
-            figures: AfXdpFigures::default(),
-            looks: 0,
-            failure: None,
+        let program = Program::attach(index, config.queue, socket.as_raw_fd(), &code(config, mac))?;
+        interface.set_up()?;
+        let asks_groups = config.addresses.iter().any(|address| !address.is_v4());
+        let membership = match own {
+            true if asks_groups => Some(interface.all_groups()?),
+            true => None,
+            false => Some(interface.promiscuous()?),
         };
+        umem.describe(program.native, mtu);
+        let parts = Parts { program, rings, socket, umem, membership };
+        let mut port = parts.into_port(config, config.mac.unwrap_or(mac), mtu);
         for chunk in port.umem.receive_chunks() {
             let address = port.umem.lend_for_receiving(chunk);
             port.fill.push(address);
         }
         port.fill.publish_produced();
         Ok(port)
+    }
+
+    /// Goes on with the queue of another process ([`Port::handover`]), from the moment when this port is first used.
+    /// That process must not use it from then on. The error is a sentence.
+    pub fn adopt(descriptors: Vec<OwnedFd>, config: &AfXdpConfig, mac: Mac) -> Result<AfXdp, String> {
+        let failed = |e: io::Error| format!("AF_XDP on {}: {e}", config.device());
+        let mut descriptors = descriptors.into_iter();
+        let [socket, memory, link] = std::array::from_fn(|_| descriptors.next());
+        let (Some(socket), Some(memory), Some(link)) = (socket, memory, link) else {
+            return Err(failed(io::ErrorKind::InvalidData.into()));
+        };
+        let umem = Umem::adopt(memory).map_err(failed)?;
+        let rings = map_rings(&socket, umem.chunks() / 2).map_err(failed)?;
+        let (native, mtu) = umem.description();
+        let program = Program::adopt(link, native);
+        let parts = Parts { program, rings, socket, umem, membership: descriptors.next() };
+        Ok(AfXdp { adopted: true, ..parts.into_port(config, mac, mtu) })
+    }
+
+    /// Goes on where another process has left rings and memory.
+    fn go_on(&mut self) {
+        self.adopted = false;
+        self.fill.go_on_producing();
+        self.tx.go_on_producing();
+        self.rx.go_on_consuming();
+        self.completion.go_on_consuming();
+        self.umem.go_on();
     }
 
     /// Makes the interface at the other end of a veth pair (in `netns` where given) send frames as they must be on a
@@ -282,6 +317,9 @@ impl Port for AfXdp {
     }
 
     fn receive(&mut self, _now: Nanos, most: usize, pool: &mut FramePool, into: &mut Vec<Box<Frame>>) -> usize {
+        if self.adopted {
+            self.go_on();
+        }
         let before = into.len();
         while into.len() - before < most {
             let Some(descriptor) = self.rx.pop() else { break };
@@ -310,6 +348,9 @@ impl Port for AfXdp {
     }
 
     fn send(&mut self, now: Nanos, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool, drops: &mut PortDrops) {
+        if self.adopted {
+            self.go_on();
+        }
         make_whole(frames, pool, drops);
         self.reclaim(now);
         for (i, frame) in frames.drain(..).enumerate() {
@@ -342,6 +383,15 @@ impl Port for AfXdp {
         !self.rx.is_empty()
     }
 
+    fn handover(&self) -> Option<Handover<'_>> {
+        let mut descriptors = Vec::new();
+        if self.failure.is_none() {
+            descriptors.extend([self.socket.as_fd(), self.umem.fd(), self.program.fd()]);
+            descriptors.extend(self.membership.as_ref().map(AsFd::as_fd));
+        }
+        Some(Handover { device: device(&self.interface, self.queue), descriptors })
+    }
+
     fn counters(&self) -> PortCounters {
         self.counters
     }
@@ -371,8 +421,56 @@ fn socket() -> io::Result<OwnedFd> {
     Ok(unsafe { OwnedFd::from_raw_fd(fd) })
 }
 
+/// Which frames are the host's. Its link-local address follows from its hardware address, where that is its own: the
+/// interface's is the kernel's, too.
+fn code(config: &AfXdpConfig, interface: Mac) -> Code {
+    if config.addresses.is_empty() {
+        return Code::all();
+    }
+    let own = config.mac.filter(|mac| *mac != interface && config.addresses.iter().any(|address| !address.is_v4()));
+    let link_local = own.map(|mac| IpAddress::link_local(mac, 0));
+    Code::of(&config.addresses.iter().copied().chain(link_local).collect::<Vec<_>>())
+}
+
+/// What a port is made of.
+struct Parts {
+    program: Program,
+    rings: Rings,
+    socket: OwnedFd,
+    umem: Umem,
+    membership: Option<OwnedFd>,
+}
+
+impl Parts {
+    fn into_port(self, config: &AfXdpConfig, mac: Mac, mtu: u16) -> AfXdp {
+        let Parts { program, rings, socket, umem, membership } = self;
+        let ([rx, tx], [fill, completion]) = (rings.frames, rings.chunks);
+        AfXdp {
+            program,
+            rx,
+            fill,
+            tx,
+            completion,
+            zero_copy: is_zero_copy(&socket),
+            socket,
+            umem,
+            membership,
+            adopted: false,
+            interface: config.interface.clone(),
+            queue: config.queue,
+            mac,
+            capabilities: Capabilities { mtu: mtu.min(LARGEST_MTU), super_segment: 0, checksum: false },
+            counters: PortCounters::default(),
+            figures: AfXdpFigures::default(),
+            looks: 0,
+            failure: None,
+        }
+    }
+}
+
 /// Registers the memory and makes and maps the four rings.
-fn set_up(socket: &OwnedFd, umem: &Umem, entries: u32) -> io::Result<Rings> {
+fn set_up(socket: &OwnedFd, umem: &Umem) -> io::Result<Rings> {
+    let entries = umem.chunks() / 2;
     let registration = libc::xdp_umem_reg {
         addr: umem.address(),
         len: umem.bytes(),
@@ -385,6 +483,11 @@ fn set_up(socket: &OwnedFd, umem: &Umem, entries: u32) -> io::Result<Rings> {
     for name in [libc::XDP_UMEM_FILL_RING, libc::XDP_UMEM_COMPLETION_RING, libc::XDP_RX_RING, libc::XDP_TX_RING] {
         set_option(socket, name, &entries)?;
     }
+    map_rings(socket, entries)
+}
+
+/// Maps the four rings of a socket that has them.
+fn map_rings(socket: &OwnedFd, entries: u32) -> io::Result<Rings> {
     let at: [[u64; 4]; 4] = option(socket, libc::SOL_XDP, libc::XDP_MMAP_OFFSETS)?;
     let [rx, tx, fill, completion] =
         at.map(|[producer, consumer, desc, flags]| libc::xdp_ring_offset { producer, consumer, desc, flags });

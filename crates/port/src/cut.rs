@@ -5,7 +5,7 @@ use shm::Span;
 use wire::checksum::Sum;
 use wire::roce::Train;
 use wire::tcp::Flags;
-use wire::{EtherType, ethernet, ipv4, tcp};
+use wire::{EtherType, ip, ipv4, tcp};
 
 /// Cuts `frame` into frames of at most [`Frame::segment_size`] payload bytes, appended to `into`. Payload of TCP by
 /// reference stays by reference, and its checksums come out partial; those of RoCEv2 are complete. What is neither a
@@ -135,8 +135,9 @@ pub(crate) fn make_whole(frames: &mut Vec<Box<Frame>>, pool: &mut FramePool, dro
 
 /// Where the headers of a TCP segment end and what they say.
 pub(crate) struct Layout {
-    ip: ipv4::Header,
-    /// First byte of the IPv4 header: VLAN tags may stand before it.
+    ip: ip::Header,
+    pub(crate) ethertype: EtherType,
+    /// First byte of the IP header: VLAN tags may stand before it.
     ip_at: usize,
     pub(crate) tcp: tcp::Header,
     /// First byte of the TCP header.
@@ -159,21 +160,21 @@ impl Layout {
     /// That of a TCP segment in a frame that has `have` bytes altogether, of which all headers are there.
     fn parse(frame: &Frame, have: usize) -> Option<Layout> {
         let bytes = frame.bytes();
-        let ip_at = ethernet::payload_at(bytes, EtherType::Ipv4)?;
+        let (ip_at, ethertype) = ip::packet_at(bytes)?;
         let packet = &bytes[ip_at..];
-        let (ip, ip_len) = ipv4::Header::parse(packet, have - ip_at).ok()?;
+        let (ip, ip_len) = ip::Header::parse(ethertype, packet, have - ip_at).ok()?;
         let (tcp, tcp_len) = tcp::Header::parse(&packet[ip_len..]).ok()?;
         let payload_len = usize::from(ip.payload_len).checked_sub(tcp_len)?;
         let tcp_at = ip_at + ip_len;
         let payload_at = tcp_at + tcp_len;
         let is_tcp = ip.protocol == ipv4::TCP && !ip.is_fragment;
-        is_tcp.then_some(Layout { ip, ip_at, tcp, tcp_at, payload_at, payload_len })
+        is_tcp.then_some(Layout { ip, ethertype, ip_at, tcp, tcp_at, payload_at, payload_len })
     }
 }
 
 /// The headers of the segment of `len` payload bytes from byte `at` of the payload, in an empty frame.
 fn headers(frame: &Frame, layout: &Layout, at: usize, len: usize, mut part: Box<Frame>) -> Box<Frame> {
-    let Layout { ip, ip_at, tcp, tcp_at, payload_at, payload_len } = layout;
+    let Layout { ip, ip_at, tcp, tcp_at, payload_at, payload_len, .. } = layout;
     part.bytes_vec().extend_from_slice(&frame.bytes()[..*payload_at]);
     // Only the first says that the window was reduced (RFC 3168 section 6.1.2), only the last ends something.
     let mut flags = tcp.flags;
@@ -187,7 +188,7 @@ fn headers(frame: &Frame, layout: &Layout, at: usize, len: usize, mut part: Box<
     let index = at / usize::from(frame.segment_size).max(1);
     let packet_len = payload_at - ip_at + len;
     let bytes = part.bytes_mut();
-    ipv4::set_len_and_id(&mut bytes[*ip_at..], packet_len as u16, ip.id.wrapping_add(index as u16));
+    ip::set_len(&mut bytes[*ip_at..], packet_len, index as u16);
     let pseudo = Sum::pseudo_header(ip.src, ip.dst, ipv4::TCP, tcp_len as u32).partial();
     tcp::set_segment(&mut bytes[*tcp_at..], tcp.seq + at as u32, flags, pseudo);
     part.checksum = Checksum::Partial { start: *tcp_at as u16, field: (tcp_at + tcp::CHECKSUM_AT) as u16 };

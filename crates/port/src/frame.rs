@@ -2,7 +2,7 @@
 use shm::Span;
 use wire::checksum::Sum;
 use wire::roce::behind_payload;
-use wire::{EtherType, ethernet};
+use wire::{ethernet, ip};
 
 /// What is known about the transport checksum of a frame.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
@@ -197,8 +197,7 @@ impl Frame {
     pub(crate) fn exceeds(&self, mtu: u16) -> bool {
         let room = ethernet::HEADER_LEN + usize::from(mtu);
         // Most are well within, and then nobody looks for tags.
-        self.len() > room
-            && ethernet::payload_at(self.bytes(), EtherType::Ipv4).is_none_or(|at| self.len() > at + usize::from(mtu))
+        self.len() > room && ip::packet_at(self.bytes()).is_none_or(|(at, _)| self.len() > at + usize::from(mtu))
     }
 
     /// The frame has no bytes.

@@ -1,11 +1,11 @@
 //! The kernel's network interfaces: addresses, state, and what they leave to hardware. No outside program is run.
 //!
 //! Everything acts in the calling thread's network namespace; see [`crate::Netns::run`].
-use crate::netlink::{LinkMessage, RouteMessage, request};
+use crate::netlink::{AddressMessage, LinkMessage, RouteMessage, request};
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, FromRawFd, OwnedFd};
-use wire::Mac;
+use wire::{IpAddress, Mac};
 
 /// An interface of the kernel, by name.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -118,24 +118,35 @@ impl Interface {
 
     /// Whether it is up.
     pub fn is_up(&self) -> Result<bool, String> {
-        Ok(self.flags()? & libc::IFF_UP != 0)
+        let flags = self.flags().map_err(|error| self.failed("read the state of", error))?;
+        Ok(flags & libc::IFF_UP != 0)
     }
 
     /// Switches it on, where it is not already.
     pub fn set_up(&self) -> Result<(), String> {
-        self.set_flags(libc::IFF_UP, true)
+        let remedy = || format!("ip link set {} up", self.0);
+        self.set_flags(libc::IFF_UP, true).map_err(|error| self.refused("switch on", error, remedy))
     }
 
     /// Switches it off.
     pub fn set_down(&self) -> Result<(), String> {
-        self.set_flags(libc::IFF_UP, false)
+        self.set_flags(libc::IFF_UP, false).map_err(|error| self.failed("switch off", error))
     }
 
     /// Has it receive frames for any station, until the returned descriptor is closed.
     pub fn promiscuous(&self) -> Result<OwnedFd, String> {
+        self.membership(libc::PACKET_MR_PROMISC)
+    }
+
+    /// Has it receive frames for all groups of stations, until the returned descriptor is closed.
+    pub fn all_groups(&self) -> Result<OwnedFd, String> {
+        self.membership(libc::PACKET_MR_ALLMULTI)
+    }
+
+    fn membership(&self, kind: libc::c_int) -> Result<OwnedFd, String> {
         let membership = libc::packet_mreq {
             mr_ifindex: self.index()? as libc::c_int,
-            mr_type: libc::PACKET_MR_PROMISC as libc::c_ushort,
+            mr_type: kind as libc::c_ushort,
             mr_alen: 0,
             mr_address: [0; 8],
         };
@@ -149,14 +160,67 @@ impl Interface {
         if done == 0 { Ok(socket) } else { Err(failed(io::Error::last_os_error())) }
     }
 
-    /// Sets its IPv4 address with the length of the network's prefix, in bits.
-    pub fn set_address(&self, address: Ipv4Addr, prefix: u8) -> Result<(), String> {
-        let mask = Ipv4Addr::from(u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or(0));
-        for (code, value) in [(libc::SIOCSIFADDR, address), (libc::SIOCSIFNETMASK, mask)] {
+    /// Sets its IPv4 address, or adds an IPv6 address, with the length of the network's prefix, in bits; nothing where
+    /// it has that already, so that a device which was made for this user needs no privilege.
+    pub fn set_address(&self, address: impl Into<IpAddress>, prefix: u8) -> Result<(), String> {
+        let address = address.into();
+        if self.has_address(address, prefix) {
+            return Ok(());
+        }
+        match address.ip() {
+            IpAddr::V4(address) => self.set_ipv4(address, prefix),
+            IpAddr::V6(address) => self.add_ipv6(address, prefix),
+        }
+        .map_err(|error| {
+            let remedy = || format!("ip addr add {address}/{prefix} dev {}", self.0);
+            self.refused(&format!("give {address}/{prefix} to"), error, remedy)
+        })
+    }
+
+    /// Whether it has this address: of IPv4, as its first one.
+    fn has_address(&self, address: IpAddress, prefix: u8) -> bool {
+        match address.ip() {
+            IpAddr::V4(address) => {
+                let first = self.ipv4(libc::SIOCGIFADDR).ok();
+                first == Some(address) && self.ipv4(libc::SIOCGIFNETMASK).ok() == Some(mask(prefix))
+            }
+            // Each line: the address, the interface's number, the prefix's length, scope and flags, all hexadecimal,
+            // and the name.
+            IpAddr::V6(address) => {
+                let all = std::fs::read_to_string("/proc/thread-self/net/if_inet6").unwrap_or_default();
+                let wanted = (format!("{:032x}", address.to_bits()), format!("{prefix:02x}"));
+                all.lines().any(|line| {
+                    let words: Vec<&str> = line.split_whitespace().collect();
+                    matches!(words[..], [address, _, prefix, _, _, name]
+                        if address == wanted.0 && prefix == wanted.1 && name == self.0)
+                })
+            }
+        }
+    }
+
+    /// An address that the kernel has for it, by SIOCGIFADDR or SIOCGIFNETMASK.
+    fn ipv4(&self, code: libc::c_ulong) -> io::Result<Ipv4Addr> {
+        let mut request = self.request();
+        self.ioctl(code, &mut request)?;
+        // SAFETY: the kernel filled this variant.
+        let data = unsafe { request.ifr_ifru.ifru_addr.sa_data };
+        // After the port, in sockaddr_in.
+        Ok(Ipv4Addr::from([2, 3, 4, 5].map(|at| data[at] as u8)))
+    }
+
+    /// The address may be used at once: nobody else is on the link whom it could be taken from (RFC 4862 section 5.4).
+    fn add_ipv6(&self, address: Ipv6Addr, prefix: u8) -> io::Result<()> {
+        // Where it is switched off for new devices, it is switched on for this one.
+        let _ = std::fs::write(format!("/proc/sys/net/ipv6/conf/{}/disable_ipv6", self.0), "0");
+        let index = self.index().map_err(io::Error::other)?;
+        request(&AddressMessage::add(index, address, prefix))
+    }
+
+    fn set_ipv4(&self, address: Ipv4Addr, prefix: u8) -> io::Result<()> {
+        for (code, value) in [(libc::SIOCSIFADDR, address), (libc::SIOCSIFNETMASK, mask(prefix))] {
             let mut request = self.request();
             request.ifr_ifru.ifru_addr = socket_address(value);
-            let what = format!("give {address}/{prefix} to");
-            self.ioctl(code, &mut request).map_err(|e| self.failed(&what, e))?;
+            self.ioctl(code, &mut request)?;
         }
         Ok(())
     }
@@ -209,14 +273,14 @@ impl Interface {
         Ok(value[1] != 0)
     }
 
-    fn flags(&self) -> Result<libc::c_int, String> {
+    fn flags(&self) -> io::Result<libc::c_int> {
         let mut request = self.request();
-        self.ioctl(libc::SIOCGIFFLAGS, &mut request).map_err(|e| self.failed("read the state of", e))?;
+        self.ioctl(libc::SIOCGIFFLAGS, &mut request)?;
         // SAFETY: the kernel filled this variant.
         Ok(unsafe { request.ifr_ifru.ifru_flags }.into())
     }
 
-    fn set_flags(&self, flags: libc::c_int, on: bool) -> Result<(), String> {
+    fn set_flags(&self, flags: libc::c_int, on: bool) -> io::Result<()> {
         let before = self.flags()?;
         let after = if on { before | flags } else { before & !flags };
         if before == after {
@@ -224,7 +288,7 @@ impl Interface {
         }
         let mut request = self.request();
         request.ifr_ifru.ifru_flags = after as libc::c_short;
-        self.ioctl(libc::SIOCSIFFLAGS, &mut request).map_err(|e| self.failed("switch the state of", e))
+        self.ioctl(libc::SIOCSIFFLAGS, &mut request)
     }
 
     fn request(&self) -> libc::ifreq {
@@ -244,6 +308,13 @@ impl Interface {
         if done < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
     }
 
+    /// The same of what root may do, by this command.
+    fn refused(&self, what: &str, error: io::Error, remedy: impl FnOnce() -> String) -> String {
+        let is_right = matches!(error.raw_os_error(), Some(libc::EPERM | libc::EACCES));
+        let sentence = self.failed(what, error);
+        if is_right { format!("{sentence}; root may: {}", remedy()) } else { sentence }
+    }
+
     fn failed(&self, what: &str, error: io::Error) -> String {
         format!("cannot {what} {}: {error}", self.0)
     }
@@ -252,6 +323,10 @@ impl Interface {
 impl Offloads {
     /// Nothing is left to hardware.
     pub const NONE: Offloads = Offloads { tx_checksum: false, tso: false, gso: false, gro: false };
+}
+
+fn mask(prefix: u8) -> Ipv4Addr {
+    Ipv4Addr::from(u32::MAX.checked_shl(32 - u32::from(prefix.min(32))).unwrap_or(0))
 }
 
 // Commands of linux/ethtool.h.

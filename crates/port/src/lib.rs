@@ -61,6 +61,15 @@ pub struct PortCounters {
     pub tx_bytes: u64,
 }
 
+/// A device that another process can go on with, while this one has it still. It is to use it once this one does not.
+pub struct Handover<'a> {
+    /// Which one, as the other process finds it in its configuration: `toe0`, `eth1 queue 0`.
+    pub device: String,
+    /// What it is made of: [`Tap::adopt`] and [`AfXdp::adopt`] take these, in this order. Nothing of a device that was
+    /// deleted.
+    pub descriptors: Vec<BorrowedFd<'a>>,
+}
+
 /// A burst interface to a network.
 pub trait Port: Send {
     /// A short name for people: `tap toe0`, `fabric`.
@@ -85,6 +94,10 @@ pub trait Port: Send {
     fn next_deadline(&self) -> Option<Nanos>;
     /// Something can be received right now, as far as can be told without a system call.
     fn has_work(&self, now: Nanos) -> bool;
+    /// What another process needs to go on with the device, where there is one.
+    fn handover(&self) -> Option<Handover<'_>> {
+        None
+    }
     /// Totals.
     fn counters(&self) -> PortCounters;
     /// The network behind the port is gone for good (device deleted); a sentence that says so.

@@ -1,6 +1,6 @@
 //! The few messages of rtnetlink(7) that there is no ioctl for.
 use std::io;
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd, RawFd};
 
 /// Bytes of a message's header, and of a link's and a route's fixed part.
@@ -43,6 +43,22 @@ impl LinkMessage {
         let mut body = link(index);
         put(&mut body, libc::IFLA_NET_NS_FD, &netns.to_ne_bytes());
         Message { kind: libc::RTM_NEWLINK, flags: 0, body }
+    }
+}
+
+/// Messages about addresses.
+pub(crate) struct AddressMessage;
+
+impl AddressMessage {
+    /// Where it is there already, it stays, and that is no error.
+    pub(crate) fn add(index: u32, address: Ipv6Addr, prefix: u8) -> Message {
+        // struct ifaddrmsg of linux/if_addr.h.
+        let (flags, scope) = (libc::IFA_F_NODAD as u8, libc::RT_SCOPE_UNIVERSE);
+        let mut body = vec![libc::AF_INET6 as u8, prefix, flags, scope];
+        body.extend_from_slice(&index.to_ne_bytes());
+        put(&mut body, libc::IFA_LOCAL, &address.octets());
+        put(&mut body, libc::IFA_ADDRESS, &address.octets());
+        Message { kind: libc::RTM_NEWADDR, flags: (libc::NLM_F_CREATE | libc::NLM_F_REPLACE) as u16, body }
     }
 }
 

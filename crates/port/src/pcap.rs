@@ -1,7 +1,7 @@
 //! Writing what passes a port into a capture file, for tcpdump and Wireshark.
 use crate::capture::pcapng::{self, About};
 use crate::capture::{Direction, SNAPLEN, View, each_packet};
-use crate::{Capabilities, Frame, FramePool, Nanos, Port, PortCounters, PortDrops};
+use crate::{Capabilities, Frame, FramePool, Handover, Nanos, Port, PortCounters, PortDrops};
 use std::fs::File;
 use std::io::{BufWriter, Write};
 use std::os::fd::BorrowedFd;
@@ -161,6 +161,10 @@ impl Port for Captured {
 
     fn has_work(&self, now: Nanos) -> bool {
         self.port.has_work(now)
+    }
+
+    fn handover(&self) -> Option<Handover<'_>> {
+        self.port.handover()
     }
 
     fn counters(&self) -> PortCounters {

@@ -97,9 +97,7 @@ impl FramePool {
 
     /// There are more frames than a quiet host needs.
     pub fn has_spare(&self) -> bool {
-        let [small, large] = KEPT;
-        let local = self.small.len() > small || self.large.len() > large;
-        local || !self.store.small.is_empty() || !self.store.large.is_empty()
+        self.has_spare_at_hand() || !self.store.small.is_empty() || !self.store.large.is_empty()
     }
 
     /// Frees these. Other handles keep what they have at hand.
@@ -110,9 +108,17 @@ impl FramePool {
         while self.store.small.pop().is_some() || self.store.large.pop().is_some() {}
     }
 
-    /// Frees all that this handle has at hand: for one of several, on a thread that rests.
-    pub fn free_own(&mut self) {
+    /// Frees all that this handle has at hand: for one of several, on a thread that rests. True where that was more
+    /// than a quiet host needs.
+    pub fn free_own(&mut self) -> bool {
+        let spare = self.has_spare_at_hand();
         (self.small, self.large) = (Vec::new(), Vec::new());
+        spare
+    }
+
+    fn has_spare_at_hand(&self) -> bool {
+        let [small, large] = KEPT;
+        self.small.len() > small || self.large.len() > large
     }
 
     /// Keeps a large frame, or one of many.

@@ -6,14 +6,13 @@ mod vnet;
 
 use crate::cut::make_whole;
 use crate::{
-    Capabilities, Frame, FramePool, Interface, MAX_SUPER_SEGMENT, Nanos, Netns, Port, PortCounters, PortDrops,
+    Capabilities, Frame, FramePool, Handover, Interface, MAX_SUPER_SEGMENT, Nanos, Netns, Port, PortCounters, PortDrops,
 };
 use std::fs::{File, OpenOptions};
 use std::io;
-use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::os::unix::fs::OpenOptionsExt;
-use wire::Mac;
+use wire::{IpAddress, Mac};
 
 /// Frames that the kernel may queue towards the port: at the default of 1000 a TAP device drops silently.
 const QUEUE_LEN: u32 = 10_000;
@@ -32,15 +31,22 @@ pub struct TapConfig {
     pub mac: Option<Mac>,
     /// The network namespace that the device is in, by name or path; the caller's where there is none.
     pub netns: Option<String>,
-    /// The kernel side's address and prefix length to set; left alone where there is none.
-    pub kernel_address: Option<(Ipv4Addr, u8)>,
+    /// The kernel side's addresses and prefix lengths to set; left alone where there is none.
+    pub kernel_addresses: Vec<(IpAddress, u8)>,
     /// Super-segments and checksum offload. Off, each frame is one segment with a complete checksum, as on a wire.
     pub offload: bool,
 }
 
 impl Default for TapConfig {
     fn default() -> TapConfig {
-        TapConfig { name: "toe%d".into(), mtu: 1500, mac: None, netns: None, kernel_address: None, offload: true }
+        TapConfig {
+            name: "toe%d".into(),
+            mtu: 1500,
+            mac: None,
+            netns: None,
+            kernel_addresses: Vec::new(),
+            offload: true,
+        }
     }
 }
 
@@ -82,8 +88,8 @@ impl Tap {
         interface.set_mtu(config.mtu)?;
         // Not needed for function, and refused to those who may only attach to a device made for them.
         let _ = interface.set_queue_len(QUEUE_LEN);
-        if let Some((address, prefix)) = config.kernel_address {
-            interface.set_address(address, prefix)?;
+        for (address, prefix) in &config.kernel_addresses {
+            interface.set_address(*address, *prefix)?;
         }
         interface.set_up()?;
         let derived = local_mac(&format!("{name} {}", interface.mac()?));
@@ -262,6 +268,10 @@ impl Port for Tap {
         self.more && self.failure.is_none()
     }
 
+    fn handover(&self) -> Option<Handover<'_>> {
+        Some(Handover { device: self.name.clone(), descriptors: self.wait_fd().into_iter().collect() })
+    }
+
     fn counters(&self) -> PortCounters {
         self.counters
     }
@@ -300,7 +310,7 @@ fn attach(file: &File, name: &str) -> io::Result<String> {
 
 fn set_offloads(file: &File, on: bool) -> io::Result<()> {
     let len = vnet::LEN as libc::c_int;
-    let offloads = if on { libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO_ECN } else { 0 };
+    let offloads = if on { libc::TUN_F_CSUM | libc::TUN_F_TSO4 | libc::TUN_F_TSO6 | libc::TUN_F_TSO_ECN } else { 0 };
     // SAFETY: the first call reads an int through its pointer, the second takes its argument by value.
     let done = unsafe {
         libc::ioctl(file.as_raw_fd(), libc::TUNSETVNETHDRSZ, &raw const len) >= 0

@@ -2,11 +2,11 @@
 mod common;
 
 use common::*;
-use port::{AfXdp, AfXdpConfig, Checksum, Frame, Interface, Netns, Port, PortDrop};
-use std::net::{Ipv4Addr, UdpSocket};
+use port::{AfXdp, AfXdpConfig, Checksum, Frame, Handover, Interface, Netns, Port, PortDrop};
+use std::net::{Ipv4Addr, Ipv6Addr, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::fd::AsRawFd;
-use wire::{EtherType, Mac, arp, ethernet, icmpv4, ipv4};
+use wire::{EtherType, IpAddress, Mac, arp, ethernet, icmpv4, ipv4};
 
 const KERNEL: Ipv4Addr = IP_B;
 const HOST: Ipv4Addr = IP_A;
@@ -133,6 +133,44 @@ fn thousands_of_pings_go_round_the_rings() {
     assert_eq!(port.figures().bogus_receptions, 0);
 }
 
+/// As one daemon after another does (docs/TAKEOVER.md): with questions on the way, and answers that wait in the ring.
+#[test]
+fn another_process_goes_on_with_the_queue() {
+    let Some(mut lab) = lab("another_process") else { return };
+    lab.config.mac = Some(A);
+    let Some(mut port) = open(&lab, "another_process") else { return };
+    let hands = &mut Hands::new();
+    let kernel = introduce(&mut port, hands);
+    let (data, mut seen) = (pattern(1000), [false; 600]);
+    for first in (0..600u16).step_by(60) {
+        let mut frames: Vec<_> = (first..first + 60)
+            .map(|seq| frame_of(&mut hands.pool, &echo_request(kernel, port.mac(), HOST, KERNEL, seq, &data)))
+            .collect();
+        let mut answers = Vec::new();
+        let mut later = frames.split_off(30);
+        port.send(0, &mut frames, &mut hands.pool, &mut hands.drops);
+        port.receive(0, 10, &mut hands.pool, &mut answers);
+        let Handover { device, descriptors } = port.handover().unwrap();
+        assert_eq!((device.as_str(), descriptors.len()), ("nic queue 0", 4));
+        let descriptors = descriptors.iter().map(|fd| fd.try_clone_to_owned().unwrap()).collect();
+        let new = AfXdp::adopt(descriptors, &lab.config, port.mac()).unwrap();
+        assert_eq!((new.mode(), new.mac(), new.capabilities()), (port.mode(), port.mac(), port.capabilities()));
+        // The old one goes on until it is sure.
+        port.send(0, &mut later, &mut hands.pool, &mut hands.drops);
+        port.receive(0, 10, &mut hands.pool, &mut answers);
+        drop(std::mem::replace(&mut port, new));
+        until("every echo", || {
+            port.receive(0, 64, &mut hands.pool, &mut answers);
+            replies(&answers, &data).into_iter().for_each(|seq| seen[usize::from(seq)] = true);
+            answers.drain(..).for_each(|frame| hands.pool.put(frame));
+            seen[..usize::from(first) + 60].iter().all(|seen| *seen).then_some(())
+        });
+    }
+    assert_eq!((hands.drops.iter().count(), port.figures().bogus_receptions), (0, 0));
+    let some = AfXdp::adopt(Vec::new(), &lab.config, A).err().unwrap();
+    assert!(some.contains("nic queue 0"), "{some}");
+}
+
 #[test]
 fn bursts_larger_than_the_memory_are_bounded_and_the_port_recovers() {
     let Some(lab) = lab("bursts") else { return };
@@ -185,6 +223,75 @@ fn a_host_may_have_an_address_of_its_own_on_the_interface() {
     let Some(mut port) = open(&lab, "own_address") else { return };
     assert_eq!(port.mac(), A);
     introduce(&mut port, &mut Hands::new());
+}
+
+/// Frames to the host's addresses are the port's, and questions about them; the kernel's address on the same interface
+/// stays the kernel's (thesis section 4.2: beside the kernel's stack).
+#[test]
+fn the_kernel_keeps_what_is_not_for_the_host() {
+    let Some(mut lab) = lab("kernel_keeps") else { return };
+    let (own, beside): (Ipv6Addr, _) = ("2001:db8::7".parse().unwrap(), Ipv4Addr::new(10, 9, 0, 9));
+    lab.config.addresses = vec![HOST.into(), IpAddress::v6(own, 0)];
+    let Some(mut port) = open(&lab, "kernel_keeps") else { return };
+    let hands = &mut Hands::new();
+    let kernel = |netns: &Netns, device: &str, ip: IpAddress, bits| {
+        netns.run(|| Interface::named(device)?.set_address(ip, bits)).and_then(|done| done).unwrap();
+    };
+    kernel(&lab.port_side, "nic", beside.into(), 24);
+    kernel(&lab.peer_side, "peer", "2001:db8::1".parse().unwrap(), 64);
+    introduce(&mut port, hands);
+    let (here, there) = (
+        lab.port_side.run(|| UdpSocket::bind((beside, 0)).unwrap()).unwrap(),
+        lab.peer_side.run(|| UdpSocket::bind("[::]:0").unwrap()).unwrap(),
+    );
+    here.set_read_timeout(Some(PATIENCE)).unwrap();
+    let to_kernel = lab.peer_side.run(|| UdpSocket::bind((KERNEL, 0)).unwrap()).unwrap();
+    to_kernel.send_to(b"to the kernel", here.local_addr().unwrap()).unwrap();
+    assert_eq!(here.recv(&mut [0; 64]).unwrap(), 13, "beside the open port");
+    // Who has the host's IPv6 address is asked in a group; then a datagram to the host, and one with a VLAN tag.
+    there.send_to(b"to the host", (own, 9)).unwrap();
+    let question = await_frame(&mut port, hands, |frame| ethertype(frame) == EtherType::Ipv6);
+    assert_eq!(question.bytes()[38..40], [0xff, 0x02], "to a group");
+    let host_mac = port.mac();
+    let tagged = |ip: Ipv4Addr, tags: usize| {
+        let mut frame = [&host_mac.0[..], &[2, 0, 0, 0, 0, 1]].concat();
+        frame.extend([0x81, 0, 0, 42].repeat(tags));
+        frame.extend([8, 0, 0x45, 0, 0, 20, 0, 0, 0, 0, 9, 17, 0, 0, 1, 2, 3, 4]);
+        frame.extend(ip.octets());
+        send_raw(&lab.peer_side, "peer", &frame);
+        frame
+    };
+    let (tagged_host, plain) = (tagged(HOST, 1), tagged(HOST, 0));
+    // The kernel's.
+    [tagged(beside, 1), tagged(beside, 0), tagged(HOST, 2)].iter().for_each(|frame| assert!(frame.len() > 30));
+    let last = tagged(HOST, 0);
+    let mut seen = Vec::new();
+    until("the last frame", || {
+        let mut frames = Vec::new();
+        port.receive(0, 64, &mut hands.pool, &mut frames);
+        let own = frames.iter().filter(|frame| frame.bytes()[6..12] == [2, 0, 0, 0, 0, 1]);
+        seen.extend(own.map(|frame| frame.bytes().to_vec()));
+        (seen.len() >= 3).then_some(())
+    });
+    assert_eq!(seen, [tagged_host, plain, last]);
+}
+
+/// Sends a frame as it is.
+fn send_raw(netns: &Netns, device: &str, frame: &[u8]) {
+    let index = netns.run(|| Interface::named(device).and_then(|device| device.index())).unwrap().unwrap();
+    // SAFETY: a plain system call.
+    let socket = netns.run(|| unsafe { libc::socket(libc::AF_PACKET, libc::SOCK_RAW, 0) }).unwrap();
+    // SAFETY: sockaddr_ll is plain data for which zero is valid.
+    let mut to: libc::sockaddr_ll = unsafe { std::mem::zeroed() };
+    (to.sll_family, to.sll_ifindex) = (libc::AF_PACKET as u16, index as i32);
+    let len = size_of_val(&to) as libc::socklen_t;
+    // SAFETY: a whole frame and a whole sockaddr_ll with their lengths; the socket is closed once.
+    let sent = unsafe {
+        let sent = libc::sendto(socket, frame.as_ptr().cast(), frame.len(), 0, (&raw const to).cast(), len);
+        libc::close(socket);
+        sent
+    };
+    assert_eq!(sent, frame.len() as isize, "{}", std::io::Error::last_os_error());
 }
 
 #[test]

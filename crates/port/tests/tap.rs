@@ -19,7 +19,7 @@ fn open(test: &str, offload: bool) -> Option<(Netns, Tap)> {
     let config = TapConfig {
         name: "toe%d".into(),
         netns: Some(netns.path()),
-        kernel_address: Some((KERNEL, 24)),
+        kernel_addresses: vec![(KERNEL.into(), 24)],
         offload,
         ..TapConfig::default()
     };

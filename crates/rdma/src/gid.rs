@@ -1,5 +1,4 @@
 //! GIDs of a host: what RoCEv2 names an end by (IBTA Annex A17.4.4).
-use std::net::Ipv6Addr;
 use verbs::Gid;
 use wire::{IpAddress, Mac};
 
@@ -8,7 +7,7 @@ pub(crate) const LINK_LOCAL: u8 = 0;
 
 /// The GIDs of a host by index: 0 is the link-local address of its hardware address, 1 its own address.
 pub(crate) fn table(mac: Mac, address: IpAddress) -> Vec<Gid> {
-    vec![link_local(mac), of_address(address)]
+    vec![of_address(IpAddress::link_local(mac, 0)), of_address(address)]
 }
 
 /// The GID of an address; of an IPv4 address its mapped form.
@@ -22,18 +21,10 @@ pub(crate) fn address_of(gid: Gid) -> IpAddress {
     IpAddress::from_bits(u128::from_be_bytes(gid.0), 0)
 }
 
-/// `fe80::` and the modified EUI-64 of a hardware address (RFC 4291 appendix A).
-fn link_local(mac: Mac) -> Gid {
-    let [a, b, c, d, e, f] = mac.0;
-    let half = |high, low| u16::from_be_bytes([high, low]);
-    let address = Ipv6Addr::new(0xfe80, 0, 0, 0, half(a ^ 2, b), half(c, 0xff), half(0xfe, d), half(e, f));
-    Gid(address.octets())
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::Ipv4Addr;
+    use std::net::{Ipv4Addr, Ipv6Addr};
 
     // Checks IBTA: A17.4.4-a.
     #[test]

@@ -7,7 +7,7 @@ use port::Frame;
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;
 use verbs::{Gid, QpNumber};
-use wire::{EtherType, Mac, ethernet, ipv4};
+use wire::{EtherType, IpAddress, ethernet, ipv4};
 
 /// The members of all groups.
 #[derive(Default)]
@@ -78,7 +78,7 @@ pub(crate) fn group_of(frame: &Frame) -> Option<Ipv4Addr> {
     let packet = bytes.get(ethernet::HEADER_LEN..)?;
     let (inner, _) = ipv4::Header::parse(packet, frame.len() - ethernet::HEADER_LEN).ok()?;
     let from_one = !inner.src.is_multicast() && !inner.src.is_broadcast() && !inner.src.is_unspecified();
-    let is_group = inner.dst.is_multicast() && outer.dst == Mac::of_group(inner.dst);
+    let is_group = inner.dst.is_multicast() && outer.dst == IpAddress::from(inner.dst).group_station();
     (from_one && is_group && !outer.src.is_group()).then_some(inner.dst)
 }
 

@@ -9,8 +9,8 @@ use host::Net;
 use std::collections::BTreeMap;
 use std::net::Ipv4Addr;
 use verbs::AddressVector;
-use wire::Mac;
 use wire::roce::Path;
+use wire::{IpAddress, Mac};
 
 /// Between two looks at known destinations, while something is sent.
 const LOOK_AGAIN: Nanos = 1_000_000_000;
@@ -123,7 +123,7 @@ impl Destination {
     fn resolve(&mut self, now: Nanos, remote: Ipv4Addr, net: &mut Net) -> bool {
         if remote.is_multicast() {
             let known = std::mem::replace(&mut self.reach, Reach::Known) == Reach::Known;
-            self.mac = Mac::of_group(remote);
+            self.mac = IpAddress::from(remote).group_station();
             return !known;
         }
         let remote = remote.into();
@@ -200,7 +200,7 @@ pub(crate) fn path(local: Station, remote: Station, vector: &AddressVector, spre
 mod tests {
     use super::*;
     use engine::DropCounts;
-    use host::{Arp, ArpTiming, Link, NetConfig, Received, RouteTable};
+    use host::{Link, NeighbourTable, NeighbourTiming, NetConfig, Received, RouteTable};
     use port::{Capabilities, Frame, FramePool};
     use verbs::Gid;
     use wire::{EtherType, IpAddress, arp, ethernet};
@@ -210,13 +210,13 @@ mod tests {
     const MAC: Mac = Mac([2, 0, 0, 0, 0, 1]);
 
     fn net() -> Net {
-        let timing = ArpTiming { reachable: 60 * LOOK_AGAIN, retry: LOOK_AGAIN, tries: 3 };
+        let timing = NeighbourTiming { reachable: 60 * LOOK_AGAIN, retry: LOOK_AGAIN, tries: 3 };
         let caps = Capabilities { mtu: 1500, super_segment: 0, checksum: false };
-        let link = Link { mac: MAC, address: OWN.into(), prefix_len: 24, caps };
+        let link = Link { mac: MAC, address: OWN.into(), prefix_len: 24, v6: None, caps };
         Net::new(NetConfig {
-            routes: Box::new(RouteTable::new(&[link], None, &[])),
+            routes: Box::new(RouteTable::new(&[link], &[], &[])),
             links: vec![link],
-            neighbours: Box::new(Arp::new(16, timing)),
+            neighbours: Box::new(NeighbourTable::new(16, timing)),
             icmp_per_s: 100,
         })
     }

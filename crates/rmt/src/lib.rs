@@ -17,6 +17,7 @@ mod limits;
 mod meter;
 pub mod native;
 mod ops;
+mod overlay;
 mod parse;
 mod place;
 mod preprocess;

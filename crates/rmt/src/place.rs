@@ -361,7 +361,8 @@ fn exact_blocks(entries: u32, key: u32, beside: u32) -> u32 {
     best.min().unwrap_or_else(|| entries.div_ceil(1024) * entry.div_ceil(128))
 }
 
-/// Bits of the packet header vector: fields that the program uses, rounded to containers.
+/// Bits of the packet header vector: fields that the program uses, rounded to containers. Headers that are never there
+/// at once share theirs.
 pub(crate) fn phv_bits(program: &Program, graph: &Graph) -> u32 {
     let used = used_fields(program, graph);
     let round = |w: u32| match w {
@@ -369,13 +370,12 @@ pub(crate) fn phv_bits(program: &Program, graph: &Graph) -> u32 {
         9..=16 => 16,
         _ => w.div_ceil(32) * 32,
     };
-    let mut bits = 0;
-    for header in &program.headers {
-        if header.intrinsic || !header.fields.iter().any(|f| used.contains(f)) {
-            continue;
-        }
-        bits += header.bits;
-    }
+    let counted = |h: usize| {
+        let header = &program.headers[h];
+        !header.intrinsic && header.fields.iter().any(|f| used.contains(f))
+    };
+    let halves = [crate::ir::Gress::Ingress, crate::ir::Gress::Egress];
+    let mut bits: u32 = halves.into_iter().map(|gress| crate::overlay::header_bits(program, gress, counted)).sum();
     for (i, field) in program.fields.iter().enumerate() {
         let id = crate::ir::FieldId(i as u32);
         if used.contains(&id) && matches!(field.role, crate::ir::Role::Metadata | crate::ir::Role::Intrinsic) {

@@ -95,7 +95,7 @@ impl fmt::Display for Report {
             writeln!(f, "{name:<28} {share:.1} %")?;
         }
         let phv = self.phv_bits as f64 * 100.0 / PHV_BITS as f64;
-        writeln!(f, "{:<28} {phv:.1} % ({} bits, no sharing)", "Packet Header Vector", self.phv_bits)?;
+        writeln!(f, "{:<28} {phv:.1} % ({} bits)", "Packet Header Vector", self.phv_bits)?;
         for (number, used) in self.stages.iter().enumerate() {
             writeln!(f)?;
             let list: Vec<String> =

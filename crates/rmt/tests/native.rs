@@ -280,6 +280,11 @@ const LAMINAR: &str = "../../p4/laminar.p4";
 const FLOWS: u64 = 4;
 /// The one that has timestamps, in programs that take them.
 const STAMPED: u64 = 1;
+/// The one whose segments leave over IPv6. All are met over both versions.
+const OVER_V6: u64 = 3;
+/// Where the addresses of the peer and of this host begin.
+const PEER_V6: u128 = 0x2001_0db8_0000_0000_0000_0000_0000_0002;
+const OWN_V6: u128 = 0x2001_0db8_0000_0000_0000_0000_0000_0001;
 
 fn sum(bytes: &[u8]) -> u16 {
     let mut s: u32 = bytes.chunks(2).map(|c| (c[0] as u32) << 8 | *c.get(1).unwrap_or(&0) as u32).sum();
@@ -303,10 +308,16 @@ fn laminar(extensions: &[&str]) -> Both {
         // A segment of the flow with timestamps that has none goes to the host.
         arrival.extend(clock.map(|_| u128::from(flow == STAMPED)).into_iter().chain([flow as u128]));
         both.add("flows", &tuple, 0, "rx_flow", &arrival);
+        let tuple = [EntryKey::Exact(PEER_V6), EntryKey::Exact(OWN_V6), exact(4000 + flow), exact(80)];
+        both.add("flows_v6", &tuple, 0, "rx_flow", &arrival);
         both.add("contexts", &[exact(flow), exact(3)], 0, "tx_flow", &[5000, 8, flow as u128 % 4]);
-        let mut headers = vec![2, 1, 0x0a00_0001, 0x0a00_0002, 80, 4000];
+        let (action, own, peer) = match flow {
+            OVER_V6 => ("addresses_v6", OWN_V6, PEER_V6),
+            _ => ("addresses", 0x0a00_0001, 0x0a00_0002),
+        };
+        let mut headers = vec![2, 1, own, peer, 80, 4000];
         headers.extend(clock.into_iter().chain([(flow | (flow & 1) << 2) as u128]));
-        both.add("headers", &[exact(flow)], 0, "addresses", &headers);
+        both.add("headers", &[exact(flow)], 0, action, &headers);
         both.add("grants", &[exact(flow)], 0, "granted", &[3, 3000, 8000]);
     }
     // Two of the flows write to one log.
@@ -315,6 +326,26 @@ fn laminar(extensions: &[&str]) -> Both {
     }
     both.add("l2", &[exact(0x0200_0000_0001)], 0, "forward", &[9]);
     both
+}
+
+fn ipv4_header(random: &mut Random, length: u16) -> Vec<u8> {
+    let mut ip = vec![0x45, random.below(4) as u8];
+    ip.extend((20 + length).to_be_bytes());
+    ip.extend([0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 2, 10, 0, 0, 1]);
+    let checksum = !sum(&ip);
+    ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+    ip
+}
+
+/// Some are shorter than a TCP header, or have an extension header.
+fn ipv6_header(random: &mut Random, length: u16) -> Vec<u8> {
+    let length = if random.below(20) == 0 { random.below(40) as u16 } else { length };
+    let mut ip = vec![0x60, (random.below(4) << 4) as u8, 0, 0];
+    ip.extend(length.to_be_bytes());
+    ip.extend([if random.below(20) == 0 { 60 } else { 6 }, 64]);
+    ip.extend(PEER_V6.to_be_bytes());
+    ip.extend(OWN_V6.to_be_bytes());
+    ip
 }
 
 /// A frame for a flow, mostly sound.
@@ -329,12 +360,13 @@ fn segment(random: &mut Random, timely: bool) -> Vec<u8> {
         _ => None,
     };
     let payload = if random.below(3) == 0 { 0 } else { random.below(900) as usize };
-    let mut ip = vec![0x45, random.below(4) as u8];
-    ip.extend((40 + 12 * options.is_some() as u16 + payload as u16).to_be_bytes());
-    ip.extend([0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 2, 10, 0, 0, 1]);
-    let checksum = !sum(&ip);
-    ip[10..12].copy_from_slice(&checksum.to_be_bytes());
-    out.extend(ip);
+    let length = 20 + 12 * options.is_some() as u16 + payload as u16;
+    if flow == OVER_V6 || random.below(4) == 0 {
+        out[12..].copy_from_slice(&[0x86, 0xdd]);
+        out.extend(ipv6_header(random, length));
+    } else {
+        out.extend(ipv4_header(random, length));
+    }
     out.extend((4000 + flow as u16).to_be_bytes());
     out.extend(80u16.to_be_bytes());
     out.extend((0u32.wrapping_sub(2000).wrapping_add(random.below(4000) as u32)).to_be_bytes());

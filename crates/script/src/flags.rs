@@ -60,6 +60,7 @@ impl Flags {
             }
             "address" => self.host.address = address()?,
             "gateway" => self.host.gateway = Some(address()?),
+            "address6" => self.host.ipv6.address = Some(value.parse().map_err(|_| refused())?),
             "mtu" => self.host.mtu = value.parse().map_err(|_| refused())?,
             "rx_bytes" => self.host.memory.rx_bytes = number()?,
             "tx_bytes" => self.host.memory.tx_bytes = number()?,

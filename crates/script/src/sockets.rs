@@ -138,7 +138,7 @@ impl Sockets {
             |name| socket.options.get(&(libc::SOL_SOCKET, name)).is_some_and(|value| value.first() == Some(&1));
         let (reuse_address, reuse_port) = (is_set(libc::SO_REUSEADDR), is_set(libc::SO_REUSEPORT));
         let tag = self.tag();
-        match self.ask(tag, Request::Bind { tag, local: to, reuse_address, reuse_port })? {
+        match self.ask(tag, Request::Bind { tag, local: to, reuse_address, reuse_port, dual_stack: false })? {
             Reply::Bound { binding, local, .. } => {
                 let socket = self.get(fd)?;
                 socket.local = Some(local);

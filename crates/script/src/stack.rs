@@ -12,8 +12,9 @@ use wire::{EtherType, Mac, arp, ethernet};
 /// The clock at the start: not 0, so that nothing is taken for "never".
 const START: Nanos = 1_000_000_000;
 /// The only host's hardware address, and that of everybody else.
-const OWN: Mac = Mac([2, 0, 0, 0, 0, 1]);
-const OTHERS: Mac = Mac([2, 0, 0, 0, 0, 2]);
+pub const OWN: Mac = Mac([2, 0, 0, 0, 0, 1]);
+/// That of everybody else.
+pub const OTHERS: Mac = Mac([2, 0, 0, 0, 0, 2]);
 /// Rounds without time passing, after which a host counts as one that never comes to rest.
 const MOST_ROUNDS: u32 = 100_000;
 const CAPABILITIES: Capabilities = Capabilities { mtu: 1500, super_segment: 0, checksum: false };
@@ -107,6 +108,11 @@ impl Stack {
         self.settle();
     }
 
+    /// Stations of its link that it knows.
+    pub fn neighbours(&self) -> usize {
+        self.host.net().neighbours().len()
+    }
+
     /// The application goes. Gives a sentence about what is left of it after every timer has run out.
     pub fn leave(&mut self) -> Result<(), String> {
         self.host.use_base(self.now, |tcp, context| tcp.detach(context, self.context));
@@ -142,7 +148,7 @@ impl Stack {
             frame.complete_checksum();
             let packet = frame.bytes().get(ethernet::HEADER_LEN..).unwrap_or_default().to_vec();
             match ethernet::Header::parse(frame.bytes()).map(|header| header.ethertype) {
-                Ok(EtherType::Ipv4) => self.sent.push_back((self.now, packet)),
+                Ok(EtherType::Ipv4 | EtherType::Ipv6) => self.sent.push_back((self.now, packet)),
                 Ok(EtherType::Arp) => self.answer(&packet),
                 _ => {}
             }

@@ -1,14 +1,14 @@
 //! An application: a small state machine that speaks the context protocol over real shared memory.
 use crate::caller::Caller;
 use crate::connection::{Connection, Wish};
-use crate::pair::{CLIENT, Stage, script};
-use crate::scene::Scene;
+use crate::pair::{CLIENT, Stage};
+use crate::plan::Plan;
+use crate::scene::{Listening, Scene};
 use context::{AppEnd, Endpoint, Notice, OptionName, Reply, Request, Slot};
 use engine::ContextId;
 use port::Nanos;
 use shm::Mirror;
 use std::collections::{BTreeMap, VecDeque};
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 
 /// How soon an application looks again at a ring that was full.
@@ -72,12 +72,14 @@ pub(crate) struct App {
     /// Open connections by slot.
     pub connections: BTreeMap<u32, Connection>,
     /// When each wants to act.
-    due: BTreeMap<u32, Nanos>,
+    pub(crate) due: BTreeMap<u32, Nanos>,
     pub(crate) unknown: BTreeMap<u32, Unknown>,
     /// The last notice of each slot that came before its connection.
-    early: BTreeMap<u32, Notice>,
+    pub(crate) early: BTreeMap<u32, Notice>,
     /// Slots given up and not free yet, since when.
     pub closing: BTreeMap<u32, (Slot, Nanos)>,
+    /// The connection that it closed last in a slot.
+    pub(crate) closed: BTreeMap<u32, Connection>,
     /// Listeners.
     pub held: Vec<Held>,
     pub(crate) caller: Caller,
@@ -94,6 +96,8 @@ pub(crate) struct App {
     pub gone: bool,
     /// Nothing new is begun.
     pub ending: bool,
+    /// Its host was killed: until then it is without one.
+    pub(crate) away_until: Option<Nanos>,
     /// When it wants to act again.
     pub wake_at: Nanos,
 }
@@ -111,6 +115,7 @@ impl App {
             unknown: BTreeMap::new(),
             early: BTreeMap::new(),
             closing: BTreeMap::new(),
+            closed: BTreeMap::new(),
             held: Vec::new(),
             caller,
             purposes: BTreeMap::new(),
@@ -122,6 +127,7 @@ impl App {
             deferred: VecDeque::new(),
             gone: false,
             ending: false,
+            away_until: None,
             wake_at: 0,
         }
     }
@@ -139,11 +145,18 @@ impl App {
             && self.purposes.is_empty()
             && self.outbox.is_empty()
             && self.deferred.is_empty()
+            && self.away_until.is_none()
             && self.caller.is_over()
     }
 
     /// One round: takes what was left for it, acts, tells the host.
     pub(crate) fn act(&mut self, now: Nanos, scene: &mut Scene) -> Result<(), String> {
+        if let Some(back) = self.away_until {
+            // It can still read what has arrived, and write as far as there is room.
+            self.act_on_connections(now, scene)?;
+            self.wake_at = back.min(self.next_due()).max(now + 1);
+            return Ok(());
+        }
         self.take_replies(now, scene)?;
         if self.forking {
             // As in a program, nothing happens between the request and the answer.
@@ -165,7 +178,7 @@ impl App {
             self.rest();
             all_told = self.tell(now, scene);
         }
-        let own = self.due.values().copied().min().unwrap_or(Nanos::MAX);
+        let own = self.next_due();
         let retry = match (all_told, self.unknown.is_empty()) {
             (false, _) => now + RING_FULL,
             (true, false) => now + LOOK_AGAIN,
@@ -175,15 +188,30 @@ impl App {
         Ok(())
     }
 
+    /// When one of its connections next wants to act.
+    fn next_due(&self) -> Nanos {
+        self.due.values().copied().min().unwrap_or(Nanos::MAX)
+    }
+
     /// Reserves the addresses of its listeners.
     pub(crate) fn listen(&mut self, scene: &Scene) {
         for (listen, plan) in scene.plan.listens.iter().enumerate() {
-            if plan.app != self.index {
+            let is_over = scene.listening[listen] == Listening::Over;
+            if plan.app != self.index || is_over {
                 continue;
             }
             let tag = self.tag(Purpose::Bind(listen));
-            let local = Endpoint::v4(Ipv4Addr::UNSPECIFIED, plan.port);
-            self.outbox.push_back(Request::Bind { tag, local, reuse_address: true, reuse_port: plan.reuse_port });
+            // One listener for both families, where there are two.
+            let dual_stack = scene.plan.speaks_v6(self.host);
+            let any = if dual_stack { Plan::ipv6(0) } else { Plan::address(0) }.any();
+            let local = Endpoint::new(any, plan.port);
+            self.outbox.push_back(Request::Bind {
+                tag,
+                local,
+                reuse_address: true,
+                reuse_port: plan.reuse_port,
+                dual_stack,
+            });
         }
     }
 
@@ -223,7 +251,7 @@ impl App {
         self.due.insert(slot.index, 0);
         let tag = self.tag(Purpose::Info(pair, side));
         self.outbox.push_back(Request::Info { tag, slot });
-        if script(&scene.plan.calls[scene.pairs[pair].call], side).keepalive {
+        if scene.keeps_alive(pair, side) {
             self.set_keepalive(slot);
         }
         Ok(())
@@ -241,7 +269,7 @@ impl App {
         Ok(())
     }
 
-    fn set_keepalive(&mut self, slot: Slot) {
+    pub(crate) fn set_keepalive(&mut self, slot: Slot) {
         for (option, value) in [
             (OptionName::KeepaliveIdle, 1),
             (OptionName::KeepaliveInterval, 1),
@@ -267,7 +295,7 @@ impl App {
         Ok(())
     }
 
-    fn take_notices(&mut self, now: Nanos, scene: &mut Scene) -> Result<(), String> {
+    pub(crate) fn take_notices(&mut self, now: Nanos, scene: &mut Scene) -> Result<(), String> {
         while let Some(words) = self.end.notices.pop().map_err(|_| "the ring of notices is corrupt")? {
             self.take_notice(now, scene, Notice::from_words(words))?;
         }
@@ -319,6 +347,10 @@ impl App {
         if connection.side == CLIENT {
             scene.count_end(connection.pair);
             self.caller.ended();
+        }
+        // Its buffers stay mapped for as long.
+        if !scene.plan.kills.is_empty() {
+            self.closed.insert(slot, connection);
         }
         self.wake_at = self.wake_at.min(now + 1);
     }

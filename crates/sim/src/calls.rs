@@ -73,14 +73,15 @@ impl App {
             return self.connect(scene, pair, 0);
         }
         let tag = self.tag(Purpose::BindCall(pair));
-        let local = Endpoint { ip: Plan::address(self.host), port };
-        self.outbox.push_back(Request::Bind { tag, local, reuse_address: true, reuse_port: false });
+        let local = Endpoint { ip: Plan::address_for(self.host, call), port };
+        self.outbox.push_back(Request::Bind { tag, local, reuse_address: true, reuse_port: false, dual_stack: false });
     }
 
     /// Asks for a pair's connection.
     pub(crate) fn connect(&mut self, scene: &Scene, pair: usize, binding: u32) {
-        let listen = &scene.plan.listens[scene.plan.calls[scene.pairs[pair].call].to];
-        let remote = Endpoint { ip: Plan::address(scene.plan.apps[listen.app].host), port: listen.port };
+        let call = &scene.plan.calls[scene.pairs[pair].call];
+        let listen = &scene.plan.listens[call.to];
+        let remote = Endpoint { ip: Plan::address_for(scene.plan.apps[listen.app].host, call), port: listen.port };
         let tag = self.tag(Purpose::Connect(pair, binding));
         self.outbox.push_back(Request::Connect { tag, binding, remote, congestion: Congestion::DEFAULT, mss: 0 });
     }

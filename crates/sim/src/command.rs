@@ -7,7 +7,7 @@ use crate::runner::{Search, Tally, run_caught, run_seeds};
 use crate::shrink::shrink;
 use crate::{Plan, Record, run_recorded};
 use clap::Args;
-use console::say;
+use console::{say, several};
 use engines::EngineKind;
 use port::Capture;
 use std::io::{IsTerminal, Write};
@@ -183,20 +183,24 @@ fn progress(tally: &Tally, search: &Search, begin: Instant) {
 
 fn summary(tally: &Tally, begin: Instant) -> String {
     let seconds = begin.elapsed().as_secs_f64();
-    format!(
-        "{} seeds in {seconds:.0} s ({:.0} a second), {} failed; {} connections, {} of them spoiled by plan; {} MB read, {} RDMA operations judged, {} queue pairs renewed, {} ZeroNIC posts judged, {} frames, {:.1} virtual hours",
-        tally.seeds,
+    let figures = &tally.figures;
+    let searched = format!(
+        "{} in {seconds:.0} s ({:.0} a second), {} failed",
+        several(tally.seeds, "seed"),
         tally.seeds as f64 / seconds.max(0.001),
-        tally.failures.len(),
-        tally.figures.completed + tally.figures.spoiled,
-        tally.figures.spoiled,
-        tally.figures.bytes / 1_000_000,
-        tally.figures.operations,
-        tally.figures.renewed,
-        tally.figures.posts,
-        tally.figures.frames,
-        tally.figures.virtual_ns as f64 / 3.6e12,
-    )
+        tally.failures.len()
+    );
+    let connections = several(figures.completed + figures.spoiled, "connection");
+    let counts = [
+        format!("{} MB read", figures.bytes / 1_000_000),
+        format!("{} survived {}", several(figures.survivors, "connection"), several(figures.kills, "kill")),
+        format!("{} judged", several(figures.operations, "RDMA operation")),
+        format!("{} renewed", several(figures.renewed, "queue pair")),
+        format!("{} judged", several(figures.posts, "ZeroNIC post")),
+        several(figures.frames, "frame"),
+        format!("{:.1} virtual hours", figures.virtual_ns as f64 / 3.6e12),
+    ];
+    format!("{searched}; {connections}, {} of them spoiled by plan; {}", figures.spoiled, counts.join(", "))
 }
 
 fn print_smaller(plan: &Plan) {
@@ -206,4 +210,18 @@ fn print_smaller(plan: &Plan) {
     let small = shrink(plan, 3000, |plan| kind(plan) == wanted);
     let what = run_caught(&small).err().map_or_else(String::new, |failure| failure.to_string());
     say(&format!("# smaller, and it fails too: {}\n{}", what.replace('\n', "\n# "), small.to_toml()));
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Figures;
+
+    #[test]
+    fn a_search_of_one_seed_is_summed_up_in_words() {
+        let figures = Figures { completed: 1, renewed: 2, ..Figures::default() };
+        let text = summary(&Tally { seeds: 1, figures, ..Tally::default() }, Instant::now());
+        assert!(text.starts_with("1 seed in 0 s (") && text.contains("; 1 connection, 0 of them spoiled"), "{text}");
+        assert!(text.contains(", 2 queue pairs renewed, 0 ZeroNIC posts judged, 0 frames, "), "{text}");
+    }
 }

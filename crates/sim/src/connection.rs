@@ -1,6 +1,7 @@
 //! One side of a connection as an application has it: positions in two buffers, and what its script says.
 use crate::pair::{Pair, Stage, may_write, script};
 use crate::plan::{CallPlan, Ending};
+use context::attach::KeptConnection;
 use context::{Bump, Notice, Slot};
 use port::Nanos;
 use shm::Mirror;
@@ -106,6 +107,29 @@ impl Connection {
     /// Nothing that it wrote is on its way.
     pub(crate) fn is_acknowledged(&self) -> bool {
         self.acked == self.written
+    }
+
+    /// Where it stands, for the host that takes the place of one that is gone.
+    pub(crate) fn kept(&self) -> KeptConnection {
+        KeptConnection {
+            slot: self.slot,
+            rx_tail: self.received as u32,
+            tx_tail: self.acked as u32,
+            rx_head: self.read as u32,
+            tx_head: self.written as u32,
+            shut: self.fin,
+            peer_ended: self.eof,
+        }
+    }
+
+    /// It goes on at that host, which has heard nothing yet.
+    pub(crate) fn goes_on(&mut self) {
+        (self.asked, self.dirty) = (false, true);
+    }
+
+    /// Both directions have ended, so its host may have forgotten it.
+    pub(crate) fn is_over(&self) -> bool {
+        self.fin && self.eof
     }
 
     /// The flow rested, or could not. Bumps meanwhile may be lost.

@@ -1,6 +1,6 @@
 //! From a seed to a scenario: small and large, gentle and rough, so that each corner is met often.
 use crate::plan::{
-    Aim, AimAt, AppPlan, CallPlan, Cut, Ending, HostPlan, Jump, ListenPlan, Midst, Plan, Script, Takeover, Turns,
+    Aim, AimAt, AppPlan, CallPlan, Cut, Ending, HostPlan, Jump, Kill, ListenPlan, Midst, Plan, Script, Takeover, Turns,
 };
 use crate::random::Random;
 use crate::rdma;
@@ -25,15 +25,21 @@ pub fn generate_talks(seed: u64) -> Plan {
 
 /// The scenario of a seed, all of whose hosts have this engine, if one is named.
 pub fn generate_on(seed: u64, engine: Option<EngineKind>) -> Plan {
-    let mut plan = generate(seed);
+    let mut plan = scenario(seed);
     if let Some(engine) = engine {
         plan.hosts.iter_mut().for_each(|host| host.engine = engine);
     }
+    choose_families(&mut plan);
     plan
 }
 
 /// The scenario of a seed.
 pub fn generate(seed: u64) -> Plan {
+    generate_on(seed, None)
+}
+
+/// All of a scenario but the families of its calls, which depend on what its hosts speak.
+fn scenario(seed: u64) -> Plan {
     let mut random = Random::new(seed);
     let random = &mut random;
     let hosts: Vec<HostPlan> = (0..random.spread(2, 6)).map(|_| host(random)).collect();
@@ -59,9 +65,9 @@ pub fn generate(seed: u64) -> Plan {
     let cuts = if random.one_in(8) { vec![cut(random, hosts.len())] } else { Vec::new() };
     let mut hosts = hosts;
     hosts.iter_mut().for_each(|host| host.mtu = host.mtu.min(fabric.mtu));
-    let (jumps, takeovers) = (Vec::new(), Vec::new());
+    let (jumps, takeovers, kills) = (Vec::new(), Vec::new(), Vec::new());
     let (links, talks, aim) = (Vec::new(), Vec::new(), aim(random));
-    let mut plan = Plan { seed, aim, fabric, hosts, apps, listens, calls, links, talks, cuts, jumps, takeovers };
+    let mut plan = Plan { seed, aim, fabric, hosts, apps, listens, calls, links, talks, cuts, jumps, takeovers, kills };
     separate_ports(&mut plan);
     widen_backlogs(&mut plan);
     fill_tables(random, &mut plan);
@@ -71,7 +77,18 @@ pub fn generate(seed: u64) -> Plan {
     plan.apps.iter_mut().for_each(|app| app.rests = random.one_in(5));
     plan.hosts.iter_mut().for_each(|host| share_memory(random, host));
     rdma::draw::draw(&mut plan);
+    kill(random, &mut plan);
     plan
+}
+
+/// A third of the calls are over IPv6, where both hosts speak it. All else about a scenario is as without.
+fn choose_families(plan: &mut Plan) {
+    let mut random = Random::new(plan.seed ^ u64::from(u32::from_be_bytes(*b"IPv6")));
+    for at in 0..plan.calls.len() {
+        let call = &plan.calls[at];
+        let ends = [plan.apps[call.app].host, plan.apps[plan.listens[call.to].app].host];
+        plan.calls[at].v6 = random.one_in(3) && ends.into_iter().all(|host| plan.speaks_v6(host));
+    }
 }
 
 /// Mostly the default engine.
@@ -225,6 +242,7 @@ fn call(
         start_us: random.spread(1, 50_000),
         gap_us: if storm { 0 } else { random.pick(&[0, 10, 1000]) },
         bind: if random.one_in(6) && !storm && !gives_up(&client) { 7000 } else { 0 },
+        v6: false,
         turns,
         client,
         server,
@@ -313,6 +331,29 @@ fn take_over(random: &mut Random, plan: &mut Plan) {
         let (refused, loses) = (random.one_in(4), random.one_in(2));
         let lost_us = if loses { random.spread(10, 100_000) } else { 0 };
         plan.takeovers.push(Takeover { host, at_us, with, refused, lost_us });
+    }
+}
+
+/// Hosts are killed, one to six times: those whose programs have only connections of their own, and no RDMA.
+fn kill(random: &mut Random, plan: &mut Plan) {
+    if !random.one_in(4) {
+        return;
+    }
+    for _ in 0..random.spread(1, 6) {
+        let call = &plan.calls[random.up_to(plan.calls.len() as u64 - 1) as usize];
+        let app = if random.one_in(2) { call.app } else { plan.listens[call.to].app };
+        let (host, at_us) = (plan.apps[app].host, call.start_us + random.spread(1, 20_000));
+        // Most in the middle of something: otherwise the time may come when all is over.
+        let with = random.pick(&[None, Some(Midst::Unacknowledged), Some(Midst::Unread), Some(Midst::Unread)]);
+        let (back_us, apart_us, loses) = (random.spread(1, 1_000_000), random.spread(1, 50_000), random.one_in(2));
+        let lost_us = if loses { random.spread(10, 100_000) } else { 0 };
+        let has_links = plan.links.iter().any(|link| link.hosts.contains(&host));
+        if has_links {
+            continue;
+        }
+        // What several processes have ends with its host.
+        plan.apps.iter_mut().filter(|app| app.host == host).for_each(|app| app.fork_us = None);
+        plan.kills.push(Kill { host, at_us, with, back_us, apart_us, lost_us });
     }
 }
 

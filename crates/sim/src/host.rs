@@ -1,4 +1,5 @@
 //! A host of the simulation: the product's own control plane and engine, polled in virtual time.
+use crate::lasting::Lasting;
 use crate::pair::GIVE_UP_MS;
 use crate::plan::{Cut, HostPlan, Jump, Plan};
 use crate::random::Random;
@@ -6,15 +7,19 @@ use crate::rdma::device::SharedDevice;
 use crate::rdma::plan::LinkKind;
 use crate::scene::Scene;
 use crate::schedule::Takeovers;
-use context::{AppEnd, ControlEnd, EngineEnd};
-use control::{Application, DropView, FlowView, Host, HostConfig, LimitConfig, MemoryConfig, TimerConfig};
+use context::attach::KeptConnection;
+use context::{AppEnd, ControlEnd, EngineEnd, Geometry, Slot};
+use control::{Application, DropView, FlowView, Host, HostConfig, Ipv6Config, LimitConfig, MemoryConfig, TimerConfig};
 use engine::{ContextId, DropReason, Worker};
 use port::{Capabilities, Fabric, FabricPort, Frame, FramePool, Nanos, Port, PortDrop, PortDrops};
-use shm::Doorbell;
+use shm::{Doorbell, Region};
 use std::sync::Arc;
 use tcp::congestion::CongestionName;
 use trace::Traces;
 use wire::Mac;
+
+/// The host's ends of a context.
+type Ends = (EngineEnd, ControlEnd);
 
 /// Contexts that a host holds at once.
 const CONTEXTS: u32 = 32;
@@ -43,6 +48,10 @@ pub(crate) struct SimHost {
     pub(crate) takeovers: Takeovers,
     /// Its connections as they were when it changed hands, until its next round.
     pub(crate) before_takeover: Vec<FlowView>,
+    /// Where its records lie, where it is to be killed.
+    pub(crate) records: Option<Lasting>,
+    /// It took the place of one that was killed.
+    pub(crate) was_killed: bool,
     /// Its RDMA device, where programs use one.
     pub(crate) rdma: Option<SharedDevice>,
 }
@@ -67,6 +76,11 @@ impl SimHost {
         secret[..8].copy_from_slice(&random.bits().to_le_bytes());
         let capabilities = port.capabilities();
         let mut host = fresh_host(&host_plan, config, capabilities, mac, &pool, secret)?;
+        let killed = plan.kills.iter().any(|kill| kill.host == index);
+        let records = killed.then(|| Lasting::new(2 * host_plan.flows + 64));
+        if let Some(records) = records.clone() {
+            host.use_base(start, |tcp, context| tcp.keep_records(context, Box::new(records)));
+        }
         // Workers take their tracers along.
         if let Some(traces) = traces {
             host.trace(traces);
@@ -93,6 +107,8 @@ impl SimHost {
             jumps: plan.jumps.iter().filter(|jump| jump.host == index).map(leap).collect(),
             takeovers,
             before_takeover: Vec::new(),
+            records,
+            was_killed: false,
             rdma: None,
         })
     }
@@ -111,21 +127,44 @@ impl SimHost {
 
     /// Attaches an application, as the daemon does.
     pub(crate) fn attach(&mut self, now: Nanos, pid: u32, token: Option<u64>) -> Result<(ContextId, AppEnd), String> {
-        let (ends, app) = self.make_context().map_err(|error| format!("cannot make a region: {error}"))?;
-        let application = Application { pid, uid: 1000, gid: 1000, command: format!("app {pid}"), loopback: true };
-        let context =
-            self.host.use_base(self.clock(now), |tcp, context| tcp.attach(context, application, ends, token))?;
-        self.busy = true;
-        Ok((context, app))
+        let geometry = self.host.base().geometry();
+        let made = geometry.create_region("sim").and_then(|region| Self::ends(Arc::new(region), geometry));
+        let (ends, app) = made.map_err(|error| format!("cannot make a region: {error}"))?;
+        Ok((self.attach_with(now, pid, token, ends)?, app))
     }
 
-    fn make_context(&self) -> std::io::Result<((EngineEnd, ControlEnd), AppEnd)> {
-        let geometry = self.host.base().geometry();
-        let region = Arc::new(geometry.create_region("sim")?);
+    fn attach_with(&mut self, now: Nanos, pid: u32, token: Option<u64>, ends: Ends) -> Result<ContextId, String> {
+        let application = Application { pid, uid: 1000, gid: 1000, command: format!("app {pid}"), loopback: true };
+        self.busy = true;
+        self.host.use_base(self.clock(now), |tcp, context| tcp.attach(context, application, ends, token))
+    }
+
+    fn ends(region: Arc<Region>, geometry: Geometry) -> std::io::Result<(Ends, AppEnd)> {
         let (app, daemon) = (Doorbell::eventfd()?, Doorbell::eventfd()?);
         let (app_too, daemon_too) = (app.try_clone()?, daemon.try_clone()?);
         let ends = context::daemon_ends(&region, geometry, app, daemon);
         Ok((ends, AppEnd::new(region, geometry, app_too, daemon_too)?))
+    }
+
+    /// Attaches an application whose host was killed, and this one took its place. Returns which of its connections go
+    /// on as well.
+    pub(crate) fn attach_again(
+        &mut self,
+        now: Nanos,
+        pid: u32,
+        old: &AppEnd,
+        kept: &[KeptConnection],
+    ) -> Result<(ContextId, AppEnd, Vec<Slot>), String> {
+        if !self.host.base().has_survivors_in(old.region.number()) {
+            return self.attach(now, pid, None).map(|(context, end)| (context, end, Vec::new()));
+        }
+        let (region, geometry) = (Arc::clone(&old.region), old.geometry);
+        let made = |error: std::io::Error| format!("cannot go on with a region: {error}");
+        context::begin_anew(&region, &geometry).map_err(made)?;
+        let (ends, app) = Self::ends(region, geometry).map_err(made)?;
+        let context = self.attach_with(now, pid, None, ends)?;
+        let on = self.host.use_base(self.clock(now), |tcp, net| tcp.go_on_with(net, context, kept));
+        Ok((context, app, on))
     }
 
     /// A process is gone.
@@ -196,8 +235,8 @@ impl SimHost {
     /// Who begins to send knows the window that it was told.
     fn check_windows(&self, scene: &mut Scene) -> Result<(), String> {
         let begun = std::mem::take(&mut scene.inspector.begun);
-        // Modules on threads of their own may know older ones.
-        if begun.is_empty() || !self.workers.is_empty() {
+        // Modules on threads of their own may know older ones. After a kill, the peer says it again.
+        if begun.is_empty() || !self.workers.is_empty() || self.was_killed {
             return Ok(());
         }
         let flows = self.host.base().flows();
@@ -231,12 +270,17 @@ impl SimHost {
         // Raw packets whose rule is gone are refused, and their sender is told so.
         let raw = plan.links.iter().any(|link| link.kind == LinkKind::Raw);
         let refused = [DropReason::Protocol, DropReason::Icmp];
-        let excused = |reason: &DropReason| misread(reason) || raw && refused.contains(reason);
+        // No checksum of its own covers the addresses in an IPv6 header.
+        let speaks_v6 = (0..plan.hosts.len()).any(|host| plan.speaks_v6(host));
+        let readdressed = corrupt.is_empty() && speaks_v6;
+        let readdressed = |reason: &DropReason| readdressed && *reason == DropReason::NotOurs;
+        let excused = |reason: &DropReason| misread(reason) || readdressed(reason) || raw && refused.contains(reason);
         let never = NEVER.iter().chain(corrupt).filter(|reason| !excused(reason));
         let unexpected = |label: &str| never.clone().any(|reason| reason.label() == label);
         match DropView::all(self.host.drops()).iter().find(|drop| unexpected(drop.reason)) {
             Some(drop) => {
-                Err(format!("host {}: {} times, {}", self.host.base().config().name, drop.count, drop.sentence))
+                let times = console::several(drop.count, "time");
+                Err(format!("host {}: {times}, {}", self.host.base().config().name, drop.sentence))
             }
             None => Ok(()),
         }
@@ -270,7 +314,7 @@ const NEVER: [DropReason; 5] =
     [DropReason::RingCorrupt, DropReason::TooLong, DropReason::NotOurs, DropReason::Fragment, DropReason::Protocol];
 /// What only happens where the network corrupts frames.
 const CORRUPT: [DropReason; 6] = [
-    DropReason::Ipv4,
+    DropReason::Ip,
     DropReason::TcpHeader,
     DropReason::TcpChecksum,
     DropReason::Icmp,
@@ -305,6 +349,7 @@ fn host_config(plan: &Plan, index: usize, host: &HostPlan) -> Result<HostConfig,
         name: format!("h{index}"),
         address: Plan::address(index),
         prefix_len: 24,
+        ipv6: Ipv6Config { address: plan.speaks_v6(index).then(|| Plan::ipv6(index)), ..Ipv6Config::default() },
         mtu: host.mtu,
         max_flows: host.flows,
         max_contexts: CONTEXTS,

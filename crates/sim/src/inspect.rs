@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, VecDeque};
 use std::net::SocketAddr;
 use wire::checksum::Sum;
 use wire::tcp::Flags;
-use wire::{Endpoint, EtherType, Seq, ethernet, ipv4, tcp};
+use wire::{Endpoint, EtherType, IpAddress, Seq, ethernet, ip, ipv4, tcp};
 
 /// Source and destination of a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
@@ -53,6 +53,8 @@ struct Direction {
     edge: Option<Seq>,
     /// The same, of what the other side has received.
     edge_received: Option<Seq>,
+    /// The other side's host was killed since it last received an edge: the next one knows none.
+    unknown_edge: bool,
     /// The right edges that the other side has received last.
     told: [Option<Seq>; TOLD],
 }
@@ -164,6 +166,7 @@ impl Inspector {
                 direction.syn_window = Some(header.window);
             }
             direction.edge_received = Some(direction.edge_received.map_or(edge, |old| old.max(edge)));
+            direction.unknown_edge = false;
             direction.told.rotate_right(1);
             direction.told[0] = Some(edge);
         }
@@ -185,6 +188,12 @@ impl Inspector {
         }
         let told: Vec<u32> = told.map(|edge| edge - Seq(figure("snd_una"))).collect();
         Err(format!("{} bytes are its peer's window, of {told:?} that it was told: {flow:?}", figure("snd_wnd")))
+    }
+
+    /// A host with these addresses was killed.
+    pub(crate) fn killed(&mut self, addresses: [IpAddress; 2]) {
+        let told = self.directions.iter_mut().filter(|(ends, _)| addresses.contains(&ends.to.ip));
+        told.for_each(|(_, direction)| direction.unknown_edge = true);
     }
 
     fn digest(&mut self, now: u64, frame: &Frame) {
@@ -214,7 +223,11 @@ impl Inspector {
             return Ok(());
         }
         check_ack(header, peer_isn, &reverse)?;
-        check_edge(header, direction, &reverse)?;
+        // One with the number of its SYN only asks for an answer: the peer takes nothing from it (RFC 9293 section
+        // 3.10.7.4, first check).
+        if header.seq != isn {
+            check_edge(header, direction, &reverse)?;
+        }
         check_size(segment, &reverse)?;
         let pair = self.pairs.get(ends).and_then(|(pair, side)| Some((pairs.get(*pair)?, *side)));
         if let Some((pair, side)) = pair {
@@ -385,7 +398,9 @@ fn check_window(segment: &Segment, isn: Seq, reverse: &Direction) -> Result<(), 
         (None, None) => return Err("data before anything came from the peer".into()),
     };
     let end = segment.header.seq + segment.payload.len() as u32;
-    if edge.before(end) {
+    // After a kill, one segment asks for the window (docs/RESTART.md).
+    let slack = if reverse.unknown_edge { u32::from(reverse.mss) } else { 0 };
+    if (edge + slack).before(end) {
         return Err(format!("data {} bytes beyond the peer's window", end - edge));
     }
     Ok(())
@@ -413,12 +428,12 @@ fn check_payload(segment: &Segment, isn: Seq, pair: &Pair, side: usize) -> Resul
 fn read(frame: &Frame, strict: bool) -> Result<Option<Segment>, String> {
     let bad = |what: &str| if strict { Err(format!("a frame is sent with a bad {what}")) } else { Ok(None) };
     let Ok(link) = ethernet::Header::parse(frame.bytes()) else { return bad("Ethernet header") };
-    if link.ethertype != EtherType::Ipv4 {
+    if !matches!(link.ethertype, EtherType::Ipv4 | EtherType::Ipv6) {
         return Ok(None);
     }
     let packet = &frame.bytes()[ethernet::HEADER_LEN..];
-    let Ok((ip, ip_len)) = ipv4::Header::parse(packet, frame.len() - ethernet::HEADER_LEN) else {
-        return bad("IPv4 header");
+    let Ok((ip, ip_len)) = ip::Header::parse(link.ethertype, packet, frame.len() - ethernet::HEADER_LEN) else {
+        return bad("IP header");
     };
     if ip.protocol != ipv4::TCP {
         return Ok(None);
@@ -438,11 +453,11 @@ fn read(frame: &Frame, strict: bool) -> Result<Option<Segment>, String> {
     if !checksum_is_right(frame, &ip, &segment[..header_len], &payload) {
         return bad("TCP checksum");
     }
-    let ends = Ends { from: Endpoint::v4(ip.src, header.src_port), to: Endpoint::v4(ip.dst, header.dst_port) };
+    let ends = Ends { from: Endpoint::new(ip.src, header.src_port), to: Endpoint::new(ip.dst, header.dst_port) };
     Ok(Some(Segment { ends, header, payload, segment_size: frame.segment_size }))
 }
 
-fn checksum_is_right(frame: &Frame, ip: &ipv4::Header, header: &[u8], payload: &[u8]) -> bool {
+fn checksum_is_right(frame: &Frame, ip: &ip::Header, header: &[u8], payload: &[u8]) -> bool {
     let pseudo = Sum::pseudo_header(ip.src, ip.dst, ipv4::TCP, u32::from(ip.payload_len));
     match frame.checksum {
         Checksum::Verified => true,

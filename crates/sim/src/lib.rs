@@ -14,6 +14,8 @@ mod connection;
 pub mod generate;
 mod host;
 mod inspect;
+mod killed;
+mod lasting;
 mod pair;
 pub mod plan;
 mod random;

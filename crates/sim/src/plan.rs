@@ -4,7 +4,7 @@ use crate::zeronic::plan::TalkPlan;
 use engines::{EngineKind, Mapping};
 use port::FabricConfig;
 use serde::{Deserialize, Serialize};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use wire::{IpAddress, Mac};
 
 /// One scenario. Times are virtual and count from the start.
@@ -43,6 +43,9 @@ pub struct Plan {
     /// When another daemon takes a host over.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub takeovers: Vec<Takeover>,
+    /// When a host is killed.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub kills: Vec<Kill>,
 }
 
 /// Shifts the time at which the scenario starts, so that the first connection's number wraps while it is used.
@@ -206,6 +209,9 @@ pub struct CallPlan {
     /// Local port of the first connection, 0 for any: the others use the same one again.
     #[serde(default)]
     pub bind: u16,
+    /// Over IPv6.
+    #[serde(default, skip_serializing_if = "is_false")]
+    pub v6: bool,
     /// Requests and responses of these sizes take turns; absent: both sides send as they like.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub turns: Option<Turns>,
@@ -213,6 +219,10 @@ pub struct CallPlan {
     pub client: Script,
     /// What the side that listens does.
     pub server: Script,
+}
+
+fn is_false(value: &bool) -> bool {
+    !value
 }
 
 impl CallPlan {
@@ -347,7 +357,28 @@ pub struct Takeover {
     pub lost_us: u64,
 }
 
-/// What makes a moment a good one for a takeover to go wrong.
+/// A host is killed, and another one takes its place at once. Its applications come back to that one after a time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(deny_unknown_fields)]
+pub struct Kill {
+    /// Which host.
+    pub host: usize,
+    /// When, microseconds: or later, as soon as this is so.
+    pub at_us: u64,
+    /// What one of its connections has to have.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub with: Option<Midst>,
+    /// When the first application comes back, microseconds later.
+    pub back_us: u64,
+    /// By so much the others come after each other.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub apart_us: u64,
+    /// For how long after it all frames from and to the host are lost, microseconds.
+    #[serde(default, skip_serializing_if = "is_zero")]
+    pub lost_us: u64,
+}
+
+/// What makes a moment a good one for a takeover or a kill to go wrong.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "snake_case")]
 pub enum Midst {
@@ -396,6 +427,10 @@ impl Plan {
             known("application", call.app, self.apps.len())?;
             known("listener", call.to, self.listens.len())?;
             call.check()?;
+            let ends = [self.apps[call.app].host, self.apps[self.listens[call.to].app].host];
+            if call.v6 && !ends.into_iter().all(|host| self.speaks_v6(host)) {
+                return Err("a call is over IPv6, and a host of it does not speak that".into());
+            }
         }
         self.links.iter().try_for_each(|link| link.check(self.hosts.len()))?;
         if self.talks.len() > 16 || self.hosts.is_empty() {
@@ -403,8 +438,14 @@ impl Plan {
         }
         self.talks.iter().try_for_each(TalkPlan::check)?;
         let takeovers = self.takeovers.iter().map(|takeover| takeover.host);
-        let named =
-            self.cuts.iter().map(|cut| cut.host).chain(self.jumps.iter().map(|jump| jump.host)).chain(takeovers);
+        let kills = self.kills.iter().map(|kill| kill.host);
+        let named = self
+            .cuts
+            .iter()
+            .map(|cut| cut.host)
+            .chain(self.jumps.iter().map(|jump| jump.host))
+            .chain(takeovers)
+            .chain(kills);
         for host in named {
             known("host", host, self.hosts.len())?;
         }
@@ -426,7 +467,7 @@ impl Plan {
 
     /// Of all that happens in the scenario, its ZeroNIC talks are left.
     pub fn leave_talks(&mut self) {
-        let Plan { hosts, apps, listens, calls, links, cuts, jumps, takeovers, aim, .. } = self;
+        let Plan { hosts, apps, listens, calls, links, cuts, jumps, takeovers, kills, aim, .. } = self;
         hosts.truncate(1);
         apps.clear();
         listens.clear();
@@ -435,6 +476,7 @@ impl Plan {
         cuts.clear();
         jumps.clear();
         takeovers.clear();
+        kills.clear();
         *aim = None;
     }
 
@@ -446,6 +488,23 @@ impl Plan {
     /// The same.
     pub(crate) fn ipv4(host: usize) -> Ipv4Addr {
         Ipv4Addr::new(10, 0, 0, host as u8 + 1)
+    }
+
+    /// IPv6 address of a host.
+    pub(crate) fn ipv6(host: usize) -> IpAddress {
+        IpAddress::v6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, host as u16 + 1), 0)
+    }
+
+    /// Address of a host to which, or from which, a call goes.
+    pub(crate) fn address_for(host: usize, call: &CallPlan) -> IpAddress {
+        if call.v6 { Plan::ipv6(host) } else { Plan::address(host) }
+    }
+
+    /// A host has an IPv6 address: its packets may be as long as every link's (RFC 8200 section 5).
+    pub(crate) fn speaks_v6(&self, host: usize) -> bool {
+        let HostPlan { mtu, .. } = self.hosts[host];
+        let mtu = if mtu == 0 { self.fabric.mtu } else { mtu.min(self.fabric.mtu) };
+        mtu >= wire::ipv6::LEAST_MTU
     }
 
     /// Hardware address of a host.
@@ -469,6 +528,7 @@ impl Plan {
             && self.cuts.is_empty()
             && self.jumps.is_empty()
             && self.takeovers.is_empty()
+            && self.kills.is_empty()
             && self.hosts.iter().all(prompt)
             && self.apps.iter().all(stays)
     }

@@ -149,7 +149,7 @@ impl App {
         if call.bind != 0 && local.port != call.bind {
             return Err(format!("port {} was bound", call.bind));
         }
-        let server = Endpoint::new(Plan::address(scene.plan.apps[listen.app].host), listen.port);
+        let server = Endpoint::new(Plan::address_for(scene.plan.apps[listen.app].host, call), listen.port);
         scene.inspector.register(local, server, *pair);
         Ok(())
     }

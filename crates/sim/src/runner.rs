@@ -118,6 +118,8 @@ fn add(sum: &mut Figures, figures: &Figures) {
     sum.frames += figures.frames;
     sum.resent += figures.resent;
     sum.takeovers += figures.takeovers;
+    sum.kills += figures.kills;
+    sum.survivors += figures.survivors;
     sum.cookies += figures.cookies;
     sum.rested += figures.rested;
     sum.operations += figures.operations;

@@ -1,7 +1,8 @@
 //! What all applications of a simulation share: the plan, all connections, who listens.
 use crate::inspect::Inspector;
-use crate::pair::{Pair, SERVER, Stage};
+use crate::pair::{Pair, SERVER, Stage, script};
 use crate::plan::Plan;
+use console::several;
 use port::Nanos;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -51,6 +52,10 @@ pub struct Figures {
     pub resent: u64,
     /// Hosts that another daemon took over, or that stopped for one and went on.
     pub takeovers: u64,
+    /// Hosts that were killed, and whose place another one took.
+    pub kills: u64,
+    /// Connections that went on after such a kill.
+    pub survivors: u64,
     /// SYNs answered with cookies.
     pub cookies: u64,
     /// Connections that rested.
@@ -72,12 +77,16 @@ impl std::fmt::Display for Figures {
         let Figures {
             completed, spoiled, bytes, frames, resent, takeovers, cookies, rested, virtual_ns, digest, ..
         } = self;
-        let Figures { operations, renewed, posts, .. } = self;
+        let Figures { kills, survivors, operations, renewed, posts, .. } = self;
         let seconds = *virtual_ns as f64 / 1e9;
-        write!(f, "{} connections, {spoiled} of them spoiled by plan; {bytes} bytes read; ", completed + spoiled)?;
-        write!(f, "{frames} frames, {resent} segments sent again; {takeovers} takeovers, {cookies} cookies, ")?;
-        write!(f, "{operations} RDMA operations judged, {renewed} queue pairs renewed, {posts} ZeroNIC posts; ")?;
-        write!(f, "{rested} connections rested; {seconds:.1} virtual seconds; digest {digest:016x}")
+        let all = several(completed + spoiled, "connection");
+        write!(f, "{all}, {spoiled} of them spoiled by plan; {} read; ", several(*bytes, "byte"))?;
+        write!(f, "{}, {} sent again; ", several(*frames, "frame"), several(*resent, "segment"))?;
+        write!(f, "{}, {}, ", several(*takeovers, "takeover"), several(*kills, "kill"))?;
+        write!(f, "{} survived, {}, ", several(*survivors, "connection"), several(*cookies, "cookie"))?;
+        write!(f, "{} judged, ", several(*operations, "RDMA operation"))?;
+        write!(f, "{} renewed, {}; ", several(*renewed, "queue pair"), several(*posts, "ZeroNIC post"))?;
+        write!(f, "{} rested; {seconds:.1} virtual seconds; digest {digest:016x}", several(*rested, "connection"))
     }
 }
 
@@ -105,6 +114,11 @@ impl Scene {
         }
     }
 
+    /// A side of a connection asks for keepalive.
+    pub(crate) fn keeps_alive(&self, pair: usize, side: usize) -> bool {
+        script(&self.plan.calls[self.pairs[pair].call], side).keepalive
+    }
+
     /// Counts what became of a connection: its client is done with it.
     pub(crate) fn count_end(&mut self, pair: usize) {
         if self.pairs[pair].spoiled.is_some() {
@@ -112,5 +126,21 @@ impl Scene {
         } else {
             self.figures.completed += 1;
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn figures_are_counted_in_words() {
+        let figures = Figures { completed: 1, cookies: 1, resent: 2, ..Figures::default() };
+        let text = figures.to_string();
+        assert!(text.starts_with("1 connection, 0 of them spoiled by plan; 0 bytes read; 0 frames, 2 segments sent"));
+        assert!(
+            text.contains("; 0 takeovers, 0 kills, 0 connections survived, 1 cookie, 0 RDMA operations judged, "),
+            "{text}"
+        );
     }
 }

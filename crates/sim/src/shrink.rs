@@ -64,6 +64,12 @@ fn candidates(plan: &Plan) -> Vec<Plan> {
             plan.takeovers.remove(index);
         });
     }
+    add(&|plan| plan.kills.clear());
+    for index in 0..plan.kills.len() {
+        add(&|plan| {
+            plan.kills.remove(index);
+        });
+    }
     add(&|plan| plan.aim = None);
     impairments(&mut add);
     for index in 0..plan.calls.len() {
@@ -120,6 +126,8 @@ fn drop_unused(plan: &mut Plan) {
             plan.jumps.iter_mut().filter(|jump| jump.host > host).for_each(|jump| jump.host -= 1);
             plan.takeovers.retain(|takeover| takeover.host != host);
             plan.takeovers.iter_mut().filter(|takeover| takeover.host > host).for_each(|it| it.host -= 1);
+            plan.kills.retain(|kill| kill.host != host);
+            plan.kills.iter_mut().filter(|kill| kill.host > host).for_each(|it| it.host -= 1);
         }
     }
 }

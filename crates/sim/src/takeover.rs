@@ -18,7 +18,7 @@ impl SimHost {
     pub(crate) fn change_hands(&mut self, now: Nanos, scene: &Scene) -> Result<bool, String> {
         let due = self.takeovers.first().filter(|(at, _)| *at <= now);
         let ready =
-            |(_, takeover): &(Nanos, Takeover)| is_in_the_midst(takeover, scene) && self.host.base().is_settled();
+            |(_, it): &(Nanos, Takeover)| is_in_the_midst(it.host, it.with, scene) && self.host.base().is_settled();
         let Some((_, takeover)) = due.filter(ready) else { return Ok(false) };
         self.takeovers.pop();
         if self.host.handover_obstacle().is_some() {
@@ -86,6 +86,10 @@ impl SimHost {
         // What the new one would make its numbers from is replaced by the old one's.
         let (config, mac, caps) = (old.base().config().clone(), old.net().links()[0].mac, self.capabilities());
         let mut new = fresh_host(&self.plan, config, caps, mac, &self.pool, [0xee; 16])?;
+        if let Some(records) = self.records.clone() {
+            let records = Box::new(records.emptied());
+            new.use_base(clock, |tcp, context| tcp.keep_records(context, records));
+        }
         self.workers = new.workers();
         new.use_base(clock, |tcp, context| tcp.restore(context, state, ends))?;
         self.host = new;
@@ -101,15 +105,15 @@ fn to_send(flow: &FlowView) -> u64 {
     ["unsent", "outstanding"].iter().filter_map(|name| flow.figures.get(name)).sum()
 }
 
-/// One of its host's connections has what the takeover waits for.
-fn is_in_the_midst(takeover: &Takeover, scene: &Scene) -> bool {
-    let Some(with) = takeover.with else { return true };
+/// One of a host's connections has what a takeover or a kill of it waits for.
+pub(crate) fn is_in_the_midst(host: usize, with: Option<Midst>, scene: &Scene) -> bool {
+    let Some(with) = with else { return true };
     let plan = &scene.plan;
     scene.pairs.iter().any(|pair| {
         let call = &plan.calls[pair.call];
         [(CLIENT, call.app), (SERVER, plan.listens[call.to].app)].into_iter().any(|(side, app)| {
             let (mine, theirs) = (&pair.halves[side], &pair.halves[1 - side]);
-            let here = plan.apps[app].host == takeover.host && mine.stage == Stage::Open;
+            let here = plan.apps[app].host == host && mine.stage == Stage::Open;
             here && match with {
                 Midst::Unacknowledged => mine.written > mine.acked && mine.written == script(call, side).send,
                 Midst::Unread => theirs.acked > mine.read,

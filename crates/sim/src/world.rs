@@ -2,6 +2,7 @@
 use crate::app::{App, Purpose};
 use crate::caller::Caller;
 use crate::host::SimHost;
+use crate::killed::Kills;
 use crate::pair::{Pair, Stage};
 use crate::plan::{AimAt, Plan};
 use crate::random::Random;
@@ -145,6 +146,7 @@ struct World {
     talks: Vec<Talk>,
     /// Crashes to come: when, and which application of the plan.
     crashes: Vec<(Nanos, usize)>,
+    kills: Kills,
     random: Random,
     /// Rounds since the last progress, and what had been done then.
     steps: u64,
@@ -181,6 +183,7 @@ impl World {
             links: Vec::new(),
             talks: Vec::new(),
             crashes,
+            kills: Kills::new(&plan.kills, start),
             random,
             steps: 0,
             done: 0,
@@ -245,6 +248,7 @@ impl World {
 
     /// Listeners are closed, processes end, and after a while nothing must be left.
     fn wind_up(&mut self) -> Result<(), String> {
+        self.kills.clear();
         for app in &mut self.apps {
             app.ending = true;
             app.wake_at = self.now + 1;
@@ -292,6 +296,7 @@ impl World {
         }
         self.now = self.now.max(next);
         self.crash_if_due();
+        self.kills.carry_out(self.now, &mut self.hosts, &mut self.apps, &mut self.scene)?;
         self.poll_hosts()?;
         self.act()?;
         for (index, talk) in self.talks.iter_mut().enumerate().filter(|(_, talk)| talk.next(self.now) <= self.now) {
@@ -307,7 +312,14 @@ impl World {
         let crashes = self.crashes.iter().map(|(at, _)| *at);
         let links = self.links.iter().map(|link| link.wake_at);
         let talks = self.talks.iter().map(|talk| talk.next(self.now));
-        hosts.chain(apps).chain(crashes).chain(links).chain(talks).min().unwrap_or(Nanos::MAX)
+        hosts
+            .chain(apps)
+            .chain(crashes)
+            .chain([self.kills.next()])
+            .chain(links)
+            .chain(talks)
+            .min()
+            .unwrap_or(Nanos::MAX)
     }
 
     fn poll_hosts(&mut self) -> Result<(), String> {
@@ -338,6 +350,11 @@ impl World {
             let app = &mut self.apps[index];
             if app.wake_at > self.now {
                 continue;
+            }
+            if app.away_until.is_some_and(|back| back <= self.now) {
+                let host = &mut self.hosts[app.host];
+                app.come_back(self.now, host, self.next_pid, &mut self.scene)?;
+                self.next_pid += 1;
             }
             app.act(self.now, &mut self.scene).map_err(|what| format!("application {}: {what}", app.index))?;
             if let Some(token) = app.token.take() {
@@ -434,7 +451,10 @@ impl World {
                 scene.listening[listen] = Listening::Over;
             }
         }
-        self.hosts[app.host].detach(self.now, app.context);
+        // The host that took the place of a killed one does not have its context.
+        if app.away_until.is_none() {
+            self.hosts[app.host].detach(self.now, app.context);
+        }
     }
 
     /// Nothing that could go on stands still.

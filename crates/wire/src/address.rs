@@ -1,4 +1,5 @@
 //! Addresses of both families of IP, with what identifies a host within its zone (RFC 4007).
+use crate::Mac;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
 use std::fmt;
 use std::hash::{Hash, Hasher};
@@ -89,6 +90,37 @@ impl IpAddress {
     /// Whether it stays within a host (RFC 1122 section 3.2.1.3, RFC 4291 section 2.5.3).
     pub const fn is_loopback(self) -> bool {
         self.ip().is_loopback()
+    }
+
+    /// The link-local IPv6 address that a hardware address gives (RFC 4291 section 2.5.6 and appendix A).
+    pub fn link_local(mac: Mac, zone: u32) -> IpAddress {
+        let [a, b, c, d, e, f] = mac.0;
+        let half = |high, low| u16::from_be_bytes([high, low]);
+        let address = Ipv6Addr::new(0xfe80, 0, 0, 0, half(a ^ 2, b), half(c, 0xff), half(0xfe, d), half(e, f));
+        IpAddress::v6(address, zone)
+    }
+
+    /// Whether it is an IPv6 address that means something on one link only, not a group's.
+    pub const fn is_link_local(self) -> bool {
+        Ipv6Addr::from_bits(self.to_bits()).is_unicast_link_local()
+    }
+
+    /// The group of all stations that may have an IPv6 address: who asks for it, asks them (RFC 4291 section 2.7.1).
+    pub fn solicited_node(self) -> IpAddress {
+        let last = self.to_bits() & 0xff_ffff;
+        IpAddress::from_bits((0xff02_u128 << 112) | (1 << 32) | (0xff << 24) | last, self.zone)
+    }
+
+    /// The hardware address of a group: of IPv4 its last 23 bits (RFC 1112 section 6.4), of IPv6 its last 32 (RFC 2464
+    /// section 7).
+    pub const fn group_station(self) -> Mac {
+        let [a, b, c, d] = (self.to_bits() as u32).to_be_bytes();
+        if self.is_v4() { Mac([0x01, 0x00, 0x5e, b & 0x7f, c, d]) } else { Mac([0x33, 0x33, a, b, c, d]) }
+    }
+
+    /// The same address in a zone, where its scope has zones.
+    pub const fn in_zone(self, zone: u32) -> IpAddress {
+        IpAddress::from_bits(self.to_bits(), zone)
     }
 
     /// Bits of an address of this family.
@@ -310,6 +342,19 @@ mod tests {
         for wrong in ["", "10.0.0", "10.0.0.1%1", "fe80::1%", "fe80::1%eth0", "fe80::1%1%2"] {
             assert!(wrong.parse::<IpAddress>().is_err(), "{wrong}");
         }
+    }
+
+    #[test]
+    fn hardware_addresses_and_groups() {
+        let mac = Mac([0x02, 0x11, 0x22, 0x33, 0x44, 0x55]);
+        let own = IpAddress::link_local(mac, 3);
+        assert_eq!(own, address("fe80::11:22ff:fe33:4455%3"));
+        assert_eq!(own.solicited_node(), address("ff02::1:ff33:4455%3"));
+        assert_eq!(address("2001:db8::89:abcd").solicited_node(), address("ff02::1:ff89:abcd"));
+        assert_eq!(own.solicited_node().group_station(), Mac([0x33, 0x33, 0xff, 0x33, 0x44, 0x55]));
+        assert_eq!(address("239.129.2.3").group_station(), Mac([0x01, 0x00, 0x5e, 0x01, 0x02, 0x03]));
+        assert!(own.is_link_local() && !own.solicited_node().is_link_local() && !address("10.0.0.1").is_link_local());
+        assert_eq!((own.in_zone(4).zone(), address("::1").in_zone(4).zone()), (4, 0));
     }
 
     #[test]

@@ -1,5 +1,5 @@
 //! The Internet checksum (RFC 1071), computed over pieces and finished once.
-use std::net::Ipv4Addr;
+use crate::IpAddress;
 
 /// A running one's-complement sum. Pieces of odd length are allowed; a piece that follows an odd number of
 /// bytes is swapped, as RFC 1071 section 2 (B) permits.
@@ -15,14 +15,27 @@ impl Sum {
         Sum::default()
     }
 
-    /// Starts with the TCP or UDP pseudo-header (RFC 9293 section 3.1): `len` counts header and payload, in bytes.
+    /// Starts with the pseudo-header of TCP, UDP or ICMPv6 between two addresses of one family (RFC 9293 section
+    /// 3.1, RFC 8200 section 8.1): `len` counts header and payload, in bytes.
+    // Meets RFC 8200: 8.1-a.
     // Meets RFC 9293: MUST-2.
-    pub fn pseudo_header(src: Ipv4Addr, dst: Ipv4Addr, protocol: u8, len: u32) -> Sum {
+    #[inline]
+    pub fn pseudo_header(src: impl Into<IpAddress>, dst: impl Into<IpAddress>, protocol: u8, len: u32) -> Sum {
+        let (src, dst): (IpAddress, IpAddress) = (src.into(), dst.into());
         let mut sum = Sum::new();
-        sum.add(&src.octets());
-        sum.add(&dst.octets());
+        match (src.as_v4(), dst.as_v4()) {
+            (Some(src), Some(dst)) => {
+                sum.add(&src.octets());
+                sum.add(&dst.octets());
+            }
+            _ => {
+                sum.add(&src.to_bits().to_be_bytes());
+                sum.add(&dst.to_bits().to_be_bytes());
+            }
+        }
+        // Whether they have 16 bits or 32, with zeros before: the sum is the same.
+        sum.add(&len.to_be_bytes());
         sum.add(&[0, protocol]);
-        sum.add(&(len as u16).to_be_bytes());
         sum
     }
 

@@ -1,6 +1,6 @@
 //! A frame in one line, for people who know tcpdump's. Sequence numbers are absolute: nothing is remembered.
 use crate::tcp::{Flags, Options};
-use crate::{EtherType, arp, be16, ethernet, icmpv4, ipv4, tcp};
+use crate::{EtherType, arp, be16, ethernet, icmpv4, icmpv6, ip, ipv4, ipv6, tcp};
 use std::fmt::Write;
 
 /// EtherType of a VLAN tag (IEEE 802.1Q).
@@ -15,7 +15,7 @@ pub fn frame(bytes: &[u8], len: usize) -> String {
 fn after_type(ethertype: EtherType, rest: &[u8], len: usize) -> String {
     match ethertype {
         EtherType::Arp => describe_arp(rest, len),
-        EtherType::Ipv4 => describe_ip(rest, len),
+        EtherType::Ipv4 | EtherType::Ipv6 => describe_ip(ethertype, rest, len),
         EtherType::Other(VLAN) if rest.len() >= 4 => {
             let inner = after_type(be16(rest, 2).into(), &rest[4..], len.saturating_sub(4));
             format!("vlan {}, {inner}", be16(rest, 0) & 0xfff)
@@ -34,20 +34,53 @@ fn describe_arp(packet: &[u8], len: usize) -> String {
     }
 }
 
-fn describe_ip(packet: &[u8], len: usize) -> String {
-    let Ok((ip, at)) = ipv4::Header::parse(packet, len) else { return format!("IP, malformed, length {len}") };
+fn describe_ip(ethertype: EtherType, packet: &[u8], len: usize) -> String {
+    let name = if ethertype == EtherType::Ipv4 { "IP" } else { "IP6" };
+    let Ok((ip, at)) = ip::Header::parse(ethertype, packet, len) else {
+        return format!("{name}, malformed, length {len}");
+    };
     let (src, dst, payload) = (ip.src, ip.dst, usize::from(ip.payload_len));
     let body = &packet[at..packet.len().min(at + payload)];
     match ip.protocol {
-        _ if ip.is_fragment => format!("IP {src} > {dst}: fragment, length {payload}"),
-        ipv4::TCP => describe_tcp(&ip, body),
+        _ if ip.is_fragment => format!("{name} {src} > {dst}: fragment, length {payload}"),
+        ipv4::TCP => describe_tcp(name, &ip, body),
         ipv4::UDP if body.len() >= 8 => {
             let (from, to) = (be16(body, 0), be16(body, 2));
-            format!("IP {src}.{from} > {dst}.{to}: UDP, length {}", payload.saturating_sub(8))
+            format!("{name} {src}.{from} > {dst}.{to}: UDP, length {}", payload.saturating_sub(8))
         }
-        ipv4::ICMP => format!("IP {src} > {dst}: ICMP {}, length {payload}", describe_icmp(body, payload)),
-        protocol => format!("IP {src} > {dst}: protocol {protocol}, length {payload}"),
+        ipv4::ICMP if src.is_v4() => {
+            format!("IP {src} > {dst}: ICMP {}, length {payload}", describe_icmp(body, payload))
+        }
+        ipv6::ICMP if !src.is_v4() => format!("IP6 {src} > {dst}: ICMP6 {}", describe_icmpv6(&ip, body)),
+        protocol => format!("{name} {src} > {dst}: protocol {protocol}, length {payload}"),
     }
+}
+
+fn describe_icmpv6(ip: &ip::Header, body: &[u8]) -> String {
+    use icmpv6::Message;
+    let whole = usize::from(ip.payload_len);
+    if body.len() < whole {
+        return format!("cut off, length {whole}");
+    }
+    let text = match Message::parse(body, (ip.src, ip.dst)) {
+        Ok(Message::EchoRequest(id, seq)) => format!("echo request, id {id}, seq {seq}"),
+        Ok(Message::EchoReply(id, seq)) => format!("echo reply, id {id}, seq {seq}"),
+        Ok(Message::Unreachable { code }) => format!("unreachable, code {code}"),
+        Ok(Message::TooBig { mtu }) => format!("packet too big, mtu {mtu}"),
+        Ok(Message::Problem { code, pointer }) => format!("parameter problem, code {code}, byte {pointer}"),
+        Ok(Message::Solicitation { target, .. }) => format!("neighbor solicitation, who has {target}"),
+        Ok(Message::Advertisement { target, mac: Some(mac), .. }) => {
+            format!("neighbor advertisement, {target} is at {mac}")
+        }
+        Ok(Message::Advertisement { target, .. }) => format!("neighbor advertisement, tgt is {target}"),
+        Ok(Message::Other(kind, code)) => format!("type {kind}, code {code}"),
+        Ok(icmpv6::Message::Query(query)) => match query.group {
+            Some(group) => format!("who listens to {group}"),
+            None => "who listens".into(),
+        },
+        Err(_) => "malformed".into(),
+    };
+    format!("{text}, length {whole}")
 }
 
 fn describe_icmp(body: &[u8], whole: usize) -> String {
@@ -63,13 +96,13 @@ fn describe_icmp(body: &[u8], whole: usize) -> String {
     }
 }
 
-fn describe_tcp(ip: &ipv4::Header, body: &[u8]) -> String {
+fn describe_tcp(name: &str, ip: &ip::Header, body: &[u8]) -> String {
     let Ok((header, at)) = tcp::Header::parse(body) else {
-        return format!("IP {} > {}: TCP, malformed, length {}", ip.src, ip.dst, ip.payload_len);
+        return format!("{name} {} > {}: TCP, malformed, length {}", ip.src, ip.dst, ip.payload_len);
     };
     let payload = usize::from(ip.payload_len).saturating_sub(at) as u32;
     let (src, dst) = ((ip.src, header.src_port), (ip.dst, header.dst_port));
-    let mut text = format!("IP {}.{} > {}.{}: Flags [{}]", src.0, src.1, dst.0, dst.1, flags(header.flags));
+    let mut text = format!("{name} {}.{} > {}.{}: Flags [{}]", src.0, src.1, dst.0, dst.1, flags(header.flags));
     // Writing to a string does not fail.
     let _ = match payload {
         0 => write!(text, ", seq {}", header.seq.0),
@@ -154,6 +187,15 @@ mod tests {
         bytes
     }
 
+    fn ip6(protocol: u8, body: &[u8]) -> Vec<u8> {
+        let mut bytes = vec![0; ipv6::HEADER_LEN];
+        let (src, dst) = ("fe80::1".parse().unwrap(), "fe80::2".parse().unwrap());
+        ipv6::Header { ecn: ipv4::Ecn::Ce, ..ipv6::Header::new(protocol, src, dst, body.len() as u16) }
+            .emit(&mut bytes);
+        bytes.extend_from_slice(body);
+        bytes
+    }
+
     #[test]
     fn frames_in_a_line() {
         let header = tcp::Header {
@@ -177,21 +219,35 @@ mod tests {
         assert_eq!(frame(&tagged, tagged.len()), format!("vlan 7, {line}"));
         let udp = ethernet(EtherType::Ipv4, &ip(ipv4::UDP, &[0, 53, 1, 0, 0, 9, 0, 0, 1]));
         assert_eq!(frame(&udp, udp.len()), "IP 10.0.0.1.53 > 10.0.0.2.256: UDP, length 1");
-        assert_eq!(frame(&ethernet(EtherType::Other(0x86dd), &[0; 40]), 54), "ethertype 0x86dd, length 40");
+        assert_eq!(frame(&ethernet(EtherType::Other(0x88cc), &[0; 40]), 54), "ethertype 0x88cc, length 40");
+        let six = ethernet(EtherType::Ipv6, &ip6(ipv4::TCP, &segment));
+        assert_eq!(frame(&six, six.len()), line.replace("IP 10.0.0.1", "IP6 fe80::1").replace("10.0.0.2", "fe80::2"));
+        let mut body = [0; icmpv6::NEIGHBOUR_LEN];
+        let (target, sender) = ("2001:db8::2".parse().unwrap(), Some(Mac([2; 6])));
+        let ends = ip::Ends { src: "fe80::1".parse().unwrap(), dst: "fe80::2".parse().unwrap() };
+        icmpv6::Message::Solicitation { target, sender }.emit(ends, &mut body);
+        let asks = ethernet(EtherType::Ipv6, &ip6(ipv6::ICMP, &body));
+        assert_eq!(
+            frame(&asks, asks.len()),
+            "IP6 fe80::1 > fe80::2: ICMP6 neighbor solicitation, who has 2001:db8::2, length 32"
+        );
     }
 
     #[test]
     fn any_bytes_are_described_without_panic() {
         let bytes = ethernet(EtherType::Ipv4, &ip(ipv4::TCP, &[0; 30]));
-        for kind in [[8, 0], [8, 6], [0x81, 0]] {
-            for protocol in [1, 6, 17, 99] {
+        let six = ethernet(EtherType::Ipv6, &ip6(ipv4::TCP, &[0; 30]));
+        for (kind, bytes, protocol_at) in
+            [([8, 0], &bytes, 23), ([8, 6], &bytes, 23), ([0x81, 0], &bytes, 23), ([0x86, 0xdd], &six, 20)]
+        {
+            for protocol in [0, 1, 6, 17, 43, 44, 58, 99] {
                 for len in 0..bytes.len() {
                     let mut bytes = bytes[..len].to_vec();
                     if len > 14 {
                         bytes[12..14].copy_from_slice(&kind);
                     }
-                    if len > 23 {
-                        bytes[23] = protocol;
+                    if len > protocol_at {
+                        bytes[protocol_at] = protocol;
                     }
                     assert!(!frame(&bytes, 64).is_empty());
                 }

@@ -1,7 +1,6 @@
 //! Ethernet II frames.
 use crate::{Malformed, be16};
 use std::fmt;
-use std::net::Ipv4Addr;
 
 /// Bytes of an Ethernet header without a VLAN tag.
 pub const HEADER_LEN: usize = 14;
@@ -11,18 +10,24 @@ pub const TAG_LEN: usize = 4;
 /// VLAN tags that are looked behind.
 const TAGS: usize = 2;
 
-/// Where a frame's payload starts, behind up to two VLAN tags (IEEE 802.1Q), where it is of this kind.
+/// Where a frame's payload starts, behind up to two VLAN tags (IEEE 802.1Q), and what it is.
 #[inline]
-pub fn payload_at(frame: &[u8], kind: EtherType) -> Option<usize> {
+pub fn payload(frame: &[u8]) -> Option<(usize, EtherType)> {
     let mut at = HEADER_LEN;
     for _ in 0..=TAGS {
         let found = be16(frame.get(at - 2..at)?, 0);
         match found {
             0x8100 | 0x88a8 => at += TAG_LEN,
-            _ => return (EtherType::from(found) == kind).then_some(at),
+            _ => return Some((at, found.into())),
         }
     }
     None
+}
+
+/// Where a frame's payload starts, where it is of this kind.
+#[inline]
+pub fn payload_at(frame: &[u8], kind: EtherType) -> Option<usize> {
+    payload(frame).filter(|(_, found)| *found == kind).map(|(at, _)| at)
 }
 
 /// A 48-bit hardware address.
@@ -35,12 +40,6 @@ impl Mac {
     /// Broadcast or multicast: not the address of one station.
     pub fn is_group(self) -> bool {
         self.0[0] & 1 == 1
-    }
-
-    /// The address of a group of IPv4 hosts: its last 23 bits (RFC 1112 section 6.4).
-    pub fn of_group(group: Ipv4Addr) -> Mac {
-        let [_, b, c, d] = group.octets();
-        Mac([0x01, 0x00, 0x5e, b & 0x7f, c, d])
     }
 }
 
@@ -63,6 +62,8 @@ pub enum EtherType {
     Ipv4,
     /// ARP (0x0806).
     Arp,
+    /// IPv6 (0x86dd).
+    Ipv6,
     /// Anything else.
     Other(u16),
 }
@@ -73,6 +74,7 @@ impl From<u16> for EtherType {
         match value {
             0x0800 => EtherType::Ipv4,
             0x0806 => EtherType::Arp,
+            0x86dd => EtherType::Ipv6,
             other => EtherType::Other(other),
         }
     }
@@ -82,6 +84,7 @@ impl From<EtherType> for u16 {
         match value {
             EtherType::Ipv4 => 0x0800,
             EtherType::Arp => 0x0806,
+            EtherType::Ipv6 => 0x86dd,
             EtherType::Other(other) => other,
         }
     }

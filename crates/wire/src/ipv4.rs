@@ -167,6 +167,12 @@ pub fn mark_ce(packet: &mut [u8]) -> bool {
     true
 }
 
+/// As [`set_len_and_id`], with the identification that the header has and so many more.
+pub fn continue_id(packet: &mut [u8], total_len: u16, more: u16) {
+    let id = be16(packet, 4).wrapping_add(more);
+    set_len_and_id(packet, total_len, id);
+}
+
 /// Gives a header (whose first bytes are valid, as [`Header::parse`] checks) another total length and
 /// identification, options kept: for cutting a super-segment.
 pub fn set_len_and_id(packet: &mut [u8], total_len: u16, id: u16) {

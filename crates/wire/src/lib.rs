@@ -10,8 +10,12 @@ pub mod checksum;
 pub mod describe;
 pub mod ethernet;
 pub mod icmpv4;
+pub mod icmpv6;
+pub mod ip;
 pub mod ipv4;
+pub mod ipv6;
 mod local_port;
+pub mod mld;
 pub mod plain;
 pub mod rewrite;
 pub mod roce;
@@ -27,7 +31,7 @@ pub use local_port::local_tcp_port;
 pub use seq::Seq;
 pub use std::net::Ipv4Addr;
 pub use translate::Translation;
-pub use tuple::{CompactTuple, FourTuple, Ipv4Tuple};
+pub use tuple::{CompactTuple, FourTuple, Ipv4Tuple, Ipv6Tuple};
 
 /// Nanoseconds since a start that is the daemon's or the simulation's choice. Time is always passed in.
 pub type Nanos = u64;

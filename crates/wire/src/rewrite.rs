@@ -1,38 +1,38 @@
 //! Checksums of a frame whose headers somebody changed (RFC 1624): what was right is right again, and what was wrong
 //! stays wrong, so that a frame that came corrupt is still found out.
 use crate::checksum::{Sum, update};
-use crate::{EtherType, be16, ethernet, ip_at, ipv4, tcp};
+use crate::{EtherType, IpAddress, be16, ip, ip_at, ipv4, ipv6, tcp};
 
-/// Bytes of the longest headers that are looked at: Ethernet with two VLAN tags, IPv4 and TCP with all options.
+/// Bytes of the longest headers that are looked at: Ethernet with two VLAN tags, IPv4 and TCP with all options; as long
+/// are those of IPv6 with a few extension headers.
 pub const MAX_HEADERS: usize = 144;
 
 const IP_CHECKSUM: usize = 10;
 
-/// Where the headers of an IPv4 packet in a frame start. Nothing is checked beyond what makes the places sound.
+/// Where the headers of an IP packet in a frame start. Nothing is checked beyond what makes the places sound.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Layers {
     ip_at: usize,
-    /// Where what IPv4 carries starts.
+    is_v4: bool,
+    /// Where what IP carries starts.
     body_at: usize,
     /// Where the TCP header ends, where it is one.
     tcp_end: Option<usize>,
 }
 
 impl Layers {
-    /// Those of a frame of which `bytes` are the first; none where it is not IPv4 or a header is cut short.
+    /// Those of a frame of which `bytes` are the first; none where it is not IP or a header is cut short.
     #[inline]
     pub fn of(bytes: &[u8]) -> Option<Layers> {
-        let ip_at = ethernet::payload_at(bytes, EtherType::Ipv4)?;
+        let (ip_at, ethertype) = ip::packet_at(bytes)?;
         let packet = &bytes[ip_at..];
-        let header_len = usize::from(*packet.first()? & 0x0f) * 4;
-        if packet[0] >> 4 != 4 || header_len < ipv4::HEADER_LEN || packet.len() < header_len {
-            return None;
-        }
-        let (body_at, whole) = (ip_at + header_len, be16(packet, 6) & 0x3fff == 0);
-        let is_tcp = packet[9] == ipv4::TCP && whole && bytes.len() >= body_at + tcp::HEADER_LEN;
+        let is_v4 = ethertype == EtherType::Ipv4;
+        let (header_len, carries_tcp) = if is_v4 { body_of_v4(packet)? } else { body_of_v6(packet)? };
+        let body_at = ip_at + header_len;
+        let is_tcp = carries_tcp && bytes.len() >= body_at + tcp::HEADER_LEN;
         let tcp_end = is_tcp.then(|| body_at + usize::from(bytes[body_at + 12] >> 4) * 4);
         let tcp_end = tcp_end.filter(|end| *end >= body_at + tcp::HEADER_LEN && *end <= bytes.len());
-        Some(Layers { ip_at, body_at, tcp_end })
+        Some(Layers { ip_at, is_v4, body_at, tcp_end })
     }
 
     /// It is a TCP segment.
@@ -41,7 +41,7 @@ impl Layers {
         self.tcp_end.is_some()
     }
 
-    /// The IPv4 header and, of a TCP segment, the TCP header.
+    /// The IP header and, of a TCP segment, the TCP header.
     #[inline]
     pub fn headers<'a>(&self, bytes: &'a [u8]) -> &'a [u8] {
         &bytes[self.ip_at..self.tcp_end.unwrap_or(self.body_at)]
@@ -53,10 +53,10 @@ impl Layers {
         (self.body_at as u16, (self.body_at + tcp::CHECKSUM_AT) as u16)
     }
 
-    /// Whether the TCP checksum is right, over a whole frame. False where the frame is shorter than IPv4 says, and for
-    /// what is not TCP.
+    /// Whether the TCP checksum is right, over a whole frame. False where the frame is shorter than its IP header says,
+    /// and for what is not TCP.
     pub fn tcp_is_sound(&self, frame: &[u8]) -> bool {
-        let end = self.ip_at + usize::from(be16(frame, self.ip_at + 2));
+        let end = self.ip_at + self.packet_len(frame);
         let Some(segment) = frame.get(self.body_at..end).filter(|_| self.is_tcp()) else { return false };
         let mut sum = self.pseudo(frame);
         sum.add(segment);
@@ -69,17 +69,30 @@ impl Layers {
         self.put_tcp(frame, sum);
     }
 
-    /// Computes the IPv4 header's checksum anew.
+    /// Computes the IPv4 header's checksum anew. IPv6 has none.
     pub fn set_ip(&self, frame: &mut [u8]) {
-        let sum = !self.ip_sum(frame);
-        put16(frame, self.ip_at + IP_CHECKSUM, sum);
+        if self.is_v4 {
+            let sum = !self.ip_sum(frame);
+            put16(frame, self.ip_at + IP_CHECKSUM, sum);
+        }
+    }
+
+    /// Bytes of the packet, as its header says.
+    fn packet_len(&self, bytes: &[u8]) -> usize {
+        match self.is_v4 {
+            true => usize::from(be16(bytes, self.ip_at + 2)),
+            false => ipv6::HEADER_LEN + usize::from(be16(bytes, self.ip_at + 4)),
+        }
     }
 
     fn pseudo(&self, bytes: &[u8]) -> Sum {
-        let total_len = usize::from(be16(bytes, self.ip_at + 2));
-        let len = total_len.saturating_sub(self.body_at - self.ip_at);
-        let (src, dst) = (ip_at(bytes, self.ip_at + 12), ip_at(bytes, self.ip_at + 16));
-        Sum::pseudo_header(src, dst, bytes[self.ip_at + 9], len as u32)
+        let len = self.packet_len(bytes).saturating_sub(self.body_at - self.ip_at);
+        let ends = |first: usize, second: usize| match self.is_v4 {
+            true => [first, second].map(|at| IpAddress::v4(ip_at(bytes, self.ip_at + at))),
+            false => [first, second].map(|at| IpAddress::v6(ipv6::address_at(bytes, self.ip_at + at), 0)),
+        };
+        let [src, dst] = if self.is_v4 { ends(12, 16) } else { ends(8, 24) };
+        Sum::pseudo_header(src, dst, ipv4::TCP, len as u32)
     }
 
     /// Sum over the IPv4 header without its checksum.
@@ -110,6 +123,9 @@ impl Layers {
 /// Carries the IPv4 header's checksum over from the headers as they were (`old`) to those that they are now.
 #[inline]
 pub fn carry_ip(old: (&Layers, &[u8]), new: (&Layers, &mut [u8])) {
+    if !(old.0.is_v4 && new.0.is_v4) {
+        return new.0.set_ip(new.1);
+    }
     let was = be16(old.1, old.0.ip_at + IP_CHECKSUM);
     let field = update(was, old.0.ip_sum(old.1), new.0.ip_sum(new.1));
     put16(new.1, new.0.ip_at + IP_CHECKSUM, field);
@@ -123,6 +139,22 @@ pub fn carry_tcp(old: (&Layers, &[u8]), new: (&Layers, &mut [u8])) {
     new.0.put_tcp(new.1, field);
 }
 
+/// Bytes of an IPv4 header, and whether a whole TCP segment follows; none where it is cut short.
+#[inline]
+fn body_of_v4(packet: &[u8]) -> Option<(usize, bool)> {
+    let header_len = usize::from(*packet.first()? & 0x0f) * 4;
+    if packet[0] >> 4 != 4 || header_len < ipv4::HEADER_LEN || packet.len() < header_len {
+        return None;
+    }
+    Some((header_len, packet[9] == ipv4::TCP && be16(packet, 6) & 0x3fff == 0))
+}
+
+/// The same of an IPv6 header with its extension headers.
+fn body_of_v6(packet: &[u8]) -> Option<(usize, bool)> {
+    let (header, len) = ipv6::Header::parse(packet, usize::MAX).ok()?;
+    Some((len, header.protocol == ipv4::TCP && !header.is_fragment))
+}
+
 fn put16(bytes: &mut [u8], at: usize, value: u16) {
     bytes[at..at + 2].copy_from_slice(&value.to_be_bytes());
 }
@@ -132,12 +164,18 @@ mod tests {
     use super::*;
     use crate::template::{Fields, Template};
     use crate::{Mac, Seq, ipv4::Ecn, tcp::Flags, tcp::Timestamps};
-    use std::net::Ipv4Addr;
+
+    const V4: [&str; 2] = ["10.1.2.3", "10.3.2.1"];
+    const V6: [&str; 2] = ["2001:db8::1", "2001:db8:1::2"];
 
     /// A whole segment with right checksums.
     fn segment(payload: &[u8], timestamps: bool) -> Vec<u8> {
-        let addresses = (Ipv4Addr::new(10, 1, 2, 3), Ipv4Addr::new(10, 3, 2, 1));
-        let template = Template::new((Mac([2; 6]), Mac([4; 6])), addresses, (4711, 80));
+        segment_between(V4, payload, timestamps)
+    }
+
+    fn segment_between(ends: [&str; 2], payload: &[u8], timestamps: bool) -> Vec<u8> {
+        let addresses = (ends[0].parse().unwrap(), ends[1].parse().unwrap());
+        let template = Template::new((Mac([2; 6]), Mac([4; 6])), addresses, (4711, 80)).unwrap();
         let timestamps = timestamps.then_some(Timestamps { value: 0x0102_0304, echo: 0xf1f2_f3f4 });
         let (seq, ack, flags) = (Seq(0xdead_beef), Seq(0x1234_5678), Flags::ACK | Flags::PSH);
         let payload_len = payload.len() as u32;
@@ -154,7 +192,8 @@ mod tests {
     fn is_sound(frame: &[u8]) -> (bool, bool) {
         let layers = Layers::of(frame).unwrap();
         let packet = &frame[layers.ip_at..];
-        (ipv4::Header::parse(packet, packet.len()).is_ok(), layers.tcp_is_sound(frame))
+        let ethertype = if layers.is_v4 { EtherType::Ipv4 } else { EtherType::Ipv6 };
+        (ip::Header::parse(ethertype, packet, packet.len()).is_ok(), layers.tcp_is_sound(frame))
     }
 
     /// Changes headers, carries both checksums over, and returns the frame.
@@ -184,6 +223,30 @@ mod tests {
                     }
                 }
             }
+        }
+    }
+
+    #[test]
+    fn so_it_is_of_ipv6_and_of_what_becomes_the_other_version() {
+        for payload in [&b""[..], b"x", b"some more bytes"] {
+            let (v4, v6) = (segment(payload, true), segment_between(V6, payload, true));
+            // Class and label, hops, addresses; ports, numbers and window.
+            for at in (14 + 1..14 + 4).chain([21]).chain(22..54).chain(54..66).chain([66 + 1, 68, 69]) {
+                // An IPv4-mapped address is none of these.
+                for value in [0, 1, 0x7f, 0xff] {
+                    let new = changed(&v6, |frame| frame[at] = value);
+                    assert_eq!(is_sound(&new), (true, true), "byte {at} = {value}");
+                }
+            }
+            let to_v6 = changed(&v4, |frame| {
+                drop(frame.splice(12..34, v6[12..54].iter().copied()));
+            });
+            assert_eq!(to_v6, v6);
+            assert_eq!(changed(&v6, |frame| drop(frame.splice(12..54, v4[12..34].iter().copied()))), v4);
+            let mut wrong = v6.clone();
+            wrong[60] ^= 0x10;
+            let new = changed(&wrong, |frame| frame[30] = 9);
+            assert_eq!(is_sound(&new), (true, false), "what was wrong stays wrong");
         }
     }
 

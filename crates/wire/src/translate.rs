@@ -2,10 +2,11 @@
 //! arithmetic in the data-path.
 use crate::checksum::Sum;
 use crate::{Mac, Malformed, Seq, be16, be32, ethernet, ipv4, tcp};
+use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
 
 /// One direction of a splice. Numbers are added modulo 2^32.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Translation {
     /// The next hop's hardware address.
     pub dst_mac: Mac,

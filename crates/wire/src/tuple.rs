@@ -1,7 +1,7 @@
 //! What identifies a connection.
-use crate::{Endpoint, IpAddress};
+use crate::{Endpoint, IpAddress, be16, ipv6};
 use serde::{Deserialize, Serialize};
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 
 /// What identifies a connection, seen from this host.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
@@ -37,6 +37,14 @@ impl FourTuple {
         let (local_ip, remote_ip) = (self.local_ip.as_v4()?, self.remote_ip.as_v4()?);
         Some(Ipv4Tuple { local_ip, remote_ip, local_port: self.local_port, remote_port: self.remote_port })
     }
+
+    /// The same over IPv6; `None` where either address is IPv4.
+    pub fn as_v6(&self) -> Option<Ipv6Tuple> {
+        let (IpAddr::V6(local_ip), IpAddr::V6(remote_ip)) = (self.local_ip.ip(), self.remote_ip.ip()) else {
+            return None;
+        };
+        Some(Ipv6Tuple { local_ip, remote_ip, local_port: self.local_port, remote_port: self.remote_port })
+    }
 }
 
 /// What identifies a connection over IPv4: 12 bytes, the flow key of data-paths.
@@ -50,6 +58,45 @@ pub struct Ipv4Tuple {
     pub local_port: u16,
     /// The peer's port.
     pub remote_port: u16,
+}
+
+impl Ipv4Tuple {
+    /// The same connection, seen from the other end.
+    #[inline]
+    pub fn turned(self) -> Ipv4Tuple {
+        let Ipv4Tuple { local_ip, remote_ip, local_port, remote_port } = self;
+        Ipv4Tuple { local_ip: remote_ip, remote_ip: local_ip, local_port: remote_port, remote_port: local_port }
+    }
+}
+
+/// What identifies a connection over IPv6 among those of a host, as segments say it: link-local addresses have no zone.
+/// Two zones of a host differ in its own address there, which its hardware address gives.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+pub struct Ipv6Tuple {
+    /// This host's address.
+    pub local_ip: Ipv6Addr,
+    /// The peer's address.
+    pub remote_ip: Ipv6Addr,
+    /// This host's port.
+    pub local_port: u16,
+    /// The peer's port.
+    pub remote_port: u16,
+}
+
+impl Ipv6Tuple {
+    /// That of a segment, seen from its destination. `packet` begins with an IPv6 header, and `tcp_at` is where its TCP
+    /// header begins: the caller has parsed both.
+    pub fn of_received(packet: &[u8], tcp_at: usize) -> Ipv6Tuple {
+        let (remote_ip, local_ip) = (ipv6::address_at(packet, 8), ipv6::address_at(packet, 24));
+        let (remote_port, local_port) = (be16(packet, tcp_at), be16(packet, tcp_at + 2));
+        Ipv6Tuple { local_ip, remote_ip, local_port, remote_port }
+    }
+
+    /// The same connection, seen from the other end.
+    pub fn turned(self) -> Ipv6Tuple {
+        let Ipv6Tuple { local_ip, remote_ip, local_port, remote_port } = self;
+        Ipv6Tuple { local_ip: remote_ip, remote_ip: local_ip, local_port: remote_port, remote_port: local_port }
+    }
 }
 
 impl From<Ipv4Tuple> for FourTuple {
@@ -98,7 +145,7 @@ impl From<FourTuple> for CompactTuple {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::net::Ipv6Addr;
+    use crate::{ip, ipv4, tcp};
 
     #[test]
     fn a_tuple_is_kept_in_few_bytes() {
@@ -109,5 +156,22 @@ mod tests {
         assert_eq!((v4.as_v4().map(FourTuple::from), v6.as_v4()), (Some(v4), None));
         assert_eq!((v4.local(), v4.remote().port), (here, 4711));
         assert_eq!((size_of::<CompactTuple>(), size_of::<Ipv4Tuple>()), (16, 12));
+    }
+
+    #[test]
+    fn a_segment_says_whose_it_is() {
+        let end = |text: &str, port| Endpoint { ip: text.parse().unwrap(), port };
+        let (here, there) = (end("2001:db8::1", 80), end("fe80::2%7", 4711));
+        let len = ip::header_len(here.ip);
+        let mut packet = vec![0; len + tcp::HEADER_LEN];
+        ip::emit(ipv4::TCP, (there.ip, here.ip), 64, &mut packet).unwrap();
+        packet[len..len + 4].copy_from_slice(&(4711 << 16 | 80_u32).to_be_bytes());
+        let found = Ipv6Tuple::of_received(&packet, len);
+        assert_eq!(Some(found), FourTuple::new(here, there).as_v6());
+        assert_eq!(Some(found.turned()), FourTuple::new(there, here).as_v6());
+        let v4 = FourTuple::new(end("10.0.0.1", 80), end("10.0.0.2", 4711));
+        let turned = FourTuple::new(v4.remote(), v4.local());
+        assert_eq!((v4.as_v4().map(Ipv4Tuple::turned), v4.as_v6()), (turned.as_v4(), None));
+        assert_eq!(FourTuple::new(here, v4.remote()).as_v6(), None);
     }
 }

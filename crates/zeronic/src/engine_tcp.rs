@@ -286,8 +286,9 @@ impl Transport for EngineTcp {
         let failed = |why: String| format!("cannot listen on port {port}: {why}");
         let tag = self.tag();
         let local = Endpoint::v4(std::net::Ipv4Addr::UNSPECIFIED, port);
-        let bound =
-            self.ask(tag, Request::Bind { tag, local, reuse_address: true, reuse_port: false }).map_err(failed)?;
+        let bound = self
+            .ask(tag, Request::Bind { tag, local, reuse_address: true, reuse_port: false, dual_stack: false })
+            .map_err(failed)?;
         let Reply::Bound { binding, .. } = bound else { return Err(failed("no binding came".into())) };
         let tag = self.tag();
         self.ask(tag, Request::Listen { tag, binding, backlog: BACKLOG }).map_err(failed)?;

@@ -1,9 +1,10 @@
 //! What the split and merge unit reads in a frame, and changes in its headers.
 use crate::nic::Payload;
 use port::{Checksum, Frame};
+use wire::plain::PlainV6;
 use wire::rewrite::Layers;
 use wire::tcp::{self, Flags, Options};
-use wire::{EtherType, Ipv4Addr, Ipv4Tuple, Mac, Malformed, Seq, ethernet, ipv4};
+use wire::{EtherType, Ipv4Tuple, Ipv6Tuple, Mac, Seq, ethernet, ip, ipv4, ipv6};
 
 /// What a frame is.
 pub(crate) enum Look {
@@ -17,11 +18,11 @@ pub(crate) enum Look {
     Other,
 }
 
-/// Headers of a TCP segment over IPv4.
+/// Headers of a TCP segment.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Segment {
-    source: (Ipv4Addr, u16),
-    destination: (Ipv4Addr, u16),
+    /// Its connection, where this host is the destination. None over IPv6: the addresses stay in the frame.
+    pub(crate) incoming: Option<Ipv4Tuple>,
     ip_at: usize,
     tcp_at: usize,
     pub(crate) payload_at: usize,
@@ -34,8 +35,8 @@ pub(crate) struct Segment {
     pub(crate) options: Options,
 }
 
-/// Looks at a frame. `have` is how many bytes the whole frame has: more than `frame` holds where only its headers were
-/// read.
+/// Looks at a frame, and finds segments over IPv4. `have` is how many bytes the whole frame has: more than `frame`
+/// holds where only its headers were read.
 pub(crate) fn look(frame: &Frame, have: usize) -> Look {
     let bytes = frame.bytes();
     let Some(ip_at) = ethernet::payload_at(bytes, EtherType::Ipv4) else { return Look::Other };
@@ -51,43 +52,85 @@ pub(crate) fn look(frame: &Frame, have: usize) -> Look {
     if ip.is_fragment {
         return Look::Fragment;
     }
-    let parsed: Result<(tcp::Header, usize), Malformed> = tcp::Header::parse(&packet[ip_len..]);
-    let Ok((header, header_len)) = parsed else { return Look::Malformed };
-    let Some(payload_len) = usize::from(ip.payload_len).checked_sub(header_len) else { return Look::Malformed };
-    Look::Segment(Segment {
-        source: (ip.src, header.src_port),
-        destination: (ip.dst, header.dst_port),
-        ip_at,
-        tcp_at: ip_at + ip_len,
-        payload_at: ip_at + ip_len + header_len,
-        payload_len,
-        seq: header.seq,
-        ack: header.ack,
-        flags: header.flags,
-        window: header.window,
-        options: header.options,
-    })
+    let Some((header, mut segment)) = Segment::parse(bytes, ip_at, ip_at + ip_len, ip.payload_len) else {
+        return Look::Malformed;
+    };
+    segment.incoming = Some(Ipv4Tuple {
+        local_ip: ip.dst,
+        local_port: header.dst_port,
+        remote_ip: ip.src,
+        remote_port: header.src_port,
+    });
+    Look::Segment(segment)
+}
+
+/// The segment of a frame, over either version of IP; none where it has none, or one that is not as it has to be.
+pub(crate) fn segment(frame: &Frame, have: usize) -> Option<Segment> {
+    match look(frame, have) {
+        Look::Segment(segment) => Some(segment),
+        Look::Other => segment_v6(frame, have),
+        Look::Fragment | Look::Malformed => None,
+    }
+}
+
+/// The same over IPv6: nearly all have no extension headers, and are read with fixed offsets.
+#[inline(never)]
+fn segment_v6(frame: &Frame, have: usize) -> Option<Segment> {
+    let bytes = frame.bytes();
+    if let Some(plain) = PlainV6::parse(bytes, have) {
+        return Some(Segment::of(&plain));
+    }
+    let ip_at = ethernet::payload_at(bytes, EtherType::Ipv6)?;
+    let (ip, ip_len) = ipv6::Header::parse(&bytes[ip_at..], have - ip_at).ok()?;
+    if ip.protocol != ipv4::TCP || ip.is_fragment {
+        return None;
+    }
+    Segment::parse(bytes, ip_at, ip_at + ip_len, ip.payload_len).map(|(_, segment)| segment)
 }
 
 impl Segment {
-    /// Its connection, where this host is the destination.
-    pub(crate) fn incoming(&self) -> Ipv4Tuple {
-        Ipv4Tuple {
-            local_ip: self.destination.0,
-            local_port: self.destination.1,
-            remote_ip: self.source.0,
-            remote_port: self.source.1,
+    /// That of a TCP header at `tcp_at`, which has `len` bytes with its payload. Whose it is is left open.
+    #[inline(always)]
+    fn parse(bytes: &[u8], ip_at: usize, tcp_at: usize, len: u16) -> Option<(tcp::Header, Segment)> {
+        let (header, header_len) = tcp::Header::parse(&bytes[tcp_at..]).ok()?;
+        let segment = Segment {
+            incoming: None,
+            ip_at,
+            tcp_at,
+            payload_at: tcp_at + header_len,
+            payload_len: usize::from(len).checked_sub(header_len)?,
+            seq: header.seq,
+            ack: header.ack,
+            flags: header.flags,
+            window: header.window,
+            options: header.options,
+        };
+        Some((header, segment))
+    }
+
+    fn of(plain: &PlainV6) -> Segment {
+        Segment {
+            incoming: None,
+            ip_at: ethernet::HEADER_LEN,
+            tcp_at: plain.tcp_at(),
+            payload_at: plain.payload_at() as usize,
+            payload_len: plain.payload_len() as usize,
+            seq: plain.seq(),
+            ack: plain.ack(),
+            flags: plain.flags(),
+            window: plain.window(),
+            options: Options { timestamps: plain.timestamps(), ..Options::default() },
         }
     }
 
-    /// Its connection, where this host is the source.
-    pub(crate) fn outgoing(&self) -> Ipv4Tuple {
-        Ipv4Tuple {
-            local_ip: self.source.0,
-            local_port: self.source.1,
-            remote_ip: self.destination.0,
-            remote_port: self.destination.1,
-        }
+    /// Its connection over IPv4, where this host is the source.
+    pub(crate) fn outgoing(&self) -> Option<Ipv4Tuple> {
+        self.incoming.map(Ipv4Tuple::turned)
+    }
+
+    /// Its connection, where this host is the destination and it is over IPv6.
+    pub(crate) fn incoming_v6(&self, frame: &Frame) -> Ipv6Tuple {
+        Ipv6Tuple::of_received(&frame.bytes()[self.ip_at..], self.tcp_at - self.ip_at)
     }
 
     /// The TCP header, options included.
@@ -207,8 +250,7 @@ impl Segment {
     fn rewrite(&self, frame: &mut Frame) {
         let total = self.payload_at - self.ip_at + self.payload_len;
         let bytes = frame.bytes_mut();
-        let id = u16::from_be_bytes([bytes[self.ip_at + 4], bytes[self.ip_at + 5]]);
-        ipv4::set_len_and_id(&mut bytes[self.ip_at..], total as u16, id);
+        ip::set_len(&mut bytes[self.ip_at..], total, 0);
         tcp::set_segment(&mut bytes[self.tcp_at..], self.seq, self.flags, 0);
         if let Some(layers) = Layers::of(bytes) {
             layers.set_partial(bytes);

@@ -29,7 +29,7 @@ impl<M: Memory> Unit<M> {
         let Leave { pool, out } = leave;
         for frame in frames.drain(..) {
             match look(&frame, usize::MAX) {
-                Look::Segment(segment) => match self.nic.find(&segment.outgoing()) {
+                Look::Segment(segment) => match segment.outgoing().and_then(|tuple| self.nic.find(&tuple)) {
                     Some(flow) => {
                         let Some(frame) = self.hold_outgoing(flow, &segment, frame, pool) else { continue };
                         let to = Onto { flow, wire, reads: &[] };

@@ -45,7 +45,7 @@ impl<M: Memory> Unit<M> {
             round.pool.flatten(&mut frame);
         }
         match look(&frame, frame.len()) {
-            Look::Segment(segment) => match self.nic.find(&segment.incoming()) {
+            Look::Segment(segment) => match segment.incoming.and_then(|tuple| self.nic.find(&tuple)) {
                 Some(flow) => self.split(now, flow, frame, segment, round),
                 None => round.up.push(frame),
             },
@@ -388,7 +388,7 @@ pub(crate) fn begins(frame: &Frame) -> Option<(wire::Ipv4Tuple, Carries)> {
     match look(frame, frame.len()) {
         Look::Segment(segment) if segment.has(Flags::SYN) && !segment.has(Flags::ACK) => {
             let offer = marks::find(segment.header(frame)).filter(|(_, told)| *told == Told::Offer);
-            Some((segment.incoming(), if offer.is_some() { Carries::Messages } else { Carries::Stream }))
+            Some((segment.incoming?, if offer.is_some() { Carries::Messages } else { Carries::Stream }))
         }
         _ => None,
     }

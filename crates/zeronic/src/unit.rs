@@ -286,7 +286,8 @@ impl<M: Memory> Unit<M> {
         let Some(way) = self.way(flow) else { return };
         let (Some([from, to]), tuple) = (way.link, way.tuple) else { return };
         let ports = (tuple.local_port, tuple.remote_port);
-        let template = Template::new((from, to), (tuple.local_ip, tuple.remote_ip), ports);
+        let addresses = (tuple.local_ip.into(), tuple.remote_ip.into());
+        let Some(template) = Template::new((from, to), addresses, ports) else { return };
         let Last { seq, ack, timestamps } = last;
         let (flags, ecn) = (Flags::ACK, Ecn::NotEct);
         let mut frame = pool.small();

@@ -2,37 +2,29 @@
 //! single segments, of which the test sees where their payload went.
 #[path = "../../flextoe/tests/common/mod.rs"]
 mod common;
+#[path = "support/over.rs"]
+mod over;
 
 use common::solo::{ACK, FLOW, START, Seg, Solo, seg};
 use common::{Config, Lab};
-use engine::stream::{self, Stream};
-use engine::{Checksum, Command, ContextId, DropReason, Engine, Exception, Frame, FramePool, Limits, Slot};
-use flextoe::FlexToe;
-use laminar::{Extensions, Laminar};
-use wire::tcp::Flags;
-use zeronic::SocketEngine;
+use engine::stream;
+use engine::{Checksum, Command, ContextId, DropReason, Exception, Frame, Slot};
+use over::{over_flextoe, over_laminar};
+use wire::tcp::{self, Flags};
 
-/// Bytes of headers without options.
-const HEADERS: usize = 54;
-
-fn split(config: &Config, name: &'static str, inner: Box<dyn Engine<Stream>>) -> Box<dyn Engine<Stream>> {
-    Box::new(SocketEngine::new(name, inner, config.rx_bytes.max(config.tx_bytes)).expect("a few pages"))
+fn config() -> Config {
+    Config { engine: over_flextoe, timestamps: false, mss: 1000, rx_bytes: 8192, wscale: 0, ..Config::clean(1) }
 }
 
-fn over_flextoe(config: &Config, limits: Limits, pool: FramePool) -> Box<dyn Engine<Stream>> {
-    split(config, "zeronic", Box::new(FlexToe::new(limits, config.mapping.clone(), pool)))
+/// One connection over IPv4, and one over IPv6.
+fn solos() -> [Solo; 2] {
+    [false, true].map(|v6| Solo::new(Config { v6, ..config() }))
 }
 
-fn over_laminar(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine<Stream>> {
-    let extensions = Extensions { sack: config.sack, timely: config.timestamps, ..Extensions::default() };
-    let laminar = Laminar::new(limits, config.wscale, extensions).expect("the limits are small");
-    split(config, "zeronic-laminar", Box::new(laminar))
-}
-
-fn solo() -> Solo {
-    let config =
-        Config { engine: over_flextoe, timestamps: false, mss: 1000, rx_bytes: 8192, wscale: 0, ..Config::clean(1) };
-    Solo::new(config)
+/// How many bytes the NIC's half has placed, or fetched.
+fn moved(solo: &Solo, counter: &str) -> u64 {
+    let counted = solo.side.engine.module_stats();
+    counted.iter().find(|(_, name, _)| *name == counter).expect("a counter").2
 }
 
 /// What lies in the application's buffer at a position of the stream.
@@ -49,7 +41,7 @@ fn stream(from: u32, len: u32) -> Vec<u8> {
 /// A frame whose checksum nobody has to verify, with these bytes in the place of its payload.
 fn with_payload(solo: &mut Solo, s: &Seg, bytes: &[u8]) -> Box<Frame> {
     let mut frame = solo.frame(s);
-    frame.bytes_mut()[HEADERS..].copy_from_slice(bytes);
+    frame.bytes_mut()[solo.headers()..].copy_from_slice(bytes);
     frame.checksum = Checksum::Verified;
     frame
 }
@@ -57,13 +49,13 @@ fn with_payload(solo: &mut Solo, s: &Seg, bytes: &[u8]) -> Box<Frame> {
 #[test]
 fn random_streams_over_flextoe() {
     for seed in 0..200 {
-        Lab::new(Config { engine: over_flextoe, ..Config::random(seed) }).finish(20);
+        Lab::new(Config { engine: over_flextoe, v6: seed % 3 == 1, ..Config::random(seed) }).finish(20);
     }
 }
 
 #[test]
 fn random_streams_over_laminar() {
-    let configs = (0..40).map(|seed| Config { engine: over_laminar, ..Config::random(seed) });
+    let configs = (0..40).map(|seed| Config { engine: over_laminar, v6: seed % 3 == 1, ..Config::random(seed) });
     let mut configs: Vec<Config> = configs.collect();
     // Those of one program follow each other: it is compiled once for them.
     configs.sort_by_key(|it| (it.wscale, it.sack, it.timestamps));
@@ -72,120 +64,131 @@ fn random_streams_over_laminar() {
 
 #[test]
 fn payload_lies_in_its_place_ahead_of_a_hole() {
-    let mut solo = solo();
-    let sent = solo.receive(&[seg(START + 100, START, ACK, 50)]);
-    assert_eq!((sent.len(), sent[0].ack), (1, START), "the engine waits for what is missing");
-    assert_eq!(solo.notice(), None, "and the application is told of nothing");
-    assert_eq!(lies_at(&solo, 100, 50), stream(100, 50));
-    assert_eq!(lies_at(&solo, 0, 100), [0; 100]);
-    solo.receive(&[seg(START, START, ACK, 100)]);
-    assert_eq!(solo.notice(), Some((150, 0, false)));
-    solo.read(150);
+    for mut solo in solos() {
+        let sent = solo.receive(&[seg(START + 100, START, ACK, 50)]);
+        assert_eq!((sent.len(), sent[0].ack), (1, START), "the engine waits for what is missing");
+        assert_eq!(solo.notice(), None, "and the application is told of nothing");
+        assert_eq!(lies_at(&solo, 100, 50), stream(100, 50));
+        assert_eq!(lies_at(&solo, 0, 100), [0; 100]);
+        solo.receive(&[seg(START, START, ACK, 100)]);
+        assert_eq!(solo.notice(), Some((150, 0, false)));
+        solo.read(150);
+        assert_eq!(moved(&solo, "placed_bytes"), 150, "the engine has copied none of it");
+    }
 }
 
 #[test]
 fn a_damaged_frame_leaves_no_byte() {
-    let mut solo = solo();
-    solo.receive_damaged(&seg(START, START, ACK, 50), HEADERS + 20);
-    assert_eq!(solo.drops(DropReason::TcpChecksum), 1);
-    assert_eq!(lies_at(&solo, 0, 50), [0; 50]);
+    for mut solo in solos() {
+        solo.receive_damaged(&seg(START, START, ACK, 50), solo.headers() + 20);
+        assert_eq!(solo.drops(DropReason::TcpChecksum), 1);
+        assert_eq!(lies_at(&solo, 0, 50), [0; 50]);
+    }
 }
 
 #[test]
 fn bytes_that_the_application_was_told_of_stay() {
-    let mut solo = solo();
-    solo.receive(&[seg(START, START, ACK, 50)]);
-    assert_eq!(solo.notice(), Some((50, 0, false)));
-    // The same sequence numbers with other bytes, and more behind them.
-    let again = with_payload(&mut solo, &seg(START, START, ACK, 80), &[0xee; 80]);
-    solo.side.rx.push(again);
-    solo.round();
-    assert_eq!(lies_at(&solo, 0, 50), stream(0, 50));
-    assert_eq!(lies_at(&solo, 50, 30), [0xee; 30], "what is new has its place");
+    for mut solo in solos() {
+        solo.receive(&[seg(START, START, ACK, 50)]);
+        assert_eq!(solo.notice(), Some((50, 0, false)));
+        // The same sequence numbers with other bytes, and more behind them.
+        let again = with_payload(&mut solo, &seg(START, START, ACK, 80), &[0xee; 80]);
+        solo.side.rx.push(again);
+        solo.round();
+        assert_eq!(lies_at(&solo, 0, 50), stream(0, 50));
+        assert_eq!(lies_at(&solo, 50, 30), [0xee; 30], "what is new has its place");
+    }
 }
 
 #[test]
 fn nothing_is_written_beyond_the_promised_window() {
-    let mut solo = solo();
-    // The buffer is full, and the application reads nothing.
-    for at in 0..8 {
-        solo.receive(&[seg(START + at * 1024, START, ACK, 1024)]);
+    for mut solo in solos() {
+        // The buffer is full, and the application reads nothing.
+        for at in 0..8 {
+            solo.receive(&[seg(START + at * 1024, START, ACK, 1024)]);
+        }
+        let sent = solo.receive(&[seg(START + 8192, START, ACK, 1)]);
+        assert_eq!(lies_at(&solo, 0, 8192), stream(0, 8192), "unread bytes lie where this one would have gone");
+        let answer = sent.first().expect("a sender that asks is answered, or it gives up");
+        assert_eq!((answer.ack, answer.window), (START + 8192, 0));
+        // It reads: the peer is told, and what comes then is taken.
+        solo.read(8192);
+        solo.receive(&[seg(START + 8192, START, ACK, 1000)]);
+        solo.read(1000);
     }
-    let sent = solo.receive(&[seg(START + 8192, START, ACK, 1)]);
-    assert_eq!(lies_at(&solo, 0, 8192), stream(0, 8192), "unread bytes lie where this one would have gone");
-    let answer = sent.first().expect("a sender that asks is answered, or it gives up");
-    assert_eq!((answer.ack, answer.window), (START + 8192, 0));
-    // It reads: the peer is told, and what comes then is taken.
-    solo.read(8192);
-    solo.receive(&[seg(START + 8192, START, ACK, 1000)]);
-    solo.read(1000);
 }
 
 #[test]
 fn what_is_promised_in_part_is_taken_in_part() {
-    let mut solo = solo();
-    let sent = solo.receive(&[seg(START, START, Flags(0x11), 8200)]);
-    assert_eq!(sent.last().map(|s| s.ack), Some(START + 8192), "its FIN lies behind what was cut off");
-    solo.read(8192);
+    for mut solo in solos() {
+        let sent = solo.receive(&[seg(START, START, Flags(0x11), 8200)]);
+        assert_eq!(sent.last().map(|s| s.ack), Some(START + 8192), "its FIN lies behind what was cut off");
+        solo.read(8192);
+    }
 }
 
 #[test]
 fn a_frame_for_another_station_is_the_control_planes() {
-    let mut solo = solo();
-    let mut frame = with_payload(&mut solo, &seg(START, START, ACK, 50), &[0xee; 50]);
-    frame.bytes_mut()[5] ^= 0x40;
-    solo.side.rx.push(frame);
-    solo.round();
-    assert_eq!(lies_at(&solo, 0, 50), [0; 50]);
-    let (why, frame) = solo.side.exceptions.pop().expect("an exception");
-    assert_eq!((why, &frame.bytes()[HEADERS..]), (Exception::NoFlow, &[0xee; 50][..]));
+    for mut solo in solos() {
+        let mut frame = with_payload(&mut solo, &seg(START, START, ACK, 50), &[0xee; 50]);
+        frame.bytes_mut()[5] ^= 0x40;
+        solo.side.rx.push(frame);
+        solo.round();
+        assert_eq!(lies_at(&solo, 0, 50), [0; 50]);
+        let (why, frame) = solo.side.exceptions.pop().expect("an exception");
+        assert_eq!((why, &frame.bytes()[solo.headers()..]), (Exception::NoFlow, &[0xee; 50][..]));
+    }
 }
 
 /// A segment that opens a connection and what follows it in the same burst: were their order another, the second would
 /// be lost, and sent again after a second.
 #[test]
 fn segments_of_no_connection_keep_their_order() {
-    let mut solo = solo();
-    let other_port = |mut frame: Box<Frame>| {
-        frame.bytes_mut()[34] ^= 0x40;
-        frame
-    };
-    for (flags, len) in [(Flags(0x12), 0), (ACK, 50), (Flags(0x11), 0)] {
-        let frame = with_payload(&mut solo, &seg(START, START, flags, len), &vec![1; len as usize]);
-        solo.side.rx.push(other_port(frame));
+    for mut solo in solos() {
+        let port_at = solo.headers() - tcp::HEADER_LEN;
+        let other_port = |mut frame: Box<Frame>| {
+            frame.bytes_mut()[port_at] ^= 0x40;
+            frame
+        };
+        for (flags, len) in [(Flags(0x12), 0), (ACK, 50), (Flags(0x11), 0)] {
+            let frame = with_payload(&mut solo, &seg(START, START, flags, len), &vec![1; len as usize]);
+            solo.side.rx.push(other_port(frame));
+        }
+        solo.round();
+        let lens: Vec<usize> = solo.side.exceptions.iter().map(|(_, frame)| frame.len() - solo.headers()).collect();
+        assert_eq!(lens, [0, 50, 0]);
+        assert!(solo.side.exceptions.iter().all(|(why, _)| *why == Exception::NoFlow));
     }
-    solo.round();
-    let lens: Vec<usize> = solo.side.exceptions.iter().map(|(_, frame)| frame.len() - HEADERS).collect();
-    assert_eq!(lens, [0, 50, 0]);
-    assert!(solo.side.exceptions.iter().all(|(why, _)| *why == Exception::NoFlow));
 }
 
 #[test]
 fn a_frame_for_a_flow_that_stands_still_keeps_its_payload() {
-    let mut solo = solo();
-    let frame = solo.frame(&seg(START, START, ACK, 50));
-    solo.side.rx.push(frame);
-    solo.command(stream::Command::Freeze { flow: FLOW, tx_head: 0, rx_head: 0 });
-    assert_eq!(lies_at(&solo, 0, 50), [0; 50], "its buffer may be given away");
-    let (why, frame) = solo.side.exceptions.pop().expect("an exception");
-    assert_eq!((why, &frame.bytes()[HEADERS..]), (Exception::NoFlow, &stream(0, 50)[..]));
-    solo.side.back.push((why, frame));
-    solo.command(stream::Command::Thaw(FLOW));
-    assert_eq!(solo.notice(), Some((50, 0, false)));
-    solo.read(50);
+    for mut solo in solos() {
+        let frame = solo.frame(&seg(START, START, ACK, 50));
+        solo.side.rx.push(frame);
+        solo.command(stream::Command::Freeze { flow: FLOW, tx_head: 0, rx_head: 0 });
+        assert_eq!(lies_at(&solo, 0, 50), [0; 50], "its buffer may be given away");
+        let (why, frame) = solo.side.exceptions.pop().expect("an exception");
+        assert_eq!((why, &frame.bytes()[solo.headers()..]), (Exception::NoFlow, &stream(0, 50)[..]));
+        solo.side.back.push((why, frame));
+        solo.command(stream::Command::Thaw(FLOW));
+        assert_eq!(solo.notice(), Some((50, 0, false)));
+        solo.read(50);
+    }
 }
 
 #[test]
 fn a_flow_that_does_not_stand_still_after_all_gets_what_came_meanwhile() {
-    let mut solo = solo();
-    solo.receive(&[seg(START, START, ACK, 50)]);
-    let frame = solo.frame(&seg(START + 50, START, ACK, 50));
-    solo.side.rx.push(frame);
-    // Fifty bytes are unread: it is busy.
-    solo.command(stream::Command::Freeze { flow: FLOW, tx_head: 0, rx_head: 0 });
-    assert!(solo.side.exceptions.is_empty());
-    assert_eq!(solo.notice(), Some((100, 0, false)));
-    solo.read(100);
+    for mut solo in solos() {
+        solo.receive(&[seg(START, START, ACK, 50)]);
+        let frame = solo.frame(&seg(START + 50, START, ACK, 50));
+        solo.side.rx.push(frame);
+        // Fifty bytes are unread: it is busy.
+        solo.command(stream::Command::Freeze { flow: FLOW, tx_head: 0, rx_head: 0 });
+        assert!(solo.side.exceptions.is_empty());
+        assert_eq!(solo.notice(), Some((100, 0, false)));
+        solo.read(100);
+    }
 }
 
 /// Segments of any sequence number, length and flags, as a peer that keeps to no rule sends them, but with the bytes of
@@ -193,7 +196,8 @@ fn a_flow_that_does_not_stand_still_after_all_gets_what_came_meanwhile() {
 #[test]
 fn whatever_comes_the_application_reads_the_stream() {
     for seed in 0..60 {
-        let (mut solo, mut rng, mut told) = (solo(), common::Rng(seed), 0);
+        let v6 = seed % 3 == 1;
+        let (mut solo, mut rng, mut told) = (Solo::new(Config { v6, ..config() }), common::Rng(seed), 0);
         for _ in 0..400 {
             // Around what is next, mostly; now and then anywhere.
             let near = told as i64 + rng.below(12_000) as i64 - 3000;
@@ -203,7 +207,7 @@ fn whatever_comes_the_application_reads_the_stream() {
             let flags = if rng.chance(98) { ACK } else { Flags(rng.next() as u8 & 0x3a) };
             let s = seg(START + at, START, flags, len);
             if rng.chance(3) {
-                solo.receive_damaged(&s, HEADERS - 8);
+                solo.receive_damaged(&s, solo.headers() - 8);
             } else {
                 solo.receive(&[s]);
             }
@@ -220,33 +224,36 @@ fn whatever_comes_the_application_reads_the_stream() {
 /// A connection that nobody has accepted moves to another program's context, whose buffers are larger.
 #[test]
 fn what_was_received_moves_along() {
-    let mut solo = solo();
-    solo.receive(&[seg(START, START, ACK, 8000)]);
-    solo.read(8000);
-    // Around the ring's end, and behind a hole.
-    solo.receive(&[seg(START + 8000, START, ACK, 1000), seg(START + 9500, START, ACK, 100)]);
-    let (app, engine_end, rx, tx) = common::make_context(16384, 65536);
-    let (context, slot) = (ContextId(2), Slot { index: 0, generation: 9 });
-    solo.side.commands.push(Command::Attach(context, engine_end));
-    solo.command(stream::Command::Move { flow: FLOW, context, slot, rx, tx });
-    let (rx, _) = app.map_buffers(slot).expect("its buffers");
-    solo.side.app.rx = rx;
-    solo.receive(&[seg(START + 9000, START, ACK, 500)]);
-    assert_eq!(lies_at(&solo, 8000, 1600), stream(8000, 1600));
+    for mut solo in solos() {
+        solo.receive(&[seg(START, START, ACK, 8000)]);
+        solo.read(8000);
+        // Around the ring's end, and behind a hole.
+        solo.receive(&[seg(START + 8000, START, ACK, 1000), seg(START + 9500, START, ACK, 100)]);
+        let (app, engine_end, rx, tx) = common::make_context(16384, 65536);
+        let (context, slot) = (ContextId(2), Slot { index: 0, generation: 9 });
+        solo.side.commands.push(Command::Attach(context, engine_end));
+        solo.command(stream::Command::Move { flow: FLOW, context, slot, rx, tx });
+        let (rx, _) = app.map_buffers(slot).expect("its buffers");
+        solo.side.app.rx = rx;
+        solo.receive(&[seg(START + 9000, START, ACK, 500)]);
+        assert_eq!(lies_at(&solo, 8000, 1600), stream(8000, 1600));
+    }
 }
 
 #[test]
 fn what_is_sent_refers_to_the_applications_bytes() {
-    let mut solo = solo();
-    let app = &mut solo.side.app;
-    app.tx.write(0, b"these bytes");
-    (app.written, app.fin) = (11, false);
-    app.bump();
-    solo.now += 1000;
-    let now = solo.now;
-    solo.side.poll(now);
-    let frame = solo.side.tx.pop().expect("a segment");
-    let mut bytes = Vec::new();
-    frame.payload().expect("by reference").append(&mut bytes);
-    assert_eq!(bytes, b"these bytes");
+    for mut solo in solos() {
+        let app = &mut solo.side.app;
+        app.tx.write(0, b"these bytes");
+        (app.written, app.fin) = (11, false);
+        app.bump();
+        solo.now += 1000;
+        let now = solo.now;
+        solo.side.poll(now);
+        let frame = solo.side.tx.pop().expect("a segment");
+        let mut bytes = Vec::new();
+        frame.payload().expect("by reference").append(&mut bytes);
+        assert_eq!(bytes, b"these bytes");
+        assert_eq!(moved(&solo, "fetched_bytes"), 11);
+    }
 }

@@ -109,7 +109,7 @@ fn in_laboratory((session, files): (&Session, &Files), link: Link, engine: &str,
         true => Lab::with_logs(session, link)?,
         false => Lab::new(session, link, engine)?,
     };
-    let outcome = (fault.run)(&Bench { session, lab: &lab, files, port: files.fresh_port() });
+    let outcome = (fault.run)(&Bench::new(session, &lab, files));
     let daemon = lab.daemon.take();
     let clean = match (&outcome, daemon) {
         (Ok(_), Some(daemon)) if fault.daemon_survives => daemon.finish(session),

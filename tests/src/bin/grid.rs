@@ -9,12 +9,14 @@ use tests::report::{Outcome, Report};
 use tests::{network, process};
 
 const USAGE: &str =
-    "usage: grid [--stack opentoe|linux] [--link NAME] [--engine NAME] [--filter TEXT] [--jobs N] [--list]
+    "usage: grid [--stack opentoe|linux] [--link NAME] [--engine NAME] [--family NAME] [--filter TEXT] [--jobs N] [--list]
 Runs Debian's programs, server and client on two sides of a link, and checks what they print.
   --stack opentoe  on OpenTOE, over every link (default); linux: both sides on the kernel, to prove the cases
   --link NAME      only this link: tap-server, tap-client, fabric, loopback, afxdp-server, afxdp-client, linux
   --engine NAME,.. the engines of OpenTOE's hosts, one after the other: flextoe (default), laminar, zeronic,
                    zeronic-laminar; with others than flextoe, RDMA programs only where --filter names them
+  --family NAME    ipv4 (default); ipv6: only cases that run over either version of IP, over that one; turns: those
+                   take turns, so that each runs over both, on different links
   --filter TEXT    only the cases whose name contains TEXT
   --jobs N         so many links or engines at the same time (default 1)
   --list           print the cases and run nothing";
@@ -25,6 +27,7 @@ const LAB_LIMIT: Duration = Duration::from_secs(40);
 struct Choice {
     links: Vec<Link>,
     engines: Vec<String>,
+    family: Family,
     filter: String,
     list: bool,
     jobs: usize,
@@ -50,13 +53,15 @@ fn main() {
 
 fn parse(mut words: impl Iterator<Item = String>) -> Result<Choice, String> {
     let (links, engines) = (Link::OPENTOE.to_vec(), vec![FIRST_ENGINE.into()]);
-    let mut choice = Choice { links, engines, filter: String::new(), list: false, jobs: 1, share: Share::All };
+    let (family, filter, share) = (Family::Ipv4, String::new(), Share::All);
+    let mut choice = Choice { links, engines, family, filter, list: false, jobs: 1, share };
     while let Some(word) = words.next() {
         let mut value = || words.next().ok_or(format!("{word} needs a value\n{USAGE}"));
         match word.as_str() {
             "--stack" => choice.links = stack(&value()?)?,
             "--link" => choice.links = vec![link(&value()?)?],
             "--engine" => choice.engines = value()?.split(',').map(String::from).collect(),
+            "--family" => choice.family = Family::of(&value()?)?,
             "--filter" => choice.filter = value()?,
             "--jobs" => {
                 let jobs = value()?.parse().ok().filter(|jobs| (1..=8).contains(jobs));
@@ -72,6 +77,32 @@ fn parse(mut words: impl Iterator<Item = String>) -> Result<Choice, String> {
         }
     }
     Ok(choice)
+}
+
+/// Over which version of IP cases run that may run over either.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Family {
+    Ipv4,
+    Ipv6,
+    Turns,
+}
+
+impl Family {
+    fn of(name: &str) -> Result<Family, String> {
+        match name {
+            "ipv4" => Ok(Family::Ipv4),
+            "ipv6" => Ok(Family::Ipv6),
+            "turns" => Ok(Family::Turns),
+            other => Err(format!("grid: no family is called {other}\n{USAGE}")),
+        }
+    }
+
+    /// The case of this number runs over IPv6 on a link.
+    fn is_v6(self, number: usize, link: Link) -> bool {
+        let link = Link::OPENTOE.iter().position(|known| *known == link).unwrap_or(0);
+        let its_turn = self == Family::Ipv6 || self == Family::Turns && (number + link) % 2 == 1;
+        its_turn && ALL[number].either
+    }
 }
 
 fn stack(name: &str) -> Result<Vec<Link>, String> {
@@ -130,9 +161,10 @@ fn group(report: &mut Report, session: &Session, files: &Files, place: &Place, c
         // Queue pairs are the same beside every engine of streams: once is enough, unless somebody asks.
         let wanted = engine == FIRST_ENGINE || !choice.filter.is_empty();
         let here = here && (link == Link::Fabric && wanted || !case.rdma);
-        case.name.contains(&choice.filter) && here
+        let of_family = case.either || choice.family != Family::Ipv6;
+        case.name.contains(&choice.filter) && here && of_family
     };
-    let cases: Vec<&Case> = ALL.iter().filter(chosen).collect();
+    let cases: Vec<(usize, &Case)> = ALL.iter().enumerate().filter(|(_, case)| chosen(case)).collect();
     if cases.is_empty() || session.interrupted() {
         return;
     }
@@ -140,9 +172,10 @@ fn group(report: &mut Report, session: &Session, files: &Files, place: &Place, c
     session.begin_case(LAB_LIMIT);
     match Lab::new(session, link, engine) {
         Ok(lab) => {
-            for case in cases {
-                let name = format!("{place:<13} {}", case.name);
-                let bench = Bench { session, lab: &lab, files, port: files.fresh_port() };
+            for (number, case) in cases {
+                let v6 = choice.family.is_v6(number, link);
+                let name = format!("{place:<13} {}{}", case.name, if v6 { ", IPv6" } else { "" });
+                let bench = Bench { v6, ..Bench::new(session, &lab, files) };
                 report.case(session, &name, Duration::from_secs(case.limit), || (case.run)(&bench));
             }
             report.case(session, &format!("{place:<13} nothing left behind"), LAB_LIMIT, || end(session, lab, &before));

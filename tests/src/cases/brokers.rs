@@ -6,7 +6,7 @@ use std::fs;
 /// Debian's grpcio on both sides. A call that waits for a time-out takes 200 ms: so many take longer than the case may.
 pub(super) fn grpc(bench: &Bench) -> Outcome {
     let _server = bench.python_server("grpc_calls.py", &["serve", &bench.port()])?;
-    let printed = bench.python_client("grpc_calls.py", &["call", &bench.address(), &bench.port()])?;
+    let printed = bench.python_client("grpc_calls.py", &["call", &bench.authority(), &bench.port()])?;
     Ok(printed.trim().into())
 }
 

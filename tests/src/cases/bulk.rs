@@ -7,7 +7,7 @@ use std::time::Instant;
 pub(super) fn put(bench: &Bench) -> Outcome {
     timed(1_000_000_007, || {
         let (port, file) = (bench.port(), bench.files.path(HUGE));
-        let _server = bench.python_server("bulk.py", &["serve", &port, &file])?;
+        let _server = bench.python_server("bulk.py", &["serve", &port, &file, bench.any()])?;
         let printed = bench.python_client("bulk.py", &["put", &bench.address(), &port, &file])?;
         bench.files.expect(HUGE, &printed)
     })
@@ -16,7 +16,7 @@ pub(super) fn put(bench: &Bench) -> Outcome {
 pub(super) fn get(bench: &Bench) -> Outcome {
     timed(1_000_000_007, || {
         let (port, file) = (bench.port(), bench.files.path(HUGE));
-        let _server = bench.python_server("bulk.py", &["serve", &port, &file])?;
+        let _server = bench.python_server("bulk.py", &["serve", &port, &file, bench.any()])?;
         let printed = bench.python_client("bulk.py", &["get", &bench.address(), &port])?;
         bench.files.expect(HUGE, &printed)
     })
@@ -36,7 +36,7 @@ pub(super) fn get_lossy(bench: &Bench) -> Outcome {
 /// netcat reads a file and closes its direction; socat on the other side pipes it into `sha256sum`.
 pub(super) fn nc(bench: &Bench) -> Outcome {
     let (file, port) = (bench.files.path(super::LARGE), bench.port());
-    let listen = format!("TCP4-LISTEN:{port},reuseaddr");
+    let listen = format!("{}:{port},reuseaddr", super::socat::listen(bench));
     let mut server = bench.server(bench.lab.on_server("socat"), &["-u", &listen, "SYSTEM:sha256sum"])?;
     bench.client("sh", &["-c", &format!("nc -N {} {port} < {file}", bench.address())])?;
     bench.files.expect(super::LARGE, &server.succeed()?)?;

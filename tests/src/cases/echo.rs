@@ -5,7 +5,7 @@ use serde_json::Value;
 
 pub(super) fn asyncio(bench: &Bench) -> Outcome {
     let port = bench.port();
-    let _server = bench.python_server("asyncio_echo.py", &["serve", &port])?;
+    let _server = bench.python_server("asyncio_echo.py", &["serve", &port, bench.any()])?;
     let printed = bench.python_client("asyncio_echo.py", &["call", &bench.address(), &port, "50", "40"])?;
     Ok(printed.trim().into())
 }

@@ -4,7 +4,7 @@ use crate::report::Outcome;
 
 /// Status codes, a reused connection, parallel transfers, an upload that waits for 100-continue.
 pub(super) fn curl(bench: &Bench) -> Outcome {
-    let _server = bench.python_server("http_put.py", &[&bench.port()])?;
+    let _server = bench.python_server("http_put.py", &[&bench.port(), bench.any()])?;
     let status = ["-sS", "-o", "/dev/null", "-w", "%{http_code} %{size_download} "];
     let reused = bench.client("curl", &[&status[..], &[&bench.url("[1-20]")]].concat())?;
     let wanted: String = (1..=20).map(|bytes| format!("200 {bytes} ")).collect();
@@ -28,7 +28,7 @@ pub(super) fn curl(bench: &Bench) -> Outcome {
 /// The module as everybody starts it: a directory served, HTTP/1.0, a connection for each request.
 pub(super) fn module(bench: &Bench) -> Outcome {
     let (port, dir) = (bench.port(), bench.files.dir().display().to_string());
-    let arguments = ["-m", "http.server", &port, "--bind", "0.0.0.0", "--directory", &dir];
+    let arguments = ["-m", "http.server", &port, "--bind", bench.any(), "--directory", &dir];
     let _server = bench.server(bench.lab.on_server(PYTHON), &arguments)?;
     let index = bench.client("curl", &["-sS", "--fail", &bench.url("")])?;
     if !index.contains(SMALL) {

@@ -20,9 +20,9 @@ pub(super) fn parallel_reverse(bench: &Bench) -> Outcome {
 }
 
 fn drive(bench: &Bench, options: &[&str]) -> Outcome {
-    let (address, port) = (bench.address(), bench.port());
-    let mut server = bench.server(bench.lab.on_server("iperf3"), &["-4", "-s", "-1", "-p", &port])?;
-    let common = ["-4", "-c", &address, "-p", &port, "-t", "2", "-J"];
+    let (address, port, family) = (bench.address(), bench.port(), bench.by_family("-4", "-6"));
+    let mut server = bench.server(bench.lab.on_server("iperf3"), &[family, "-s", "-1", "-p", &port])?;
+    let common = [family, "-c", &address, "-p", &port, "-t", "2", "-J"];
     let printed = bench.client("iperf3", &[&common, options].concat())?;
     server.succeed()?;
     let report: Value = serde_json::from_str(&printed).map_err(|error| format!("iperf3's JSON: {error}"))?;

@@ -12,7 +12,7 @@ pub(super) fn four_threads(bench: &Bench) -> Outcome {
 
 fn with_threads(bench: &Bench, threads: &str) -> Outcome {
     let port = bench.port();
-    let arguments = ["-t", threads, "-p", &port, "-U", "0", "-l", "0.0.0.0", "-u", "root", "-m", "256", "-c", "512"];
+    let arguments = ["-t", threads, "-p", &port, "-U", "0", "-l", bench.any(), "-u", "root", "-m", "256", "-c", "512"];
     let _server = bench.server(bench.lab.on_server("memcached"), &arguments)?;
     let printed = bench.python_client("memcached_client.py", &[&bench.address(), &port, "16", "4000"])?;
     Ok(printed.trim().into())

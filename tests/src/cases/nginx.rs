@@ -33,10 +33,11 @@ fn configure(bench: &Bench, first: &str) -> Result<(String, String), String> {
              access_log off; sendfile on; tcp_nopush on; keepalive_requests 1000000; default_type text/plain;
              client_body_temp_path {0}/body; proxy_temp_path {0}/proxy; fastcgi_temp_path {0}/fastcgi;
              uwsgi_temp_path {0}/uwsgi; scgi_temp_path {0}/scgi;
-             server {{ listen 0.0.0.0:{1} backlog=4096; root {root}; }}
+             server {{ listen {2}:{1} backlog=4096; root {root}; }}
          }}",
         prefix.display(),
-        bench.port
+        bench.port,
+        bench.by_family("0.0.0.0", "[::]")
     );
     let path = prefix.join("nginx.conf");
     fs::write(&path, configuration).map_err(|error| error.to_string())?;

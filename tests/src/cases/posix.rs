@@ -8,13 +8,14 @@ use std::process::Command;
 /// The same program on the kernel and on the server's side, each with itself.
 pub(super) fn calls(bench: &Bench) -> Outcome {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/libtoe/tests/posix.c");
-    let program = bench.made("posix", |program| {
+    let (name, family) = bench.by_family(("posix", "-DV4"), ("posix6", "-DV6"));
+    let program = bench.made(name, |program| {
         let mut compiler = Command::new("cc");
-        compiler.args(["-O1", "-pthread", "-o", program]).arg(source);
+        compiler.args(["-O1", "-pthread", family, "-o", program]).arg(source);
         compiler
     })?;
     let mut on_kernel = bench.lab.near.command(&program);
-    on_kernel.arg("127.0.0.1");
+    on_kernel.arg(bench.by_family("127.0.0.1", "::1"));
     let expected = bench.session.run(on_kernel)?;
     let mut here = bench.lab.on_server(&program);
     here.arg(bench.address());

@@ -14,8 +14,7 @@ const PROGRAMS: &str = "/usr/lib/postgresql";
 
 /// Segments in files of the data directory: what a killed server leaves in /dev/shm stays there for ever, and a test
 /// that runs beside this one takes a segment of a living server for one that it left behind itself.
-const SETTINGS: [&str; 4] =
-    ["listen_addresses=0.0.0.0", "unix_socket_directories=", "fsync=off", "dynamic_shared_memory_type=mmap"];
+const SETTINGS: [&str; 3] = ["unix_socket_directories=", "fsync=off", "dynamic_shared_memory_type=mmap"];
 /// `initdb` has no such setting before version 16; its segments are in a `/dev/shm` of its own.
 const PRIVATE_SHARED_MEMORY: &str = "mount -t tmpfs none /dev/shm; exec \"$0\" \"$@\"";
 
@@ -48,7 +47,8 @@ pub(crate) fn server<'a>(bench: &Bench<'a>) -> Result<Process<'a>, String> {
     let status = data.join("postmaster.pid");
     let (port, data, postgres) = (bench.port(), data.display().to_string(), program("postgres")?);
     let set = SETTINGS.map(|setting| ["-c", setting]).concat();
-    let words = [&USER[..], &[&postgres, "-D", &data, "-p", &port], &set].concat();
+    let any = format!("listen_addresses={}", bench.any());
+    let words = [&USER[..], &[&postgres, "-D", &data, "-p", &port, "-c", &any], &set].concat();
     let server = bench.server(bench.lab.on_server("setpriv"), &words)?;
     bench.session.until("PostgreSQL to be ready", || Ok(is_ready(&status)))?;
     Ok(server)
@@ -61,7 +61,7 @@ fn is_ready(status: &Path) -> bool {
 
 fn admit_all(data: &Path) -> std::io::Result<()> {
     let mut rules = OpenOptions::new().append(true).open(data.join("pg_hba.conf"))?;
-    rules.write_all(b"host all all 0.0.0.0/0 trust\n")
+    rules.write_all(b"host all all 0.0.0.0/0 trust\nhost all all ::/0 trust\n")
 }
 
 /// What the server answers to a query.

@@ -13,7 +13,7 @@ pub(crate) fn server<'a>(bench: &Bench<'a>) -> Result<Process<'a>, String> {
         "--dir",
         &folder,
         "--bind",
-        "0.0.0.0",
+        bench.any(),
         "--protected-mode",
         "no",
         "--save",

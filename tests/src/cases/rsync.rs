@@ -18,7 +18,7 @@ pub(super) fn tree(bench: &Bench) -> Outcome {
     let arguments =
         ["--daemon", "--no-detach", "--port", &bench.port(), "--config", &configuration.display().to_string()];
     let _server = bench.server(bench.lab.on_server("rsync"), &arguments)?;
-    let remote = format!("rsync://{}:{}/tree/", bench.address(), bench.port);
+    let remote = format!("rsync://{}:{}/tree/", bench.authority(), bench.port);
     let local = |path: &Path| format!("{}/", path.display());
     let large = bench.files.path(super::LARGE);
     bench.client("rsync", &["-a", &local(&source), &large, &remote])?;

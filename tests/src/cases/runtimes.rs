@@ -28,8 +28,9 @@ pub(super) fn erlang(bench: &Bench) -> Outcome {
 /// Node.js closes descriptors by number. More connections than a program has slots come one after the other.
 pub(super) fn node(bench: &Bench) -> Outcome {
     let program = format!(
-        "require('http').createServer((request, response) => response.end('x'.repeat(1000))).listen({}, '0.0.0.0')",
-        bench.port
+        "require('http').createServer((request, response) => response.end('x'.repeat(1000))).listen({}, '{}')",
+        bench.port,
+        bench.any()
     );
     let _server = bench.server(bench.lab.on_server("node"), &["-e", &program])?;
     nginx::drive_ab(bench, 5000, &[])

@@ -26,9 +26,10 @@ impl<'a> Place<'a> {
         }
         fs::copy(path("user.pub"), path("authorized")).map_err(|error| error.to_string())?;
         let configuration = format!(
-            "Port {}\nListenAddress 0.0.0.0\nHostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nUsePAM no\n\
+            "Port {}\nListenAddress {}\nHostKey {}\nAuthorizedKeysFile {}\nStrictModes no\nUsePAM no\n\
              PidFile none\nPermitRootLogin yes\nGatewayPorts clientspecified\nSubsystem sftp /usr/lib/openssh/sftp-server\n",
             bench.port,
+            bench.any(),
             path("host"),
             path("authorized")
         );
@@ -77,7 +78,7 @@ pub(super) fn sftp(bench: &Bench) -> Outcome {
     let (large, put, got) = (bench.files.path(LARGE), path("put"), path("got"));
     fs::write(path("batch"), format!("put {large} {put}\nls -l {put}\nget {put} {got}\nrm {put}\n"))
         .map_err(|error| error.to_string())?;
-    let address = bench.address();
+    let address = bench.authority();
     let script = format!("sftp {} -P {} -q -b {} root@{address}", place.options, bench.port, path("batch"));
     bench.client("sh", &["-c", &script])?;
     let mut digest = Command::new("sha256sum");

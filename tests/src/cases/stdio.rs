@@ -22,10 +22,11 @@ pub(super) fn git(bench: &Bench) -> Outcome {
     );
     bench.session.run(quiet_git(Command::new("sh"), &["-c", &make]))?;
     let (base, port) = (place.join("served").display().to_string(), bench.port());
-    let arguments = ["daemon", "--listen=0.0.0.0", "--reuseaddr", "--export-all", "--verbose"];
+    let listen = format!("--listen={}", bench.any());
+    let arguments = ["daemon", &listen, "--reuseaddr", "--export-all", "--verbose"];
     let daemon = quiet_git(bench.lab.intercepted_on_server("git"), &arguments);
     let _server = bench.server(daemon, &[&format!("--port={port}"), &format!("--base-path={base}"), &base])?;
-    let url = format!("git://{}:{port}/project", bench.address());
+    let url = format!("git://{}:{port}/project", bench.authority());
     let copy = place.join("copy").display().to_string();
     bench.session.run(quiet_git(bench.lab.on_client("git"), &["clone", "-q", &url, &copy]))?;
     let refs = bench.session.run(quiet_git(bench.lab.on_client("git"), &["ls-remote", &url, "HEAD"]))?;

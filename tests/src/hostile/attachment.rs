@@ -71,7 +71,7 @@ impl Attachment {
     pub(crate) fn listen(&mut self, port: u16) -> Result<(), String> {
         let local = Endpoint::v4(Ipv4Addr::UNSPECIFIED, port);
         let tag = self.next_tag();
-        self.request(Request::Bind { tag, local, reuse_address: true, reuse_port: true })?;
+        self.request(Request::Bind { tag, local, reuse_address: true, reuse_port: true, dual_stack: false })?;
         let binding = self.reply("an address", |reply| match reply {
             Reply::Bound { tag: answered, binding, .. } if answered == tag => Some(Ok(binding)),
             Reply::Failed { tag: answered, errno } if answered == tag => Some(Err(format!("bind: errno {errno}"))),
@@ -112,7 +112,13 @@ impl Attachment {
     /// Reserves addresses until one is refused.
     pub(crate) fn bind_many(&mut self, most: u32) -> Result<u32, String> {
         let local = Endpoint::v4(Ipv4Addr::UNSPECIFIED, 0);
-        self.until_refused(most, |tag| Request::Bind { tag, local, reuse_address: false, reuse_port: false })
+        self.until_refused(most, |tag| Request::Bind {
+            tag,
+            local,
+            reuse_address: false,
+            reuse_port: false,
+            dual_stack: false,
+        })
     }
 
     /// Announces children that never come until that is refused.

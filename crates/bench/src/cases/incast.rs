@@ -50,7 +50,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
     let params = json!({
         "request_bytes": REQUEST, "reply_bytes": REPLY, "rate_mbit_per_s": arguments.rate,
         "ecn_threshold_kib": arguments.ecn_threshold, "buffer_kib": arguments.buffer, "seconds": common.seconds(10.0),
-        "warm_up_s": common.warm_up(), "rounds": common.pairs,
+        "warm_up_s": common.warm_up(), "pairs": common.pairs,
     });
     let mut report = Report::new("incast", params);
     for round in 1..=common.pairs {

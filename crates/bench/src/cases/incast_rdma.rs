@@ -74,7 +74,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
     let params = json!({
         "message_bytes": LONG[0], "outstanding": LONG[1], "short_bytes": SHORT[0], "pause_us": SHORT[2],
         "mtu": arguments.mtu, "rate_mbit_per_s": arguments.rate, "ecn_threshold_bytes": arguments.mark(),
-        "buffer_kib": arguments.buffer, "seconds": common.seconds(SECONDS), "warm_up_s": common.warm_up(), "rounds": common.pairs,
+        "buffer_kib": arguments.buffer, "seconds": common.seconds(SECONDS), "warm_up_s": common.warm_up(), "pairs": common.pairs,
     });
     let mut report = Report::new("incast-rdma", params);
     tools.say(&format!("incast-rdma: about {:.0} s", estimate(arguments)));

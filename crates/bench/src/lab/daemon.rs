@@ -1,8 +1,8 @@
 //! A daemon of a lab's own, and programs that run on it.
 use super::{PATIENCE, text};
 use crate::directory::Directory;
+use crate::private_daemon;
 use crate::process::Process;
-use crate::session;
 use crate::tools::Tools;
 use daemon::client;
 use daemon::protocol::Question;
@@ -29,22 +29,7 @@ impl<'a> Daemon<'a> {
     /// Starts it in a namespace and waits until it answers.
     pub(crate) fn start(tools: &'a Tools, netns: &Netns, configuration: &str) -> Result<Daemon<'a>, String> {
         let directory = Directory::new("bench")?;
-        let [config, socket] = ["toed.toml", "toed.sock"].map(|name| directory.path().join(name));
-        std::fs::write(&config, configuration).map_err(|e| format!("cannot write {}: {e}", config.display()))?;
-        // Its data-path threads pin themselves; others, as those that stream a capture, run where there is room.
-        let mut words = session::ahead();
-        let own = directory.path().join("daemon");
-        let owner = std::process::id().to_string();
-        words.extend([&tools.toe, "private-daemon"].map(String::from));
-        let options = [("--directory", text(&own)), ("--config", text(&config)), ("--socket", text(&socket))];
-        words.extend(options.into_iter().chain([("--owner", owner)]).flat_map(|(key, value)| [key.into(), value]));
-        let mut process = Process::start(netns, &words, directory.path().join("toed.log"))?;
-        tools.stop.until("the daemon", PATIENCE, || {
-            process.alive()?;
-            // It listens before it has opened its ports, and answers afterwards.
-            Ok(client::ask(&socket, &Question::Hello).is_ok())
-        })?;
-        session::favour(process.pid());
+        let process = private_daemon::start(&tools.toe, netns, directory.path(), configuration, &tools.stop)?;
         Ok(Daemon { tools, process, directory, program_core: Some(PROGRAM_CORE) })
     }
 
@@ -107,6 +92,6 @@ impl<'a> Daemon<'a> {
     }
 
     fn socket(&self) -> PathBuf {
-        self.directory().join("toed.sock")
+        private_daemon::socket(self.directory())
     }
 }

@@ -1,12 +1,12 @@
 //! The laboratory: a network namespace with the daemon and all that runs on OpenTOE, one with servers on Linux. A veth
 //! pair joins them; clients on Linux reach OpenTOE by a TAP device.
 use bench::directory::Directory;
+use bench::private_daemon;
 use bench::process::{Process, Stop};
-use bench::session::{self, pinned};
+use bench::session::pinned;
 use daemon::client;
 use daemon::protocol::Question;
 use port::{Interface, Netns};
-use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpStream};
 use std::os::fd::AsFd;
 use std::path::{Path, PathBuf};
@@ -170,42 +170,17 @@ impl<'a> Lab<'a> {
     }
 
     fn socket(&self) -> PathBuf {
-        self.file("toed.sock")
+        private_daemon::socket(self.directory.path())
     }
 }
 
 fn start_daemon(directory: &Path, near: &Netns, stop: &Stop) -> Result<Process, String> {
-    let [config, socket] = ["toed.toml", "toed.sock"].map(|name| directory.join(name));
     let content = format!(
         "log = \"warn\"\n[[thread]]\ncore = {SERVING_CORE}\n[[host]]\nname = \"demo\"\naddress = \"{}\"\nprefix_len = {BITS}\n\
          port = {{ kind = \"tap\", device = \"toe0\", kernel_address = \"{}/{BITS}\" }}\n",
         TAP[1], TAP[0]
     );
-    fs::write(&config, content).map_err(|e| format!("cannot write {}: {e}", config.display()))?;
-    let own = own_program()?;
-    let words = [
-        "nice",
-        "-n",
-        "-20",
-        &own,
-        "private-daemon",
-        "--directory",
-        &text(&directory.join("daemon")),
-        "--config",
-        &text(&config),
-        "--socket",
-        &text(&socket),
-        "--owner",
-        &std::process::id().to_string(),
-    ];
-    let mut process = Process::start(near, &words.map(String::from), directory.join("toed.log"))?;
-    stop.until("the daemon", PATIENCE, || {
-        process.alive()?;
-        // It listens before it has opened its ports, and answers afterwards.
-        Ok(client::ask(&socket, &Question::Hello).is_ok())
-    })?;
-    session::favour(process.pid());
-    Ok(process)
+    private_daemon::start(&own_program()?, near, directory, &content, stop)
 }
 
 fn own_program() -> Result<String, String> {

@@ -1,5 +1,6 @@
 //! A shared log in a context's region (docs/SHARED-LOG.md): where records and what is said of them lie.
 use crate::Geometry;
+use serde::{Deserialize, Serialize};
 use shm::{Mirror, PAGE, Region};
 use std::io;
 use std::sync::Arc;
@@ -16,7 +17,7 @@ const WHOLE: u64 = 1;
 const HOLE: u64 = 2;
 
 /// Size of a log.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LogShape {
     /// Bytes of a record: a power of two from 16 to 65,536.
     pub record: u32,

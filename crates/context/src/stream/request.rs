@@ -19,6 +19,8 @@ pub enum Request {
         reuse_address: bool,
         /// `SO_REUSEPORT`.
         reuse_port: bool,
+        /// The unspecified IPv6 address stands for that of IPv4, too: `IPV6_V6ONLY` is off.
+        dual_stack: bool,
     },
     /// Accept connections on a binding. Answered by [`crate::Reply::Done`]. Again on a listener: changes its backlog.
     Listen {
@@ -231,10 +233,10 @@ impl Request {
     pub fn to_words(self) -> Words {
         let mut w = [0u64; 8];
         match self {
-            Request::Bind { tag, local, reuse_address, reuse_port } => {
+            Request::Bind { tag, local, reuse_address, reuse_port, dual_stack } => {
                 w[0] = pair(1, tag);
                 put_endpoint(&mut w, 1, local);
-                w[4] = reuse_address as u64 | (reuse_port as u64) << 1;
+                w[4] = reuse_address as u64 | (reuse_port as u64) << 1 | (dual_stack as u64) << 2;
             }
             Request::Listen { tag, binding, backlog } => {
                 w[0] = pair(2, tag);
@@ -318,6 +320,7 @@ impl Request {
                 local: get_endpoint(&w, 1),
                 reuse_address: w[4] & 1 != 0,
                 reuse_port: w[4] & 2 != 0,
+                dual_stack: w[4] & 4 != 0,
             },
             2 => Request::Listen { tag, binding: low(w[1]), backlog: high(w[1]) },
             3 => Request::Arm { binding: low(w[1]), credits: high(w[1]) },
@@ -396,8 +399,9 @@ mod tests {
     fn requests_come_back() {
         let there = "[fe80::1:2:3:4%4294967295]:1".parse::<SocketAddr>().expect("an address").into();
         for request in [
-            Request::Bind { tag: 1, local: HERE, reuse_address: true, reuse_port: false },
-            Request::Bind { tag: 1, local: there, reuse_address: false, reuse_port: true },
+            Request::Bind { tag: 1, local: HERE, reuse_address: true, reuse_port: false, dual_stack: false },
+            Request::Bind { tag: 1, local: there, reuse_address: false, reuse_port: true, dual_stack: false },
+            Request::Bind { tag: 1, local: there, reuse_address: false, reuse_port: false, dual_stack: true },
             Request::Connect { tag: 6, binding: 7, remote: there, congestion: Congestion(4), mss: u16::MAX },
             Request::Listen { tag: u32::MAX, binding: 2, backlog: 3 },
             Request::Arm { binding: 4, credits: 5 },

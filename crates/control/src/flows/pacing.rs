@@ -112,6 +112,7 @@ fn command(out: &mut Outbox<'_>, id: FlowId, tick: &Tick) {
         out.commands.push(stream::Command::Overdue(id).into());
     }
     if tail {
+        out.ledger.tail_probes += 1;
         out.commands.push(stream::Command::ProbeTail(id).into());
     }
     if probe {

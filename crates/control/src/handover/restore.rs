@@ -3,7 +3,7 @@ use super::state::{BindingState, ContextState, FlowState, ListenerState, Opening
 use crate::bindings::{Binding, Bindings, Listener};
 use crate::connections::{Connections, Stage};
 use crate::contexts::{Context, Contexts, Life};
-use crate::flow::{Flow, Name, Place, Spliced};
+use crate::flow::{Flow, Name, Place};
 use crate::flows::Flows;
 use crate::journal::Record;
 use crate::offers::Taker;
@@ -13,7 +13,7 @@ use crate::outbox::Outbox;
 use crate::timers::Timer;
 use crate::timing::Pace;
 use context::{ControlEnd, EngineEnd, Reply};
-use engine::stream::{self, FlowEnd, FlowStats};
+use engine::stream::{self, FlowEnd, FlowStats, LogState};
 use engine::{Command, ContextId, FlowId};
 use std::sync::atomic::Ordering::Relaxed;
 use tcp::congestion::{Decision, initial_window};
@@ -63,6 +63,7 @@ pub(crate) fn restore_binding(bindings: &mut Bindings, state: BindingState) {
         uid: state.uid,
         reuse_address: state.reuse.0,
         reuse_port: state.reuse.1,
+        dual_stack: state.dual_stack,
         number: state.number,
         holders: state.holders.into_iter().collect(),
         listener: state.listener.map(listener),
@@ -138,8 +139,8 @@ pub(crate) fn restore_flow(
         pace: Pace::new(out.now, policy, rtt, enforced, una),
         freezing: 0,
         resting: None,
-        spliced: Spliced::No,
-        logged: false,
+        spliced: state.spliced,
+        logged: state.logged,
         record,
     };
     flows.insert_at(state.id, flow).ok_or("max_flows is smaller than what is open")?;
@@ -152,10 +153,10 @@ pub(crate) fn restore_flow(
     Ok(())
 }
 
-/// What the next daemon needs of it. Nothing of one that several processes have.
+/// What the next daemon needs of it. Nothing of one that several processes have, or whose records go to a log.
 fn record_of(contexts: &Contexts, state: &FlowState) -> Option<Record> {
     let FlowState { remote_mac, agreed, iss, .. } = *state;
-    let (end, tuple) = (state.end?, state.tuple.as_v4()?);
+    let (end, tuple) = (state.end.filter(|_| !state.logged)?, state.tuple);
     let [Name { context, slot, .. }] = state.names[..] else { return None };
     let (region, irs) = (contexts.get(context.0)?.end.region_number(), end.rcv_nxt - end.resume?.rx_pos - 1);
     Some(Record { region, slot, tuple, remote_mac, agreed, iss, irs, ts_recent: end.ts_recent })
@@ -188,5 +189,19 @@ pub(crate) fn resume_flow(
         out.commands.push(stream::Command::Orphan(id).into());
     }
     out.commands.push(stream::Command::Untrack(id).into());
+    Some(())
+}
+
+/// The engine keeps a context's log again, as it was when its flows, which have been resumed, were given up.
+pub(crate) fn resume_log(
+    out: &mut Outbox<'_>,
+    contexts: &mut Contexts,
+    id: ContextId,
+    state: Box<LogState>,
+) -> Option<()> {
+    let context = contexts.get_mut(id.0)?;
+    let end = context.end.open_log(state.shape).ok()?;
+    context.has_log = true;
+    out.commands.push(stream::Command::ResumeLog(id, Box::new(end), state).into());
     Some(())
 }

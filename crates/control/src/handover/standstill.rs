@@ -1,56 +1,79 @@
-//! The moment at which a host stands still: where its engine left each flow.
+//! The moment at which a host stands still: where its engine left each flow, and each log.
+use crate::contexts::Contexts;
 use crate::flow::Place;
 use crate::flows::Flows;
-use engine::FlowId;
-use engine::stream::FlowEnd;
+use engine::stream::{FlowEnd, LogState};
+use engine::{ContextId, FlowId};
 use std::collections::BTreeMap;
 
-/// Where the engine left the flows of a host that is being handed over, or was.
+/// Where the engine left what a host has that is being handed over, or was.
 #[derive(Default)]
 pub(crate) struct Standstill {
     /// None while the host runs.
-    ends: Option<BTreeMap<FlowId, FlowEnd>>,
+    left: Option<Left>,
+}
+
+/// What an engine gave up.
+#[derive(Default)]
+pub(crate) struct Left {
+    pub flows: BTreeMap<FlowId, FlowEnd>,
+    /// By the context whose log it is; nothing where the engine had none for it.
+    pub logs: BTreeMap<ContextId, Option<Box<LogState>>>,
 }
 
 impl Standstill {
     /// The host stands still, or is about to.
     pub(crate) fn is_on(&self) -> bool {
-        self.ends.is_some()
+        self.left.is_some()
     }
 
     pub(crate) fn begin(&mut self) {
-        self.ends = Some(BTreeMap::new());
+        self.left = Some(Left::default());
     }
 
-    /// The host goes on. Where its flows were left.
-    pub(crate) fn finish(&mut self) -> BTreeMap<FlowId, FlowEnd> {
-        self.ends.take().unwrap_or_default()
+    /// The host goes on. What was left.
+    pub(crate) fn finish(&mut self) -> Left {
+        self.left.take().unwrap_or_default()
     }
 
     /// The engine has given everything up.
-    pub(crate) fn is_complete(&self, flows: &Flows) -> bool {
-        let Some(ends) = &self.ends else { return false };
-        flows.iter().all(|(id, flow)| match flow.place {
-            Place::Engine => ends.contains_key(&FlowId(id)),
-            Place::Leaving(_) => false,
-            Place::Gone => true,
-        })
+    pub(crate) fn is_complete(&self, contexts: &Contexts, flows: &Flows) -> bool {
+        let Some(Left { flows: ends, logs }) = &self.left else { return false };
+        let mut with_logs = contexts.iter().filter(|(_, context)| context.has_log);
+        with_logs.all(|(id, _)| logs.contains_key(&ContextId(id)))
+            && flows.iter().all(|(id, flow)| match flow.place {
+                Place::Engine => ends.contains_key(&FlowId(id)),
+                Place::Leaving(_) => false,
+                Place::Gone => true,
+            })
     }
 
     /// A flow that was removed only to be handed over. False where it was leaving anyway.
     pub(crate) fn take(&mut self, flows: &Flows, id: FlowId, end: &FlowEnd) -> bool {
         let stays = flows.get(id.0).is_some_and(|flow| flow.place == Place::Engine);
-        match &mut self.ends {
-            Some(ends) if stays => {
-                ends.insert(id, *end);
+        match &mut self.left {
+            Some(left) if stays => {
+                left.flows.insert(id, *end);
                 true
             }
             _ => false,
         }
     }
 
+    /// A context's log, which was given up to be handed over.
+    pub(crate) fn take_log(&mut self, context: ContextId, log: Option<Box<LogState>>) {
+        if let Some(left) = &mut self.left {
+            left.logs.insert(context, log);
+        }
+    }
+
     /// Where the engine left a flow.
     pub(crate) fn end_of(&self, id: FlowId) -> Option<FlowEnd> {
-        self.ends.as_ref()?.get(&id).copied()
+        self.left.as_ref()?.flows.get(&id).copied()
+    }
+
+    /// What a context's log was.
+    pub(crate) fn log_of(&self, id: ContextId) -> Option<&LogState> {
+        self.left.as_ref()?.logs.get(&id)?.as_deref()
     }
 }

@@ -1,14 +1,16 @@
 //! What a host is while nothing runs: everything that another daemon needs to go on with it, and nothing that it can
 //! find out itself (addresses of neighbours, congestion windows) or that may be lost (frames on their way).
 use crate::contexts::{Application, Holder, SlotsState};
-use crate::flow::Name;
+use crate::flow::{Name, Spliced};
 use crate::flow_options::FlowOptions;
 use crate::forks::HeldFor;
 use crate::labels::Label;
 use crate::ledger::Ledger;
 use crate::opening::Owner;
+use crate::splice::SplicesState;
+use ::host::Net;
 use context::{Endpoint, Geometry};
-use engine::stream::{Carries, FlowEnd, FourTuple};
+use engine::stream::{Carries, FlowEnd, FourTuple, LogState};
 use engine::{ContextId, FlowId, Nanos};
 use serde::{Deserialize, Serialize};
 use tcp::congestion::CongestionName;
@@ -36,8 +38,14 @@ pub struct HostState {
     pub(crate) flows: Vec<FlowState>,
     pub(crate) waits: Vec<(u32, Wait)>,
     pub(crate) holds: Vec<HoldState>,
+    pub(crate) splices: SplicesState,
     pub(crate) claims: u32,
     pub(crate) ledger: Ledger,
+}
+
+/// A host's addresses and hardware addresses, by port.
+pub(crate) fn own_addresses(net: &Net) -> Vec<(IpAddress, Mac)> {
+    net.links().iter().flat_map(|link| link.addresses().map(|(address, _)| (address, link.mac))).collect()
 }
 
 impl HostState {
@@ -46,9 +54,10 @@ impl HostState {
         self.contexts.iter().map(|context| ContextId(context.id))
     }
 
-    /// Connections that an engine runs.
+    /// Connections that go on: an engine runs them, or they are joined.
     pub fn connections(&self) -> usize {
-        self.flows.iter().filter(|flow| flow.end.is_some()).count()
+        let goes_on = |flow: &&FlowState| flow.end.is_some() || matches!(flow.spliced, Spliced::In(_));
+        self.flows.iter().filter(goes_on).count()
     }
 
     /// Sizes of its applications' regions.
@@ -71,6 +80,8 @@ pub(crate) struct ContextState {
     pub labels: Vec<(u32, Label)>,
     /// Replies that found the ring full.
     pub replies: Vec<[u64; 8]>,
+    /// Its shared log.
+    pub log: Option<LogState>,
 }
 
 #[derive(Serialize, Deserialize)]
@@ -79,6 +90,8 @@ pub(crate) struct BindingState {
     pub local: Endpoint,
     pub uid: u32,
     pub reuse: (bool, bool),
+    #[serde(default)]
+    pub dual_stack: bool,
     pub number: u64,
     pub holders: Vec<Holder>,
     pub listener: Option<ListenerState>,
@@ -130,6 +143,9 @@ pub(crate) struct FlowState {
     pub rtt: Option<Nanos>,
     /// Bytes received and sent so far.
     pub bytes: (u64, u64),
+    pub spliced: Spliced,
+    /// Its records go to a log.
+    pub logged: bool,
     /// Where the engine left it; none where no engine runs it any more.
     pub end: Option<FlowEnd>,
 }

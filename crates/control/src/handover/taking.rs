@@ -7,10 +7,10 @@ use crate::flow::Flow;
 use crate::forks::{Forks, Hold};
 use crate::opening::Opening;
 use crate::openings::Openings;
-use engine::FlowId;
+use engine::{ContextId, FlowId};
 use std::sync::atomic::Ordering::Relaxed;
 
-pub(crate) fn context_states(contexts: &Contexts) -> Vec<ContextState> {
+pub(crate) fn context_states(standstill: &Standstill, contexts: &Contexts) -> Vec<ContextState> {
     let state = |(id, context): (u32, &Context)| ContextState {
         id,
         application: context.application.clone(),
@@ -22,6 +22,7 @@ pub(crate) fn context_states(contexts: &Contexts) -> Vec<ContextState> {
         connects: context.connects.iter().map(|(tag, key)| (*tag, *key)).collect(),
         labels: context.labels.iter().collect(),
         replies: context.waiting_replies(),
+        log: standstill.log_of(ContextId(id)).cloned(),
     };
     contexts.iter().map(state).collect()
 }
@@ -42,6 +43,7 @@ pub(crate) fn binding_states(bindings: &Bindings) -> Vec<BindingState> {
         local: binding.local,
         uid: binding.uid,
         reuse: (binding.reuse_address, binding.reuse_port),
+        dual_stack: binding.dual_stack,
         number: binding.number,
         holders: binding.holders.iter().copied().collect(),
         listener: binding.listener.as_ref().map(listener),
@@ -95,6 +97,8 @@ pub(crate) fn flow_state(standstill: &Standstill, id: u32, flow: &Flow) -> FlowS
         congestion: flow.pace.policy.kind(),
         rtt: flow.pace.rtt.srtt(),
         bytes: (flow.stats.rx_bytes.load(Relaxed), flow.stats.tx_bytes.load(Relaxed)),
+        spliced: flow.spliced,
+        logged: flow.logged,
         end: standstill.end_of(FlowId(id)),
     }
 }

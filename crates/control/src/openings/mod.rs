@@ -10,7 +10,7 @@ use crate::outbox::Outbox;
 use crate::redeemed::Redeemed;
 use crate::timers::{MILLISECOND, Timer};
 use crate::traced;
-use ::host::Slab;
+use ::host::{Cause, Slab};
 use ::tcp::congestion::CongestionName;
 use ::tcp::{ChallengeLimit, Disposition, Established, Handshake, Offer, Segment};
 use engine::stream::{Carries, FourTuple};
@@ -19,7 +19,7 @@ use port::Frame;
 use std::ops::Deref;
 use trace::{NO_FLOW, Point};
 use wire::tcp::Header;
-use wire::{IpAddress, Mac, Seq, ipv4, tcp};
+use wire::{IpAddress, Mac, Seq, ip, tcp};
 
 /// Frames kept for one connection that waits to be accepted.
 const HELD_PER_CONNECTION: usize = 4;
@@ -89,7 +89,9 @@ impl Openings {
     /// What this host offers to a peer.
     // Meets RFC 9293: MUST-67.
     pub(crate) fn offer(&self, out: &Outbox<'_>, tuple: &FourTuple, congestion: CongestionName, mss: u16) -> Offer {
-        let most = out.net.link_towards(tuple.remote_ip).caps.mtu - (ipv4::HEADER_LEN + tcp::HEADER_LEN) as u16;
+        let most =
+            // Meets RFC 8200: 8.3-a.
+            out.net.link_towards(tuple.remote_ip).caps.mtu - (ip::header_len(tuple.remote_ip) + tcp::HEADER_LEN) as u16;
         let shift = out.config.window_shift();
         // Which slot it will have is not known yet: the window is that of the smallest buffer.
         let geometry = out.config.memory.geometry();
@@ -351,23 +353,23 @@ impl Openings {
     }
 
     /// A router or the peer's host says that something is not reachable; `seq` is the sequence number that it quotes.
-    pub(crate) fn on_unreachable(&mut self, key: u32, code: u8, seq: Seq) -> Told {
+    pub(crate) fn on_unreachable(&mut self, key: u32, cause: Cause, seq: Seq) -> Told {
         let Some(opening) = self.all.get_mut(key).filter(|opening| opening.handshake.iss == seq) else {
             return Told::Nothing;
         };
-        match code {
-            0 | 6 | 9 | 11 => opening.soft_error = Some(libc::ENETUNREACH),
-            1 | 7 | 10 | 12 | 13 => opening.soft_error = Some(libc::EHOSTUNREACH),
+        match cause {
+            Cause::NoNetwork => opening.soft_error = Some(libc::ENETUNREACH),
+            Cause::NoHost => opening.soft_error = Some(libc::EHOSTUNREACH),
             // A port or protocol that is not there ends the attempt.
-            2 | 3 => return Told::Fails(libc::ECONNREFUSED),
-            _ => return Told::Nothing,
+            Cause::Refused => return Told::Fails(libc::ECONNREFUSED),
+            Cause::TooBig(_) | Cause::Other => return Told::Nothing,
         }
         Told::Soft
     }
 
     /// A neighbour has a hardware address: SYNs that waited for it go.
     pub(crate) fn neighbour_learned(&mut self, out: &mut Outbox<'_>, ip: IpAddress) {
-        let behind = |tuple: &FourTuple| out.net.routes.next_hop(tuple.remote_ip) == Some(ip);
+        let behind = |tuple: &FourTuple| out.net.hop(tuple.remote_ip) == Some(ip);
         let unsent = self.iter().filter(|(_, opening)| opening.unsent && behind(&opening.tuple));
         let unsent: Vec<u32> = unsent.map(|(key, _)| key).collect();
         unsent.into_iter().for_each(|key| self.send_syn(out, key));
@@ -375,7 +377,7 @@ impl Openings {
 
     /// Connections of this host's applications that are being opened through a neighbour.
     pub(crate) fn through(&self, out: &Outbox<'_>, ip: IpAddress) -> Vec<u32> {
-        let behind = |tuple: &FourTuple| out.net.routes.next_hop(tuple.remote_ip) == Some(ip);
+        let behind = |tuple: &FourTuple| out.net.hop(tuple.remote_ip) == Some(ip);
         let waits = |it: &Opening| matches!(it.owner, Owner::Connect { .. }) && it.open.is_none() && behind(&it.tuple);
         self.iter().filter(|(_, it)| waits(it)).map(|(key, _)| key).collect()
     }

@@ -166,6 +166,7 @@ impl Plane {
             stream::Event::LogJoined(id, result) => {
                 self.logs.joined(out, &mut self.contexts, &mut self.flows, id, result);
             }
+            stream::Event::LogGivenUp(context, log) => self.standstill.take_log(context, log),
         }
     }
 

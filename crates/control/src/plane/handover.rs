@@ -3,29 +3,20 @@
 //! been. docs/TAKEOVER.md is the page.
 use super::Plane;
 use crate::contexts::{Context, Life};
-use crate::flow::{Flow, Place, Spliced};
+use crate::flow::{Flow, Place};
 use crate::forks::Hold;
-use crate::handover::{self, HoldState, HostState};
+use crate::handover::{self, HoldState, HostState, Left};
 use crate::ledger::Ledger;
 use crate::outbox::{Outbox, Queues};
 use ::host::Net;
 use context::{ControlEnd, EngineEnd};
-use engine::stream::{Carries, FlowFigures, Stream};
+use engine::stream::{self, Carries, FlowFigures, Stream};
 use engine::{Command, ContextId, FlowId, Nanos};
 use std::collections::HashMap;
+use std::net::Ipv6Addr;
+use wire::IpAddress;
 
 impl Plane {
-    /// What the host has that cannot be handed over.
-    pub(crate) fn handover_obstacle(&self) -> Option<&'static str> {
-        let spliced = self.flows.iter().any(|(_, flow)| flow.spliced != Spliced::No);
-        let logged = self.contexts.iter().any(|(_, context)| context.has_log);
-        match (spliced, logged) {
-            (true, _) => Some("joined connections"),
-            (_, true) => Some("shared logs"),
-            _ => None,
-        }
-    }
-
     /// Nothing is in the middle of something that takes several rounds.
     pub(crate) fn is_settled(&self) -> bool {
         let leaving = |context: &Context| context.life == Life::Draining;
@@ -33,11 +24,14 @@ impl Plane {
         !self.contexts.iter().any(|(_, context)| leaving(context)) && !self.flows.iter().any(|(_, flow)| stopping(flow))
     }
 
-    /// The engine gives everything up. First the flows, then the rings: so nothing is taken from a ring for a flow that
-    /// is gone, and what the applications wrote meanwhile waits for whoever goes on.
+    /// The engine gives everything up. First the logs, as long as their flows are there, then the flows, then the
+    /// rings: so nothing is taken from a ring for a flow that is gone, and what the applications wrote meanwhile waits
+    /// for whoever goes on.
     pub(crate) fn stop(&mut self, commands: &mut Vec<Command<Stream>>) {
         let flows = self.flows.iter().filter(|(_, flow)| flow.place == Place::Engine).map(|(id, _)| FlowId(id));
         let contexts = self.contexts.iter().map(|(id, _)| ContextId(id));
+        let with_logs = self.contexts.iter().filter(|(_, context)| context.has_log);
+        commands.extend(with_logs.map(|(id, _)| stream::Command::GiveUpLog(ContextId(id)).into()));
         commands.extend(flows.map(Command::Remove));
         commands.extend(contexts.map(Command::Detach));
         self.standstill.begin();
@@ -50,17 +44,20 @@ impl Plane {
 
     /// The engine has given everything up.
     pub(crate) fn is_stopped(&self) -> bool {
-        self.standstill.is_complete(&self.flows)
+        self.standstill.is_complete(&self.contexts, &self.flows)
     }
 
     /// A host that was stopped goes on by itself: nobody took it over.
     pub(crate) fn go_on(&mut self, out: &mut Outbox<'_>) {
-        let ends = self.standstill.finish();
+        let Left { flows, logs } = self.standstill.finish();
         for (id, context) in self.contexts.iter() {
             out.commands.push(Command::Attach(ContextId(id), context.end.engine_end()));
         }
-        for (id, end) in ends {
+        for (id, end) in flows {
             handover::resume_flow(out, &mut self.contexts, &self.flows, id, &end);
+        }
+        for (id, log) in logs.into_iter().filter_map(|(id, log)| Some((id, log?))) {
+            handover::resume_log(out, &mut self.contexts, id, log);
         }
         self.place_all(out);
     }
@@ -76,12 +73,12 @@ impl Plane {
     pub(crate) fn state(&self, now: Nanos, net: &Net, queues: &Queues, engine: (String, Carries)) -> HostState {
         HostState {
             name: queues.config.name.clone(),
-            links: net.links().iter().map(|link| (link.address, link.mac)).collect(),
+            links: handover::own_addresses(net),
             stopped: now,
             engine,
             geometry: queues.config.memory.geometry(),
             secret: queues.random.state(),
-            contexts: handover::context_states(&self.contexts),
+            contexts: handover::context_states(&self.standstill, &self.contexts),
             bindings: handover::binding_states(&self.bindings),
             last_binding: self.bindings.last(),
             openings: handover::opening_states(&self.openings),
@@ -89,6 +86,7 @@ impl Plane {
             flows: self.flows.iter().map(|(id, flow)| handover::flow_state(&self.standstill, id, flow)).collect(),
             waits: self.waits.iter().map(|(key, wait)| (key, *wait)).collect(),
             holds: handover::hold_states(&self.forks),
+            splices: self.splices.state(),
             ledger: self.ledger(queues),
         }
     }
@@ -120,6 +118,7 @@ impl Plane {
             flows,
             mut waits,
             holds,
+            splices,
             claims,
             ledger,
             ..
@@ -128,11 +127,14 @@ impl Plane {
         out.random.go_on(secret);
         if out.net.has_loopback() {
             // Connections over it, and their frames, bear the address that the other daemon's host had.
-            out.net.set_loopback(out.random.loopback_mac());
+            let v6 = out.net.is_own(IpAddress::v6(Ipv6Addr::LOCALHOST, 0));
+            out.net.set_loopback(out.random.loopback_mac(), v6);
         }
         self.ports.begin_anew(out.random.next());
         self.forks.go_on_after(claims);
-        for context in contexts {
+        let mut logs = Vec::new();
+        for mut context in contexts {
+            logs.extend(context.log.take().map(|log| (ContextId(context.id), Box::new(log))));
             let end = ends.remove(&ContextId(context.id)).ok_or("a context came without its descriptors")?;
             handover::restore_context(out, &mut self.contexts, context, end.0, end.1)?;
         }
@@ -146,6 +148,14 @@ impl Plane {
         for flow in flows {
             handover::restore_flow(out, &mut self.contexts, &mut self.flows, &mut self.connections, flow)?;
         }
+        if !logs.is_empty() && !self.logs.kept() {
+            return Err("a program of it has a shared log, and this configuration's engine keeps none".into());
+        }
+        for (id, log) in logs {
+            let resumed = handover::resume_log(out, &mut self.contexts, id, log);
+            resumed.ok_or("the log of a program cannot be mapped")?;
+        }
+        self.splices.restore(out, &mut self.connections, splices)?;
         waits.sort_by_key(|(_, wait)| wait.since);
         for (_, wait) in waits {
             self.waits.start(out, &mut self.connections, wait);

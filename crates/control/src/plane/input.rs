@@ -7,11 +7,10 @@ use crate::openings::{Cookie, Told};
 use crate::outbox::Outbox;
 use crate::packet::read_segment;
 use crate::splice::{Passed, Then};
-use ::host::{Received, Unreachable};
+use ::host::{Cause, Received, Unreachable};
 use engine::{DropReason, Exception, FlowId};
 use port::Frame;
 use tcp::Segment;
-use wire::icmpv4::FRAGMENTATION_NEEDED;
 use wire::{IpAddress, Mac};
 
 impl Plane {
@@ -111,10 +110,10 @@ impl Plane {
     /// An ICMP error. Returns whether it is believed.
     // Meets RFC 9293: MUST-54, MUST-56.
     pub(crate) fn on_unreachable(&mut self, out: &mut Outbox<'_>, error: &Unreachable) -> bool {
-        let Unreachable { code, mtu, quote } = error;
+        let Unreachable { cause, quote } = error;
         let Some(quoted) = icmp::quoted(quote) else { return false };
-        match self.connections.get(&quoted.tuple) {
-            Some(Stage::Opening(key)) => match self.openings.on_unreachable(key, *code, quoted.seq) {
+        match (self.connections.get(&quoted.tuple), *cause) {
+            (Some(Stage::Opening(key)), cause) => match self.openings.on_unreachable(key, cause, quoted.seq) {
                 Told::Nothing => false,
                 Told::Soft => true,
                 Told::Fails(errno) => {
@@ -122,7 +121,7 @@ impl Plane {
                     true
                 }
             },
-            Some(Stage::Flow(id)) if *code == FRAGMENTATION_NEEDED => self.flows.lower_mss(out, id, *mtu, &quoted),
+            (Some(Stage::Flow(id)), Cause::TooBig(mtu)) => self.flows.lower_mss(out, id, mtu, &quoted),
             // An established connection is not reset by ICMP (RFC 5461); retransmission decides.
             _ => false,
         }

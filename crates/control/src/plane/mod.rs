@@ -62,7 +62,7 @@ pub(crate) struct Plane {
 impl Plane {
     pub(crate) fn new(queues: &mut Queues, links: &[Link], carries: Carries) -> Plane {
         let config = &queues.config;
-        let addresses = links.iter().map(|link| link.address).collect();
+        let addresses = links.iter().flat_map(|link| link.addresses()).map(|(address, _)| address).collect();
         let ephemeral = config.ephemeral_first..=config.ephemeral_last;
         Plane {
             contexts: Contexts::new(config.max_contexts),

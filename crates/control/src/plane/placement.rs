@@ -1,11 +1,11 @@
 //! From an open connection to a flow: which context takes it, and what the engine is told.
 use super::Plane;
-use crate::config::MemoryConfig;
 use crate::connections::Stage;
 use crate::contexts::Holder;
 use crate::flow::{Flow, Name, Place, Spliced};
 use crate::icmp::mss_towards;
 use crate::journal::Record;
+use crate::memory::MemoryConfig;
 use crate::opening::Owner;
 use crate::outbox::Outbox;
 use crate::timing::Pace;
@@ -123,7 +123,9 @@ impl Plane {
         let old = std::mem::replace(&mut flow.names, Name { context: to, slot, open: true, taken: true }.into());
         flow.current = 0;
         flow.holders = Holder::Context(to).into();
-        out.journal.moved(flow.record, context.end.region_number(), slot);
+        let region = context.end.region_number();
+        self.survivors.leave(out, &mut self.connections, (region, slot.index));
+        out.journal.moved(flow.record, region, slot);
         let tuple = flow.tuple.get();
         let (local, remote) = (tuple.local(), tuple.remote());
         let mss = flow.agreed.mss;
@@ -183,8 +185,11 @@ impl Plane {
             logged: false,
             record: None,
         };
-        let record = record_of(&flow, &open, self.contexts.get(context.0)?.end.region_number());
-        let record = record.and_then(|record| out.journal.add(record));
+        let region = self.contexts.get(context.0)?.end.region_number();
+        // Its buffers were perhaps those of a connection that nobody came for.
+        self.survivors.leave(out, &mut self.connections, (region, slot.index));
+        let record = record_of(&flow, &open, region);
+        let record = out.journal.add(record);
         self.flows.insert(Flow { record, ..flow });
         self.connections.set(tuple, Stage::Flow(id));
         let params = self.flows.params(out, id, &open, rx, tx)?;
@@ -195,10 +200,10 @@ impl Plane {
 }
 
 /// What the next daemon needs of it.
-fn record_of(flow: &Flow, open: &Established, region: u64) -> Option<Record> {
+fn record_of(flow: &Flow, open: &Established, region: u64) -> Record {
     let Flow { remote_mac, agreed, iss, .. } = *flow;
-    let (tuple, slot) = (flow.tuple.get().as_v4()?, flow.name().slot);
-    Some(Record { region, slot, tuple, remote_mac, agreed, iss, irs: open.irs, ts_recent: open.ts_recent })
+    let (tuple, slot) = (flow.tuple.get(), flow.name().slot);
+    Record { region, slot, tuple, remote_mac, agreed, iss, irs: open.irs, ts_recent: open.ts_recent }
 }
 
 fn pace(out: &Outbox<'_>, congestion: CongestionName, open: &Established, mss: u32) -> Pace {

@@ -82,8 +82,8 @@ impl Plane {
     fn on_request(&mut self, out: &mut Outbox<'_>, id: ContextId, request: Request) {
         out.tracer.event(Point::Request, NO_FLOW, [traced::word(&request), id.0.into()]);
         let (tag, result) = match request {
-            Request::Bind { tag, local, reuse_address, reuse_port } => {
-                let wanted = Wanted { local, reuse_address, reuse_port };
+            Request::Bind { tag, local, reuse_address, reuse_port, dual_stack } => {
+                let wanted = Wanted { local, reuse_address, reuse_port, dual_stack };
                 (tag, self.bind(out, id, tag, wanted))
             }
             Request::Listen { tag, binding, backlog } => (tag, self.listen(out, id, tag, binding, backlog)),
@@ -158,7 +158,8 @@ impl Plane {
     }
 
     fn bind(&mut self, out: &mut Outbox<'_>, id: ContextId, tag: u32, wanted: Wanted) -> Result<(), i32> {
-        let Wanted { local, reuse_address, reuse_port } = wanted;
+        let Wanted { local, reuse_address, reuse_port, dual_stack } = wanted;
+        let dual_stack = dual_stack && local.ip.is_unspecified() && !local.ip.is_v4();
         let uid = self.may_have(out, id, local.ip)?.uid;
         let local = match local.port {
             0 => Endpoint { ip: local.ip, port: self.free_port(out).ok_or(libc::EADDRINUSE)? },
@@ -166,7 +167,7 @@ impl Plane {
         };
         self.may_use(out, id, local.port)?;
         let holders = [Holder::Context(id)].into();
-        let binding = Binding { local, uid, reuse_address, reuse_port, number: 0, holders, listener: None };
+        let binding = Binding { local, uid, reuse_address, reuse_port, dual_stack, number: 0, holders, listener: None };
         let in_use = self.connections.uses_port(local.port);
         let binding = self.bindings.bind(&mut self.contexts, id, binding, in_use)?;
         self.contexts.reply(id, Reply::Bound { tag, binding, local });
@@ -249,7 +250,8 @@ impl Plane {
         mss: u16,
     ) -> Result<(), i32> {
         // The unspecified address means this host (RFC 1122 section 3.2.1.3).
-        let ip = if out.net.is_any(remote.ip) { out.net.links()[0].address } else { remote.ip };
+        let own = if out.net.is_any(remote.ip) { out.net.own_address(remote.ip) } else { None };
+        let ip = own.unwrap_or(remote.ip);
         let remote = Endpoint { ip, port: remote.port };
         let context = self.contexts.get(id.0).ok_or(libc::EINVAL)?;
         if context.connects.contains_key(&tag) || (binding != 0 && !context.bindings.contains(&binding)) {
@@ -263,15 +265,15 @@ impl Plane {
         }
         let unreachable = ip.is_broadcast() || ip.is_multicast();
         let elsewhere = ip.is_loopback() && !self.serves_loopback(out, id, remote);
-        if unreachable || elsewhere || (!out.net.is_own(ip) && out.net.routes.next_hop(ip).is_none()) {
+        if unreachable || elsewhere || (!out.net.is_own(ip) && out.net.hop(ip).is_none()) {
             return Err(libc::ENETUNREACH);
         }
         if remote.port == 0 {
             return Err(libc::ECONNREFUSED);
         }
-        // Loopback addresses speak with each other only.
+        // Loopback addresses speak with each other only, and addresses with those of their family.
         let bound_to = self.bindings.get(binding).map(|bound| bound.local.ip).filter(|ip| !ip.is_unspecified());
-        if bound_to.is_some_and(|from| from.is_loopback() != ip.is_loopback()) {
+        if bound_to.is_some_and(|from| from.is_loopback() != ip.is_loopback() || from.is_v4() != ip.is_v4()) {
             return Err(libc::EINVAL);
         }
         let tuple = match self.bindings.get(binding).map(|bound| (bound.local, bound.listener.is_some())) {
@@ -339,4 +341,5 @@ struct Wanted {
     local: Endpoint,
     reuse_address: bool,
     reuse_port: bool,
+    dual_stack: bool,
 }

@@ -23,8 +23,8 @@ impl Plane {
         while found.number == 0 {
             found.number = out.random.next();
         }
-        let Binding { local, uid, reuse_address, reuse_port, number: listener, .. } = *found;
-        Some(Ticket { listener, local, reuse_address, reuse_port, uid, seal: 0 })
+        let Binding { local, uid, reuse_address, reuse_port, dual_stack, number: listener, .. } = *found;
+        Some(Ticket { listener, local, reuse_address, reuse_port, dual_stack, uid, seal: 0 })
     }
 
     /// A context listens again with a ticket. The first of those that share a listener gets its address, others join
@@ -40,7 +40,7 @@ impl Plane {
         backlog: u32,
     ) -> Result<u32, i32> {
         let &ShownTicket { ref ticket, sealed } = shown;
-        let &Ticket { listener: number, local, reuse_address, reuse_port, uid, .. } = ticket;
+        let &Ticket { listener: number, local, reuse_address, reuse_port, dual_stack, uid, .. } = ticket;
         if number == 0 || local.port == 0 {
             return Err(libc::EINVAL);
         }
@@ -57,7 +57,7 @@ impl Plane {
             return Ok(binding);
         }
         let holders = [Holder::Context(id)].into();
-        let new = Binding { local, uid, reuse_address, reuse_port, number, holders, listener: None };
+        let new = Binding { local, uid, reuse_address, reuse_port, dual_stack, number, holders, listener: None };
         let binding = self.bindings.bind(&mut self.contexts, id, new, false)?;
         self.bindings.listen(out, &self.contexts, binding, backlog).inspect_err(|_| {
             self.bindings.leave(&mut self.contexts, &mut self.flows, id, binding);

@@ -23,12 +23,14 @@ impl Plane {
         }
         let most = out.config.limits.contexts_per_user as usize;
         if most > 0 && self.contexts.of_user(uid) >= most {
-            return Err(format!("{most} programs of user {uid} are attached already: the host's contexts_per_user"));
+            return Err(format!(
+                "user {uid} has as many programs attached as contexts_per_user of the host allows: {most}"
+            ));
         }
         let context = Context::new(application, control_end, out.config.memory.cached_buffers);
         let Some(id) = self.contexts.add(context) else {
             let most = out.config.max_contexts;
-            return Err(format!("{most} programs are attached already: raise max_contexts of the host"));
+            return Err(format!("as many programs are attached as max_contexts of the host allows: {most}; raise it"));
         };
         out.commands.push(Command::Attach(id, engine_end));
         if let Some(token) = token {

@@ -2,7 +2,7 @@
 //! (docs/RESTART.md).
 use super::Plane;
 use crate::contexts::Holder;
-use crate::flow::{Name, Place};
+use crate::flow::{Name, Place, Spliced};
 use crate::flow_options::FlowOptions;
 use crate::handover::{FlowState, restore_flow};
 use crate::journal::{Record, Records};
@@ -19,6 +19,11 @@ impl Plane {
     /// programs. Returns how many.
     pub(crate) fn keep_records(&mut self, out: &mut Outbox<'_>, records: Box<dyn Records>) -> usize {
         self.survivors.begin(records, out, &mut self.connections)
+    }
+
+    /// Connections of an earlier daemon wait for their programs.
+    pub(crate) fn has_survivors(&self) -> bool {
+        self.survivors.len() > 0
     }
 
     /// Connections wait that are in this region.
@@ -45,7 +50,7 @@ impl Plane {
         let (number, record) = self.survivors.take(context.end.region_number(), kept.slot)?;
         let flow = self.flows.vacant().filter(|_| context.slots.take_at(kept.slot));
         let Some(flow) = flow else {
-            self.connections.remove(&record.tuple.into());
+            self.connections.remove(&record.tuple);
             out.journal.remove(Some(number));
             return None;
         };
@@ -65,7 +70,7 @@ impl Plane {
             out.journal.remove(flow.record.take());
         }
         out.timers.cancel(Timer::Flow(flow));
-        self.connections.remove(&record.tuple.into());
+        self.connections.remove(&record.tuple);
         self.give_up_share(out, FlowId(flow), Holder::Context(id), None, true);
         None
     }
@@ -91,7 +96,7 @@ fn state_of(
 ) -> FlowState {
     let Record { tuple, remote_mac, agreed, iss, irs, ts_recent, .. } = *record;
     // A host's loopback has another hardware address each time.
-    let next_hop = out.net.next_hop(tuple.remote_ip.into());
+    let next_hop = out.net.next_hop(tuple.remote_ip);
     let remote_mac = out.net.resolve(out.now, next_hop).unwrap_or(remote_mac);
     let KeptConnection { slot, rx_tail, tx_tail, rx_head, tx_head, shut, peer_ended } = *kept;
     // Where this host's FIN may have been acknowledged, it is sent again all the same: then the peer says so.
@@ -121,7 +126,7 @@ fn state_of(
     };
     FlowState {
         id,
-        tuple: tuple.into(),
+        tuple,
         remote_mac,
         agreed,
         iss,
@@ -135,6 +140,8 @@ fn state_of(
         congestion: out.config.default_congestion(),
         rtt: None,
         bytes: (rx_tail.into(), tx_tail.into()),
+        spliced: Spliced::No,
+        logged: false,
         end: Some(end),
     }
 }

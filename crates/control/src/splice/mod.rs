@@ -1,10 +1,12 @@
 //! Splicing: two connections of one application become one path (FlexTOE appendix B, thesis section 4.3.3). A module
 //! of the data-path translates their segments from then on; what it hands over (FIN, RST, options that it does not
 //! know) the control plane translates and passes on, with the same arithmetic, and it ends the pair.
+mod handover;
 mod joining;
 mod passing;
 mod table;
 
+pub(crate) use handover::SplicesState;
 pub(crate) use joining::Ask;
 pub(crate) use passing::{Passed, Then};
 pub(crate) use table::{Joining, Over, Side, Splices};

@@ -2,10 +2,11 @@
 use ::host::Slab;
 use engine::stream::{FlowEnd, FourTuple};
 use engine::{ContextId, FlowId, Nanos};
+use serde::{Deserialize, Serialize};
 use wire::{IpAddress, Seq, Translation};
 
 /// What was seen of a direction: segments as they come in from its peer, before translation.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Seen {
     /// Segments passed on.
     pub segments: u64,
@@ -36,7 +37,7 @@ pub trait SpliceTable: Send {
 }
 
 /// One of two connections that are joined, and the direction that begins there.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Side {
     pub tuple: FourTuple,
     /// Towards this side's peer.
@@ -53,6 +54,7 @@ pub(crate) struct Side {
     pub fin: Option<Seq>,
     pub fin_acked: bool,
     /// Its limit on challenge acknowledgements.
+    #[serde(skip)]
     pub challenges: tcp::ChallengeLimit,
     /// Without what the module of the moment has seen.
     pub seen: Seen,
@@ -79,6 +81,7 @@ pub(super) enum Answer {
 }
 
 /// Two connections that are joined.
+#[derive(Debug, Clone, Copy, Serialize, Deserialize)]
 pub(crate) struct Splice {
     pub sides: [Side; 2],
     /// Whose FIN came first.
@@ -117,7 +120,7 @@ pub(crate) struct Splices {
 }
 
 /// What was spliced since the host began, splices that go on not counted among segments and bytes.
-#[derive(Debug, Clone, Copy, Default)]
+#[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(crate) struct Totals {
     pub made: u64,
     pub refused: u64,

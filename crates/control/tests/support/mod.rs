@@ -1,11 +1,14 @@
 //! Hosts joined by a list, in virtual time, and applications that speak to them over real contexts.
 #![allow(dead_code, reason = "each test file uses its part")]
 
+pub(crate) mod families;
 pub(crate) mod programs;
 pub(crate) mod recording;
 pub(crate) mod sockets;
+pub(crate) mod splice_lab;
 pub(crate) mod splicer;
 pub(crate) mod strangers;
+pub(crate) mod takeover;
 
 use context::{AppEnd, Congestion, Endpoint, Reply, Request, Slot, daemon_ends};
 use control::{Application, ContextId, Host, HostConfig, MemoryConfig};
@@ -16,7 +19,7 @@ use proptest::test_runner::{Config as ProptestConfig, RngSeed};
 use shm::Doorbell;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
-use wire::{Mac, ethernet};
+use wire::{IpAddress, Mac, ethernet};
 
 pub(crate) const MS: Nanos = 1_000_000;
 pub(crate) const SECOND: Nanos = 1000 * MS;
@@ -306,7 +309,7 @@ impl App {
     ) -> Result<(u32, Endpoint), u16> {
         let tag = self.next_tag();
         let local = Endpoint::v4(Ipv4Addr::UNSPECIFIED, port);
-        self.ask(Request::Bind { tag, local, reuse_address: address, reuse_port });
+        self.ask(Request::Bind { tag, local, reuse_address: address, reuse_port, dual_stack: false });
         net.settle();
         self.expect(|reply| match *reply {
             Reply::Bound { tag: of, binding, local } if of == tag => Some(Ok((binding, local))),
@@ -340,9 +343,9 @@ impl App {
     }
 
     /// Starts to connect; gives the tag.
-    pub(crate) fn connect(&mut self, ip: Ipv4Addr, port: u16, binding: u32) -> u32 {
+    pub(crate) fn connect(&mut self, ip: impl Into<IpAddress>, port: u16, binding: u32) -> u32 {
         let tag = self.next_tag();
-        let remote = Endpoint::v4(ip, port);
+        let remote = Endpoint::new(ip.into(), port);
         self.ask(Request::Connect { tag, binding, remote, congestion: Congestion::DEFAULT, mss: 0 });
         tag
     }

@@ -40,6 +40,13 @@ impl Program {
     pub(crate) fn at_end(&mut self, slot: Slot) -> bool {
         self.sockets.at_end(&mut self.app, slot)
     }
+    pub(crate) fn shut(&mut self, slot: Slot) {
+        self.sockets.shut(&mut self.app, slot);
+    }
+    pub(crate) fn abort(&mut self, slot: Slot) {
+        let socket = self.sockets.0.remove(&slot).unwrap();
+        self.app.close(slot, socket.tx_head, socket.rx_head, true);
+    }
     pub(crate) fn close(&mut self, net: &mut Net, slot: Slot) {
         self.sockets.close(net, &mut self.app, slot);
     }
@@ -58,8 +65,13 @@ pub(crate) fn pair_in(mut net: Net) -> (Net, Program, Slot, Program, Slot) {
 }
 
 pub(crate) fn join(net: &mut Net, a: &mut Program, b: &mut Program) -> (Slot, Slot) {
+    join_at(net, a, b, 80)
+}
+
+/// The same where `b` serves another port.
+pub(crate) fn join_at(net: &mut Net, a: &mut Program, b: &mut Program, port: u16) -> (Slot, Slot) {
     let ip = net.nodes[b.app.node].ip;
-    let tag = a.app.connect(ip, 80, 0);
+    let tag = a.app.connect(ip, port, 0);
     let (mut first, mut second) = (None, None);
     net.run_until(20 * SECOND, |_| {
         first = first.or_else(|| a.app.connected(tag));

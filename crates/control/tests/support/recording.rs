@@ -174,7 +174,9 @@ impl Log {
             | stream::Command::Rate(..)
             | stream::Command::Resume(..)
             | stream::Command::OpenLog(..)
-            | stream::Command::JoinLog { .. } => Told::Other,
+            | stream::Command::JoinLog { .. }
+            | stream::Command::GiveUpLog(_)
+            | stream::Command::ResumeLog(..) => Told::Other,
         }
     }
 

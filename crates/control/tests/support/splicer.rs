@@ -90,7 +90,7 @@ impl Engine<Stream> for Splicer {
         "splicer"
     }
     fn features(&self) -> engine::Features<engine::stream::Features> {
-        engine::Features::default()
+        self.inner.features()
     }
     fn poll(&mut self, now: Nanos, burst: &mut Burst<'_, Stream>) -> usize {
         let mut model = self.model.lock().unwrap();
@@ -114,6 +114,9 @@ impl Engine<Stream> for Splicer {
     }
     fn workers(&mut self) -> Vec<Box<dyn Worker>> {
         self.inner.workers()
+    }
+    fn rest(&mut self) {
+        self.inner.rest();
     }
     fn module_stats(&self) -> Vec<(String, &'static str, u64)> {
         self.inner.module_stats()

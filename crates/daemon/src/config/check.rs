@@ -15,7 +15,7 @@ pub(super) fn check(config: &Config) -> Result<(), String> {
         for uplink in &fabric.uplinks {
             let said = |sentence| format!("fabric {}: uplink: {sentence}", fabric.name);
             uplink.plan().map_err(said)?;
-            if uplink.address.is_some() || uplink.prefix_len.is_some() {
+            if uplink.has_address() {
                 return Err(said("`address` and `prefix_len` are for ports of hosts: an uplink has none".into()));
             }
             if uplink.kind == PortKind::Fabric {
@@ -65,15 +65,10 @@ fn ports(host: &HostSection) -> Result<(), String> {
     }
     for (at, port) in host.ports.iter().enumerate() {
         port.plan()?;
-        if at == 0 && (port.address.is_some() || port.prefix_len.is_some()) {
+        if at == 0 && port.has_address() {
             return Err("the first port has the host's own address: write it as the host's `address`".into());
         }
-        if port.prefix_len.is_some_and(|bits| !(1..=32).contains(&bits)) {
-            return Err(format!("port {at}: prefix_len must be between 1 and 32"));
-        }
-        if port.address.is_none() && port.prefix_len.is_some() {
-            return Err(format!("port {at} has a `prefix_len`, but no `address`"));
-        }
+        port.check_addresses(host.stack.ipv6.address.is_some()).map_err(|sentence| format!("port {at}: {sentence}"))?;
         if port.address.is_some_and(|address| host.ports[..at].iter().any(|other| other.address == Some(address))) {
             return Err(format!("port {at}: another port has its address; leave `address` out to share the host's"));
         }

@@ -9,15 +9,20 @@ use rustix::thread::sched_getaffinity;
 pub fn machine(config: &Config) -> Result<(), String> {
     Access::to_manage(config.service.manage_group.as_deref())?;
     config.service.socket_group.as_deref().map(crate::access::group_number).transpose()?;
-    for (at, thread) in config.service.thread.iter().enumerate() {
-        thread
-            .core
-            .map_or(Ok(()), |core| core_is_there(core).map_err(|sentence| format!("thread {at}: {sentence}")))?;
-    }
+    cores(config)?;
     config
         .hosts
         .iter()
         .try_for_each(|host| of_host(host).map_err(|sentence| format!("host {}: {sentence}", host.stack.name)))
+}
+
+/// The cores of the data-path threads are there. The start asks for this, too: a thread that cannot stay where it was
+/// put is slow, and nobody would see why.
+pub fn cores(config: &Config) -> Result<(), String> {
+    let wanted = config.service.thread.iter().enumerate().filter_map(|(at, thread)| Some((at, thread.core?)));
+    wanted
+        .into_iter()
+        .try_for_each(|(at, core)| core_is_there(core).map_err(|sentence| format!("thread {at}: {sentence}")))
 }
 
 fn of_host(host: &HostSection) -> Result<(), String> {

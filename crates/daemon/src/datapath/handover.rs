@@ -1,6 +1,6 @@
 //! A data-path thread that hands its hosts over to another daemon, or goes on with another daemon's (docs/TAKEOVER.md).
 use super::{DataPath, FabricSeat, HostSeat};
-use crate::takeover::TapDevice;
+use crate::takeover::Device;
 use crate::wake::watch;
 use context::{ControlEnd, EngineEnd};
 use control::HostState;
@@ -19,7 +19,7 @@ const LAST_ROUNDS: usize = 16;
 impl DataPath {
     /// The devices of a host's ports, for a new daemon: none of a port that has none. Fails with a sentence
     /// where the host cannot be handed over.
-    pub(crate) fn handover_of(&self, host: usize) -> Result<Vec<Option<TapDevice>>, String> {
+    pub(crate) fn handover_of(&self, host: usize) -> Result<Vec<Option<Device>>, String> {
         let seat = self.hosts.get(host).ok_or("the host is gone")?;
         if !self.zeronics.is_empty() {
             return Err("a daemon with ZeroNIC hosts cannot be taken over".into());
@@ -27,14 +27,14 @@ impl DataPath {
         if let Some(sentence) = seat.host.handover_obstacle() {
             return Err(sentence);
         }
-        let devices: io::Result<Vec<_>> = seat.ports.iter().map(TapDevice::of).collect();
+        let devices: io::Result<Vec<_>> = seat.ports.iter().map(Device::of).collect();
         devices.map_err(|e| format!("no descriptor of a port of {}: {e}", seat.name))
     }
 
     /// The devices of the uplinks that this thread serves, by fabric.
-    pub(crate) fn uplinks(&self) -> io::Result<Vec<(String, Vec<Option<TapDevice>>)>> {
+    pub(crate) fn uplinks(&self) -> io::Result<Vec<(String, Vec<Option<Device>>)>> {
         let of = |seat: &FabricSeat| {
-            let devices: io::Result<Vec<_>> = seat.fabric.each_uplink(TapDevice::of).into_iter().collect();
+            let devices: io::Result<Vec<_>> = seat.fabric.each_uplink(Device::of).into_iter().collect();
             Ok((seat.name.clone(), devices?))
         };
         self.fabrics.iter().map(of).collect()

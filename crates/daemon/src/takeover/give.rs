@@ -1,15 +1,13 @@
 //! The old daemon's side. Whatever goes wrong until the new one has said that it goes on, this one goes on.
-use super::{Line, Owner, TapDevice, Word, in_memory, strange};
+use super::{Device, Line, Owner, Word, in_memory, strange};
 use crate::build::HostPlace;
 use crate::clock::Clock;
-use crate::config::{Config, PortKind, PortSection};
 use crate::datapath::{Handle, Stopped};
 use engine::ContextId;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 
 /// What the old daemon has to give.
 pub(crate) struct Giving<'a> {
-    pub(crate) config: &'a Config,
     pub(crate) handles: &'a [Handle],
     pub(crate) hosts: &'a [HostPlace],
     /// The attach and the management socket.
@@ -46,16 +44,9 @@ pub(crate) fn give(giving: &Giving<'_>, socket: OwnedFd, clock: Clock) -> Result
 
 /// Says what there is, and hands over what is needed to make everything anew.
 fn prepare(giving: &Giving<'_>, line: &Line, clock: Clock) -> Result<(), String> {
-    let is_afxdp = |port: &PortSection| port.kind == PortKind::Afxdp;
-    if let Some(fabric) = giving.config.fabrics.iter().find(|fabric| fabric.uplinks.iter().any(is_afxdp)) {
-        return Err(format!("fabric {} has an AF_XDP uplink, which cannot be handed over", fabric.name));
-    }
-    let mut owners: Vec<(Owner, Vec<Option<TapDevice>>)> = Vec::new();
+    let mut owners: Vec<(Owner, Vec<Option<Device>>)> = Vec::new();
     for place in giving.hosts {
         let (name, index) = (place.config.stack.name.clone(), place.index);
-        if place.config.ports.iter().any(is_afxdp) {
-            return Err(format!("host {name} has an AF_XDP port, which cannot be handed over"));
-        }
         let devices = giving.handles[place.thread].ask(move |path| path.handover_of(index))??;
         owners.push((Owner::Host(name), devices));
     }
@@ -66,10 +57,11 @@ fn prepare(giving: &Giving<'_>, line: &Line, clock: Clock) -> Result<(), String>
     let places = owners.into_iter().flat_map(|(owner, devices)| {
         devices.into_iter().enumerate().map(move |(at, device)| device.map(|device| (owner.clone(), at, device)))
     });
-    let devices: Vec<(Owner, usize, TapDevice)> = places.flatten().collect();
-    line.say(&Word::Ready { now: clock.now(), origin: clock.origin(), taps: devices.len() }, &[])?;
-    devices.into_iter().try_for_each(|(owner, at, TapDevice { name, mac, fd })| {
-        line.say(&Word::Tap { owner, at, device: name, mac }, &[fd.as_fd()])
+    let devices: Vec<(Owner, usize, Device)> = places.flatten().collect();
+    line.say(&Word::Ready { now: clock.now(), origin: clock.origin(), devices: devices.len() }, &[])?;
+    devices.into_iter().try_for_each(|(owner, at, Device { name, mac, descriptors })| {
+        let fds: Vec<BorrowedFd<'_>> = descriptors.iter().map(AsFd::as_fd).collect();
+        line.say(&Word::Device { owner, at, name, mac }, &fds)
     })
 }
 

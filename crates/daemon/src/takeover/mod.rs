@@ -20,7 +20,7 @@ use std::time::Duration;
 use wire::Mac;
 
 /// Version of all that is handed over. A daemon refuses another one's.
-pub(crate) const VERSION: u32 = 11;
+pub(crate) const VERSION: u32 = 13;
 /// How long either waits for the other. Past it, the old daemon goes on.
 const PATIENCE: Duration = Duration::from_secs(20);
 
@@ -35,10 +35,10 @@ pub(crate) struct Wish {
 #[derive(Debug, Serialize, Deserialize)]
 enum Word {
     /// Old: it can be taken over; its clock, and the 0 of that on the system's monotonic clock. So many
-    /// [`Word::Tap`] follow.
-    Ready { now: Nanos, origin: Nanos, taps: usize },
-    /// Old: a TAP device, with its descriptor: whose, and which of its ports or uplinks it is.
-    Tap { owner: Owner, at: usize, device: String, mac: Mac },
+    /// [`Word::Device`] follow.
+    Ready { now: Nanos, origin: Nanos, devices: usize },
+    /// Old: a device, with its descriptors: whose, and which of its ports or uplinks it is.
+    Device { owner: Owner, at: usize, name: String, mac: Mac },
     /// New: it has made everything; stop now.
     Stop,
     /// Old: it has stopped. With the states of its hosts, of so many bytes, and its two listening sockets. So many
@@ -61,30 +61,31 @@ pub(crate) enum Owner {
     Fabric(String),
 }
 
-/// A TAP device of the old daemon.
+/// A device of the old daemon.
 #[derive(Debug)]
-pub(crate) struct TapDevice {
+pub(crate) struct Device {
+    /// As [`port::Handover`] names it.
     pub(crate) name: String,
     /// The hardware address of what is behind it.
     pub(crate) mac: Mac,
-    pub(crate) fd: OwnedFd,
+    /// None where it was deleted.
+    pub(crate) descriptors: Vec<OwnedFd>,
 }
 
-impl TapDevice {
-    /// The device of a port; nothing where it has none, or none any more.
-    pub(crate) fn of(port: &dyn Port) -> io::Result<Option<TapDevice>> {
-        let name = port.name();
-        let Some(fd) = port.wait_fd() else { return Ok(None) };
-        let device = name.strip_prefix("tap ").map(String::from);
-        device.map(|name| Ok(TapDevice { name, mac: port.mac(), fd: fd.try_clone_to_owned()? })).transpose()
+impl Device {
+    /// The device of a port, where it has one.
+    pub(crate) fn of(port: &dyn Port) -> io::Result<Option<Device>> {
+        let Some(handover) = port.handover() else { return Ok(None) };
+        let descriptors = handover.descriptors.iter().map(BorrowedFd::try_clone_to_owned).collect::<io::Result<_>>()?;
+        Ok(Some(Device { name: handover.device, mac: port.mac(), descriptors }))
     }
 }
 
 /// The devices of one owner, by place among its ports or uplinks.
-pub(crate) type Taps = HashMap<usize, TapDevice>;
+pub(crate) type Devices = HashMap<usize, Device>;
 
 /// All devices that the old daemon hands over.
-pub(crate) type AllTaps = HashMap<Owner, Taps>;
+pub(crate) type AllDevices = HashMap<Owner, Devices>;
 
 /// The connection between the two.
 struct Line(OwnedFd);

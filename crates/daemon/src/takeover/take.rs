@@ -1,5 +1,5 @@
 //! The new daemon's side.
-use super::{AllTaps, Line, TapDevice, VERSION, Wish, Word, from_memory, read, strange};
+use super::{AllDevices, Device, Line, VERSION, Wish, Word, from_memory, read, strange};
 use crate::build::HostPlace;
 use crate::clock::Clock;
 use crate::datapath::DataPath;
@@ -17,7 +17,7 @@ pub(crate) struct Taking {
     line: Line,
     /// Goes on with the old daemon's.
     pub(crate) clock: Clock,
-    devices: AllTaps,
+    devices: AllDevices,
 }
 
 /// What came of it.
@@ -43,19 +43,18 @@ impl Taking {
         let wish = serde_json::to_vec(&Wish { takeover: VERSION }).map_err(|e| e.to_string())?;
         handover::send(socket.as_fd(), &wish, &[]).map_err(|e| format!("the other daemon is gone: {e}"))?;
         let line = Line::new(socket)?;
-        let (Word::Ready { now, origin, taps: count }, _) = line.hear()? else { return Err(strange()) };
+        let (Word::Ready { now, origin, devices: count }, _) = line.hear()? else { return Err(strange()) };
         let clock = Clock::go_on(now, origin);
-        let mut devices = AllTaps::new();
+        let mut devices = AllDevices::new();
         for _ in 0..count {
-            let (Word::Tap { owner, at, device, mac }, mut fds) = line.hear()? else { return Err(strange()) };
-            let fd = fds.pop().ok_or_else(strange)?;
-            devices.entry(owner).or_default().insert(at, TapDevice { name: device, mac, fd });
+            let (Word::Device { owner, at, name, mac }, descriptors) = line.hear()? else { return Err(strange()) };
+            devices.entry(owner).or_default().insert(at, Device { name, mac, descriptors });
         }
         Ok(Taking { line, clock, devices })
     }
 
-    /// Its TAP devices; they are given once.
-    pub(crate) fn devices(&mut self) -> AllTaps {
+    /// Its devices; they are given once.
+    pub(crate) fn devices(&mut self) -> AllDevices {
         std::mem::take(&mut self.devices)
     }
 

@@ -48,7 +48,7 @@ pub(crate) fn attach_numbered(socket: &Path, host: &str) -> (OwnedFd, AppEnd, u3
 /// Listens on a port.
 pub(crate) fn listen(app: &mut AppEnd, port: u16) {
     let local = Endpoint::v4(Ipv4Addr::UNSPECIFIED, port);
-    let bind = Request::Bind { tag: 1, local, reuse_address: false, reuse_port: false };
+    let bind = Request::Bind { tag: 1, local, reuse_address: false, reuse_port: false, dual_stack: false };
     let Reply::Bound { binding, .. } = request(app, bind) else { panic!("not bound") };
     assert_eq!(request(app, Request::Listen { tag: 2, binding, backlog: 8 }), Reply::Done { tag: 2 });
 }

@@ -1,6 +1,8 @@
 //! The contract of stream engines: what TCP asks of a data-path for established connections, and what it gets back.
+mod log;
 mod stats;
 
+pub use log::{LogMember, LogState};
 pub use stats::{FlowFigures, FlowStats};
 pub use wire::FourTuple;
 pub use wire::tcp::{Agreed, State};
@@ -212,10 +214,15 @@ pub enum Command {
         /// For the application.
         mark: u64,
     },
+    /// Give the context's log up, so that another engine goes on with it: its flows are streams again. Before their own
+    /// [`crate::Command::Remove`]; answered by [`Event::LogGivenUp`].
+    GiveUpLog(ContextId),
+    /// After its flows' [`Command::Resume`]: a log that an engine gave up goes on, in the memory where it lies.
+    ResumeLog(ContextId, Box<LogEnd>, Box<LogState>),
 }
 
 /// Stream engine to control plane, beside what every engine raises ([`crate::Event`]).
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// The flow now has bytes (or FIN) that are not sent or not acknowledged and is not being timed: start its
     /// retransmission, persist and congestion timers.
@@ -239,6 +246,8 @@ pub enum Event {
     Busy(FlowId),
     /// Answer to [`Command::JoinLog`].
     LogJoined(FlowId, Result<(), LogRefusal>),
+    /// Answer to [`Command::GiveUpLog`]: what the log was; nothing where the context has none.
+    LogGivenUp(ContextId, Option<Box<LogState>>),
 }
 
 /// Logs of a host at once, for engines that keep any.
@@ -281,6 +290,8 @@ pub struct Features {
     pub carries: Carries,
     /// Flows' records can go to a context's log: [`Command::OpenLog`].
     pub keeps_logs: bool,
+    /// Flows may be over IPv6.
+    pub v6: bool,
     /// Streams may begin in small rings, and transmit streams outgrow their buffers (docs/MEMORY.md): it grows a
     /// receive stream where a segment does not fit, and goes on in the next ring of a transmit stream where a bump says
     /// so, or a position comes by another way.

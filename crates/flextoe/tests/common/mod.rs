@@ -12,7 +12,6 @@ use engine::{
 };
 use flextoe::{FlexToe, Mapping};
 use shm::{Doorbell, Mirror, Pooled};
-use std::net::Ipv4Addr;
 use std::sync::Arc;
 use wire::{Endpoint, Mac, Seq};
 
@@ -60,6 +59,8 @@ pub(crate) struct Config {
     pub mapping: Mapping,
     /// An extension, where an engine need not have it.
     pub delayed_acks: bool,
+    /// Over IPv6.
+    pub v6: bool,
     /// The engine under test: this harness is for all of them.
     pub engine: MakeEngine,
 }
@@ -93,6 +94,7 @@ impl Config {
             iss: 1000,
             mapping: Mapping::default(),
             delayed_acks: true,
+            v6: false,
             engine: flextoe,
         }
     }
@@ -222,18 +224,22 @@ pub(crate) struct Side {
     pub stats: Pooled<FlowStats>,
     pub timers: Timers,
     pub seen: Vec<Event<Stream>>,
+    /// What its flow was installed with.
+    pub params: FlowParams,
     mss: u16,
 }
 
 pub(crate) const RTO: u64 = 5_000_000;
 
 pub(crate) fn tuple(first: bool) -> FourTuple {
-    let (a, b) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
-    if first {
-        FourTuple::new(Endpoint::v4(a, 1000), Endpoint::v4(b, 80))
-    } else {
-        FourTuple::new(Endpoint::v4(b, 80), Endpoint::v4(a, 1000))
-    }
+    tuple_over(false, first)
+}
+
+pub(crate) fn tuple_over(v6: bool, first: bool) -> FourTuple {
+    let texts = if v6 { ["2001:db8::1", "fe80::2%3"] } else { ["10.0.0.1", "10.0.0.2"] };
+    let [a, b] = texts.map(|text| text.parse().unwrap());
+    let (a, b) = (Endpoint::new(a, 1000), Endpoint::new(b, 80));
+    if first { FourTuple::new(a, b) } else { FourTuple::new(b, a) }
 }
 
 pub(crate) fn mac(first: bool) -> Mac {
@@ -284,7 +290,7 @@ impl Side {
         let other = other.wrapping_add(if first { 77 } else { 0 });
         let params = FlowParams {
             flow: FlowId(5),
-            tuple: tuple(first),
+            tuple: tuple_over(config.v6, first),
             local_mac: mac(first),
             remote_mac: mac(!first),
             context: ContextId(1),
@@ -312,7 +318,7 @@ impl Side {
             rate: config.rate,
             stats: stats.clone(),
         };
-        let commands = vec![Command::Attach(ContextId(1), engine_end), Command::Install(Box::new(params))];
+        let commands = vec![Command::Attach(ContextId(1), engine_end), Command::Install(Box::new(params.clone()))];
         Side {
             engine,
             workers,
@@ -341,6 +347,7 @@ impl Side {
             stats,
             timers: Timers { active: false, since: 0, una: 0, backoff: 0, cwnd, fast: 0 },
             seen: Vec::new(),
+            params,
             mss: config.mss,
         }
     }
@@ -457,7 +464,7 @@ impl Wire {
                 continue;
             }
             if rng.chance(config.mark) {
-                wire::ipv4::mark_ce(&mut frame.bytes_mut()[wire::ethernet::HEADER_LEN..]);
+                wire::ip::mark_ce(&mut frame.bytes_mut()[wire::ethernet::HEADER_LEN..]);
             }
             if rng.chance(config.duplicate) {
                 let twin = copy(&frame, pool);

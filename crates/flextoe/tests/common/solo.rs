@@ -1,8 +1,9 @@
 //! One engine, and segments made by hand. Sequence numbers are relative: the next byte of each direction is 1000.
-use super::{Config, Rng, Side, mac, tuple};
+use super::{Config, Rng, Side, mac, tuple_over};
 use engine::stream::Stream;
 use engine::{Command, ContextId, DropReason, Event, FlowId, Frame};
 use wire::checksum::Sum;
+use wire::ip;
 use wire::ipv4::{self, Ecn};
 use wire::tcp::{self, Flags, Options, Timestamps};
 use wire::{EtherType, Seq, ethernet};
@@ -77,24 +78,36 @@ impl Solo {
                 ..Options::default()
             },
         };
-        let tuple = tuple(true).as_v4().expect("IPv4");
-        let tcp_at = ethernet::HEADER_LEN + ipv4::HEADER_LEN;
+        let tuple = tuple_over(self.config.v6, true);
+        let ends = (tuple.remote_ip, tuple.local_ip);
+        let tcp_at = ethernet::HEADER_LEN + ip::header_len(tuple.local_ip);
         let payload_len = (header.len() + s.len as usize) as u16;
         let mut frame = self.side.pool.large();
         frame.resize(tcp_at + payload_len as usize);
         let bytes = frame.bytes_mut();
-        ethernet::Header { dst: mac(true), src: mac(false), ethertype: EtherType::Ipv4 }.emit(bytes);
-        let ip = ipv4::Header::new(ipv4::TCP, (tuple.remote_ip, tuple.local_ip), payload_len);
-        ipv4::Header { ecn: s.ecn, id: 1, ..ip }.emit(&mut bytes[ethernet::HEADER_LEN..]);
+        let ethertype = if self.config.v6 { EtherType::Ipv6 } else { EtherType::Ipv4 };
+        ethernet::Header { dst: mac(true), src: mac(false), ethertype }.emit(bytes);
+        if let Some((remote, local)) = ends.0.as_v4().zip(ends.1.as_v4()) {
+            let ip = ipv4::Header::new(ipv4::TCP, (remote, local), payload_len);
+            ipv4::Header { ecn: s.ecn, id: 1, ..ip }.emit(&mut bytes[ethernet::HEADER_LEN..]);
+        } else {
+            ip::emit(ipv4::TCP, ends, 64, &mut bytes[ethernet::HEADER_LEN..]).unwrap();
+            bytes[ethernet::HEADER_LEN + 1] = (s.ecn as u8) << 4;
+        }
         let header_len = header.emit(&mut bytes[tcp_at..]);
         for (i, byte) in bytes[tcp_at + header_len..].iter_mut().enumerate() {
             *byte = Solo::byte(s.seq.wrapping_sub(START).wrapping_add(i as u32));
         }
-        let mut sum = Sum::pseudo_header(tuple.remote_ip, tuple.local_ip, ipv4::TCP, payload_len as u32);
+        let mut sum = Sum::pseudo_header(ends.0, ends.1, ipv4::TCP, payload_len as u32);
         sum.add(&bytes[tcp_at..]);
         let field = tcp_at + tcp::CHECKSUM_AT;
         bytes[field..field + 2].copy_from_slice(&sum.finish().to_be_bytes());
         frame
+    }
+
+    /// Bytes of a segment's headers without options.
+    pub(crate) fn headers(&self) -> usize {
+        ethernet::HEADER_LEN + ip::header_len(tuple_over(self.config.v6, true).local_ip) + tcp::HEADER_LEN
     }
 
     /// Frames arrive in one burst; returns what goes out in that round.
@@ -186,7 +199,9 @@ impl Solo {
         let ethernet = ethernet::Header::parse(bytes).unwrap();
         assert_eq!((ethernet.dst, ethernet.src), (mac(false), mac(true)));
         let packet = &bytes[ethernet::HEADER_LEN..];
-        let (ip, ip_len) = ipv4::Header::parse(packet, packet.len()).unwrap();
+        let (ip, ip_len) = ip::Header::parse(ethernet.ethertype, packet, packet.len()).unwrap();
+        let tuple = tuple_over(self.config.v6, true);
+        assert_eq!((ip.src, ip.dst, ip.hop_limit), (tuple.local_ip, tuple.remote_ip.in_zone(0), 64));
         let mut sum = Sum::pseudo_header(ip.src, ip.dst, ipv4::TCP, ip.payload_len as u32);
         sum.add(&packet[ip_len..]);
         assert_eq!(sum.finish(), 0, "checksum");
@@ -222,4 +237,9 @@ impl Solo {
         }
         last
     }
+}
+
+/// The acknowledgments of these segments.
+pub(crate) fn acks(sent: &[Seg]) -> Vec<u32> {
+    sent.iter().map(|s| s.ack).collect()
 }

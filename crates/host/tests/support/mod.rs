@@ -62,7 +62,7 @@ impl Transport for Datagrams {
             if let Received::Packet(ip) = io.net.receive(now, &mut frame, io.drops) {
                 let body = ip.body(&frame).expect("the claim has read the ports");
                 let from = u16::from_be_bytes([body[0], body[1]]);
-                let datagram = (ip.header.src, from, body[HEADER..].to_vec());
+                let datagram = (ip.header.src.as_v4().expect("IPv4"), from, body[HEADER..].to_vec());
                 if self.echoes {
                     self.answer(now, &datagram, io);
                 }

@@ -8,12 +8,18 @@ use context::{Endpoint, Reply, Request, Unaccelerated};
 
 /// `bind`.
 pub(crate) fn bind(lib: &mut Guard, key: Key, local: Endpoint) -> Result<()> {
+    bind_to(lib, key, local, local.port == 0)
+}
+
+/// The same; `chosen` says that the program did not ask for this port.
+pub(crate) fn bind_to(lib: &mut Guard, key: Key, local: Endpoint, chosen: bool) -> Result<()> {
     let socket = lib.need_socket(key)?;
     if !matches!(socket.kind, Kind::Fresh) {
         return Err(libc::EINVAL);
     }
     let (reuse_address, reuse_port) = (socket.options.reuse_address, socket.options.reuse_port);
-    let reply = ask::ask(lib, |tag| Request::Bind { tag, local, reuse_address, reuse_port })?;
+    let dual_stack = socket.is_v6 && !socket.options.v6_only;
+    let reply = ask::ask(lib, |tag| Request::Bind { tag, local, reuse_address, reuse_port, dual_stack })?;
     let Reply::Bound { binding, local: got, .. } = reply else { return Err(libc::EPROTO) };
     match lib.socket(key) {
         Some(socket) => {
@@ -21,7 +27,7 @@ pub(crate) fn bind(lib: &mut Guard, key: Key, local: Endpoint) -> Result<()> {
             if !local.ip.is_unspecified() {
                 socket.set_asked_ip(local.ip);
             }
-            socket.kind = Kind::bound(Bound { binding, local: got, chosen: local.port == 0 });
+            socket.kind = Kind::bound(Bound { binding, local: got, chosen });
         }
         None => {
             ask::tell(lib, Request::Unbind { binding });

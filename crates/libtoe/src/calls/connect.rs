@@ -179,14 +179,20 @@ impl Lib {
                 let Attempt { local, bound, .. } = **attempt;
                 socket.outcome_owed = local.is_some();
                 last_local = Some(local.unwrap_or(ANY));
-                released = bound.filter(|bound| bound.chosen);
-                socket.kind = bound.filter(|bound| !bound.chosen).map_or(Kind::Fresh, Kind::bound);
+                // As on Linux, an attempt that began takes a port that was not asked for with it.
+                let (gone, stays) = match bound {
+                    Some(bound) if bound.chosen && local.is_some() => (Some(bound), None),
+                    stays => (None, stays),
+                };
+                released = gone;
+                socket.kind = stays.map_or(Kind::Fresh, Kind::bound);
             }
             last_local.into_iter().for_each(|local| socket.set_last_local(local));
             socket.error = errno;
         }
         if let (Some(Bound { binding, .. }), Some(context)) = (released, self.context()) {
             context.tell_surely(Request::Unbind { binding });
+            self.release_kernel_half(key);
         }
         self.wake_socket(key, events::ALL);
     }

@@ -102,8 +102,9 @@ pub(crate) fn listen(lib: &mut Guard, key: Key, backlog: u32) -> Result<()> {
         return Err(libc::EINVAL);
     }
     if matches!(socket.kind, Kind::Fresh) {
-        let local = Endpoint { ip: socket.asked_ip(), port: 0 };
-        bind(lib, key, local)?;
+        let asked = socket.asked_ip();
+        let ip = if asked.is_unspecified() { lib.any_address(key) } else { asked };
+        bind(lib, key, Endpoint { ip, port: 0 })?;
     }
     let bound = match &lib.need_socket(key)?.kind {
         Kind::Bound(bound) => **bound,

@@ -45,6 +45,15 @@ impl Lib {
         Ok(())
     }
 
+    /// The kernel's half lets go of the port that the kernel chose for it: only a fresh socket is without one.
+    pub(crate) fn release_kernel_half(&mut self, key: Key) {
+        if let Some(socket) = self.socket(key).filter(|socket| socket.kernel_half) {
+            (socket.kernel_half, socket.stands_in) = (false, true);
+            // Where the system has none left, the old one stays, and the program's next `bind` says so.
+            let _ = self.own_kernel_socket(key);
+        }
+    }
+
     /// Before other processes get the descriptors: what is not connected yet must be the same socket to all of them.
     pub(crate) fn own_kernel_sockets(&mut self) {
         for index in self.sockets.indices() {

@@ -18,16 +18,35 @@ use std::collections::BTreeSet;
 /// What of a socket may come back to the next daemon.
 enum Left {
     Nothing,
+    /// A connection that is reset.
+    Reset,
     Listener,
     Connection,
 }
 
-/// What waits for the next daemon, in words.
-fn waiting(connections: usize, listeners: usize) -> String {
-    match (connections, listeners) {
-        (0, _) => format!("connections are reset, listeners ({listeners})"),
-        (_, 0) => format!("connections ({connections})"),
-        _ => format!("connections ({connections}) and listeners ({listeners})"),
+/// What becomes of a process' sockets without their daemon: how many there are of each.
+#[derive(Default)]
+struct Remainder {
+    listeners: usize,
+    connections: usize,
+    reset: usize,
+}
+
+impl Remainder {
+    fn waits(&self) -> bool {
+        self.listeners + self.connections > 0
+    }
+
+    /// A sentence for people.
+    fn sentence(&self) -> String {
+        let Remainder { listeners, connections, reset } = self;
+        let waiting = match (connections, listeners) {
+            (0, _) => format!("listeners ({listeners})"),
+            (_, 0) => format!("connections ({connections})"),
+            _ => format!("connections ({connections}) and listeners ({listeners})"),
+        };
+        let ended = if *reset > 0 { format!(", connections ({reset}) are reset") } else { String::new() };
+        format!("the daemon is gone: {waiting} wait for the next one{ended}")
     }
 }
 
@@ -82,20 +101,20 @@ impl Lib {
             (true, false) => Lasts::Listeners,
             (true, true) => Lasts::All,
         };
-        let (mut listeners, mut connections) = (0, 0);
+        let mut remainder = Remainder::default();
         for index in self.sockets.indices() {
             match self.lose(index, lasts) {
                 Left::Nothing => {}
-                Left::Listener => listeners += 1,
-                Left::Connection => connections += 1,
+                Left::Reset => remainder.reset += 1,
+                Left::Listener => remainder.listeners += 1,
+                Left::Connection => remainder.connections += 1,
             }
         }
         let remains = self.context().map(|context| remains_of(context)).filter(|_| lasts == Lasts::All);
-        let wanted = listeners + connections > 0 || remains.as_ref().is_some_and(|remains| !remains.closed.is_empty());
+        let wanted = remainder.waits() || remains.as_ref().is_some_and(|remains| !remains.closed.is_empty());
         self.link = if comes_back { Link::Lost(Lost::now(wanted), remains.map(Box::new)) } else { Link::Dead };
-        if listeners + connections > 0 {
-            let what = waiting(connections, listeners);
-            say::line(&format!("the daemon is gone: {what} wait for the next one"));
+        if remainder.waits() {
+            say::line(&remainder.sentence());
         }
         self.wake_askers();
     }
@@ -124,25 +143,26 @@ impl Lib {
                 if lasts == Lasts::All && !socket.broken && stream.kept_connection().is_some() {
                     return Left::Connection;
                 }
-                self.end_connection(index);
-                return Left::Nothing;
+                return if self.end_connection(index) { Left::Reset } else { Left::Nothing };
             }
         }
         readiness::notify(socket, &mut self.sets, events::ALL);
         left
     }
 
-    /// A connection ends with its daemon. One that was over stays as it was.
-    fn end_connection(&mut self, index: usize) {
-        let Some(socket) = self.sockets.get_mut(index) else { return };
-        let Kind::Stream(stream) = &mut socket.kind else { return };
+    /// A connection ends with its daemon. One that was over stays as it was; false then.
+    fn end_connection(&mut self, index: usize) -> bool {
+        let Some(socket) = self.sockets.get_mut(index) else { return false };
+        let Kind::Stream(stream) = &mut socket.kind else { return false };
         // Its slot is nothing to another daemon.
         (stream.name, stream.gone, stream.rest) = (None, true, quiet::State::default());
-        if !stream.is_over() {
+        let is_reset = !stream.is_over();
+        if is_reset {
             socket.error = libc::ECONNRESET;
             socket.broken = true;
         }
         readiness::notify(socket, &mut self.sets, events::ALL);
+        is_reset
     }
 
     /// All connections that waited for a daemon end.
@@ -150,7 +170,9 @@ impl Lib {
         let waits = |socket: &Socket| matches!(&socket.kind, Kind::Stream(stream) if !stream.gone);
         let mut indices = self.sockets.indices();
         indices.retain(|index| self.sockets.get(*index).is_some_and(waits));
-        indices.iter().for_each(|index| self.end_connection(*index));
+        for index in &indices {
+            self.end_connection(*index);
+        }
         indices.len()
     }
 

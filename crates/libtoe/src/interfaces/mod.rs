@@ -6,7 +6,7 @@ use crate::daemon::attach;
 use crate::lock;
 use crate::system::{real, waking};
 use context::IpAddress;
-use context::attach::Interface;
+use context::attach::{Interface, Network};
 use libc::{c_int, c_uint, sockaddr_in, sockaddr_in6};
 
 /// What names begin with; behind it a number.
@@ -47,18 +47,10 @@ impl Shown {
         self.name.split(|byte| *byte == 0).next().unwrap_or_default()
     }
 
-    /// Its address, that of its network's mask, and the broadcast address, for IPv4 only.
-    pub(crate) fn addresses(&self) -> [IpAddress; 3] {
-        let Interface { address, prefix_len, .. } = self.port;
-        let width = u32::from(address.width());
-        let host = width.saturating_sub(u32::from(prefix_len));
-        let all = u128::MAX >> (128 - width);
-        let below = if host == 0 { 0 } else { u128::MAX >> (128 - host) };
-        // An IPv4 address has its mapping's bits in front, which stay.
-        let family = address.to_bits() & !all;
-        let mask = family | (all & !below);
-        let broadcast = address.to_bits() | below;
-        [address, IpAddress::from_bits(mask, 0), IpAddress::from_bits(broadcast, 0)]
+    /// Its networks: the one of IPv4, and that of IPv6, where there is one.
+    pub(crate) fn networks(&self) -> impl Iterator<Item = Shape> {
+        let Interface { address, prefix_len, ipv6, .. } = self.port;
+        [Network { address, prefix_len }].into_iter().chain(ipv6).map(Shape::of)
     }
 
     /// As `sockaddr` has it, with port 0.
@@ -77,6 +69,33 @@ impl Shown {
                 (bytes, size_of::<sockaddr_in6>())
             }
         }
+    }
+}
+
+/// An address with what follows from its network.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Shape {
+    /// The address.
+    pub address: IpAddress,
+    /// Bits of its network part.
+    pub prefix_len: u8,
+    /// Those bits, as an address.
+    pub mask: IpAddress,
+    /// The broadcast address; IPv6 has none.
+    pub broadcast: Option<IpAddress>,
+}
+
+impl Shape {
+    fn of(Network { address, prefix_len }: Network) -> Shape {
+        let width = u32::from(address.width());
+        let host = width.saturating_sub(u32::from(prefix_len));
+        let all = u128::MAX >> (128 - width);
+        let below = if host == 0 { 0 } else { u128::MAX >> (128 - host) };
+        // An IPv4 address has its mapping's bits in front, which stay.
+        let family = address.to_bits() & !all;
+        let mask = family | (all & !below);
+        let broadcast = address.is_v4().then(|| IpAddress::from_bits(address.to_bits() | below, 0));
+        Shape { address, prefix_len, mask: IpAddress::from_bits(mask, 0), broadcast }
     }
 }
 
@@ -138,7 +157,8 @@ mod tests {
 
     fn shown(address: &str, prefix_len: u8) -> Shown {
         let address = address.parse().unwrap();
-        Shown::new(3, Interface { address, prefix_len, mac: [2, 0, 0, 0, 0, 1], mtu: 1500 })
+        let ipv6 = Some(Network { address: "fd00::5".parse().unwrap(), prefix_len: 64 });
+        Shown::new(3, Interface { address, prefix_len, ipv6, mac: [2, 0, 0, 0, 0, 1], mtu: 1500 })
     }
 
     #[test]
@@ -147,14 +167,11 @@ mod tests {
             ("10.1.2.3", 24, "255.255.255.0", "10.1.2.255"),
             ("10.1.2.3", 32, "255.255.255.255", "10.1.2.3"),
             ("10.1.2.3", 0, "0.0.0.0", "255.255.255.255"),
-            ("fd00::5", 64, "ffff:ffff:ffff:ffff::", "fd00::ffff:ffff:ffff:ffff"),
         ] {
-            let [_, got_mask, got_broadcast] = shown(address, len).addresses();
-            assert_eq!(
-                (got_mask, got_broadcast),
-                (mask.parse().unwrap(), broadcast.parse().unwrap()),
-                "{address}/{len}"
-            );
+            let [v4, v6] = shown(address, len).networks().collect::<Vec<_>>()[..] else { panic!("two networks") };
+            let wanted = (mask.parse().unwrap(), Some(broadcast.parse().unwrap()));
+            assert_eq!((v4.mask, v4.broadcast), wanted, "{address}/{len}");
+            assert_eq!((v6.mask, v6.broadcast), ("ffff:ffff:ffff:ffff::".parse().unwrap(), None));
         }
         let one = shown("10.1.2.3", 24);
         assert_eq!((one.short_name(), one.index), (&b"opentoe3"[..], FIRST + 3));

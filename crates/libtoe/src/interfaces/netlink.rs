@@ -2,7 +2,7 @@
 //!
 //! A program that asks for a whole list gets one message of this library's first, with the host's interfaces, and then
 //! the kernel's. Both belong to one answer of several parts, which only the kernel's last part ends.
-use super::Shown;
+use super::{Shape, Shown};
 use crate::lock;
 use crate::system::{program, real};
 use crate::table::{self, Entry};
@@ -86,7 +86,7 @@ unsafe fn note(fd: RawFd, from: &[iovec]) {
     let shown = super::all();
     let list: Vec<u8> = match links {
         true => shown.iter().flat_map(|shown| link(shown, &to)).collect(),
-        false => shown.iter().flat_map(|shown| address(shown, &to)).collect(),
+        false => shown.iter().flat_map(|shown| all_addresses(shown, &to)).collect(),
     };
     if let (Ok(mut lib), false) = (lock::lock(), list.is_empty()) {
         lib.lists.push(fd, list);
@@ -167,22 +167,27 @@ fn link(shown: &Shown, to: &Asked) -> Vec<u8> {
     message(libc::RTM_NEWLINK, to, &fixed, &attributes)
 }
 
-/// `RTM_NEWADDR`.
-fn address(shown: &Shown, to: &Asked) -> Vec<u8> {
-    let [own, _, broadcast] = shown.addresses();
+/// `RTM_NEWADDR`, for each of its addresses.
+fn all_addresses(shown: &Shown, to: &Asked) -> Vec<u8> {
+    shown.networks().flat_map(|network| address(shown, &network, to)).collect()
+}
+
+fn address(shown: &Shown, network: &Shape, to: &Asked) -> Vec<u8> {
+    let Shape { address: own, prefix_len, broadcast, .. } = *network;
     let family = if own.is_v4() { libc::AF_INET } else { libc::AF_INET6 };
     if ![libc::AF_UNSPEC, family].contains(&to.family) {
         return Vec::new();
     }
     // struct ifaddrmsg: family, length, flags, scope (everywhere), index.
     let permanent = libc::IFA_F_PERMANENT;
-    let mut fixed = vec![family as u8, shown.port.prefix_len, permanent as u8, 0];
+    let mut fixed = vec![family as u8, prefix_len, permanent as u8, 0];
     fixed.extend(shown.index.to_ne_bytes());
     let bytes = |ip: context::IpAddress| match ip.as_v4() {
         Some(v4) => v4.octets().to_vec(),
         None => ip.to_bits().to_be_bytes().to_vec(),
     };
-    let (own, broadcast, label) = (bytes(own), bytes(broadcast), [shown.short_name(), &[0]].concat());
+    let (own, broadcast, label) =
+        (bytes(own), broadcast.map(bytes).unwrap_or_default(), [shown.short_name(), &[0]].concat());
     let flags = permanent.to_ne_bytes();
     let all: [(u16, &[u8]); 5] = [
         (libc::IFA_ADDRESS, &own),

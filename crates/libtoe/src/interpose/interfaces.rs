@@ -1,8 +1,8 @@
 //! Lists of interfaces (getifaddrs(3), if_nameindex(3), netdevice(7)): the kernel's, and those of the host.
-use crate::interfaces::{self, NAME_LEN, Shown};
+use crate::interfaces::{self, NAME_LEN, Shape, Shown};
 use crate::system::errno::{self, Result};
 use crate::system::{program, real};
-use libc::{c_char, c_int, c_uint, c_ulong, c_void, if_nameindex as Named, ifaddrs, ifconf, ifreq, sockaddr};
+use libc::{c_char, c_int, c_uint, c_ulong, if_nameindex as Named, ifaddrs, ifconf, ifreq, sockaddr};
 use std::ffi::CStr;
 use std::mem::offset_of;
 use std::ops::RangeInclusive;
@@ -12,12 +12,14 @@ use std::ptr::{null_mut, with_exposed_provenance_mut};
 #[repr(C)]
 struct Listed {
     link: ifaddrs,
-    address: ifaddrs,
+    /// One for each address; where there is none of IPv6, the last one is not in the list.
+    addresses: [ifaddrs; 2],
     hardware: libc::sockaddr_ll,
     /// The counters that the kernel puts there: all are 0.
     counters: [u32; 64],
-    /// Broadcast hardware address, address, mask, broadcast address.
-    places: [libc::sockaddr_storage; 4],
+    hardware_broadcast: libc::sockaddr_ll,
+    /// For each address: itself, its mask, its broadcast address.
+    places: [[libc::sockaddr_storage; 3]; 2],
     name: [u8; NAME_LEN],
     mark: u64,
 }
@@ -37,29 +39,31 @@ impl Listed {
             card.sll_addr[..6].copy_from_slice(&address);
             card
         };
-        listed.hardware = card(shown.port.mac);
-        // SAFETY: the place is larger, and aligned for all addresses.
-        unsafe { (&raw mut listed.places[0]).cast::<libc::sockaddr_ll>().write(card([0xff; 6])) };
-        for (place, ip) in listed.places[1..].iter_mut().zip(shown.addresses()) {
-            let (bytes, len) = Shown::socket_address(ip);
-            // SAFETY: the place is larger.
-            unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), std::ptr::from_mut(place).cast(), len) };
-        }
-        let place = |at: usize, places: &mut [libc::sockaddr_storage; 4]| std::ptr::from_mut(&mut places[at]).cast();
+        (listed.hardware, listed.hardware_broadcast) = (card(shown.port.mac), card([0xff; 6]));
         let name: *mut c_char = listed.name.as_mut_ptr().cast();
-        let flags = interfaces::FLAGS as c_uint;
-        let counters: *mut c_void = listed.counters.as_mut_ptr().cast();
-        let [hardware_broadcast, address, mask, broadcast] = [0, 1, 2, 3].map(|at| place(at, &mut listed.places));
-        let is_v4 = shown.port.address.is_v4();
-        let hardware = (&raw mut listed.hardware).cast();
-        for (entry, address, mask, broadcast, data) in [
-            (&mut listed.link, hardware, null_mut(), hardware_broadcast, counters),
-            (&mut listed.address, address, mask, if is_v4 { broadcast } else { null_mut() }, null_mut()),
-        ] {
-            (entry.ifa_name, entry.ifa_flags, entry.ifa_addr, entry.ifa_netmask) = (name, flags, address, mask);
-            (entry.ifa_ifu, entry.ifa_data) = (broadcast, data);
+        let fill = |entry: &mut ifaddrs, [address, mask, broadcast]: [*mut sockaddr; 3]| {
+            (entry.ifa_name, entry.ifa_flags) = (name, interfaces::FLAGS as c_uint);
+            (entry.ifa_addr, entry.ifa_netmask, entry.ifa_ifu) = (address, mask, broadcast);
+        };
+        let Listed { link, addresses, hardware, counters, hardware_broadcast, places, .. } = &mut *listed;
+        fill(link, [(&raw mut *hardware).cast(), null_mut(), (&raw mut *hardware_broadcast).cast()]);
+        link.ifa_data = counters.as_mut_ptr().cast();
+        let mut last = link;
+        for (network, (entry, places)) in shown.networks().zip(addresses.iter_mut().zip(places)) {
+            let Shape { address, mask, broadcast, .. } = network;
+            let [address, mask, broadcast] = [Some(address), Some(mask), broadcast];
+            let mut places = places.iter_mut().zip([address, mask, broadcast]).map(|(place, ip)| put(place, ip));
+            fill(entry, std::array::from_fn(|_| places.next().unwrap_or(null_mut())));
+            last.ifa_next = entry;
+            last = entry;
         }
         listed
+    }
+
+    /// The last of its entries, behind which the list goes on.
+    fn last(&mut self) -> &mut ifaddrs {
+        let has_v6 = self.addresses[0].ifa_next == &raw mut self.addresses[1];
+        &mut self.addresses[usize::from(has_v6)]
     }
 
     /// The interface that begins a list, where it is one of ours.
@@ -74,6 +78,16 @@ impl Listed {
     }
 }
 
+/// Puts an address there, where there is one; the place, as entries have it.
+fn put(place: &mut libc::sockaddr_storage, ip: Option<context::IpAddress>) -> *mut sockaddr {
+    let Some(ip) = ip else { return null_mut() };
+    let (bytes, len) = Shown::socket_address(ip);
+    let place = std::ptr::from_mut(place);
+    // SAFETY: the place is larger.
+    unsafe { std::ptr::copy_nonoverlapping(bytes.as_ptr(), place.cast(), len) };
+    place.cast()
+}
+
 /// `getifaddrs`: the host's interfaces first, since programs take the first that is not loopback's.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn getifaddrs(list: *mut *mut ifaddrs) -> c_int {
@@ -85,8 +99,7 @@ pub(super) unsafe extern "C" fn getifaddrs(list: *mut *mut ifaddrs) -> c_int {
                 // The C library's own netlink socket may have told it already, where system calls are intercepted.
                 if !has(*list, shown) {
                     let listed = Box::into_raw(Listed::new(shown));
-                    (*listed).link.ifa_next = &raw mut (*listed).address;
-                    (*listed).address.ifa_next = *list;
+                    (*listed).last().ifa_next = *list;
                     *list = listed.cast();
                 }
             }
@@ -115,7 +128,7 @@ pub(super) unsafe extern "C" fn freeifaddrs(list: *mut ifaddrs) {
     // SAFETY: what `getifaddrs` gave.
     unsafe {
         while let Some(listed) = Listed::first(rest) {
-            rest = (*listed).address.ifa_next;
+            rest = (*listed).last().ifa_next;
             drop(Box::from_raw(listed));
         }
         if !rest.is_null() {
@@ -213,11 +226,11 @@ pub(super) unsafe fn control(request: c_ulong, argument: c_ulong, kernel: impl F
 }
 
 unsafe fn answer(request: c_ulong, place: &mut ifreq, shown: &Shown) -> Result<c_int> {
-    let [own, mask, broadcast] = shown.addresses();
-    let address = |ip: context::IpAddress| {
-        let (bytes, len) = Shown::socket_address(ip);
-        // As on Linux, these calls are IPv4's.
-        if len > size_of::<sockaddr>() { Err(libc::EADDRNOTAVAIL) } else { Ok(bytes) }
+    // As on Linux, these calls are IPv4's.
+    let network = shown.networks().next();
+    let address = |of: fn(&Shape) -> Option<context::IpAddress>| {
+        let ip = network.as_ref().and_then(of).filter(|ip| ip.is_v4());
+        ip.map(|ip| Shown::socket_address(ip).0).ok_or(libc::EADDRNOTAVAIL)
     };
     let value = &mut place.ifr_ifru;
     let store = |value: &mut libc::__c_anonymous_ifr_ifru, bytes: [u8; 28]| {
@@ -228,9 +241,9 @@ unsafe fn answer(request: c_ulong, place: &mut ifreq, shown: &Shown) -> Result<c
     match request {
         SIOCGIFNAME => place.ifr_name = shown.name.map(|byte| byte as c_char),
         SIOCGIFFLAGS => value.ifru_flags = interfaces::FLAGS as i16,
-        SIOCGIFADDR | SIOCGIFDSTADDR => store(value, address(own)?),
-        SIOCGIFBRDADDR => store(value, address(broadcast)?),
-        SIOCGIFNETMASK => store(value, address(mask)?),
+        SIOCGIFADDR | SIOCGIFDSTADDR => store(value, address(|it| Some(it.address))?),
+        SIOCGIFBRDADDR => store(value, address(|it| it.broadcast)?),
+        SIOCGIFNETMASK => store(value, address(|it| Some(it.mask))?),
         SIOCGIFMETRIC => value.ifru_metric = 0,
         SIOCGIFMTU => value.ifru_mtu = c_int::from(shown.port.mtu),
         SIOCGIFINDEX => value.ifru_ifindex = shown.index as c_int,

@@ -15,6 +15,7 @@ mod events;
 pub(crate) mod hosted;
 mod interfaces;
 mod io;
+mod kernel_half;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 pub(crate) mod layer;
 mod limits;

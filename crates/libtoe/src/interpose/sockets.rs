@@ -3,6 +3,7 @@ use crate::calls::address::{self, Address};
 use crate::calls::{binding, connect as opening, listening, options, shutdown, waiting};
 use crate::daemon::{ask, attach, share};
 use crate::interfaces::netlink;
+use crate::interpose::kernel_half;
 use crate::lock::{self, Guard};
 use crate::state::slab::Key;
 use crate::state::socket::{ANY, Bound, Kind, Socket};
@@ -11,9 +12,9 @@ use crate::system::{program, real, waking};
 use crate::table::{self, Entry};
 use crate::wait::signals::Signals;
 use crate::wait::{Target, Wait};
-use context::{Endpoint, Request, Unaccelerated};
+use context::{Endpoint, IpAddress, Request, Unaccelerated};
 use libc::{c_int, c_void, pollfd, sockaddr, socklen_t};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 
 const TYPE_MASK: c_int = 0xf;
 
@@ -119,8 +120,8 @@ unsafe fn decide_bind(
 ) -> Decided<c_int> {
     // SAFETY: the caller's address.
     let local = match unsafe { address::parse(address, len)? } {
-        Address::Ip(local) if lib.has_family(local.ip) => local,
-        Address::V6Any(port) if lib.need_socket(key)?.is_v6 && !lib.need_socket(key)?.options.v6_only => {
+        Address::Ip(local) if lib.has_family(key, local.ip) => local,
+        Address::V6Any(port) if takes_any_v6(lib, key)? => {
             // SAFETY: as above.
             return unsafe { bind_both(lib, key, fd, address, len, port) };
         }
@@ -141,8 +142,15 @@ unsafe fn decide_bind(
     Ok(Some(0))
 }
 
-/// The unspecified IPv6 address takes connections of both kinds: the kernel's half has the IPv6 ones, and those to
-/// the kernel's own IPv4 addresses.
+/// The unspecified IPv6 address stands for both families, or the host speaks IPv6.
+fn takes_any_v6(lib: &mut Guard, key: Key) -> Result<bool> {
+    let socket = lib.need_socket(key)?;
+    let both = socket.is_v6 && !socket.options.v6_only;
+    Ok(both || lib.speaks_v6(key))
+}
+
+/// The unspecified IPv6 address: the kernel's half has the connections to the kernel's own addresses, and all of IPv6
+/// where the host does not speak it.
 unsafe fn bind_both(
     lib: &mut Guard,
     key: Key,
@@ -151,12 +159,13 @@ unsafe fn bind_both(
     len: socklen_t,
     port: u16,
 ) -> Decided<c_int> {
-    lib.own_kernel_socket(key)?;
     // SAFETY: the caller's address.
-    errno::check(unsafe { real::bind(fd, address, len) })?;
+    unsafe { kernel_half::bind(lib, key, fd, address, len)? };
     lib.need_socket(key)?.kernel_half = true;
-    let port = if port == 0 { kernel_port(fd) } else { port };
-    binding::bind(lib, key, Endpoint { port, ..ANY })?;
+    let chosen = port == 0;
+    let port = if chosen { kernel_half::port(fd) } else { port };
+    let ip = lib.any_address(key);
+    binding::bind_to(lib, key, Endpoint { ip, port }, chosen)?;
     Ok(Some(0))
 }
 
@@ -177,25 +186,16 @@ unsafe fn bind_loopback(
         lib.leave_to_kernel(key, Unaccelerated::Loopback)?;
         return Ok(None);
     }
-    lib.own_kernel_socket(key)?;
     // SAFETY: the caller's address.
-    errno::check(unsafe { real::bind(fd, address, len) })?;
-    let port = if local.port == 0 { kernel_port(fd) } else { local.port };
-    match binding::bind(lib, key, Endpoint { port, ..local }) {
+    unsafe { kernel_half::bind(lib, key, fd, address, len)? };
+    let chosen = local.port == 0;
+    let port = if chosen { kernel_half::port(fd) } else { local.port };
+    match binding::bind_to(lib, key, Endpoint { port, ..local }, chosen) {
         Ok(()) => lib.need_socket(key)?.kernel_half = true,
         // A connection over the host has the port, or too many are bound: the kernel goes on alone.
         Err(_) => lib.leave_to_kernel(key, Unaccelerated::Loopback)?,
     }
     Ok(Some(0))
-}
-
-/// The port that the kernel chose.
-fn kernel_port(fd: c_int) -> u16 {
-    let mut space = [0u8; 28];
-    let mut len = space.len() as socklen_t;
-    // SAFETY: a local buffer of the length given.
-    unsafe { real::getsockname(fd, space.as_mut_ptr().cast(), &mut len) };
-    u16::from_be_bytes([space[2], space[3]])
 }
 
 /// `listen`.
@@ -226,7 +226,7 @@ fn listen_in_kernel(lib: &mut Guard, key: Key, fd: c_int, backlog: c_int) -> Res
         socket.kernel_half = false;
         return Ok(());
     }
-    if !socket.kernel_half && !bind_kernel_half(fd, local, socket.is_v6) {
+    if !socket.kernel_half && !kernel_half::bind_to(fd, local, socket.is_v6) {
         return Ok(());
     }
     // The kernel's half never blocks: waiting is the library's business.
@@ -244,19 +244,6 @@ fn listen_in_kernel(lib: &mut Guard, key: Key, fd: c_int, backlog: c_int) -> Res
         }
     }
     Ok(())
-}
-
-fn bind_kernel_half(fd: c_int, local: Endpoint, is_v6: bool) -> bool {
-    if is_v6 {
-        return false;
-    }
-    let mut space = [0u8; 28];
-    let mut len = space.len() as socklen_t;
-    // SAFETY: a local buffer of the length given.
-    unsafe {
-        address::store(local, false, space.as_mut_ptr().cast(), &mut len).is_ok()
-            && real::bind(fd, space.as_ptr().cast(), len) == 0
-    }
 }
 
 /// `accept`.
@@ -393,9 +380,9 @@ pub(super) unsafe extern "C" fn connect(fd: c_int, address: *const sockaddr, len
 /// Connects, or finds that the kernel must.
 pub(super) fn decide_connect(lib: &mut Guard, key: Key, to: Address) -> Decided<c_int> {
     let remote = match to {
-        Address::Ip(remote) if lib.has_family(remote.ip) => remote,
+        Address::Ip(remote) if lib.has_family(key, remote.ip) => remote,
         // Linux takes the unspecified address for the machine itself.
-        Address::V6Any(port) => Endpoint { port, ..ANY },
+        Address::V6Any(port) => Endpoint { ip: lib.any_address(key), port },
         Address::Unspecified => return dissolve(lib, key),
         Address::Ip(_) | Address::Other => return not_here(lib, key, Unaccelerated::Family),
     };
@@ -423,8 +410,12 @@ fn connect_loopback(lib: &mut Guard, key: Key, remote: Endpoint) -> Decided<c_in
     if !may_be_loopback || !lib.need_context()?.welcome.loopback {
         return not_here(lib, key, Unaccelerated::Loopback);
     }
-    // Linux takes the unspecified address for 127.0.0.1.
-    let ip = if remote.ip.is_unspecified() { Ipv4Addr::LOCALHOST.into() } else { remote.ip };
+    // Linux takes the unspecified address for 127.0.0.1, or ::1.
+    let ip = match remote.ip.is_unspecified() {
+        true if remote.ip.is_v4() => Ipv4Addr::LOCALHOST.into(),
+        true => IpAddress::v6(Ipv6Addr::LOCALHOST, 0),
+        false => remote.ip,
+    };
     match opening::connect(lib, key, Endpoint { ip, ..remote }) {
         // Nobody listens there on the host, or there is no room: the kernel's half has some.
         Err(libc::ENETUNREACH | libc::ENOBUFS | libc::ENOMEM) => not_here(lib, key, Unaccelerated::Loopback),
@@ -442,7 +433,7 @@ fn not_here(lib: &mut Guard, key: Key, reason: Unaccelerated) -> Decided<c_int> 
             let Bound { binding, local, .. } = **bound;
             // Bound to a port only: the same port in the kernel. A loopback address is bound there already.
             let (fd, is_v6, bound) = (socket.fd, socket.is_v6, socket.kernel_half);
-            if !bound && !bind_kernel_half(fd, local, is_v6) {
+            if !bound && !kernel_half::bind_to(fd, local, is_v6) {
                 return Err(errno::get());
             }
             socket.kind = Kind::Fresh;

@@ -33,13 +33,14 @@ use crate::state::option_values::Recent;
 use crate::state::quiet::Hand;
 use crate::state::set::EpollSet;
 use crate::state::slab::{Key, Slab};
-use crate::state::socket::Socket;
+use crate::state::socket::{ANY, Socket};
 use crate::system::bed::Bells;
 use crate::system::errno::Result;
 use crate::system::stand_in::StandIns;
 use crate::system::waking::{self, Point};
 use crate::table::{self, Entry};
 use context::IpAddress;
+use std::net::Ipv6Addr;
 use std::os::fd::RawFd;
 
 /// The process's tie to the daemon.
@@ -158,11 +159,21 @@ impl Lib {
         }
     }
 
-    /// The host has addresses of this address's family.
-    pub(crate) fn has_family(&mut self, ip: IpAddress) -> bool {
-        let speaks = |context: &mut Context| context.welcome.addresses.iter().any(|own| own.is_v4() == ip.is_v4());
+    /// The host speaks IPv6, and a socket too.
+    pub(crate) fn speaks_v6(&mut self, key: Key) -> bool {
+        let is_v6 = self.socket(key).is_some_and(|socket| socket.is_v6);
+        is_v6 && self.context().is_some_and(|context| context.welcome.v6)
+    }
+
+    /// The host and a socket speak the version of IP that an address is of.
+    pub(crate) fn has_family(&mut self, key: Key, ip: IpAddress) -> bool {
         // Without a daemon, IPv4's calls fail, as they did when it was there.
-        ip.is_v4() || self.context().is_some_and(speaks)
+        ip.is_v4() || self.speaks_v6(key)
+    }
+
+    /// The unspecified address of a socket: of all families that it and the host speak.
+    pub(crate) fn any_address(&mut self, key: Key) -> IpAddress {
+        if self.speaks_v6(key) { IpAddress::v6(Ipv6Addr::UNSPECIFIED, 0) } else { ANY.ip }
     }
 
     /// The context, or the error of calls that need one.

@@ -5,11 +5,11 @@ mod connections;
 mod requests;
 
 use connections::{Connection, End};
-use context::attach::{Answer, Ask, Asked, Hello, Interface, Welcome};
-use context::{ControlEnd, EngineEnd, Geometry, Prefix, Reply, Request, Slot, daemon_ends};
+use context::attach::{Answer, Ask, Asked, Hello, Interface, Network, Welcome};
+use context::{ControlEnd, EngineEnd, Geometry, IpAddress, Prefix, Reply, Request, Slot, daemon_ends};
 use shm::{Doorbell, handover};
 use std::collections::{BTreeMap, BTreeSet};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -19,6 +19,8 @@ use std::time::Duration;
 
 /// The host's address.
 pub(crate) const ADDRESS: Ipv4Addr = Ipv4Addr::new(10, 99, 0, 1);
+/// The address that lists of interfaces show beside it.
+pub(crate) const ADDRESS_V6: Ipv6Addr = Ipv6Addr::new(0x2001, 0xdb8, 0, 99, 0, 0, 0, 1);
 
 const GEOMETRY: Geometry = Geometry {
     slots: 256,
@@ -271,9 +273,16 @@ impl Host {
             geometry: GEOMETRY,
             host: "loop".into(),
             addresses: vec![ADDRESS.into()],
+            v6: false,
             routes: vec![Prefix::new(ADDRESS.into(), 24)],
             congestion: "cubic".into(),
-            interfaces: vec![Interface { address: ADDRESS.into(), prefix_len: 24, mac: [2, 0, 0, 0, 0, 9], mtu: 1400 }],
+            interfaces: vec![Interface {
+                address: ADDRESS.into(),
+                prefix_len: 24,
+                ipv6: Some(Network { address: IpAddress::v6(ADDRESS_V6, 0), prefix_len: 64 }),
+                mac: [2, 0, 0, 0, 0, 9],
+                mtu: 1400,
+            }],
         });
         let fds = [region.fd(), app_bell.as_fd(), daemon_bell.as_fd()];
         handover::send(socket.as_fd(), &serde_json::to_vec(&welcome).unwrap(), &fds).unwrap();

@@ -102,7 +102,7 @@ static void list_that_ends_badly(int e[2]) {
 }
 
 static void names_at(int e[2], char *bad) {
-    struct sockaddr_in name;
+    Address name;
     socklen_t len = sizeof name;
     int value = 1, file = memfd_create("file", MFD_CLOEXEC);
     BAD(getsockname(e[0], (void *)bad, &len));
@@ -118,7 +118,7 @@ static void names_at(int e[2], char *bad) {
     BAD(ioctl(e[0], FIONBIO, bad));
     if (bad) BAD(sendfile(e[0], file, (void *)bad, 1));
     close(file);
-    int fresh = socket(AF_INET, SOCK_STREAM, 0);
+    int fresh = socket(FAMILY, SOCK_STREAM, 0);
     BAD(bind(fresh, (void *)bad, sizeof name));
     BAD(connect(fresh, (void *)bad, sizeof name));
     close(fresh);
@@ -126,10 +126,10 @@ static void names_at(int e[2], char *bad) {
 
 /* A connection whose peer's name cannot be told is closed, and the next one is fine. */
 static void accepts_at(char *bad) {
-    struct sockaddr_in name;
+    Address name;
     socklen_t len = sizeof name;
     char byte;
-    int l = listener(0), one = socket(AF_INET, SOCK_STREAM, 0), two = socket(AF_INET, SOCK_STREAM, 0), accepted;
+    int l = listener(0), one = socket(FAMILY, SOCK_STREAM, 0), two = socket(FAMILY, SOCK_STREAM, 0), accepted;
     show_interest(l);
     name = name_of(l);
     CHECK(connect(one, (void *)&name, sizeof name) == 0);

@@ -9,10 +9,10 @@
 static void names(void) {
     int e[2];
     pair(e);
-    struct sockaddr_in a = name_of(e[0]), b;
+    Address a = name_of(e[0]), b;
     socklen_t len = sizeof b;
     CHECK(getpeername(e[1], (void *)&b, &len) == 0);
-    CHECK(a.sin_port == b.sin_port && a.sin_addr.s_addr == b.sin_addr.s_addr);
+    CHECK(a.ADDRESS_PORT == b.ADDRESS_PORT && same_ip(a, b));
     int type = 0, error = -1, accepting = -1;
     len = sizeof type;
     CHECK(getsockopt(e[0], SOL_SOCKET, SO_TYPE, &type, &len) == 0 && type == SOCK_STREAM);
@@ -31,18 +31,30 @@ static void names(void) {
 
 /* An address that was asked for once is kept: through an attempt to connect that failed, and a later bind to any. */
 static void kept_address(void) {
-    struct sockaddr_in address = here, any = {.sin_family = AF_INET};
-    int closed = listener(0), fd = socket(AF_INET, SOCK_STREAM, 0);
-    struct sockaddr_in nobody = name_of(closed);
+    Address address = here, any = {.ADDRESS_FAMILY = FAMILY};
+    int closed = listener(0), fd = socket(FAMILY, SOCK_STREAM, 0);
+    Address nobody = name_of(closed);
     close(closed);
     CHECK(bind(fd, (void *)&address, sizeof address) == 0);
     CHECK(connect(fd, (void *)&nobody, sizeof nobody) == -1 && errno == ECONNREFUSED);
-    CHECK(name_of(fd).sin_addr.s_addr == here.sin_addr.s_addr);
+    CHECK(same_ip(name_of(fd), here));
     CHECK(bind(fd, (void *)&any, sizeof any) == 0);
     CHECK(connect(fd, (void *)&nobody, sizeof nobody) == -1 && errno == ECONNREFUSED);
-    CHECK(name_of(fd).sin_addr.s_addr == here.sin_addr.s_addr);
+    CHECK(same_ip(name_of(fd), here));
     CHECK(listen(fd, 4) == 0);
-    CHECK(name_of(fd).sin_addr.s_addr == here.sin_addr.s_addr && name_of(fd).sin_port != 0);
+    CHECK(same_ip(name_of(fd), here) && name_of(fd).ADDRESS_PORT != 0);
+    close(fd);
+    /* A listener has one port on all its addresses, also after such an attempt. */
+    fd = socket(FAMILY, SOCK_STREAM, 0);
+    CHECK(bind(fd, (void *)&any, sizeof any) == 0);
+    CHECK(connect(fd, (void *)&nobody, sizeof nobody) == -1 && errno == ECONNREFUSED);
+    CHECK(listen(fd, 4) == 0);
+    show_interest(fd);
+    Address own = here;
+    own.ADDRESS_PORT = name_of(fd).ADDRESS_PORT;
+    int client = socket(FAMILY, SOCK_STREAM, 0);
+    CHECK(own.ADDRESS_PORT != 0 && connect(client, (void *)&own, sizeof own) == 0);
+    close(client);
     close(fd);
 }
 
@@ -132,7 +144,7 @@ static void reset_alone(void) {
     struct linger now = {1, 0};
     for (int way = 0; way < 2; way++) {
         int e[2], error = 0;
-        struct sockaddr_in peer;
+        Address peer;
         socklen_t len = sizeof peer;
         pair(e);
         CHECK(write(e[0], "hello", 5) == 5);
@@ -191,9 +203,9 @@ static void answered_before_reset(void) {
 }
 
 static void nonblocking_connect(void) {
-    int l = listener(SOCK_NONBLOCK), fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), error = -1;
+    int l = listener(SOCK_NONBLOCK), fd = socket(FAMILY, SOCK_STREAM | SOCK_NONBLOCK, 0), error = -1;
     socklen_t len = sizeof error;
-    struct sockaddr_in address = name_of(l);
+    Address address = name_of(l);
     CHECK(accept(l, NULL, NULL) < 0 && errno == EAGAIN);
     CHECK(fcntl(fd, F_GETFL) & O_NONBLOCK);
     int result = connect(fd, (void *)&address, sizeof address);
@@ -206,7 +218,7 @@ static void nonblocking_connect(void) {
     int other = accept(l, NULL, NULL);
     CHECK(other >= 0 && !(fcntl(other, F_GETFL) & O_NONBLOCK));
     close(other), close(fd), close(l);
-    fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    fd = socket(FAMILY, SOCK_STREAM | SOCK_NONBLOCK, 0);
     result = connect(fd, (void *)&address, sizeof address);
     CHECK(result < 0 && (errno == EINPROGRESS || errno == ECONNREFUSED));
     if (errno == EINPROGRESS) {
@@ -215,7 +227,7 @@ static void nonblocking_connect(void) {
         CHECK(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error == ECONNREFUSED);
     }
     close(fd);
-    fd = socket(AF_INET, SOCK_STREAM, 0);
+    fd = socket(FAMILY, SOCK_STREAM, 0);
     CHECK(connect(fd, (void *)&address, sizeof address) < 0 && errno == ECONNREFUSED);
     close(fd);
 }
@@ -282,7 +294,7 @@ static int waiting_at_most(int fd, size_t *sent) {
 /* SO_SNDBUF bounds what waits for the peer, whenever it is set; where it is raised, there is room at once. */
 static void send_buffer(void) {
     int wide[2], narrow[2], small = 8192, large = 100000, l = listener(0), set = epoll_create1(0);
-    struct sockaddr_in address = name_of(l);
+    Address address = name_of(l);
     size_t sent = 0, all = 0;
     static char back[65536];
     struct epoll_event events[2];
@@ -301,7 +313,7 @@ static void send_buffer(void) {
     CHECK(epoll_wait(set, events, 2, 2000) == 1);
     unpair(narrow), close(set);
     /* Before connect, and what accept gives has it of the listener. */
-    narrow[0] = socket(AF_INET, SOCK_STREAM, 0);
+    narrow[0] = socket(FAMILY, SOCK_STREAM, 0);
     CHECK(setsockopt(narrow[0], SOL_SOCKET, SO_SNDBUF, &small, sizeof small) == 0);
     CHECK(setsockopt(l, SOL_SOCKET, SO_SNDBUF, &small, sizeof small) == 0);
     show_interest(l);

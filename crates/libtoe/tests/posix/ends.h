@@ -30,7 +30,28 @@
 
 #include "../../../../include/toe.h"
 
-static struct sockaddr_in here = {.sin_family = AF_INET};
+/* The version of IP is chosen when this is compiled. */
+#ifdef V6
+#define FAMILY AF_INET6
+#define ADDRESS_FAMILY sin6_family
+#define ADDRESS_PORT sin6_port
+#define ADDRESS_IP sin6_addr
+typedef struct sockaddr_in6 Address;
+#define IS_LOOPBACK(address) IN6_IS_ADDR_LOOPBACK(&(address).sin6_addr)
+#else
+#define FAMILY AF_INET
+#define ADDRESS_FAMILY sin_family
+#define ADDRESS_PORT sin_port
+#define ADDRESS_IP sin_addr
+typedef struct sockaddr_in Address;
+#define IS_LOOPBACK(address) (ntohl((address).sin_addr.s_addr) >> 24 == 127)
+#endif
+
+static inline int same_ip(Address one, Address other) {
+    return memcmp(&one.ADDRESS_IP, &other.ADDRESS_IP, sizeof one.ADDRESS_IP) == 0;
+}
+
+static Address here = {.ADDRESS_FAMILY = FAMILY};
 
 #define CHECK(condition)                                                                                          \
     do {                                                                                                          \
@@ -41,20 +62,20 @@ static struct sockaddr_in here = {.sin_family = AF_INET};
     } while (0)
 
 static int listener(int flags) {
-    int fd = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC | flags, 0), one = 1;
+    int fd = socket(FAMILY, SOCK_STREAM | SOCK_CLOEXEC | flags, 0), one = 1;
     CHECK(fd >= 0);
     CHECK(setsockopt(fd, SOL_SOCKET, SO_REUSEADDR, &one, sizeof one) == 0);
-    struct sockaddr_in address = here;
+    Address address = here;
     socklen_t len = sizeof address;
     CHECK(bind(fd, (void *)&address, sizeof address) == 0);
     CHECK(listen(fd, 16) == 0);
     CHECK(getsockname(fd, (void *)&address, &len) == 0);
-    CHECK(len == sizeof address && address.sin_port != 0);
+    CHECK(len == sizeof address && address.ADDRESS_PORT != 0);
     return fd;
 }
 
-static struct sockaddr_in name_of(int fd) {
-    struct sockaddr_in address;
+static Address name_of(int fd) {
+    Address address;
     socklen_t len = sizeof address;
     CHECK(getsockname(fd, (void *)&address, &len) == 0);
     return address;
@@ -69,8 +90,8 @@ static void show_interest(int fd) {
 static void pair(int ends[2]) {
     int l = listener(0);
     show_interest(l);
-    struct sockaddr_in address = name_of(l);
-    ends[0] = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    Address address = name_of(l);
+    ends[0] = socket(FAMILY, SOCK_STREAM | SOCK_CLOEXEC, 0);
     CHECK(connect(ends[0], (void *)&address, sizeof address) == 0);
     ends[1] = accept4(l, NULL, NULL, SOCK_CLOEXEC);
     CHECK(ends[1] >= 0);

@@ -41,7 +41,7 @@ static void level_and_edge(void) {
 
 /* A listener on any address has a half in the kernel, which is in the kernel's set as long as it listens. */
 static void listeners_in_sets(void) {
-    int set = epoll_create1(EPOLL_CLOEXEC), s = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0), other;
+    int set = epoll_create1(EPOLL_CLOEXEC), s = socket(FAMILY, SOCK_STREAM | SOCK_NONBLOCK, 0), other;
     struct epoll_event events[4] = {0};
     CHECK(listen(s, 4) == 0);
     watch(set, EPOLL_CTL_ADD, s, EPOLLIN, 1);
@@ -54,9 +54,9 @@ static void listeners_in_sets(void) {
     close(s);
     /* Bound again, to one address: then the kernel has no part in it. (To a loopback address it cannot be bound again
      * under libtoe.so: docs/POSIX.md.) */
-    s = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-    struct sockaddr_in one = here;
-    one.sin_port = 0;
+    s = socket(FAMILY, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    Address one = here;
+    one.ADDRESS_PORT = 0;
     CHECK(listen(s, 4) == 0 && shutdown(s, SHUT_RD) == 0);
     if (bind(s, (void *)&one, sizeof one) == 0) {
         CHECK(listen(s, 4) == 0);
@@ -64,7 +64,7 @@ static void listeners_in_sets(void) {
     }
     close(s);
     /* An entry outlives its descriptor, and another descriptor of the same socket has an entry of its own. */
-    s = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    s = socket(FAMILY, SOCK_STREAM | SOCK_NONBLOCK, 0);
     watch(set, EPOLL_CTL_ADD, s, EPOLLIN, 3);
     other = dup(s);
     close(s);
@@ -74,8 +74,8 @@ static void listeners_in_sets(void) {
     CHECK(epoll_wait(set, events, 4, 0) == 0);
     close(other);
     /* An entry that has reported once is silent until it is armed again, whatever its socket becomes. */
-    s = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
-    one.sin_addr.s_addr = INADDR_ANY;
+    s = socket(FAMILY, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    memset(&one.ADDRESS_IP, 0, sizeof one.ADDRESS_IP);
     CHECK(bind(s, (void *)&one, sizeof one) == 0);
     watch(set, EPOLL_CTL_ADD, s, EPOLLIN | EPOLLOUT | EPOLLONESHOT, 5);
     CHECK(epoll_wait(set, events, 4, 0) == 1 && events[0].events == (EPOLLOUT | EPOLLHUP));
@@ -83,7 +83,7 @@ static void listeners_in_sets(void) {
     CHECK(epoll_wait(set, events, 4, 0) == 0 && shutdown(other, SHUT_RD) == 0);
     CHECK(epoll_wait(set, events, 4, 20) == 0);
     close(other);
-    s = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK, 0);
+    s = socket(FAMILY, SOCK_STREAM | SOCK_NONBLOCK, 0);
     CHECK(bind(s, (void *)&one, sizeof one) == 0);
     watch(set, EPOLL_CTL_ADD, s, EPOLLIN | EPOLLOUT | EPOLLONESHOT, 6);
     CHECK(epoll_wait(set, events, 4, 0) == 1 && listen(s, 4) == 0);
@@ -228,8 +228,8 @@ static void turns(void) {
         CHECK(write(e[one][0], &c, 1) == 1 && write(e[other][0], &d, 1) == 1);
         CHECK(read(e[one][0], &c, 1) == 1 && c == (char)round && read(e[other][0], &d, 1) == 1 && d == (char)~round);
     }
-    int last = socket(AF_INET, SOCK_STREAM, 0);
-    struct sockaddr_in address = name_of(l);
+    int last = socket(FAMILY, SOCK_STREAM, 0);
+    Address address = name_of(l);
     CHECK(connect(last, (void *)&address, sizeof address) == 0);
     close(last);
     pthread_join(accepts, NULL);

@@ -49,7 +49,7 @@ static void files(void) {
 static void forked(void) {
     int e[2], l = listener(0);
     char c;
-    struct sockaddr_in address = name_of(l);
+    Address address = name_of(l);
     pair(e);
     pid_t child = fork();
     CHECK(child >= 0);
@@ -59,11 +59,11 @@ static void forked(void) {
         _exit(0);
     }
     close(e[1]), close(l);
-    int fd = socket(AF_INET, SOCK_STREAM, 0);
+    int fd = socket(FAMILY, SOCK_STREAM, 0);
     int tries = 0;
     while (connect(fd, (void *)&address, sizeof address) < 0 && tries++ < 200) {
         close(fd), usleep(10000);
-        fd = socket(AF_INET, SOCK_STREAM, 0);
+        fd = socket(FAMILY, SOCK_STREAM, 0);
     }
     CHECK(tries < 200);
     CHECK(write(fd, "f", 1) == 1 && read(fd, &c, 1) == 1 && c == '!');
@@ -222,8 +222,8 @@ static void carried_alone_by(int by_vfork) {
     int kept[2], rest[2], alive[2], status;
     char c, *arguments[] = {"cat", NULL};
     struct timeval patience = {.tv_sec = 2};
-    int l = listener(0), again = socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0);
-    struct sockaddr_in address = name_of(l);
+    int l = listener(0), again = socket(FAMILY, SOCK_STREAM | SOCK_CLOEXEC, 0);
+    Address address = name_of(l);
     pair(kept), pair(rest);
     CHECK(pipe2(alive, O_CLOEXEC) == 0 && fcntl(kept[1], F_SETFD, 0) == 0);
     pid_t child = by_vfork ? vfork() : fork();
@@ -283,7 +283,7 @@ static void many_executed(void) {
     if (more.rlim_cur < MANY + 500) more.rlim_cur = MANY + 500;
     if (more.rlim_max < more.rlim_cur) return;
     CHECK(setrlimit(RLIMIT_NOFILE, &more) == 0);
-    for (int i = 0; i < MANY; i++) CHECK((many[i] = socket(AF_INET, SOCK_STREAM, 0)) >= 0);
+    for (int i = 0; i < MANY; i++) CHECK((many[i] = socket(FAMILY, SOCK_STREAM, 0)) >= 0);
     executed_in(NULL);
     carried_alone_by(0), carried_alone_by(1);
     for (int i = 0; i < MANY; i++) close(many[i]);
@@ -320,7 +320,7 @@ static int inherited(int fd) {
 
 /* toe_splice where nothing can be spliced: what fails, and that no byte is lost. The kernel's sockets lack it. */
 static void joining(void) {
-    if (!toe_splice || ntohl(here.sin_addr.s_addr) >> 24 == 127) return;
+    if (!toe_splice || IS_LOOPBACK(here)) return;
     int a[2], b[2], pipe_ends[2], left = -1;
     char buffer[16] = {0};
     pair(a);

@@ -61,6 +61,16 @@ impl<T: Copy> Ring<T> {
         })
     }
 
+    /// This side goes on as producer where the ring stands: another process may have used it before.
+    pub(super) fn go_on_producing(&mut self) {
+        self.mine = self.word(self.producer).load(Acquire);
+    }
+
+    /// The same as consumer.
+    pub(super) fn go_on_consuming(&mut self) {
+        self.mine = self.word(self.consumer).load(Acquire);
+    }
+
     /// Adds an entry; `false` where the ring is full. The kernel sees it after [`Ring::publish_produced`].
     pub(super) fn push(&mut self, entry: T) -> bool {
         let used = self.mine.wrapping_sub(self.word(self.consumer).load(Acquire));

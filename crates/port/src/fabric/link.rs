@@ -4,7 +4,7 @@ use super::random::Random;
 use crate::{Checksum, Frame, FramePool, Nanos, PortDrop};
 use std::cmp::{Ordering, Reverse};
 use std::collections::{BinaryHeap, VecDeque};
-use wire::{EtherType, ethernet, ipv4};
+use wire::{EtherType, ethernet, ip};
 
 /// Frames on their way to one member.
 pub(super) struct Link {
@@ -188,6 +188,9 @@ impl Link {
     }
 }
 
+/// Where the addresses of an IPv6 header begin.
+const ADDRESSES_V6: usize = 8;
+
 const PS_PER_S: u128 = 1_000_000_000_000;
 
 /// Bytes that a link of this rate and delay holds besides its buffer.
@@ -199,29 +202,29 @@ fn in_flight(config: &FabricConfig) -> u64 {
     (delay.saturating_mul(config.rate_bps.into()) / 8_000_000_000).min(1 << 40) as u64
 }
 
-/// Flips one bit of an IPv4 packet whose checksums are complete: a single flipped bit always changes the Internet
-/// checksum. Returns whether there was such a packet.
+/// Flips one bit of an IP packet whose checksums are complete, among those that a checksum covers: a single flipped bit
+/// always changes the Internet checksum. Returns whether there was such a packet.
 fn flip_a_bit(frame: &mut Frame, random: &mut Random) -> bool {
     let Ok(header) = ethernet::Header::parse(frame.bytes()) else { return false };
     let whole = frame.len();
     let Some(packet) = frame.bytes().get(ethernet::HEADER_LEN..) else { return false };
-    let Ok((ip, ip_len)) = ipv4::Header::parse(packet, whole - ethernet::HEADER_LEN) else { return false };
-    if header.ethertype != EtherType::Ipv4 {
+    let Ok((ip, ip_len)) = ip::Header::parse(header.ethertype, packet, whole - ethernet::HEADER_LEN) else {
         return false;
-    }
+    };
     frame.complete_checksum();
     frame.checksum = Checksum::Complete;
-    // Not in the padding behind a short packet, where nobody would notice.
-    let bits = (ip_len as u64 + u64::from(ip.payload_len)) * 8;
+    // Not in the padding behind a short packet, where nobody would notice. Of an IPv6 header, which has no
+    // checksum, only the addresses, which the upper layer's covers.
+    let first = if header.ethertype == EtherType::Ipv6 { ADDRESSES_V6 } else { 0 };
+    let bits = ((ip_len - first) as u64 + u64::from(ip.payload_len)) * 8;
     let bit = random.up_to(bits - 1) as usize;
-    frame.bytes_mut()[ethernet::HEADER_LEN + bit / 8] ^= 1 << (bit % 8);
+    frame.bytes_mut()[ethernet::HEADER_LEN + first + bit / 8] ^= 1 << (bit % 8);
     true
 }
 
 fn mark(frame: &mut Frame) {
-    let is_ip = ethernet::Header::parse(frame.bytes()).is_ok_and(|header| header.ethertype == EtherType::Ipv4);
-    if is_ip {
-        ipv4::mark_ce(&mut frame.bytes_mut()[ethernet::HEADER_LEN..]);
+    if let Some((at, _)) = ip::packet_at(frame.bytes()) {
+        ip::mark_ce(&mut frame.bytes_mut()[at..]);
     }
 }
 

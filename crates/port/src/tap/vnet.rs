@@ -1,6 +1,7 @@
 //! The header of virtio-net in front of each frame of a TAP device (VIRTIO 1.2 section 5.1.6, `struct virtio_net_hdr`).
 use crate::cut::Layout;
 use crate::{Checksum, Frame};
+use wire::EtherType;
 use wire::tcp::Flags;
 
 /// Bytes of the header in its shortest form.
@@ -9,6 +10,7 @@ pub(super) const LEN: usize = 10;
 const NEEDS_CSUM: u8 = 1;
 const DATA_VALID: u8 = 2;
 const GSO_TCPV4: u8 = 1;
+const GSO_TCPV6: u8 = 4;
 const GSO_ECN: u8 = 0x80;
 
 /// The header for a frame to send; none for a super-segment that is not one.
@@ -28,7 +30,8 @@ pub(super) fn header_of(frame: &Frame) -> Option<[u8; LEN]> {
                 return None;
             }
             // Segments after the first must not repeat CWR (RFC 3168 section 6.1.2); the kernel sees to it when told.
-            header[1] = GSO_TCPV4 | if layout.tcp.flags.has(Flags::CWR) { GSO_ECN } else { 0 };
+            let version = if layout.ethertype == EtherType::Ipv6 { GSO_TCPV6 } else { GSO_TCPV4 };
+            header[1] = version | if layout.tcp.flags.has(Flags::CWR) { GSO_ECN } else { 0 };
             put16(&mut header, 2, layout.payload_at as u16);
             put16(&mut header, 4, frame.segment_size);
         }
@@ -47,7 +50,7 @@ pub(super) fn apply(header: &[u8; LEN], frame: &mut Frame) {
     } else {
         Checksum::Complete
     };
-    if header[1] & !GSO_ECN == GSO_TCPV4 {
+    if matches!(header[1] & !GSO_ECN, GSO_TCPV4 | GSO_TCPV6) {
         frame.segment_size = u16::from_ne_bytes([header[4], header[5]]);
     }
 }

@@ -1,6 +1,6 @@
 //! A host with a device, and programs that attach to it.
 use context::queues::{DaemonQueues, QueueSizes, daemon_bell};
-use host::{Arp, ArpTiming, Host, Link, Net, NetConfig, RouteTable};
+use host::{Host, Link, NeighbourTable, NeighbourTiming, Net, NetConfig, RouteTable};
 use memory::{Limits, MemoryTable};
 use port::Capabilities;
 use rdma::{Below, Config, Congestion, Device, EventPipe, LIMITS, NewProgram, ProgramId, Recovery, Who};
@@ -42,12 +42,12 @@ pub(crate) fn config() -> Config {
 /// A host with a device, and the device.
 pub(crate) fn host(config: Config) -> (Host, Arc<Mutex<Device>>) {
     let caps = Capabilities { mtu: config.ip_mtu, super_segment: 0, checksum: false };
-    let link = Link { mac: MAC, address: OWN.into(), prefix_len: 24, caps };
-    let timing = ArpTiming { reachable: 60_000_000_000, retry: 1_000_000_000, tries: 3 };
+    let link = Link { mac: MAC, address: OWN.into(), prefix_len: 24, v6: None, caps };
+    let timing = NeighbourTiming { reachable: 60_000_000_000, retry: 1_000_000_000, tries: 3 };
     let mut host = Host::new(Net::new(NetConfig {
-        routes: Box::new(RouteTable::new(&[link], None, &[])),
+        routes: Box::new(RouteTable::new(&[link], &[], &[])),
         links: vec![link],
-        neighbours: Box::new(Arp::new(16, timing)),
+        neighbours: Box::new(NeighbourTable::new(16, timing)),
         icmp_per_s: 100,
     }));
     let device = Arc::new(Mutex::new(Device::new(config).unwrap()));

@@ -391,10 +391,19 @@ impl<'p> Lower<'_, 'p> {
         for e in values {
             let width = e.ty.width();
             at += width;
-            if width > 48 {
-                return Err(Refusal::new("a checksum over a field of more than 48 bits"));
-            }
             let up = (16 - at % 16) % 16;
+            if width > 48 {
+                if up > 0 {
+                    return Err(Refusal::new("a checksum over a field of more than 48 bits that ends within a word"));
+                }
+                let value = self.eval(e, scope)?;
+                let sum = self.sum_of_wide(value);
+                total = Some(match total {
+                    Some(before) => self.b.ins().iadd(before, sum),
+                    None => sum,
+                });
+                continue;
+            }
             if let Some(known) = self.fold(e, scope) {
                 let value = (known as u64) << up;
                 constants += (value & 0xffff_ffff) + (value >> 32);
@@ -421,6 +430,24 @@ impl<'p> Lower<'_, 'p> {
         };
         let sum = self.carried_down(total);
         Ok(self.resize(sum, I32))
+    }
+
+    /// The words of up to 128 bits, added up in twos: less than 35 bits.
+    fn sum_of_wide(&mut self, value: Value) -> Value {
+        let halves = match self.type_of(value) {
+            I128 => {
+                let (low, high) = self.b.ins().isplit(value);
+                vec![low, high]
+            }
+            _ => vec![self.resize(value, I64)],
+        };
+        let mut sum = self.b.ins().iconst(I64, 0);
+        for half in halves {
+            for part in [self.low_bits(half, 32), self.b.ins().ushr_imm(half, 32)] {
+                sum = self.b.ins().iadd(sum, part);
+            }
+        }
+        sum
     }
 
     /// A sum of less than 2^16 values of 48 bits each, with all carries come round: 16 bits, zero only if all were

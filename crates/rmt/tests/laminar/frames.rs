@@ -13,7 +13,13 @@ pub(crate) struct Seg {
     pub stamps: bool,
     /// Options, of what the pipeline sent.
     pub options: Vec<u8>,
+    /// Between 2001:db8::2 and 2001:db8::1.
+    pub v6: bool,
 }
+
+/// The peer's and this end's address over IPv6.
+pub(crate) const PEER_V6: u128 = 0x2001_0db8_0000_0000_0000_0000_0000_0002;
+pub(crate) const OWN_V6: u128 = 0x2001_0db8_0000_0000_0000_0000_0000_0001;
 
 impl Default for Seg {
     fn default() -> Self {
@@ -26,6 +32,7 @@ impl Default for Seg {
             payload: Vec::new(),
             stamps: false,
             options: Vec::new(),
+            v6: false,
         }
     }
 }
@@ -45,14 +52,22 @@ impl Seg {
     }
 
     pub(crate) fn frame(&self) -> Vec<u8> {
-        let mut out = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2, 8, 0];
+        let mut out = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
         let tcp_len = 20 + 12 * self.stamps as usize + self.payload.len();
-        let mut ip = vec![0x45, self.ecn];
-        ip.extend((20 + tcp_len as u16).to_be_bytes());
-        ip.extend([0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 2, 10, 0, 0, 1]);
-        let checksum = !sum(&ip);
-        ip[10..12].copy_from_slice(&checksum.to_be_bytes());
-        out.extend(ip);
+        if self.v6 {
+            out.extend([0x86, 0xdd, 0x60, self.ecn << 4, 0, 0]);
+            out.extend((tcp_len as u16).to_be_bytes());
+            out.extend([6, 64]);
+            out.extend([PEER_V6.to_be_bytes(), OWN_V6.to_be_bytes()].concat());
+        } else {
+            out.extend([8, 0]);
+            let mut ip = vec![0x45, self.ecn];
+            ip.extend((20 + tcp_len as u16).to_be_bytes());
+            ip.extend([0, 0, 0x40, 0, 64, 6, 0, 0, 10, 0, 0, 2, 10, 0, 0, 1]);
+            let checksum = !sum(&ip);
+            ip[10..12].copy_from_slice(&checksum.to_be_bytes());
+            out.extend(ip);
+        }
         out.extend(4000u16.to_be_bytes());
         out.extend(80u16.to_be_bytes());
         out.extend(self.seq.to_be_bytes());
@@ -70,13 +85,20 @@ impl Seg {
 
     /// A segment that the pipeline sent; both checksums must be right.
     pub(crate) fn parse(frame: &[u8]) -> Seg {
-        assert_eq!(&frame[..14], &[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1, 8, 0]);
-        let total = u16::from_be_bytes([frame[16], frame[17]]) as usize;
-        let ip = &frame[14..34];
-        assert_eq!(sum(ip), 0xffff, "IP checksum");
-        assert_eq!(&ip[12..20], &[10, 0, 0, 1, 10, 0, 0, 2]);
-        let tcp = &frame[34..14 + total];
-        let pseudo = [&ip[12..20], &[0, 6], &(tcp.len() as u16).to_be_bytes(), tcp].concat();
+        assert_eq!(&frame[..12], &[2, 0, 0, 0, 0, 2, 2, 0, 0, 0, 0, 1]);
+        let v6 = frame[12..14] == [0x86, 0xdd];
+        let half = |i: usize| u16::from_be_bytes([frame[i], frame[i + 1]]) as usize;
+        let (addresses, tcp) = if v6 {
+            assert_eq!((frame[14], &frame[16..18], &frame[20..22]), (0x60, &[0, 0][..], &[6, 64][..]));
+            assert_eq!(frame[22..54], [OWN_V6.to_be_bytes(), PEER_V6.to_be_bytes()].concat());
+            (&frame[22..54], &frame[54..54 + half(18)])
+        } else {
+            assert_eq!(frame[12..14], [8, 0]);
+            assert_eq!(sum(&frame[14..34]), 0xffff, "IP checksum");
+            assert_eq!(&frame[26..34], &[10, 0, 0, 1, 10, 0, 0, 2]);
+            (&frame[26..34], &frame[34..14 + half(16)])
+        };
+        let pseudo = [addresses, &[0, 6], &(tcp.len() as u16).to_be_bytes(), tcp].concat();
         assert_eq!(sum(&pseudo), 0xffff, "TCP checksum");
         assert_eq!(&tcp[..4], &[0, 80, 15, 160]);
         let word = |i: usize| u32::from_be_bytes([tcp[i], tcp[i + 1], tcp[i + 2], tcp[i + 3]]);
@@ -85,10 +107,11 @@ impl Seg {
             ack: word(8),
             flags: tcp[13],
             window: u16::from_be_bytes([tcp[14], tcp[15]]),
-            ecn: ip[1] & 3,
+            ecn: (if v6 { frame[15] >> 4 } else { frame[15] }) & 3,
             payload: tcp[(tcp[12] >> 4) as usize * 4..].to_vec(),
             stamps: false,
             options: tcp[20..(tcp[12] >> 4) as usize * 4].to_vec(),
+            v6,
         }
     }
 }

@@ -1,6 +1,7 @@
 //! `p4/laminar.p4` on the interpreter.
 mod extensions;
 mod frames;
+mod ipv6;
 mod pair;
 mod receive;
 mod resources;
@@ -53,6 +54,8 @@ pub(crate) fn with_state(rx_next: u32, avail: u32, defines: &[&str]) -> Machine 
     args.extend(timely.then_some(1));
     args.push(2);
     m.table_add("flows", &four_tuple, 0, "rx_flow", &args).unwrap();
+    let four_tuple = [EntryKey::Exact(frames::PEER_V6), EntryKey::Exact(frames::OWN_V6), key(4000), key(80)];
+    m.table_add("flows_v6", &four_tuple, 0, "rx_flow", &args).unwrap();
     let owner = [key(FLOW as u32), key(CONTEXT as u32)];
     m.table_add("contexts", &owner, 0, "tx_flow", &[ISS as u128, PORT_NET as u128, 2]).unwrap();
     let mut headers = vec![0x0200_0000_0002, 0x0200_0000_0001, 0x0a00_0001, 0x0a00_0002, 80, 4000];

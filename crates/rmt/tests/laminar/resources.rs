@@ -6,8 +6,9 @@ fn fits_into_the_papers_fourteen_stages() {
     let report = program(&[]).report;
     assert!(report.stages.len() <= 14, "{report}");
     assert_eq!(report.warnings, []);
+    // Of the SRAM, 14 points are IPv6's: its table, and wider data of the headers' one (docs/P4.md).
     let share = |name: &str| report.shares().iter().find(|s| s.0 == name).unwrap().1;
-    assert!(share("SRAM") < 25.0 && share("Stateful ALU") <= 26.3 && share("TCAM") < 5.5, "{report}");
+    assert!(share("SRAM") < 36.0 && share("Stateful ALU") <= 26.3 && share("TCAM") < 5.5, "{report}");
 }
 
 #[test]

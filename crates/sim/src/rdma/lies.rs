@@ -45,11 +45,12 @@ fn plan(kind: LinkKind) -> Plan {
     plan.talks.clear();
     // The next completion of the same queue tells that one is left out.
     (plan.links[0].receives, plan.links[0].shared_receives) = (32, false);
-    let Plan { calls, cuts, jumps, takeovers, aim, .. } = &mut plan;
+    let Plan { calls, cuts, jumps, takeovers, kills, aim, .. } = &mut plan;
     calls.clear();
     cuts.clear();
     jumps.clear();
     takeovers.clear();
+    kills.clear();
     *aim = None;
     plan
 }

@@ -4,7 +4,7 @@ use crate::plan::Plan;
 use crate::random::Stream;
 use ::verbs::QpNumber;
 use ::verbs::flow::{Field, FlowRule, Frames, Layer};
-use wire::{EtherType, ethernet, ipv4};
+use wire::{EtherType, ethernet, ip, ipv4};
 
 const IPV6_LEN: usize = 40;
 const UDP_LEN: usize = 8;
@@ -15,7 +15,7 @@ const LOCAL: u16 = 0x88b5;
 /// Where a queue pair's tag stands in a UDP header: the destination port.
 const PORT_AT: usize = 2;
 
-/// What stands around a message. Damage strikes IPv4 packets only, so IPv4 is for networks without it.
+/// What stands around a message. Damage strikes IP packets only, so those are for networks without it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Form {
     Ethernet,
@@ -37,7 +37,7 @@ impl Lane {
     /// The way to queue pair `qp` of a side.
     pub(crate) fn new(plan: &Plan, link: usize, side: usize, qp: usize) -> Lane {
         let forms = [Form::Ethernet, Form::Ipv6, Form::Ipv4];
-        let forms = if plan.fabric.corrupt > 0.0 { &forms[..2] } else { &forms[..] };
+        let forms = if plan.fabric.corrupt > 0.0 { &forms[..1] } else { &forms[..] };
         let hosts = plan.links[link].hosts;
         let tag = 0x4000 | (link << 8 | side << 7 | qp) as u16;
         Lane { form: forms[(link + side + qp) % forms.len()], tag, hosts: [hosts[1 - side], hosts[side]] }
@@ -88,10 +88,8 @@ impl Lane {
                 Some(at + ipv4::HEADER_LEN)
             }
             Form::Ipv6 => {
-                bytes[at] = 0x60;
-                bytes[at + 4..at + 6].copy_from_slice(&(rest - IPV6_LEN as u16).to_be_bytes());
-                bytes[at + 6] = ipv4::UDP;
-                Some(at + IPV6_LEN)
+                let [src, dst] = self.hosts.map(Plan::ipv6);
+                ip::emit(ipv4::UDP, ip::Ends { src, dst }, 64, &mut bytes[at..]).map(|len| at + len)
             }
         };
         if let Some(udp) = udp {

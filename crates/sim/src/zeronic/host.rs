@@ -179,10 +179,10 @@ impl ZeroHost {
         }
         let drops = stack.drops();
         let never = [DropReason::RingCorrupt, DropReason::TooLong, DropReason::Fragment, DropReason::Protocol];
-        let damage = [DropReason::Ipv4, DropReason::TcpHeader, DropReason::TcpChecksum];
+        let damage = [DropReason::Ip, DropReason::TcpHeader, DropReason::TcpChecksum];
         let named = never.iter().chain(if damages { &[][..] } else { &damage[..] });
         match named.into_iter().find(|reason| drops.get(**reason) > 0) {
-            Some(reason) => Err(format!("{} times, {}", drops.get(*reason), reason.sentence())),
+            Some(reason) => Err(format!("{}, {}", console::several(drops.get(*reason), "time"), reason.sentence())),
             None => Ok(()),
         }
     }

@@ -74,7 +74,13 @@ impl Run {
 
     fn listen(&mut self) {
         let any = Endpoint::v4(Ipv4Addr::UNSPECIFIED, PORT);
-        self.net.stations[0].ask(Request::Bind { tag: 1, local: any, reuse_address: true, reuse_port: false });
+        self.net.stations[0].ask(Request::Bind {
+            tag: 1,
+            local: any,
+            reuse_address: true,
+            reuse_port: false,
+            dual_stack: false,
+        });
         let binding = loop {
             self.net.round(Nanos::MAX);
             if let Some(Reply::Bound { binding, .. }) = self.net.stations[0].reply() {

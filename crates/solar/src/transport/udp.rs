@@ -62,7 +62,7 @@ pub(crate) fn receive<'f>(now: Nanos, frame: &'f mut Box<Frame>, io: &mut Io<'_>
     let Received::Packet(ip) = io.net.receive(now, frame, io.drops) else { return None };
     let datagram = ip.body(frame)?;
     let half = |at: usize| Some(u16::from_be_bytes([*datagram.get(at)?, *datagram.get(at + 1)?]));
-    let way = Way { remote: ip.header.src, from: half(2)?, to: half(0)? };
+    let way = Way { remote: ip.header.src.as_v4()?, from: half(2)?, to: half(0)? };
     let packet = datagram.get(UDP_LEN..usize::from(half(4)?))?;
     Some((way, ip.header.ecn == ipv4::Ecn::Ce, packet))
 }

@@ -39,7 +39,7 @@ fn make_device(config: &LinuxConfig) -> Result<(OwnedFd, [u8; 6]), String> {
     let made = Tap::open(&TapConfig {
         name: config.device.clone(),
         mtu: config.mtu,
-        kernel_address: Some(config.address),
+        kernel_addresses: vec![(config.address.0.into(), config.address.1)],
         ..TapConfig::default()
     })?;
     let interface = Interface::named(made.device())?;

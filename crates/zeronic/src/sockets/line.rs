@@ -3,7 +3,7 @@ use engine::stream::{FlowEnd, FlowParams, FlowStats};
 use shm::{Mirror, Pooled, Span};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
-use wire::{Ipv4Tuple, Mac, Seq};
+use wire::{CompactTuple, Mac, Seq};
 
 /// Whether the engine takes a connection's segments.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -20,7 +20,7 @@ pub(super) enum Standing {
 
 /// A connection.
 pub(super) struct Line {
-    pub(super) tuple: Ipv4Tuple,
+    pub(super) tuple: CompactTuple,
     /// This host's hardware address.
     pub(super) station: Mac,
     rx: Arc<Mirror>,
@@ -57,11 +57,11 @@ pub(super) enum Place {
 
 impl Line {
     /// `blank` is what the engine is to take for the receive buffer; none where the engine has the payload.
-    pub(super) fn new(params: &FlowParams, tuple: Ipv4Tuple, blank: Option<&Arc<Mirror>>) -> Line {
+    pub(super) fn new(params: &FlowParams, blank: Option<&Arc<Mirror>>) -> Line {
         // The cursor, until the engine moves it.
         params.stats.rcv_nxt.store(params.rcv_nxt.0, Relaxed);
         Line {
-            tuple,
+            tuple: params.tuple.into(),
             station: params.local_mac,
             rx: Arc::clone(&params.rx),
             tx: Arc::clone(&params.tx),

@@ -2,7 +2,7 @@
 //! where the engine refers to its own.
 use super::SocketEngine;
 use super::line::Standing;
-use crate::frames::{Look, Segment, look};
+use crate::frames::{Segment, segment};
 use engine::Burst;
 use engine::stream::Stream;
 use port::Frame;
@@ -13,8 +13,8 @@ impl SocketEngine {
     pub(super) fn merge(&mut self, first: usize, burst: &mut Burst<'_, Stream>) {
         for at in first..burst.tx.len() {
             let frame = &mut burst.tx[at];
-            let Look::Segment(segment) = look(frame, frame.len()) else { continue };
-            let Some(flow) = self.by_tuple.get(&segment.outgoing()).copied() else { continue };
+            let Some(segment) = segment(frame, frame.len()) else { continue };
+            let Some(flow) = self.flows.sending(&segment, frame) else { continue };
             let Some(line) = self.lines.get_mut(flow.0 as usize).and_then(Option::as_deref_mut) else { continue };
             if segment.has(Flags::ACK) {
                 line.promise(segment.ack, segment.window);

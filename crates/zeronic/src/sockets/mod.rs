@@ -5,6 +5,7 @@
 //! headers: in front of it, payload goes to its place in the receive buffer, also ahead of a hole; behind it, frames
 //! get the payload of the transmit buffer that their headers speak of. The engine's own buffers are blank rings.
 mod blank;
+mod flows;
 mod line;
 mod merge;
 mod record;
@@ -13,12 +14,11 @@ mod split;
 use blank::Blanks;
 use engine::stream::{self, Features, FlowParams, Stream};
 use engine::{Burst, Command, Engine, Event, FlowId, Frame, Nanos, ProgramSource, Registers, Worker};
+use flows::Flows;
 use line::{Line, Standing};
 use shm::Mirror;
-use std::collections::HashMap;
 use std::sync::Arc;
 use trace::Traces;
-use wire::Ipv4Tuple;
 
 /// A stream engine that decides on headers.
 pub struct SocketEngine {
@@ -27,7 +27,7 @@ pub struct SocketEngine {
     blanks: Blanks,
     /// By flow.
     lines: Vec<Option<Box<Line>>>,
-    by_tuple: HashMap<Ipv4Tuple, FlowId>,
+    flows: Flows,
     /// Commands for the engine inside.
     commands: Vec<Command<Stream>>,
     /// Frames that came, and those for the engine inside: empty between rounds, kept for their room.
@@ -64,7 +64,7 @@ impl SocketEngine {
             inner,
             blanks,
             lines: Vec::new(),
-            by_tuple: HashMap::new(),
+            flows: Flows::default(),
             commands: Vec::new(),
             came: Vec::new(),
             up: Vec::new(),
@@ -105,15 +105,14 @@ impl SocketEngine {
     /// Keeps a connection's buffers, and gives the engine blank ones. Where there are none of that size, the connection
     /// is the engine's alone, with its copies.
     fn install(&mut self, mut params: Box<FlowParams>) -> Box<FlowParams> {
-        let Some(tuple) = params.tuple.as_v4() else { return params };
         let blanks = self.blanks.ring(params.rx.most()).zip(self.blanks.ring(params.tx.most()));
-        let line = Line::new(&params, tuple, blanks.as_ref().map(|(rx, _)| rx));
+        let line = Line::new(&params, blanks.as_ref().map(|(rx, _)| rx));
         let at = params.flow.0 as usize;
         if self.lines.len() <= at {
             self.lines.resize_with(at + 1, || None);
         }
         self.lines[at] = Some(Box::new(line));
-        self.by_tuple.insert(tuple, params.flow);
+        self.flows.insert(&params.tuple, params.flow);
         if let Some((rx, tx)) = blanks {
             (params.rx, params.tx, params.checksum_offload) = (rx, tx, true);
         }
@@ -193,8 +192,8 @@ impl SocketEngine {
         match event {
             Event::Removed(flow, _) => {
                 let line = self.lines.get_mut(flow.0 as usize).and_then(Option::take);
-                if let Some(line) = line.filter(|line| self.by_tuple.get(&line.tuple) == Some(flow)) {
-                    self.by_tuple.remove(&line.tuple);
+                if let Some(line) = line {
+                    self.flows.remove(&line.tuple.get(), *flow);
                 }
             }
             Event::Transport(stream::Event::Frozen(flow, _)) => self.stand(*flow, Standing::Still),
@@ -250,6 +249,10 @@ impl Engine<Stream> for SocketEngine {
 
     fn workers(&mut self) -> Vec<Box<dyn Worker>> {
         self.inner.workers()
+    }
+
+    fn rest(&mut self) {
+        self.inner.rest();
     }
 
     fn trace(&mut self, traces: &Traces) {

@@ -1,7 +1,7 @@
 //! Captures (`opentoe pcap`): the wire's frames, whole, with what became of them. While somebody captures, received
 //! frames go to the engine one by one, so that what it drops of each is known.
 use super::{SocketEngine, reborrow};
-use crate::frames::{Look, look};
+use crate::frames::segment;
 use crate::record::is_again;
 use engine::stream::Stream;
 use engine::{Burst, Exception, Frame, Nanos};
@@ -24,10 +24,8 @@ impl SocketEngine {
     }
 
     fn one(&mut self, now: Nanos, frame: Box<Frame>, burst: &mut Burst<'_, Stream>) -> usize {
-        let flow = match look(&frame, frame.len()) {
-            Look::Segment(segment) => self.by_tuple.get(&segment.incoming()).map(|flow| flow.0),
-            _ => None,
-        };
+        let segment = segment(&frame, frame.len());
+        let flow = segment.and_then(|segment| self.flows.receiving(&segment, &frame)).map(|flow| flow.0);
         let records = !frame.recorded;
         if let Some(recorder) = burst.recorder.as_deref_mut().filter(|_| records) {
             recorder.keep(&frame);
@@ -52,8 +50,8 @@ impl SocketEngine {
     pub(super) fn record_sent(&mut self, now: Nanos, first: usize, burst: &mut Burst<'_, Stream>) {
         let Some(recorder) = burst.recorder.as_deref_mut() else { return };
         for frame in &burst.tx[first..] {
-            let Look::Segment(segment) = look(frame, frame.len()) else { continue };
-            let Some(flow) = self.by_tuple.get(&segment.outgoing()).copied() else { continue };
+            let Some(segment) = segment(frame, frame.len()) else { continue };
+            let Some(flow) = self.flows.sending(&segment, frame) else { continue };
             let Some(line) = self.lines.get_mut(flow.0 as usize).and_then(Option::as_deref_mut) else { continue };
             let fate = if is_again(&mut line.recorded, &segment) { Fate::SentAgain } else { Fate::Sent };
             let flow = Some(flow.0);

@@ -1,7 +1,7 @@
 //! Frames from the wire: payload to its place in the receive buffer, headers to the engine inside (figure 8).
 use super::SocketEngine;
 use super::line::{Place, Standing};
-use crate::frames::{Look, Segment, look};
+use crate::frames::{Segment, segment};
 use crate::nic::Payload;
 use engine::stream::Stream;
 use engine::{Burst, DropReason, Exception, FlowId, Nanos};
@@ -36,8 +36,8 @@ impl SocketEngine {
     /// What the engine is to get of a frame. Segments of no connection are the control plane's at once, in their order:
     /// it verifies them itself.
     pub(super) fn take_in(&mut self, mut frame: Box<Frame>, burst: &mut Burst<'_, Stream>) -> Option<Box<Frame>> {
-        let Look::Segment(segment) = look(&frame, frame.len()) else { return Some(frame) };
-        let flow = self.by_tuple.get(&segment.incoming()).copied();
+        let Some(segment) = segment(&frame, frame.len()) else { return Some(frame) };
+        let flow = self.flows.receiving(&segment, &frame);
         let line = flow.and_then(|flow| self.line(flow)).filter(|line| segment.is_for(&frame, line.station));
         let standing = line.map_or(Standing::Still, |line| line.standing);
         let flow = match (standing, flow) {
@@ -130,8 +130,8 @@ impl SocketEngine {
                 continue;
             }
             frame.set_payload(None);
-            let Look::Segment(segment) = look(frame, usize::MAX) else { continue };
-            let flow = self.by_tuple.get(&segment.incoming()).copied();
+            let Some(segment) = segment(frame, usize::MAX) else { continue };
+            let flow = self.flows.receiving(&segment, frame);
             let line = flow.and_then(|flow| self.lines.get(flow.0 as usize)?.as_deref());
             frame.set_payload(line.and_then(|line| line.received(segment.seq, segment.payload_len as u32)));
             // Nobody verified what it refers to, and nobody has to.
