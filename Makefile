@@ -54,7 +54,7 @@ LIBDIR := $(PREFIX)/lib/opentoe
 MANDIR := $(PREFIX)/share/man
 DOCDIR := $(PREFIX)/share/doc/opentoe
 # As in the checkout, so that links between pages hold. Sample configurations and P4 programs are what one begins with.
-DOCUMENTS := README.md ARCHITECTURE.md LICENSE-MIT LICENSE-APACHE dist/grafana.json dist/Containerfile dist/kubernetes.yaml $(wildcard docs/*.md docs/*/*) $(wildcard config/* p4/*.p4)
+DOCUMENTS := README.md ARCHITECTURE.md CONTRIBUTING.md LICENSE-MIT LICENSE-APACHE dist/grafana.json dist/Containerfile dist/kubernetes.yaml $(wildcard docs/*.md docs/*/*) $(wildcard config/* p4/*.p4)
 COMPLETIONS := share/bash-completion/completions/opentoe share/zsh/site-functions/_opentoe share/fish/vendor_completions.d/opentoe.fish
 
 install: build
