@@ -1,4 +1,5 @@
-//! Which segments a synchronised connection accepts (RFC 9293 section 3.10.7.4, with RFC 5961 and RFC 7323 section 5).
+//! Acceptance of segments by a synchronised connection (RFC 9293 section 3.10.7.4, with RFC 5961 and RFC 7323 section
+//! 5).
 use crate::{Nanos, Unacceptable};
 use wire::Seq;
 use wire::tcp::Flags;
@@ -47,7 +48,7 @@ impl ReceiveWindow {
         if self.next.before(self.edge) { self.edge - self.next } else { 0 }
     }
 
-    /// RST and SYN (RFC 5961 sections 3.2 and 4.2): only a reset with exactly the next number is believed.
+    /// RST and SYN (RFC 5961 sections 3.2 and 4.2): only a reset with exactly the next number is accepted.
     // Meets RFC 9293: MUST-66.
     // Meets RFC 5961: 3.2-a, 3.2-b, 3.2-c, 4.2-a.
     #[inline]
@@ -65,8 +66,8 @@ impl ReceiveWindow {
         Ok(())
     }
 
-    /// The sequence number (RFC 9293 section 3.4), lenient as Linux is: a segment may begin before what was received,
-    /// as long as it ends at or after what was acknowledged last, because the acknowledgement in it is worth having.
+    /// The sequence number (RFC 9293 section 3.4), lenient as Linux is. A segment may begin before what was received,
+    /// as long as it ends at or after what was acknowledged last. The acknowledgement in it is worth having.
     // Meets RFC 9293: 3.10.7.4-a.
     #[inline]
     pub fn check_sequence(&self, seq: Seq, payload: u32, fin: bool, last_ack: Seq) -> Result<(), Rejected> {
@@ -84,8 +85,8 @@ impl ReceiveWindow {
     }
 }
 
-/// The acknowledgement number (RFC 5961 section 5.2), where `una` to `max` is sent and not acknowledged, and `largest`
-/// is the peer's largest window so far, bytes.
+/// The acknowledgement number (RFC 5961 section 5.2). `una` to `max` is sent and not acknowledged; `largest` is the
+/// peer's largest window so far, bytes.
 #[inline]
 pub fn check_ack(ack: Seq, una: Seq, max: Seq, largest: u32) -> Result<(), Rejected> {
     if max.before(ack) {
@@ -97,9 +98,9 @@ pub fn check_ack(ack: Seq, una: Seq, max: Seq, largest: u32) -> Result<(), Rejec
     Ok(())
 }
 
-/// PAWS (RFC 7323 section 5.3) for a segment other than RST of a connection that agreed on timestamps: its value, where
-/// it has one, and its payload bytes, against the value `recent` that is `age` nanoseconds old. A segment without the
-/// option is dropped silently (section 3.2).
+/// PAWS (RFC 7323 section 5.3) for a segment other than RST of a connection that agreed on timestamps. The segment's
+/// value, where it has one, and its payload bytes are compared with the value `recent`, which is `age` nanoseconds old.
+/// A segment without the option is dropped silently (section 3.2).
 #[inline]
 pub fn check_timestamp(value: Option<u32>, payload: u32, recent: u32, age: Nanos) -> Result<(), Rejected> {
     let Some(value) = value else { return Err(Rejected::Dropped(Unacceptable::Paws)) };

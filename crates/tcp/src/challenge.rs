@@ -1,8 +1,8 @@
-//! The limit on challenge acknowledgements (RFC 5961 section 7).
+//! Challenge acknowledgements: their limit (RFC 5961 section 7).
 use crate::Nanos;
 
 /// How many more challenges a connection is answered with in the present interval. Each connection has its own limit.
-/// With one limit for all, a stranger could use it up on a connection of his own and learn from what is left whether a
+/// With one limit for all, a stranger could use it up on a connection of his own. What is left would show whether a
 /// guess at another connection hit (CVE-2016-5696; RFC 5961 section 10).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChallengeLimit {

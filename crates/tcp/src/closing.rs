@@ -1,5 +1,6 @@
-//! Closing a connection (RFC 9293 section 3.6): how far each stream has come to its end, who has the connection, and
-//! the state that follows from both. Engines and control plane keep the same types, so they cannot differ in it.
+//! Closing a connection (RFC 9293 section 3.6). It has how far each stream has come to its end, the owner of the
+//! connection, and the state that follows from both. Engines and control plane keep the same types, so they cannot
+//! differ in it.
 use crate::State;
 use serde::{Deserialize, Serialize};
 
@@ -97,7 +98,7 @@ impl Ends {
         self.peer_ended() as u32
     }
 
-    /// Both sides have said all and know it.
+    /// Both sides have ended, and both ends are acknowledged.
     pub fn are_over(self) -> bool {
         self.all_acknowledged() && self.peer_ended()
     }
@@ -179,7 +180,7 @@ pub struct Closing {
 }
 
 impl Closing {
-    /// Takes an event; one that says nothing new changes nothing.
+    /// Takes an event; a repeated one changes nothing.
     pub fn on(&mut self, event: ClosingEvent) {
         match event {
             ClosingEvent::LocalClose => {
@@ -213,7 +214,7 @@ impl Closing {
         self.life != Life::Owned
     }
 
-    /// The engine has nothing more to do for it: our FIN is acknowledged and nobody reads.
+    /// The engine has nothing more to do for it: our FIN is acknowledged, and there is no reader.
     pub fn leaves_engine(self) -> bool {
         self.is_orphan() && self.ends.all_acknowledged()
     }

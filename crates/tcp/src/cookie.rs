@@ -1,12 +1,12 @@
 //! SYN cookies (RFC 4987 section 3.6 and appendix A): the state of a half-open connection, in the numbers that the peer
 //! sends back.
 //!
-//! The initial sequence number carries the peer's segment size, rounded down to one of eight, and 29 bits that only
-//! this host can compute: 12 from the addresses and the time, 17 from these and the peer's initial sequence number. So
-//! a segment that comes when the peer's first one was lost, and whose sequence number says nothing, is known for what
-//! it is and not answered with a reset. Where both use timestamps, the low bits of the one that the peer will echo
-//! carry its window scale and whether it wants SACK and ECN. Without timestamps these are not offered, since nobody
-//! would remember the answer.
+//! The initial sequence number carries the peer's segment size, rounded down to one of eight. It also carries 29 bits
+//! that only this host can compute. 12 come from the addresses and the time, 17 from these and the peer's initial
+//! sequence number. So where the peer's first segment was lost, a later one is recognised, and not answered with a
+//! reset. Its sequence number alone would not do. Where both use timestamps, the low bits of the one that the peer will
+//! echo carry its window scale, SACK and ECN. Without timestamps these are not offered, since no side would remember
+//! the answer.
 use super::negotiate::{Offer, Peer};
 use crate::{FourTuple, Nanos};
 use wire::Seq;
@@ -28,7 +28,7 @@ const NO_SHIFT: u32 = 15;
 const SACK: u32 = 1 << 4;
 const ECN: u32 = 1 << 5;
 
-/// A host's secret: a keyed pseudo-random function that nobody else can compute.
+/// A host's secret: a keyed pseudo-random function that no other host can compute.
 pub trait Secret {
     /// The number for a connection's addresses, the peer's initial sequence number, the period and the segment size.
     fn cookie(&self, tuple: &FourTuple, irs: Option<Seq>, period: u64, size: u32) -> u32;

@@ -1,4 +1,4 @@
-//! A short list whose memory is taken when it is first needed, and stays.
+//! A short list, which takes its memory when it is first used, and keeps it.
 use std::ops::{Deref, DerefMut};
 
 /// At most `N` values in a row. It is small where it is empty: most flows never need it.

@@ -1,4 +1,4 @@
-//! Opening a connection: LISTEN, SYN-SENT and SYN-RECEIVED (RFC 9293 sections 3.5 and 3.10.7).
+//! The opening handshake: LISTEN, SYN-SENT and SYN-RECEIVED (RFC 9293 sections 3.5 and 3.10.7).
 use super::negotiate::{Offer, Peer};
 use crate::{Agreed, FourTuple, Nanos, Segment, State, TimestampState, Unacceptable};
 use serde::{Deserialize, Serialize};

@@ -1,5 +1,5 @@
-//! What both ends of a connection agree on with their SYNs: segment size (RFC 9293 section 3.7.1), window scale and
-//! timestamps (RFC 7323), selective acknowledgement (RFC 2018), ECN (RFC 3168).
+//! Negotiation of options by SYN: segment size (RFC 9293 section 3.7.1), window scale and timestamps (RFC 7323),
+//! selective acknowledgement (RFC 2018), ECN (RFC 3168).
 use crate::Nanos;
 use crate::window::MOST_SHIFT;
 use serde::{Deserialize, Serialize};
@@ -7,12 +7,12 @@ use wire::tcp::{Agreed, Flags, Header, Options, TIMESTAMPS_LEN, Timestamps};
 
 /// Segment size of a peer that names none (RFC 9293 section 3.7.1).
 const DEFAULT_MSS: u16 = 536;
-/// Least segment size that is believed: a smaller one would make the host send mostly headers.
+/// Least segment size that is accepted: a smaller one would make the host send mostly headers.
 const LEAST_MSS: u16 = 88;
 
 /// SYNs of a DCTCP connection that offer ECN before one goes without. It is for networks whose switches are known to
-/// mark (RFC 8257 section 1), where a lost SYN was met by a full buffer and not by somebody who dislikes ECN; and a
-/// flow without marks among others that heed them would take most of the link as long as it lives.
+/// mark (RFC 8257 section 1). There a lost SYN met a full buffer, not a middlebox that drops ECN. A flow without marks
+/// among others that heed them would take most of the link as long as it lives.
 pub const DCTCP_ECN_TRIES: u32 = 3;
 
 /// What this host offers.
@@ -37,7 +37,7 @@ pub struct Offer {
     pub sack: bool,
 }
 
-/// What a peer's SYN said.
+/// The options of a peer's SYN.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Peer {
     /// Most payload bytes that it takes in a segment, options not taken off.
@@ -53,7 +53,7 @@ pub struct Peer {
 }
 
 impl Offer {
-    /// The smallest shift that lets a window of `rx_bytes` be told.
+    /// The smallest shift with which a window of `rx_bytes` can be advertised.
     pub fn shift_for(rx_bytes: u32) -> u8 {
         (0..MOST_SHIFT).find(|shift| rx_bytes >> shift <= u16::MAX as u32).unwrap_or(MOST_SHIFT)
     }

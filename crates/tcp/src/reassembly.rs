@@ -1,4 +1,4 @@
-//! What a receiver has beyond a hole: several ranges, and the SACK blocks that tell of them (RFC 2018).
+//! Reassembly: the ranges that a receiver has beyond holes, and the SACK blocks that report them (RFC 2018).
 use crate::few::Few;
 use wire::Seq;
 use wire::tcp::SackBlocks;
@@ -62,8 +62,8 @@ impl Reassembly {
         self.ranges.iter().map(|range| range.1).reduce(Seq::max)
     }
 
-    /// What an acknowledgement tells: the range that changed last is first, and as many others as have room
-    /// beside timestamps.
+    /// The SACK blocks of an acknowledgement: the range that changed last is first, and as many others follow as have
+    /// room beside timestamps.
     // Meets RFC 2018: 4-a, 4-b, 4-c, 4-d.
     pub fn blocks(&self) -> SackBlocks {
         self.ranges.iter().copied().take(SackBlocks::BESIDE_TIMESTAMPS).collect()

@@ -1,6 +1,6 @@
-//! Loss recovery of a sender: fast retransmit and its end (RFC 5681 section 3.2, RFC 6582), selective acknowledgement
-//! with one block (RFC 2018), limited transmit (RFC 3042). What lies before the block is the hole: it alone is sent
-//! again; what lies beyond shows in the acknowledgement that comes when the hole is filled.
+//! Loss recovery of a sender with one SACK block (RFC 2018). It has fast retransmit and its end (RFC 5681 section 3.2,
+//! RFC 6582), and limited transmit (RFC 3042). What lies before the block is the hole, and it alone is sent again. What
+//! lies beyond shows in the acknowledgement that comes when the hole is filled.
 use wire::Seq;
 
 /// Duplicate acknowledgements that mean loss (RFC 5681 section 3.2).

@@ -1,4 +1,4 @@
-//! Which reset answers a segment that belongs to no connection (RFC 9293 section 3.5.2, group 1).
+//! Resets that answer segments of no connection (RFC 9293 section 3.5.2, group 1).
 use crate::Segment;
 use wire::tcp::{Flags, Header, Options};
 

@@ -1,9 +1,9 @@
-//! Loss recovery of a sender with several holes: selective acknowledgement (RFC 2018), what counts as lost
-//! and how much is in flight (RFC 6675), fast retransmit and its end (RFC 5681 section 3.2, RFC 6582).
+//! Loss recovery of a sender with several holes (SACK, RFC 2018). It decides what counts as lost and how much is in
+//! flight (RFC 6675), and does fast retransmit and its end (RFC 5681 section 3.2, RFC 6582).
 //!
-//! A hole is sent again once it is lost. One that was sent again is lost again where the peer has enough of
-//! what was sent after that, for the first time or again (the idea of RFC 8985: order of sending, not of
-//! numbers). What comes after the last block is a hole, too, once a timeout says so.
+//! A hole is sent again once it is lost. One that was sent again is lost again where the peer has enough of what was
+//! sent after that, for the first time or again. (The idea of RFC 8985: order of sending, not of numbers.) What comes
+//! after the last block is a hole, too, once a timeout marks it.
 use crate::DUPLICATES;
 use crate::few::Few;
 use wire::Seq;
@@ -230,8 +230,8 @@ impl Scoreboard {
         self.blocks.iter().rev().take_while(|block| mark.before(block.right)).map(beyond).sum()
     }
 
-    /// The first bytes that are lost and to be sent again, and how many there are in a row (RFC 6675 section
-    /// 4, NextSeg, rule 1).
+    /// The first bytes that are lost and to be sent again, with their number in a row (RFC 6675 section 4, NextSeg,
+    /// rule 1).
     // Meets RFC 2018: 5-b.
     // Meets RFC 5681: 4.3-a.
     pub fn next_lost(&self) -> Option<(Seq, u32)> {
@@ -255,8 +255,8 @@ impl Scoreboard {
         }
     }
 
-    /// Of what was sent and is not acknowledged, bytes that are not in flight: the peer has them, or they are
-    /// lost and were not sent again (RFC 6675 section 4, SetPipe).
+    /// Bytes that are sent and not acknowledged, but not in flight. The peer has them, or they are lost and were not
+    /// sent again (RFC 6675 section 4, SetPipe).
     pub fn absent(&self) -> u32 {
         let absent =
             |block: &Block| (block.right - block.left) + if block.lost { block.left - block.resent } else { 0 };

@@ -1,4 +1,4 @@
-//! A received segment as TCP's rules see it.
+//! A received segment, as the rules use it.
 use crate::FourTuple;
 use wire::tcp::{Flags, Header};
 

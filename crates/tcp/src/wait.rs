@@ -1,5 +1,5 @@
-//! Closed connections that wait: TIME-WAIT (RFC 9293 section 3.4.2, safe reuse RFC 6191), and FIN-WAIT-2 of
-//! connections that nobody reads. A compact entry each, outside the engine.
+//! TIME-WAIT (RFC 9293 section 3.4.2, safe reuse RFC 6191), and FIN-WAIT-2 of connections without a reader. A compact
+//! entry each, outside the engine.
 use crate::{ChallengeLimit, Ends, FourTuple, Nanos, Segment, TimestampState};
 use serde::{Deserialize, Serialize};
 use wire::Seq;
@@ -37,7 +37,7 @@ pub enum WaitDisposition {
     /// A new connection may take its place: treat the segment as for LISTEN. Its initial sequence number must be at
     /// or after this one.
     Reuse(Seq),
-    /// Data for nobody: answer with a reset, and forget the connection.
+    /// Data without a reader: answer with a reset, and forget the connection.
     Reset,
     /// The peer reset it: forget the connection.
     Gone,
@@ -132,8 +132,8 @@ impl Wait {
             seq: self.snd_nxt,
             ack: self.rcv_nxt,
             flags: Flags::ACK,
-            // What is advertised is never taken back (RFC 9293 section 3.8.6), and a peer that still sends in
-            // FIN-WAIT-2 is to be reset, not to be kept probing a closed window.
+            // What is advertised is never taken back (RFC 9293 section 3.8.6). A peer that still sends in FIN-WAIT-2 is
+            // to be reset, not to be kept probing a closed window.
             window: u16::MAX,
             options: Options { timestamps: self.timestamps.map(|state| state.stamp(now)), ..Options::default() },
         }

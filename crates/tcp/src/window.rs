@@ -1,5 +1,4 @@
-//! The receive window that is advertised, and segments that are worth sending: silly window avoidance at both ends (RFC
-//! 9293 section 3.8.6.2).
+//! The advertised receive window, and silly window avoidance at both ends (RFC 9293 section 3.8.6.2).
 use crate::Nanos;
 use wire::tcp::TIMESTAMPS_LEN;
 use wire::{ipv4, tcp};
@@ -21,7 +20,7 @@ pub fn unit_mask(shift: u8) -> u32 {
     u32::MAX << shift.min(MOST_SHIFT)
 }
 
-/// The largest window that the header's field can tell with this scale, bytes.
+/// The largest window that the header's field can carry with this scale, bytes.
 #[inline]
 pub fn most_window(shift: u8) -> u32 {
     u32::from(u16::MAX) << shift.min(MOST_SHIFT)
@@ -41,15 +40,15 @@ pub fn window_step(largest: u32, mss: u32) -> u32 {
     (largest / 4).min(2 * mss)
 }
 
-/// Bytes of a buffer that became free, or of a window, that are worth a wake-up or a segment of their own: a quarter
-/// of it (thesis section 5.3.1.7). Of a large one, a quarter would keep a long path empty for as long.
+/// Bytes of a buffer that became free, or of a window, that are worth a wake-up or a segment. They are a quarter of it
+/// (thesis section 5.3.1.7). Of a large one, a quarter would keep a long path empty for as long.
 #[inline]
 pub fn worthwhile(buffer: u32) -> u32 {
     (buffer / 4).min(64 << 10)
 }
 
-/// Whether the peer is to be told of a window that can grow by `gain` bytes, while it knows of `open` bytes: a
-/// worthwhile part of the largest window, or a step where the peer may be waiting for it (RFC 9293 section 3.8.6.2.2).
+/// Whether to advertise a window that can grow by `gain` bytes, where `open` bytes are advertised. It is so for a
+/// worthwhile part of the largest window, or a step where the peer may wait for it (RFC 9293 section 3.8.6.2.2).
 #[inline]
 pub fn is_worth_telling(gain: u32, open: u32, largest: u32, mss: u32) -> bool {
     gain >= worthwhile(largest) || (open < 2 * mss && gain >= window_step(largest, mss))
@@ -75,8 +74,8 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Payload of the next frame; nothing where it is better to wait: for a full segment, unless that is all there is,
-    /// or a small one is due (RFC 9293 section 3.8.6.2.1).
+    /// Payload of the next frame. Nothing where it is better to wait for a full segment, unless that is all there is or
+    /// a small one is due (RFC 9293 section 3.8.6.2.1).
     // Meets RFC 9293: MUST-38, SHLD-28, SHLD-27.
     #[inline]
     pub fn cut(&self, is_small_due: impl FnOnce() -> bool) -> Option<u32> {
@@ -108,8 +107,8 @@ pub struct SmallSegment {
 
 impl SmallSegment {
     /// It is sent all the same: half of the largest window is open, or nothing is in flight whose acknowledgement could
-    /// open a window. That the peer's small window does so by itself the persist timer waits for; for what is left of
-    /// the congestion window beside full segments nothing does.
+    /// open a window. For the peer's small window, the persist timer waits for that. Nothing does for what is left of
+    /// the congestion window beside full segments.
     #[inline]
     pub fn is_due(&self) -> bool {
         let stuck = self.alone && (self.overriding || self.cwnd <= self.window);

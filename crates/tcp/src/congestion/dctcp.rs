@@ -10,8 +10,8 @@ use super::window::Window;
 const GAIN: f64 = 1.0 / 16.0;
 /// A window of fewer segments than this is paced.
 const PACED_BELOW: u32 = 2;
-/// Below two segments it goes only where more than this share of bytes is marked although no flow has more than that:
-/// otherwise a few segments of each are what the path has room for, and the window alone does better.
+/// It goes below two segments only where more than this share of bytes is marked although no flow has more than that.
+/// Otherwise a few segments of each are what the path has room for, and the window alone does better.
 const CROWDED: f64 = 0.5;
 /// A paced window takes this part of a step down: one segment an update is all that it has to go by.
 const PACED_DOWN: f64 = 1.0 / 4.0;

@@ -1,4 +1,4 @@
-//! What a policy is: what it needs, what it is told, and what it decides.
+//! The interface of a policy: what it needs, its inputs, and its decision.
 use crate::Nanos;
 use std::fmt::Debug;
 
@@ -41,8 +41,8 @@ pub trait Policy: Debug + Send {
     /// Takes in what happened since the last update and decides anew.
     fn update(&mut self, sample: &Sample) -> Decision;
 
-    /// What is acknowledged in a part of a round trip says as much as in a whole one: it may be updated more often, and
-    /// answers sooner. So in slow start, where a window follows acknowledgements.
+    /// What is acknowledged in a part of a round trip is as good a sample as a whole one. It may be updated more often,
+    /// and answers sooner. So in slow start, where a window follows acknowledgements.
     fn follows_acknowledgements(&self) -> bool {
         false
     }

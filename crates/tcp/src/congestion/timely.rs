@@ -1,11 +1,11 @@
-//! TIMELY (Mittal et al., SIGCOMM 2015): a rate from the round-trip time and its gradient, in the form that has one
-//! fair point to come to rest at ("patched TIMELY": Zhu et al., "ECN or Delay", CoNEXT 2016, algorithm 2; with the
-//! first paper's algorithm, any shares of the flows are as stable as fair ones).
+//! TIMELY (Mittal et al., SIGCOMM 2015): a rate from the round-trip time and its gradient. This is the form with one
+//! fair point to come to rest at ("patched TIMELY": Zhu et al., "ECN or Delay", CoNEXT 2016, algorithm 2). With the
+//! first paper's algorithm, any shares of the flows are as stable as fair ones.
 //!
 //! The papers' thresholds are for NIC timestamps. Here a round-trip time includes the wake-ups and batches of software
-//! hosts, two samples differ by 100 us and more without any queue, and the acknowledgement of a segment may wait for
-//! the next one: thresholds are higher, the gradient is measured against a longer time, and decreases are gentler. In
-//! virtual time: `cargo test -p sim --test congestion`; for real: `opentoe bench incast`.
+//! hosts. Two samples differ by 100 us and more without any queue, and the acknowledgement of a segment may wait for
+//! the next one. So thresholds are higher, the gradient is measured against a longer time, and decreases are gentler.
+//! In virtual time: `cargo test -p sim --test congestion`; for real: `opentoe bench incast`.
 use super::policy::{Decision, Kind, MAX_WINDOW, Needs, Policy, Sample, initial_window};
 use crate::Nanos;
 
@@ -55,8 +55,8 @@ struct Timely {
     difference: f64,
     /// No congestion was seen yet: the rate doubles.
     starting: bool,
-    /// What the round trip takes without a queue of this flow's making, nanoseconds; known once the flow was at its
-    /// least rate for long, and never more than any round trip since.
+    /// Round-trip time without a queue of this flow's making, nanoseconds. It is measured once the flow was at its
+    /// least rate for long, and is never more than any round trip since.
     own: f64,
     /// Round trips at the least rate, and the shortest of them.
     least: (u32, f64),
@@ -83,8 +83,8 @@ impl Timely {
     }
 
     /// The window only bounds the damage when acknowledgements stop: four times what the rate needs at `T_high`. Before
-    /// anything is known of the path it is that of every policy: with 128 flows that all begin with what their rate
-    /// asks for, most of it is lost, and one or the other waits for seconds.
+    /// anything is measured, it is that of every policy. With 128 flows that all begin with what their rate asks for,
+    /// most of it is lost, and one or the other waits for seconds.
     fn window(&self, sample: &Sample) -> u32 {
         if self.previous.is_none() {
             return initial_window(sample.mss);
@@ -98,10 +98,10 @@ impl Timely {
     }
 
     /// How much longer the path's own round trip is than `T_low`. The papers' thresholds are for paths whose own round
-    /// trip is far below them. Where it is not (distance, or hosts that sleep between the few segments of slow flows,
-    /// and wake up late), every flow came down to the least rate and stayed there. A queue that the flow made is gone
-    /// when it was at this rate for some round trips. Shorter ones, later, show at once that less of it was the path's
-    /// own.
+    /// trip is far below them. Where it is not, every flow came down to the least rate and stayed there. The causes are
+    /// distance, and hosts that sleep between the few segments of slow flows and wake up late. A queue that the flow
+    /// made is gone when it was at this rate for some round trips. Shorter ones, later, show at once that less of it
+    /// was the path's own.
     fn beyond_control(&mut self, rtt: f64) -> f64 {
         self.least = if self.rate > MIN_RATE { (0, rtt) } else { (self.least.0 + 1, self.least.1.min(rtt)) };
         self.own = if self.least.0 >= PROOF { self.least.1 } else { self.own.min(rtt) };
