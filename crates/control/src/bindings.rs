@@ -1,4 +1,4 @@
-//! Local addresses that applications reserved, and who listens on them.
+//! Bindings: local addresses that applications reserved, and their listeners.
 use crate::contexts::Holder;
 use crate::offers::Taker;
 use crate::port_set::PortSet;
@@ -165,7 +165,7 @@ impl Bindings {
         })
     }
 
-    /// When a SYN to a port was last answered with a cookie, by whichever listener: of those that share it, another one
+    /// When a SYN to a port was last answered with a cookie, by whichever listener. Of those that share it, another one
     /// may be asked when the cookie comes back, as some come and go.
     pub(crate) fn cookie_sent(&self, port: u16) -> Option<Nanos> {
         self.on_port(port).filter_map(|(_, binding)| binding.listener.as_ref()?.cookie_sent).max()
@@ -180,10 +180,10 @@ impl Bindings {
         })
     }
 
-    /// The listener for a connection to `local`: an exact address before the unspecified one, and that before the one
-    /// that stands for both families; among those that share
-    /// the port, the one that `spread` falls on. Only those that have a holder who still runs, and one that is kept for
-    /// a child to come only where no process has another one: its parent may have ended before it forked.
+    /// The listener for a connection to `local`. An exact address goes before the unspecified one, and that before the
+    /// one for both families. Among those that share the port, it is the one that `spread` falls on. Only those that
+    /// have a holder who still runs, and one that is kept for a child to come only where no process has another one:
+    /// its parent may have ended before it forked.
     pub(crate) fn listener_for(&self, local: Endpoint, spread: u64, runs: impl Fn(Holder) -> bool) -> Option<u32> {
         let any_v6 = IpAddress::v6(Ipv6Addr::UNSPECIFIED, 0);
         for (ip, dual_stack) in [(local.ip, false), (local.ip.any(), false), (any_v6, true)] {

@@ -83,11 +83,11 @@ pub struct TimerConfig {
     /// Least retransmission timeout, milliseconds. RFC 6298 section 2.4 says 1000, made for the clocks of 1990;
     /// Linux takes 200, and a data centre's round trip is far below 1. The default is a deliberate deviation.
     pub min_rto_ms: u32,
-    /// How long a peer may hold back the acknowledgement of a single segment, milliseconds: the timeout is not shorter
+    /// How long a peer may hold back the acknowledgement of a single segment, milliseconds. The timeout is not shorter
     /// while no more than that is unacknowledged. Linux holds back for 40.
     pub peer_ack_delay_ms: u32,
-    /// How soon the end of what was sent, at most one segment, may be sent again where it is not acknowledged,
-    /// milliseconds; 0: only the retransmission timeout does it. RFC 8985 section 7.2 allows for an acknowledgement
+    /// How soon the end of what was sent, at most one segment, may be sent again without an acknowledgement,
+    /// milliseconds. 0: only the retransmission timeout does it. RFC 8985 section 7.2 allows for an acknowledgement
     /// that is held back. The default is a deliberate deviation: little is lost by a probe in vain, and much by
     /// waiting.
     pub tail_probe_ms: u32,
@@ -119,7 +119,7 @@ pub struct TimerConfig {
     pub splice_idle_s: u32,
     /// Least time between two looks of congestion control at a flow, microseconds.
     pub congestion_interval_us: u32,
-    /// How long an ARP entry is believed without asking again, milliseconds.
+    /// How long an ARP entry is valid without asking again, milliseconds.
     pub arp_reachable_ms: u32,
     /// Time between ARP requests for one address, milliseconds.
     pub arp_retry_ms: u32,

@@ -1,4 +1,4 @@
-//! All connections of a host, in every stage: who a segment is for, and which local ports are in use.
+//! The connections of a host in all states: the owner of a segment, and the local ports in use.
 use crate::port_set::{PeerPorts, PortSet};
 use crate::tuples::TupleMap;
 use context::Endpoint;

@@ -1,4 +1,4 @@
-//! Attached applications, with their slots.
+//! Contexts: attached applications, with their slots.
 use crate::labels::Labels;
 use crate::outbox::Outbox;
 use ::host::Slab;
@@ -11,7 +11,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use trace::{NO_FLOW, Point, Tracer};
 
-/// Who attached, as the kernel says.
+/// The credentials of the attached process, from the kernel.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Application {
     /// Process number.
@@ -97,8 +97,8 @@ impl Context {
         self.life == Life::Alive
     }
 
-    /// Leaves a reply. One that finds the ring full waits here; requests are not taken meanwhile, and the other
-    /// replies are at most a few for each slot, so what waits is bounded.
+    /// Leaves a reply. One that finds the ring full waits here; requests are not taken meanwhile. The other replies are
+    /// at most a few for each slot, so what waits is bounded.
     pub(crate) fn reply(&mut self, reply: Reply) {
         if self.alive() {
             self.backlog.push_back(reply);
@@ -128,7 +128,7 @@ impl Context {
         }
     }
 
-    /// Wakes the application if it was told something and sleeps; returns whether it did.
+    /// Wakes the application if it has something new and sleeps; returns whether it did.
     pub(crate) fn ring(&mut self) -> bool {
         std::mem::take(&mut self.to_ring) && self.end.app_bell.ring()
     }
@@ -235,7 +235,7 @@ impl Contexts {
         out.commands.push(Command::Drain(id));
     }
 
-    /// The daemon says that the process of a context is gone.
+    /// The process of a context is gone, as the daemon reports.
     pub(crate) fn release(&mut self, out: &mut Outbox<'_>, id: ContextId) {
         if let Some(context) = self.get_mut(id.0) {
             context.released = true;
@@ -276,7 +276,7 @@ impl Contexts {
         !self.told.is_empty()
     }
 
-    /// Rings the bells of those who were told something and sleep.
+    /// Rings the bells of those that have something new and sleep.
     pub(crate) fn ring(&mut self, tracer: &Tracer) {
         for id in self.told.drain(..) {
             let Some(context) = self.all.get_mut(id.0) else { continue };

@@ -1,4 +1,4 @@
-//! What the control plane knows of a flow that an engine runs.
+//! The control plane's state of a flow that an engine runs.
 use crate::flow_options::FlowOptions;
 use crate::holders::Holders;
 use crate::journal::RecordNumber;
@@ -68,7 +68,7 @@ pub(crate) struct Name {
     pub taken: bool,
 }
 
-/// What applications call a flow. The first name is where its buffers are; others come with forks, and cost memory of
+/// What applications call a flow. The first name is where its buffers are. Others come with forks, and cost memory of
 /// their own, since tens of thousands of flows have none.
 #[derive(Debug, Clone)]
 pub(crate) struct Names {
@@ -161,9 +161,9 @@ impl Flow {
         self.read = if further { Some(rx_head) } else { self.read };
     }
 
-    /// Whether of so many received bytes one is left that nobody took, as far as those say who gave up their shares,
-    /// the last one with this position. Not that one alone: it may have asked before another one read, and be heard
-    /// after it.
+    /// Whether one of so many received bytes was not read. This is judged by the reports of those that gave up their
+    /// shares, the last one with this position. Not that one alone: it may have asked before another one read, and be
+    /// heard after it.
     pub(crate) fn has_unread(&self, rx_bytes: u32, last: u32) -> bool {
         [Some(last), self.read].into_iter().flatten().all(|read| rx_bytes.wrapping_sub(read) as i32 > 0)
     }

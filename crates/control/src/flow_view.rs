@@ -1,5 +1,5 @@
-//! What people and machines see of a host's connections: plain values, a bounded number at a time, so that tens of
-//! thousands of connections can be listed and added up while their data-path runs.
+//! Views of a host's connections: plain values, a bounded number at a time. So tens of thousands of connections can be
+//! listed and added up while their data-path runs.
 use crate::contexts::Contexts;
 use crate::flow::Spliced;
 use crate::flows::Flows;

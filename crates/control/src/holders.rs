@@ -1,4 +1,4 @@
-//! Who has a share of a flow: mostly one application, and then it takes no memory of its own.
+//! The holders of a flow: mostly one application, and then the set takes no memory of its own.
 use crate::contexts::Holder;
 use std::collections::BTreeSet;
 

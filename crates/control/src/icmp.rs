@@ -1,5 +1,5 @@
-//! Received ICMP messages (RFC 792, RFC 1122 section 3.2.2, RFC 4443). An error message is believed only where it
-//! quotes a segment that this host can have sent just now (RFC 5927 section 4.1).
+//! Received ICMP messages (RFC 792, RFC 1122 section 3.2.2, RFC 4443). An error message counts only where it quotes a
+//! segment that this host can have sent just now (RFC 5927 section 4.1).
 use crate::flow::Place;
 use crate::flows::Flows;
 use crate::outbox::Outbox;
@@ -9,8 +9,8 @@ use engine::FlowId;
 use engine::stream::{self, FourTuple};
 use wire::{IpAddress, Seq, ip, ipv6, tcp};
 
-/// Least path MTU that is believed: every IPv4 host takes 576 bytes (RFC 791), every IPv6 link 1280 (RFC 8201
-/// section 4), and lies below that only cost speed.
+/// Least path MTU that is accepted. Every IPv4 host takes 576 bytes (RFC 791), every IPv6 link 1280 (RFC 8201 section
+/// 4); lower values only cost speed.
 fn least_mtu(dst: IpAddress) -> u16 {
     if dst.is_v4() { 576 } else { ipv6::LEAST_MTU }
 }
@@ -52,8 +52,8 @@ impl Flows {
     }
 }
 
-/// Payload bytes of a full segment to a destination, for a connection that begins: what both ends agreed on, less
-/// where the path is known to carry less.
+/// Payload bytes of a full segment to a destination, for a connection that begins. They are what both ends agreed on,
+/// or less where the path carries less.
 pub(crate) fn mss_towards(out: &mut Outbox<'_>, dst: IpAddress, agreed: &Agreed) -> u16 {
     let known = out.net.path_mtus.get(out.now, dst).map(|mtu| mss_of(mtu, dst, agreed));
     known.map_or(agreed.mss, |mss| agreed.mss.min(mss))

@@ -1,4 +1,4 @@
-//! What the owner of a host does with its TCP, beside polling it: applications, views, modules, handover.
+//! The owner's interface to a host's TCP, beside polling: applications, views, modules, handover.
 use crate::config::HostConfig;
 use crate::contexts::Application;
 use crate::flow_view::{FlowPage, FlowTotals, FlowView};
@@ -181,7 +181,7 @@ impl Tcp {
         self.plane.contexts().get(context.0).map(|context| context.end.descriptors())
     }
 
-    /// A stopped host goes on: nobody took it over.
+    /// A stopped host goes on: no daemon took it over.
     pub fn go_on(&mut self, context: NetContext<'_>) {
         let (plane, mut out) = self.parts(context);
         plane.go_on(&mut out);
@@ -226,8 +226,8 @@ impl Tcp {
         self.plane.contexts().get(context.0).map(|context| context.end.daemon_bell.fd())
     }
 
-    /// The splice module of the data-path was loaded, or unloaded: then what is spliced is passed on by the control
-    /// plane, and nothing more is spliced.
+    /// The splice module of the data-path was loaded, or unloaded. In the second case, the control plane passes on what
+    /// is spliced, and nothing more is spliced.
     pub fn set_splice_table(&mut self, table: Option<Box<dyn SpliceTable>>) {
         self.plane.set_splice_table(table);
     }

@@ -1,6 +1,6 @@
-//! What of each connection lies in memory that outlives the daemon, so that the next one goes on with it
-//! (docs/RESTART.md): who it is with, what both ends agreed on, and in which region its application has it. None of
-//! that changes while the connection lasts; its positions are in that region.
+//! The journal: a record of each connection in memory that outlives the daemon, so that the next one goes on with it
+//! (docs/RESTART.md). It has both addresses, what both ends agreed on, and in which region its application has it. None
+//! of that changes while the connection lasts; its positions are in that region.
 use context::Slot;
 use std::num::NonZeroU32;
 use wire::tcp::Agreed;
@@ -174,7 +174,7 @@ impl Journal {
         }
     }
 
-    /// The connection is over, or nobody could go on with it.
+    /// The connection is over, or cannot go on.
     pub(crate) fn remove(&mut self, number: Option<RecordNumber>) {
         let (Some(records), Some(number)) = (&mut self.records, number) else { return };
         records.clear(number.get() - 1);

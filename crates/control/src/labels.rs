@@ -1,4 +1,4 @@
-//! What an application says its descriptors are, for `opentoe why` and `opentoe ls`. Tens of thousands may be plain
+//! Labels: what an application's descriptors are, for `opentoe why` and `opentoe ls`. Tens of thousands may be plain
 //! connections.
 use context::{Slot, Unaccelerated};
 use serde::{Deserialize, Serialize};
@@ -19,7 +19,7 @@ const NOTHING: Slot = Slot { index: u32::MAX, generation: 0 };
 pub(crate) struct Labels {
     connections: Vec<Slot>,
     others: BTreeMap<u32, Label>,
-    /// Most labels of each sort, and the number below which connections are looked up: what an application says must
+    /// Most labels of each sort, and the number below which connections are looked up. What an application sends must
     /// not cost more than its slots do.
     most: u32,
 }
@@ -35,7 +35,7 @@ impl Labels {
         slot.map(connection).or_else(|| self.others.get(&fd).copied())
     }
 
-    /// Instead of what was said of the descriptor before; false at the limit.
+    /// Replaces the descriptor's label; false at the limit.
     pub(crate) fn set(&mut self, fd: u32, label: Label) -> bool {
         match label {
             Label { reason: Unaccelerated::No, slot: Some(slot), binding: 0 } if fd < self.most && slot != NOTHING => {

@@ -1,4 +1,4 @@
-//! What a host's connections came to, over all of its time: sums that never go back. A connection that ends leaves its
+//! The ledger: sums over all connections that a host has had, which never go back. A connection that ends leaves its
 //! counters here, so that a rate over them is right.
 use engine::Nanos;
 use engine::stream::FlowFigures;
@@ -79,7 +79,7 @@ impl Ledger {
         }
     }
 
-    /// Connections end while those that are open are added up part by part, and may be missed by both: no sum is less
+    /// Connections end while those that are open are added up part by part, and may be missed by both. No sum is less
     /// than it was before.
     pub fn at_least(&mut self, before: &Ledger) {
         self.sums.iter_mut().zip(&before.sums).for_each(|(now, before)| *now = (*now).max(*before));

@@ -1,4 +1,4 @@
-//! Listeners: who may bind and listen, which connection goes to which application, and what listeners lose.
+//! Listeners: the right to bind and listen, the choice of an application for a connection, and what listeners lose.
 use crate::bindings::{Binding, Bindings, Listener};
 use crate::config::{HostConfig, PortRule};
 use crate::contexts::{Application, Contexts, Holder};
@@ -66,8 +66,8 @@ impl Bindings {
         listener.is_some_and(|listener| !listener.ready.is_empty() || !listener.parked.is_empty())
     }
 
-    /// The context that gets the next connection of a listener: of those with credits and room, the least loaded;
-    /// among equals, the next one after the last. Only those that have buffers no smaller than of that class.
+    /// The context that gets the next connection of a listener: of those with credits and room, the least loaded. Among
+    /// equals, it is the next one after the last. Only those that have buffers no smaller than of that class.
     pub(crate) fn choose(
         &self,
         out: &Outbox<'_>,

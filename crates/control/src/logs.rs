@@ -1,4 +1,4 @@
-//! Shared logs (docs/SHARED-LOG.md): what an application may ask for. The engine keeps them.
+//! Shared logs (docs/SHARED-LOG.md): the checks of applications' requests. The engine keeps them.
 use crate::contexts::Contexts;
 use crate::flow::{Place, Spliced};
 use crate::flows::Flows;

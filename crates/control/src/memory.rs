@@ -26,23 +26,24 @@ pub struct MemoryConfig {
     pub rx_bytes: u32,
     /// Bytes of a connection's transmit buffer.
     pub tx_bytes: u32,
-    /// Bytes of each buffer of a connection whose round trip is long ([`MemoryConfig::is_long`]), as far as half of
-    /// `context_bytes` goes, for 64 at most: a window holds what is under way in a round trip. 0: none has larger ones.
+    /// Bytes of each buffer of a connection whose round trip is long ([`MemoryConfig::is_long`]): a window holds what
+    /// is under way in a round trip. There are 64 at most, as far as half of `context_bytes` goes. 0: none has larger
+    /// ones.
     pub long_path_bytes: u32,
-    /// Bytes of the ring in which a transmit stream goes on whose program writes more at once, without blocking, than
-    /// `tx_bytes`, as far as a quarter of `context_bytes` goes, for 64 connections at most. 0: none does. Not on
-    /// engines with threads of their own.
+    /// Bytes of the large ring of a transmit stream whose program writes more at once, without blocking, than
+    /// `tx_bytes`. There are 64 at most, as far as a quarter of `context_bytes` goes. 0: none does. Not on engines with
+    /// threads of their own.
     pub most_tx_bytes: u32,
-    /// Bytes of buffers that one application's connections share (docs/MEMORY.md): as many as this is enough for have
-    /// full ones, as many again half of that, and so on down to 16 KiB for all others. 0: all have full ones.
+    /// Bytes of buffers that one application's connections share (docs/MEMORY.md). As many as this is enough for have
+    /// full ones, and as many again half of that. This goes on down to 16 KiB for all others. 0: all have full ones.
     pub context_bytes: u64,
     /// Bytes of each of the two rings in which a connection begins, until more is under way at once (docs/MEMORY.md):
     /// half a page, or more; 0 to begin in the full buffers. Only the flextoe engine on one thread has them.
     pub small_bytes: u32,
     /// Bytes for a shared log (docs/SHARED-LOG.md); 0 for none. Only with the laminar engine.
     pub log_bytes: u32,
-    /// Mapped buffer pairs that the daemon keeps per application for slots not in use; beyond that the memory of
-    /// a closed connection goes back to the system.
+    /// Mapped buffer pairs that the daemon keeps per application for slots not in use. Beyond that, the memory of a
+    /// closed connection goes back to the system.
     pub cached_buffers: u32,
 }
 

@@ -1,4 +1,4 @@
-//! Connections that wait to be accepted, and processes that do not come for them (docs/LISTENERS.md).
+//! Offers: connections that wait to be accepted, and processes that do not accept them in time (docs/LISTENERS.md).
 //!
 //! On Linux all processes that share a listener share one queue. Here each has its own, so that data arrives in its
 //! buffers at once. What a process does not accept in its turn goes to another one that takes connections.

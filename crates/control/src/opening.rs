@@ -1,4 +1,4 @@
-//! A connection that is being opened.
+//! A half-open connection, or one that waits to be accepted.
 use ::tcp::congestion::CongestionName;
 use ::tcp::{ChallengeLimit, Established, Handshake, State};
 use context::Slot;
@@ -19,9 +19,9 @@ pub(crate) struct Opening {
     pub tries: u32,
     /// Its SYN waits for the next hop's hardware address.
     pub unsent: bool,
-    /// What an ICMP message said: the reason if nobody answers (RFC 9293 section 3.9.2.2).
+    /// The error of an ICMP message: the reason if no answer comes (RFC 9293 section 3.9.2.2).
     pub soft_error: Option<i32>,
-    /// The peer's hardware address as last seen, should ARP not know it.
+    /// The peer's hardware address as last seen, for when ARP has none.
     pub peer_mac: Option<Mac>,
     /// Open, and waiting for a context that takes it.
     pub open: Option<Established>,

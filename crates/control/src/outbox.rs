@@ -1,4 +1,4 @@
-//! What the parts of the control plane use of what is around them, and where they leave what comes of it.
+//! The outbox: what a part of the control plane may use of the host, and where it leaves commands, packets and timers.
 use crate::config::HostConfig;
 use crate::journal::Journal;
 use crate::ledger::Ledger;
@@ -68,8 +68,8 @@ impl Outbox<'_> {
         self.net.send(self.now, packet::segment(tuple, &header), self.drops);
     }
 
-    /// Answers a segment of a handshake, where ARP does not know the next hop to the station that it came from: what
-    /// waited for ARP would leave after what the engine sends on the connection, and tell an older window.
+    /// Answers a segment of a handshake, where ARP has no entry for the next hop to its station. What waited for ARP
+    /// would leave after what the engine sends on the connection, and advertise an older window.
     pub(crate) fn answer(&mut self, tuple: &FourTuple, header: Header, station: Option<Mac>) {
         match station.filter(|_| !self.net.knows(tuple.remote_ip)) {
             Some(mac) => self.net.send_to(mac, packet::segment(tuple, &header)),

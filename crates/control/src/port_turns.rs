@@ -1,4 +1,4 @@
-//! Whose turn it is among the local ports, for connections to one peer.
+//! Selection of local ports in turn, for connections to one peer.
 
 /// Counters of [`PortTurns`]: peers that share one only see each other's rate.
 const COUNTERS: usize = 256;
@@ -6,10 +6,9 @@ const COUNTERS: usize = 256;
 /// connections.
 const LARGEST_STEP: u64 = 4;
 
-/// Whose turn it is among the ports, for connections to a peer: RFC 6056 section 3.3.4, with steps of random size as in
-/// its section 3.3.5. Ports drawn at random, as they were here once, soon hit one that was in use a moment ago: its
-/// peer is in TIME-WAIT, takes a SYN of the same millisecond for an old one (RFC 6191), and the connection waits a
-/// second for its next.
+/// The next port for connections to a peer: RFC 6056 section 3.3.4, with steps of random size as in its section 3.3.5.
+/// Ports drawn at random soon hit one that was in use a moment ago. Its peer is in TIME-WAIT and takes a SYN of the
+/// same millisecond for an old one (RFC 6191). Then the connection waits a second for its next.
 pub(crate) struct PortTurns(Box<[u32; COUNTERS]>);
 
 impl PortTurns {

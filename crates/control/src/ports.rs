@@ -1,9 +1,9 @@
-//! Local ports: which are taken, and how a free one is found. Connections to one peer go around the range
-//! ([`crate::port_turns::PortTurns`]), since the peer may still be in TIME-WAIT where this side, which closed last, has
-//! forgotten everything. A few tries nearly always find a port. Where most of the range is taken, maps of bits are
-//! searched, 64 ports at a time; and where all of it is, the connection that has been in TIME-WAIT for longest gives
-//! its port. So what a request costs does not grow with the connections that there are, and an application that has
-//! used all ports up cannot keep the host busy by asking.
+//! Local ports: those in use, and the search for a free one. Connections to one peer go around the range
+//! ([`crate::port_turns::PortTurns`]). The peer may still be in TIME-WAIT where this side, which closed last, keeps
+//! nothing of the connection. A few tries nearly always find a port. Where most of the range is taken, maps of bits are
+//! searched, 64 ports at a time. Where all of it is, the connection that has been in TIME-WAIT for longest gives its
+//! port. So what a request costs does not grow with the number of connections. An application that has used all ports
+//! up cannot keep the host busy by asking.
 use crate::bindings::Bindings;
 use crate::connections::{Connections, Stage};
 use crate::outbox::Outbox;

@@ -1,6 +1,6 @@
-//! Which SYN cookies have made their connection.
+//! SYN cookies that have made their connection.
 
-/// Cookies that came back, so that each makes one connection: a segment that arrives when its connection is over would
+/// Cookies that came back, so that each makes one connection. A segment that arrives when its connection is over would
 /// begin it again, and its bytes would be read twice. The last ones, about as many as there are places.
 #[derive(Default)]
 pub(crate) struct Redeemed {

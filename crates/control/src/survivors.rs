@@ -1,4 +1,4 @@
-//! Connections that a daemon left which was killed, until their programs come back for them (docs/RESTART.md).
+//! Survivors: connections of a killed daemon, until their programs come back for them (docs/RESTART.md).
 use crate::connections::{Connections, Stage};
 use crate::journal::{Record, RecordNumber, Records};
 use crate::outbox::Outbox;
@@ -81,8 +81,7 @@ impl Survivors {
 }
 
 /// A segment whose sequence number is one of long ago. A peer that has the connection answers it with an ACK (RFC 9293
-/// section 3.10.7.4, first check), which says the one number that a reset must bear to be believed (RFC 5961 section
-/// 3.2).
+/// section 3.10.7.4, first check). That ACK has the one number that a reset must bear to count (RFC 5961 section 3.2).
 fn question(now: Nanos, record: &Record) -> Header {
     let clock = (now / MILLISECOND) as u32;
     let stamp = |offset: u32| Timestamps { value: clock.wrapping_add(offset), echo: record.ts_recent };

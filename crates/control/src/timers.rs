@@ -1,5 +1,5 @@
-//! When things are due. One entry for each thing; setting it again replaces the earlier time, so nothing fires that
-//! was cancelled.
+//! Timer queue of the control plane. One entry for each thing; setting it again replaces the earlier time, so nothing
+//! fires that was cancelled.
 use ::host::{Calendar, Deadlines};
 use engine::Nanos;
 

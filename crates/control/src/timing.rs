@@ -1,6 +1,6 @@
-//! What time does to an established flow: retransmission (RFC 6298), zero-window probes (RFC 9293 section 3.8.6.1),
-//! keepalive (section 3.8.4), giving up (section 3.8.3), and congestion control (FlexTOE appendix D). A pure function
-//! of the engine's counters: [`Pace::tick`] says what to do and when to look again.
+//! Timers of an established flow: retransmission (RFC 6298), zero-window probes (RFC 9293 section 3.8.6.1), keepalive
+//! (section 3.8.4), giving up (section 3.8.3). Congestion control runs with them (FlexTOE appendix D). A pure function
+//! of the engine's counters: [`Pace::tick`] gives what to do and when to poll again.
 use crate::flow_options::FlowOptions;
 use engine::Nanos;
 use engine::stream::FlowFigures;
@@ -54,7 +54,7 @@ pub(crate) struct Pace {
     pub rtt: RttEstimator,
     /// The engine reports nothing new to time: this flow is looked at.
     pub tracked: bool,
-    /// As last told to the engine.
+    /// As last sent to the engine.
     pub enforced: Decision,
     last: Seen,
     /// Retransmission or zero-window probe.
@@ -87,7 +87,7 @@ struct Front {
     overdue_at: Nanos,
 }
 
-/// What a look at a flow comes to.
+/// What is due on a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub(crate) struct Tick {
     pub window: Option<u32>,
@@ -100,9 +100,9 @@ pub(crate) struct Tick {
     pub tail: bool,
     /// The newest round-trip time, where some were measured since the last look.
     pub measured: Option<Nanos>,
-    /// The connection has failed: nobody answers.
+    /// The connection has failed: no answer came.
     pub failed: bool,
-    /// Stop looking until the engine says that there is something.
+    /// Stop polling until the engine reports that there is something.
     pub untrack: bool,
     /// Several timeouts in a row: the next hop's address may be wrong.
     pub doubt_path: bool,
@@ -154,10 +154,10 @@ impl Pace {
     }
 
     /// The retransmission timeout. A peer may hold back the acknowledgement of what is not more than one full segment
-    /// (RFC 9293 section 3.8.6.3), which with short round-trip times looks like a loss; RFC 8985 section 7.2 makes the
-    /// same allowance for its probes. With tens of thousands of flows it is at least the time between two looks at one
-    /// of them, a quarter of a second (RFC 6298 section 2.4 asks for a whole one): otherwise each would be looked at
-    /// for its timeout's sake.
+    /// (RFC 9293 section 3.8.6.3). With short round-trip times this looks like a loss. RFC 8985 section 7.2 makes the
+    /// same allowance for its probes. With tens of thousands of flows it is at least the time between two polls of one
+    /// of them, a quarter of a second. (RFC 6298 section 2.4 asks for a whole one.) Otherwise each would be polled for
+    /// its timeout's sake.
     fn patience(&self, figures: &FlowFigures, ack_delay: Nanos, interval: Nanos, mss: u32) -> Nanos {
         let single = figures.outstanding > 0 && figures.outstanding <= mss;
         let rto = if single { self.rtt.rto().nanos().max(ack_delay) } else { self.rtt.rto().nanos() };
@@ -226,13 +226,13 @@ impl Pace {
         end.min(self.progress_at.max(since).saturating_add(options.fin_timeout))
     }
 
-    /// While timeouts follow each other, nobody answers and there is little to look for: a small part of the timeout
-    /// is soon enough to notice that somebody does again.
+    /// While timeouts follow each other, no answer comes and there is little to poll for. A small part of the timeout
+    /// is soon enough to notice the next answer.
     fn leisure(&self) -> Nanos {
         if self.rtt.backoffs() > 0 { (self.rtt.rto().nanos() / 16).min(100 * MILLISECOND) } else { 0 }
     }
 
-    /// Smoothed round-trip time, but at least `least`. A part of it in slow start: the window that follows what is
+    /// Smoothed round-trip time, but at least `least`. A part of it in slow start. The window that follows what is
     /// acknowledged should not follow it a round trip later, or it grows half as fast.
     fn interval(&self, least: Nanos) -> Nanos {
         let round = self.rtt.srtt().unwrap_or(least);
@@ -253,7 +253,7 @@ impl Pace {
             // Karn's rule (RFC 6298 section 5): a backoff stays until a round trip was measured. What was acknowledged
             // may have been sent again too early, and so would be the next; with many connections that alone fills the
             // data-path. What was sent first after the last timeout is not in doubt. A sender that goes back through
-            // many holes sends most of its window again before anything can be measured, and may time out once more in
+            // many holes sends most of its window again before anything can be measured. It may time out once more in
             // it.
             if self.sent_again.is_none_or(|sent| Seq(sent).before(Seq(figures.snd_una))) {
                 self.rtt.reset_backoff();
@@ -292,7 +292,7 @@ impl Pace {
     /// When the retransmission timer that this look finds stopped was started.
     ///
     /// A fast retransmit follows the third duplicate, which came not later than the last segment. What was outstanding
-    /// at the last look and still is was sent before it, so the acknowledgement of the rest restarted the timer (RFC
+    /// at the last poll and still is was sent before it. So the acknowledgement of the rest restarted the timer (RFC
     /// 6298 section 5.3): it came not later than the last segment. Where all of that is acknowledged, the first data
     /// after it started the timer (section 5.1): the engine timed that segment, or a later one. An acknowledgement that
     /// came after that one restarted the timer.
@@ -350,8 +350,8 @@ impl Pace {
         tick.retransmit
     }
 
-    /// The reordering timer (RFC 8985 section 6.2, step 5): the peer has had something beyond the oldest byte that
-    /// it lacks for a quarter of a round trip. What was sent before that has had its time. Three duplicate
+    /// The reordering timer (RFC 8985 section 6.2, step 5). For a quarter of a round trip, the peer has had something
+    /// beyond the oldest byte that it lacks. What was sent before that has had its time. Three duplicate
     /// acknowledgements say so earlier, where so much was sent.
     fn is_overdue(&mut self, now: Nanos, figures: &FlowFigures, interval: Nanos) -> bool {
         if figures.sacked == 0 || self.has_fast_retransmit(figures) {
@@ -369,8 +369,8 @@ impl Pace {
         is_overdue
     }
 
-    /// When what is outstanding, at most one segment, is sent again in case it is lost (RFC 8985 section 7): nothing
-    /// follows it that would show that, and the timer allows for an acknowledgement that is held back. Once; congestion
+    /// When what is outstanding, at most one segment, is sent again in case it is lost (RFC 8985 section 7). Nothing
+    /// follows it that would show that. The timer allows for an acknowledgement that is held back. Once; congestion
     /// control is not told, for that little does not fill a path.
     ///
     /// Section 7.2 allows for the acknowledgement, too, which makes such a probe useless. This one counts on the

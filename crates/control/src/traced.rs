@@ -1,5 +1,5 @@
-//! What the control plane says at tracepoints. Most of it is read off the commands that it gives the engine, once a
-//! round, where something is on.
+//! Tracepoints of the control plane. Most of it is read off the commands that it gives the engine, once a round, where
+//! something is on.
 use crate::contexts::Contexts;
 use crate::flows::Flows;
 use crate::timers::Timer;
@@ -63,7 +63,7 @@ impl Reader<'_> {
     }
 }
 
-/// Something that the engine said.
+/// An event of the engine.
 #[inline]
 pub(crate) fn event(tracer: &Tracer, event: &Event<Stream>) {
     if let Event::Transport(stream::Event::Active(flow)) = event {

@@ -58,9 +58,9 @@ pub struct Tcp {
 const LOOPBACK: u8 = 127;
 const LOOPBACK_V6: [u8; 16] = std::net::Ipv6Addr::LOCALHOST.octets();
 
-/// Drops what comes from a network with a loopback address (RFC 1122 section 3.2.1.3, RFC 4291 section 2.5.3): an
-/// engine that looks up addresses alone would take it for the host's own. Tagged frames do not bear the loopback
-/// link's hardware address.
+/// Drops what comes from a network with a loopback address (RFC 1122 section 3.2.1.3, RFC 4291 section 2.5.3). An
+/// engine that looks up addresses alone would take it for the host's own. Tagged frames do not bear the loopback link's
+/// hardware address.
 fn drop_martians(rx: &mut Vec<Box<Frame>>, io: &mut Io<'_>) {
     let is_martian = |frame: &Frame| {
         let packet = frame.bytes().get(ethernet::HEADER_LEN..).unwrap_or_default();
@@ -216,7 +216,7 @@ impl Tcp {
         (&mut self.plane, self.queues.outbox(context))
     }
 
-    /// Runs the engine once, and the control plane on what it says.
+    /// Runs the engine once, and the control plane on its events and exceptions.
     fn round(&mut self, now: Nanos, received: Received<'_>, io: &mut Io<'_>) -> usize {
         self.plane.trace_reader(&self.queues.tracer).commands(&self.queues.commands);
         let done = with_burst!(self, received, io, |burst| self.engine.poll(now, burst));

@@ -1,4 +1,4 @@
-//! A map from connections. Those over IPv4, of which there are many, have the small key of their own.
+//! A map with four-tuples as keys. Those over IPv4, of which there are many, have the small key of their own.
 use std::collections::HashMap;
 use wire::{FourTuple, Ipv4Tuple};
 

@@ -1,4 +1,4 @@
-//! What people and machines see of a host: plain values. Its connections are in `flow_view`.
+//! Views of a host: plain values. Its connections are in `flow_view`.
 use crate::bindings::{Binding, Bindings};
 use crate::contexts::{Context, Contexts, Holder};
 use crate::labels::Label;

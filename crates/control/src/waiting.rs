@@ -1,4 +1,4 @@
-//! Which connections wait at which process that shares a listener, and for how long (docs/LISTENERS.md).
+//! Connections that wait at a process that shares a listener, and their times (docs/LISTENERS.md).
 use crate::bindings::{Bindings, Listener};
 use crate::contexts::Holder;
 use crate::flow::Flow;

@@ -1,4 +1,4 @@
-//! Closed connections that wait: TIME-WAIT and FIN-WAIT-2 (RFC 9293 section 3.10.7.4).
+//! TIME-WAIT and FIN-WAIT-2 of closed connections (RFC 9293 section 3.10.7.4).
 use crate::config::HostConfig;
 use crate::connections::{Connections, Stage};
 use crate::outbox::Outbox;

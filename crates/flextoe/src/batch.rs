@@ -1,11 +1,11 @@
-//! Works on their way through the modules of one thread.
+//! A batch of works on its way through the modules of one thread.
 use crate::message::{Job, Work};
 use engine::Frame;
 use std::ops::{Deref, DerefMut};
 
 /// Works that go through the modules together: as many as stay in the first-level cache on the way.
 pub(crate) const BATCH: usize = 64;
-/// With so many flows, what modules know of them is no longer in the caches when it is needed.
+/// With so many flows, the modules' state of them is no longer in the caches when it is needed.
 pub(crate) const MANY: usize = 2048;
 
 /// A list of works, each made in its place. Places are used again without being made anew: nearly all of a work is

@@ -53,11 +53,11 @@ impl Named {
     const NOTHING: Named = Named { flow: NOBODY, generation: 0, group: 0, ring: 0 };
 }
 
-/// What this module knows of a flow: its name, and the number of its last notice.
+/// This module's state of a flow: its name, and the number of its last notice.
 struct Name {
     context: u32,
     slot: Slot,
-    /// The received stream has outgrown its small ring: each notice says so.
+    /// The received stream has outgrown its small ring: each notice has that.
     grown: bool,
     noted: u64,
 }
@@ -270,7 +270,7 @@ impl ContextQueue {
 }
 
 impl Context {
-    /// Asks for what the next descriptors name, and for what the scheduler knows of those flows.
+    /// Prefetches what the next descriptors name, and the scheduler's state of those flows.
     #[inline(never)]
     fn look_ahead(&mut self, scheduler: &Scheduler) {
         let Context { end, flows, .. } = self;

@@ -7,7 +7,7 @@ use shm::{Mirror, Span};
 use std::sync::Arc;
 
 /// The DMA module, or one replica of it. In the paper it is stateless and post-processing gives it addresses (Pos). So
-/// it is here while both are on one thread; from one thread to another, an address would be a counted reference for
+/// it is here while both are on one thread. From one thread to another, an address would be a counted reference for
 /// each segment, so this module has the table of buffers itself.
 pub(crate) struct Dma {
     flows: Slots<Buffers>,
@@ -36,8 +36,8 @@ impl Dma {
         }
     }
 
-    /// A flow's rings from now on, where a stream outgrows its small one: the received stream as the protocol module
-    /// has found, the other one where its application has.
+    /// A flow's rings from now on, where a stream outgrows its small one. The protocol module decides this for the
+    /// received stream, the application for the other one.
     pub(crate) fn grown(&self, work: &Work) -> Option<Buffers> {
         let buffers = || self.flows.get(work.flow);
         match (&work.aside, work.job) {

@@ -1,7 +1,7 @@
 //! FlexTOE: TCP's data-path as a data-parallel pipeline of modules (FlexTOE, NSDI '22, section 3; thesis sections 4.2
-//! to 4.4). Modules keep private state and talk by messages; only the protocol module must process a flow's works one
-//! after the other. By default all modules run on one thread, batch by batch; they can be spread over threads and
-//! replicated ([`Mapping`]), and it is the same modules.
+//! to 4.4). Modules keep private state and pass messages; only the protocol module must process a flow's works one
+//! after the other. By default all modules run on one thread, batch by batch. They can be spread over threads and
+//! replicated ([`Mapping`]), and are the same modules.
 //!
 //! | module | file | workflows |
 //! |---|---|---|
@@ -103,8 +103,8 @@ enum Step {
 }
 
 impl FlexToe {
-    /// An engine within `limits`, with its modules mapped as `mapping` says (its factors brought within their
-    /// limits), and for modules on other threads a handle to the frame pool.
+    /// An engine within `limits`, with its modules mapped as `mapping` has it (its factors brought within their
+    /// limits). Modules on other threads get a handle to the frame pool.
     pub fn new(limits: Limits, mapping: Mapping, pool: FramePool) -> FlexToe {
         let mapping = mapping.clamped();
         let pipeline = if mapping.threads {
@@ -161,8 +161,8 @@ impl FlexToe {
         }
     }
 
-    /// Carries out commands in order; returns how many. A command that changes what several modules know waits until
-    /// nothing is on its way through them; with all modules on one thread, that is always.
+    /// Carries out commands in order; returns how many. A command that changes the state of several modules waits until
+    /// nothing is on its way through them. With all modules on one thread, that is always.
     fn take_commands(&mut self, burst: &mut Burst<'_, Stream>) -> usize {
         self.commands.extend(burst.commands.drain(..).map(Step::Command));
         let mut done = 0;
@@ -186,7 +186,7 @@ impl FlexToe {
         done
     }
 
-    /// Carries out one step; gives it back where there was no room to tell the modules.
+    /// Carries out one step; gives it back where the modules' rings had no room.
     fn take_step(&mut self, step: Step, burst: &mut Burst<'_, Stream>) -> Option<Step> {
         let command = match step {
             Step::Command(command) => command,
@@ -289,7 +289,7 @@ impl FlexToe {
         }
     }
 
-    /// Tells all modules that know the flow. False where they cannot be told now.
+    /// Sends a change to all modules with state of the flow. False where a ring has no room now.
     fn tell(&mut self, flow: FlowId, control: &Control) -> bool {
         let Some(group) = self.group(flow) else { return true };
         match &mut self.pipeline {
@@ -328,7 +328,7 @@ impl FlexToe {
         None
     }
 
-    /// From now on these modules of operators run. Gives the command back where there was no room to tell them.
+    /// From now on these modules of operators run. Gives the command back where the modules' rings had no room.
     fn change(&mut self, list: Vec<LoadedModule>) -> Option<Step> {
         match &mut self.pipeline {
             Pipeline::Local(local) => local.change(&list),
@@ -443,7 +443,7 @@ impl FlexToe {
     }
 }
 
-/// The command changes what several modules know.
+/// The command changes the state of several modules.
 fn needs_drained(step: &Step) -> bool {
     match step {
         Step::Rebind { .. } | Step::Drained(_) => true,

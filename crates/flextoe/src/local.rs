@@ -1,4 +1,4 @@
-//! All modules on the engine's own thread: a batch goes through one module, then the next.
+//! The pipeline on the engine's own thread: a batch goes through one module, then the next.
 use crate::batch::{BATCH, Batch, MANY};
 use crate::dma::Dma;
 use crate::mapping::Mapping;
@@ -69,8 +69,8 @@ impl Local {
     }
 
     /// Received frames, of which it may leave some. While nobody looks at a module alone, each goes through all modules
-    /// at once, up to the first one that is not plain. That one and a few behind it become works: of many flows, one
-    /// has something unusual in nearly every burst, if only that more was advertised since the edge was looked at.
+    /// at once, up to the first one that is not plain. That one and a few behind it become works. Of many flows, one
+    /// has something unusual in nearly every burst, if only that more was advertised since the edge was read.
     pub(crate) fn arrive(
         &mut self,
         frames: &mut Take<&mut Drain<'_, Box<Frame>>>,
@@ -196,8 +196,8 @@ impl Local {
         batch.clear();
     }
 
-    /// As [`Local::run`], while nobody looks at a module alone: each work goes through protocol and all that comes
-    /// after it at once, and what modules say to each other of a plain one is never written down. `COUNTED` where
+    /// As [`Local::run`], while no observer watches a single module. Each work goes through protocol and all that comes
+    /// after it at once. What modules pass to each other of a plain one is never written down. `COUNTED` where
     /// tracepoints are on.
     fn run_straight<const COUNTED: bool>(
         &mut self,
@@ -227,7 +227,7 @@ impl Local {
         batch.clear();
     }
 
-    /// Asks for what modules know of a flow. Its group is not known yet, or is the only one, as a rule.
+    /// Prefetches the modules' state of a flow. Its group is not known yet, or is the only one, as a rule.
     #[inline(always)]
     fn prefetch_states(&self, flow: u32, service: &Service) {
         self.protocols.iter().for_each(|protocol| protocol.prefetch(flow));
@@ -235,8 +235,8 @@ impl Local {
         service.contexts.prefetch(flow);
     }
 
-    /// Asks for all that the works of a batch are about to need, so that the memory's answers come while others are
-    /// worked on: first the flows' states, then what is behind them, then where payload goes.
+    /// Prefetches all that the works of a batch are about to need, so that the memory answers while others are worked
+    /// on. The order is the flows' states, then what is behind them, then where payload goes.
     #[inline(never)]
     fn prefetch(&self, batch: &[Work], service: &Service) {
         for work in batch {

@@ -1,5 +1,5 @@
-//! From 4-tuple to flow: an open-addressing table with linear probing (thesis section 4.4.1.1, active connection
-//! database). One cache line a look-up as a rule; no tombstones.
+//! Flow table: from 4-tuple to flow, an open-addressing table with linear probing (thesis section 4.4.1.1, active
+//! connection database). One cache line a look-up as a rule; no tombstones.
 use wire::plain::Parties;
 
 /// The lowest three bits of both ports, as [`Parties`] has them on machines with the lowest byte first.
@@ -7,7 +7,7 @@ const NEAR_PORTS: u32 = 0x0700_0700;
 
 /// A hash of source and destination, of which flow group and table place are taken: by multiplication, which spreads
 /// them. Ports are given in a row, so eight connections between two addresses and a port share a cache line of the
-/// table, each in a place of its own: the lowest three bits are those of the ports.
+/// table. Each has a place of its own: the lowest three bits are those of the ports.
 #[inline(always)]
 pub(crate) fn hash(parties: &Parties) -> u32 {
     let ports = u64::from(parties.ports & !NEAR_PORTS).wrapping_mul(0xa076_1d64_78bd_642f);
@@ -17,8 +17,8 @@ pub(crate) fn hash(parties: &Parties) -> u32 {
     (line & !7) | ((parties.ports >> 8) ^ (parties.ports >> 24)) & 7
 }
 
-/// From a taken place to the next one to look at: in the next cache line, so that two lines of neighbours that fall on
-/// each other cost each flow one look more, and not eight. It is odd, so all places come in turn.
+/// The place to probe after a taken one: in the next cache line. So two lines of neighbours that fall on each other
+/// cost each flow one probe more, and not eight. It is odd, so all places come in turn.
 const STEP: usize = 9;
 /// `STEP * STEPS_BACK` is 1 modulo each power of two: from a distance to the number of steps.
 const STEPS_BACK: usize = 0x8e38_e38e_38e3_8e39;
@@ -44,7 +44,7 @@ impl Table {
         Table { entries: vec![Entry { hash: 0, flow: 0 }; places], mask: places - 1 }
     }
 
-    /// The first flow with this hash of which `known` knows something, and that.
+    /// The first flow with this hash for which `known` returns something, and that.
     #[inline(always)]
     pub(crate) fn find<T>(&self, hash: u32, known: impl Fn(u32) -> Option<T>) -> Option<(u32, T)> {
         let mut at = hash as usize & self.mask;

@@ -1,4 +1,4 @@
-//! Which modules run where.
+//! Mapping of modules to threads, and their replication.
 use serde::{Deserialize, Serialize};
 
 /// The mapping of modules to threads (thesis sections 4.3.2 and 4.4.2). In a configuration file:
@@ -10,10 +10,10 @@ use serde::{Deserialize, Serialize};
 /// postprocess = 2
 /// ```
 ///
-/// Without `threads`, which is the default, all modules run one after the other on the engine's own thread, and
-/// replication factors other than `flow_groups` mean nothing. With it, each replica of pre-processing, protocol (one
-/// a flow group), post-processing and DMA gets a thread; sequencer, context queue, flow scheduler and netif stay on
-/// the engine's own.
+/// Without `threads`, which is the default, all modules run one after the other on the engine's own thread. Replication
+/// factors other than `flow_groups` mean nothing then. With it, each replica of pre-processing, protocol (one a flow
+/// group), post-processing and DMA gets a thread. Sequencer, context queue, flow scheduler and netif stay on the
+/// engine's own.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(default, deny_unknown_fields)]
 pub struct Mapping {

@@ -1,4 +1,4 @@
-//! What the modules say to each other: one [`Work`] goes down the pipeline, and each module adds its part.
+//! Messages between modules: one [`Work`] goes down the pipeline, and each module adds its part.
 use engine::stream::{FlowEnd, FlowParams};
 use engine::{DropSet, Exception, FlowId, Frame, LoadedModule, Nanos};
 use shm::Mirror;
@@ -139,7 +139,7 @@ pub(crate) enum Job {
     Receive,
     /// The scheduler's turn for a flow: one segment of at most `most` payload bytes (but at least one MSS).
     Transmit { most: u32 },
-    /// The application's positions; with a turn, as in `Transmit` without a limit, where nobody else waits for one.
+    /// The application's positions; with a turn, as in `Transmit` without a limit, where no other flow waits for one.
     Bump { tx_head: u32, rx_head: u32, fin: bool, turn: bool },
     /// A command that only the protocol module carries out.
     Order(Order),
@@ -230,7 +230,7 @@ pub(crate) struct Summary {
 /// A segment to send, decided by the protocol module.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Segment {
-    /// What its headers say.
+    /// Its headers, as far as they matter.
     pub fields: Fields,
     /// Stream position of the payload.
     pub pos: u32,
@@ -238,7 +238,7 @@ pub(crate) struct Segment {
     pub segment_size: u16,
 }
 
-/// What the protocol module says of a plain segment: there is no drop, no event, nothing rare to count.
+/// The protocol module's result for a plain segment: there is no drop, no event, nothing rare to count.
 pub(crate) struct Received {
     pub place: Place,
     pub tally: Tally,
@@ -335,7 +335,7 @@ pub(crate) struct Positions {
     pub fin: bool,
 }
 
-/// To the flow scheduler, after each work. None where there is nothing to send and it knows that.
+/// To the flow scheduler, after each work. None where there is nothing to send and the scheduler has that already.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Report {
     /// Segments that the flow may send now.
@@ -370,7 +370,7 @@ impl Events {
     }
 }
 
-/// Changes of what modules know about flows, told to each replica.
+/// Changes of the modules' state of flows, sent to each replica.
 #[derive(Clone)]
 pub(crate) enum Control {
     Install(Arc<FlowParams>),

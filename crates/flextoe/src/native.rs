@@ -1,5 +1,5 @@
-//! Modules in Rust, through the same interface as those in eBPF, as examples of its rules (FlexTOE section 3.3): a
-//! segment is seen once, state is a replica's own, and what a later module should know travels with the frame.
+//! Native modules in Rust, through the same interface as those in eBPF, as examples of its rules (FlexTOE section 3.3).
+//! A segment is seen once, state is a replica's own, and what a later module needs travels with the frame.
 use engine::{Changes, FlowId, Module, ModuleSource, Segment, Stage, Verdict};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -25,7 +25,7 @@ impl Class {
     pub const SMALL: u32 = 128;
 }
 
-/// At the ingress stage: tells later modules each segment's class. Changes nothing, and needs headers only.
+/// At the ingress stage: gives later modules each segment's class. Changes nothing, and needs headers only.
 pub struct Classifier;
 
 impl ModuleSource for Classifier {
@@ -73,7 +73,7 @@ pub struct Metered {
 }
 
 /// At the flow stage: counts each flow's segments and bytes. All segments of a flow meet the same replica, one after
-/// the other, so its counters need no atomic addition; they are published for whoever reads them.
+/// the other, so its counters need no atomic addition. They are published for their readers.
 pub struct Meter {
     published: Arc<[Published]>,
 }

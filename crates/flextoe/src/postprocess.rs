@@ -12,9 +12,9 @@ use std::sync::atomic::{AtomicU32, AtomicU64};
 use wire::tcp::SackBlocks;
 use wire::template::{self, Fields, Template};
 
-/// Counters and headers (thesis table 4.1, post-processor). The context and the application's name for the flow are
-/// with the context queue module, which alone uses them, the payload buffers with the DMA module, and the rate is with
-/// the scheduler. Addresses are here, because this module writes all headers, from a template: once there is one, it
+/// Counters and headers (thesis table 4.1, post-processor). The context queue module has the context and the
+/// application's name for the flow, which it alone uses. The payload buffers are with the DMA module, the rate is with
+/// the scheduler. Addresses are here, because this module writes all headers, from a template. Once there is one, it
 /// costs no more to write them whole than to complete what pre-processing began. So it takes the frame from the pool,
 /// too, and only for segments that the protocol module decided to send.
 struct PostState {
@@ -148,8 +148,8 @@ impl PostState {
         frame
     }
 
-    /// The same over IPv6: in code of its own, so that IPv4's is as short as it would be alone; and by value, so that
-    /// the fields need not be put into memory there.
+    /// The same over IPv6. It is in code of its own, so that IPv4's is as short as it would be alone. It goes by value,
+    /// so that the fields need not be put into memory there.
     #[inline(never)]
     fn prepare_v6(&self, fields: Fields, segment_size: u16, blocks: SackBlocks, mut frame: Box<Frame>) -> Box<Frame> {
         let (start, field) = self.headers.write_with(&fields, || blocks, frame.bytes_vec());

@@ -1,4 +1,4 @@
-//! Pre-processing: validates received segments, filters what is not for the data-path, finds the flow, makes the
+//! Pre-processing: validates received segments, filters what is not for the data-path, and finds the flow. It makes the
 //! header summary and chooses the flow group (thesis section 4.3.1.3: Val, Id, Sum, Steer). Alloc and Head of section
 //! 4.3.1.2 are with post-processing, which makes and writes a frame at once, where there is something to send.
 use crate::batch::BATCH;
@@ -14,8 +14,8 @@ use wire::plain::{AddressesV6, Parties, Plain, PlainV4, PlainV6, station};
 use wire::tcp::SackBlocks;
 use wire::{Endpoint, EtherType, ethernet, ip, tcp};
 
-/// Connection identification (thesis table 4.1, pre-processor). Ours holds the local addresses too, because a host
-/// may have several, and the hash, so that a flow can be taken out of the table.
+/// Connection identification (thesis table 4.1, pre-processor). Ours holds the local addresses too, because a host may
+/// have several. It also holds the hash, so that a flow can be taken out of the table.
 struct PreState {
     parties: Parties,
     /// Of a flow over IPv6, of whose addresses `parties` has a hash.
@@ -89,8 +89,8 @@ impl Preprocess {
         }
     }
 
-    /// Asks for what this module is about to look up, and tells `found` of each flow that it is going to find: first
-    /// the places of the table, then what they lead to.
+    /// Prefetches what this module is about to look up, and calls `found` for each flow that it is going to find. First
+    /// come the places of the table, then what they lead to.
     pub(crate) fn look_ahead(&self, batch: &[Work], found: impl Fn(u32)) {
         for works in batch.chunks(BATCH) {
             let mut hashes = [None; BATCH];
@@ -283,7 +283,7 @@ fn validate_any(
     Ok((FourTuple::new(local, remote), station(macs.dst)))
 }
 
-/// Verifies the TCP checksum where nobody has done so.
+/// Verifies the TCP checksum where it is not verified yet.
 // Meets RFC 9293: MUST-3.
 fn verify(frame: &mut Frame, ip: &ip::Header, tcp_at: usize) -> Result<(), Refusal> {
     if frame.checksum != Checksum::Complete {

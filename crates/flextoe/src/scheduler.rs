@@ -1,5 +1,5 @@
-//! The flow scheduler (thesis section 4.3.4), after Carousel: flows with a rate wait in a time wheel; flows without
-//! one are served round-robin. Only flows that may send something now are in either, so it is work-conserving.
+//! Flow scheduler (thesis section 4.3.4), after Carousel: flows with a rate wait in a time wheel; flows without one are
+//! served round-robin. Only flows that may send something now are in either, so it is work-conserving.
 use crate::batch::Batch;
 use crate::message::{Job, Report};
 use crate::slots::Slots;
@@ -11,7 +11,7 @@ use trace::{NO_FLOW, Point, Tracer};
 const TURN: u32 = 8;
 /// Bytes of a flow without a rate in one turn, unless one segment has more.
 const TURN_BYTES: u32 = 64 << 10;
-/// Bytes in one round, after which no more turns are given: what is to be answered quickly waits for the copies of a
+/// Bytes in one round, after which no more turns are given. What is to be answered quickly waits for the copies of a
 /// round, wherever it comes in.
 const ROUND_BYTES: u32 = 128 << 10;
 /// A wheel slot is 2^12 ns, 4 us.
@@ -98,7 +98,7 @@ impl Scheduler {
         }
     }
 
-    /// What a work said of its flow; `turn` where it was one that this module had given.
+    /// A work's message about its flow; `turn` where it was one that this module had given.
     #[inline]
     pub(crate) fn report(&mut self, flow: u32, report: Report, turn: bool, now: Nanos) {
         let Some(entry) = self.entries.get_mut(flow) else { return };

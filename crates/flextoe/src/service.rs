@@ -1,4 +1,4 @@
-//! What surrounds the pipeline on the engine's own thread (the service island of thesis section 4.4.1): context
+//! Service around the pipeline, on the engine's own thread (the service island of thesis section 4.4.1). It has context
 //! queue, flow scheduler, the way out, and the modules' figures.
 use crate::context_queue::ContextQueue;
 use crate::message::{Aside, Events, Job, Work};
@@ -76,7 +76,7 @@ impl Service {
     }
 }
 
-/// What few works have to say: drops, and events for the control plane.
+/// The rare results of works: drops, and events for the control plane.
 #[cold]
 #[inline(never)]
 fn tell(work: &mut Work, burst: &mut Burst<'_, Stream>) {
@@ -124,7 +124,7 @@ pub(crate) struct Count {
 
 /// One batch of so many is timed, the first one among them.
 const TIMED: u64 = 64;
-/// The same while a tracepoint wants to know.
+/// The same while a tracepoint is on.
 const TRACED: u64 = 8;
 
 impl Count {

@@ -1,5 +1,5 @@
-//! Modules on threads of their own, replicated, joined by bounded rings (thesis section 4.3.2). The modules are the
-//! same as in [`crate::local`]; here is only how works get from one to the next:
+//! The pipeline on several threads: replicated modules, joined by bounded rings (thesis section 4.3.2). The modules are
+//! the same as in [`crate::local`]; here is only how works get from one to the next:
 //!
 //! ```text
 //! sequencer -> preprocess.* -> reorder, steer -> protocol.* -> postprocess.* -> dma.* -> reorder -> out
@@ -118,7 +118,7 @@ impl Threads {
         self.entry.is_empty() && self.in_flight == 0
     }
 
-    /// Works are better left with those who have them.
+    /// Works are better left where they are.
     pub(crate) fn is_full(&self) -> bool {
         self.entry.len() + self.in_flight >= RING
     }

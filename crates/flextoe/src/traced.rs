@@ -1,6 +1,6 @@
-//! What modules say at tracepoints (FlexTOE section 5.1). A module notes what it did in the works that it passes on,
-//! so most of it is read off a batch after the module, and costs one branch a batch while nothing is on. What only the
-//! protocol module knows is in `protocol/traced.rs`.
+//! Tracepoints of the modules (FlexTOE section 5.1). A module notes what it did in the works that it passes on. So most
+//! of it is read off a batch after the module, and costs one branch a batch while nothing is on. What is only in the
+//! protocol module's state is in `protocol/traced.rs`.
 use crate::message::{Job, Marks, Received, Sent, Work};
 use engine::{DropReason, Exception};
 use trace::{NO_FLOW, Point, Tracer};
@@ -79,7 +79,7 @@ impl Runs {
     }
 }
 
-/// What plain works of a batch were, which nobody wrote down: counted at once, where nobody watches records.
+/// The plain works of a batch, which were not written down: counted at once, where no observer watches records.
 pub(crate) struct Said {
     in_order: u64,
     acked: u64,
@@ -139,7 +139,7 @@ impl Said {
     }
 }
 
-/// As [`read_off`], where nobody watches records: counted once a batch.
+/// As [`read_off`], where no observer watches records: counted once a batch.
 #[cold]
 fn count(module: ModuleName, works: &[Work], tracer: &Tracer) {
     match module {

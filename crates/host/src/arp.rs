@@ -1,4 +1,4 @@
-//! ARP (RFC 826): who has an IPv4 address on a link.
+//! ARP (RFC 826): which station has an IPv4 address on a link.
 use crate::link::Link;
 use crate::net::{Net, Received};
 use crate::packet::Outgoing;
@@ -8,8 +8,8 @@ use wire::arp::{Operation, Packet};
 use wire::{IpAddress, Mac};
 
 impl Net {
-    /// RFC 826, with what keeps strangers from writing into the table: only an answer to a question, or a question to
-    /// this host, adds an entry; anything else at most changes one that is there. What comes by one port says nothing
+    /// RFC 826, with what keeps strangers from writing into the table. Only an answer to a question, or a question to
+    /// this host, adds an entry. Anything else at most changes one that is there. What comes by one port says nothing
     /// about the neighbours of another.
     pub(crate) fn on_arp(&mut self, now: Nanos, port: usize, packet: &Packet, drops: &mut DropCounts) -> Received {
         let sender = IpAddress::v4(packet.sender_ip);
@@ -35,7 +35,7 @@ impl Net {
         received
     }
 
-    /// Asks all stations of a link who has an address.
+    /// Asks all stations of a link which one has an address.
     pub(crate) fn ask_arp(&mut self, port: usize, target_ip: Ipv4Addr) {
         let Link { mac: sender_mac, address, .. } = self.link(port);
         let Some(sender_ip) = address.as_v4() else { return };

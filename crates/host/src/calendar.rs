@@ -164,8 +164,8 @@ impl Calendar {
         None
     }
 
-    /// Restores what is said of the heap: its first entry is true, due before all that is listed, and there are not
-    /// many others that are out of date.
+    /// Restores the heap's order. Its first entry is true, due before all that is listed, and there are not many others
+    /// that are out of date.
     fn tidy(&mut self) {
         loop {
             let Calendar { places, heap, count, .. } = self;
@@ -208,8 +208,8 @@ mod tests {
     use super::*;
     use std::collections::BTreeMap;
 
-    /// Times from microseconds to minutes ahead, set again and cancelled, looked at often and seldom: the same as
-    /// with a plain list, in the same order.
+    /// Times from microseconds to minutes ahead, set again and cancelled, polled often and seldom. The result is the
+    /// same as with a plain list, in the same order.
     #[test]
     fn agrees_with_a_list() {
         let (mut timers, mut list) = (Calendar::default(), BTreeMap::new());

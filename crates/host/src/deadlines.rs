@@ -1,4 +1,4 @@
-//! Timers of things with keys of any kind, a few of them. Many with small numbers have a [`crate::Calendar`].
+//! Timer queue for a few things with keys of any kind. Many with small numbers have a [`crate::Calendar`].
 use engine::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 

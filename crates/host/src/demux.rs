@@ -1,4 +1,4 @@
-//! Who gets which frames: transports claim an EtherType, an IP protocol or a UDP port.
+//! Demultiplexer of frames: transports claim an EtherType, an IP protocol or a UDP port.
 use port::Frame;
 use std::fmt;
 use wire::ipv4::UDP;
@@ -59,7 +59,7 @@ pub(crate) fn is_own(frame: &Frame) -> bool {
 pub(crate) struct Claims(Vec<(Claim, usize)>);
 
 impl Claims {
-    /// Adds a claim that nobody has.
+    /// Adds a claim, which no transport may have yet.
     pub(crate) fn add(&mut self, claim: Claim, owner: usize) {
         self.0.push((claim, owner));
     }

@@ -1,4 +1,4 @@
-//! Neighbor Discovery (RFC 4861): who has an IPv6 address on a link.
+//! Neighbor Discovery (RFC 4861): which station has an IPv6 address on a link.
 use crate::net::{Net, Received};
 use crate::packet::{ALL_NODES, Ip, Packet};
 use engine::{DropCounts, DropReason, Nanos};
@@ -20,7 +20,7 @@ struct Station {
     mac: Mac,
 }
 
-/// Who says that an address is whose.
+/// An address that a message advertises, with its station.
 struct Advertisement {
     target: IpAddress,
     mac: Option<Mac>,

@@ -25,8 +25,8 @@ const NEIGHBOUR_TIMER: u64 = 3;
 
 /// A host: its network layer, and transports that share it.
 ///
-/// The *base* transport gets all frames that no other one claims, unread, and passes on what is not for it: a host with
-/// no other transport looks at no frame that its engine processes. The base has a type of its own, so that whoever owns
+/// The *base* transport gets all frames that no other one claims, unread, and passes on what is not for it. A host with
+/// no other transport reads no frame that its engine processes. The base has a type of its own, so that whoever owns
 /// the host reaches its interface ([`Host::base`]).
 pub struct Host<B = NoBase> {
     base: B,
@@ -96,7 +96,7 @@ impl<B: Transport> Host<B> {
         self.others.is_claimed(claim)
     }
 
-    /// What its transports beside the base say of themselves.
+    /// The views of its transports beside the base.
     pub fn reports(&self) -> Vec<Report> {
         self.others.iter().filter_map(Transport::report).collect()
     }

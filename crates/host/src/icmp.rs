@@ -1,5 +1,5 @@
-//! ICMP (RFC 792, RFC 1122 section 3.2.2) and ICMPv6 (RFC 4443): echo is answered here; an error message goes to the
-//! transport whose packet it quotes, which decides whether to believe it (RFC 5927 section 4.1).
+//! ICMP (RFC 792, RFC 1122 section 3.2.2) and ICMPv6 (RFC 4443). Echo is answered here. An error message goes to the
+//! transport whose packet it quotes, which decides whether it counts (RFC 5927 section 4.1).
 use crate::net::{Net, Received};
 use crate::packet::{Ip, Packet};
 use crate::unreachable::{Cause, Quote, Unreachable};
@@ -81,8 +81,8 @@ impl Net {
         }
     }
 
-    /// A packet that no transport takes: dropped, and its sender told that nobody is there (RFC 1122 sections 3.2.2.1
-    /// and 3.3.8, RFC 4443 section 3), within limits, and never about a frame that went to many.
+    /// A packet that no transport takes is dropped, and its sender gets an error (RFC 1122 sections 3.2.2.1 and 3.3.8,
+    /// RFC 4443 section 3). This has limits, and never answers a frame that went to many.
     // Meets RFC 4443: 3.1-a, 3.4-a, 2.4-a, 2.4-b, 2.4-c.
     pub fn refuse(&mut self, now: Nanos, ip: &Ip, frame: &Frame, drops: &mut DropCounts) {
         drops.count(DropReason::Protocol);

@@ -1,5 +1,5 @@
-//! What every host needs, whatever it transports: routes, neighbours (ARP, Neighbor Discovery), ICMP, timers,
-//! budgets, tables; and the demultiplexer: which transport claims which frames. Sans-I/O: frames, time and
+//! The parts of every host, whatever it transports: routes, neighbours (ARP, Neighbor Discovery), ICMP, timers,
+//! budgets, tables. The demultiplexer gives each transport the frames that it claims. Sans-I/O: frames, time and
 //! randomness are passed in.
 //!
 //! [`Net`] is the network layer that the transports of a host share. A [`Transport`] is a control plane and its engine

@@ -33,8 +33,8 @@ impl Link {
         [(self.address, self.prefix_len)].into_iter().chain(v6)
     }
 
-    /// The address from which the host speaks to a destination there: of the same family, and where it can be of the
-    /// same scope (RFC 6724 section 5, rule 2). `None` where it has none of that family.
+    /// The source address for a destination there: of the same family, and of the same scope where possible (RFC 6724
+    /// section 5, rule 2). `None` where it has none of that family.
     pub fn source(&self, dst: IpAddress) -> Option<IpAddress> {
         match dst.is_v4() {
             true => Some(self.address),

@@ -1,9 +1,9 @@
-//! What a host has still to say of the groups that it belongs to, by port (RFC 3810).
+//! Group membership: the reports that a host still has to send, by port (RFC 3810).
 use engine::Nanos;
 use wire::Mac;
 
-/// A change is said so often, since a report may be lost, and then again within this time (RFC 3810 sections 9.1 and
-/// 9.11).
+/// A change is reported so often, since a report may be lost, and then again within this time (RFC 3810 sections 9.1
+/// and 9.11).
 const ROBUSTNESS: u8 = 2;
 const UNSOLICITED: Nanos = 1_000_000_000;
 /// For so long a switch that asked in the first version is there (RFC 3810 section 9.12, with the default intervals).
@@ -12,11 +12,11 @@ const OLDER_QUERIER: Nanos = 260_000_000_000;
 /// The reports of a port.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Membership {
-    /// How often it is still to be said that the host is a member from now on.
+    /// How often it is still to be reported that the host is a member from now on.
     changes: u8,
     /// When the next report is due.
     due: Option<Nanos>,
-    /// Until then a switch understands the first version only.
+    /// Until then a switch uses the first version only.
     v1_until: Nanos,
 }
 

@@ -1,6 +1,6 @@
-//! Multicast Listener Discovery (RFC 3810): switches that pass groups on to their members only find out here in which
-//! groups a host is. They are those in which its neighbours ask for its IPv6 addresses; without them nobody would find
-//! it behind such a switch.
+//! Multicast Listener Discovery (RFC 3810): switches that pass groups on to their members only learn here in which
+//! groups a host is. They are those in which its neighbours ask for its IPv6 addresses. Without them no neighbour would
+//! find it behind such a switch.
 use crate::net::Net;
 use crate::packet::{Ip, Packet, zone_of};
 use engine::Nanos;

@@ -1,5 +1,5 @@
-//! The table of neighbours: of IPv4 by ARP (RFC 826; limits after RFC 1122 section 2.3.2), of IPv6 by Neighbor
-//! Discovery (RFC 4861). One packet waits for each unresolved address.
+//! The neighbour table: of IPv4 by ARP (RFC 826; limits after RFC 1122 section 2.3.2), of IPv6 by Neighbor Discovery
+//! (RFC 4861). One packet waits for each unresolved address.
 use crate::packet::Packet;
 use engine::Nanos;
 use std::collections::BTreeMap;
@@ -28,7 +28,7 @@ pub trait Neighbours: Send {
 /// How the table is timed.
 #[derive(Debug, Clone, Copy)]
 pub struct NeighbourTiming {
-    /// How long an answer is believed.
+    /// How long an answer is valid.
     pub reachable: Nanos,
     /// Between two requests.
     pub retry: Nanos,
@@ -67,9 +67,9 @@ pub struct Learned {
 pub enum Expiry {
     /// Send a request, and come back at this time.
     Ask(Nanos),
-    /// The entry is gone: nobody used it.
+    /// The entry is gone, as it was not used.
     Unused,
-    /// The entry is gone: nobody answered. The packet that waited is lost.
+    /// The entry is gone, as no answer came. The packet that waited is lost.
     Unreachable(Option<Packet>),
 }
 

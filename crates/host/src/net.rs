@@ -40,7 +40,7 @@ pub struct Net {
     pub path_mtus: PathMtus,
     neighbours: Box<dyn Neighbours>,
     pub(crate) timers: Deadlines<IpAddress>,
-    /// What is to be said of groups, by port.
+    /// Reports of groups, by port.
     pub(crate) memberships: Vec<Membership>,
     outgoing: Vec<Outgoing>,
     icmp: Budget,
@@ -99,10 +99,10 @@ impl Net {
         net
     }
 
-    /// The host has 127.0.0.0/8 from now on, and ::1 where it is to speak IPv6: a link to itself alone. Its
-    /// hardware address is a secret of the host's: what comes from a network with a loopback address does not bear
-    /// it, and is no packet of that link (RFC 1122 section 3.2.1.3, RFC 4291 section 2.5.3: loopback addresses do
-    /// not appear outside a host).
+    /// The host has 127.0.0.0/8 from now on, and ::1 where it is to speak IPv6: a link to itself alone. Its hardware
+    /// address is a secret of the host's. What comes from a network with a loopback address does not bear it, and is no
+    /// packet of that link. (Loopback addresses do not appear outside a host: RFC 1122 section 3.2.1.3, RFC 4291
+    /// section 2.5.3.)
     pub fn set_loopback(&mut self, mac: Mac, v6: bool) {
         self.links.truncate(self.ports);
         let Link { caps, .. } = self.links[0];
@@ -115,8 +115,8 @@ impl Net {
         &self.links[..self.ports]
     }
 
-    /// The port that leads to a destination; the first for this host itself, and where there is no route; for loopback
-    /// addresses the link to itself.
+    /// The port that leads to a destination. For this host itself, and where there is no route, it is the first. For
+    /// loopback addresses it is the link to itself.
     pub fn link_towards(&self, dst: IpAddress) -> &Link {
         &self.links[self.port_towards(dst)]
     }
@@ -323,7 +323,7 @@ impl Net {
         self.icmp.take(now)
     }
 
-    /// Asks the stations of its link who has an address.
+    /// Asks the stations of its link which one has an address.
     fn ask(&mut self, target: IpAddress) {
         let port = self.port_towards(target);
         match target.ip() {

@@ -1,4 +1,4 @@
-//! Packets to send, and reading the packets of received frames.
+//! Packets of the network layer: making those to send, reading those of received frames.
 use crate::link::Link;
 use engine::DropReason;
 use port::{Frame, FramePool};
@@ -21,7 +21,7 @@ pub struct Packet {
     body: Body,
 }
 
-/// Hops of a packet, where nothing else is said.
+/// Hops of a packet, by default.
 const HOPS: u8 = 64;
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -171,7 +171,7 @@ pub(crate) fn zone_of(port: usize) -> u32 {
     port as u32 + 1
 }
 
-/// Reads a frame down to its IP header, and says why it is to be dropped.
+/// Reads a frame down to its IP header; returns why it is to be dropped.
 // Meets RFC 9293: MUST-63, MUST-57.
 pub(crate) fn read(frame: &Frame, links: &[Link]) -> Result<Outermost, DropReason> {
     let bytes = frame.bytes();

@@ -1,4 +1,4 @@
-//! Path MTUs that were learned from routers, by destination (RFC 1191 section 6.2).
+//! Path MTUs, learned from routers, by destination (RFC 1191 section 6.2).
 use engine::Nanos;
 use std::collections::HashMap;
 use wire::IpAddress;
@@ -19,7 +19,7 @@ struct Learned {
 }
 
 impl PathMtus {
-    /// A router said how much it carries towards a destination.
+    /// A router reported how much it carries towards a destination.
     pub fn learn(&mut self, now: Nanos, dst: IpAddress, mtu: u16) {
         if self.0.len() >= MOST && !self.0.contains_key(&dst) {
             let oldest = self.0.iter().min_by_key(|(_, learned)| learned.at).map(|(dst, _)| *dst);

@@ -1,4 +1,4 @@
-//! The ports of a host, also of different kinds: what they receive, and which of them a frame leaves by.
+//! The ports of a host, of any kinds: received frames, and the port by which a frame leaves.
 use engine::Nanos;
 use port::{Frame, FramePool, Port, PortCounters, PortDrops};
 use wire::{Mac, ethernet};

@@ -9,7 +9,7 @@ use std::any::Any;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use trace::Traces;
 
-/// What a transport says of itself: a value of a type of its own, for those who know it.
+/// The view of a transport: a value of a type of its own.
 pub type Report = Box<dyn Any + Send>;
 
 /// A transport of a host.
@@ -40,7 +40,7 @@ pub trait Transport: Send {
         true
     }
     /// Nobody uses it now, and nothing is due. While this is so of all transports beside the base, the base gets all
-    /// frames unread, and these are polled only where it passes on a frame that they claim. Asked each round.
+    /// frames unread. These are polled only where it passes on a frame that they claim. Asked each round.
     fn is_dormant(&self) -> bool {
         false
     }
@@ -56,7 +56,7 @@ pub trait Transport: Send {
     fn prepare_to_sleep(&self) {}
     /// The caller polls again.
     fn awake(&self) {}
-    /// What can be said of it now. It is made between two rounds.
+    /// Its view now. It is made between two rounds.
     fn report(&self) -> Option<Report> {
         None
     }
@@ -192,7 +192,7 @@ impl Io<'_> {
     }
 }
 
-/// What a capture says of a frame of the control plane's.
+/// The capture's note for a frame of the control plane's.
 pub fn of_control(direction: Direction, fate: Fate) -> Sight<'static> {
     Sight { direction, flow: None, module: "control", fate }
 }

@@ -1,4 +1,4 @@
-//! ICMP's errors, whatever the version of IP: which packet did not come to where it was to go, and why.
+//! ICMP errors of both versions of IP: the packet that did not arrive, and the reason.
 use wire::{IpAddress, icmpv4, icmpv6, ipv4, ipv6};
 
 /// An error message.

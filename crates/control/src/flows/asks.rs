@@ -1,4 +1,4 @@
-//! What an application asks of one of its connections: options and figures.
+//! Requests about one connection: options and figures.
 use super::Flows;
 use crate::contexts::Contexts;
 use crate::outbox::Outbox;

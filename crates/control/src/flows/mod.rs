@@ -1,4 +1,5 @@
-//! The flows that a host's engine runs, and those that it has given up while an application still has a name for them.
+//! Flows: those that a host's engine runs, and those that it has given up while an application still has a name for
+//! them.
 mod asks;
 mod pacing;
 mod resting;
@@ -78,7 +79,7 @@ impl Flows {
         if options == *self.options { Arc::clone(&self.options) } else { Arc::new(options) }
     }
 
-    /// What the engine is told of a new flow, whose buffers are these.
+    /// The engine's parameters of a new flow, whose buffers are these.
     pub(crate) fn params(
         &self,
         out: &Outbox<'_>,

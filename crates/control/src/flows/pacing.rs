@@ -1,4 +1,4 @@
-//! Looks at flows that have something to time, and tells the engine what comes of it.
+//! Polling of flow timers: each active flow is polled when it is due, and the engine gets the commands that follow.
 use super::Flows;
 use crate::flow::Place;
 use crate::outbox::Outbox;

@@ -1,8 +1,8 @@
-//! Connections that rest: the memory of their receive buffers goes back to the system (docs/MEMORY.md).
+//! Idle reclaim: the memory of a resting connection's receive buffer goes back to the system (docs/MEMORY.md).
 //!
 //! The engine may write to a receive buffer at any moment, on whatever thread. So it is asked to stop the flow
-//! ([`Command::Freeze`]), which it does only where nothing is unread or out of order; then nobody uses the buffer. What
-//! comes meanwhile waits for the flow to go on, a round later.
+//! ([`Command::Freeze`]), which it does only where nothing is unread or out of order. Then the buffer is not in use.
+//! What comes meanwhile waits for the flow to go on, a round later.
 use super::Flows;
 use crate::contexts::Contexts;
 use crate::flow::{Place, Spliced};
@@ -11,7 +11,7 @@ use context::{Reply, Slot};
 use engine::stream;
 use engine::{ContextId, FlowId};
 
-/// A connection that is quiet and was read empty, as its application says.
+/// A connection that is quiet and was read empty, as its application reports.
 pub(crate) struct Rest {
     pub context: ContextId,
     pub slot: Slot,
@@ -21,7 +21,7 @@ pub(crate) struct Rest {
 }
 
 impl Flows {
-    /// An application says that a connection is quiet and was read empty.
+    /// An application reports that a connection is quiet and was read empty.
     pub(crate) fn rest(&mut self, out: &mut Outbox<'_>, contexts: &mut Contexts, rest: &Rest) {
         let Rest { context, slot, flow: id, tx_head, rx_head } = *rest;
         let Some(flow) = self.get_mut(id.0) else { return };

@@ -1,4 +1,4 @@
-//! Handing a host over to another daemon: what its parts are while nothing runs, and how they go on from that.
+//! Handover of a host to another daemon: the state of its parts at a standstill, and how they go on from that.
 //! docs/TAKEOVER.md is the page.
 mod restore;
 mod standstill;

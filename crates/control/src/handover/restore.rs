@@ -1,4 +1,4 @@
-//! The parts of a host go on from what they were when it stopped.
+//! Restoring the parts of a host from the state in which it stopped.
 use super::state::{BindingState, ContextState, FlowState, ListenerState, OpeningState};
 use crate::bindings::{Binding, Bindings, Listener};
 use crate::connections::{Connections, Stage};

@@ -1,4 +1,4 @@
-//! The moment at which a host stands still: where its engine left each flow, and each log.
+//! The standstill of a host: where its engine left each flow, and each log.
 use crate::contexts::Contexts;
 use crate::flow::Place;
 use crate::flows::Flows;

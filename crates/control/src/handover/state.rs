@@ -1,5 +1,5 @@
-//! What a host is while nothing runs: everything that another daemon needs to go on with it, and nothing that it can
-//! find out itself (addresses of neighbours, congestion windows) or that may be lost (frames on their way).
+//! The state of a host at a standstill: everything that another daemon needs to go on with it. It has nothing that the
+//! other can find out itself (addresses of neighbours, congestion windows) or that may be lost (frames on their way).
 use crate::contexts::{Application, Holder, SlotsState};
 use crate::flow::{Name, Spliced};
 use crate::flow_options::FlowOptions;

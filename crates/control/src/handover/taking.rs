@@ -1,4 +1,4 @@
-//! What the parts of a host are while nothing runs.
+//! Taking the state of a host's parts at a standstill.
 use super::standstill::Standstill;
 use super::state::{BindingState, ContextState, FlowState, HoldState, ListenerState, OpeningState};
 use crate::bindings::{Binding, Bindings, Listener};

@@ -1,4 +1,4 @@
-//! SYN cookies: what a listener does when its handshakes are too many to remember (RFC 4987).
+//! SYN cookies: a listener's answers when its handshakes are too many to remember (RFC 4987).
 use super::{Openings, Start};
 use crate::bindings::{Bindings, Listener};
 use crate::connections::Connections;

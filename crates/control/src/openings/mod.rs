@@ -1,5 +1,5 @@
-//! Connections that are being opened (RFC 9293 sections 3.5 and 3.10.7.3): their handshakes, their SYNs' timers, and
-//! what comes for those that are open and wait for an application.
+//! Half-open connections (RFC 9293 sections 3.5 and 3.10.7.3): their handshakes and SYN timers, and input for those
+//! that wait for an application.
 mod cookies;
 
 pub(crate) use cookies::{Cookie, Listening, may_return};
@@ -56,9 +56,9 @@ pub(crate) enum Answered {
 
 /// What an ICMP error means for a connection being opened.
 pub(crate) enum Told {
-    /// It is not believed.
+    /// It does not count.
     Nothing,
-    /// It is the reason if nobody answers (RFC 9293 section 3.9.2.2).
+    /// It is the reason if no answer comes (RFC 9293 section 3.9.2.2).
     Soft,
     /// The attempt fails with this error number.
     Fails(i32),
@@ -154,13 +154,13 @@ impl Openings {
         Some(())
     }
 
-    /// Sends the SYN of the present state, and again later. Where the next hop does not answer ARP yet, the SYN is
-    /// sent as soon as it does: of many at once, ARP would keep one.
+    /// Sends the SYN of the present state, and again later. Where the next hop does not answer ARP yet, the SYN is sent
+    /// as soon as it does. Of many at once, ARP would keep one.
     pub(crate) fn send_syn(&mut self, out: &mut Outbox<'_>, key: u32) {
         let Some(opening) = self.all.get_mut(key) else { return };
         let tuple = opening.tuple;
         out.timers.set(Timer::Opening(key), out.now + opening.rto);
-        // A stranger's SYN is answered to the station that it came from: asking ARP for each address that a flood makes
+        // A stranger's SYN is answered to the station that it came from. Asking ARP for each address that a flood makes
         // up would fill the table.
         if opening.peer_mac.is_some() && matches!(opening.owner, Owner::Listener(_)) {
             let (header, mac) = (opening.handshake.syn(out.now, &tuple), opening.peer_mac);
@@ -333,7 +333,7 @@ impl Openings {
         Some(opening)
     }
 
-    /// The application gives a connection attempt up: a peer that has answered is told.
+    /// The application gives a connection attempt up. A peer that has answered is reset.
     pub(crate) fn tell_cancelled(&self, out: &mut Outbox<'_>, key: u32) -> Option<&Opening> {
         let opening = self.all.get(key)?;
         let header = opening.handshake.ack(out.now, &opening.tuple);

@@ -1,4 +1,4 @@
-//! Closing flows: shares of connections, errors, and what becomes of a connection when its flow leaves the engine.
+//! Closing of flows: shares of connections, errors, and the connection's state after its flow left the engine.
 use super::Plane;
 use crate::contexts::Holder;
 use crate::flow::{After, Flow, Place, Spliced};

@@ -1,5 +1,5 @@
-//! Handing a host over to another daemon, in three steps: it stops (its engine gives up every flow and every ring, at
-//! one moment), its state is taken down, and either another host goes on from that, or this one does as if nothing had
+//! Handover of a host to another daemon, in three steps. It stops: its engine gives up every flow and every ring, at
+//! one moment. Its state is taken. Then either another host goes on from that, or this one goes on as if nothing had
 //! been. docs/TAKEOVER.md is the page.
 use super::Plane;
 use crate::contexts::{Context, Life};

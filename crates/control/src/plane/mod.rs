@@ -1,5 +1,5 @@
-//! The control plane of a host: it takes what happens to the part that it concerns, and what that part answers to the
-//! next one. Each part owns its state; what several parts need of the host is in the outbox.
+//! The control plane of a host: it takes each input to the part that it concerns, and that part's answer to the next
+//! one. Each part owns its state; what several parts need of the host is in the outbox.
 mod closing;
 mod handover;
 mod input;

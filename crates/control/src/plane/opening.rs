@@ -1,4 +1,4 @@
-//! Opening connections: from a request or a SYN to a flow that an engine runs.
+//! Opening of connections: from a request or a SYN to a flow that an engine runs.
 use super::Plane;
 use crate::opening::Owner;
 use crate::openings::{self, Answered, Cookie, Listening, Start};

@@ -1,4 +1,4 @@
-//! From an open connection to a flow: which context takes it, and what the engine is told.
+//! Placement: an open connection becomes a flow, with a context that takes it and parameters for the engine.
 use super::Plane;
 use crate::connections::Stage;
 use crate::contexts::Holder;
@@ -48,8 +48,8 @@ impl Plane {
         self.openings.get(key).and_then(|opening| opening.open).is_some_and(|open| MemoryConfig::is_long(open.rtt))
     }
 
-    /// A connection that a program asked for has had its slot since before its round trip was known: over a long path
-    /// it gets another one, where there is one.
+    /// A connection that a program asked for has a slot before its round trip is measured. Over a long path it gets
+    /// another one, where there is one.
     pub(super) fn with_slot_for_path(&mut self, out: &mut Outbox<'_>, key: u32, owner: Owner) -> Owner {
         let Owner::Connect { context, tag, slot: before, binding } = owner else { return owner };
         if !self.is_long(key) {

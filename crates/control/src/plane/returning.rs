@@ -1,4 +1,4 @@
-//! Listeners of an earlier daemon come back (docs/RESTART.md).
+//! Return of listeners of an earlier daemon (docs/RESTART.md).
 use super::Plane;
 use crate::bindings::Binding;
 use crate::contexts::Holder;

@@ -1,4 +1,5 @@
-//! Attaching and leaving, fork, and listeners whose connections lose the context that was to accept them.
+//! Shares of processes: attaching and leaving, fork, and listeners whose connections lose the context that was to
+//! accept them.
 use super::Plane;
 use crate::contexts::{Application, Context, Holder, Life};
 use crate::forks::Passed;

@@ -1,4 +1,4 @@
-//! Connections go on that an earlier daemon left: their programs come back with the regions where they lie
+//! Return of connections of an earlier daemon: their programs come back with the regions where they lie
 //! (docs/RESTART.md).
 use super::Plane;
 use crate::contexts::Holder;

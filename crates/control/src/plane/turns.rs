@@ -1,4 +1,4 @@
-//! Connections that a process lets wait go to another one (docs/LISTENERS.md).
+//! Turns of waiting connections: one that a process lets wait goes to another one (docs/LISTENERS.md).
 use super::Plane;
 use crate::contexts::Holder;
 use crate::flow::Place;

@@ -136,8 +136,8 @@ impl Splices {
     }
 }
 
-/// Two connections can be joined if what their peers agreed with this host on is what they would have agreed on with
-/// each other, as far as it cannot be translated.
+/// Two connections can be joined if what their peers agreed on with this host is what they would have agreed on with
+/// each other. This concerns what cannot be translated.
 fn may_be_joined(a: &Flow, b: &Flow) -> Result<(), i32> {
     for flow in [a, b] {
         if flow.place != Place::Engine || !flow.closing.ends.are_open() || flow.closing.is_orphan() {

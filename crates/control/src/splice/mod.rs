@@ -1,6 +1,6 @@
-//! Splicing: two connections of one application become one path (FlexTOE appendix B, thesis section 4.3.3). A module
-//! of the data-path translates their segments from then on; what it hands over (FIN, RST, options that it does not
-//! know) the control plane translates and passes on, with the same arithmetic, and it ends the pair.
+//! Splicing: two connections of one application become one path (FlexTOE appendix B, thesis section 4.3.3). A module of
+//! the data-path translates their segments from then on. What it hands over (FIN, RST, unknown options) the control
+//! plane translates and passes on, with the same arithmetic; it also ends the pair.
 mod handover;
 mod joining;
 mod passing;

@@ -1,4 +1,5 @@
-//! What the module hands over of a splice: FIN, RST, SYN, and what it cannot translate. And the end of a splice.
+//! Segments that the module of a splice hands over: FIN, RST, SYN, and what it cannot translate. This is also where a
+//! splice ends.
 use super::joining::REFUSED;
 use super::table::{Over, Seen, Side, Splice, Splices};
 use crate::outbox::Outbox;
@@ -9,7 +10,7 @@ use tcp::{Ends, Segment, State, TimestampState, Wait};
 use wire::Seq;
 use wire::tcp::{Flags, Header, Options, Timestamps};
 
-/// How long a splice that was reset is kept: a peer that has not heard of it is told again by the other one.
+/// How long a splice that was reset is kept: the other side resets again a peer that missed it.
 const RESET_LINGER: Nanos = 2000 * MILLISECOND;
 /// Longest time between two looks at a splice: the next hops' addresses are kept known.
 const LOOK: Nanos = 30_000 * MILLISECOND;
@@ -226,7 +227,7 @@ impl Splices {
 }
 
 impl Splice {
-    /// What a segment says of the end of the splice.
+    /// A segment's part in the end of the splice.
     fn note(&mut self, side: usize, segment: &Segment) {
         let end = segment.header.seq + segment.len();
         let Splice { sides, first_fin, .. } = self;

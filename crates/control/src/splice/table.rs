@@ -65,7 +65,7 @@ pub(crate) struct Joining {
     pub context: ContextId,
     pub tag: u32,
     pub flows: [FlowId; 2],
-    /// What the engine said of each.
+    /// The engine's answer for each.
     pub(super) answers: [Answer; 2],
 }
 
@@ -102,7 +102,7 @@ impl Splice {
 /// A splice that is over.
 pub(crate) struct Over {
     pub sides: [Side; 2],
-    /// What its applications are told.
+    /// What its applications get.
     pub errno: i32,
     /// The side that keeps TIME-WAIT.
     pub wait: Option<tcp::Wait>,
@@ -168,8 +168,8 @@ impl Splices {
         }
     }
 
-    /// Hands a direction to the module, as long as its peer may send more than acknowledgements that the control
-    /// plane has to see: those of the second FIN.
+    /// Hands a direction to the module, as long as its peer may send more than acknowledgements. Those of the second
+    /// FIN are the control plane's.
     pub(super) fn hand_over(&mut self, key: u32, side: usize) {
         let (Some(splice), Some(table)) = (self.all.get(key), self.table.as_mut()) else { return };
         let direction = 2 * key + side as u32;

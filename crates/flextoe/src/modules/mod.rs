@@ -1,5 +1,5 @@
-//! Modules that an operator added (FlexTOE section 3.3; thesis section 4.3.3): they run batch by batch, as the engine's
-//! own do, one module after the other.
+//! Operators' modules (FlexTOE section 3.3; thesis section 4.3.3). They run batch by batch, as the engine's own do, one
+//! module after the other.
 mod checksums;
 
 use crate::message::{Job, Skips, Work};

@@ -1,6 +1,7 @@
-//! What nearly every work of a connection is, in few instructions (header prediction, after Van Jacobson): the expected
-//! segment, and an application's message that may be sent at once, on a flow about which nothing is unusual. Each
-//! function looks first and changes nothing where it says no; then the work goes the long way, with the same result.
+//! The fast path (header prediction, after Van Jacobson): nearly every work of a connection, in few instructions. It
+//! takes the expected segment, and an application's message that may be sent at once, on a flow about which nothing is
+//! unusual. Each function checks first and changes nothing where it refuses; then the work takes the slow path, with
+//! the same result.
 use super::state::ProtocolState;
 use super::{Due, track};
 use crate::message::{Marks, Place, Positions, Received, Report, Segment, Sent, Summary, Tally};
@@ -107,7 +108,7 @@ impl ProtocolState {
         }
     }
 
-    /// An application's positions, with a turn, on a plain flow with nothing unsent: what it wrote leaves at once,
+    /// An application's positions, with a turn, on a plain flow with nothing unsent. What it wrote leaves at once,
     /// where it fits a segment and the windows.
     #[inline(always)]
     pub(super) fn bump_plain(

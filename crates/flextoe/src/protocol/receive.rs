@@ -1,4 +1,5 @@
-//! RX in the protocol module (thesis section 4.3.1.3): a received segment, in the order of RFC 9293 section 3.10.7.4.
+//! Receive processing of the protocol module (RX, thesis section 4.3.1.3): a received segment, in the order of RFC 9293
+//! section 3.10.7.4.
 use super::state::ProtocolState;
 use crate::message::{Aside, Events, Marks, Place, Summary, Work};
 use engine::{DropReason, Nanos};
@@ -113,7 +114,7 @@ impl ProtocolState {
         } else if seg.ack == self.una && self.is_duplicate(seg, window) {
             self.count_duplicate(work, now);
         }
-        // An acknowledgement of something new is fresh even on a segment that is sent again: the window counts from
+        // An acknowledgement of something new is fresh even on a segment that is sent again. The window counts from
         // `una`, so one that stayed while that moves on would reach too far.
         let fresher = advances || self.wl1.before(seg.seq) || (self.wl1 == seg.seq && self.wl2.at_or_before(seg.ack));
         if fresher && self.una.at_or_before(seg.ack) {
@@ -156,7 +157,7 @@ impl ProtocolState {
         }
     }
 
-    /// What the acknowledgement tells of losses, `old` being the one before.
+    /// The losses that the acknowledgement shows, `old` being the one before.
     #[cold]
     #[inline(never)]
     fn update_recovery(&mut self, old: Seq, work: &mut Work, now: Nanos) {
@@ -165,7 +166,7 @@ impl ProtocolState {
         self.find_lost(work);
     }
 
-    /// Takes in what the segment tells that the peer has.
+    /// Takes in the SACK blocks: what the peer has.
     // Meets RFC 2018: 5-a.
     fn note_sack(&mut self, work: &mut Work, now: Nanos) {
         if !work.summary.sack || !self.fixed.agreed.sack {
@@ -210,9 +211,9 @@ impl ProtocolState {
         outstanding && empty && window == self.snd_wnd
     }
 
-    /// Fast retransmit (RFC 5681 section 3.2 step 2). Before it, limited transmit: the first two duplicates
-    /// send a new segment each, with SACK only where they tell of something new (step 1; RFC 3042): what the
-    /// peer has is not in flight.
+    /// Fast retransmit (RFC 5681 section 3.2 step 2). Before it, limited transmit: the first two duplicates send a new
+    /// segment each, with SACK only where they report something new (step 1; RFC 3042). What the peer has is not in
+    /// flight.
     // Meets RFC 5681: 3.2-c, 3.2-e, 3.2-f.
     fn count_duplicate(&mut self, work: &mut Work, now: Nanos) {
         work.tally.marks.add(Marks::DUPLICATE_ACK);

@@ -12,15 +12,14 @@ use wire::template::Fields;
 
 /// Protocol state (thesis table 4.1, protocol), all of it changed atomically, by one protocol module.
 ///
-/// Differences to the table: positions are kept as sequence numbers (`tx_base` and `rx_base` turn them into
-/// stream positions), so that FIN needs no cases of its own; the window is 32 bits and already scaled; what
-/// RFCs 5961, 7323, 3168, 8257 and 9293 ask for beyond the paper's 43 bytes (window update rules, challenge
-/// ACKs, PAWS, congestion echo, silly window avoidance, delayed acknowledgement) is added. So are several
-/// out-of-order intervals instead of one, and what the peer has beyond holes: then only these are sent again,
-/// not all from the first one on (go-back-N). The congestion window is here, not with the scheduler: it
-/// bounds sequence numbers.
+/// Differences to the table: positions are kept as sequence numbers, so that FIN needs no cases of its own (`tx_base`
+/// and `rx_base` turn them into stream positions). The window is 32 bits and already scaled. Added is what RFCs 5961,
+/// 7323, 3168, 8257 and 9293 ask for beyond the paper's 43 bytes. These are window update rules, challenge ACKs, PAWS,
+/// congestion echo, silly window avoidance and delayed acknowledgement. So are several out-of-order intervals instead
+/// of one, and what the peer has beyond holes. Then only these are sent again, not all from the first one on
+/// (go-back-N). The congestion window is here, not with the scheduler: it bounds sequence numbers.
 ///
-/// Four cache lines: the first two and `fixed` are what the fast path of segments and descriptors uses; the last one is
+/// Four cache lines. The first two and `fixed` are what the fast path of segments and descriptors uses; the last one is
 /// for loss, disorder and attacks.
 #[cfg_attr(test, derive(Debug))]
 #[repr(C, align(64))]
@@ -64,7 +63,7 @@ pub(crate) struct ProtocolState {
     pub life: Life,
     /// The control plane times the flow.
     pub tracked: bool,
-    /// The control plane is about to take it over: nothing changes until it says so.
+    /// The control plane is about to take it over: nothing changes until its command.
     pub frozen: bool,
     /// Acknowledge at the end of the batch.
     pub ack_now: bool,
@@ -72,9 +71,9 @@ pub(crate) struct ProtocolState {
     pub ack_listed: bool,
     /// [`ProtocolState::is_plain`], as it was after the last work that went the long way.
     pub plain: bool,
-    /// The scheduler was told last that there is something to send.
+    /// The last message to the scheduler was that there is something to send.
     pub reported: bool,
-    /// The window is smaller than a segment, and the persist timer says to use it (RFC 9293 section 3.8.6.2.1).
+    /// The window is smaller than a segment, and the persist timer has it used (RFC 9293 section 3.8.6.2.1).
     pub overriding: bool,
     /// Echo congestion.
     pub ece: bool,
@@ -232,8 +231,8 @@ impl ProtocolState {
         self.snd_wnd.min(self.flight.bytes()).saturating_sub(self.nxt - self.una)
     }
 
-    /// The same where the peer may have something beyond a hole: what it has is not in flight, nor is what is
-    /// lost (RFC 6675 section 5, step C).
+    /// The same where the peer may have something beyond a hole. What it has is not in flight, nor is what is lost (RFC
+    /// 6675 section 5, step C).
     pub(super) fn usable_now(&self) -> u32 {
         let window = self.snd_wnd.saturating_sub(self.nxt - self.una);
         window.min(self.flight.bytes().saturating_sub(self.in_flight()))

@@ -1,5 +1,5 @@
-//! The protocol module's tracepoints. While one of them is on, works go through [`Protocol::traced_step`], which looks
-//! at a flow before and after; otherwise they cost one branch a batch.
+//! The protocol module's tracepoints. While one of them is on, works go through [`Protocol::traced_step`], which reads
+//! a flow before and after. Otherwise they cost one branch a batch.
 use super::Protocol;
 use super::state::ProtocolState;
 use crate::batch::Batch;

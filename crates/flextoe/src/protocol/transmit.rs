@@ -1,4 +1,5 @@
-//! TX in the protocol module (thesis section 4.3.1.2: Seq): how much of a flow may be sent, and the next segment.
+//! Transmit processing of the protocol module (TX, thesis section 4.3.1.2: Seq): how much of a flow may be sent, and
+//! the next segment.
 use super::state::ProtocolState;
 use crate::message::{Marks, Order, Report, Segment, Work};
 use engine::Nanos;
@@ -18,8 +19,8 @@ struct Cut {
 
 impl ProtocolState {
     /// The next segment's payload of at most `most` bytes, and whether it carries FIN; nothing where nothing may be
-    /// sent. Sender's silly window avoidance is RFC 9293 section 3.8.6.2.1: full segments, or all there is, or half
-    /// of the largest window; and the persist timer's override.
+    /// sent. Sender's silly window avoidance is RFC 9293 section 3.8.6.2.1: full segments, or all there is, or half of
+    /// the largest window. The persist timer overrides it.
     // Meets RFC 9293: MUST-38, SHLD-28, SHLD-27.
     #[inline(always)]
     fn cut(&self, most: u32) -> Option<Cut> {
@@ -74,8 +75,8 @@ impl ProtocolState {
         self.nxt.before(self.max) || small.is_due()
     }
 
-    /// What the scheduler should know after a work that sent so many payload bytes: nothing, where nothing is to be
-    /// sent and it knows that.
+    /// The message to the scheduler after a work that sent so many payload bytes. None where nothing is to be sent and
+    /// the scheduler has that already.
     #[inline(always)]
     pub(super) fn report(&mut self, sent: u32) -> Option<Report> {
         let done = self.nxt == self.end() && !self.recovery.has_block();
@@ -191,9 +192,9 @@ impl ProtocolState {
         Some((seq, Cut { len, fin: fin && len == data }))
     }
 
-    /// All that is not acknowledged is to be sent again: from the oldest byte on (go-back-N; thesis section
-    /// 4.3.1.1: Reset); with SACK but for what the peer says that it has meanwhile. A timed round trip is
-    /// given up: it may be that of a segment sent twice (Karn's algorithm, RFC 6298 section 3).
+    /// All that is not acknowledged is to be sent again, from the oldest byte on (go-back-N; thesis section 4.3.1.1:
+    /// Reset). With SACK, what the peer has meanwhile is left out. A timed round trip is given up: it may be that of a
+    /// segment sent twice (Karn's algorithm, RFC 6298 section 3).
     // Meets RFC 6298: 3.
     pub(super) fn go_back(&mut self) {
         if self.fixed.agreed.sack {
