@@ -135,13 +135,13 @@ impl Bindings {
         self.by_port.get(&port).into_iter().flatten().filter_map(|id| Some((*id, self.all.get(id)?)))
     }
 
-    /// Those on a port that have a holder who still runs. What a process that has ended left is still looked at for a
-    /// few rounds; its address is free at once, as the kernel's is.
+    /// Those on a port that have a holder that still runs. What a process that has ended left is still kept in view for
+    /// a few rounds; its address is free at once, as the kernel's is.
     fn held_on_port(&self, port: u16, runs: impl Fn(Holder) -> bool) -> impl Iterator<Item = (u32, &Binding)> {
         self.on_port(port).filter(move |(_, binding)| binding.holders.iter().any(|holder| runs(*holder)))
     }
 
-    /// A port has a binding that somebody holds who still runs.
+    /// A port has a binding with a holder that still runs.
     pub(crate) fn is_held(&self, port: u16, runs: impl Fn(Holder) -> bool) -> bool {
         self.held_on_port(port, runs).next().is_some()
     }
@@ -181,9 +181,9 @@ impl Bindings {
     }
 
     /// The listener for a connection to `local`. An exact address goes before the unspecified one, and that before the
-    /// one for both families. Among those that share the port, it is the one that `spread` falls on. Only those that
-    /// have a holder who still runs, and one that is kept for a child to come only where no process has another one:
-    /// its parent may have ended before it forked.
+    /// one for both families. Among those that share the port, it is the one that `spread` falls on. Only those count
+    /// that have a holder that still runs. One that is kept for a child to come counts only where no process has
+    /// another one: its parent may have ended before it forked.
     pub(crate) fn listener_for(&self, local: Endpoint, spread: u64, runs: impl Fn(Holder) -> bool) -> Option<u32> {
         let any_v6 = IpAddress::v6(Ipv6Addr::UNSPECIFIED, 0);
         for (ip, dual_stack) in [(local.ip, false), (local.ip.any(), false), (any_v6, true)] {

@@ -66,7 +66,7 @@ pub struct Ipv6Config {
 }
 
 impl Ipv6Config {
-    /// Bits of the network part of an address, where they are not said.
+    /// Bits of the network part of an address, by default.
     pub const PREFIX_LEN: u8 = 64;
 }
 
@@ -80,7 +80,7 @@ impl Default for Ipv6Config {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct TimerConfig {
-    /// Least retransmission timeout, milliseconds. RFC 6298 section 2.4 says 1000, made for the clocks of 1990;
+    /// Least retransmission timeout, milliseconds. RFC 6298 section 2.4 has 1000, made for the clocks of 1990;
     /// Linux takes 200, and a data centre's round trip is far below 1. The default is a deliberate deviation.
     pub min_rto_ms: u32,
     /// How long a peer may hold back the acknowledgement of a single segment, milliseconds. The timeout is not shorter
@@ -102,7 +102,7 @@ pub struct TimerConfig {
     /// How long unacknowledged data is sent again before the connection fails, milliseconds: R2 of RFC 9293
     /// section 3.8.3 (at least 100,000).
     pub give_up_ms: u32,
-    /// How long a closed connection stays in TIME-WAIT, milliseconds. RFC 9293 section 3.4.2 says 240,000, Linux takes
+    /// How long a closed connection stays in TIME-WAIT, milliseconds. RFC 9293 section 3.4.2 has 240,000, Linux takes
     /// 60,000. Old duplicates live far shorter today, a new connection begins above the last sequence number, and
     /// timestamps allow safe reuse (RFC 6191). Longer ones keep ports of peers that have no timestamps.
     pub time_wait_ms: u32,
@@ -114,7 +114,7 @@ pub struct TimerConfig {
     pub keepalive_interval_s: u32,
     /// Unanswered keepalive probes before the connection fails.
     pub keepalive_probes: u32,
-    /// How long two joined connections may be silent before both are reset, seconds: nobody else would notice that a
+    /// How long two joined connections may be silent before both are reset, seconds: no other part would notice that a
     /// peer is gone.
     pub splice_idle_s: u32,
     /// Least time between two looks of congestion control at a flow, microseconds.
@@ -140,7 +140,7 @@ pub struct LimitConfig {
     /// Connections of one listener whose handshake is not complete.
     pub syn_backlog: u32,
     /// Answer with cookies what a listener has no room to remember, instead of not at all (RFC 4987). A connection that
-    /// came to be by a cookie exists for its client first: where that client waits for the server to begin, and its
+    /// came to be by a cookie exists for its client first. Where that client waits for the server to begin, and its
     /// last acknowledgement is lost, it waits for ever.
     pub syn_cookies: bool,
     /// Connections being opened, of all applications.
@@ -167,7 +167,7 @@ pub struct LimitConfig {
     pub max_splices: u32,
     /// Addresses in the ARP table.
     pub arp_entries: u32,
-    /// Frames kept for connections that nobody has accepted yet.
+    /// Frames kept for connections that are not accepted yet.
     pub held_frames: u32,
 }
 

@@ -119,7 +119,7 @@ impl Connections {
         self.peers.get(&remote)
     }
 
-    /// The connection to a remote end that came into TIME-WAIT first is looked at no more.
+    /// The connection to a remote end that came into TIME-WAIT first is read no more.
     pub(crate) fn pop_wait(&mut self, remote: Endpoint) {
         if let Some(peer) = self.peers.get_mut(&remote) {
             peer.pop_wait();

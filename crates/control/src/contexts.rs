@@ -53,7 +53,7 @@ pub(crate) struct Context {
     pub application: Application,
     pub end: ControlEnd,
     pub life: Life,
-    /// The daemon has said that the process is gone: the number may be used again once all is over.
+    /// The daemon has reported that the process is gone: the number may be used again once all is over.
     pub released: bool,
     pub slots: Slots,
     /// Flows that it has a share of.
@@ -144,7 +144,7 @@ pub(crate) struct Contexts {
     all: Slab<Context>,
     /// Whose requests are taken in a round.
     turns: Turns,
-    /// Who was told something in this round: their bells are rung at its end.
+    /// Contexts that got something in this round: their bells are rung at its end.
     told: Vec<ContextId>,
 }
 
@@ -227,7 +227,7 @@ impl Contexts {
         self.get(id.0).is_none_or(full)
     }
 
-    /// Nothing more is asked by a context or told to it. First the engine empties its ring: what the process wrote
+    /// Nothing more comes from a context or goes to it. First the engine empties its ring: what the process wrote
     /// before its end is sent.
     pub(crate) fn end(&mut self, out: &mut Outbox<'_>, id: ContextId) {
         let Some(context) = self.get_mut(id.0).filter(|context| context.alive()) else { return };
@@ -271,7 +271,7 @@ impl Contexts {
         }
     }
 
-    /// Some were told something, and their bells are not rung yet.
+    /// Some got something, and their bells are not rung yet.
     pub(crate) fn owe_bells(&self) -> bool {
         !self.told.is_empty()
     }

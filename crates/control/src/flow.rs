@@ -29,7 +29,7 @@ pub(crate) struct Flow {
     pub holders: Holders,
     /// The listener that it came in on, until an application has accepted it.
     pub unaccepted: Option<u32>,
-    /// How far somebody had read who gave up a share, while others have one.
+    /// How far a process had read that gave up its share, while others have one.
     pub read: Option<u32>,
     pub closing: Closing,
     pub place: Place,
@@ -64,7 +64,7 @@ pub(crate) struct Name {
     pub slot: Slot,
     /// The context has not closed it.
     pub open: bool,
-    /// The slot is taken. A name that is not is only remembered for children that know the flow by it.
+    /// The slot is taken. A name that is not is only remembered for children that have the flow under it.
     pub taken: bool,
 }
 
@@ -146,7 +146,7 @@ pub(crate) enum Place {
 pub(crate) enum After {
     /// It waits for the peer's FIN or for old segments to die: TIME-WAIT or FIN-WAIT-2.
     Wait,
-    /// The peer is told with a reset.
+    /// The peer is reset.
     Reset,
     /// It goes on, joined with another one.
     Splice,
@@ -155,7 +155,7 @@ pub(crate) enum After {
 }
 
 impl Flow {
-    /// Somebody had read as far who gave up a share.
+    /// A process that gives up its share had read as far.
     pub(crate) fn note_read(&mut self, rx_head: u32) {
         let further = self.read.is_none_or(|read| rx_head.wrapping_sub(read) as i32 > 0);
         self.read = if further { Some(rx_head) } else { self.read };

@@ -31,7 +31,7 @@ pub(crate) struct Hold {
     pub bindings: Vec<u32>,
 }
 
-/// Children that have not attached yet, what nobody has adopted yet, and claims of those that have.
+/// Children that have not attached yet, what is not adopted yet, and claims of those that have.
 #[derive(Default)]
 pub(crate) struct Forks {
     /// By the token that the child or the receiver shows.
@@ -94,7 +94,7 @@ impl Forks {
         self.holds.get(&token).is_some_and(|hold| hold.parent == Some(parent))
     }
 
-    /// Holds shares for whoever shows the token, for a while.
+    /// Holds shares for the process that shows the token, for a while.
     pub(crate) fn hold(&mut self, out: &mut Outbox<'_>, token: u64, hold: Hold) {
         let timers = &out.config.timers;
         let time = match hold.held_for {

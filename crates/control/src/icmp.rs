@@ -28,7 +28,7 @@ pub(crate) struct Quoted {
 
 impl Flows {
     /// Path MTU discovery (RFC 1191, RFC 8201): full segments become smaller, never larger, and so are those of
-    /// later connections to the same destination. Returns whether the message is believed.
+    /// later connections to the same destination. Returns whether the message counts.
     // Meets RFC 8201: 4-a, 4-b, 4-c.
     pub(crate) fn lower_mss(&mut self, out: &mut Outbox<'_>, id: FlowId, mtu: u16, quote: &Quoted) -> bool {
         let Some(flow) = self.get_mut(id.0).filter(|flow| flow.place == Place::Engine) else { return false };

@@ -32,18 +32,18 @@ pub struct Ledger {
     pub opened: u64,
     /// Connections that came to its listeners: the handshake was done.
     pub accepted: u64,
-    /// SYNs that got no connection: nobody listens there, or a backlog or a table is full.
+    /// SYNs that got no connection: no listener is there, or a backlog or a table is full.
     pub refused: u64,
     /// Connections that its programs wanted to open, and that failed.
     pub failed: u64,
     /// Connections that were open and are over.
     pub closed: u64,
-    /// Probes of the end of what was sent (RFC 8985 section 7), each of which is a segment sent again: also where
-    /// nothing was lost, and the peer or the machine was slow.
+    /// Probes of the end of what was sent (RFC 8985 section 7), each of which is a segment sent again. They also count
+    /// where nothing was lost, and the peer or the machine was slow.
     pub tail_probes: u64,
     /// In the order of [`SUMS`].
     sums: Vec<u64>,
-    /// Round-trip times: that of the handshake, and one at each look at a connection that measured some since the last.
+    /// Round-trip times: that of the handshake, and one at each poll of a connection that measured some since the last.
     pub round_trips: Times,
     /// How long connections were open that are over; those that a splice joined are not among them.
     pub durations: Times,

@@ -14,7 +14,7 @@ impl Bindings {
         self.listener_for(local, spread, |holder| contexts.runs(holder))
     }
 
-    /// An application reserves a local address. `in_use` says that a connection has the port.
+    /// An application reserves a local address. `in_use`: a connection has the port.
     // Meets RFC 9293: MUST-43.
     pub(crate) fn bind(
         &mut self,
@@ -24,7 +24,7 @@ impl Bindings {
         in_use: bool,
     ) -> Result<u32, i32> {
         let runs = |holder| contexts.runs(holder);
-        // Connections that outlive their listener keep its port, unless the new one says otherwise.
+        // Connections that outlive their listener keep its port, unless the new one's options differ.
         let in_use = !binding.reuse_address && !self.is_held(binding.local.port, runs) && in_use;
         if in_use || self.is_others(binding.local.port) || self.conflicts(&binding, runs) {
             return Err(libc::EADDRINUSE);
@@ -163,7 +163,7 @@ pub(crate) fn take_back(
     binding: u32,
 ) -> bool {
     let Some(flow) = flows.get_mut(id.0) else { return false };
-    // Who has written to a connection has accepted it, whatever else it said.
+    // A process that has written to a connection has accepted it, whatever else it reported.
     let figures = flow.stats.read();
     let written = figures.tx_bytes > 0 || figures.unsent > 0;
     if flow.unaccepted != Some(binding) || written || !flow.holders.contains(&Holder::Context(context)) {

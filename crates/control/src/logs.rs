@@ -13,7 +13,7 @@ use std::collections::VecDeque;
 pub(crate) struct Logs {
     /// The engine keeps them.
     kept: bool,
-    /// Flows that the engine was told to let join a log, in order: who asked, and with which tag.
+    /// Flows that the engine was commanded to let join a log, in order: the asking context, and its tag.
     joins: VecDeque<(FlowId, ContextId, u32)>,
 }
 

@@ -37,8 +37,9 @@ pub struct MemoryConfig {
     /// Bytes of buffers that one application's connections share (docs/MEMORY.md). As many as this is enough for have
     /// full ones, and as many again half of that. This goes on down to 16 KiB for all others. 0: all have full ones.
     pub context_bytes: u64,
-    /// Bytes of each of the two rings in which a connection begins, until more is under way at once (docs/MEMORY.md):
-    /// half a page, or more; 0 to begin in the full buffers. Only the flextoe engine on one thread has them.
+    /// Bytes of each of the two small rings in which a connection begins, until more is under way at once
+    /// (docs/MEMORY.md). Half a page, or more; 0 to begin in the full buffers. Only the flextoe engine on one thread
+    /// has them.
     pub small_bytes: u32,
     /// Bytes for a shared log (docs/SHARED-LOG.md); 0 for none. Only with the laminar engine.
     pub log_bytes: u32,

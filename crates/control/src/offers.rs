@@ -26,7 +26,8 @@ pub(crate) struct Taker {
     missed: u8,
     /// It has accepted a connection, or tried to.
     pub accepts: bool,
-    /// Connections that wait there, as far as the control plane has heard, in the order in which they will be accepted.
+    /// Connections that wait there, as far as the control plane has notice, in the order in which they will be
+    /// accepted.
     pub offers: VecDeque<Offer>,
 }
 

@@ -25,7 +25,7 @@ pub(crate) struct Outbox<'a> {
     pub ledger: &'a mut Ledger,
     /// For the engine.
     pub commands: &'a mut Vec<Command<Stream>>,
-    /// When connections are to be looked at again.
+    /// When connections are to be polled again.
     pub timers: &'a mut Timers,
     /// Frames that the engine or the pool gets.
     pub frames: &'a mut KeptFrames,

@@ -84,7 +84,7 @@ impl PeerPorts {
 
     /// A connection that came into TIME-WAIT. What is over goes out now and then: `since` tells when a port's
     /// connection came there, if it is there. One may be told of twice, so that the list is halved at least, whenever
-    /// it is looked at.
+    /// it is read.
     pub(crate) fn wait(&mut self, now: Nanos, port: u16, since: impl Fn(u16) -> Option<Nanos>) {
         if self.waits.len() > 4 * self.count + FEW {
             self.waits.retain(|(then, port)| since(*port) == Some(*then));
@@ -92,12 +92,12 @@ impl PeerPorts {
         self.waits.push_back((now, port));
     }
 
-    /// The first in TIME-WAIT is looked at no more.
+    /// The first in TIME-WAIT is read no more.
     pub(crate) fn pop_wait(&mut self) {
         self.waits.pop_front();
     }
 
-    /// Those that are taken, as [`PortSet::word`]; of a few, none: they are looked at one by one.
+    /// Those that are taken, as [`PortSet::word`]; of a few, none: they are compared one by one.
     pub(crate) fn word(&self, at: u16) -> u64 {
         self.many.as_ref().map_or(0, |all| all.word(at))
     }

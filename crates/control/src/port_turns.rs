@@ -2,7 +2,7 @@
 
 /// Counters of [`PortTurns`]: peers that share one only see each other's rate.
 const COUNTERS: usize = 256;
-/// A turn is one to so many ports: the next one cannot be told exactly, and the range still lasts for thousands of
+/// A turn is one to so many ports: the next one cannot be predicted exactly, and the range still lasts for thousands of
 /// connections.
 const LARGEST_STEP: u64 = 4;
 

@@ -116,7 +116,7 @@ impl Ports {
     }
 
     /// The port of the connection to `remote` that came into TIME-WAIT first, if it may be used again now. What can
-    /// never be is looked at once only.
+    /// never be is read once only.
     fn oldest_wait(&self, out: &Outbox<'_>, in_use: &mut InUse<'_>, remote: Endpoint) -> Option<u16> {
         loop {
             let (since, port) = *in_use.connections.towards(remote)?.waits.front()?;
@@ -161,7 +161,7 @@ mod tests {
 
     const RANGE: RangeInclusive<u16> = 32_768..=60_999;
 
-    /// What a search looks at does not grow with the ports that are taken, and it finds the last free one.
+    /// What a search reads does not grow with the ports that are taken, and it finds the last free one.
     #[test]
     fn a_search_of_a_full_range_looks_at_each_word_once() {
         let mut taken = PortSet::default();

@@ -14,7 +14,7 @@ pub(crate) struct Random {
     count: u64,
 }
 
-/// What a number is for: different purposes tell nothing about each other.
+/// What a number is for: numbers of different purposes are independent.
 #[derive(Hash, Clone, Copy)]
 enum Purpose {
     Isn,
@@ -42,7 +42,7 @@ impl Random {
         (self.key, self.count) = (key, count);
     }
 
-    /// The hardware address of the host's link to itself: a local one, which only the host can tell.
+    /// The hardware address of the host's link to itself: a local one, which only the host can compute.
     pub(crate) fn loopback_mac(&self) -> Mac {
         let [a, b, c, d, e, f, ..] = self.prf(Purpose::Loopback, ()).to_be_bytes();
         /// Not given by a manufacturer, and not of a group (IEEE 802 section 8.2).

@@ -22,7 +22,7 @@ pub(crate) struct Survivors {
 
 impl Survivors {
     /// Records lie there from now on. The connections that an earlier daemon left in them wait. Until their programs
-    /// have come back, nobody answers their peers, who send again.
+    /// have come back, their peers get no answer, and send again.
     pub(crate) fn begin(
         &mut self,
         records: Box<dyn Records>,
@@ -46,7 +46,7 @@ impl Survivors {
         self.waiting.len()
     }
 
-    /// The connection in a slot of a region, for whoever has that region.
+    /// The connection in a slot of a region, for the process that has that region.
     pub(crate) fn take(&mut self, region: u64, slot: Slot) -> Option<(RecordNumber, Record)> {
         let place = (region, slot.index);
         let (_, record) = self.waiting.get(&place)?;

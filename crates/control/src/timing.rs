@@ -16,7 +16,7 @@ const LOOKS_IN_SLOW_START: Nanos = 8;
 /// So often the time until a probe of the end of what was sent is doubled.
 const MOST_VAIN: u8 = 6;
 
-/// Quiet looks at a flow before its timing stops.
+/// Quiet polls of a flow before its timing stops.
 const QUIET_TICKS: u32 = 2;
 
 /// What a look remembers of the engine's counters.
@@ -52,7 +52,7 @@ impl Seen {
 pub(crate) struct Pace {
     pub policy: Controller,
     pub rtt: RttEstimator,
-    /// The engine reports nothing new to time: this flow is looked at.
+    /// The engine reports nothing new to time: this flow is polled.
     pub tracked: bool,
     /// As last sent to the engine.
     pub enforced: Decision,
@@ -64,7 +64,7 @@ pub(crate) struct Pace {
     /// When something was last acknowledged, or first waited to be.
     progress_at: Nanos,
     heard_at: Nanos,
-    /// When nobody had the connection any more.
+    /// When the connection lost its last holder.
     orphan_since: Option<Nanos>,
     quiet: u32,
     probes: u32,
@@ -371,12 +371,12 @@ impl Pace {
 
     /// When what is outstanding, at most one segment, is sent again in case it is lost (RFC 8985 section 7). Nothing
     /// follows it that would show that. The timer allows for an acknowledgement that is held back. Once; congestion
-    /// control is not told, for that little does not fill a path.
+    /// control is left out, for that little does not fill a path.
     ///
     /// Section 7.2 allows for the acknowledgement, too, which makes such a probe useless. This one counts on the
     /// round trips that were measured, which have the time that acknowledgements were held back. A peer that begins
-    /// to hold them back for longer is sent a segment in vain, and nothing tells that from a loss. So each probe
-    /// doubles the time until the next one, and each acknowledgement without one halves it: after a few, they are
+    /// to hold them back for longer is sent a segment in vain, and nothing distinguishes that from a loss. So each
+    /// probe doubles the time until the next one, and each acknowledgement without one halves it: after a few, they are
     /// measured again.
     fn tail_due(&self, figures: &FlowFigures, least: Nanos, interval: Nanos, mss: u32) -> Option<Nanos> {
         let single = figures.outstanding > 0 && figures.outstanding <= mss && figures.snd_wnd > 0;

@@ -228,7 +228,8 @@ impl Tcp {
             self.plane.on_event(out, event);
         }
         if self.plane.is_stopping() {
-            // What was still on its way through the engine would begin new connections: it waits for whoever goes on.
+            // What was still on its way through the engine would begin new connections: it waits for the host that goes
+            // on.
             self.kept.append(&mut self.exceptions);
             return done;
         }
@@ -240,7 +241,7 @@ impl Tcp {
         done
     }
 
-    /// A frame that the engine does not process: the control plane's, or nobody's.
+    /// A frame that the engine does not process: the control plane's, or no one's.
     fn on_exception(&mut self, now: Nanos, why: Exception, mut frame: Box<Frame>, io: &mut Io<'_>) {
         let bytes = frame.len();
         traced::exception(&self.queues.tracer, why, bytes);
@@ -269,7 +270,7 @@ impl Tcp {
             if let Some((_, frame)) =
                 self.queues.frames.refeed.iter_mut().find(|(_, frame)| std::ptr::eq(&**frame, this))
             {
-                // It goes to the engine at once, which then knows more.
+                // It goes to the engine at once, which then has more state.
                 frame.recorded = false;
                 return;
             }

@@ -116,7 +116,7 @@ impl Waits {
         None
     }
 
-    /// The port of a connection in TIME-WAIT is for whoever finds no other one.
+    /// The port of a connection in TIME-WAIT is for a connection that finds no other one.
     fn offer_port(&self, connections: &mut Connections, tuple: &FourTuple, since: Nanos) {
         connections.offer_port(tuple, since, |key| self.all.get(key).map(|wait| wait.since));
     }

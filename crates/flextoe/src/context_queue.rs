@@ -18,7 +18,7 @@ struct Context {
     end: EngineEnd,
     /// What the application's slots name.
     flows: Vec<Named>,
-    /// Notices to give, as the ring takes them, one for each flow: they are absolute, so the latest one says all. Of a
+    /// Notices to give, as the ring takes them, one for each flow: they are absolute, so the latest one has all. Of a
     /// flow that left, [`LEFT`].
     pending: Vec<[u64; 2]>,
     /// Number of the first one of them, counted from 1 as they were noted.
@@ -162,7 +162,7 @@ impl ContextQueue {
         Some(Positions { rx_tail, tx_tail, fin })
     }
 
-    /// A flow is gone. A notice of it that found no room is still given: it says how the flow ended.
+    /// A flow is gone. A notice of it that found no room is still given: it has how the flow ended.
     pub(crate) fn part(&mut self, flow: u32) {
         let Some(Name { context, slot, grown, .. }) = self.names.get(flow) else { return };
         let (context, slot, grown) = (*context, *slot, *grown);

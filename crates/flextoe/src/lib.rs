@@ -263,7 +263,7 @@ impl FlexToe {
             stream::Command::ProbeTail(flow) => self.order(flow, Job::Order(Order::ProbeTail)),
             stream::Command::Probe(flow) => self.order(flow, Job::Order(Order::Probe)),
             stream::Command::Untrack(flow) => self.order(flow, Job::Order(Order::Untrack)),
-            // It keeps none, as its features say.
+            // It keeps none, as its features have it.
             stream::Command::OpenLog(..)
             | stream::Command::JoinLog { .. }
             | stream::Command::GiveUpLog(_)

@@ -68,9 +68,10 @@ impl Local {
         self.dma.control(control);
     }
 
-    /// Received frames, of which it may leave some. While nobody looks at a module alone, each goes through all modules
-    /// at once, up to the first one that is not plain. That one and a few behind it become works. Of many flows, one
-    /// has something unusual in nearly every burst, if only that more was advertised since the edge was read.
+    /// Received frames, of which it may leave some. While no observer watches a single module, each goes through all
+    /// modules at once, up to the first one that is not plain. That one and a few behind it become works. Of many
+    /// flows, one has something unusual in nearly every burst, if only that more was advertised since the edge was
+    /// read.
     pub(crate) fn arrive(
         &mut self,
         frames: &mut Take<&mut Drain<'_, Box<Frame>>>,

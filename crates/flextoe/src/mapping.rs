@@ -39,7 +39,7 @@ impl Default for Mapping {
 }
 
 impl Mapping {
-    /// Whether the factors are within limits; else a sentence that says which one is not.
+    /// Whether the factors are within limits; else a sentence that names the one that is not.
     pub fn check(&self) -> Result<(), String> {
         let factors = [
             ("preprocess", self.preprocess),

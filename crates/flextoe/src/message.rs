@@ -25,7 +25,7 @@ pub(crate) struct Work {
     pub out: Option<Box<Frame>>,
     /// Pre-processing to protocol (Sum).
     pub summary: Summary,
-    /// The same: all SACK blocks above the acknowledgement, where the summary says that there are some.
+    /// The same: all SACK blocks above the acknowledgement, where the summary has that there are some.
     pub sacked: SackBlocks,
     /// Protocol to post-processing and DMA: the segment to send.
     pub send: Option<Segment>,
@@ -145,7 +145,7 @@ pub(crate) enum Job {
     Order(Order),
     /// A pure acknowledgement, made by the protocol module itself.
     Ack,
-    /// End of a batch: acknowledgements that are due go out. The protocol module says when the next one is
+    /// End of a batch: acknowledgements that are due go out. The protocol module reports when the next one is
     /// due; `Nanos::MAX` for none.
     Flush { due: Nanos },
     /// The flow stops if it is quiet; these are its application's positions.

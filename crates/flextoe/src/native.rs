@@ -10,7 +10,7 @@ use wire::plain::{PlainV4, PlainV6};
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Class {
-    /// Not looked at, or not a plain segment of TCP.
+    /// Not classified, or not a plain segment of TCP.
     Other = 0,
     /// No payload.
     Empty = 1,

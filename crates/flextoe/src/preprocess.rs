@@ -82,7 +82,7 @@ impl Preprocess {
 
     pub(crate) fn process(&self, batch: &mut [Work]) {
         for work in batch {
-            // All others are of a flow from the beginning, and know its flow group.
+            // All others are of a flow from the beginning, and have its flow group.
             if let Job::Receive = work.job {
                 self.receive(work);
             }
@@ -213,7 +213,7 @@ pub(crate) fn read_again(work: &mut Work) {
     }
 }
 
-/// The segment, where its headers are plain, over IPv4, and its checksum need not be looked at.
+/// The segment, where its headers are plain, over IPv4, and its checksum need not be verified.
 #[inline(always)]
 fn plain_v4(frame: &Frame) -> Option<PlainV4<'_>> {
     if frame.checksum == Checksum::Complete { None } else { Plain::parse(frame.bytes(), frame.len()) }

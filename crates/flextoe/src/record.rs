@@ -4,7 +4,7 @@ use engine::stream::Stream;
 use engine::{Burst, DropReason, Frame, Nanos, Recorder, Stage};
 use port::capture::{Direction, Fate, Sight};
 
-/// Records the frames of a work, where somebody captures. Those that go to the control plane it records itself.
+/// Records the frames of a work, while a capture runs. Those that go to the control plane it records itself.
 #[inline]
 pub(crate) fn work(work: &mut Work, now: Nanos, burst: &mut Burst<'_, Stream>) {
     if let Some(recorder) = burst.recorder.as_deref_mut() {

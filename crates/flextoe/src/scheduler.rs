@@ -141,7 +141,7 @@ impl Scheduler {
         self.ready.is_empty()
     }
 
-    /// Whether a flow whose application has just said something has a turn at once: where nobody waits for one, and it
+    /// Whether a flow whose application has just sent a bump has a turn at once: where no flow waits for one, and it
     /// has no rate. The usual case of a request or a response: what would otherwise be two works is one.
     #[inline]
     pub(crate) fn turn_at_once(&mut self, flow: u32) -> bool {

@@ -47,7 +47,8 @@ impl Service {
     }
 
     /// A work leaves the pipeline: its frames go to the port, the rest to those whom it concerns. Payload is in its
-    /// place by now, so that neither application nor peer hears of bytes that are not there (thesis section 4.3.1.3).
+    /// place by now, so that neither application nor peer gets notice of bytes that are not there (thesis section
+    /// 4.3.1.3).
     #[inline(always)]
     pub(crate) fn leave(&mut self, work: &mut Work, now: Nanos, burst: &mut Burst<'_, Stream>) {
         if let Some(frame) = work.frame.take() {
@@ -118,7 +119,7 @@ pub(crate) struct Count {
     /// Works whose batches were timed, and how long those took, nanoseconds.
     timed: AtomicU64,
     time: AtomicU64,
-    /// The most that was told of it.
+    /// The largest value reported of it.
     told: AtomicU64,
 }
 
@@ -159,7 +160,7 @@ impl Count {
         if self.is_due(module, tracer) { tracer.ticks().max(1) } else { 0 }
     }
 
-    /// The module has processed so many works, and that is all that there is to say.
+    /// The module has processed so many works, and that is all.
     #[inline]
     pub(crate) fn took(&self, module: ModuleName, works: usize, tracer: &Tracer) {
         self.batch(works);

@@ -123,7 +123,7 @@ impl Threads {
         self.entry.len() + self.in_flight >= RING
     }
 
-    /// Tells all modules that are concerned; false where a ring has no room, and nobody was told. To be called when
+    /// Sends to all modules that are concerned; false where a ring has no room, and nothing was sent. To be called when
     /// idle only, so that no work overtakes or is overtaken.
     pub(crate) fn control(&mut self, control: &Control, group: usize) -> bool {
         debug_assert!(self.is_idle());

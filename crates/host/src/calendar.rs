@@ -35,7 +35,7 @@ pub struct Calendar {
     /// Timers that are set.
     count: usize,
     /// What is due before the first day that has a list, and what is due after the last one. An entry is out of date
-    /// where its place says another time. The first entry is true, and due before everything in a list.
+    /// where its place has another time. The first entry is true, and due before everything in a list.
     heap: BinaryHeap<Reverse<(Nanos, u32)>>,
     /// First numbers of the days' lists, by day modulo their number; and a bit for each that has any.
     days: Vec<u32>,

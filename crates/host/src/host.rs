@@ -26,7 +26,7 @@ const NEIGHBOUR_TIMER: u64 = 3;
 /// A host: its network layer, and transports that share it.
 ///
 /// The *base* transport gets all frames that no other one claims, unread, and passes on what is not for it. A host with
-/// no other transport reads no frame that its engine processes. The base has a type of its own, so that whoever owns
+/// no other transport reads no frame that its engine processes. The base has a type of its own, so that the owner of
 /// the host reaches its interface ([`Host::base`]).
 pub struct Host<B = NoBase> {
     base: B,

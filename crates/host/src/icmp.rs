@@ -64,7 +64,7 @@ impl Net {
             }
             Err(_) => {}
         }
-        // Routers and the kernel speak to all of a link about what is not looked at.
+        // Routers and the kernel send to all of a link what is not handled here.
         if ip.unicast || message.is_err() {
             drops.count(DropReason::Icmp);
         }

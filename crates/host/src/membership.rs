@@ -21,7 +21,7 @@ pub(crate) struct Membership {
 }
 
 impl Membership {
-    /// Of a port on which nothing was said yet.
+    /// Of a port on which nothing was reported yet.
     pub(crate) fn new() -> Membership {
         Membership { changes: ROBUSTNESS, due: None, v1_until: 0 }
     }

@@ -74,7 +74,7 @@ pub(crate) struct Expired {
     pub(crate) ip: IpAddress,
     /// When it was due.
     pub(crate) due: Nanos,
-    /// It does not answer: whoever waits for it waits in vain.
+    /// It does not answer: packets wait for it in vain.
     pub(crate) unreachable: bool,
 }
 
@@ -138,7 +138,7 @@ impl Net {
         if dst.zone() > 0 {
             return (dst.zone() as usize - 1).min(self.ports - 1);
         }
-        // Most hosts have one port: then nobody looks.
+        // Most hosts have one port: then there is nothing to look up.
         if self.ports == 1 || self.is_own(dst) {
             return 0;
         }
@@ -293,8 +293,8 @@ impl Net {
         }
     }
 
-    /// A neighbour is at a hardware address. What comes by one port says nothing about the neighbours of another, and a
-    /// stranger is added only where `add` says so.
+    /// A neighbour is at a hardware address. What comes by one port has no bearing on the neighbours of another, and a
+    /// stranger is added only where `add` is set.
     pub(crate) fn learn(&mut self, now: Nanos, port: usize, ip: IpAddress, mac: Mac, add: bool) -> Received {
         if self.port_towards(ip) != port {
             return Received::Done;

@@ -200,7 +200,7 @@ pub(crate) fn read(frame: &Frame, links: &[Link]) -> Result<Outermost, DropReaso
     let (src, dst) = (header.src, header.dst);
     let own = |ip: IpAddress| links.iter().zip(1..).any(|(link, zone)| link.has(ip, zone));
     let is_discovery = header.protocol == ipv6::ICMP && !src.is_v4();
-    // Who has no IPv6 address yet looks whether somebody else has it (RFC 4862 section 5.4).
+    // A station without an IPv6 address probes whether another one has it (RFC 4862 section 5.4).
     if src.is_broadcast() || src.is_multicast() || (src.is_unspecified() && !is_discovery) {
         return Err(DropReason::Ip);
     }

@@ -15,7 +15,7 @@ pub struct RouteConfig {
     /// Next hop; none where the network is on the link.
     #[serde(default)]
     pub gateway: Option<IpAddress>,
-    /// The host's port that it is reached by, counted from 0. Where it is not said: the port with the gateway's
+    /// The host's port that it is reached by, counted from 0. By default: the port with the gateway's
     /// network, or the first.
     #[serde(default)]
     pub port: Option<usize>,

@@ -30,8 +30,8 @@ pub trait Transport: Send {
     fn finish(&mut self, _now: Nanos, _from: usize, _io: &mut Io<'_>) {}
     /// A neighbour was found, has another hardware address, or does not answer.
     fn on_neighbour(&mut self, _now: Nanos, _neighbour: &Neighbour, _io: &mut Io<'_>) {}
-    /// An ICMP error quotes a packet that this host sent. Returns whether it is one of this transport's and believed
-    /// (RFC 5927 section 4.1); an error that no transport believes is counted as dropped.
+    /// An ICMP error quotes a packet that this host sent. Returns whether it is one of this transport's and counts
+    /// (RFC 5927 section 4.1); an error that no transport accepts is counted as dropped.
     fn on_unreachable(&mut self, _now: Nanos, _error: &Unreachable, _io: &mut Io<'_>) -> bool {
         false
     }
@@ -143,7 +143,7 @@ pub struct Io<'a> {
     pub pool: &'a mut FramePool,
     /// What was dropped, host-wide.
     pub drops: &'a mut DropCounts,
-    /// While somebody captures: takes each frame, with what became of it.
+    /// While a capture runs: takes each frame, with what became of it.
     pub recorder: Option<&'a mut Recorder>,
     /// So many frames at the front of the base transport's `rx` the host has sent to itself: they come from no port.
     pub looped: usize,
@@ -176,7 +176,7 @@ impl Io<'_> {
         NetContext { now, net: self.net, drops: self.drops }
     }
 
-    /// A frame of the base transport's that is not for it: ARP, ICMP, a protocol that nobody claims.
+    /// A frame of the base transport's that is not for it: ARP, ICMP, a protocol that no transport claims.
     pub fn pass_on(&mut self, frame: Box<Frame>) {
         self.unclaimed.push(frame);
     }
@@ -239,7 +239,7 @@ pub(crate) struct Transports {
 }
 
 impl Transports {
-    /// There is none, or nobody uses any: no frame needs to be looked at for them.
+    /// There is none, or none is in use: no frame needs to be read for them.
     pub(crate) fn are_dormant(&self) -> bool {
         self.list.iter().all(|seat| seat.transport.is_dormant())
     }

@@ -19,7 +19,7 @@ pub enum Cause {
     NoHost,
     /// Nobody there takes its protocol or port.
     Refused,
-    /// It is longer than this, which is what the next link carries; 0 where the router does not say.
+    /// It is longer than this, which is what the next link carries; 0 where the router does not give it.
     TooBig(u16),
     /// Anything else.
     Other,
@@ -37,7 +37,7 @@ impl Cause {
         }
     }
 
-    /// That of an ICMPv6 message, where it is an error that is looked at (RFC 4443 section 3, RFC 8201).
+    /// That of an ICMPv6 message, where it is an error that is handled (RFC 4443 section 3, RFC 8201).
     pub(crate) fn of_v6(message: &icmpv6::Message) -> Option<Cause> {
         use icmpv6::{Message, PORT_UNREACHABLE, UNKNOWN_PROTOCOL};
         Some(match *message {

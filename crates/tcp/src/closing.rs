@@ -57,7 +57,7 @@ impl Ends {
     pub fn state(self) -> State {
         match (self.local, self.peer) {
             (LocalFin::Open, PeerFin::Open) => State::Established,
-            // After this host's FIN the peer's cannot be the first, so `Second` says nothing else here.
+            // After this host's FIN the peer's cannot be the first, so `Second` means nothing else here.
             (LocalFin::Open, PeerFin::First | PeerFin::Second) => State::CloseWait,
             (LocalFin::Queued, PeerFin::Open) => State::FinWait1,
             (LocalFin::Queued, PeerFin::First) => State::LastAck,

@@ -131,7 +131,7 @@ mod tests {
         Offer { mss, shift: 2, window: 5000, ecn: true, ecn_tries: 1, timestamp_offset, timestamps, sack: true }
     }
 
-    /// What comes back from a peer that says `peer` on its SYN.
+    /// What comes back from a peer that has `peer` on its SYN.
     fn answer(peer: &Peer, made: Nanos) -> Header {
         let remembered = remembered(*peer);
         let iss = sequence(&Key(1), made, &TUPLE, Seq(IRS), &remembered);

@@ -85,7 +85,7 @@ impl Handshake {
     /// The handshake of a cookie, in SYN-RECEIVED: of one that is about to be sent, or of one that came back.
     pub fn of_cookie(now: Nanos, iss: Seq, offer: Offer, irs: Seq, peer: Peer, recent: u32) -> Handshake {
         let stage = Stage::SynReceived { irs, peer, recent, passive: true };
-        // When it was sent nobody knows any more: no round-trip time comes of it.
+        // When it was sent is not kept: no round-trip time comes of it.
         Handshake { stage, iss, offer, sent: 2, first_sent: now }
     }
 

@@ -9,7 +9,7 @@ const MOST: usize = 32;
 /// Ranges of sequence numbers beyond the next one that is expected: apart from each other, and none empty.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Reassembly {
-    /// The one that changed last is first: the order in which they are told (RFC 2018 section 4).
+    /// The one that changed last is first: the order in which they are reported (RFC 2018 section 4).
     ranges: Few<(Seq, Seq), MOST>,
 }
 

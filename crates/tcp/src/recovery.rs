@@ -13,7 +13,7 @@ pub struct Recovery {
     sacked: (Seq, Seq),
     /// Recovery ends where this is acknowledged.
     recover: Seq,
-    /// What it has left of this was sent again. Empty blocks at the front stand for: nobody knows.
+    /// What it has left of this was sent again. Empty blocks at the front stand for: unknown.
     leftmost: Seq,
     /// Up to where the hole was sent again, and where sending went on.
     resent: Seq,
@@ -85,7 +85,7 @@ impl Recovery {
         self.jumped = false;
     }
 
-    /// The peer's lowest block beyond a hole, where what it tells was sent at all. True where that is news.
+    /// The peer's lowest block beyond a hole, where what it reports was sent at all. True where that is new.
     // Meets RFC 2018: 5-a.
     #[inline]
     pub fn note_block(&mut self, left: Seq, right: Seq, max: Seq) -> bool {
@@ -151,7 +151,7 @@ impl Recovery {
     /// An acknowledgement of nothing new has come, within recovery, with sending at `nxt`. The peer has
     /// so much of what was sent after the front was sent again that the front is lost again. That shows where its block
     /// grows to the left, into what was sent again, or to the right, into what was sent after the hole. What it had
-    /// before says nothing: that was on its way before.
+    /// before means nothing: that was on its way before.
     ///
     /// So much is three segments, or one with three acknowledgements (RFC 6675 section 2), or all (RFC 5827).
     pub fn is_lost_again(&mut self, una: Seq, nxt: Seq, mss: u32) -> bool {
@@ -168,8 +168,8 @@ impl Recovery {
         came > 0 && (self.duplicates >= DUPLICATES || came >= after.min(u32::from(DUPLICATES) * mss))
     }
 
-    /// The same, told by three duplicates: what is being sent again, up to `nxt`, has come beyond a hole. A peer that
-    /// keeps one block has nothing there but what was sent again.
+    /// The same, reported by three duplicates: what is being sent again, up to `nxt`, has come beyond a hole. A peer
+    /// that keeps one block has nothing there but what was sent again.
     pub fn is_lost_again_by_duplicates(&self, nxt: Seq) -> bool {
         self.has_block() && !self.jumped && self.sacked.0.before(nxt)
     }

@@ -1,5 +1,5 @@
 //! Loss recovery of a sender with several holes (SACK, RFC 2018). It decides what counts as lost and how much is in
-//! flight (RFC 6675), and does fast retransmit and its end (RFC 5681 section 3.2, RFC 6582).
+//! flight (RFC 6675). It does fast retransmit and its end (RFC 5681 section 3.2, RFC 6582).
 //!
 //! A hole is sent again once it is lost. One that was sent again is lost again where the peer has enough of what was
 //! sent after that, for the first time or again. (The idea of RFC 8985: order of sending, not of numbers.) What comes
@@ -101,7 +101,7 @@ impl Scoreboard {
         }
     }
 
-    /// What the peer has beyond a hole, where what it tells was sent at all. True where that is news.
+    /// What the peer has beyond a hole, where what it reports was sent at all. True where that is new.
     // Meets RFC 2018: 5-a.
     pub fn note_block(&mut self, left: Seq, right: Seq, una: Seq, max: Seq) -> bool {
         if !una.before(left) || !left.before(right) || max.before(right) {
@@ -173,9 +173,8 @@ impl Scoreboard {
     /// Recovery ends when all that was sent before it is acknowledged. Without SACK it ends when more than
     /// that is: segments that go-back-N sent twice bring duplicate acknowledgements (RFC 6582 section 4.1).
     ///
-    /// A peer that keeps one range only has dropped what lay beyond another hole. So where a hole is filled,
-    /// what was sent before that was sent again, and still is not there, is lost (a partial acknowledgement,
-    /// RFC 6582 section 3.2 step 3).
+    /// A peer that keeps one range only has dropped what lay beyond another hole. So where a hole is filled, what was
+    /// sent again before that and still is not there is lost. (A partial acknowledgement, RFC 6582 section 3.2 step 3.)
     pub fn acknowledge(&mut self, old: Seq, una: Seq, with_sack: bool) {
         let past = self.recover.before(una) || (with_sack && self.recover == una);
         self.active &= !past;
@@ -197,7 +196,7 @@ impl Scoreboard {
         }
     }
 
-    /// Three acknowledgements tell of a hole at the front: it is lost (RFC 6675 section 5, step 4.1).
+    /// Three acknowledgements report a hole at the front: it is lost (RFC 6675 section 5, step 4.1).
     pub fn lose_front(&mut self) {
         if let Some(first) = self.blocks.first_mut() {
             first.lost = true;
@@ -245,7 +244,7 @@ impl Scoreboard {
         lost.map(|block| (block.left - block.resent).div_ceil(most)).sum()
     }
 
-    /// Bytes up to `end` of what [`Scoreboard::next_lost`] said were sent again, `max` being after all that
+    /// Bytes up to `end` of what [`Scoreboard::next_lost`] gave were sent again, `max` being after all that
     /// was ever sent.
     pub fn note_resent(&mut self, end: Seq, max: Seq) {
         if let Some(block) = self.blocks.iter_mut().find(|block| block.lost && block.resent != block.left) {
@@ -383,7 +382,7 @@ mod tests {
         assert!(board.is_idle());
     }
 
-    /// Nothing new can be sent here: only the order of what was sent again tells.
+    /// Nothing new can be sent here: only the order of what was sent again decides.
     #[test]
     fn what_was_sent_again_is_lost_again_by_what_was_sent_again_after_it() {
         let mut board = Scoreboard::new(UNA);
@@ -400,7 +399,7 @@ mod tests {
     }
 
     proptest! {
-        /// Whatever a peer tells, blocks stay in order, and only holes are ever sent again.
+        /// Whatever a peer reports, blocks stay in order, and only holes are ever sent again.
         #[test]
         fn blocks_and_holes_are_what_a_map_of_bytes_says(
             steps in prop::collection::vec((0..3u8, 1..400u32, 1..60u32), 1..80),

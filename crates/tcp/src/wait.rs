@@ -99,7 +99,7 @@ impl Wait {
         }
     }
 
-    /// RFC 6191 section 2: a SYN that is newer by its timestamp, or, where that does not tell, by its sequence
+    /// RFC 6191 section 2: a SYN that is newer by its timestamp, or, where that does not decide, by its sequence
     /// number.
     // Meets RFC 9293: SHLD-4.
     fn may_be_reused_by(&self, syn: &Segment) -> bool {

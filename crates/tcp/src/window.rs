@@ -74,8 +74,8 @@ pub struct Waiting {
 }
 
 impl Waiting {
-    /// Payload of the next frame. Nothing where it is better to wait for a full segment, unless that is all there is or
-    /// a small one is due (RFC 9293 section 3.8.6.2.1).
+    /// Payload of the next frame. Nothing where it is better to wait for a full segment. A small one goes where that is
+    /// all there is or it is due (RFC 9293 section 3.8.6.2.1).
     // Meets RFC 9293: MUST-38, SHLD-28, SHLD-27.
     #[inline]
     pub fn cut(&self, is_small_due: impl FnOnce() -> bool) -> Option<u32> {
@@ -101,7 +101,7 @@ pub struct SmallSegment {
     pub cwnd: u32,
     /// Nothing is in flight.
     pub alone: bool,
-    /// The persist timer says to use the window as it is.
+    /// The persist timer has the window used as it is.
     pub overriding: bool,
 }
 

@@ -183,8 +183,8 @@ impl Flows {
         }
     }
 
-    /// What becomes known late of a connection that has ended, to who calls it `slot`. Where both sides had said all,
-    /// that is its end like any other, and whoever reads finds the last bytes.
+    /// What is found late of a connection that has ended, for the context that calls it `slot`. Where both sides had
+    /// ended, that is its end like any other, and a reader finds the last bytes.
     pub(crate) fn end_reply(&self, id: FlowId, slot: context::Slot) -> Reply {
         let flow = self.get(id.0).filter(|flow| flow.closing.ends.are_over());
         let Some(flow) = flow else { return Reply::Error { slot, errno: libc::ECONNRESET as u16 } };

@@ -8,15 +8,15 @@ use engine::stream;
 use engine::{Command, FlowId, Nanos};
 use trace::Point;
 
-/// What one look at a flow may cost at most, on average: with more flows, each is looked at less often.
+/// What one poll of a flow may cost at most, on average: with more flows, each is polled less often.
 const LOOK: Nanos = 20_000;
-/// Longest time between two looks at a flow that is timed.
+/// Longest time between two polls of a flow that is timed.
 const LONGEST_INTERVAL: Nanos = 250 * MILLISECOND;
 
-/// So many flows are no longer in the caches when they are looked at.
+/// So many flows are no longer in the caches when they are polled.
 const MANY: usize = 2048;
 
-/// What a look at a flow comes to.
+/// What follows from a poll of a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Due {
     /// It goes on.
@@ -28,7 +28,7 @@ pub(crate) enum Due {
 }
 
 impl Flows {
-    /// The least time between two looks at a flow.
+    /// The least time between two polls of a flow.
     fn look_interval(&self, out: &Outbox<'_>) -> Nanos {
         let configured = out.config.timers.congestion_interval_us as Nanos * 1000;
         configured.max((self.timed as Nanos * LOOK).min(LONGEST_INTERVAL))
@@ -47,7 +47,7 @@ impl Flows {
         out.timers.set(Timer::Flow(id.0), due);
     }
 
-    /// Asks for what is known of flows that are to be looked at soon: with so many, no cache holds it.
+    /// Prefetches the state of flows that are to be polled soon: with so many, no cache holds it.
     pub(crate) fn look_ahead(&self, timers: &Timers, most: usize) {
         if self.len() < MANY {
             return;
@@ -57,7 +57,7 @@ impl Flows {
         flows().filter_map(Option::as_ref).for_each(|flow| shm::prefetch(&*flow.stats));
     }
 
-    /// It is time to look at a flow.
+    /// It is time to poll a flow.
     pub(crate) fn due(&mut self, out: &mut Outbox<'_>, id: FlowId) -> Due {
         let interval = self.look_interval(out);
         let Some(flow) = self.all.get_mut(id.0) else { return Due::GoesOn };

@@ -43,7 +43,7 @@ impl Flows {
         flow.freezing == 0
     }
 
-    /// The engine has answered for a flow that rests; `stands` says that it stands still. Says whether it was one.
+    /// The engine has answered for a flow that rests; `stands`: it stands still. Returns whether it was one.
     pub(crate) fn rest_answered(
         &mut self,
         out: &mut Outbox<'_>,

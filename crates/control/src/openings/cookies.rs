@@ -30,7 +30,7 @@ impl Openings {
     }
 
     /// The handshake that a segment for a listener ends, where it brings back a cookie: made anew, as if it had been
-    /// remembered. `has_room` says that the engine has room for the connection.
+    /// remembered. `has_room`: the engine has room for the connection.
     pub(crate) fn of_cookie(
         &mut self,
         out: &mut Outbox<'_>,

@@ -28,7 +28,7 @@ const HELD_PER_CONNECTION: usize = 4;
 pub(crate) struct Openings {
     all: Slab<Opening>,
     redeemed: Redeemed,
-    /// Frames that are kept for connections that nobody has accepted yet.
+    /// Frames that are kept for connections that are not accepted yet.
     held: u32,
     /// Extensions of TCP that the engine carries.
     carries: Carries,
@@ -76,7 +76,7 @@ impl Openings {
         Openings { all: Slab::new(most), redeemed: Redeemed::default(), held: 0, carries }
     }
 
-    /// Frames that are kept for connections that nobody has accepted yet.
+    /// Frames that are kept for connections that are not accepted yet.
     pub(crate) fn held_frames(&self) -> u32 {
         self.held
     }
@@ -240,7 +240,7 @@ impl Openings {
     }
 
     /// Answers a segment that a stranger may have sent, within the connection's limit. The answer goes to the station
-    /// that the segment came from, where ARP does not know it: one that waits for ARP may leave when the connection has
+    /// that the segment came from, where ARP has no entry. One that waits for ARP may leave when the connection has
     /// ended, and begin it anew.
     fn challenge(&mut self, out: &mut Outbox<'_>, key: u32, header: Header, station: Mac) {
         let most = out.config.limits.challenges_per_interval();
@@ -320,8 +320,8 @@ impl Openings {
         held
     }
 
-    /// A connection attempt, or a connection that nobody has taken, fails: its peer is told where it believes that the
-    /// connection is open. What its owner is told, the caller knows.
+    /// A connection attempt, or a connection that no application took, fails: its peer is reset where it may hold the
+    /// connection open. What its owner gets, the caller decides.
     pub(crate) fn tell_failed(&self, out: &mut Outbox<'_>, key: u32, errno: i32) -> Option<&Opening> {
         let opening = self.all.get(key)?;
         let (tuple, open) = (opening.tuple, opening.open);
@@ -352,7 +352,8 @@ impl Openings {
         }
     }
 
-    /// A router or the peer's host says that something is not reachable; `seq` is the sequence number that it quotes.
+    /// A router or the peer's host reports that something is not reachable; `seq` is the sequence number that it
+    /// quotes.
     pub(crate) fn on_unreachable(&mut self, key: u32, cause: Cause, seq: Seq) -> Told {
         let Some(opening) = self.all.get_mut(key).filter(|opening| opening.handshake.iss == seq) else {
             return Told::Nothing;

@@ -41,7 +41,7 @@ impl Plane {
                 let flow = self.flows.get_mut(id.0);
                 if let Some((flow, Positions { tx_head, rx_head })) = flow.zip(positions) {
                     flow.note_read(rx_head);
-                    // What it wrote last may be said nowhere else; whoever still has a share goes on after it.
+                    // What it wrote last may be noted nowhere else; a process that still has a share goes on after it.
                     out.commands.push(stream::Command::Advance { flow: id, tx_head, rx_head, fin: false }.into());
                 }
                 self.flows.leave_name(out, &mut self.contexts, id);
@@ -63,12 +63,12 @@ impl Plane {
         let read = positions.map(|at| at.rx_head).or_else(left).filter(|_| !flow.logged);
         let unread = read.is_some_and(|read| flow.has_unread(figures.rx_bytes as u32, read));
         if abort || unread {
-            // Data that nobody will read: the peer must not believe that it arrived (RFC 9293 section 3.6.1).
+            // Data that will not be read: the peer must not take it for delivered (RFC 9293 section 3.6.1).
             return self.reset_flow(out, id, &figures, positions);
         }
         let fin_acked = flow.closing.ends.all_acknowledged();
-        // A process that went did not say where it stopped writing. A position before all that is unacknowledged is
-        // never news to the engine, also where its FIN is acknowledged at this moment: FIN goes after what it has.
+        // A process that went did not report where it stopped writing. A position before all that is unacknowledged is
+        // never new to the engine, also where its FIN is acknowledged at this moment. FIN goes after what it has.
         let behind = figures.snd_una.wrapping_sub(flow.iss.0).wrapping_sub(2);
         flow.closing.on(ClosingEvent::LocalClose);
         if flow.closing.leaves_engine() {
@@ -83,8 +83,8 @@ impl Plane {
         self.flows.active(out, id);
     }
 
-    /// Resets a connection that nobody has a share of any more. What was written before goes out first, as far as the
-    /// peer has room: a server that refuses a request answers, closes with the rest unread, and wants to be heard.
+    /// Resets a connection without a holder. What was written before goes out first, as far as the peer has room. A
+    /// server that refuses a request answers and closes with the rest unread; its answer has to arrive.
     fn reset_flow(&mut self, out: &mut Outbox<'_>, id: FlowId, figures: &FlowFigures, positions: Option<Positions>) {
         let Some(flow) = self.flows.get(id.0) else { return };
         let sent = figures.snd_nxt.wrapping_sub(flow.iss.0).wrapping_sub(1);
@@ -113,7 +113,7 @@ impl Plane {
         self.flows.leave(out, id, after);
     }
 
-    /// The connection has failed: its applications are told, and it leaves the engine.
+    /// The connection has failed: its applications get the error, and it leaves the engine.
     // Meets RFC 9293: MUST-12, MUST-20.
     fn fail_flow(&mut self, out: &mut Outbox<'_>, id: FlowId, errno: i32, after: After) {
         let Some(flow) = self.flows.get_mut(id.0) else { return };
@@ -126,7 +126,7 @@ impl Plane {
         self.remove_flow(out, id, after);
     }
 
-    /// It is time to look at a flow.
+    /// It is time to poll a flow.
     pub(super) fn flow_due(&mut self, out: &mut Outbox<'_>, id: FlowId) {
         if self.flows.get(id.0).is_some_and(Flow::awaits_reset) {
             return self.remove_flow(out, id, After::Reset);
@@ -138,7 +138,7 @@ impl Plane {
         }
     }
 
-    /// What an engine says.
+    /// An event of an engine.
     pub(crate) fn on_event(&mut self, out: &mut Outbox<'_>, event: Event<Stream>) {
         match event {
             Event::Removed(id, end) => self.flow_removed(out, id, &end),
@@ -159,7 +159,7 @@ impl Plane {
             stream::Event::PeerFinToo(id) => self.advance_closing(out, id, ClosingEvent::PeerFinToo),
             stream::Event::FinAcked(id) => self.advance_closing(out, id, ClosingEvent::FinAcked),
             stream::Event::Reset(id) => self.flow_reset(out, id),
-            // RFC 9293 section 3.6.1: data for nobody resets the connection.
+            // RFC 9293 section 3.6.1: data without a reader resets the connection.
             stream::Event::OrphanData(id) => self.remove_flow(out, id, After::Reset),
             stream::Event::Frozen(id, end) => self.freeze_answered(out, id, Some(end)),
             stream::Event::Busy(id) => self.freeze_answered(out, id, None),
@@ -175,7 +175,8 @@ impl Plane {
         match flow.closing.state() {
             // It came at once with the acknowledgement of this host's FIN: there is nothing to wait for.
             State::FinWait2 if flow.place == Place::Leaving(After::Wait) => flow.place = Place::Leaving(After::Nothing),
-            // Both sides have said all and know it: an end like any other (RFC 9293 section 3.10.7.4, eighth).
+            // Both sides have ended, and both ends are acknowledged: an end like any other (RFC 9293 section 3.10.7.4,
+            // eighth).
             State::TimeWait | State::Closed => self.remove_flow(out, id, After::Nothing),
             State::CloseWait => self.fail_flow(out, id, libc::EPIPE, After::Nothing),
             _ => self.fail_flow(out, id, libc::ECONNRESET, After::Nothing),
@@ -197,7 +198,7 @@ impl Plane {
         let Some(flow) = self.flows.get_mut(id.0) else { return };
         let Place::Leaving(after) = flow.place else { return };
         flow.place = Place::Gone;
-        // Short connections end before anybody looks at them.
+        // Short connections end before they are polled.
         flow.pace.newest(&flow.stats.read()).into_iter().for_each(|time| out.ledger.round_trips.record(time));
         if after != After::Splice {
             out.ledger.closed += 1;
@@ -224,13 +225,13 @@ impl Plane {
         self.settle(out, id);
     }
 
-    /// A flow that left the engine and that nobody has any more is forgotten, and its slots are free.
+    /// A flow that left the engine and has no holder is forgotten, and its slots are free.
     fn settle(&mut self, out: &mut Outbox<'_>, id: FlowId) {
         let Some(flow) = self.flows.get(id.0) else { return };
         if flow.place != Place::Gone || !flow.holders.is_empty() {
             return;
         }
-        // A frame on its way refers to the payload of a connection that was reset, not acknowledged: the bytes stay
+        // A frame on its way refers to the payload of a connection that was reset, not acknowledged. The bytes stay
         // until it has arrived, or the peer would read those of the slot's next connection.
         let home = flow.names[0];
         if self.contexts.get(home.context.0).is_some_and(|context| context.slots.is_referred_to(home.slot)) {
@@ -259,7 +260,7 @@ impl Plane {
         }
     }
 
-    /// The engine has stopped a flow, or says that it is not quiet.
+    /// The engine has stopped a flow, or reports that it is not quiet.
     fn freeze_answered(&mut self, out: &mut Outbox<'_>, id: FlowId, end: Option<FlowEnd>) {
         if !self.flows.freeze_answered(id) || self.flows.rest_answered(out, &mut self.contexts, id, end.is_some()) {
             return;
@@ -300,7 +301,7 @@ impl Plane {
         }
     }
 
-    /// A splice is over: its four-tuples are free, its applications are told.
+    /// A splice is over: its four-tuples are free, its applications are notified.
     fn splice_over(&mut self, over: &Over) {
         for side in &over.sides {
             self.connections.remove_splice(&side.tuple);

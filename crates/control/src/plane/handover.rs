@@ -25,8 +25,8 @@ impl Plane {
     }
 
     /// The engine gives everything up. First the logs, as long as their flows are there, then the flows, then the
-    /// rings: so nothing is taken from a ring for a flow that is gone, and what the applications wrote meanwhile waits
-    /// for whoever goes on.
+    /// rings. So nothing is taken from a ring for a flow that is gone. What the applications wrote meanwhile waits for
+    /// the host that goes on.
     pub(crate) fn stop(&mut self, commands: &mut Vec<Command<Stream>>) {
         let flows = self.flows.iter().filter(|(_, flow)| flow.place == Place::Engine).map(|(id, _)| FlowId(id));
         let contexts = self.contexts.iter().map(|(id, _)| ContextId(id));
@@ -47,7 +47,7 @@ impl Plane {
         self.standstill.is_complete(&self.contexts, &self.flows)
     }
 
-    /// A host that was stopped goes on by itself: nobody took it over.
+    /// A host that was stopped goes on by itself: no daemon took it over.
     pub(crate) fn go_on(&mut self, out: &mut Outbox<'_>) {
         let Left { flows, logs } = self.standstill.finish();
         for (id, context) in self.contexts.iter() {
@@ -91,7 +91,7 @@ impl Plane {
         }
     }
 
-    /// For the daemon that goes on with the connections: their received and sent bytes go with them, and the rest of
+    /// For the daemon that goes on with the connections. Their received and sent bytes go with them, and the rest of
     /// what they counted is in the sums.
     fn ledger(&self, queues: &Queues) -> Ledger {
         let mut ledger = queues.ledger.clone();

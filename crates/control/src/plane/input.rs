@@ -59,7 +59,7 @@ impl Plane {
                     self.on_listen(out, segment, src_mac, Some(above));
                 }
             }
-            // Its peer sends again. An answer now would be wrong: nobody can say yet where the connection is.
+            // Its peer sends again. An answer now would be wrong: the connection's position is still open.
             Some(Stage::Survivor) => out.drops.count(DropReason::NotAccepted),
             None => match self.opening_of_cookie(out, segment, src_mac) {
                 Some(Cookie::Opening(key)) => return self.on_opening_segment(out, key, segment, src_mac, frame),
@@ -70,9 +70,9 @@ impl Plane {
         Some(frame)
     }
 
-    /// The engine did not know the flow when it looked, but is told of it before it looks again. Or it has let go of
-    /// the flow and not said so yet: a connection that waits then has an answer, as to the peer's FIN. A segment that
-    /// the engine does not take for one of TCP at all would only come back.
+    /// The engine did not have the flow when it looked, but gets it before it looks again. Or it has let go of the flow
+    /// and not reported that yet. A connection that waits then has an answer, as to the peer's FIN. A segment that the
+    /// engine does not take for one of TCP at all would only come back.
     fn on_early_segment(
         &mut self,
         out: &mut Outbox<'_>,
@@ -93,7 +93,7 @@ impl Plane {
         Some(frame)
     }
 
-    /// A neighbour has this hardware address: whoever waited for it goes on, and flows through it follow.
+    /// A neighbour has this hardware address: packets that waited for it go on, and flows through it follow.
     pub(crate) fn neighbour_learned(&mut self, out: &mut Outbox<'_>, ip: IpAddress, mac: Mac) {
         self.openings.neighbour_learned(out, ip);
         self.flows.neighbour_learned(out, ip, mac);
@@ -107,7 +107,7 @@ impl Plane {
         }
     }
 
-    /// An ICMP error. Returns whether it is believed.
+    /// An ICMP error. Returns whether it counts.
     // Meets RFC 9293: MUST-54, MUST-56.
     pub(crate) fn on_unreachable(&mut self, out: &mut Outbox<'_>, error: &Unreachable) -> bool {
         let Unreachable { cause, quote } = error;

@@ -99,7 +99,7 @@ impl Plane {
         &self.flows
     }
 
-    /// All tables of connections, to look at.
+    /// All tables of connections, to read.
     pub(crate) fn tables(&self) -> Tables<'_> {
         let Plane { contexts, flows, openings, waits, splices, .. } = self;
         Tables { contexts, flows, openings, waits, splices }
@@ -131,7 +131,7 @@ impl Plane {
         self.splices.figures()
     }
 
-    /// Frames that are kept for connections that nobody has accepted yet.
+    /// Frames that are kept for connections that are not accepted yet.
     pub(crate) fn held_frames(&self) -> u32 {
         self.openings.held_frames()
     }
@@ -166,12 +166,12 @@ impl Plane {
         self.engine_work += done;
     }
 
-    /// Rings the bells of applications that were told something and sleep.
+    /// Rings the bells of applications that have something new and sleep.
     pub(crate) fn ring(&mut self, tracer: &Tracer) {
         self.contexts.ring(tracer);
     }
 
-    /// Asks for what is known of flows that are to be looked at soon.
+    /// Prefetches the state of flows that are to be polled soon.
     pub(crate) fn look_ahead(&self, timers: &Timers, most: usize) {
         self.flows.look_ahead(timers, most);
     }

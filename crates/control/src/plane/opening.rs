@@ -195,7 +195,7 @@ impl Plane {
         }
     }
 
-    /// A connection attempt, or a connection that nobody has taken, has failed.
+    /// A connection attempt, or a connection that no application took, has failed.
     pub(super) fn fail_opening(&mut self, out: &mut Outbox<'_>, key: u32, errno: i32) {
         let Some(opening) = self.openings.tell_failed(out, key, errno) else { return };
         let (tuple, owner, open) = (opening.tuple, opening.owner, opening.open.is_some());

@@ -65,7 +65,7 @@ impl Plane {
         owner
     }
 
-    /// A connection was placed in a context, which is told so.
+    /// A connection was placed in a context, which gets a reply.
     fn offer(&mut self, out: &Outbox<'_>, flow: FlowId, binding: u32, turns: u8, accept: Reply) {
         let Some(Name { context, slot, .. }) = self.flows.get(flow.0).map(|flow| flow.names[0]) else { return };
         self.bindings.take_credit(&mut self.contexts, binding, context);
@@ -101,7 +101,7 @@ impl Plane {
         }
     }
 
-    /// Moves a connection that nobody accepted, with its buffers. `None` where it or the new place has failed.
+    /// Moves a connection that is not accepted, with its buffers. `None` where it or the new place has failed.
     pub(super) fn move_flow(
         &mut self,
         out: &mut Outbox<'_>,
@@ -186,7 +186,7 @@ impl Plane {
             record: None,
         };
         let region = self.contexts.get(context.0)?.end.region_number();
-        // Its buffers were perhaps those of a connection that nobody came for.
+        // Its buffers were perhaps those of a connection that no program came for.
         self.survivors.leave(out, &mut self.connections, (region, slot.index));
         let record = record_of(&flow, &open, region);
         let record = out.journal.add(record);

@@ -21,7 +21,7 @@ use wire::{IpAddress, Seq};
 /// Requests taken from one application in one round, while the engine has nothing to do.
 const PER_ROUND: usize = 64;
 /// While it has: as many of all applications together, and one more for so much of the engine's work. A request costs
-/// as much as several segments, so whoever asks and asks would otherwise have most of the data-path.
+/// as much as several segments, so a program that asks and asks would otherwise have most of the data-path.
 const WHILE_BUSY: usize = 2;
 const WORK_PER_REQUEST: usize = 16;
 
@@ -224,7 +224,7 @@ impl Plane {
         Some(())
     }
 
-    /// A listener of this host takes connections to a loopback address from this application, and has room: the kernel
+    /// A listener of this host takes connections to a loopback address from this application, and has room. The kernel
     /// listens there as well, and serves more of them than an application has slots.
     fn serves_loopback(&self, out: &Outbox<'_>, id: ContextId, remote: Endpoint) -> bool {
         let binding =
@@ -326,7 +326,7 @@ impl Plane {
         Ok(())
     }
 
-    /// A label also says that a connection was accepted: it has a descriptor. `None` where there are too many.
+    /// A label also means that a connection was accepted: it has a descriptor. `None` where there are too many.
     fn label(&mut self, id: ContextId, fd: u32, label: Label) -> Option<()> {
         if let Some(slot) = label.slot {
             self.named(id, slot);

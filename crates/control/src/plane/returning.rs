@@ -50,7 +50,7 @@ impl Plane {
             self.may_use(out, id, local.port)?;
         }
         if let Some(binding) = self.bindings.numbered(number, local) {
-            // The number alone is no right: whoever shows an unsealed ticket may have made it up.
+            // The number alone is no right: a process that shows an unsealed ticket may have made it up.
             let same_user = self.bindings.get(binding).is_some_and(|found| found.uid == uid);
             (sealed || same_user).then_some(()).ok_or(libc::EACCES)?;
             self.bindings.join(&mut self.contexts, id, binding);

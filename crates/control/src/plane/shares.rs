@@ -122,7 +122,7 @@ impl Plane {
         self.forks.is_of(token, id).then(|| self.let_go(out, token))
     }
 
-    /// No child came, or nobody adopted what was passed.
+    /// No child came, or what was passed was not adopted.
     pub(super) fn hold_due(&mut self, out: &mut Outbox<'_>, token: u64) {
         if self.forks.is_passed(token) {
             out.drops.count(DropReason::PassNotAdopted);
@@ -193,14 +193,14 @@ impl Plane {
         self.place(out, binding);
     }
 
-    /// Gives up a share of a binding; the last one frees the address and resets what nobody accepted.
+    /// Gives up a share of a binding; the last one frees the address and resets what is not accepted.
     fn give_up_binding(&mut self, out: &mut Outbox<'_>, id: u32, holder: Holder) {
         let Some(listener) = self.bindings.give_up(id, holder) else { return };
         for flow in listener.parked {
             self.give_up_share(out, flow, Holder::Listener(id), None, true);
         }
         for key in self.openings.of_listener(id) {
-            // A handshake that is not complete is forgotten; its peer is told when it answers.
+            // A handshake that is not complete is forgotten; its peer is reset when it answers.
             self.fail_opening(out, key, libc::ECONNABORTED);
         }
     }

@@ -76,7 +76,7 @@ impl Plane {
     }
 }
 
-/// Positions that a connection can have: what the program says of it is checked here, once.
+/// Positions that a connection can have: what the program reports of it is checked here, once.
 fn is_possible(kept: &KeptConnection, geometry: &Geometry) -> bool {
     let index = kept.slot.index;
     let written = kept.tx_head.wrapping_sub(kept.tx_tail);
@@ -84,8 +84,8 @@ fn is_possible(kept: &KeptConnection, geometry: &Geometry) -> bool {
     index < geometry.slots && written <= geometry.tx_most(index) && unread <= geometry.rx_len(index)
 }
 
-/// What the connection was, as far as its record and its program say. What was written may all have been sent, and what
-/// was sent may have arrived: all that is not acknowledged is sent again.
+/// What the connection was, as far as its record and its program have it. What was written may all have been sent, and
+/// what was sent may have arrived: all that is not acknowledged is sent again.
 fn state_of(
     out: &mut Outbox<'_>,
     id: u32,
@@ -99,7 +99,8 @@ fn state_of(
     let next_hop = out.net.next_hop(tuple.remote_ip);
     let remote_mac = out.net.resolve(out.now, next_hop).unwrap_or(remote_mac);
     let KeptConnection { slot, rx_tail, tx_tail, rx_head, tx_head, shut, peer_ended } = *kept;
-    // Where this host's FIN may have been acknowledged, it is sent again all the same: then the peer says so.
+    // Where this host's FIN may have been acknowledged, it is sent again all the same: then the peer acknowledges it
+    // again.
     let state = match (shut, peer_ended) {
         (false, false) => State::Established,
         (false, true) => State::CloseWait,
@@ -119,7 +120,7 @@ fn state_of(
             rx_pos: rx_tail.wrapping_add(u32::from(peer_ended)),
             pending,
             window: geometry.rx_len(slot.index) - unread,
-            // What it is, the peer says with its next segment.
+            // The peer's next segment has it.
             snd_wnd: u32::from(agreed.mss),
             state,
         }),

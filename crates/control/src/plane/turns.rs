@@ -19,7 +19,7 @@ impl Plane {
         let Some(listener) = self.bindings.listener(binding).filter(|listener| !listener.timed) else { return };
         if let Some(due) = listener.next_turn() {
             listener.timed = true;
-            // Those that found no other place are looked at again, and more than fit into one time soon.
+            // Those that found no other place are tried again, and more than fit into one time soon.
             out.timers.set(Timer::Turn(binding), due.max(now + MILLISECOND));
         }
     }
@@ -86,7 +86,7 @@ impl Plane {
         if works && self.move_flow(out, id, binding, chosen, turns).is_some() {
             return;
         }
-        // It has ended, or there is no memory for it: nobody would get more than an error.
+        // It has ended, or there is no memory for it: no process would get more than an error.
         self.contexts.reply(at, Reply::Unaccept { binding, slot: name.slot });
         self.give_up_share(out, id, Holder::Listener(binding), None, true);
     }

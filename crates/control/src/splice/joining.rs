@@ -66,7 +66,8 @@ impl Splices {
         Ok(())
     }
 
-    /// The engine has stopped a flow, or says that it is not quiet. Gives the pair back where that was the last answer.
+    /// The engine has stopped a flow, or reports that it is not quiet. Gives the pair back where that was the last
+    /// answer.
     pub(crate) fn answered(&mut self, id: FlowId, end: Option<FlowEnd>) -> Option<Joining> {
         let at = self.joining.iter().position(|joining| joining.flows.contains(&id))?;
         let joining = &mut self.joining[at];
@@ -127,7 +128,7 @@ impl Splices {
                 flow.spliced = Spliced::In(key);
             }
             self.start_direction(key, at);
-            // The peers hear of each other's windows, and that all they sent has arrived.
+            // The peers get each other's windows, and that all they sent has arrived.
             let header = opening_ack(side, &stands[at], &stands[1 - at]);
             out.send_tcp(&side.tuple, header);
         }
@@ -172,9 +173,9 @@ impl Stand {
     }
 }
 
-/// From segments of the connection that stands at `from` to segments of `flow`, which stands at `to`: what came next
-/// on the one is what goes next on the other (FlexTOE listing 1). The sender's clock goes on where this host's stood,
-/// and echoes lead back to it.
+/// From segments of the connection that stands at `from` to segments of `flow`, which stands at `to`. What came next on
+/// the one is what goes next on the other (FlexTOE listing 1). The sender's clock goes on where this host's stood, and
+/// echoes lead back to it.
 fn translation(src_mac: wire::Mac, flow: &Flow, from: &Stand, to: &Stand) -> Option<Translation> {
     let stamps = from.clock.zip(to.clock);
     let tuple = flow.tuple.get().as_v4()?;

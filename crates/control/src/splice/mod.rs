@@ -65,7 +65,7 @@ impl Splices {
         changed.into_iter().for_each(|(key, side)| self.hand_over(key, side));
     }
 
-    /// Forgets a splice. Its four-tuples are to be freed, its applications to be told.
+    /// Forgets a splice. Its four-tuples are to be freed, its applications to be notified.
     fn end(&mut self, out: &mut Outbox<'_>, key: u32) -> Option<Splice> {
         let seen = [0, 1].map(|side| self.seen(key, side));
         self.take_back(key);

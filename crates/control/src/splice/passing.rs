@@ -12,7 +12,7 @@ use wire::tcp::{Flags, Header, Options, Timestamps};
 
 /// How long a splice that was reset is kept: the other side resets again a peer that missed it.
 const RESET_LINGER: Nanos = 2000 * MILLISECOND;
-/// Longest time between two looks at a splice: the next hops' addresses are kept known.
+/// Longest time between two polls of a splice: the next hops' addresses are kept known.
 const LOOK: Nanos = 30_000 * MILLISECOND;
 /// How far above the last sequence number a connection starts that uses the four-tuple again.
 const REUSE_DISTANCE: u32 = 65_535 + 2;
@@ -27,7 +27,7 @@ pub(crate) struct Passed {
 /// What follows from a segment of a splice, or from its clock.
 pub(crate) enum Then {
     GoesOn,
-    /// It was reset: its applications hear of that at once, the pair itself is kept for a while.
+    /// It was reset: its applications get that at once, the pair itself is kept for a while.
     Reset(Vec<FlowId>),
     /// It is over.
     Over(Over),
@@ -53,7 +53,7 @@ impl Splices {
         let ending = segment.fin() || segment.rst();
         let window = seen[1 - side].window.max(u16::MAX as u32);
         if ending && splice.distance(side, segment.header.seq, seen[1 - side].ack) > window {
-            // A stranger's guess: the peer behind would not believe it either, and nothing ends.
+            // A stranger's guess: the peer behind would not accept it either, and nothing ends.
             out.drops.count(REFUSED);
             self.hand_over(key, side);
             return Passed { frame: Some(frame), then: Then::GoesOn };
@@ -62,7 +62,7 @@ impl Splices {
         splice.note(side, segment);
         let revived = !segment.rst() && splice.reset == Some(side);
         if revived {
-            // The peer goes on: it was somebody else who sent the RST.
+            // The peer goes on: the RST was a stranger's.
             splice.reset = None;
         }
         let frame = self.pass(out, key, side, segment, frame);
@@ -146,8 +146,8 @@ impl Splices {
         Then::GoesOn
     }
 
-    /// Both sides have closed and know it. The side that this host closed first, to its peer, keeps TIME-WAIT
-    /// (RFC 9293 section 3.6): the one whose own FIN came second.
+    /// Both sides have closed, and both FINs are acknowledged. The side that this host closed first, to its peer, keeps
+    /// TIME-WAIT (RFC 9293 section 3.6): the one whose own FIN came second.
     fn close(&mut self, out: &mut Outbox<'_>, key: u32) -> Then {
         let Some(splice) = self.end(out, key) else { return Then::GoesOn };
         let second = 1 - splice.first_fin.unwrap_or(0);
@@ -213,7 +213,7 @@ impl Splices {
         }
     }
 
-    /// Nothing was heard for long: both peers are told.
+    /// No segment came for long: both peers are reset.
     fn time_out(&mut self, out: &mut Outbox<'_>, key: u32) -> Then {
         let seen = [0, 1].map(|side| self.seen(key, side));
         let Some(Splice { sides, .. }) = self.end(out, key) else { return Then::GoesOn };
@@ -235,7 +235,7 @@ impl Splice {
             first_fin.get_or_insert(side);
             sides[side].fin = Some(end);
         } else if sides[side].fin.is_some_and(|fin| fin.before(end)) {
-            // The FIN was somebody else's: the peer goes on after it.
+            // The FIN was a stranger's: the peer goes on after it.
             (sides[side].fin, sides[side].fin_acked) = (None, false);
             *first_fin = first_fin.filter(|first| *first != side);
         }

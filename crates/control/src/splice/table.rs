@@ -69,7 +69,7 @@ pub(crate) struct Joining {
     pub(super) answers: [Answer; 2],
 }
 
-/// What the engine said of a flow that it was asked to stop.
+/// The engine's answer for a flow that it was asked to stop.
 #[derive(Clone, Copy)]
 pub(super) enum Answer {
     /// Nothing yet.
@@ -89,7 +89,7 @@ pub(crate) struct Splice {
     /// The side that has reset it.
     pub reset: Option<usize>,
     pub heard_at: Nanos,
-    /// Segments, both ways, when it was last looked at.
+    /// Segments, both ways, at the last poll.
     pub segments: u64,
 }
 

@@ -14,8 +14,8 @@ pub(super) struct Headers {
 impl Headers {
     pub(super) const NONE: Headers = Headers { bytes: [0; MAX_HEADERS], len: 0, total: 0 };
 
-    /// Notes those of a frame. Where modules may change its payload too (`whole`), its checksum is looked at now:
-    /// afterwards nobody could tell whether it was right.
+    /// Notes those of a frame. Where modules may change its payload too (`whole`), its checksum is verified now:
+    /// afterwards it could not be verified.
     #[inline(always)]
     pub(super) fn note(&mut self, frame: &mut Frame, whole: bool) {
         if whole && frame.checksum == Checksum::Complete {
@@ -65,7 +65,7 @@ impl Headers {
     }
 }
 
-/// Two pieces cover all headers but the longest, of which nobody sees many; one is no longer than the usual ones.
+/// Two pieces cover all headers but the longest, which are rare; one is no longer than the usual ones.
 const PIECE: usize = 64;
 
 /// Whether slices of one length, at least [`LEAST`], are the same: the usual ones in two pieces, as in

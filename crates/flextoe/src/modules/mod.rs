@@ -143,7 +143,7 @@ impl Chain {
     /// Makes checksums good again.
     #[inline(always)]
     fn mend<T>(&self, items: &mut [T], frame_of: impl for<'a> Fn(&'a mut T) -> Option<&'a mut Box<Frame>>) {
-        // Nobody looks at what is dropped.
+        // What is dropped is not read.
         let left = items.iter_mut().zip(&self.verdicts).map(|(item, verdict)| match drop_reason(*verdict) {
             None => frame_of(item),
             Some(_) => None,

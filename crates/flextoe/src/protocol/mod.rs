@@ -221,7 +221,7 @@ impl Protocol {
             Job::Resume => {
                 if let Some(Aside::Resume(end)) = work.aside.take().as_deref() {
                     state.resume(end);
-                    // The application may have said of its ring what is not so.
+                    // The application may have given a false state of its ring.
                     work.aside = state.outgrown(state.rcv_data_end());
                     work.notice = Some(state.positions());
                 }
@@ -272,7 +272,7 @@ impl Protocol {
     }
 }
 
-/// A work for a flow that stands still: its segments are the control plane's, all else is for nobody.
+/// A work for a flow that stands still: its segments are the control plane's, all else is dropped.
 #[cold]
 fn frozen(work: &mut Work) {
     match work.job {
@@ -285,7 +285,7 @@ fn frozen(work: &mut Work) {
     work.job = Job::Void;
 }
 
-/// After a work that was not plain: what others should know of the flow's state.
+/// After a work that was not plain: what other modules need of the flow's state.
 fn settle(state: &mut ProtocolState, work: &mut Work) {
     if track(state) {
         work.events.add(Events::ACTIVE);
@@ -331,7 +331,7 @@ impl ProtocolState {
         true
     }
 
-    /// Stops if nothing is under way in either direction, and says where the flow stands.
+    /// Stops if nothing is under way in either direction, and reports where the flow stands.
     fn freeze(&mut self, tx_head: u32, rx_head: u32) -> Option<FlowEnd> {
         let sent_all = self.bump(tx_head, rx_head, false) && self.una == self.head && self.max == self.head;
         let read_all = self.rcv_head == self.rcv_nxt && self.ooo.is_empty();

@@ -200,7 +200,7 @@ impl ProtocolState {
         }
     }
 
-    /// RFC 5681 section 2; with SACK, an acknowledgement that says that something beyond a hole arrived (RFC 6675
+    /// RFC 5681 section 2; with SACK, an acknowledgement of something beyond a hole (RFC 6675
     /// section 2).
     fn is_duplicate(&self, seg: &Summary, window: u32) -> bool {
         let outstanding = self.una.before(self.max);

@@ -151,7 +151,7 @@ impl ProtocolState {
             wl2: p.snd_nxt,
             rcv_nxt: p.rcv_nxt,
             rcv_head: p.rcv_nxt,
-            // What the handshake told: the window of a SYN is not scaled (RFC 7323 section 2.2).
+            // From the handshake: the window of a SYN is not scaled (RFC 7323 section 2.2).
             rcv_adv: p.rcv_nxt + p.rx.most().min(u16::MAX.into()),
             last_ack: p.rcv_nxt,
             ooo: Reassembly::new(),
@@ -333,7 +333,7 @@ impl ProtocolState {
     }
 
     /// Goes on where another engine left the flow, whose `una` and `rcv_nxt` it was installed with. What was on its way
-    /// in between is lost: what is unacknowledged is sent again, and the peer hears what is expected of it.
+    /// in between is lost: what is unacknowledged is sent again, and the peer gets what is expected of it.
     pub(super) fn resume(&mut self, end: &FlowEnd) {
         let Some(resume) = end.resume else { return };
         self.max = end.snd_nxt;

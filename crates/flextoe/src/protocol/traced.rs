@@ -36,7 +36,7 @@ impl Protocol {
         }
     }
 
-    /// A step, with all that is to say of it.
+    /// A step, with all that tracepoints need of it.
     #[cold]
     #[inline(never)]
     pub(super) fn traced_step(&mut self, work: &mut Work, now: Nanos, tracer: &Tracer) {
@@ -63,7 +63,7 @@ impl Protocol {
     }
 }
 
-/// Counts what the works of a flow group were, where nobody watches records: once a batch.
+/// Counts what the works of a flow group were, where no observer watches records: once a batch.
 #[cold]
 #[inline(never)]
 pub(crate) fn count(batch: &[Work], group: u8, tracer: &Tracer) {
