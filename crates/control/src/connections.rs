@@ -8,7 +8,7 @@ use std::collections::{BTreeMap, HashMap};
 use std::ops::RangeInclusive;
 use wire::IpAddress;
 
-/// Who a connection's segments are for, where the engine does not process them.
+/// The part that gets a connection's segments, where the engine does not process them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Stage {
     /// It is being opened.

@@ -26,7 +26,7 @@ pub struct Application {
     pub loopback: bool,
 }
 
-/// Whoever has a share of a binding or of a flow; the last one closes it.
+/// A holder of a binding or of a flow; the last one closes it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
 pub(crate) enum Holder {
     /// An attached application.
@@ -37,7 +37,7 @@ pub(crate) enum Holder {
     Listener(u32),
 }
 
-/// How far a context's end has come.
+/// The state of a context's end.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Life {
     /// Its process runs.
@@ -288,7 +288,7 @@ impl Contexts {
     }
 }
 
-/// Which slots are in use, and how often each was.
+/// The slots in use, with how often each was.
 #[derive(Serialize, Deserialize)]
 pub(crate) struct SlotsState {
     generations: Vec<u16>,

@@ -46,7 +46,7 @@ pub(crate) struct Flow {
     pub record: Option<RecordNumber>,
 }
 
-/// Whether a connection was joined with another one.
+/// The state of joining a connection with another one.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Spliced {
     /// It was not.
@@ -68,7 +68,7 @@ pub(crate) struct Name {
     pub taken: bool,
 }
 
-/// What applications call a flow. The first name is where its buffers are. Others come with forks, and cost memory of
+/// The names of a flow in contexts. The first name is where its buffers are. Others come with forks, and cost memory of
 /// their own, since tens of thousands of flows have none.
 #[derive(Debug, Clone)]
 pub(crate) struct Names {
@@ -130,7 +130,7 @@ impl IndexMut<usize> for Names {
     }
 }
 
-/// Where a flow is in the life of the engine.
+/// A flow's state in the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Place {
     /// The engine runs it.
@@ -141,7 +141,7 @@ pub(crate) enum Place {
     Gone,
 }
 
-/// What becomes of a connection when its flow has left the engine.
+/// The fate of a connection when its flow has left the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum After {
     /// It waits for the peer's FIN or for old segments to die: TIME-WAIT or FIN-WAIT-2.

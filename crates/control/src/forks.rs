@@ -21,7 +21,7 @@ pub(crate) enum HeldFor {
     Receiver,
 }
 
-/// What a process had when it forked, held until its child attaches; or what it passed, until another one adopts it.
+/// Shares of a process that forked, held until its child attaches; or what it passed, until another one adopts it.
 pub(crate) struct Hold {
     pub held_for: HeldFor,
     /// `None` once its context is gone: the number may be another process' then.

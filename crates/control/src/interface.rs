@@ -170,7 +170,7 @@ impl Tcp {
         self.queues.commands.is_empty() && self.plane.is_stopped()
     }
 
-    /// What another daemon needs to go on. The host has stopped.
+    /// The host's state, for another daemon. The host has stopped.
     pub fn state(&self, now: Nanos, net: &Net) -> HostState {
         let engine = (self.engine.name().into(), self.engine.features().transport.carries);
         self.plane.state(now, net, &self.queues, engine)
@@ -221,7 +221,7 @@ impl Tcp {
         plane.restore(&mut out, state, ends).map_err(|sentence| format!("host {name}: {sentence}"))
     }
 
-    /// What to sleep on for a context: its doorbell's descriptor.
+    /// The descriptor of a context's doorbell, to sleep on.
     pub fn bell(&self, context: ContextId) -> Option<BorrowedFd<'_>> {
         self.plane.contexts().get(context.0).map(|context| context.end.daemon_bell.fd())
     }
@@ -308,7 +308,7 @@ impl Tcp {
         self.plane.flows().add_to(ledger, from, most)
     }
 
-    /// How much is in the control plane's tables.
+    /// The number of entries in the control plane's tables.
     pub fn tables(&self) -> Vec<(&'static str, u64)> {
         let mut tables = self.plane.table_sizes();
         tables.push(("timers", self.queues.timers.len() as u64));

@@ -29,7 +29,7 @@ pub trait Records: Send {
 /// Which record is a flow's: its place, plus one.
 pub(crate) type RecordNumber = NonZeroU32;
 
-/// What the next daemon needs of a connection.
+/// Record of a connection for the next daemon.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Record {
     /// The region of its application ([`shm::Region::number`]).

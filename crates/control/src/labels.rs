@@ -4,7 +4,7 @@ use context::{Slot, Unaccelerated};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 
-/// What a descriptor of the application is.
+/// Label of a descriptor of the application.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct Label {
     pub reason: Unaccelerated,

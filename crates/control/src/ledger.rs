@@ -86,7 +86,7 @@ impl Ledger {
     }
 }
 
-/// How often times occurred, in classes that grow by the same factor.
+/// Histogram of times, in classes that grow by the same factor.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Times {
     /// The first class ends here.

@@ -8,7 +8,7 @@ use engine::stream::{self, LogRefusal, MOST_LOGS};
 use engine::{ContextId, FlowId};
 use std::collections::VecDeque;
 
-/// What the control plane has of shared logs.
+/// The control plane's state of shared logs.
 #[derive(Default)]
 pub(crate) struct Logs {
     /// The engine keeps them.

@@ -38,7 +38,7 @@ impl Opening {
     }
 }
 
-/// Who wants the connection.
+/// The owner of the connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Owner {
     Connect { context: ContextId, tag: u32, slot: Slot, binding: u32 },

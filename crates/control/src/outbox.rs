@@ -95,7 +95,7 @@ impl Outbox<'_> {
     }
 }
 
-/// What lasts of an outbox from one use to the next.
+/// The queues of an outbox, which last from one use to the next.
 pub(crate) struct Queues {
     pub commands: Vec<Command<Stream>>,
     pub ledger: Ledger,

@@ -51,7 +51,7 @@ pub(crate) struct Ports {
     ephemeral: RangeInclusive<u16>,
 }
 
-/// What is known of the ports and connections that there are.
+/// The ports and connections in use.
 pub(crate) struct InUse<'a> {
     pub bindings: &'a Bindings,
     pub connections: &'a mut Connections,

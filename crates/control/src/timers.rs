@@ -6,7 +6,7 @@ use engine::Nanos;
 /// One millisecond.
 pub(crate) const MILLISECOND: Nanos = 1_000_000;
 
-/// What is due.
+/// A timer.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
     /// A connection being opened: its SYN or SYN-ACK.

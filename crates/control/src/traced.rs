@@ -8,7 +8,7 @@ use engine::stream::{self, FourTuple, Stream};
 use engine::{Command, Event, Exception, FlowId, Nanos};
 use trace::{NO_FLOW, Point, Tracer};
 
-/// What the commands to the engine are read with.
+/// Reader of the commands to the engine.
 pub(crate) struct Reader<'a> {
     pub tracer: &'a Tracer,
     pub contexts: &'a Contexts,

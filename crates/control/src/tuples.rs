@@ -2,7 +2,7 @@
 use std::collections::HashMap;
 use wire::{FourTuple, Ipv4Tuple};
 
-/// What is known of each connection of a host.
+/// A value for each connection of a host.
 pub(crate) struct TupleMap<V> {
     v4: HashMap<Ipv4Tuple, V>,
     others: HashMap<FourTuple, V>,

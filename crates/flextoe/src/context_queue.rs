@@ -62,7 +62,7 @@ struct Name {
     noted: u64,
 }
 
-/// How many descriptors were taken, and turns given with them.
+/// The number of descriptors taken, and of turns given with them.
 #[derive(Default)]
 pub(crate) struct Taken {
     pub descriptors: usize,

@@ -118,7 +118,7 @@ impl Work {
     }
 }
 
-/// Which modules of operators a received frame does not pass.
+/// The modules of operators that a received frame does not pass.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]
 pub(crate) enum Skips {
@@ -160,7 +160,7 @@ pub(crate) enum Job {
     Void,
 }
 
-/// What a work has with it in rare cases, kept apart so that it costs the others nothing.
+/// Rare parts of a work, kept apart so that they cost the others nothing.
 pub(crate) enum Aside {
     /// Where a flow's bytes are to be copied.
     Move(Relocation),
@@ -277,7 +277,7 @@ impl Sent {
     }
 }
 
-/// Where a part of a received payload goes.
+/// The place of a part of a received payload.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Place {
     /// Stream position in the receive buffer.
@@ -288,7 +288,7 @@ pub(crate) struct Place {
     pub len: u32,
 }
 
-/// What a work adds to the flow's counters.
+/// Additions of a work to the flow's counters.
 #[derive(Debug, Clone, Copy, Default)]
 pub(crate) struct Tally {
     pub acked: u32,
@@ -298,7 +298,7 @@ pub(crate) struct Tally {
     pub marks: Marks,
 }
 
-/// What a work was, to be counted.
+/// The kind of a work, to be counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct Marks(u8);
 

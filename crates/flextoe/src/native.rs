@@ -6,7 +6,8 @@ use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use wire::plain::{PlainV4, PlainV6};
 
-/// What a segment carries, as [`Classifier`] sees it. The number is what travels in the frame's first word of metadata.
+/// Class of a segment, by what it carries, from [`Classifier`]. The number is what travels in the frame's first word of
+/// metadata.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Class {
@@ -61,7 +62,7 @@ impl Module for Classifier {
     }
 }
 
-/// What a [`Meter`] counted of a flow.
+/// Counts of a flow by a [`Meter`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct Metered {
     /// Segments received.
@@ -87,8 +88,7 @@ impl Meter {
         Meter { published: (0..flows).map(|_| Published::default()).collect() }
     }
 
-    /// What was counted of a flow since the module was loaded. A number is used again by later flows, which go on from
-    /// there.
+    /// The counts of a flow since the module was loaded. A number is used again by later flows, which go on from there.
     pub fn read(&self, flow: FlowId) -> Metered {
         let Some(Published(words)) = self.published.get(flow.0 as usize) else { return Metered::default() };
         let [segments, bytes, classes @ ..] = words.each_ref().map(|word| word.load(Relaxed));

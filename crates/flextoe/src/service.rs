@@ -111,7 +111,7 @@ fn tell(work: &mut Work, burst: &mut Burst<'_, Stream>) {
     }));
 }
 
-/// What one module, or one replica, has done.
+/// Counts of one module, or of one replica.
 pub(crate) struct Count {
     name: String,
     works: AtomicU64,

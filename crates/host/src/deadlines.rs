@@ -2,7 +2,7 @@
 use engine::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 
-/// When each thing is due. One entry for each; setting it again replaces the earlier time, so nothing fires that was
+/// Timers of things, by key. One entry for each; setting it again replaces the earlier time, so nothing fires that was
 /// cancelled.
 #[derive(Debug)]
 pub struct Deadlines<K> {
@@ -32,7 +32,7 @@ impl<K: Ord + Copy> Deadlines<K> {
         }
     }
 
-    /// What is due first, and when.
+    /// The first timer, with its time.
     #[inline]
     pub fn first(&self) -> Option<(Nanos, K)> {
         self.due.first().copied()

@@ -265,7 +265,7 @@ impl<B: Transport> Host<B> {
             || self.others.iter().any(|transport| transport.has_work(now))
     }
 
-    /// When something is due by itself.
+    /// The next time at which something is due by itself.
     pub fn next_deadline(&self) -> Option<Nanos> {
         let others = self.others.iter().filter_map(|transport| transport.next_deadline()).min();
         [self.common.net.next_due(), self.base.next_deadline(), others].into_iter().flatten().min()
@@ -330,12 +330,12 @@ impl<B: Transport> Host<B> {
         &self.common.net
     }
 
-    /// What it dropped.
+    /// Its drops.
     pub fn drops(&self) -> &DropCounts {
         &self.common.drops
     }
 
-    /// Where frames are captured: as they leave a transport, with what became of them.
+    /// The recorder of its capture: frames as they leave a transport, with what became of them.
     pub fn recorder(&mut self) -> &mut Recorder {
         &mut self.common.recorder
     }

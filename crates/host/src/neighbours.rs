@@ -25,7 +25,7 @@ pub trait Neighbours: Send {
     fn list(&self) -> Vec<(IpAddress, Option<Mac>)>;
 }
 
-/// How the table is timed.
+/// Times of the table.
 #[derive(Debug, Clone, Copy)]
 pub struct NeighbourTiming {
     /// How long an answer is valid.
@@ -47,7 +47,7 @@ struct Entry {
     queued: Option<Packet>,
 }
 
-/// What a look-up gave.
+/// Result of a look-up.
 pub struct Found {
     /// The hardware address, where it is known.
     pub mac: Option<Mac>,
@@ -55,7 +55,7 @@ pub struct Found {
     pub ask_until: Option<Nanos>,
 }
 
-/// What an answer changed.
+/// Changes by an answer.
 pub struct Learned {
     /// The packet that waited for it.
     pub queued: Option<Packet>,
@@ -63,7 +63,7 @@ pub struct Learned {
     pub due: Nanos,
 }
 
-/// What to do when an entry's timer fires.
+/// Action when an entry's timer fires.
 pub enum Expiry {
     /// Send a request, and come back at this time.
     Ask(Nanos),

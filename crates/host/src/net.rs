@@ -47,7 +47,7 @@ pub struct Net {
     answers: Budget,
 }
 
-/// What became of a received frame.
+/// The fate of a received frame.
 pub enum Received {
     /// The network layer processed it, or dropped and counted it.
     Done,
@@ -59,7 +59,7 @@ pub enum Received {
     Unreachable(crate::unreachable::Unreachable),
 }
 
-/// What is known now of a neighbour.
+/// A neighbour's state now.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Neighbour {
     /// Its address.
@@ -342,7 +342,7 @@ impl Net {
         self.outgoing.push(Outgoing::Ip { port, dst, packet });
     }
 
-    /// When the next timer of a neighbour is due.
+    /// The time at which the next timer of a neighbour is due.
     #[inline]
     pub fn next_due(&self) -> Option<Nanos> {
         self.timers.first().map(|(at, _)| at)

@@ -28,7 +28,7 @@ impl PathMtus {
         self.0.insert(dst, Learned { mtu, at: now });
     }
 
-    /// What was learned of a destination and still counts.
+    /// The path MTU of a destination, where it still counts.
     // Meets RFC 8201: 5.2-a.
     pub fn get(&self, now: Nanos, dst: IpAddress) -> Option<u16> {
         let learned = self.0.get(&dst)?;

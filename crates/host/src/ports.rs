@@ -76,7 +76,7 @@ impl Ports {
         self.0.iter().map(|seat| &*seat.port)
     }
 
-    /// What all of them dropped.
+    /// Drops of all ports.
     pub fn drops(&self) -> PortDrops {
         let mut drops = PortDrops::default();
         self.0.iter().for_each(|seat| drops.merge(&seat.drops));
@@ -108,7 +108,7 @@ impl Ports {
         self.iter().any(|port| port.has_work(now))
     }
 
-    /// When a port next has something to do by itself.
+    /// The next time at which a port has something to do by itself.
     pub fn next_deadline(&self) -> Option<Nanos> {
         self.iter().filter_map(|port| port.next_deadline()).min()
     }

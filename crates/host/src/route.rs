@@ -30,7 +30,7 @@ pub struct Hop {
     pub port: usize,
 }
 
-/// Which next hop a destination is reached through.
+/// Routing table: the next hop for a destination.
 pub trait Routes: Send {
     /// The next hop towards `to`; `None` where there is no route.
     fn hop(&self, to: IpAddress) -> Option<Hop>;

@@ -75,7 +75,7 @@ impl<T> Slab<T> {
         self.entries.get(key as usize)?.as_ref()
     }
 
-    /// Where a value is, without looking at it: to ask the memory for it ahead of its use.
+    /// The address of a value, without reading it: for a prefetch.
     pub fn get_ahead(&self, key: u32) -> Option<&Option<T>> {
         self.entries.get(key as usize)
     }

@@ -133,7 +133,7 @@ fn held<T>(shared: &Mutex<T>) -> MutexGuard<'_, T> {
     shared.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
-/// What a transport uses of its host.
+/// The parts of its host that a transport uses.
 pub struct Io<'a> {
     /// The network layer: packets of the control plane go through it.
     pub net: &'a mut Net,
@@ -160,7 +160,7 @@ impl Io<'_> {
     }
 }
 
-/// What a transport uses of its host between two rounds.
+/// The parts of its host that a transport uses between two rounds.
 pub struct NetContext<'a> {
     /// The time.
     pub now: Nanos,

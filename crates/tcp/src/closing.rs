@@ -38,7 +38,7 @@ pub struct Ends {
 }
 
 impl Ends {
-    /// What is known of both ends in this state.
+    /// The ends of both streams in this state.
     pub fn of(state: State) -> Ends {
         let (local, peer) = match state {
             State::Listen | State::SynSent | State::SynReceived | State::Established => (LocalFin::Open, PeerFin::Open),
@@ -132,7 +132,7 @@ impl Ends {
     }
 }
 
-/// Who has a connection.
+/// The owner of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[repr(u8)]
 pub enum Life {
@@ -154,7 +154,7 @@ impl Life {
     }
 }
 
-/// What happened to a connection's streams.
+/// An event of a connection's streams.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ClosingEvent {
     /// The application closed: FIN is sent after its last byte.

@@ -37,7 +37,7 @@ pub trait Secret {
 /// For how long a cookie may come back.
 pub const LIFE: Nanos = 2 * PERIOD;
 
-/// What can be remembered of a peer.
+/// The options of a peer that a cookie can carry.
 pub fn remembered(peer: Peer) -> Peer {
     let mss = SIZES[size_index(peer.mss)];
     if peer.timestamps { Peer { mss, ..peer } } else { Peer { mss, ..Peer::default() } }
@@ -59,7 +59,7 @@ fn proof(secret: &impl Secret, period: u64, tuple: &FourTuple, irs: Seq, index: 
     loose << EXACT_BITS | exact
 }
 
-/// What an acknowledgement brings back.
+/// The content of a cookie that an acknowledgement brings back.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found {
     /// A cookie that is still good, from this peer.

@@ -23,7 +23,7 @@ enum Stage {
     SynReceived { irs: Seq, peer: Peer, recent: u32, passive: bool },
 }
 
-/// What is to be done about a segment.
+/// The answer to a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Disposition {
     /// Nothing, for this reason.

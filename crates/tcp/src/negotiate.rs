@@ -15,7 +15,7 @@ const LEAST_MSS: u16 = 88;
 /// among others that heed them would take most of the link as long as it lives.
 pub const DCTCP_ECN_TRIES: u32 = 3;
 
-/// What this host offers.
+/// The options that this host offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
     /// Most payload bytes that it wants in a segment, options not taken off.
@@ -93,7 +93,7 @@ impl Offer {
         ((now / 1_000_000) as u32).wrapping_add(self.timestamp_offset)
     }
 
-    /// What comes of an offer and a peer's SYN.
+    /// The options that follow from an offer and a peer's SYN.
     // Meets RFC 9293: MUST-16.
     // Meets RFC 7323: 2.2-a, 3.2-a.
     pub fn agree(&self, peer: &Peer) -> Agreed {

@@ -6,7 +6,7 @@ use wire::Seq;
 /// Duplicate acknowledgements that mean loss (RFC 5681 section 3.2).
 pub const DUPLICATES: u8 = 3;
 
-/// What was lost and is sent again, beside the positions in the stream.
+/// State of loss recovery, beside the positions in the stream.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Recovery {
     /// What the peer has beyond the hole; empty for nothing.
@@ -175,7 +175,7 @@ impl Recovery {
     }
 }
 
-/// What may be in flight: the congestion window, and what limited transmit adds to it for now (RFC 3042), bytes.
+/// The limit of bytes in flight: the congestion window, and what limited transmit adds to it for now (RFC 3042).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FlightLimit {
     cwnd: u32,

@@ -117,8 +117,8 @@ impl RttEstimator {
         RttEstimator { smoothed: None, variation: 0, bounds, backoffs: 0 }
     }
 
-    /// How long an acknowledgement is expected to take at most, after what was measured: two round trips, or one with
-    /// four times its variation.
+    /// The longest expected time of an acknowledgement, after what was measured: two round trips, or one with four
+    /// times its variation.
     pub fn expected(&self) -> Option<Nanos> {
         self.smoothed.map(|smoothed| smoothed + smoothed.max(4 * self.variation))
     }

@@ -37,7 +37,7 @@ impl Block {
     }
 }
 
-/// What was lost and is sent again, beside the positions in the stream.
+/// State of loss recovery, beside the positions in the stream.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Scoreboard {
     /// In the order of their numbers, apart from each other.
@@ -101,7 +101,7 @@ impl Scoreboard {
         }
     }
 
-    /// What the peer has beyond a hole, where what it reports was sent at all. True where that is new.
+    /// Takes in a block that the peer has beyond a hole, where what it reports was sent at all. True where that is new.
     // Meets RFC 2018: 5-a.
     pub fn note_block(&mut self, left: Seq, right: Seq, una: Seq, max: Seq) -> bool {
         if !una.before(left) || !left.before(right) || max.before(right) {

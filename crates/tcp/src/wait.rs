@@ -25,7 +25,7 @@ pub struct Wait {
     pub challenges: ChallengeLimit,
 }
 
-/// What is to be done about a segment.
+/// The answer to a segment.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum WaitDisposition {
     /// Nothing.

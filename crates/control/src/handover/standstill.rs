@@ -6,14 +6,14 @@ use engine::stream::{FlowEnd, LogState};
 use engine::{ContextId, FlowId};
 use std::collections::BTreeMap;
 
-/// Where the engine left what a host has that is being handed over, or was.
+/// The positions at which the engine left a host's flows and logs, for a handover.
 #[derive(Default)]
 pub(crate) struct Standstill {
     /// None while the host runs.
     left: Option<Left>,
 }
 
-/// What an engine gave up.
+/// The state that an engine gave up.
 #[derive(Default)]
 pub(crate) struct Left {
     pub flows: BTreeMap<FlowId, FlowEnd>,

@@ -90,7 +90,7 @@ pub(crate) struct Listening<'a> {
     pub binding: u32,
 }
 
-/// What became of a cookie that came back.
+/// The fate of a cookie that came back.
 pub(crate) enum Cookie {
     /// Its handshake, in SYN-RECEIVED.
     Opening(u32),

@@ -44,7 +44,7 @@ pub(crate) struct Start {
     pub peer_mac: Option<Mac>,
 }
 
-/// What became of a segment for a connection being opened.
+/// The fate of a segment for a connection being opened.
 pub(crate) enum Answered {
     /// It is dealt with. The frame, unless it is kept.
     Done(Option<Box<Frame>>),
@@ -54,7 +54,7 @@ pub(crate) enum Answered {
     Opened(Owner, Option<Box<Frame>>),
 }
 
-/// What an ICMP error means for a connection being opened.
+/// The effect of an ICMP error on a connection being opened.
 pub(crate) enum Told {
     /// It does not count.
     Nothing,

@@ -15,7 +15,7 @@ use trace::Point;
 /// How long the engine has for what was written before a reset.
 const LAST_WORDS: Nanos = MILLISECOND;
 
-/// Where an application that closes a connection has come in its buffers.
+/// Positions in its buffers of an application that closes a connection.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Positions {
     pub tx_head: u32,

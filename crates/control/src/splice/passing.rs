@@ -17,14 +17,14 @@ const LOOK: Nanos = 30_000 * MILLISECOND;
 /// How far above the last sequence number a connection starts that uses the four-tuple again.
 const REUSE_DISTANCE: u32 = 65_535 + 2;
 
-/// What became of a segment of a splice.
+/// The fate of a segment of a splice.
 pub(crate) struct Passed {
     /// The frame, where it goes no further.
     pub frame: Option<Box<Frame>>,
     pub then: Then,
 }
 
-/// What follows from a segment of a splice, or from its clock.
+/// The next step after a segment of a splice, or after its clock.
 pub(crate) enum Then {
     GoesOn,
     /// It was reset: its applications get that at once, the pair itself is kept for a while.

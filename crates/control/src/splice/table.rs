@@ -5,7 +5,7 @@ use engine::{ContextId, FlowId, Nanos};
 use serde::{Deserialize, Serialize};
 use wire::{IpAddress, Seq, Translation};
 
-/// What was seen of a direction: segments as they come in from its peer, before translation.
+/// Positions of a direction: segments as they come in from its peer, before translation.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Seen {
     /// Segments passed on.
@@ -119,7 +119,7 @@ pub(crate) struct Splices {
     pub(super) totals: Totals,
 }
 
-/// What was spliced since the host began, splices that go on not counted among segments and bytes.
+/// Sums over all splices since the host began. Splices that go on do not count among segments and bytes.
 #[derive(Debug, Clone, Copy, Default, Serialize, Deserialize)]
 pub(crate) struct Totals {
     pub made: u64,

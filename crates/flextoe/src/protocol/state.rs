@@ -94,7 +94,7 @@ pub(crate) struct ProtocolState {
 
 const _: () = assert!(size_of::<Option<ProtocolState>>() == 256);
 
-/// What does not change after installation, or only by command.
+/// Constants of a flow, which change only by command.
 #[cfg_attr(test, derive(Debug))]
 #[repr(align(64))]
 pub(crate) struct Fixed {

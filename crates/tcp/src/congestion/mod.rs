@@ -118,7 +118,7 @@ pub struct Controller {
 }
 
 impl Controller {
-    /// Which kind it is.
+    /// Its kind.
     pub fn kind(&self) -> CongestionName {
         self.kind
     }

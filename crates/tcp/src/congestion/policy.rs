@@ -17,7 +17,7 @@ pub struct Kind {
     pub new: fn(u32, Nanos) -> Box<dyn Policy>,
 }
 
-/// What a kind of policy needs of the data-path.
+/// The parts of the data-path that a kind of policy needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Needs {
     /// It sets a congestion window.
@@ -53,7 +53,7 @@ pub trait Policy: Debug + Send {
     }
 }
 
-/// What happened to a flow since the last update.
+/// A flow's counters since the last update.
 #[derive(Debug, Clone, Copy, Default)]
 pub struct Sample {
     /// Now.
@@ -87,7 +87,7 @@ impl Sample {
     }
 }
 
-/// What the engine is to enforce.
+/// The limits that the engine is to enforce.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Decision {
     /// Most bytes in flight.
