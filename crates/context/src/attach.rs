@@ -1,4 +1,4 @@
-//! How an application attaches: one message each way over the daemon's UNIX seqpacket socket, as JSON.
+//! Attaching of an application: one message each way over the daemon's UNIX seqpacket socket, as JSON.
 //!
 //! With [`Answer::Welcome`] come three descriptors: the region, the application's end of its doorbell
 //! ([`shm::Doorbell::pair`]) and the eventfd of the daemon's. The socket stays open as long as the process lives; its
@@ -8,7 +8,7 @@ use serde::{Deserialize, Serialize};
 use std::path::{Path, PathBuf};
 use wire::{Endpoint, IpAddress, Prefix};
 
-/// Numbers for descriptors of the library's own, in a process that may have `limit` of them: programs close all low
+/// Numbers for descriptors of the library's own, in a process that may have `limit` of them. Programs close all low
 /// numbers when they become daemons, and `select` is to keep those that it can hold.
 pub fn own_descriptors(limit: u64) -> std::ops::Range<u64> {
     let first = limit.min(1 << 16).saturating_sub(64).max(32);
@@ -21,7 +21,7 @@ pub const SOCKET_VARIABLE: &str = "TOE_SOCKET";
 pub const HOST_VARIABLE: &str = "TOE_HOST";
 /// Environment variable that says where libtoe sees a program's calls: one of [`LAYERS`].
 pub const INTERCEPT_VARIABLE: &str = "TOE_INTERCEPT";
-/// Each program has what it needs: system calls are intercepted in those that are linked statically or written in Go,
+/// Each program has what it needs. System calls are intercepted in those that are linked statically or written in Go,
 /// the C library's functions in all others. So it is where the variable is not set.
 pub const AUTO: &str = "auto";
 /// The C library's functions are interposed.
@@ -52,8 +52,8 @@ pub struct Hello {
     pub returns: bool,
 }
 
-/// The socket for processes that were attached to an earlier daemon and have a ticket, but may not open this one's
-/// attach socket: they gave up a user's rights meanwhile.
+/// The socket for processes that were attached to an earlier daemon and have a ticket. They may not open this one's
+/// attach socket, since they gave up a user's rights meanwhile.
 pub fn return_path(attach: &Path) -> PathBuf {
     let mut path = attach.as_os_str().to_owned();
     path.push(".return");

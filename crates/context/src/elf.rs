@@ -1,5 +1,5 @@
-//! The headers of a program's file (elf(5)), for the few questions that a file answers: whether a library can be
-//! preloaded into its program, and what a loader maps.
+//! ELF headers of a program's file (elf(5)): whether a library can be preloaded into its program, and what a loader
+//! maps.
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;

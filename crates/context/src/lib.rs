@@ -1,10 +1,10 @@
 //! The context: an application's attachment to a host (thesis section 3.1.2).
 //!
-//! Its region begins with a [`Directory`] of typed areas, which both sides check once. What streams have there is in
-//! [`stream`]: the *data pair* joins the application and the engine, [`Bump`]s one way, [`Notice`]s the other; the
-//! *control pair* joins the application and the control plane, [`Request`]s one way, [`Reply`]s the other. Data
-//! descriptors carry absolute stream positions, so they may be merged, repeated or overtaken without harm. The queues
-//! of messages are in [`queues`], in regions of their own.
+//! Its region begins with a [`Directory`] of typed areas, which both sides check once. Streams' part is in [`stream`].
+//! The *data pair* joins the application and the engine, [`Bump`]s one way, [`Notice`]s the other. The *control pair*
+//! joins the application and the control plane, [`Request`]s one way, [`Reply`]s the other. Data descriptors carry
+//! absolute stream positions, so they may be merged, repeated or overtaken without harm. The queues of messages are in
+//! [`queues`], in regions of their own.
 //!
 //! Everything that the daemon reads here is hostile: it is copied once and then checked.
 #![forbid(unsafe_code)]

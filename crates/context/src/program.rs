@@ -1,5 +1,5 @@
-//! How a program's file is linked: a library can be preloaded into some, must load others itself, and has no way into
-//! the rest.
+//! Linkage of a program's file: a library can be preloaded into some, must load others itself, and has no way into the
+//! rest.
 use crate::elf::{self, Elf};
 use std::fs::File;
 use std::fs::Metadata;

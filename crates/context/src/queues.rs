@@ -1,11 +1,11 @@
 //! Queues of messages (verbs): send and receive queues from the application, completions to it.
 //!
-//! They come and go while a context lives. So each set of queues has a sealed region of its own, which has a directory
-//! like every region and is passed by descriptor: the context's own region stays as it was checked. A queue pair and
-//! its completion queue can be one set, or a set each where queue pairs share completions.
+//! They come and go while a context lives. So each set of queues has a sealed region of its own, with a directory like
+//! every region, and is passed by descriptor. The context's own region stays as it was checked. A queue pair and its
+//! completion queue can be one set, or a set each where queue pairs share completions.
 //!
 //! Elements are those of SmartNS' notification pipe (section 3.4): 64 bytes to send, 16 bytes to receive, 64 bytes of
-//! completion, with a valid bit that toggles at the wrap ([`shm::VALID`]).
+//! completion. Each has a valid bit that toggles at the wrap ([`shm::VALID`]).
 use crate::directory::{AreaKind, DAEMON_BELL, Directory};
 use shm::{Doorbell, PipeConsumer, PipeProducer, Region};
 use std::io;

@@ -1,12 +1,12 @@
-//! Whose rings are looked at in a round. Looking at a ring that is empty costs little, but hundreds of programs that do
-//! nothing would cost more than the one that works: so of those that have been quiet for a while, only some are looked
-//! at in each round, in turn.
+//! Polling order of contexts: whose rings are polled in a round. Polling an empty ring costs little, but polling
+//! hundreds of idle programs would cost more than the one that works. So of those that have been quiet for a while,
+//! only some are polled in each round, in turn.
 
-/// So few are looked at in every round, whatever they do.
+/// So few are polled in every round, whatever they do.
 const FEW: usize = 16;
 /// Of more, one that has left nothing in so many rounds counts as quiet.
 const PATIENCE: u32 = 256;
-/// Quiet ones that are looked at in a round.
+/// Quiet ones that are polled in a round.
 const QUIET_LOOKS: usize = 8;
 
 /// What a look found.

@@ -1,4 +1,4 @@
-//! The registry of drop reasons: whatever a host does not pass on is counted here, by name.
+//! Drop reasons: whatever a host does not pass on is counted here, by name.
 use port::PortDrop;
 use port::drops::{Counts, Set};
 use wire::tcp::Unacceptable;

@@ -56,15 +56,15 @@ pub enum Exception {
 pub struct Burst<'a, T: Transport> {
     /// Frames received.
     pub rx: &'a mut Vec<Box<Frame>>,
-    /// Frames that do not come from the port, and so pass no ingress modules, before those of `rx`: what the control
-    /// plane gives back, with the reason for which it got it, and what the host sent to itself, as
+    /// Frames that do not come from the port, and so pass no ingress modules, before those of `rx`. They are what the
+    /// control plane gives back, with the reason for which it got it, and what the host sent to itself, as
     /// [`Exception::NoFlow`]. One that a module redirected passes no flow modules either.
     pub back: &'a mut Vec<(Exception, Box<Frame>)>,
     /// Frames to send, in order.
     pub tx: &'a mut Vec<Box<Frame>>,
     /// The exception path.
     pub exceptions: &'a mut Vec<(Exception, Box<Frame>)>,
-    /// What the control plane should know.
+    /// Events for the control plane.
     pub events: &'a mut Vec<Event<T>>,
     /// Commands of the control plane, drained.
     pub commands: &'a mut Vec<Command<T>>,
@@ -109,10 +109,10 @@ pub trait Engine<T: Transport>: Send {
     /// are due. Returns how much was done; 0 means idle.
     fn poll(&mut self, now: Nanos, burst: &mut Burst<'_, T>) -> usize;
     /// The frames of `burst.tx` from number `from` on, the engine's and the control plane's, are about to leave by the
-    /// port: they pass the egress modules. To be called once after the polls whose frames leave together, also where
+    /// port. They pass the egress modules. To be called once after the polls whose frames leave together, also where
     /// there are none; uses `tx`, `pool`, `drops` and `recorder` of the burst. Does nothing by default.
     fn egress(&mut self, _now: Nanos, _from: usize, _burst: &mut Burst<'_, T>) {}
-    /// There are descriptors or transmissions to process now. Looked at before sleeping.
+    /// There are descriptors or transmissions to process now. Checked before sleeping.
     fn has_work(&self, now: Nanos) -> bool;
     /// When the next transmission is due, where one waits for its time.
     fn next_deadline(&self) -> Option<Nanos>;

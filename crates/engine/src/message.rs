@@ -1,4 +1,4 @@
-//! What the control plane and an engine say to each other: neutral messages, and a transport's own inside them.
+//! Messages between the control plane and an engine: neutral ones, and a transport's own inside them.
 use crate::{ContextId, FlowId, LoadedModule};
 use context::EngineEnd;
 use std::fmt::Debug;

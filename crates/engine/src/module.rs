@@ -66,8 +66,9 @@ impl Verdict {
 
 /// One-shot access to a segment: a module sees each once and keeps nothing of it.
 pub struct Segment<'a> {
-    /// The frame. A module may change its headers, its length at both ends, and its metadata, which travels with it;
-    /// its payload too, where it asks for whole frames. The engine makes the checksums of IPv4 and TCP good afterwards.
+    /// The frame. A module may change its headers, its length at both ends, and its metadata, which travels with it. It
+    /// may change its payload too, where it asks for whole frames. The engine makes the checksums of IPv4 and TCP good
+    /// afterwards.
     pub frame: &'a mut Frame,
     /// The flow; known in [`Stage::Flow`] only.
     pub flow: Option<FlowId>,

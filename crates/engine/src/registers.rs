@@ -1,4 +1,4 @@
-//! Registers of the program that an engine runs: the state that a pipeline keeps, for people who look at it.
+//! Registers of the program that an engine runs: the state that a pipeline keeps, for people who read it.
 use serde::{Deserialize, Serialize};
 
 /// What a register is.

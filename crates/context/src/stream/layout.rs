@@ -1,10 +1,10 @@
-//! Where everything lies in a context's region.
+//! Layout of a context's region.
 use crate::directory::{Area, AreaKind, Directory};
 use serde::{Deserialize, Serialize};
 use shm::{CACHE_LINE, PAGE, Region, ring_bytes};
 use std::io;
 
-/// Bytes per slot that belong to the application's side: libtoe keeps a socket's positions there, so that processes
+/// Bytes per slot that belong to the application's side. libtoe keeps a socket's positions there, so that processes
 /// which share a socket after fork share its state. The daemon reads none of them but those below.
 pub const SLOT_STATE_BYTES: usize = 128;
 
@@ -214,8 +214,8 @@ impl Geometry {
         self.rx_at(index) + self.rx_len(index) as usize
     }
     /// Where in its buffers slot `index`'s first byte lies, each from their beginning. Connections that do the same in
-    /// turn would otherwise all come to their next pages at the same moment, and all lines that they use would lie in
-    /// the same few sets of each cache.
+    /// turn would otherwise all come to their next pages at the same moment. All lines that they use would lie in the
+    /// same few sets of each cache.
     pub fn first_at(&self, index: u32) -> u32 {
         index.wrapping_mul(CACHE_LINE as u32)
     }

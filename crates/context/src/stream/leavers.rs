@@ -1,5 +1,5 @@
-//! Contexts whose processes are gone, until all that they left in their rings has been taken. What comes later is not
-//! waited for: others may have the memory, and could write for ever.
+//! Draining contexts: those whose processes are gone, until all that they left in their rings has been taken. What
+//! comes later is not waited for: others may have the memory, and could write for ever.
 use crate::EngineEnd;
 use shm::Mark;
 

@@ -1,4 +1,4 @@
-//! A shared log in a context's region (docs/SHARED-LOG.md): where records and what is said of them lie.
+//! A shared log in a context's region (docs/SHARED-LOG.md): the places of records and of their state.
 use crate::Geometry;
 use serde::{Deserialize, Serialize};
 use shm::{Mirror, PAGE, Region};

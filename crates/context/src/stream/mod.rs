@@ -1,4 +1,4 @@
-//! What streams (TCP) have in a context: slots with their rings and buffers, the data pair and the control pair, a log.
+//! Streams (TCP) in a context: slots with their rings and buffers, the data pair and the control pair, a log.
 mod data;
 mod ends;
 mod layout;
@@ -21,8 +21,8 @@ pub use names::{Congestion, OptionName, Unaccelerated};
 pub use reply::{FlowInfo, Reply};
 pub use request::{Request, SpliceEnd};
 
-/// A connection as one context names it: an index into its slots, and how often that slot was used before, so
-/// that a late descriptor of an earlier connection is recognised.
+/// A connection as one context names it: an index into its slots, and how often that slot was used before. So a late
+/// descriptor of an earlier connection is recognised.
 #[derive(Clone, Copy, PartialEq, Eq, Hash, Default, serde::Serialize, serde::Deserialize)]
 pub struct Slot {
     /// Index, below [`Geometry::slots`].

@@ -1,4 +1,4 @@
-//! What both sides name by a code: socket options, reasons, and congestion-control policies.
+//! Codes that both sides use: socket options, reasons, and congestion-control policies.
 
 /// A congestion-control policy by its code: a row of the table in `tcp::congestion`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]

@@ -1,4 +1,4 @@
-//! What the control plane tells an application: descriptors of the control pair, eight words each.
+//! Replies of the control plane to an application: descriptors of the control pair, eight words each.
 use super::words::{Words, get_endpoint, get_number, get_slot, high, low, pair, put_endpoint, put_slot, put_slot_and};
 use crate::Endpoint;
 use crate::Slot;

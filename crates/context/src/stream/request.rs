@@ -1,4 +1,4 @@
-//! What an application asks of the control plane: descriptors of the control pair, eight words each.
+//! Requests of an application to the control plane: descriptors of the control pair, eight words each.
 use super::log::LogShape;
 use super::names::{Congestion, OptionName, Unaccelerated};
 use super::words::{Words, get_endpoint, get_slot, high, low, pair, put_endpoint, put_slot};
@@ -50,7 +50,7 @@ pub enum Request {
         /// Connections that may wait in this context.
         credits: u32,
     },
-    /// The kernel listens for this listener, too, at the same port: so connections to loopback addresses are for it,
+    /// The kernel listens for this listener, too, at the same port. So connections to loopback addresses are for it,
     /// and may come over the host (docs/LOOPBACK.md). Not answered.
     Loopback {
         /// The listener's binding.
@@ -165,8 +165,8 @@ pub enum Request {
         /// Its slot there.
         slot: Slot,
     },
-    /// Join two connections of this context, with all that is on its way acknowledged and read: from now on the
-    /// data-path passes their bytes on, and the application keeps two names that tell it when they end
+    /// Join two connections of this context, with all that is on its way acknowledged and read. From now on the
+    /// data-path passes their bytes on. The application keeps two names, which get their end
     /// ([`crate::Reply::SpliceOver`]). Answered by [`crate::Reply::Done`], or [`crate::Reply::Failed`] with nothing
     /// changed: then the application repeats its bumps.
     Splice {

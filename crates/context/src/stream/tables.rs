@@ -1,7 +1,7 @@
-//! Page tables of quiet connections. Giving back the memory of buffers leaves the tables that led there: a page for
-//! every 2 MiB of a region, in each process that has it mapped, which are 2 KiB for each end of an idle connection with
-//! buffers of the usual size. Linux frees a table that is empty when a process drops all 2 MiB of it (`MADV_DONTNEED`,
-//! from 6.14 on); what other connections there still have comes back with a page fault each.
+//! Page tables of quiet connections. Giving back the memory of buffers leaves the tables that led there. They are a
+//! page for every 2 MiB of a region, in each process that has it mapped. This is 2 KiB for each end of an idle
+//! connection with buffers of the usual size. Linux frees a table that is empty when a process drops all 2 MiB of it
+//! (`MADV_DONTNEED`, from 6.14 on). What other connections there still have comes back with a page fault each.
 use crate::Geometry;
 use shm::Region;
 use std::ops::Range;

@@ -1,4 +1,4 @@
-//! What requests and replies are made of: eight words, and how slots and addresses lie in them.
+//! Words of requests and replies: eight words, and how slots and addresses lie in them.
 use crate::{Endpoint, IpAddress, Slot};
 
 /// A descriptor of the control pair.

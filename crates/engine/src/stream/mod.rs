@@ -1,4 +1,4 @@
-//! The contract of stream engines: what TCP asks of a data-path for established connections, and what it gets back.
+//! The contract of stream engines: TCP's commands to a data-path for established connections, and its events.
 mod log;
 mod stats;
 
@@ -121,15 +121,15 @@ pub struct Resume {
     pub window: u32,
     /// The peer's receive window, bytes.
     pub snd_wnd: u32,
-    /// RFC 9293's state, from ESTABLISHED on: with it, whether a FIN follows what is pending or was acknowledged, and
-    /// whether the peer's was received in order.
+    /// RFC 9293's state, from ESTABLISHED on. With it come whether a FIN follows what is pending or was acknowledged,
+    /// and whether the peer's was received in order.
     pub state: State,
 }
 
 /// Control plane to stream engine, beside what every engine obeys ([`crate::Command`]).
 pub enum Command {
-    /// From now on the flow's notices go to `slot` of `context`, and that context's descriptors for `slot` are for
-    /// this flow; the earlier name is invalid. A notice with the present positions is sent at once (fork: claim).
+    /// From now on the flow's notices go to `slot` of `context`, and that context's descriptors for `slot` are for this
+    /// flow. The earlier name is invalid. A notice with the present positions is sent at once (fork: claim).
     Rename {
         /// Which flow.
         flow: FlowId,
@@ -138,7 +138,7 @@ pub enum Command {
         /// Its name there.
         slot: Slot,
     },
-    /// As `Rename`, and the flow's buffers are from now on `rx` and `tx`: what is unread, out of order or
+    /// As `Rename`, and the flow's buffers are from now on `rx` and `tx`. What is unread, out of order or
     /// unacknowledged is copied over at the same stream positions.
     Move {
         /// Which flow.
@@ -152,10 +152,11 @@ pub enum Command {
         /// Its new transmit buffer, of the same full size.
         tx: Arc<Mirror>,
     },
-    /// Takes in the application's positions, as in [`context::Bump`], and stops the flow if it is quiet: established,
-    /// with nothing unread, out of order, unsent or unacknowledged. Answered by [`Event::Frozen`] or, where it is not
-    /// quiet, by [`Event::Busy`]. Nothing changes in a frozen flow: descriptors for it are ignored, its segments go to
-    /// the control plane as [`crate::Exception::NoFlow`]. Then [`crate::Command::Remove`] or [`Command::Thaw`] follows.
+    /// Takes in the application's positions, as in [`context::Bump`], and stops the flow if it is quiet. Quiet is
+    /// established, with nothing unread, out of order, unsent or unacknowledged. Answered by [`Event::Frozen`] or,
+    /// where it is not quiet, by [`Event::Busy`]. Nothing changes in a frozen flow: descriptors for it are ignored, its
+    /// segments go to the control plane as [`crate::Exception::NoFlow`]. Then [`crate::Command::Remove`] or
+    /// [`Command::Thaw`] follows.
     Freeze {
         /// Which flow.
         flow: FlowId,
@@ -190,10 +191,10 @@ pub enum Command {
     Mss(FlowId, u16),
     /// Timeout: send again from the oldest unacknowledged byte (go-back-N).
     Retransmit(FlowId),
-    /// What the oldest unacknowledged byte is in is lost, where the peer has something beyond it: it had long enough to
-    /// arrive (RFC 8985 section 6.2, step 5). Nothing where a loss is being made up for already.
+    /// The segment with the oldest unacknowledged byte is lost, where the peer has something beyond it. It had long
+    /// enough to arrive (RFC 8985 section 6.2, step 5). Nothing where a loss is being made up for already.
     Overdue(FlowId),
-    /// Send again what is outstanding, where that is at most one segment: it may be lost, and nothing follows that
+    /// Send again what is outstanding, where that is at most one segment. It may be lost, and nothing follows that
     /// would show it (RFC 8985 section 7). Nothing where a loss is being made up for already.
     ProbeTail(FlowId),
     /// Send an empty segment just below the window, which asks for an acknowledgement: zero-window probe, keepalive.
@@ -224,8 +225,8 @@ pub enum Command {
 /// Stream engine to control plane, beside what every engine raises ([`crate::Event`]).
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
-    /// The flow now has bytes (or FIN) that are not sent or not acknowledged and is not being timed: start its
-    /// retransmission, persist and congestion timers.
+    /// The flow now has bytes (or FIN) that are not sent or not acknowledged and is not being timed. Its
+    /// retransmission, persist and congestion timers are to start.
     Active(FlowId),
     /// The application has ended its own stream: FIN follows its last byte.
     LocalFin(FlowId),
@@ -292,8 +293,8 @@ pub struct Features {
     pub keeps_logs: bool,
     /// Flows may be over IPv6.
     pub v6: bool,
-    /// Streams may begin in small rings, and transmit streams outgrow their buffers (docs/MEMORY.md): it grows a
-    /// receive stream where a segment does not fit, and goes on in the next ring of a transmit stream where a bump says
-    /// so, or a position comes by another way.
+    /// Streams may begin in small rings, and transmit streams outgrow their buffers (docs/MEMORY.md). It grows a
+    /// receive stream where a segment does not fit. It goes on in the next ring of a transmit stream where a bump has
+    /// that, or a position comes by another way.
     pub starts_small: bool,
 }

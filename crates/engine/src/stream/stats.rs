@@ -49,8 +49,8 @@ counters! {
     ecn_bytes: AtomicU64 => u64,
     /// When the last segment came from the peer, nanoseconds.
     last_rx_ns: AtomicU64 => u64,
-    /// When new data was last sent while no segment was being timed, nanoseconds: the first data after all was
-    /// acknowledged, and then about one segment a round trip (RFC 6298 section 5.1).
+    /// The time at which new data was last sent while no segment was being timed, nanoseconds. It is the first data
+    /// after all was acknowledged, and then about one segment a round trip (RFC 6298 section 5.1).
     timed_ns: AtomicU64 => u64,
     /// Bytes (and FIN) that the application wrote and that were not sent yet, now.
     unsent: AtomicU32 => u32,
