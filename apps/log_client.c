@@ -1,12 +1,14 @@
 /* log_client ADDRESS PORT CONNECTIONS RECORDS [RECORD [SEED [KILLED]]]: writes records to a log, as any TCP program may.
  *
  * Each connection writes so many records, in pieces of random sizes that do not respect records, from one thread that goes
- * round all of them. The last KILLED connections are reset in the middle of a record. apps/log_server.c reads.
+ * round all of them. RECORDS of 0: as many as it can until SIGTERM. The last KILLED connections are reset in the middle of
+ * a record. apps/log_server.c reads.
  */
 #define _GNU_SOURCE
 #include "program.h"
 #include "log_record.h"
 #include <poll.h>
+#include <signal.h>
 
 struct writer {
     int fd;
@@ -16,6 +18,12 @@ struct writer {
 
 static size_t size = 256;
 static uint64_t dice;
+static volatile sig_atomic_t is_ended;
+
+static void end(int number) {
+    (void)number;
+    is_ended = 1;
+}
 
 static uint64_t roll(uint64_t most) {
     return mix(++dice) % most;
@@ -63,32 +71,21 @@ static int finish(struct writer *w) {
     return 1;
 }
 
-int main(int argc, char **argv) {
-    if (argc < 5) {
-        fprintf(stderr, "usage: log_client ADDRESS PORT CONNECTIONS RECORDS [RECORD [SEED [KILLED]]]\n");
-        return 2;
-    }
-    int connections = atoi(argv[3]), killed = argc > 7 ? atoi(argv[7]) : 0, open = connections;
-    uint64_t records = strtoull(argv[4], NULL, 10);
-    size = argc > 5 ? strtoul(argv[5], NULL, 10) : size;
-    dice = argc > 6 ? strtoull(argv[6], NULL, 10) << 32 : 0;
-    uint64_t first = dice >> 12;
-    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(argv[2]))};
-    if (inet_pton(AF_INET, argv[1], &address.sin_addr) != 1) die(argv[1]);
-    struct writer *writers = calloc((size_t)connections, sizeof *writers);
-    struct pollfd *fds = calloc((size_t)connections, sizeof *fds);
-    if (!writers || !fds || size > 65536) die("memory");
-    for (int i = 0; i < connections; i++) {
-        struct writer *w = &writers[i];
-        *w = (struct writer){.client = first + (uint64_t)i, .end = records * size, .is_killed = i >= connections - killed};
-        if (w->is_killed) w->end -= size / 2;
-        w->fd = socket(AF_INET, SOCK_STREAM, 0);
-        if (connect(w->fd, (struct sockaddr *)&address, sizeof address) < 0) die("connect");
-    }
-    while (open > 0) {
+static void start(struct writer *w, uint64_t client, uint64_t bytes, int is_killed, const struct sockaddr_in *address) {
+    *w = (struct writer){.client = client, .end = is_killed ? bytes - size / 2 : bytes, .is_killed = is_killed};
+    w->fd = socket(AF_INET, SOCK_STREAM, 0);
+    if (connect(w->fd, (const struct sockaddr *)address, sizeof *address) < 0) die("connect");
+}
+
+/* Until each connection has written all of its bytes and is over. SIGTERM: the record that was begun is its last one. */
+static void write_all(struct writer *writers, struct pollfd *fds, int connections) {
+    for (int open = connections, is_last = 0; open > 0;) {
+        int ends_now = is_ended && !is_last;
+        is_last |= ends_now;
         for (int i = 0; i < connections; i++) {
-            short events = writers[i].is_done ? POLLIN : POLLOUT;
-            fds[i] = (struct pollfd){.fd = writers[i].fd, .events = events};
+            struct writer *w = &writers[i];
+            if (ends_now) w->end = (w->written + size - 1) / size * size + (w->is_killed ? size / 2 : 0);
+            fds[i] = (struct pollfd){.fd = w->fd, .events = w->is_done ? POLLIN : POLLOUT};
         }
         if (poll(fds, (nfds_t)connections, -1) < 0 && errno != EINTR) die("poll");
         for (int i = 0; i < connections; i++) {
@@ -97,6 +94,27 @@ int main(int argc, char **argv) {
             if (writers[i].written == writers[i].end && finish(&writers[i])) open--;
         }
     }
-    printf("{\"connections\":%d,\"records\":%llu,\"killed\":%d}\n", connections, (unsigned long long)records, killed);
+}
+
+int main(int argc, char **argv) {
+    if (argc < 5) {
+        fprintf(stderr, "usage: log_client ADDRESS PORT CONNECTIONS RECORDS [RECORD [SEED [KILLED]]]\n");
+        return 2;
+    }
+    int connections = atoi(argv[3]), killed = argc > 7 ? atoi(argv[7]) : 0;
+    uint64_t records = strtoull(argv[4], NULL, 10), written = 0;
+    size = argc > 5 ? strtoul(argv[5], NULL, 10) : size;
+    dice = argc > 6 ? strtoull(argv[6], NULL, 10) << 32 : 0;
+    uint64_t first = dice >> 12, bytes = (records ? records : UINT64_MAX / size) * size;
+    struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(argv[2]))};
+    if (inet_pton(AF_INET, argv[1], &address.sin_addr) != 1) die(argv[1]);
+    struct writer *writers = calloc((size_t)connections, sizeof *writers);
+    struct pollfd *fds = calloc((size_t)connections, sizeof *fds);
+    if (!writers || !fds || size > 65536) die("memory");
+    if (!records) signal(SIGTERM, end);
+    for (int i = 0; i < connections; i++) start(&writers[i], first + (uint64_t)i, bytes, i >= connections - killed, &address);
+    write_all(writers, fds, connections);
+    for (int i = 0; i < connections; i++) written += writers[i].written / size;
+    printf("{\"connections\":%d,\"records\":%llu,\"killed\":%d}\n", connections, (unsigned long long)written, killed);
     return 0;
 }

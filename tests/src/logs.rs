@@ -13,6 +13,8 @@ use std::time::Duration;
 const WRITERS: u64 = 3;
 const CONNECTIONS: u64 = 8;
 const RECORDS: u64 = 3000;
+/// Instead of a number of records: as many as there is time for, until SIGTERM (apps/log_client.c).
+const UNTIL_ASKED: u64 = 0;
 
 /// A reader for so many connections, and where it reads.
 struct Reader<'a> {
@@ -65,12 +67,19 @@ struct Seen {
 
 impl Seen {
     /// Each connection's records, all of them, and nothing else.
-    fn expect(mut self, connections: u64, each: u64) -> Outcome {
+    fn expect(self, connections: u64, each: u64) -> Outcome {
+        if self.written.iter().any(|pair| pair.1 != each) {
+            return Err(format!("{} records, not {each} of each: {:?}", self.records, self.written));
+        }
+        self.expect_all(connections, connections * each)
+    }
+
+    /// So many records of so many connections, each without a hole.
+    fn expect_all(mut self, connections: u64, records: u64) -> Outcome {
         self.written.sort_unstable();
         self.written.dedup_by_key(|pair| pair.0);
-        let complete = self.written.len() as u64 == connections && self.written.iter().all(|pair| pair.1 == each);
-        if !complete || self.records != connections * each || self.holes > 0 {
-            return Err(format!("{} records, {} holes: {:?}", self.records, self.holes, self.written));
+        if self.written.len() as u64 != connections || self.records != records || self.holes > 0 {
+            return Err(format!("{} records of {records}, {} holes: {:?}", self.records, self.holes, self.written));
         }
         if self.turns < connections * 2 {
             return Err(format!("the connections wrote one after the other: {} turns", self.turns));
@@ -84,6 +93,12 @@ fn writers<'a>(reader: &Reader<'a>, record: u64, records: u64) -> Result<Vec<Pro
     let kernel = reader.bench.lab.link.has_tap();
     let writer = |seed| reader.writer(kernel && seed == WRITERS, [CONNECTIONS, records, record, seed, 0]);
     (1..=WRITERS).map(writer).collect()
+}
+
+/// How many records a writer has written, by its own count.
+fn records_of(said: &str) -> Result<u64, String> {
+    let said: Value = serde_json::from_str(said.trim()).map_err(|error| format!("{said:?}: {error}"))?;
+    said["records"].as_u64().ok_or(format!("no records in {said}"))
 }
 
 fn write_all(reader: Reader, record: u64, records: u64) -> Outcome {
@@ -160,10 +175,8 @@ pub fn taken_over(bench: &Bench) -> Outcome {
         Link::TapServer => Some(bench.lab.near.lose_one_in_a_hundred()?),
         _ => None,
     };
-    // Some seconds, on each link.
-    let each = RECORDS * if loss.is_some() { 100 } else { 300 };
     let reader = Reader::start(bench, WRITERS * CONNECTIONS, [256, 1 << 16, 0])?;
-    let mut writers = writers(&reader, 256, each)?;
+    let mut writers = writers(&reader, 256, UNTIL_ASKED)?;
     let (mut pauses, mut daemons) = (Vec::new(), Vec::new());
     for _ in 0..3 {
         bench.session.until("records", || Ok(counter(bench, "records")? > 0))?;
@@ -175,10 +188,12 @@ pub fn taken_over(bench: &Bench) -> Outcome {
             writer.running().map_err(|error| format!("a writer, after a takeover: {error}"))?;
         }
     }
+    let mut total = 0;
     for writer in &mut writers {
-        writer.succeed()?;
+        writer.signal_all(Signal::TERM)?;
+        total += records_of(&writer.succeed()?)?;
     }
-    let words = reader.finish()?.expect(WRITERS * CONNECTIONS, each)?;
+    let words = reader.finish()?.expect_all(WRITERS * CONNECTIONS, total)?;
     let filled = counter(bench, "filled")?;
     daemons.last_mut().map_or(Ok(()), |last| daemon.finish_successor(last))?;
     Ok(format!("{words}; {filled} segments filled gaps of the last daemon; stood still for {}", pauses.join(", ")))
