@@ -16,6 +16,7 @@ mod posix;
 pub(crate) mod postgres;
 mod raw_packets;
 pub(crate) mod redis;
+mod requests;
 mod rsockets;
 mod rsync;
 mod runtimes;

@@ -171,7 +171,7 @@ pub fn writers_die(bench: &Bench) -> Outcome {
 /// where it can: records that were begun with one daemon are completed with the next, at their own places.
 pub fn taken_over(bench: &Bench) -> Outcome {
     let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
-    let loss = match bench.lab.link {
+    let _loss = match bench.lab.link {
         Link::TapServer => Some(bench.lab.near.lose_one_in_a_hundred()?),
         _ => None,
     };
