@@ -82,6 +82,40 @@ print('both')"
     place.finish();
 }
 
+/// A port that nobody asked for is free on both stacks: another program cannot have it in the kernel, and where the
+/// host has in use what the kernel chooses, there is another one. Then a `connect` that the kernel has to do finds it.
+#[test]
+fn a_port_that_is_chosen_is_free_on_both_stacks() {
+    let place = Place::new("chosen");
+    let script = format!(
+        "import os, socket, subprocess, sys
+other = 'import socket, sys; socket.socket().bind((\"127.0.0.1\", int(sys.argv[1])))'
+def is_free(port):
+    plain = {{k: v for k, v in os.environ.items() if k != 'LD_PRELOAD'}}
+    return subprocess.run([sys.executable, '-c', other, str(port)], env=plain, stderr=subprocess.DEVNULL).returncode == 0
+bound, listening = socket.socket(), socket.socket()
+bound.bind(('0.0.0.0', 0))
+listening.listen()
+for s in (bound, listening):
+    port = s.getsockname()[1]
+    assert port != 0 and not is_free(port), port
+    s.close()
+    assert is_free(port), port
+
+held = [socket.socket() for _ in range(800)]
+for s in held: s.bind(('{ADDRESS}', 0))
+in_use = {{s.getsockname()[1] for s in held}}
+for _ in range(300):
+    s = socket.socket()
+    s.bind(('0.0.0.0', 0))
+    assert s.getsockname()[1] not in in_use
+    assert s.connect_ex(('127.0.0.1', 1)) == 111
+    s.close()"
+    );
+    text(place.command("python3").args(["-c", &script]));
+    place.finish();
+}
+
 #[test]
 fn asyncio_carries_many_streams() {
     let place = Place::new("asyncio");

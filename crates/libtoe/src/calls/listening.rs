@@ -95,7 +95,7 @@ pub(crate) fn look_elsewhere(lib: &mut Guard, key: Key) {
     let _ = ask::ask(lib, |tag| Request::Take { tag, binding, credits });
 }
 
-/// `listen`. A socket that was not bound gets a port of the host's choice (RFC 6056).
+/// `listen`. A socket that keeps an address, and has no port, gets one of the host's choice (RFC 6056).
 pub(crate) fn listen(lib: &mut Guard, key: Key, backlog: u32) -> Result<()> {
     let socket = lib.need_socket(key)?;
     if socket.outcome_owed {

@@ -120,10 +120,16 @@ unsafe fn decide_bind(
 ) -> Decided<c_int> {
     // SAFETY: the caller's address.
     let local = match unsafe { address::parse(address, len)? } {
+        // The port that is chosen must be free on both stacks.
+        Address::Ip(local @ Endpoint { ip, port: 0 }) if ip == ANY.ip && lib.has_family(key, ip) => {
+            // SAFETY: as above.
+            return unsafe { kernel_half::bind_any(lib, key, fd, address, len, local) }.map(|()| Some(0));
+        }
         Address::Ip(local) if lib.has_family(key, local.ip) => local,
         Address::V6Any(port) if takes_any_v6(lib, key)? => {
+            let local = Endpoint { ip: lib.any_address(key), port };
             // SAFETY: as above.
-            return unsafe { bind_both(lib, key, fd, address, len, port) };
+            return unsafe { kernel_half::bind_any(lib, key, fd, address, len, local) }.map(|()| Some(0));
         }
         _ => {
             lib.leave_to_kernel(key, Unaccelerated::Family)?;
@@ -147,26 +153,6 @@ fn takes_any_v6(lib: &mut Guard, key: Key) -> Result<bool> {
     let socket = lib.need_socket(key)?;
     let both = socket.is_v6 && !socket.options.v6_only;
     Ok(both || lib.speaks_v6(key))
-}
-
-/// The unspecified IPv6 address: the kernel's half has the connections to the kernel's own addresses, and all of IPv6
-/// where the host does not speak it.
-unsafe fn bind_both(
-    lib: &mut Guard,
-    key: Key,
-    fd: c_int,
-    address: *const sockaddr,
-    len: socklen_t,
-    port: u16,
-) -> Decided<c_int> {
-    // SAFETY: the caller's address.
-    unsafe { kernel_half::bind(lib, key, fd, address, len)? };
-    lib.need_socket(key)?.kernel_half = true;
-    let chosen = port == 0;
-    let port = if chosen { kernel_half::port(fd) } else { port };
-    let ip = lib.any_address(key);
-    binding::bind_to(lib, key, Endpoint { ip, port }, chosen)?;
-    Ok(Some(0))
 }
 
 /// A loopback address is the kernel's first: its ports are the truth for all programs of the machine. Then it is the
@@ -207,6 +193,7 @@ pub(super) unsafe extern "C" fn listen(fd: c_int, backlog: c_int) -> c_int {
 fn listen_ours(lib: &mut Guard, key: Key, fd: c_int, backlog: c_int) -> Result<c_int> {
     // Like Linux, 0 still lets one connection in, and negative numbers mean the most.
     let limit = if backlog < 0 { 4096 } else { backlog.clamp(1, 4096) as u32 };
+    kernel_half::choose_port(lib, key, fd)?;
     listening::listen(lib, key, limit)?;
     listen_in_kernel(lib, key, fd, backlog)?;
     lib.take_ticket(key);

@@ -70,7 +70,8 @@ impl Host {
     }
 
     fn bind(&mut self, from: u32, tag: u32, mut local: Endpoint, reuse: bool) -> Reply {
-        while local.port == 0 || (local.port >= 40_000 && self.bindings.values().any(|b| collide(b.local, local))) {
+        let chosen = local.port == 0;
+        while local.port == 0 || (chosen && self.bindings.values().any(|b| collide(b.local, local))) {
             local.port = 40_000 + self.number() as u16 % 20_000;
         }
         if self.bindings.values().any(|b| collide(b.local, local) && !(b.reuse && reuse)) {
