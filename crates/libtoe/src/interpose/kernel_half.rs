@@ -30,9 +30,9 @@ pub(super) unsafe fn bind(
 /// Ports that the kernel may choose until there is one that the host has not in use.
 const TRIES: usize = 64;
 
-/// `bind` to the unspecified address, `local` on the host: the kernel's half has the connections to the kernel's own addresses, and all of
-/// IPv6 where the host does not speak it. Where the program asks for no port, the kernel chooses one, so that it is
-/// free on both stacks.
+/// `bind` to the unspecified address, `local` on the host. The kernel's half has the connections to the kernel's own
+/// addresses, and all of IPv6 where the host does not speak it. Where the program asks for no port, the kernel chooses
+/// one, so that it is free on both stacks.
 ///
 /// # Safety
 /// The program's address.
