@@ -44,7 +44,7 @@ test:
 	tests/run
 
 build: setup apps xdp functions
-	cargo build --release --workspace --lib --bins --example cost --example comm_calls
+	cargo build --release --workspace --exclude fuzz --lib --bins --example cost --example comm_calls
 
 # What is installed, by folder. The daemon's configuration is written only where there is none.
 PREFIX ?= /usr/local
