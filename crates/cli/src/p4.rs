@@ -1,13 +1,15 @@
 //! `opentoe p4`: whether a P4 program can be a pipeline and what it uses (thesis table 5.2); another one for a running
 //! daemon.
 use crate::arguments::{
-    P4Arguments, P4CheckArguments, P4GetArguments, P4HostArguments, P4LoadArguments, P4SetArguments, P4Verb,
+    P4Arguments, P4CheckArguments, P4GetArguments, P4HostArguments, P4LoadArguments, P4RtlArguments, P4SetArguments,
+    P4Verb,
 };
 use crate::locate;
 use crate::ls::list;
 use crate::table::{Table, cell, say, say_json};
 use daemon::client;
 use daemon::protocol::{ProgramFiles, Question, RegisterWish};
+use rmt::ir::Gress;
 use rmt::{Diagnostic, Loaded, PHV_BITS, STAGES};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -19,6 +21,7 @@ const NOT_READ: i32 = 2;
 pub(crate) fn p4(arguments: &P4Arguments) -> Result<(), String> {
     match &arguments.verb {
         P4Verb::Check(arguments) => check(arguments),
+        P4Verb::Rtl(arguments) => rtl(arguments),
         P4Verb::Load(arguments) => load(arguments),
         P4Verb::Registers(on) => {
             let answer = ask(on, RegisterWish::List)?;
@@ -125,13 +128,45 @@ fn check(arguments: &P4CheckArguments) -> Result<(), String> {
         Err(list) => {
             if arguments.json {
                 say(&json!({ "accepted": false, "errors": findings(&list) }).to_string());
+                Err(refusal(file, &list))
             } else {
-                list.iter().for_each(|error| eprintln!("{error}"));
+                Err(refused(file, &list))
             }
-            let count = if list.len() == 1 { "one reason".into() } else { format!("{} reasons", list.len()) };
-            Err(format!("{} is refused, for {count}", file.display()))
         }
     }
+}
+
+/// Prints what is wrong.
+fn refused(file: &Path, list: &[Diagnostic]) -> String {
+    list.iter().for_each(|error| eprintln!("{error}"));
+    refusal(file, list)
+}
+
+fn refusal(file: &Path, list: &[Diagnostic]) -> String {
+    let count = if list.len() == 1 { "one reason".into() } else { format!("{} reasons", list.len()) };
+    format!("{} is refused, for {count}", file.display())
+}
+
+/// Each half's files, the order in which they are read, and the map of its control bus.
+fn rtl(arguments: &P4RtlArguments) -> Result<(), String> {
+    let (file, out) = (&arguments.file, &arguments.out);
+    if let Err(error) = std::fs::File::open(file) {
+        eprintln!("opentoe: cannot read {}: {error}", file.display());
+        exit(NOT_READ);
+    }
+    let loaded = rmt::load(file, &arguments.define).map_err(|list| refused(file, &list))?;
+    loaded.reads(&arguments.define)?;
+    let wanted = |half: &Gress| arguments.half.as_ref().is_none_or(|name| *name == half.name());
+    let mut designs = Vec::new();
+    for half in [Gress::Ingress, Gress::Egress].into_iter().filter(wanted) {
+        designs.push(rmt::rtl::generate(&loaded, half).map_err(|list| refused(file, &list))?);
+    }
+    for design in &designs {
+        design.write(out)?;
+        let (half, files, clocks) = (design.map.gress.name(), design.files.len(), design.map.latency);
+        say(&format!("{half}: {files} files in {}, {clocks} clocks", out.display()));
+    }
+    Ok(())
 }
 
 fn accepted(loaded: &Loaded, native: Option<&str>) -> Value {

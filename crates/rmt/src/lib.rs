@@ -22,6 +22,7 @@ mod parse;
 mod place;
 mod preprocess;
 mod report;
+pub mod rtl;
 mod scan;
 mod walk;
 
@@ -42,6 +43,8 @@ pub struct Loaded {
     pub report: Report,
     /// Names given from outside that stand nowhere in the program's files: most likely slips.
     pub unread: Vec<String>,
+    /// Its files, for what is said about them later.
+    pub(crate) sources: Sources,
 }
 
 impl Loaded {
@@ -124,7 +127,7 @@ pub fn load_text(
         return Err(render(&sources, &[*Problem::error(Pos::default(), message)]));
     }
     report.warnings = warnings;
-    Ok(Loaded { program, report, unread })
+    Ok(Loaded { program, report, unread, sources })
 }
 
 /// The warnings, if there is nothing worse.

@@ -21,6 +21,19 @@ Examples:
   opentoe p4 check p4/laminar.p4 -D NOTIFY_ACKS -D FLOWS=1024
   opentoe p4 check p4/laminar.p4 --json | jq .percent")]
     Check(P4CheckArguments),
+    /// SystemVerilog of a P4 program, for an FPGA or a simulation
+    #[command(
+        after_help = "Writes a module for each half, with its parser, stages, tables, registers and deparser, one
+packet a clock; ingress.f and egress.f list the files in order, ingress.json and egress.json tell what the control bus
+reaches. Names are those of the program. docs/RTL.md describes the interface and what is refused; what is refused is
+named with file, line and column.
+
+Examples:
+  opentoe p4 rtl p4/laminar.p4 -o rtl
+  opentoe p4 rtl p4/laminar.p4 -o rtl --half egress -D FLOWS=1024 -D SACK
+  cd rtl && verilator --lint-only -Wall -f egress.f --top-module egress"
+    )]
+    Rtl(P4RtlArguments),
     /// Run a changed program on a host of a running daemon
     #[command(
         after_help = "The host's engine must be laminar. The program takes the place of the running one between two
@@ -110,6 +123,22 @@ pub(crate) struct P4CheckArguments {
     /// As JSON
     #[arg(long)]
     pub json: bool,
+}
+
+#[derive(Args)]
+pub(crate) struct P4RtlArguments {
+    /// The program's main file
+    #[arg(value_name = "FILE")]
+    pub file: PathBuf,
+    /// The folder that the files go to; it is made where it is missing
+    #[arg(long, short = 'o', value_name = "DIR")]
+    pub out: PathBuf,
+    /// Only this half
+    #[arg(long, value_name = "HALF", value_parser = ["ingress", "egress"])]
+    pub half: Option<String>,
+    /// Define a name for the preprocessor (may be repeated)
+    #[arg(long, short = 'D', value_name = "NAME[=VALUE]", value_parser = define)]
+    pub define: Vec<(String, String)>,
 }
 
 fn define(text: &str) -> Result<(String, String), String> {

@@ -1,0 +1,27 @@
+//! Writes a program's SystemVerilog, as `opentoe p4 rtl` does: `rtl FILE DIR [NAME[=VALUE] ...]`.
+use rmt::ir::Gress;
+use std::path::Path;
+use std::process::exit;
+
+fn main() {
+    let mut arguments = std::env::args().skip(1);
+    let (Some(file), Some(folder)) = (arguments.next(), arguments.next()) else {
+        eprintln!("usage: rtl FILE DIR [NAME[=VALUE] ...]");
+        exit(2);
+    };
+    let defines: Vec<(String, String)> = arguments
+        .map(|define| define.split_once('=').map_or((define.clone(), String::new()), |(n, v)| (n.into(), v.into())))
+        .collect();
+    let fail = |list: Vec<rmt::Diagnostic>| -> ! {
+        list.iter().for_each(|problem| eprintln!("{problem}"));
+        exit(1);
+    };
+    let loaded = rmt::load(Path::new(&file), &defines).unwrap_or_else(|list| fail(list));
+    for half in [Gress::Ingress, Gress::Egress] {
+        let design = rmt::rtl::generate(&loaded, half).unwrap_or_else(|list| fail(list));
+        if let Err(reason) = design.write(Path::new(&folder)) {
+            eprintln!("{reason}");
+            exit(1);
+        }
+    }
+}

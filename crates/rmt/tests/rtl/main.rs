@@ -1,0 +1,294 @@
+//! Generated RTL, simulated by Verilator, against the interpreter: outputs packet by packet, then registers.
+#[path = "../support/mod.rs"]
+mod support;
+
+mod simulation;
+
+use rmt::interp::{EntryKey, Queued};
+use rmt::ir::{Gress, MatchKind};
+use simulation::{Pair, verilator};
+use std::path::Path;
+use support::*;
+
+/// Changes of tables and registers at random.
+fn disturb(pair: &mut Pair, random: &mut Random) {
+    let program = pair.machine.program().clone();
+    for table in &program.tables {
+        let action = &program.actions[table.actions[random.below(table.actions.len() as u64) as usize]];
+        let args: Vec<u128> = action.params.iter().map(|(_, ty)| random.value(ty.width())).collect();
+        if random.below(8) == 0 {
+            pair.set_default(&table.name, &action.name, &args);
+            continue;
+        }
+        let key = |key: &rmt::ir::Key| {
+            let width = key.expr.ty.width();
+            let (a, b) = (random.value(width), random.value(width));
+            match key.kind {
+                MatchKind::Exact => EntryKey::Exact(a),
+                MatchKind::Ternary => EntryKey::Ternary(a, b),
+                MatchKind::Lpm => EntryKey::Prefix(a, random.below(u64::from(width) + 1) as u32),
+                MatchKind::Range => EntryKey::Range(a.min(b), a.max(b)),
+            }
+        };
+        let keys: Vec<EntryKey> = table.keys.iter().map(key).collect();
+        match random.below(4) {
+            0 => pair.remove(&table.name, &keys),
+            _ => pair.add(&table.name, &keys, random.below(3) as u32, &action.name, &args),
+        }
+    }
+    for info in &program.registers {
+        let index = random.below(u64::from(info.size.min(8))) as u32;
+        let words: Vec<u128> = info.words.iter().map(|ty| random.value(ty.width())).collect();
+        pair.write(&info.name, index, &words);
+    }
+}
+
+/// Random packets, table entries and register values, back to back and with gaps.
+fn accept_program(path: &Path, steps: u64) -> Result<usize, String> {
+    let name = path.file_stem().unwrap().to_str().unwrap().to_string();
+    let loaded = load(path);
+    let mut pair = Pair::new(&loaded, &[Gress::Egress])?;
+    let mut random = Random(steps);
+    for _ in 0..steps {
+        if random.below(4) == 0 {
+            disturb(&mut pair, &mut random);
+        }
+        pair.idle = random.below(3).saturating_sub(1);
+        let queued = Queued { port: 1, queue: 2, bypass: false, data: bytes(&mut random, 60) };
+        pair.egress(&queued);
+    }
+    pair.run(&name)
+}
+
+/// Laminar with its flows, for these halves.
+fn laminar(extensions: &[&str], halves: &[Gress]) -> Pair {
+    let mut defines = laminar_defines(extensions);
+    // More flows than are compared at once: their tables become memories.
+    defines[0].1 = "256".into();
+    let loaded = rmt::load(&folder(LAMINAR), &defines).unwrap_or_else(|list| panic!("{}", list[0]));
+    let mut pair = Pair::new(&loaded, halves).unwrap_or_else(|what| panic!("{what}"));
+    laminar_entries(extensions, &mut |table, keys, action, args| pair.add(table, keys, 0, action, args));
+    pair
+}
+
+/// Flow of a frame of `laminar_segments`.
+fn flow_of(port: u16, frame: &[u8]) -> Option<u8> {
+    let at = match (port, frame.get(12)) {
+        (8, Some(8)) => 35,
+        (8, Some(0x86)) => 55,
+        (64 | 65, _) => 5,
+        _ => return frame.get(5).copied().filter(|_| port == 6),
+    };
+    frame.get(at).map(|low| low.wrapping_sub(if port == 8 { 4000u16 as u8 } else { 0 }))
+}
+
+/// Recorded segments, descriptors and ticks through both halves of Laminar, and noise; then those of one flow, which
+/// egress meets every clock.
+fn laminar_agrees(extensions: &[&str], count: usize, seed: u64) -> Result<usize, String> {
+    let mut pair = laminar(extensions, &[Gress::Ingress, Gress::Egress]);
+    let mut random = Random(seed);
+    for (at, (port, frame)) in laminar_segments(&mut random, extensions, count).iter().enumerate() {
+        pair.set_time(at as u64 * 50_000);
+        pair.idle = random.below(8).saturating_sub(6);
+        pair.process(*port, frame);
+        if random.below(20) == 0 {
+            let noise = bytes(&mut random, 120);
+            pair.process([8, 64, 65, 66, 6][random.below(5) as usize], &noise);
+            let queued = Queued { port: 8, queue: 0, bypass: false, data: bytes(&mut random, 60) };
+            pair.egress(&queued);
+        }
+        if random.below(100) == 0 {
+            disturb(&mut pair, &mut random);
+        }
+    }
+    pair.idle = 0;
+    let frames = laminar_segments(&mut random, extensions, count);
+    frames.iter().filter(|(port, frame)| flow_of(*port, frame) == Some(0)).for_each(|(p, f)| pair.process(*p, f));
+    pair.run(&format!("laminar{}", extensions.join("-")))
+}
+
+#[test]
+fn laminar_agrees_with_the_interpreter() {
+    if verilator() {
+        let count = laminar_agrees(&[], 3000, 1).unwrap_or_else(|what| panic!("{what}"));
+        println!("laminar: {count} operations agree");
+    }
+}
+
+#[test]
+#[ignore = "minutes: make rtl runs it"]
+fn every_extension_of_laminar_agrees() {
+    assert!(verilator(), "Verilator is needed");
+    for (seed, extensions) in EXTENSIONS.iter().enumerate() {
+        let count = laminar_agrees(extensions, 10_000, seed as u64 + 2).unwrap_or_else(|what| panic!("{what}"));
+        println!("laminar with {extensions:?}: {count} operations agree");
+    }
+}
+
+/// What the RTL subset leaves out: the sum of the payload, which passes by.
+const REFUSED: &[&str] = &["parser_checksum"];
+
+#[test]
+#[ignore = "minutes: make rtl runs it"]
+fn every_accepted_program_agrees() {
+    assert!(verilator(), "Verilator is needed");
+    let mut refused = Vec::new();
+    for path in accepted() {
+        match accept_program(&path, 5000) {
+            Ok(count) => println!("{}: {count} operations agree", path.display()),
+            Err(what) if what.contains("cannot be made RTL") => refused.push(path.file_stem().unwrap().to_owned()),
+            Err(what) => panic!("{what}"),
+        }
+    }
+    assert_eq!(refused, REFUSED);
+}
+
+#[test]
+fn a_few_accepted_programs_agree() {
+    if verilator() {
+        for name in ["ooo_insert", "math_unit"] {
+            let path = folder(&format!("tests/p4/accept/{name}.p4"));
+            accept_program(&path, 1000).unwrap_or_else(|what| panic!("{what}"));
+        }
+    }
+}
+
+const KINDS: &str = "
+    action set(bit<32> v) { hdr.seg.word = v; }
+    action low(bit<8> v) { hdr.seg.seq[7:0] = v; }
+    action port(bit<16> v) { hdr.seg.port = v; }
+    Hash<bit<16>>(HashAlgorithm_t.CRC16) crc16;
+    Hash<bit<32>>(HashAlgorithm_t.CRC32) crc32;
+    Counter<bit<32>, bit<16>>(100, CounterType_t.PACKETS) packets;
+    action sums() { hdr.seg.port = crc16.get({ hdr.seg.seq, hdr.seg.small, 3w5 }); packets.count(hdr.seg.flow); }
+    action sum() { hdr.seg.ack = crc32.get({ hdr.seg.seq, hdr.seg.seq_end }); }
+    table many { key = { hdr.seg.seq: exact; hdr.seg.kind: exact; } actions = { set; NoAction; }
+        default_action = set(9); size = 200; }
+    table few { key = { hdr.seg.flow: exact; } actions = { port; NoAction; } default_action = NoAction(); size = 20; }
+    table masks { key = { hdr.seg.seq_end: ternary; hdr.seg.small: exact; } actions = { low; NoAction; }
+        default_action = NoAction(); size = 40; }
+    table prefixes { key = { hdr.seg.ack: lpm; } actions = { NoAction; sum; } default_action = NoAction(); size = 40; }
+    table ranges { key = { hdr.seg.len: range; } actions = { port; NoAction; } default_action = NoAction(); size = 40; }
+";
+
+const KINDS_APPLY: &str = "
+    many.apply();
+    masks.apply();
+    if (prefixes.apply().hit) { hdr.seg.kind = 1; } else { few.apply(); }
+    switch (ranges.apply().action_run) { port: { hdr.seg.len = 3; } default: { exit; } }
+    sums();
+";
+
+/// Tables of all kinds with entries that come and go between the packets.
+fn tables(plant: impl Fn(&mut Pair)) -> Result<usize, String> {
+    let mut pair = Pair::new(&small_program(KINDS, KINDS_APPLY), &[Gress::Ingress])?;
+    plant(&mut pair);
+    let mut random = Random(3);
+    // Enough entries that some have to make room for others.
+    for i in 0..180u32 {
+        pair.add("many", &[EntryKey::Exact(u128::from(i) * 7), EntryKey::Exact(0)], 0, "set", &[u128::from(i)]);
+    }
+    for _ in 0..1500 {
+        disturb(&mut pair, &mut random);
+        for _ in 0..4 {
+            let mut packet = bytes(&mut random, 40);
+            if let (Some(seq), 0) = (packet.get_mut(0..12), random.below(2)) {
+                seq.copy_from_slice(&[0; 12]);
+                seq[8..12].copy_from_slice(&(random.below(180) as u32 * 7).to_be_bytes());
+            }
+            pair.ingress(3, &packet);
+        }
+    }
+    pair.run("tables")
+}
+
+#[test]
+fn tables_of_all_kinds_agree() {
+    if verilator() {
+        tables(|_| {}).unwrap_or_else(|what| panic!("{what}"));
+    }
+}
+
+/// Changes a line of a half's files, which must be there.
+fn plant(pair: &mut Pair, gress: Gress, from: &str, to: &str) {
+    let mut found = false;
+    for file in &mut pair.design(gress).files {
+        found |= file.text.contains(from);
+        file.text = file.text.replacen(from, to, 1);
+    }
+    assert!(found, "{from} stands somewhere");
+}
+
+#[test]
+fn a_register_without_forwarding_is_found() {
+    if verilator() {
+        let loaded = load(&folder("tests/p4/accept/two_updates.p4"));
+        let mut pair = Pair::new(&loaded, &[Gress::Egress]).unwrap();
+        plant(&mut pair, Gress::Egress, "forward ? last : read", "(forward && 1'b0) ? last : read");
+        let mut random = Random(9);
+        for _ in 0..500 {
+            let mut data = bytes(&mut random, 60);
+            // All of one flow.
+            data.resize(60, 0);
+            data[2..4].copy_from_slice(&[0, 0]);
+            pair.egress(&Queued { port: 1, queue: 2, bypass: false, data });
+        }
+        let what = pair.run("forwarding").expect_err("the bug is found");
+        assert!(what.contains("operation"), "by a difference, not by the compiler: {what}");
+    }
+}
+
+#[test]
+#[ignore = "minutes: make rtl runs it"]
+fn a_table_with_another_hash_is_found() {
+    assert!(verilator(), "Verilator is needed");
+    let hash = |pair: &mut Pair| plant(pair, Gress::Ingress, "32'h82f63b78", "32'h82f63b79");
+    let what = tables(hash).expect_err("the bug is found");
+    assert!(what.contains("operation"), "by a difference, not by the compiler: {what}");
+    let crc = |pair: &mut Pair| plant(pair, Gress::Ingress, "(crc >> 1) ^ 16'ha001", "(crc >> 1) ^ 16'ha003");
+    let what = tables(crc).expect_err("the bug is found");
+    assert!(what.contains("operation"), "by a difference, not by the compiler: {what}");
+}
+
+#[test]
+#[ignore = "minutes: make rtl runs it"]
+fn headers_in_another_order_are_found() {
+    assert!(verilator(), "Verilator is needed");
+    let mut pair = laminar(&[], &[Gress::Egress]);
+    // Ethernet and IPv4 change places.
+    plant(&mut pair, Gress::Egress, "emit_1_q <= emit_1 &&", "emit_1_q <= emit_2 &&");
+    plant(&mut pair, Gress::Egress, "emit_2_q <= emit_2 &&", "emit_2_q <= emit_1 && emit_2 &&");
+    plant(&mut pair, Gress::Egress, "emit_1_data_q <= emit_1_data;", "emit_1_data_q <= 112'(emit_2_data);");
+    let mut random = Random(4);
+    for (port, frame) in laminar_segments(&mut random, &[], 1000) {
+        pair.process(port, &frame);
+    }
+    let what = pair.run("order").expect_err("the bug is found");
+    assert!(what.contains("operation"), "by a difference, not by the compiler: {what}");
+}
+
+/// What is outside the subset is named, with its place.
+#[test]
+fn what_cannot_be_rtl_says_so() {
+    let cases = [
+        ("Random<bit<16>>() r; action go() { hdr.seg.port = r.get(); }", "go();", "a random number"),
+        (
+            "Meter<bit<16>>(64, MeterType_t.BYTES) m; action go() { hdr.seg.kind = m.execute(hdr.seg.flow); }",
+            "go();",
+            "a meter",
+        ),
+        (
+            "table t { key = { hdr.seg.seq: ternary; } actions = { NoAction; } size = 1000; }",
+            "t.apply();",
+            "1000 entries that have masks",
+        ),
+    ];
+    for (decls, apply, wanted) in cases {
+        let list = rmt::rtl::generate(&small_program(decls, apply), Gress::Ingress).expect_err("it is refused");
+        let text = list[0].to_string();
+        assert!(text.contains(wanted) && text.contains("case.p4:") && text.contains("docs/RTL.md"), "{text}");
+    }
+    let loaded = load(&folder("tests/p4/accept/parser_checksum.p4"));
+    let list = rmt::rtl::generate(&loaded, Gress::Egress).expect_err("it is refused");
+    assert!(list[0].to_string().contains("the sum of the payload"), "{}", list[0]);
+}

@@ -1,0 +1,321 @@
+//! A design under Verilator: built, run, and compared with the interpreter.
+use rmt::Loaded;
+use rmt::interp::{EntryKey, Machine, Queued, Session};
+use rmt::ir::Gress;
+use rmt::rtl::{Control, Design, Mapped, MappedKind, Operation, generate};
+use std::fmt::Write as _;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+/// A folder of one test's own, which goes with it.
+pub(crate) struct Folder(pub(crate) PathBuf);
+
+impl Folder {
+    pub(crate) fn new(name: &str) -> Folder {
+        let path = std::env::temp_dir().join(format!("rtl-{}-{name}", std::process::id()));
+        std::fs::create_dir_all(&path).unwrap();
+        Folder(path)
+    }
+}
+
+impl Drop for Folder {
+    fn drop(&mut self) {
+        let _ = std::fs::remove_dir_all(&self.0);
+    }
+}
+
+/// Whether Verilator is here; a sentence where it is not.
+pub(crate) fn verilator() -> bool {
+    let here = Command::new("verilator").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
+    let here = here.is_ok_and(|status| status.success());
+    if !here {
+        println!("skipped: verilator is not installed (tests/setup installs it)");
+    }
+    here
+}
+
+/// A design as a program that simulates it.
+pub(crate) struct Model {
+    folder: Folder,
+}
+
+impl Model {
+    /// Lints with all warnings as errors, and compiles.
+    pub(crate) fn build(name: &str, design: &Design) -> Result<Model, String> {
+        let folder = Folder::new(&format!("{name}-{}", design.map.gress.name()));
+        for file in &design.files {
+            std::fs::write(folder.0.join(format!("{}.sv", file.name)), &file.text).unwrap();
+        }
+        let harness = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rtl/harness.cpp");
+        let mut command = Command::new("verilator");
+        command.args(["--cc", "--exe", "--build", "-j", "2", "-Wall", "-O3", "--prefix", "Vrtl", "-Mdir", "obj"]);
+        command.args(["-CFLAGS", "-O1", "-o", "simulate", "--top-module", design.map.gress.name()]);
+        command.args(design.files.iter().map(|file| format!("{}.sv", file.name))).arg(harness).current_dir(&folder.0);
+        if std::env::var_os("RTL_TRACE").is_some() {
+            command.arg("--trace");
+        }
+        let output = command.output().expect("verilator runs");
+        if !output.status.success() {
+            return Err(format!("{name}: {}", String::from_utf8_lossy(&output.stderr)));
+        }
+        Ok(Model { folder })
+    }
+
+    /// One answer for each operation.
+    fn run(&self, script: &str) -> Vec<String> {
+        let file = self.folder.0.join("script");
+        std::fs::write(&file, script).unwrap();
+        let input = std::fs::File::open(&file).unwrap();
+        let output = Command::new(self.folder.0.join("obj/simulate")).stdin(input).output().expect("the model runs");
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap().lines().map(str::to_string).collect()
+    }
+}
+
+/// What the interpreter made of an operation.
+enum Expected {
+    Packet { packet: Vec<u8>, queued: Option<Queued>, mirrored: Vec<Queued> },
+    Written,
+    Words { name: String, index: u32, target: u8, words: Vec<u128> },
+}
+
+/// Operations of one half, and what is expected of each.
+struct Recording {
+    design: Design,
+    control: Control,
+    script: String,
+    expected: Vec<Expected>,
+}
+
+impl Recording {
+    fn operation(&mut self, operation: &Operation, expected: Expected) {
+        let Operation { write, target, index, data } = operation;
+        writeln!(self.script, "C {} {target:x} {index:x} {data}", u8::from(*write)).unwrap();
+        self.expected.push(expected);
+    }
+
+    fn packet(&mut self, at: [u64; 4], packet: &[u8], queued: Option<Queued>, mirrored: Vec<Queued>) {
+        let [idle, port, queue, time] = at;
+        let mut front = packet[..packet.len().min(self.design.map.in_bytes as usize)].to_vec();
+        front.resize(self.design.map.in_bytes as usize, 0);
+        let hex: String = front.iter().map(|b| format!("{b:02x}")).collect();
+        writeln!(self.script, "P {idle:x} {:x} {port:x} {queue:x} {time:x} {hex}", packet.len()).unwrap();
+        self.expected.push(Expected::Packet { packet: packet.to_vec(), queued, mirrored });
+    }
+}
+
+/// A program in the interpreter and as RTL. What happens to it is recorded first and simulated at the end.
+pub(crate) struct Pair {
+    pub(crate) machine: Machine,
+    halves: Vec<Recording>,
+    now_ns: u64,
+    /// Idle clocks before each packet.
+    pub(crate) idle: u64,
+}
+
+/// Where copies of a mirror session go, in all tests.
+fn session(id: u8) -> Option<Session> {
+    (id <= 2).then(|| Session { port: 7, truncate: 10 * usize::from(id) })
+}
+
+impl Pair {
+    /// A sentence, where the RTL cannot be made.
+    pub(crate) fn new(loaded: &Loaded, halves: &[Gress]) -> Result<Pair, String> {
+        let mut machine = Machine::new(loaded.program.clone());
+        (0..=2).for_each(|id| machine.set_session(id, session(id).unwrap()));
+        let recording = |gress: &Gress| {
+            let design = generate(loaded, *gress).map_err(|list| list[0].to_string())?;
+            let control = Control::new(loaded.program.clone(), design.map.clone());
+            Ok(Recording { design, control, script: String::new(), expected: Vec::new() })
+        };
+        let halves = halves.iter().map(recording).collect::<Result<_, String>>()?;
+        Ok(Pair { machine, halves, now_ns: 0, idle: 0 })
+    }
+
+    /// The half's files, to plant bugs in.
+    pub(crate) fn design(&mut self, gress: Gress) -> &mut Design {
+        &mut self.half(gress).expect("this half is simulated").design
+    }
+
+    fn half(&mut self, gress: Gress) -> Option<&mut Recording> {
+        self.halves.iter_mut().find(|half| half.design.map.gress == gress)
+    }
+
+    pub(crate) fn set_time(&mut self, now_ns: u64) {
+        self.now_ns = now_ns;
+        self.machine.set_time(now_ns);
+    }
+
+    /// One packet through ingress; what goes on to egress.
+    pub(crate) fn ingress(&mut self, port: u16, packet: &[u8]) -> Vec<Queued> {
+        let out = self.machine.ingress(port, packet);
+        let at = [self.idle, u64::from(port), 0, self.now_ns];
+        if let Some(half) = self.half(Gress::Ingress) {
+            half.packet(at, packet, out.queued.clone(), out.mirrored.clone());
+        }
+        out.queued.into_iter().chain(out.mirrored).collect()
+    }
+
+    /// One packet through egress; the copies that follow it.
+    pub(crate) fn egress(&mut self, packet: &Queued) -> Vec<Queued> {
+        if packet.bypass {
+            return Vec::new();
+        }
+        let out = self.machine.egress(packet);
+        let at = [self.idle, u64::from(packet.port), u64::from(packet.queue), self.now_ns];
+        if let Some(half) = self.half(Gress::Egress) {
+            let sent = out.sent.map(|s| Queued { port: s.port, queue: 0, bypass: false, data: s.data });
+            half.packet(at, &packet.data, sent, out.mirrored.clone());
+        }
+        out.mirrored
+    }
+
+    /// Through both halves, with all copies.
+    pub(crate) fn process(&mut self, port: u16, packet: &[u8]) {
+        let mut queue = self.ingress(port, packet);
+        for _ in 0..8 {
+            let Some(packet) = queue.pop() else { return };
+            queue.extend(self.egress(&packet));
+        }
+    }
+
+    fn operations(&mut self, mut of: impl FnMut(&mut Control) -> Vec<Operation>) {
+        for half in &mut self.halves {
+            for operation in of(&mut half.control) {
+                half.operation(&operation, Expected::Written);
+            }
+        }
+    }
+
+    /// The same change to both, as the interpreter takes it.
+    pub(crate) fn add(&mut self, table: &str, keys: &[EntryKey], priority: u32, action: &str, args: &[u128]) {
+        let seen = self.machine.table_add(table, keys, priority, action, args);
+        self.operations(|control| {
+            let operations = control.table_add(table, keys, priority, action, args);
+            if let Err(e) = &seen {
+                assert_eq!(operations.as_ref().err(), Some(e));
+            }
+            operations.unwrap_or_else(|e| if seen.is_ok() { panic!("{e}") } else { Vec::new() })
+        });
+    }
+
+    pub(crate) fn remove(&mut self, table: &str, keys: &[EntryKey]) {
+        let seen = self.machine.table_remove(table, keys).is_ok();
+        self.operations(|control| {
+            let operations = control.table_remove(table, keys);
+            assert_eq!(operations.is_ok(), seen);
+            operations.unwrap_or_default()
+        });
+    }
+
+    pub(crate) fn set_default(&mut self, table: &str, action: &str, args: &[u128]) {
+        let seen = self.machine.table_set_default(table, action, args).is_ok();
+        self.operations(|control| {
+            let operations = control.table_set_default(table, action, args);
+            assert_eq!(operations.is_ok(), seen);
+            operations.unwrap_or_default()
+        });
+    }
+
+    pub(crate) fn write(&mut self, register: &str, index: u32, words: &[u128]) {
+        self.machine.register_write(register, index, words).unwrap();
+        self.operations(|control| control.register_write(register, index, words).unwrap().into_iter().collect());
+    }
+
+    /// Asks for the first entries of each register and counter, and some at its end.
+    fn read_all(&mut self, most: u32) {
+        for half in &mut self.halves {
+            for (number, target) in half.design.map.targets.clone().iter().enumerate() {
+                let (MappedKind::Register { size, .. } | MappedKind::Counter { size, .. }) = target.kind else {
+                    continue;
+                };
+                for index in (0..size.min(most)).chain(size.saturating_sub(2).max(most)..size) {
+                    let words = words_of(&self.machine, target, index);
+                    let (name, target) = (target.name.clone(), number as u8);
+                    let read = half.control.read(target, index);
+                    half.operation(&read, Expected::Words { name, index, target, words });
+                }
+            }
+        }
+    }
+
+    /// Simulates what was recorded. The first difference, if there is one.
+    pub(crate) fn run(mut self, name: &str) -> Result<usize, String> {
+        self.read_all(300);
+        let mut count = 0;
+        for half in &self.halves {
+            let model = Model::build(name, &half.design)?;
+            let answers = model.run(&half.script);
+            for (i, (answer, expected)) in answers.iter().zip(&half.expected).enumerate() {
+                let seen = compare(half, answer, expected);
+                seen.map_err(|what| format!("{name}, {}, operation {i}: {what}", half.design.map.gress.name()))?;
+            }
+            assert_eq!(answers.len(), half.expected.len());
+            count += answers.len();
+        }
+        Ok(count)
+    }
+}
+
+fn words_of(machine: &Machine, target: &Mapped, index: u32) -> Vec<u128> {
+    match target.kind {
+        MappedKind::Counter { .. } => vec![u128::from(machine.counter_read(&target.name, index).unwrap())],
+        _ => machine.register_read(&target.name, index).unwrap().to_vec(),
+    }
+}
+
+fn compare(half: &Recording, answer: &str, expected: &Expected) -> Result<(), String> {
+    let words: Vec<&str> = answer.split(' ').collect();
+    match (words[0], expected) {
+        ("c", Expected::Written) => Ok(()),
+        ("c", Expected::Words { name, index, target, words: wanted }) => {
+            let seen = half.control.words(*target, words[1]);
+            let text = || format!("{name}[{index}] is {seen:x?}, not {wanted:x?}");
+            if seen == *wanted { Ok(()) } else { Err(text()) }
+        }
+        ("p", Expected::Packet { packet, queued, mirrored }) => {
+            let seen = outcome(half, &words, packet);
+            let (kept, copies) = (&seen.0, &seen.1);
+            let text = || format!("{packet:02x?}:\n{kept:02x?} {copies:02x?}, not\n{queued:02x?} {mirrored:02x?}");
+            if kept == queued && copies == mirrored { Ok(()) } else { Err(text()) }
+        }
+        _ => Err(format!("an answer of another kind: {answer}")),
+    }
+}
+
+/// Bytes of a hexadecimal number of so many bits.
+fn bytes_of(hex: &str, bits: usize) -> Vec<u8> {
+    let digits = format!("{:0>width$}", hex, width = bits.div_ceil(4));
+    let digits = &digits[digits.len() - bits.div_ceil(4)..];
+    (0..digits.len() / 2).map(|i| u8::from_str_radix(&digits[2 * i..2 * i + 2], 16).unwrap()).collect()
+}
+
+/// What the RTL made of a packet, in the interpreter's terms.
+fn outcome(half: &Recording, words: &[&str], packet: &[u8]) -> (Option<Queued>, Vec<Queued>) {
+    let map = &half.design.map;
+    let number = |i: usize| usize::from_str_radix(words[i], 16).unwrap();
+    let (drop, head, rest) = (number(1) == 1, number(5), number(6));
+    let headers = bytes_of(words[7], map.out_bytes as usize * 8);
+    let mut data = headers[..head].to_vec();
+    data.extend(packet.get(rest..).unwrap_or(&[]));
+    let egress = map.gress == Gress::Egress;
+    let mut mirrored = Vec::new();
+    let all: usize = map.mirrors.iter().map(|bits| *bits as usize).sum();
+    let fronts = bytes_of(words[12], all.max(8));
+    let mut end = fronts.len();
+    for (i, bits) in map.mirrors.iter().enumerate() {
+        let front = &fronts[end - *bits as usize / 8..end];
+        end -= *bits as usize / 8;
+        let sessions = bytes_of(words[9], 8 * map.mirrors.len());
+        let Some(to) = session(sessions[map.mirrors.len() - 1 - i]).filter(|_| number(8) >> i & 1 == 1) else {
+            continue;
+        };
+        let original: &[u8] = if egress { &data } else { packet };
+        let port = if number(10) == 0 { to.port } else { number(10) as u16 };
+        let copy = [front, &original[..original.len().min(to.truncate)]].concat();
+        mirrored.push(Queued { port, queue: number(11) as u8, bypass: false, data: copy });
+    }
+    let queue = if egress { 0 } else { number(3) as u8 };
+    let kept = (!drop).then(|| Queued { port: number(2) as u16, queue, bypass: number(4) == 1, data });
+    (kept, mirrored)
+}
