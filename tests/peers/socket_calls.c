@@ -336,8 +336,11 @@ static void options(int i) {
         {SOL_SOCKET, SO_KEEPALIVE, "SO_KEEPALIVE"}, {SOL_SOCKET, SO_REUSEADDR, "SO_REUSEADDR"}, {SOL_SOCKET, SO_DOMAIN, "SO_DOMAIN"},
         {SOL_SOCKET, SO_PROTOCOL, "SO_PROTOCOL"}, {IPPROTO_TCP, TCP_NODELAY, "TCP_NODELAY"}, {IPPROTO_TCP, TCP_CORK, "TCP_CORK"},
         {IPPROTO_TCP, TCP_KEEPIDLE, "TCP_KEEPIDLE"}, {IPPROTO_TCP, TCP_USER_TIMEOUT, "TCP_USER_TIMEOUT"}, {IPPROTO_TCP, 9999, "unknown"},
+        {SOL_SOCKET, SO_RCVLOWAT, "SO_RCVLOWAT"}, {SOL_SOCKET, SO_RCVLOWAT, "SO_RCVLOWAT"},
     };
-    int at = (int)below(12), value = (int)below(3), writes = (int)below(2);
+    static const int marks[] = {-1, 1, 2, 150, 2000, 12000};
+    int at = (int)below(14), value = (int)below(3), writes = (int)below(2);
+    if (at >= 12) value = marks[below(6)], writes = below(4) > 0;
     socklen_t len = sizeof value;
     if (writes && all[at].name != TCP_CORK && all[at].name != TCP_NODELAY && all[at].name != TCP_USER_TIMEOUT) {
         say(all[at].word, i, setsockopt(slots[i].fd, all[at].level, all[at].name, &value, below(10) ? sizeof value : 1));

@@ -7,6 +7,7 @@
 #include "posix/bytes.h"
 #include "posix/calls.h"
 #include "posix/events.h"
+#include "posix/marks.h"
 #include "posix/processes.h"
 
 static const struct {
@@ -29,6 +30,8 @@ static const struct {
     {"joining", joining},       {"listeners_in_sets", listeners_in_sets},
     {"error_behind_bytes", error_behind_bytes}, {"answered_before_reset", answered_before_reset}, {"crumbs", crumbs},
     {"large_writes", large_writes}, {"send_buffer", send_buffer}, {"options", options},
+    {"receive_mark", receive_mark}, {"receive_mark_blocking", receive_mark_blocking},
+    {"receive_mark_inherited", receive_mark_inherited},
     {"addresses", addresses},
 };
 

@@ -43,40 +43,53 @@ pub(crate) unsafe fn receive(lib: &mut Guard, key: Key, into: &[iovec], flags: c
     }
     look_at(into)?;
     share::claim(lib, key)?;
-    let wanted = total(into);
+    let wanted = Wanted::new(lib.need_socket(key)?, total(into), flags);
     // SAFETY: the caller vouches for the buffers.
     let got = unsafe {
-        match take_now(lib, key, into, wanted, 0, flags) {
-            Some(Ok(done)) if done < wanted && flags & (libc::MSG_WAITALL | libc::MSG_PEEK) == libc::MSG_WAITALL => {
-                receive_rest(lib, key, into, wanted, done, flags)
+        match take_enough(lib, key, into, wanted, 0) {
+            Some(Ok(done)) if done > 0 && done < wanted.least && !wanted.peeks() => {
+                receive_rest(lib, key, into, wanted, done)
             }
             Some(result) => result,
-            None => receive_rest(lib, key, into, wanted, 0, flags),
+            None => receive_rest(lib, key, into, wanted, 0),
         }
     };
     share::confirm(lib, key);
     got
 }
 
-/// Waits for bytes: for any, or with `MSG_WAITALL` for all that are wanted.
+/// What a call is to receive.
+#[derive(Clone, Copy)]
+struct Wanted {
+    bytes: usize,
+    /// So many at least, where it may wait: `MSG_WAITALL`, `SO_RCVLOWAT`.
+    least: usize,
+    flags: c_int,
+}
+
+impl Wanted {
+    fn new(socket: &Socket, bytes: usize, flags: c_int) -> Wanted {
+        let all = flags & libc::MSG_WAITALL != 0;
+        let least = if all { bytes } else { bytes.min(socket.options.low_mark as usize) };
+        Wanted { bytes, least, flags }
+    }
+
+    fn peeks(self) -> bool {
+        self.flags & libc::MSG_PEEK != 0
+    }
+}
+
+/// Waits for as many bytes as are wanted at least.
 ///
 /// # Safety
 /// The buffers are valid.
-unsafe fn receive_rest(
-    lib: &mut Guard,
-    key: Key,
-    into: &[iovec],
-    wanted: usize,
-    mut done: usize,
-    flags: c_int,
-) -> Result<usize> {
-    let all = flags & libc::MSG_WAITALL != 0 && flags & libc::MSG_PEEK == 0;
+unsafe fn receive_rest(lib: &mut Guard, key: Key, into: &[iovec], wanted: Wanted, mut done: usize) -> Result<usize> {
     let socket = lib.need_socket(key)?;
     let timeout = socket.options.receive_timeout;
-    if socket.nonblocking || flags & libc::MSG_DONTWAIT != 0 {
+    if socket.nonblocking || wanted.flags & libc::MSG_DONTWAIT != 0 {
         lib.drain();
         // SAFETY: the caller vouches for the buffers.
-        let got = unsafe { take_now(lib, key, into, wanted, done, flags) };
+        let got = unsafe { take_now(lib, key, into, wanted, done) };
         return match got.unwrap_or(Err(libc::EAGAIN)) {
             Err(errno) if done > 0 => {
                 if ![libc::EAGAIN, libc::EFAULT].contains(&errno) {
@@ -94,12 +107,16 @@ unsafe fn receive_rest(
     loop {
         let wait = Wait { deadline, targets: &targets, signals, ..Wait::forever() };
         // SAFETY: the caller vouches for the buffers.
-        let got = waiting::until(lib, wait, |lib, _| unsafe { take_now(lib, key, into, wanted, done, flags) });
+        let got = waiting::until(lib, wait, |lib, _| unsafe { take_enough(lib, key, into, wanted, done) });
         match got {
             Ok(Ok(0)) => return Ok(done),
             Ok(Ok(more)) => done += more,
-            Err(libc::ETIMEDOUT) if done == 0 => return Err(libc::EAGAIN),
-            Ok(Err(errno)) | Err(errno) if done == 0 => return Err(errno),
+            Err(errno) if done == 0 => {
+                // SAFETY: as above. Peeking has waited for more than there is.
+                let rest = unsafe { take_now(lib, key, into, wanted, 0) };
+                return rest.unwrap_or(Err(if errno == libc::ETIMEDOUT { libc::EAGAIN } else { errno }));
+            }
+            Ok(Err(errno)) if done == 0 => return Err(errno),
             Ok(Err(libc::EFAULT)) => return Ok(done),
             Ok(Err(errno)) => {
                 // Kept for the next call.
@@ -108,9 +125,33 @@ unsafe fn receive_rest(
             }
             Err(_) => return Ok(done),
         }
-        if !all || done >= wanted {
+        if done >= wanted.least || wanted.peeks() {
             return Ok(done);
         }
+    }
+}
+
+/// [`take_now`] in a call that may wait. One that peeks gets all at once what it waits for, as it takes nothing out.
+///
+/// # Safety
+/// The buffers are valid.
+#[inline]
+unsafe fn take_enough(lib: &mut Lib, key: Key, into: &[iovec], wanted: Wanted, done: usize) -> Option<Result<usize>> {
+    if wanted.peeks() && wanted.least > 1 && waits_for_more(lib, key, wanted.least) {
+        return None;
+    }
+    // SAFETY: the caller's promise.
+    unsafe { take_now(lib, key, into, wanted, done) }
+}
+
+/// An open connection has fewer bytes to read, and room for more.
+fn waits_for_more(lib: &mut Lib, key: Key, least: usize) -> bool {
+    match lib.socket(key) {
+        Some(Socket { kind: Kind::Stream(stream), broken: false, error: 0, .. }) => {
+            let over = stream.flags() & (RX_FIN | SHUT_READ) != 0;
+            !over && (stream.readable() as usize) < least.min(stream.buffer_sizes().0 as usize)
+        }
+        _ => false,
     }
 }
 
@@ -123,9 +164,8 @@ unsafe fn take_now(
     lib: &mut Lib,
     key: Key,
     into: &[iovec],
-    wanted: usize,
+    Wanted { bytes, flags, .. }: Wanted,
     done: usize,
-    flags: c_int,
 ) -> Option<Result<usize>> {
     let Lib { sockets, link, .. } = lib;
     let Some(socket) = sockets.get_mut(key.index).filter(|socket| socket.id == key.id) else {
@@ -141,7 +181,7 @@ unsafe fn take_now(
     // SAFETY: the caller vouches for the buffers.
     let copied = unsafe {
         if flags & libc::MSG_TRUNC != 0 {
-            Ok((stream.readable() as usize).min(wanted - done))
+            Ok((stream.readable() as usize).min(bytes - done))
         } else if done == 0 {
             stream.copy_out(into, 0, MOST)
         } else {

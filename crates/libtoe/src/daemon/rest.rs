@@ -107,7 +107,7 @@ fn look(context: &mut Context, socket: &mut Socket, round: u32) -> Found {
     let broken = socket.broken;
     let Kind::Stream(stream) = &mut socket.kind else { return Found::Nothing };
     let now = stream.positions();
-    if now == stream.rest.empty || stream.shared || stream.rest.asked || broken || stream.flags() != 0 {
+    if now == stream.rest.empty || stream.shared || stream.rest.asked || broken || !stream.is_whole() {
         return Found::Nothing;
     }
     let moved = now != stream.rest.seen;

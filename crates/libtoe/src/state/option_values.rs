@@ -64,6 +64,8 @@ pub(crate) struct Values {
     pub reuse_port: bool,
     /// `SO_LINGER`, seconds; `None` where it is off.
     pub linger: Option<c_int>,
+    /// `SO_RCVLOWAT`: bytes to read, from which on whoever waits is told.
+    pub(crate) low_mark: u32,
     /// `SO_RCVTIMEO`.
     pub receive_timeout: Option<Duration>,
     /// `SO_SNDTIMEO`.
@@ -92,6 +94,7 @@ impl Values {
             reuse_address: false,
             reuse_port: false,
             linger: None,
+            low_mark: 1,
             receive_timeout: None,
             send_timeout: None,
             cork: false,

@@ -1,9 +1,10 @@
 //! What a socket is ready for, in epoll's bits, and telling those who wait for it.
 use crate::state::events::{ERR, HUP, IN, OUT, RDHUP};
 use crate::state::few::Few;
+use crate::state::option_values::Options;
 use crate::state::set::{EpollSet, became_ready};
 use crate::state::slab::Slab;
-use crate::state::slot_state::{RX_FIN, SHUT_READ, SHUT_WRITE, SPLICED};
+use crate::state::slot_state::{LOW_MARK, RX_FIN, SHUT_READ, SHUT_WRITE, SPLICED};
 use crate::state::socket::{Kind, Socket};
 use crate::state::stream::{News, Stream};
 use crate::system::waking;
@@ -14,8 +15,8 @@ use context::Notice;
 fn of(socket: &Socket, wanted: u32) -> u32 {
     let error = if socket.error != 0 { ERR } else { 0 };
     match &socket.kind {
-        Kind::Stream(stream) if socket.broken => IN | OUT | RDHUP | HUP | error | rest(stream, wanted),
-        Kind::Stream(stream) => rest(stream, wanted) | error,
+        Kind::Stream(stream) if socket.broken => IN | OUT | RDHUP | HUP | error | rest(stream, &socket.options, wanted),
+        Kind::Stream(stream) => rest(stream, &socket.options, wanted) | error,
         _ if socket.attempt_failed() => IN | OUT | RDHUP | HUP | error,
         // As Linux shows a stream socket that is neither connected nor listening.
         Kind::Fresh | Kind::Bound(_) => OUT | HUP | error,
@@ -30,11 +31,12 @@ fn of(socket: &Socket, wanted: u32) -> u32 {
 }
 
 #[inline]
-fn rest(stream: &Stream, wanted: u32) -> u32 {
+fn rest(stream: &Stream, options: &Options, wanted: u32) -> u32 {
     let flags = stream.flags();
     let reading_is_over = flags & (RX_FIN | SHUT_READ) != 0;
     let mut bits = 0;
-    if reading_is_over || stream.readable() > 0 {
+    let enough = if flags & LOW_MARK == 0 { stream.readable() > 0 } else { stream.reaches(options.low_mark) };
+    if reading_is_over || enough {
         bits |= IN;
     }
     if reading_is_over {
@@ -69,9 +71,12 @@ pub(crate) fn notify(socket: &mut Socket, sets: &mut Slab<EpollSet>, bits: u32) 
     for watcher in socket.watchers.as_slice() {
         became_ready(sets, *watcher, bits);
     }
-    for waiter in socket.waiters.as_slice() {
-        waking::wake(*waiter);
-    }
+    wake_waiters(socket);
+}
+
+/// Wakes the threads that wait for the socket itself.
+fn wake_waiters(socket: &Socket) {
+    socket.waiters.as_slice().iter().for_each(|waiter| waking::wake(*waiter));
 }
 
 /// Takes a notice of a connection in, and wakes whom it concerns.
@@ -86,7 +91,8 @@ pub(crate) fn apply(sockets: &mut Slab<Socket>, sets: &mut Slab<EpollSet>, index
 /// Wakes whom the news of a socket's connection concern.
 pub(crate) fn take_news(socket: &mut Socket, sets: &mut Slab<EpollSet>, News { bytes, room, end }: News) {
     let Kind::Stream(stream) = &mut socket.kind else { return };
-    let mut bits = if bytes { IN } else { 0 };
+    let enough = bytes && (!stream.marked || stream.reaches(socket.options.low_mark));
+    let mut bits = if enough { IN } else { 0 };
     if end {
         bits |= IN | RDHUP | HUP;
     }
@@ -96,6 +102,9 @@ pub(crate) fn take_news(socket: &mut Socket, sets: &mut Slab<EpollSet>, News { b
     }
     if bits != 0 {
         notify(socket, sets, bits);
+    } else if bytes {
+        // A call that has taken some already waits for fewer than the mark says.
+        wake_waiters(socket);
     }
 }
 
@@ -111,12 +120,12 @@ pub(crate) fn ready_bits(socket: &Socket, wanted: u32) -> Option<u32> {
     }
 }
 
-/// Takes a notice in that says only that bytes came or were acknowledged (no end), of a connection that at most one set
-/// watches. `None`, and nothing was done, for all others.
+/// Takes a notice in that says only that bytes came or were acknowledged (no end), of a connection for which no thread
+/// waits but in sets, and of which each byte is news. `None`, and nothing was done, for all others.
 #[inline(always)]
 pub(crate) fn take_notice(socket: &mut Socket, sets: &mut Slab<EpollSet>, notice: &Notice) -> Option<()> {
     let Kind::Stream(stream) = &socket.kind else { return None };
-    if stream.wants_room || !matches!(socket.waiters, Few::None) {
+    if stream.wants_room | stream.marked || !matches!(socket.waiters, Few::None) {
         return None;
     }
     match (stream.advance(notice), &socket.watchers) {

@@ -1,12 +1,13 @@
 //! An open connection as this process sees it: positions in the shared slot state, bytes in the shared buffers.
 mod limit;
+mod marks;
 mod surviving;
 
 use crate::state::home::Home;
 use crate::state::kept::Kept;
 use crate::state::quiet;
 use crate::state::ring::{Limit, Ring, Way};
-use crate::state::slot_state::{RX_FIN, SHUT_WRITE, SlotState};
+use crate::state::slot_state::{LOW_MARK, RX_FIN, SHUT_WRITE, SlotState};
 use crate::system::errno::Result;
 use crate::system::exclusive::Exclusive;
 use crate::system::program;
@@ -57,6 +58,8 @@ pub(crate) struct Stream {
     pub gone: bool,
     /// The program wants to know when there is room again.
     pub wants_room: bool,
+    /// It is not for every byte that whoever waits is told ([`Stream::use_low_mark`]).
+    pub marked: bool,
     /// A bump found the ring full and is still to be sent.
     pub owed: bool,
     /// Bytes were written that the engine was not told of (`MSG_MORE`, `TCP_CORK`).
@@ -103,6 +106,7 @@ impl Stream {
             heard: 0,
             gone: false,
             wants_room: false,
+            marked: false,
             owed: false,
             untold: false,
             rest: quiet::State::default(),
@@ -211,6 +215,11 @@ impl Stream {
     /// Both sides have said all, and it was acknowledged.
     pub(crate) fn is_over(&self) -> bool {
         self.flags() & (RX_FIN | SHUT_WRITE) == RX_FIN | SHUT_WRITE && self.in_flight() == 0
+    }
+
+    /// Neither direction has ended, and both are the program's.
+    pub(crate) fn is_whole(&self) -> bool {
+        self.flags() & !LOW_MARK == 0
     }
 
     /// Sets flags; returns the earlier ones.
