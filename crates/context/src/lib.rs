@@ -22,7 +22,8 @@ pub use directory::{Area, AreaKind, Directory, MOST_AREAS};
 pub use stream::{AppEnd, ControlEnd, EngineEnd, Leavers, LogEnd, LogRecord, LogShape, Slot, begin_anew, daemon_ends};
 pub use stream::{Bump, Congestion, FlowInfo, Notice, OptionName, Reply, Request, SpliceEnd, Unaccelerated};
 pub use stream::{
-    Class, Geometry, Growing, LEAST_BUFFER, LOG_SLOT, LongPaths, OFFERED_AT, READ_AT, READ_FOR_AT, SLOT_STATE_BYTES,
+    Class, Geometry, Growing, LEAST_BUFFER, LOG_SLOT, LongPaths, OFFERED_AT, READ_AT, READ_FOR_AT, SENT_AT,
+    SLOT_STATE_BYTES,
 };
 pub use turns::{Look, Turns};
 pub use wire::{CompactTuple, Endpoint, FourTuple, IpAddress, Prefix};

@@ -232,6 +232,14 @@ impl ContextQueue {
         }
     }
 
+    /// Says how far a flow has sent, before the notice that waits to be given.
+    pub(crate) fn tell_sent(&self, flow: u32, position: u32) {
+        let Some(name) = self.names.get(flow) else { return };
+        if let Some(context) = self.contexts.get(name.context as usize).and_then(Option::as_ref) {
+            context.end.tell_sent(name.slot.index, position);
+        }
+    }
+
     /// Gives applications their notices, as far as their rings have room, and rings each one's bell once.
     pub(crate) fn deliver(&mut self, tracer: &Tracer) {
         let mut at = 0;
@@ -304,6 +312,10 @@ impl Context {
                 continue;
             };
             if bump.ring > ring {
+                if bump.ring == Bump::UNTIL_SENT {
+                    works.add(flow, Job::Order(Order::TellSent(bump.tx_head))).group = group;
+                    continue;
+                }
                 works.add(flow, Job::Order(Order::Look)).group = group;
                 self.flows[bump.slot.index as usize].ring = bump.ring;
             }

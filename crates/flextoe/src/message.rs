@@ -168,6 +168,8 @@ pub(crate) enum Aside {
     Resume(FlowEnd),
     /// The received stream outgrows its small ring: what the application has not read begins at this position.
     Grow(u32),
+    /// For the application, which has asked: its stream was sent up to this position.
+    Sent(u32),
     /// For the control plane, in answer to a removal.
     End(FlowEnd),
     /// For the control plane: whether the flow could stop, and where it stands.
@@ -193,6 +195,8 @@ pub(crate) enum Order {
     Look,
     /// Go on after [`Job::Freeze`].
     Thaw,
+    /// Tell the application once all before this stream position was sent.
+    TellSent(u32),
 }
 
 /// A flow's payload buffers.

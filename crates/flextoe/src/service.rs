@@ -69,7 +69,7 @@ impl Service {
             self.contexts.notify(work.flow, positions);
         }
         if !work.drops.is_empty() || !work.events.is_empty() || work.aside.is_some() {
-            tell(work, burst);
+            self.tell(work, burst);
         }
         if let Job::Flush { due } = work.job {
             self.flush_due[work.group as usize] = due;
@@ -77,9 +77,19 @@ impl Service {
     }
 }
 
-/// The rare results of works: drops, and events for the control plane.
-#[cold]
-#[inline(never)]
+impl Service {
+    /// The rare results of works, of which the application gets some.
+    #[cold]
+    #[inline(never)]
+    fn tell(&mut self, work: &mut Work, burst: &mut Burst<'_, Stream>) {
+        if let Some(Aside::Sent(position)) = work.aside.as_deref() {
+            self.contexts.tell_sent(work.flow, *position);
+        }
+        tell(work, burst);
+    }
+}
+
+/// The others: drops, and events for the control plane.
 fn tell(work: &mut Work, burst: &mut Burst<'_, Stream>) {
     for reason in work.drops.iter() {
         burst.drops.count(reason);
@@ -107,7 +117,7 @@ fn tell(work: &mut Work, burst: &mut Burst<'_, Stream>) {
         Aside::End(end) => Some(Event::Removed(flow, end)),
         Aside::Frozen(Some(end)) => Some(Event::Transport(stream::Event::Frozen(flow, end))),
         Aside::Frozen(None) => Some(Event::Transport(stream::Event::Busy(flow))),
-        Aside::Move(_) | Aside::Resume(_) | Aside::Grow(_) => None,
+        Aside::Move(_) | Aside::Resume(_) | Aside::Grow(_) | Aside::Sent(_) => None,
     }));
 }
 

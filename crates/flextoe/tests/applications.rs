@@ -384,3 +384,8 @@ fn a_flow_freezes_only_when_it_is_quiet() {
         "the peer has closed"
     );
 }
+
+#[test]
+fn an_application_hears_how_far_its_bytes_were_sent() {
+    Solo::plain().says_how_far_it_has_sent();
+}

@@ -144,6 +144,11 @@ impl Contexts {
         }
     }
 
+    /// Says how far a flow has sent, before the notice that is to be given.
+    pub(crate) fn tell_sent(&mut self, context: u32, slot: u32, position: u32) {
+        self.get(context).into_iter().for_each(|at| at.end.tell_sent(slot, position));
+    }
+
     /// Gives notices as far as rings have room. `notice` gives a flow's, where it still is this context's.
     pub(crate) fn deliver(&mut self, mut notice: impl FnMut(u32, u32) -> Option<Notice>) {
         for id in &self.attached {

@@ -90,6 +90,9 @@ pub(crate) struct Flow {
     pub fin_held: Option<Seq>,
     ecn_seen: u32,
     pub challenges: ChallengeLimit,
+    /// The application is to hear once all before `asked_for` was sent.
+    pub asked: bool,
+    asked_for: Seq,
     /// When the last segment came whose timestamp was not too old.
     pub stamped_at: Nanos,
     /// What it was installed with; its rings are those of now.
@@ -182,6 +185,8 @@ impl Flow {
             rtt: RttTimer::new(),
             ecn_seen: 0,
             challenges: ChallengeLimit::new(),
+            asked: false,
+            asked_for: p.snd_nxt,
             clock: None,
             stamped_at: 0,
             ack_due: None,
@@ -251,7 +256,10 @@ impl Flow {
     /// Takes the application's positions; older ones say nothing new.
     pub(crate) fn bump(&mut self, bump: &Bump) -> Bumped {
         if bump.ring > self.tx.number() {
-            self.look();
+            match bump.ring {
+                Bump::UNTIL_SENT => (self.asked, self.asked_for) = (true, self.tx_base + bump.tx_head),
+                _ => self.look(),
+            }
         }
         let newer = |position: u32, old: u32| {
             let step = position.wrapping_sub(old);
@@ -426,6 +434,14 @@ impl Flow {
             }
         }
         flags
+    }
+
+    /// The application has asked how far its bytes were sent: the position, once that is far enough.
+    #[cold]
+    pub(crate) fn take_sent(&mut self) -> Option<u32> {
+        let sent = if self.head.before(self.max) { self.head } else { self.max };
+        self.asked = self.max.before(self.asked_for);
+        (!self.asked).then(|| sent - self.tx_base)
     }
 
     /// The segment is on its way.

@@ -25,6 +25,7 @@ mod flow;
 mod frames;
 mod guesses;
 mod log;
+mod notices;
 mod outcome;
 mod places;
 mod program;
@@ -326,6 +327,7 @@ impl Laminar {
             flow.may_send(id, &mut self.ready, burst.events);
             flow.publish_sent();
         }
+        self.tell_sent(id);
     }
 
     /// Receive buffer goes back to the pipeline, which tells the peer.
@@ -493,6 +495,7 @@ impl Laminar {
         };
         let carried = Carried::Payload { flow: id, position: push.position, len: push.len };
         self.entry(PORT_HOST, &dma, carried, burst);
+        self.tell_sent(id);
         true
     }
 }
@@ -568,23 +571,5 @@ impl Laminar {
     fn next_tick(&self) -> Option<Nanos> {
         let active = self.paced.iter().any(|id| self.wants_credits(*id));
         active.then_some(self.last_tick + TICK)
-    }
-
-    /// The flow's application is to hear of its positions.
-    fn notify(&mut self, id: u32) {
-        let Some(flow) = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut) else { return };
-        if flow.life != Life::Orphan && !flow.noticed {
-            flow.noticed = true;
-            self.contexts.wants(id, flow.params.context.0);
-        }
-    }
-
-    fn deliver(&mut self) {
-        let flows = &mut self.flows;
-        self.contexts.deliver(|id, context| {
-            let flow = flows[id as usize].as_deref_mut().filter(|flow| flow.params.context.0 == context)?;
-            flow.noticed = false;
-            Some(flow.notice(flow.params.slot))
-        });
     }
 }

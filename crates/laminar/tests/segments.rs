@@ -395,3 +395,8 @@ fn a_quiet_flow_freezes_and_goes_on() {
     s.command(Command::Remove(FLOW));
     assert!(matches!(s.events()[..], [Event::Removed(..)]));
 }
+
+#[test]
+fn an_application_hears_how_far_its_bytes_were_sent() {
+    solo().says_how_far_it_has_sent();
+}

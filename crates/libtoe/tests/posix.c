@@ -31,7 +31,7 @@ static const struct {
     {"error_behind_bytes", error_behind_bytes}, {"answered_before_reset", answered_before_reset}, {"crumbs", crumbs},
     {"large_writes", large_writes}, {"send_buffer", send_buffer}, {"options", options},
     {"receive_mark", receive_mark}, {"receive_mark_blocking", receive_mark_blocking},
-    {"receive_mark_inherited", receive_mark_inherited},
+    {"receive_mark_inherited", receive_mark_inherited}, {"unsent_mark", unsent_mark},
     {"addresses", addresses},
 };
 

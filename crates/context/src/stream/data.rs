@@ -4,7 +4,7 @@ use crate::Slot;
 const FIN: u64 = 1 << 48;
 /// The first bit of a stream's ring, and the bits of one.
 const RING_AT: u32 = 49;
-const RING: u8 = 3;
+const RING: u8 = 7;
 
 /// Application to engine: the application's positions in a connection's buffers (thesis section 4.3.1.1, host
 /// control). Absolute, so a later bump says all that an earlier one said.
@@ -19,8 +19,14 @@ pub struct Bump {
     /// Nothing will be written after `tx_head`: send FIN after it.
     pub fin: bool,
     /// The ring in which the transmit stream is, or a later one ([`shm::Mirror::number`], docs/MEMORY.md). No later
-    /// bump says an earlier one.
+    /// bump says an earlier one. Or [`Bump::UNTIL_SENT`].
     pub ring: u8,
+}
+
+impl Bump {
+    /// In the place of a ring: once all before `tx_head`, which an earlier bump has told, was sent, the engine says how
+    /// far it has sent ([`crate::SENT_AT`]), and gives a notice. An engine that cannot finds nothing new.
+    pub const UNTIL_SENT: u8 = 3;
 }
 
 /// Engine to application: the engine's positions in a connection's buffers. Absolute, as in [`Bump`].

@@ -6,6 +6,7 @@ use shm::{Consumer, Doorbell, Level, Mirror, News, Producer, Region, Rings};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 
 /// The engine's end of the data pair.
@@ -17,6 +18,7 @@ pub struct EngineEnd {
     /// Wakes the application.
     pub app_bell: Arc<Doorbell>,
     region: Arc<Region>,
+    geometry: Geometry,
     /// Notices wait for room, as the region says.
     waits: bool,
 }
@@ -28,6 +30,7 @@ impl EngineEnd {
             notices: Producer::new(region, g.notices_at(), g.data_entries),
             app_bell,
             region: Arc::clone(region),
+            geometry: *g,
             waits: region.u32_at(NOTICES_WAIT).load(Acquire) != 0,
         }
     }
@@ -40,6 +43,13 @@ impl EngineEnd {
         if wait != self.waits {
             self.waits = wait;
             self.region.u32_at(NOTICES_WAIT).store(wait.into(), Release);
+        }
+    }
+
+    /// Says how far the connection in a slot has sent ([`crate::Bump::UNTIL_SENT`]); a notice of it follows.
+    pub fn tell_sent(&self, slot: u32, position: u32) {
+        if slot < self.geometry.slots {
+            self.region.u32_at(self.geometry.sent_at(slot)).store(position, Release);
         }
     }
 }
@@ -181,6 +191,12 @@ pub struct AppEnd {
 }
 
 impl AppEnd {
+    /// What the engine has said last of how far the connection in a slot has sent: a word to write, too, when the slot
+    /// is used again.
+    pub fn sent(&self, slot: u32) -> &AtomicU32 {
+        self.region.u32_at(self.geometry.sent_at(slot))
+    }
+
     /// The application's end of a region received in [`crate::attach::Welcome`].
     ///
     /// # Errors

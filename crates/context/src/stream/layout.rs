@@ -18,6 +18,10 @@ pub const READ_FOR_AT: usize = LEVEL_AT - 4;
 /// The word in which both sides say who has a connection that waits to be accepted ([`crate::ControlEnd::offer`]).
 pub const OFFERED_AT: usize = READ_FOR_AT - 4;
 
+/// The word in which the engine says how far the transmit stream was sent, where it was asked to
+/// ([`crate::Bump::UNTIL_SENT`]): a stream position. Of the slot by which the connection is called.
+pub const SENT_AT: usize = OFFERED_AT - 4;
+
 /// The last words of a slot's state are of both sides: in which ring its receive and its transmit stream are
 /// ([`shm::Mirror::level`]). Each is written by who writes that stream.
 const LEVEL_AT: usize = SLOT_STATE_BYTES - 8;
@@ -134,6 +138,9 @@ impl Geometry {
     }
     pub(crate) fn offered_at(&self, index: u32) -> usize {
         self.slot_state_at(index) + OFFERED_AT
+    }
+    pub(crate) fn sent_at(&self, index: u32) -> usize {
+        self.slot_state_at(index) + SENT_AT
     }
     /// Byte of the word that says in which ring slot `index`'s receive stream is.
     pub fn rx_level_at(&self, index: u32) -> usize {

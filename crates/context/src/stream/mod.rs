@@ -13,7 +13,7 @@ mod words;
 pub use data::{Bump, Notice};
 pub use ends::{AppEnd, ControlEnd, EngineEnd, begin_anew, daemon_ends};
 pub use layout::{
-    Class, Geometry, Growing, LEAST_BUFFER, LongPaths, OFFERED_AT, READ_AT, READ_FOR_AT, SLOT_STATE_BYTES,
+    Class, Geometry, Growing, LEAST_BUFFER, LongPaths, OFFERED_AT, READ_AT, READ_FOR_AT, SENT_AT, SLOT_STATE_BYTES,
 };
 pub use leavers::Leavers;
 pub use log::{LOG_SLOT, LogEnd, LogRecord, LogShape};

@@ -291,6 +291,9 @@ fn settle(state: &mut ProtocolState, work: &mut Work) {
         work.events.add(Events::ACTIVE);
     }
     work.report = state.report(work.sent());
+    if state.asked {
+        state.tell_sent(work);
+    }
     state.plain = state.is_plain();
     state.publish();
     state.check();

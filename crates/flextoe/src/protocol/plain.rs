@@ -18,7 +18,7 @@ impl ProtocolState {
     pub(super) fn is_plain(&self) -> bool {
         let ended = !self.ends.are_open() || self.held_fin.is_some() || self.life != Life::Owned || self.frozen;
         let lost = !self.recovery.is_idle() || self.dup_acks > 0 || !self.ooo.is_empty();
-        let told = self.overriding || self.ece || self.cwr;
+        let told = self.overriding || self.ece || self.cwr || self.asked;
         !(ended || lost || told)
     }
 
@@ -242,7 +242,14 @@ mod tests {
             odd,
             turn,
         });
-        let orders = [Order::Window(1000), Order::Window(9000), Order::Mss(400), Order::Retransmit, Order::Untrack];
+        let orders = [
+            Order::Window(1000),
+            Order::Window(9000),
+            Order::Mss(400),
+            Order::Retransmit,
+            Order::Untrack,
+            Order::TellSent(900),
+        ];
         let order = prop::sample::select(orders.to_vec()).prop_map(Next::Order);
         prop_oneof![20 => segment, 20 => bump, 3 => Just(Next::Turn), 1 => order, 4 => (0..900_000u32).prop_map(Next::Wait)]
     }

@@ -81,6 +81,9 @@ pub(crate) struct ProtocolState {
     pub cwr: bool,
     /// Each mark of a received segment is echoed (RFC 8257 section 3.2); it never changes.
     pub dctcp_echo: bool,
+    /// The application is to hear once all before `asked_for` was sent.
+    pub asked: bool,
+    pub asked_for: Seq,
     /// Sequence number of a FIN that came out of order.
     pub held_fin: Option<Seq>,
 
@@ -176,6 +179,8 @@ impl ProtocolState {
             cwr: false,
             dctcp_echo: p.dctcp_echo,
             challenges: ChallengeLimit::new(),
+            asked: false,
+            asked_for: p.snd_nxt,
             fixed: Fixed::new(p),
         };
         state.set_mss(p.agreed.mss);

@@ -1,7 +1,9 @@
 //! One engine, and segments made by hand. Sequence numbers are relative: the next byte of each direction is 1000.
 use super::{Config, Rng, Side, mac, tuple_over};
-use engine::stream::Stream;
+use context::Bump;
+use engine::stream::{self, Stream};
 use engine::{Command, ContextId, DropReason, Event, FlowId, Frame};
+use std::sync::atomic::Ordering::Acquire;
 use wire::checksum::Sum;
 use wire::ip;
 use wire::ipv4::{self, Ecn};
@@ -140,6 +142,44 @@ impl Solo {
         app.fin = fin;
         app.bump();
         self.round()
+    }
+
+    /// The application asks to hear once all before a position was sent; how far it hears then, with a notice.
+    pub(crate) fn asks_until(&mut self, until: u32) -> Option<u32> {
+        let app = &self.side.app;
+        let (slot, rx_head) = (app.slot, app.read);
+        let question = Bump { slot, tx_head: until, rx_head, fin: false, ring: Bump::UNTIL_SENT };
+        self.side.app.end.bumps.push(question.to_words()).expect("room");
+        self.round();
+        self.hears_of_sent()
+    }
+
+    /// How far the application hears that its bytes were sent, where it does.
+    pub(crate) fn hears_of_sent(&mut self) -> Option<u32> {
+        self.round();
+        self.notice()?;
+        let app = &self.side.app;
+        Some(app.end.sent(app.slot.index).swap(0, Acquire)).filter(|sent| *sent > 0)
+    }
+
+    /// An engine says how far it has sent once that is as far as its application asks, and not before.
+    pub(crate) fn says_how_far_it_has_sent(mut self) {
+        self.receive(&[seg(START, START, ACK, 100)]);
+        self.command(stream::Command::Window(FLOW, 1000));
+        self.write(3000, false);
+        self.hears_of_sent();
+        assert_eq!(self.asks_until(1500), None, "the congestion window is 1000 bytes");
+        self.receive(&[seg(START + 100, START + 1000, ACK, 0)]);
+        assert_eq!(self.hears_of_sent(), Some(2000));
+        assert_eq!(self.asks_until(2000), Some(2000), "that far it is already");
+        assert_eq!(self.asks_until(2001), None);
+        self.receive(&[seg(START + 100, START + 2000, ACK, 0)]);
+        assert_eq!(self.hears_of_sent(), Some(3000));
+        self.receive(&[seg(START + 100, START + 3000, ACK, 0)]);
+        assert_eq!(self.hears_of_sent(), None, "once");
+        self.write(10, true);
+        assert_eq!(self.asks_until(3010), Some(3010), "a FIN is no byte");
+        assert_eq!(self.asks_until(9000), None, "more than was written");
     }
 
     /// The application reads `len` bytes, which must be those that the peer sent.

@@ -154,7 +154,7 @@ impl Lib {
         let Some(socket) = self.sockets.get_mut(key.index) else { return };
         let mut stream = Stream::open(&context.home, slot, FourTuple::new(local, remote), mss);
         socket.options.send_limit.into_iter().for_each(|limit| stream.limit_sending(limit));
-        stream.use_low_mark(socket.options.low_mark);
+        stream.use_unsent_mark(socket.options.unsent_mark, socket.options.low_mark);
         socket.kind = Kind::Stream(Box::new(stream));
         let early: Option<Notice> = context.use_slot(slot, key);
         if let Some(notice) = early {

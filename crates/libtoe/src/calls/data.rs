@@ -354,7 +354,7 @@ unsafe fn put_now(
 fn tell_or_hold(link: &mut Link, key: Key, socket: &mut Socket, hold: bool) {
     let (Link::Attached(context), Kind::Stream(stream)) = (link, &mut socket.kind) else { return };
     if !hold || stream.in_flight() >= stream.mss as u32 {
-        context.bump(key, stream);
+        context.bump_and_ask(key, stream);
     } else if !stream.untold {
         stream.untold = true;
         context.held.push(key);
@@ -440,8 +440,9 @@ fn wait_for_room(lib: &mut Guard, key: Key, some_sent: bool) -> Result<()> {
             return Some(Err(errno));
         }
         let Kind::Stream(stream) = &mut socket.kind else { return Some(Err(libc::EPIPE)) };
-        stream.wants_room = stream.room() == 0;
-        (stream.room() > 0).then_some(Ok(()))
+        let room = stream.room_to_write();
+        stream.wants_room = room == 0;
+        (room > 0).then_some(Ok(()))
     });
     room.map_err(|errno| if errno == libc::ETIMEDOUT { libc::EAGAIN } else { errno })?
 }
@@ -452,7 +453,7 @@ fn put_file(lib: &mut Lib, key: Key, file: RawFd, at: Option<i64>, most: usize) 
     let corked = socket.options.cork;
     let stream = socket.stream()?;
     let _exclusive = stream.exclusively();
-    let len = (stream.room() as usize).min(most) as u32;
+    let len = (stream.room_to_write() as usize).min(most) as u32;
     let pieces = stream.place(len).pieces(stream.tx_head(), len);
     let buffers = pieces.map(|(base, len)| iovec { iov_base: base.cast(), iov_len: len });
     // SAFETY: both pieces lie in the connection's ring, in the part that the engine does not read yet.

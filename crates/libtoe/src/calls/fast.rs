@@ -7,7 +7,7 @@ use crate::calls::pieces::Pieces;
 use crate::lock::{self, Guard};
 use crate::state::context_side::Context;
 use crate::state::slab::Key;
-use crate::state::slot_state::{SHUT_WRITE, SPLICED};
+use crate::state::slot_state::{SHUT_WRITE, SPLICED, UNSENT_MARK};
 use crate::state::socket::{Kind, Socket};
 use crate::state::stream::Stream;
 use crate::state::{Lib, Link};
@@ -109,7 +109,7 @@ pub(crate) unsafe fn transmit(fd: c_int, from: impl Iterator<Item = iovec>, flag
     context.end.bumps.expect();
     let key = Key { index, id: socket.id };
     let stream = own(&mut socket.kind)?;
-    if stream.flags() & (SHUT_WRITE | SPLICED) != 0 {
+    if stream.flags() & (SHUT_WRITE | SPLICED | UNSENT_MARK) != 0 {
         return None;
     }
     // SAFETY: the caller's promise.

@@ -106,6 +106,10 @@ fn act(lib: &mut Guard, key: Key, level: c_int, name: c_int, value: &[u8]) -> Re
                 lib.uncork(key);
             }
         }
+        (IPPROTO_TCP, libc::TCP_NOTSENT_LOWAT) => {
+            options.unsent_mark = number as u32;
+            lib.use_unsent_mark(key);
+        }
         (IPPROTO_TCP, libc::TCP_NODELAY) if number != 0 => lib.uncork(key),
         _ => {
             if let Some((option, value)) = for_control_plane(level, name, number, value) {

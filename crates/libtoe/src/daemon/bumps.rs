@@ -8,7 +8,7 @@ impl Lib {
     pub(crate) fn bump(&mut self, key: Key) {
         let Lib { sockets, link: Link::Attached(context), .. } = self else { return };
         if let Some(Socket { kind: Kind::Stream(stream), .. }) = sockets.get_mut(key.index) {
-            context.bump(key, stream);
+            context.bump_and_ask(key, stream);
         }
     }
 
@@ -31,7 +31,7 @@ impl Lib {
             let Some(socket) = sockets.get_mut(key.index).filter(|socket| socket.id == key.id) else { continue };
             if let Kind::Stream(stream) = &mut socket.kind {
                 stream.owed = false;
-                context.bump(key, stream);
+                context.bump_and_ask(key, stream);
             }
         }
     }

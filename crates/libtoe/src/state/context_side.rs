@@ -3,7 +3,7 @@ use crate::state::home::Home;
 use crate::state::readiness;
 use crate::state::set::EpollSet;
 use crate::state::slab::{Key, Slab};
-use crate::state::socket::Socket;
+use crate::state::socket::{Kind, Socket};
 use crate::state::stream::Stream;
 use crate::system::bed::Bells;
 use crate::system::waking;
@@ -13,6 +13,7 @@ use context::{AppEnd, Endpoint, LOG_SLOT, Notice, Reply, Request, Slot};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
 
 /// What one slot of the data pair is used for.
 #[derive(Clone, Copy)]
@@ -148,6 +149,7 @@ impl Context {
     /// Gives a slot of the data pair its socket. Says what the engine told of it already.
     pub(crate) fn use_slot(&mut self, slot: Slot, socket: Key) -> Option<Notice> {
         *self.slots.get_mut(slot.index as usize)? = SlotUse::new(socket.index as u32, slot.generation);
+        self.end.sent(slot.index).store(0, Relaxed);
         self.early.remove(&slot.index).filter(|notice| notice.slot == slot)
     }
 
@@ -194,6 +196,9 @@ impl Context {
             (false, _) | (true, UNUSED) => self.keep_early(notice),
             (true, index) => {
                 entry.tag = Notice::plain_tag(notice.slot.generation, notice.grown);
+                if let Some(Kind::Stream(stream)) = sockets.get_mut(index as usize).map(|socket| &mut socket.kind) {
+                    stream.hear_sent(self.end.sent(notice.slot.index));
+                }
                 readiness::apply(sockets, sets, index as usize, notice);
             }
         }
@@ -217,7 +222,7 @@ impl Context {
     }
 
     #[cold]
-    fn owe(&mut self, key: Key, stream: &mut Stream) {
+    pub(crate) fn owe(&mut self, key: Key, stream: &mut Stream) {
         if !stream.owed {
             stream.owed = true;
             self.owed.push(key);

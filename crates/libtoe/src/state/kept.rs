@@ -15,10 +15,21 @@ impl Stretch {
     }
 }
 
-/// What is kept of one connection, oldest first; neighbours are one stretch. Never empty between calls of the library.
+/// What is kept of one connection, oldest first; neighbours are one stretch.
 #[derive(Default)]
 pub(crate) struct Kept {
     stretches: VecDeque<Stretch>,
+}
+
+/// What only few connections have, apart from the others.
+#[derive(Default)]
+pub(crate) struct Rare {
+    /// What is kept of it.
+    pub kept: Kept,
+    /// It writes only while fewer bytes are unsent; 0 for no such mark.
+    pub unsent_mark: u32,
+    /// Sent, as far as the engine has said.
+    pub tx_sent: u32,
 }
 
 impl Kept {

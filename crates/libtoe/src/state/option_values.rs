@@ -66,6 +66,8 @@ pub(crate) struct Values {
     pub linger: Option<c_int>,
     /// `SO_RCVLOWAT`: bytes to read, from which on whoever waits is told.
     pub(crate) low_mark: u32,
+    /// `TCP_NOTSENT_LOWAT`: unsent bytes, below which more may be written; 0 where it was not set.
+    pub(crate) unsent_mark: u32,
     /// `SO_RCVTIMEO`.
     pub receive_timeout: Option<Duration>,
     /// `SO_SNDTIMEO`.
@@ -95,6 +97,7 @@ impl Values {
             reuse_port: false,
             linger: None,
             low_mark: 1,
+            unsent_mark: 0,
             receive_timeout: None,
             send_timeout: None,
             cork: false,

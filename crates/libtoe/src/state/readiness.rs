@@ -4,7 +4,7 @@ use crate::state::few::Few;
 use crate::state::option_values::Options;
 use crate::state::set::{EpollSet, became_ready};
 use crate::state::slab::Slab;
-use crate::state::slot_state::{LOW_MARK, RX_FIN, SHUT_READ, SHUT_WRITE, SPLICED};
+use crate::state::slot_state::{LOW_MARK, RX_FIN, SHUT_READ, SHUT_WRITE, SPLICED, UNSENT_MARK};
 use crate::state::socket::{Kind, Socket};
 use crate::state::stream::{News, Stream};
 use crate::system::waking;
@@ -42,7 +42,11 @@ fn rest(stream: &Stream, options: &Options, wanted: u32) -> u32 {
     if reading_is_over {
         bits |= RDHUP;
     }
-    let writable = flags & SHUT_WRITE != 0 || (flags & SPLICED == 0 && stream.is_roomy());
+    let writable = match flags & (SHUT_WRITE | SPLICED | UNSENT_MARK) {
+        0 => stream.is_roomy(),
+        UNSENT_MARK => stream.is_writable(),
+        others => others & SHUT_WRITE != 0,
+    };
     if wanted & OUT != 0 && writable {
         bits |= OUT;
     }
@@ -96,7 +100,7 @@ pub(crate) fn take_news(socket: &mut Socket, sets: &mut Slab<EpollSet>, News { b
     if end {
         bits |= IN | RDHUP | HUP;
     }
-    if room && stream.wants_room && stream.is_roomy() {
+    if room && stream.wants_room && stream.is_writable() {
         stream.wants_room = false;
         bits |= OUT;
     }

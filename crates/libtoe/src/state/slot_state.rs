@@ -24,7 +24,9 @@ pub(crate) struct SlotState {
     pub(super) owner: AtomicU64,
     /// Process that is copying, where several share the connection.
     pub(super) lock: AtomicU32,
-    _free: [u32; 19],
+    _free: [u32; 18],
+    /// The engine's: how far was sent, where it was asked, of the connection that is called by this slot.
+    _sent: u32,
     /// Both sides': who has the connection, as long as it waits to be accepted.
     _offered: u32,
     /// The use of the slot that `rx_head` is about.
@@ -57,6 +59,7 @@ impl SlotState {
 const _: () = assert!(size_of::<SlotState>() == context::SLOT_STATE_BYTES);
 const _: () = assert!(offset_of!(SlotState, rx_head) == context::READ_AT);
 const _: () = assert!(offset_of!(SlotState, _offered) == context::OFFERED_AT);
+const _: () = assert!(offset_of!(SlotState, _sent) == context::SENT_AT);
 const _: () = assert!(offset_of!(SlotState, read_for) == context::READ_FOR_AT);
 const _: () = assert!(offset_of!(SlotState, rx_level) == context::SLOT_STATE_BYTES - 8);
 
@@ -70,3 +73,5 @@ pub(crate) const SHUT_READ: u32 = 4;
 pub(crate) const SPLICED: u32 = 8;
 /// A process that has it waits for more than a byte (`SO_RCVLOWAT`): nothing about it goes the short way.
 pub(crate) const LOW_MARK: u32 = 16;
+/// A process that has it writes only while little is unsent (`TCP_NOTSENT_LOWAT`): likewise.
+pub(crate) const UNSENT_MARK: u32 = 32;

@@ -4,10 +4,10 @@ mod marks;
 mod surviving;
 
 use crate::state::home::Home;
-use crate::state::kept::Kept;
+use crate::state::kept::Rare;
 use crate::state::quiet;
 use crate::state::ring::{Limit, Ring, Way};
-use crate::state::slot_state::{LOW_MARK, RX_FIN, SHUT_WRITE, SlotState};
+use crate::state::slot_state::{LOW_MARK, RX_FIN, SHUT_WRITE, SlotState, UNSENT_MARK};
 use crate::system::errno::Result;
 use crate::system::exclusive::Exclusive;
 use crate::system::program;
@@ -58,7 +58,7 @@ pub(crate) struct Stream {
     pub gone: bool,
     /// The program wants to know when there is room again.
     pub wants_room: bool,
-    /// It is not for every byte that whoever waits is told ([`Stream::use_low_mark`]).
+    /// Whoever waits is not told of every byte that comes or goes ([`marks`]).
     pub marked: bool,
     /// A bump found the ring full and is still to be sent.
     pub owed: bool,
@@ -66,8 +66,8 @@ pub(crate) struct Stream {
     pub untold: bool,
     /// About giving back the memory of its buffers.
     pub rest: quiet::State,
-    /// What the program took out of the receive buffer in place and has not freed.
-    kept: Option<Box<Kept>>,
+    /// What the program took out of the receive buffer in place and has not freed; how much may be unsent.
+    rare: Option<Box<Rare>>,
 }
 
 impl Stream {
@@ -76,7 +76,8 @@ impl Stream {
         let mut stream = Stream::at(home, slot, ends, mss);
         stream.name = Some(slot);
         let state = stream.state();
-        for word in [&state.rx_tail, &state.tx_tail, &state.rx_head, &state.tx_head, &state.rx_told, &state.flags] {
+        let heads = [&state.rx_head, &state.tx_head, &state.rx_told];
+        for word in [&state.rx_tail, &state.tx_tail, &state.flags].into_iter().chain(heads) {
             word.store(0, Relaxed);
         }
         state.lock.store(0, Relaxed);
@@ -110,7 +111,7 @@ impl Stream {
             owed: false,
             untold: false,
             rest: quiet::State::default(),
-            kept: None,
+            rare: None,
         }
     }
 
@@ -172,7 +173,8 @@ impl Stream {
     pub(crate) fn grow_for(&self, len: usize) {
         self.look();
         let ring = self.tx.get();
-        let may = ring.level() < Level::Large && ring.limit == Limit::NONE && !self.rest.reserved;
+        let may =
+            ring.level() < Level::Large && ring.limit == Limit::NONE && self.unsent_mark() == 0 && !self.rest.reserved;
         if may && len > ring.full as usize {
             self.grow(Level::Large);
         }
@@ -219,7 +221,7 @@ impl Stream {
 
     /// Neither direction has ended, and both are the program's.
     pub(crate) fn is_whole(&self) -> bool {
-        self.flags() & !LOW_MARK == 0
+        self.flags() & !(LOW_MARK | UNSENT_MARK) == 0
     }
 
     /// Sets flags; returns the earlier ones.
@@ -277,13 +279,13 @@ impl Stream {
     /// Up to where the receive buffer may be written again: what was read, but for what is kept.
     #[inline]
     fn rx_free(&self) -> u32 {
-        let kept = self.kept.as_deref().and_then(Kept::first);
+        let kept = self.rare.as_deref().and_then(|rare| rare.kept.first());
         kept.unwrap_or_else(|| self.state().rx_head.load(Relaxed))
     }
 
     /// Whether the program has bytes of the receive buffer that it took in place.
     pub(crate) fn keeps(&self) -> bool {
-        self.kept.is_some()
+        self.rare.as_deref().is_some_and(|rare| rare.kept.first().is_some())
     }
 
     /// Bytes of the receive buffer that are not free although they may have been read.
@@ -299,7 +301,7 @@ impl Stream {
         let pieces =
             ring.pieces(head, len.min(ring.size())).map(|(base, len)| iovec { iov_base: base.cast(), iov_len: len });
         if len > 0 {
-            self.kept.get_or_insert_default().keep(head, len);
+            self.rare.get_or_insert_default().kept.keep(head, len);
             self.consume(len);
         }
         pieces
@@ -314,13 +316,13 @@ impl Stream {
         // taken before the stream grew lies in the small ring.
         let (from, before) = (self.rx_free(), Ring::new(&self.home, self.home_slot, Way::In, Level::Small));
         let place = [self.rx.get(), before].iter().find_map(|ring| ring.position(piece.iov_base.cast(), from));
-        let (Some((pos, behind)), Some(kept)) = (place, self.kept.as_deref_mut()) else { return false };
+        let (Some((pos, behind)), Some(rare)) = (place, self.rare.as_deref_mut()) else { return false };
         if piece.iov_len > behind as usize {
             return false;
         }
-        let freed = kept.free(pos, piece.iov_len as u32);
-        if kept.first().is_none() {
-            self.kept = None;
+        let freed = rare.kept.free(pos, piece.iov_len as u32);
+        if rare.kept.first().is_none() && rare.unsent_mark == 0 {
+            self.rare = None;
         }
         freed
     }
@@ -338,7 +340,7 @@ impl Stream {
     /// The buffers are valid.
     pub(crate) unsafe fn copy_in(&self, from: &[iovec], mut skip: usize) -> Result<usize> {
         let start = self.state().tx_head.load(Relaxed);
-        let (mut pos, mut room) = (start, self.room());
+        let (mut pos, mut room) = (start, self.room_to_write());
         let wanted = from.iter().fold(0usize, |all, buffer| all.saturating_add(buffer.iov_len)).saturating_sub(skip);
         let ring = self.place(room.min(wanted.min(u32::MAX as usize) as u32));
         for buffer in from {
@@ -485,7 +487,7 @@ impl Stream {
         let (head, tail) = (state.rx_head.load(Relaxed), state.rx_tail.load(Relaxed));
         let sees = tail.wrapping_sub(state.rx_told.load(Relaxed));
         // What is kept stays: two segments are all that there may be to say.
-        let all = tail == head && (self.kept.is_none() || unreported >= 2 * u32::from(self.mss));
+        let all = tail == head && (!self.keeps() || unreported >= 2 * u32::from(self.mss));
         unreported > 0 && all && sees > self.rx.get().full / 2
     }
 
@@ -534,7 +536,8 @@ impl Stream {
             is_new
         };
         let bytes = forward(&state.rx_tail, notice.rx_tail);
-        let room = forward(&state.tx_tail, notice.tx_tail);
+        // What was sent shows elsewhere.
+        let room = forward(&state.tx_tail, notice.tx_tail) || self.unsent_mark() != 0;
         let end = notice.fin && self.raise(RX_FIN) & RX_FIN == 0;
         News { bytes, room, end }
     }

@@ -139,4 +139,60 @@ static void receive_mark_inherited(void) {
     close(l);
 }
 
+/* What a call that does not wait writes while the peer reads nothing, until nothing more is taken for good. */
+static int fill(int fd) {
+    static char bytes[10000];
+    int all = 0;
+    for (int tries = 0; tries < 50; tries++) {
+        int now = (int)send(fd, bytes, sizeof bytes, MSG_DONTWAIT);
+        CHECK(now > 0 || errno == EAGAIN);
+        if (now > 0) all += now, tries = 0;
+        else usleep(2000);
+    }
+    return all;
+}
+
+static void *read_all(void *fd) {
+    static char bytes[100000];
+    while (read(*(int *)fd, bytes, sizeof bytes) > 0) {}
+    return NULL;
+}
+
+/* Little is written ahead: a mark below the segment that a write fills leaves less in the buffer than none. */
+static void unsent_mark(void) {
+    int e[2], mark = -1, set = epoll_create1(EPOLL_CLOEXEC), filled[2];
+    socklen_t len = sizeof mark;
+    struct epoll_event event;
+    pthread_t reader;
+    char bytes[20000] = {0};
+    for (int with = 0; with < 2; with++) {
+        pair(e);
+        CHECK(getsockopt(e[0], IPPROTO_TCP, TCP_NOTSENT_LOWAT, &mark, &len) == 0 && mark == 0);
+        mark = 5000 * with;
+        CHECK(setsockopt(e[0], IPPROTO_TCP, TCP_NOTSENT_LOWAT, &mark, sizeof mark) == 0);
+        CHECK(getsockopt(e[0], IPPROTO_TCP, TCP_NOTSENT_LOWAT, &mark, &len) == 0 && mark == 5000 * with);
+        struct pollfd one = {e[0], POLLOUT, 0};
+        CHECK(poll(&one, 1, 0) == 1 && one.revents == POLLOUT);
+        filled[with] = fill(e[0]);
+        CHECK(poll(&one, 1, 20) == 0);
+        watch(set, EPOLL_CTL_ADD, e[0], EPOLLOUT | EPOLLET, 1);
+        CHECK(epoll_wait(set, &event, 1, 20) == 0);
+        CHECK(pthread_create(&reader, NULL, read_all, &e[1]) == 0);
+        CHECK(epoll_wait(set, &event, 1, 60000) == 1 && event.events == EPOLLOUT);
+        CHECK(poll(&one, 1, 60000) == 1);
+        /* A call that waits writes all. */
+        for (int i = 0; i < 50; i++) CHECK(write(e[0], bytes, sizeof bytes) == sizeof bytes);
+        int file = memfd_create("bytes", 0);
+        CHECK(ftruncate(file, 300000) == 0 && sendfile(e[0], file, NULL, 300000) == 300000);
+        close(file);
+        /* Without a mark there is room at once. */
+        mark = 0;
+        CHECK(setsockopt(e[0], IPPROTO_TCP, TCP_NOTSENT_LOWAT, &mark, sizeof mark) == 0);
+        CHECK(shutdown(e[0], SHUT_WR) == 0 && pthread_join(reader, NULL) == 0);
+        unpair(e);
+    }
+    CHECK(filled[1] < filled[0]);
+    close(set);
+}
+
 #endif

@@ -1,20 +1,85 @@
-//! `SO_RCVLOWAT`: from how many bytes on a program hears of what came.
+//! Marks: from how many bytes on a program hears of what came (`SO_RCVLOWAT`), and how many that it wrote may be unsent
+//! for it to write more (`TCP_NOTSENT_LOWAT`).
 //!
-//! A connection with such a mark says so in the flags of its slot, which every short way looks at anyway: all others
-//! pay nothing for it.
+//! A connection with a mark says so in the flags of its slot, which every short way looks at anyway: all others pay
+//! nothing for it.
+//!
+//! What is unsent the engine knows. It is asked after each write that leaves more unsent than the mark allows, and says
+//! how far it has sent once that is less ([`Bump::UNTIL_SENT`]).
 use super::Stream;
+use crate::state::context_side::Context;
 use crate::state::slab::Key;
-use crate::state::slot_state::LOW_MARK;
+use crate::state::slot_state::{LOW_MARK, UNSENT_MARK};
 use crate::state::socket::Kind;
-use crate::state::{Lib, events, readiness};
+use crate::state::{Lib, Link, events, readiness};
+use context::{Bump, Slot};
+use std::sync::atomic::AtomicU32;
+use std::sync::atomic::Ordering::Acquire;
+
+/// What a write takes at most that begins below the mark: as Linux fills a segment of this length once it has begun it.
+const SEGMENT: u32 = 64 << 10;
 
 impl Stream {
     /// The program waits for so many bytes at least. The flag stays: another process may have a mark of its own.
     pub(crate) fn use_low_mark(&mut self, low_mark: u32) {
-        self.marked = low_mark > 1;
-        if self.marked {
+        self.marked = low_mark > 1 || self.unsent_mark() > 0;
+        if low_mark > 1 {
             self.raise(LOW_MARK);
         }
+    }
+
+    /// What may be unsent for it to write more; 0 for no such mark.
+    pub(super) fn unsent_mark(&self) -> u32 {
+        self.rare.as_deref().map_or(0, |rare| rare.unsent_mark)
+    }
+
+    /// It writes only while fewer bytes are unsent; 0 for no such mark.
+    pub(crate) fn use_unsent_mark(&mut self, unsent_mark: u32, low_mark: u32) {
+        if unsent_mark > 0 || self.rare.is_some() {
+            self.rare.get_or_insert_default().unsent_mark = unsent_mark;
+        }
+        if unsent_mark > 0 {
+            self.raise(UNSENT_MARK);
+        }
+        self.use_low_mark(low_mark);
+    }
+
+    /// A notice has come: what the engine may have said of what was sent.
+    pub(crate) fn hear_sent(&mut self, word: &AtomicU32) {
+        if let Some(rare) = &mut self.rare {
+            rare.tx_sent = word.load(Acquire);
+        }
+    }
+
+    /// Bytes written and not sent yet, as far as the engine has said.
+    fn unsent(&self) -> u32 {
+        let sent = self.rare.as_deref().map_or(0, |rare| rare.tx_sent);
+        self.tx_head().wrapping_sub(sent).min(self.in_flight())
+    }
+
+    /// Twice of what is unsent is below the mark: whoever waits to write is told then, as in Linux.
+    pub(crate) fn is_below_mark(&self) -> bool {
+        self.unsent_mark() == 0 || u64::from(self.unsent()) * 2 < u64::from(self.unsent_mark())
+    }
+
+    /// There is so much room, and so little unsent, that whoever waits to write is told.
+    pub(crate) fn is_writable(&self) -> bool {
+        self.is_roomy() && self.is_below_mark()
+    }
+
+    /// Bytes that a call may write.
+    pub(crate) fn room_to_write(&self) -> u32 {
+        match self.unsent_mark() {
+            0 => self.room(),
+            mark if self.unsent() < mark => self.room().min(SEGMENT),
+            _ => 0,
+        }
+    }
+
+    /// What to ask the engine, where more is unsent than the mark allows.
+    fn question(&self, slot: Slot) -> Option<Bump> {
+        let until = self.tx_head().wrapping_sub(self.unsent_mark().saturating_sub(1) / 2);
+        (!self.is_below_mark()).then(|| Bump { tx_head: until, fin: false, ring: Bump::UNTIL_SENT, ..self.bump(slot) })
     }
 
     /// As many bytes can be read as the mark asks for. Half of the buffer is always enough, as in Linux: the peer's
@@ -24,7 +89,32 @@ impl Stream {
     }
 }
 
+impl Context {
+    /// Tells the engine the present positions of a connection, and asks it what the connection's mark is about.
+    pub(crate) fn bump_and_ask(&mut self, key: Key, stream: &mut Stream) {
+        self.bump(key, stream);
+        let Some(question) = stream.name.and_then(|slot| stream.question(slot)) else { return };
+        if self.end.bumps.push(question.to_words()).is_err() {
+            self.owe(key, stream);
+        }
+        self.end.daemon_bell.ring();
+    }
+}
+
 impl Lib {
+    /// The program has set `TCP_NOTSENT_LOWAT`.
+    pub(crate) fn use_unsent_mark(&mut self, key: Key) {
+        let Lib { sockets, sets, link, .. } = self;
+        let Some(socket) = sockets.get_mut(key.index).filter(|socket| socket.id == key.id) else { return };
+        let (Kind::Stream(stream), Link::Attached(context)) = (&mut socket.kind, link) else { return };
+        stream.use_unsent_mark(socket.options.unsent_mark, socket.options.low_mark);
+        context.bump_and_ask(key, stream);
+        if stream.wants_room && stream.is_writable() {
+            stream.wants_room = false;
+            readiness::notify(socket, sets, events::OUT);
+        }
+    }
+
     /// The program has set `SO_RCVLOWAT`. Where what is there is enough now, whoever waits for it has it.
     pub(crate) fn use_low_mark(&mut self, key: Key) {
         let Lib { sockets, sets, .. } = self;
