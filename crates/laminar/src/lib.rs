@@ -320,6 +320,7 @@ impl Laminar {
             let Some(again) = self.flows[id as usize].as_deref_mut() else { return };
             flow = again;
         }
+        let asked = flow.asked;
         // Whom nobody is ahead of needs not wait for a turn.
         if self.ready.is_empty() && self.pushed < ROUND_BYTES && flow.has_more() {
             self.push_of(id, burst);
@@ -327,7 +328,9 @@ impl Laminar {
             flow.may_send(id, &mut self.ready, burst.events);
             flow.publish_sent();
         }
-        self.tell_sent(id);
+        if asked {
+            self.tell_sent(id);
+        }
     }
 
     /// Receive buffer goes back to the pipeline, which tells the peer.
@@ -478,6 +481,7 @@ impl Laminar {
             self.ready.push_back(id);
         }
         flow.publish_sent();
+        let asked = flow.asked;
         if let Some(position) = wanted {
             let (flow, edge) = (id as u16, i32::MAX as u32);
             let grant = Dma { op: DMA_GRANT, context, flow, position, edge, ..Dma::default() };
@@ -495,7 +499,9 @@ impl Laminar {
         };
         let carried = Carried::Payload { flow: id, position: push.position, len: push.len };
         self.entry(PORT_HOST, &dma, carried, burst);
-        self.tell_sent(id);
+        if asked {
+            self.tell_sent(id);
+        }
         true
     }
 }

@@ -1,14 +1,12 @@
-//! What applications hear of their connections.
+//! Notices to applications: their connections' positions.
 use crate::Laminar;
 use tcp::Life;
 
 impl Laminar {
-    /// An application that has asked how far its bytes were sent hears of it.
+    /// An application that has asked how far its bytes were sent gets the position, once that is far enough.
+    #[cold]
     pub(crate) fn tell_sent(&mut self, id: u32) {
         let Some(flow) = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut) else { return };
-        if !flow.asked {
-            return;
-        }
         if let Some(position) = flow.take_sent() {
             self.contexts.tell_sent(flow.params.context.0, flow.params.slot.index, position);
             self.notify(id);
