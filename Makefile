@@ -10,7 +10,7 @@ FUNCTIONS := $(patsubst offload/%.c,$(TARGET)/offload/%.so,$(wildcard offload/*.
 AS_ROOT := $(if $(filter-out 0,$(shell id -u)),sudo -E)
 CFLAGS ?= -std=c11 -O2 -g -Wall -Wextra -Werror
 
-.PHONY: help demo test build install uninstall deb apps xdp functions bench grid faults interop endurance differential suites model sanitize shake setup clean bench-instructions p4-tofino device-check
+.PHONY: help demo test build install uninstall deb apps xdp functions bench grid faults interop endurance differential suites model sanitize shake setup clean bench-instructions p4-tofino rtl device-check
 
 help:
 	@echo 'make demo    Debian programs on OpenTOE and on the kernel, side by side'
@@ -31,6 +31,7 @@ help:
 	@echo 'make bench   everything that is said about speed, measured beside Linux (about 20 minutes): BENCH="--quick"'
 	@echo 'make bench-instructions  what a segment costs, beside what it cost before (needs valgrind)'
 	@echo 'make p4-tofino  the P4 programs through the compiler for the chip (bf-p4c), where it is installed'
+	@echo 'make rtl     SystemVerilog from P4 against the interpreter, at length, and what an FPGA needs for it (verilator, yosys)'
 	@echo 'make functions   the offload functions in offload/, as objects for "opentoe offload load"'
 	@echo 'make device-check  a folder for a machine with a GPU, where tests/device/cuda checks device memory'
 	@echo 'make setup   the Debian packages that all of this needs'
@@ -178,6 +179,10 @@ bench-instructions:
 
 p4-tofino:
 	p4/tofino
+
+rtl:
+	cargo test --profile bench -p rmt --test rtl -- --include-ignored --nocapture
+	p4/synthesis
 
 setup:
 	@tests/setup

@@ -323,3 +323,27 @@ fn p4_programs_are_checked() {
     assert!(error(&missing).contains("cannot read"), "{}", error(&missing));
     assert_eq!(scratch.toe(&["p4", "check"]).status.code(), Some(2));
 }
+
+/// A half's files are written, in a folder that is made; what RTL cannot be is refused with its place.
+#[test]
+fn p4_programs_become_rtl() {
+    let scratch = Scratch::new();
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let program = |path: &str| root.join(path).to_string_lossy().into_owned();
+    let out = scratch.0.join("made/here");
+    let folder = out.to_string_lossy().into_owned();
+    let good =
+        scratch.toe(&["p4", "rtl", &program("p4/laminar.p4"), "-o", &folder, "--half", "egress", "-D", "FLOWS=64"]);
+    assert_eq!(good.status.code(), Some(0), "{}", error(&good));
+    let list = std::fs::read_to_string(out.join("egress.f")).unwrap();
+    assert!(list.lines().all(|file| out.join(file).is_file()) && list.ends_with("egress.sv\n"), "{list}");
+    let map: serde_json::Value =
+        serde_json::from_slice(&std::fs::read(out.join("egress.json")).unwrap()).expect("the map is JSON");
+    let targets = map["targets"].as_array().unwrap();
+    assert!(targets.iter().any(|t| t["name"] == "reassembly.rx_window" && t["entries"] == 64), "{map}");
+    assert!(!out.join("ingress.sv").exists(), "only one half was asked for");
+    let refused = program("crates/rmt/tests/p4/accept/parser_checksum.p4");
+    let bad = scratch.toe(&["p4", "rtl", &refused, "-o", &folder]);
+    assert_eq!(bad.status.code(), Some(1));
+    assert!(error(&bad).contains("parser_checksum.p4:") && error(&bad).contains("docs/RTL.md"), "{}", error(&bad));
+}

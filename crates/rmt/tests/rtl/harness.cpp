@@ -127,6 +127,11 @@ int main(int argc, char **argv) {
     // The pipeline is shorter than this.
     for (int i = 0; i < 1000 && answered < sent; i++) answered += tick();
     top->final();
+#if VM_TRACE
+    if (trace) trace->close();
+    trace.reset();
+#endif
+    top.reset();
     if (answered == sent) return 0;
     std::fprintf(stderr, "%llu operations, %llu answers\n", sent, answered);
     return 3;

@@ -120,7 +120,8 @@ fn laminar_agrees_with_the_interpreter() {
 fn every_extension_of_laminar_agrees() {
     assert!(verilator(), "Verilator is needed");
     for (seed, extensions) in EXTENSIONS.iter().enumerate() {
-        let count = laminar_agrees(extensions, 10_000, seed as u64 + 2).unwrap_or_else(|what| panic!("{what}"));
+        let segments = if extensions.is_empty() { 100_000 } else { 5_000 };
+        let count = laminar_agrees(extensions, segments, seed as u64 + 2).unwrap_or_else(|what| panic!("{what}"));
         println!("laminar with {extensions:?}: {count} operations agree");
     }
 }
@@ -255,10 +256,13 @@ fn a_table_with_another_hash_is_found() {
 fn headers_in_another_order_are_found() {
     assert!(verilator(), "Verilator is needed");
     let mut pair = laminar(&[], &[Gress::Egress]);
-    // Ethernet and IPv4 change places.
-    plant(&mut pair, Gress::Egress, "emit_1_q <= emit_1 &&", "emit_1_q <= emit_2 &&");
-    plant(&mut pair, Gress::Egress, "emit_2_q <= emit_2 &&", "emit_2_q <= emit_1 && emit_2 &&");
-    plant(&mut pair, Gress::Egress, "emit_1_data_q <= emit_1_data;", "emit_1_data_q <= 112'(emit_2_data);");
+    // Ethernet and IPv4 change places: the second clock puts the last header first.
+    let files = &mut pair.design(Gress::Egress).files;
+    let deparser = files.iter_mut().find(|file| file.name == "egress_deparser").unwrap();
+    let at = |header: usize| deparser.text.find(&format!("if (emit_{header}_q) begin")).unwrap();
+    let (ipv4, ethernet, dma) = (at(2), at(1), at(0));
+    let text = &deparser.text;
+    deparser.text = [&text[..ipv4], &text[ethernet..dma], &text[ipv4..ethernet], &text[dma..]].concat();
     let mut random = Random(4);
     for (port, frame) in laminar_segments(&mut random, &[], 1000) {
         pair.process(port, &frame);

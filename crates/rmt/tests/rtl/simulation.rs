@@ -6,6 +6,7 @@ use rmt::rtl::{Control, Design, Mapped, MappedKind, Operation, generate};
 use std::fmt::Write as _;
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
+use std::time::Instant;
 
 /// A folder of one test's own, which goes with it.
 pub(crate) struct Folder(pub(crate) PathBuf);
@@ -41,7 +42,8 @@ pub(crate) struct Model {
 
 impl Model {
     /// Lints with all warnings as errors, and compiles.
-    pub(crate) fn build(name: &str, design: &Design) -> Result<Model, String> {
+    /// For many operations, the compiler may take its time.
+    pub(crate) fn build(name: &str, design: &Design, operations: usize) -> Result<Model, String> {
         let folder = Folder::new(&format!("{name}-{}", design.map.gress.name()));
         for file in &design.files {
             std::fs::write(folder.0.join(format!("{}.sv", file.name)), &file.text).unwrap();
@@ -49,7 +51,11 @@ impl Model {
         let harness = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rtl/harness.cpp");
         let mut command = Command::new("verilator");
         command.args(["--cc", "--exe", "--build", "-j", "2", "-Wall", "-O3", "--prefix", "Vrtl", "-Mdir", "obj"]);
-        command.args(["-CFLAGS", "-O1", "-o", "simulate", "--top-module", design.map.gress.name()]);
+        let level = if operations > 50_000 { "-O2" } else { "-O0" };
+        for kind in ["OPT_FAST", "OPT_GLOBAL"] {
+            command.args(["-MAKEFLAGS", &format!("{kind}={level}")]);
+        }
+        command.args(["-o", "simulate", "--top-module", design.map.gress.name()]);
         command.args(design.files.iter().map(|file| format!("{}.sv", file.name))).arg(harness).current_dir(&folder.0);
         if std::env::var_os("RTL_TRACE").is_some() {
             command.arg("--trace");
@@ -66,9 +72,12 @@ impl Model {
         let file = self.folder.0.join("script");
         std::fs::write(&file, script).unwrap();
         let input = std::fs::File::open(&file).unwrap();
+        let start = Instant::now();
         let output = Command::new(self.folder.0.join("obj/simulate")).stdin(input).output().expect("the model runs");
         assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        String::from_utf8(output.stdout).unwrap().lines().map(str::to_string).collect()
+        let lines: Vec<String> = String::from_utf8(output.stdout).unwrap().lines().map(str::to_string).collect();
+        println!("{} operations in {:.1} s", lines.len(), start.elapsed().as_secs_f64());
+        lines
     }
 }
 
@@ -192,8 +201,10 @@ impl Pair {
         let seen = self.machine.table_add(table, keys, priority, action, args);
         self.operations(|control| {
             let operations = control.table_add(table, keys, priority, action, args);
+            // For a table of the other half there is nothing to do.
+            let nothing = operations.as_ref().is_ok_and(Vec::is_empty);
             if let Err(e) = &seen {
-                assert_eq!(operations.as_ref().err(), Some(e));
+                assert!(nothing || operations.as_ref().err() == Some(e), "{table}: {e}");
             }
             operations.unwrap_or_else(|e| if seen.is_ok() { panic!("{e}") } else { Vec::new() })
         });
@@ -244,7 +255,7 @@ impl Pair {
         self.read_all(300);
         let mut count = 0;
         for half in &self.halves {
-            let model = Model::build(name, &half.design)?;
+            let model = Model::build(name, &half.design, half.expected.len())?;
             let answers = model.run(&half.script);
             for (i, (answer, expected)) in answers.iter().zip(&half.expected).enumerate() {
                 let seen = compare(half, answer, expected);
