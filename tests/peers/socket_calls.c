@@ -5,7 +5,10 @@
  * With THREADS, so many threads sleep in epoll sets of their own meanwhile. Who is woken for which socket is printed,
  * before any other call about sockets could have told them.
  *
- * usage: socket_calls ADDRESS FIRST_SEED COUNT QUIET_MICROSECONDS [THREADS]
+ * With ADDRESS6, most sockets are of IPv6: for both families, for IPv6 alone, bound and connected to addresses of IPv6
+ * and to mapped ones of IPv4.
+ *
+ * usage: socket_calls ADDRESS FIRST_SEED COUNT QUIET_MICROSECONDS [THREADS [ADDRESS6]]
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
@@ -73,6 +76,8 @@ struct slot {
     int line;       /* connection, 0 for none */
     int end;        /* which end of it */
     int shut;       /* a direction was shut down */
+    int v6;         /* AF_INET6 */
+    int was_mapped; /* connects to addresses of IPv4 only */
 };
 
 static struct slot slots[SLOTS];
@@ -81,6 +86,8 @@ static unsigned sent[2][64];
 static int lines, files, set;
 static uint64_t state;
 static struct in_addr here;
+static struct in6_addr here6;
+static int speaks_6;
 static long quiet;
 static unsigned char bytes[MOST];
 /* Two pages, of which the second cannot be touched, and two, of which the second can only be read. */
@@ -158,14 +165,38 @@ static int free_slot(void) {
     return -1;
 }
 
-static struct sockaddr_in at(int port) {
-    return (struct sockaddr_in){.sin_family = AF_INET, .sin_port = (in_port_t)port, .sin_addr = here};
+/* The port lies at the same place in both. */
+typedef union { struct sockaddr_in v4; struct sockaddr_in6 v6; } Address;
+enum { HERE, ANY, MAPPED };
+
+static struct in6_addr mapped(void) {
+    struct in6_addr address = {.s6_addr = {[10] = 0xff, [11] = 0xff}};
+    memcpy(address.s6_addr + 12, &here, sizeof here);
+    return address;
 }
 
+static Address at(int v6, int port, int which) {
+    Address address = {.v4 = {.sin_family = AF_INET, .sin_port = (in_port_t)port}};
+    if (!v6) address.v4.sin_addr.s_addr = which == ANY ? INADDR_ANY : here.s_addr;
+    else address.v6 = (struct sockaddr_in6){.sin6_family = AF_INET6, .sin6_port = (in_port_t)port,
+                                            .sin6_addr = which == ANY ? in6addr_any : which == MAPPED ? mapped() : here6};
+    return address;
+}
+
+static socklen_t size_of(int v6) { return v6 ? sizeof(struct sockaddr_in6) : sizeof(struct sockaddr_in); }
+
 static void learn_port(int i) {
-    struct sockaddr_in name;
+    Address name;
     socklen_t len = sizeof name;
-    if (getsockname(slots[i].fd, (void *)&name, &len) == 0) slots[i].port = name.sin_port;
+    if (getsockname(slots[i].fd, (void *)&name, &len) == 0) slots[i].port = name.v4.sin_port;
+}
+
+static const char *which_address(const Address *name) {
+    struct in6_addr v4 = mapped();
+    if (name->v4.sin_family == AF_INET) return name->v4.sin_addr.s_addr == here.s_addr ? "here" : name->v4.sin_addr.s_addr ? "other" : "any";
+    if (!memcmp(&name->v6.sin6_addr, &here6, sizeof here6)) return "here";
+    if (!memcmp(&name->v6.sin6_addr, &v4, sizeof v4)) return "mapped";
+    return memcmp(&name->v6.sin6_addr, &in6addr_any, sizeof here6) ? "other" : "any";
 }
 
 /* Without Nagle's algorithm, which OpenTOE does not have: docs/POSIX.md. */
@@ -177,9 +208,12 @@ static void at_once(int fd) {
 static void open_socket(void) {
     int i = free_slot();
     if (i < 0) return;
-    slots[i] = (struct slot){.fd = socket(AF_INET, SOCK_STREAM | SOCK_NONBLOCK | (below(2) ? SOCK_CLOEXEC : 0), 0), .file = ++files};
-    say("socket", i, slots[i].fd < 0 ? -1 : 0);
+    int v6 = speaks_6 && below(4), type = SOCK_STREAM | SOCK_NONBLOCK | (below(2) ? SOCK_CLOEXEC : 0);
+    slots[i] = (struct slot){.fd = socket(v6 ? AF_INET6 : AF_INET, type, 0), .file = ++files, .v6 = v6};
+    say(v6 ? "socket of IPv6" : "socket", i, slots[i].fd < 0 ? -1 : 0);
     at_once(slots[i].fd);
+    int only = v6 && below(4) == 0;
+    if (only) say("IPV6_V6ONLY", i, setsockopt(slots[i].fd, IPPROTO_IPV6, IPV6_V6ONLY, &only, sizeof only));
 }
 
 static void bind_socket(int i) {
@@ -192,18 +226,26 @@ static void bind_socket(int i) {
     /* A port that only old connections have is refused by the kernel, unless SO_REUSEADDR is set everywhere. */
     int free = slots[other].fd >= 0 && slots[other].line == 0 && other != i;
     int port = below(4) == 0 && free ? slots[other].port : 0;
-    struct sockaddr_in address = at(port);
-    if (below(3) == 0) address.sin_addr.s_addr = INADDR_ANY;
-    say("bind", i, bind(slots[i].fd, (void *)&address, below(20) ? sizeof address : 4));
+    int v6 = slots[i].v6, which = below(3) == 0 ? ANY : v6 && below(3) == 0 ? MAPPED : HERE;
+    Address address = at(v6, port, which);
+    if (v6) printf(" to %s\n", which_address(&address));
+    long result = bind(slots[i].fd, (void *)&address, below(20) ? size_of(v6) : 4);
+    say("bind", i, result);
+    /* Linux may have forgotten the address that was asked for before, and its family. */
+    if (v6 && result < 0) slots[i].was_mapped = 1;
     learn_port(i);
 }
 
 static void connect_socket(int i) {
     int to = (int)below(SLOTS);
     for (int tries = 0; tries < SLOTS && slots[to].port == 0; tries++) to = (to + 1) % SLOTS;
-    struct sockaddr_in address = at(slots[to].port ? slots[to].port : htons(1));
-    printf(" to %d\n", to);
-    say("connect", i, connect(slots[i].fd, (void *)&address, sizeof address));
+    /* After such an attempt has failed, Linux goes on to send segments of IPv4. */
+    int v6 = slots[i].v6, which = v6 && (below(3) == 0 || slots[i].was_mapped) ? MAPPED : HERE;
+    for (int j = 0; j < SLOTS; j++)
+        if (slots[j].file == slots[i].file) slots[j].was_mapped |= which == MAPPED;
+    Address address = at(v6, slots[to].port ? slots[to].port : htons(1), which);
+    printf(which == MAPPED ? " to %d, mapped\n" : " to %d\n", to);
+    say("connect", i, connect(slots[i].fd, (void *)&address, size_of(v6)));
     settle();
     if (!slots[i].line && lines < 63) {
         lines++;
@@ -217,16 +259,17 @@ static void connect_socket(int i) {
 static void accept_socket(int i) {
     int fresh = free_slot();
     if (fresh < 0) return;
-    struct sockaddr_in peer = {0};
+    Address peer = {0};
     socklen_t len = sizeof peer;
     int fd = accept4(slots[i].fd, (void *)&peer, &len, SOCK_NONBLOCK);
     say("accept", i, fd < 0 ? -1 : 0);
     if (fd < 0) return;
     at_once(fd);
-    printf("  from %d %d\n", peer.sin_family, len);
-    slots[fresh] = (struct slot){.fd = fd, .file = ++files, .end = 1};
+    printf("  from %d %d\n", peer.v4.sin_family, len);
+    if (slots[i].v6) printf("  from %s\n", which_address(&peer));
+    slots[fresh] = (struct slot){.fd = fd, .file = ++files, .end = 1, .v6 = slots[i].v6};
     for (int j = 0; j < SLOTS; j++)
-        if (slots[j].port == peer.sin_port && slots[j].line && slots[j].end == 0) slots[fresh].line = slots[j].line;
+        if (slots[j].port == peer.v4.sin_port && slots[j].line && slots[j].end == 0) slots[fresh].line = slots[j].line;
 }
 
 static void *bad_pages(int allowed) {
@@ -336,11 +379,16 @@ static void options(int i) {
         {SOL_SOCKET, SO_KEEPALIVE, "SO_KEEPALIVE"}, {SOL_SOCKET, SO_REUSEADDR, "SO_REUSEADDR"}, {SOL_SOCKET, SO_DOMAIN, "SO_DOMAIN"},
         {SOL_SOCKET, SO_PROTOCOL, "SO_PROTOCOL"}, {IPPROTO_TCP, TCP_NODELAY, "TCP_NODELAY"}, {IPPROTO_TCP, TCP_CORK, "TCP_CORK"},
         {IPPROTO_TCP, TCP_KEEPIDLE, "TCP_KEEPIDLE"}, {IPPROTO_TCP, TCP_USER_TIMEOUT, "TCP_USER_TIMEOUT"}, {IPPROTO_TCP, 9999, "unknown"},
-        {SOL_SOCKET, SO_RCVLOWAT, "SO_RCVLOWAT"}, {SOL_SOCKET, SO_RCVLOWAT, "SO_RCVLOWAT"},
+        {SOL_SOCKET, SO_RCVLOWAT, "SO_RCVLOWAT"}, {IPPROTO_TCP, TCP_NOTSENT_LOWAT, "TCP_NOTSENT_LOWAT"},
+        {IPPROTO_IPV6, IPV6_V6ONLY, "IPV6_V6ONLY"},
     };
     static const int marks[] = {-1, 1, 2, 150, 2000, 12000};
-    int at = (int)below(14), value = (int)below(3), writes = (int)below(2);
-    if (at >= 12) value = marks[below(6)], writes = below(4) > 0;
+    int at = (int)below(speaks_6 ? 15 : 14), value = (int)below(3), writes = (int)below(2);
+    if (at == 12 || at == 13) value = marks[below(6)], writes = below(4) > 0;
+    /* On a socket that is no connection any more, Linux counts numbers that were never bytes as unsent. */
+    Address peer;
+    socklen_t peer_len = sizeof peer;
+    if (at == 13 && getpeername(slots[i].fd, (void *)&peer, &peer_len) < 0) return;
     socklen_t len = sizeof value;
     if (writes && all[at].name != TCP_CORK && all[at].name != TCP_NODELAY && all[at].name != TCP_USER_TIMEOUT) {
         say(all[at].word, i, setsockopt(slots[i].fd, all[at].level, all[at].name, &value, below(10) ? sizeof value : 1));
@@ -377,12 +425,12 @@ static void ask_set(void) {
 }
 
 static void names(int i) {
-    struct sockaddr_in name = {0};
+    Address name = {0};
     socklen_t len = sizeof name;
     int own = (int)below(2);
     long result = own ? getsockname(slots[i].fd, (void *)&name, &len) : getpeername(slots[i].fd, (void *)&name, &len);
     say(own ? "getsockname" : "getpeername", i, result);
-    if (result == 0) printf("  %s port %d len %d\n", name.sin_addr.s_addr == here.s_addr ? "here" : name.sin_addr.s_addr ? "other" : "any", name.sin_port != 0, len);
+    if (result == 0) printf("  %s port %d len %d\n", which_address(&name), name.v4.sin_port != 0, len);
 }
 
 static void look_inside(int i) {
@@ -486,13 +534,14 @@ static void begin(void) {
     send_to_sleep();
     if (below(4) == 0) return;
     open_socket(), open_socket();
-    struct sockaddr_in address = at(0);
-    say("bind", 0, bind(slots[0].fd, (void *)&address, sizeof address));
+    int to6 = slots[0].v6, from6 = slots[1].v6;
+    Address address = at(to6, 0, to6 && !from6 ? MAPPED : HERE);
+    say("bind", 0, bind(slots[0].fd, (void *)&address, size_of(to6)));
     say("listen", 0, listen(slots[0].fd, 16));
     learn_port(0);
-    address = at(slots[0].port);
+    address = at(from6, slots[0].port, from6 && !to6 ? MAPPED : HERE);
     say("accept", 0, accept4(slots[0].fd, NULL, NULL, SOCK_NONBLOCK));
-    say("connect", 1, connect(slots[1].fd, (void *)&address, sizeof address));
+    say("connect", 1, connect(slots[1].fd, (void *)&address, size_of(from6)));
     slots[1].line = ++lines;
     settle();
     learn_port(1);
@@ -501,9 +550,11 @@ static void begin(void) {
 }
 
 int main(int argc, char **argv) {
-    threads = argc == 6 ? atoi(argv[5]) : 0;
-    if (argc < 5 || inet_pton(AF_INET, argv[1], &here) != 1 || threads < 0 || threads > MOST_SLEEPERS) {
-        fprintf(stderr, "usage: socket_calls ADDRESS FIRST_SEED COUNT QUIET_MICROSECONDS [THREADS]\n");
+    threads = argc >= 6 ? atoi(argv[5]) : 0;
+    speaks_6 = argc >= 7;
+    int bad = argc < 5 || inet_pton(AF_INET, argv[1], &here) != 1 || (speaks_6 && inet_pton(AF_INET6, argv[6], &here6) != 1);
+    if (bad || threads < 0 || threads > MOST_SLEEPERS) {
+        fprintf(stderr, "usage: socket_calls ADDRESS FIRST_SEED COUNT QUIET_MICROSECONDS [THREADS [ADDRESS6]]\n");
         return 2;
     }
     uint64_t first = strtoull(argv[2], NULL, 10), count = strtoull(argv[3], NULL, 10);

@@ -8,8 +8,10 @@ use std::time::Duration;
 use tests::daemon::beside;
 use tests::process::{self, Process, Session};
 
-const USAGE: &str = "usage: differential [--engine E] [--sequences N] [--first SEED] [--jobs N] [--threads N]
+const USAGE: &str =
+    "usage: differential [--engine E] [--family F] [--sequences N] [--first SEED] [--jobs N] [--threads N]
   --engine E      the data-path of OpenTOE's host (flextoe)
+  --family F      4: sockets of IPv4 alone; 6: most of IPv6, for one family or for both (4)
   --sequences N   how many (500)
   --first SEED    the seed of the first one; each has the next (1)
   --jobs N        programs that run at the same time (4)
@@ -25,18 +27,21 @@ const QUIET_THREADS: [u32; 4] = [1_000, 2_500, 20_000, 100_000];
 const SHOWN: u64 = 20;
 /// OpenTOE's host, whose programs talk to themselves; the kernel's is loopback.
 const ADDRESS: &str = "10.99.0.2";
+const ADDRESS6: &str = "fd99::2";
 
 fn main() {
-    let (mut engine, mut sequences, mut first, mut jobs, mut threads) = ("flextoe".to_string(), 500, 1, 4, 0);
+    let (mut sequences, mut first, mut jobs) = (500, 1, 4);
+    let mut which = Which { engine: "flextoe".to_string(), threads: 0, v6: false };
     let mut words = std::env::args().skip(1);
     while let Some(word) = words.next() {
         let value = words.next().unwrap_or_default();
         match (word.as_str(), value.parse::<u64>()) {
-            ("--engine", Err(_)) if !value.is_empty() => engine = value,
+            ("--engine", Err(_)) if !value.is_empty() => which.engine = value,
+            ("--family", Ok(family @ (4 | 6))) => which.v6 = family == 6,
             ("--sequences", Ok(number)) => sequences = number,
             ("--first", Ok(number)) => first = number,
             ("--jobs", Ok(number @ 1..=64)) => jobs = number,
-            ("--threads", Ok(number @ 0..=4)) => threads = number,
+            ("--threads", Ok(number @ 0..=4)) => which.threads = number,
             _ => {
                 eprintln!("{USAGE}");
                 std::process::exit(if word == "--help" { 0 } else { 2 });
@@ -44,8 +49,7 @@ fn main() {
         }
     }
     process::sweep();
-    let outcome =
-        Session::new().and_then(|session| Laboratory::new(&session, &engine, threads)?.run(first, sequences, jobs));
+    let outcome = Session::new().and_then(|session| Laboratory::new(&session, which)?.run(first, sequences, jobs));
     match outcome {
         Ok(true) => {}
         Ok(false) => std::process::exit(1),
@@ -56,25 +60,36 @@ fn main() {
     }
 }
 
+/// What the sequences are run on.
+struct Which {
+    engine: String,
+    /// Threads of each program that sleep.
+    threads: u64,
+    /// Sockets are of IPv6, too.
+    v6: bool,
+}
+
 /// The program, and a daemon with one host.
 struct Laboratory<'a> {
     session: &'a Session,
-    engine: String,
-    threads: u64,
+    which: Which,
     program: String,
     socket: String,
     daemon: Process<'a>,
 }
 
 impl<'a> Laboratory<'a> {
-    fn new(session: &'a Session, engine: &str, threads: u64) -> Result<Laboratory<'a>, String> {
+    fn new(session: &'a Session, which: Which) -> Result<Laboratory<'a>, String> {
         let path = |name: &str| session.dir().join(name).display().to_string();
         let (program, socket, file) = (path("socket_calls"), path("toe"), path("toed.toml"));
         let source = concat!(env!("CARGO_MANIFEST_DIR"), "/peers/socket_calls.c");
         let mut compiler = Command::new("cc");
         compiler.args(["-std=gnu11", "-pthread", "-O2", "-Wall", "-Wextra", "-Werror", "-o", &program, source]);
         session.run(compiler)?;
-        let host = format!("engine = {engine:?}\nport = {{ kind = \"fabric\" }}\n[host.timers]\ntime_wait_ms = 1000\n");
+        let address6 = format!("ipv6 = {{ address = {ADDRESS6:?} }}\n");
+        let (engine, v6) = (&which.engine, if which.v6 { address6.as_str() } else { "" });
+        let host =
+            format!("{v6}engine = {engine:?}\nport = {{ kind = \"fabric\" }}\n[host.timers]\ntime_wait_ms = 1000\n");
         let text = format!(
             "socket = {socket:?}\n[[fabric]]\nname = \"lab\"\n[[host]]\nname = \"lab\"\naddress = \"{ADDRESS}\"\n{host}"
         );
@@ -87,12 +102,12 @@ impl<'a> Laboratory<'a> {
             daemon.running().map_err(|error| format!("{error}: {}", daemon.stderr().trim()))?;
             Ok(fs::exists(&socket).unwrap_or(false))
         })?;
-        Ok(Laboratory { session, engine: engine.to_string(), threads, program, socket, daemon })
+        Ok(Laboratory { session, which, program, socket, daemon })
     }
 
     fn run(&mut self, first: u64, sequences: u64, jobs: u64) -> Result<bool, String> {
         let (mut done, mut slow, mut different) = (0, 0, 0);
-        let quiet = if self.threads > 0 { QUIET_THREADS } else { QUIET };
+        let quiet = if self.which.threads > 0 { QUIET_THREADS } else { QUIET };
         while done < sequences && !self.session.interrupted() {
             let round = (CHUNK * jobs).min(sequences - done);
             for seed in self.compare(first + done, round, CHUNK, [quiet[0], quiet[1]])?.into_keys() {
@@ -120,17 +135,18 @@ impl<'a> Laboratory<'a> {
         self.session.begin_case(Duration::from_secs(300));
         let mut pairs = Vec::new();
         for start in (first..first + count).step_by(each as usize) {
-            let run = |mut command: Command, address: &str, quiet: u32| {
+            let run = |mut command: Command, (address, address6): (&str, &str), quiet: u32| {
                 let numbers = [start.to_string(), each.min(first + count - start).to_string(), quiet.to_string()];
                 self.session.spawn({
-                    command.arg(address).args(numbers).arg(self.threads.to_string());
+                    command.arg(address).args(numbers).arg(self.which.threads.to_string());
+                    command.args(self.which.v6.then_some(address6));
                     command
                 })
             };
             let mut accelerated = Command::new(beside("opentoe"));
             accelerated.args(["run", "--socket", &self.socket, "--", &self.program]);
-            let kernel = run(Command::new(&self.program), "127.0.0.1", quiet[0])?;
-            pairs.push((kernel, run(accelerated, ADDRESS, quiet[1])?));
+            let kernel = run(Command::new(&self.program), ("127.0.0.1", "::1"), quiet[0])?;
+            pairs.push((kernel, run(accelerated, (ADDRESS, ADDRESS6), quiet[1])?));
         }
         let mut different = BTreeMap::new();
         for (kernel, opentoe) in &mut pairs {
@@ -150,8 +166,10 @@ impl<'a> Laboratory<'a> {
         let same = kernel.lines().zip(opentoe.lines()).take_while(|(kernel, opentoe)| kernel == opentoe).count();
         let before: String = kernel.lines().take(same).map(|line| format!("    {line}\n")).collect();
         let next = |text: &str| text.lines().nth(same).unwrap_or(" (the end)").to_string();
-        let (engine, threads) = (&self.engine, self.threads);
-        let again = format!("differential --engine {engine} --threads {threads} --first {seed} --sequences 1");
+        let Which { engine, threads, v6 } = &self.which;
+        let family = if *v6 { 6 } else { 4 };
+        let way = format!("--engine {engine} --family {family} --threads {threads}");
+        let again = format!("differential {way} --first {seed} --sequences 1");
         format!("seed {seed}: {again}\n{before}  kernel:  {}\n  OpenTOE: {}", next(kernel), next(opentoe))
     }
 }

@@ -26,6 +26,10 @@ pub(crate) fn bind_to(lib: &mut Guard, key: Key, local: Endpoint, chosen: bool) 
             // As on Linux, an address that was asked for once is kept, even through a later bind to any.
             if !local.ip.is_unspecified() {
                 socket.set_asked_ip(local.ip);
+                // On Linux, a socket that is bound to one address of IPv6 is for IPv6 alone.
+                if !local.ip.is_v4() && !socket.options.v6_only {
+                    socket.options.v6_only = true;
+                }
             }
             socket.kind = Kind::bound(Bound { binding, local: got, chosen });
         }

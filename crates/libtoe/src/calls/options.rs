@@ -52,6 +52,14 @@ pub(crate) fn set(lib: &mut Guard, key: Key, fd: RawFd, level: c_int, name: c_in
     if is_kernels_alone(level, name) && !undecided {
         return Err(libc::ENOPROTOOPT);
     }
+    if (level, name) == (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) {
+        let socket = lib.need_socket(key)?;
+        // Which family a port is of is settled with the port. A dead connection has none.
+        let dead = socket.broken || matches!(&socket.kind, Kind::Stream(stream) if stream.is_over());
+        if socket.is_v6 && !undecided && !dead {
+            return Err(libc::EINVAL);
+        }
+    }
     // Payload is always copied. Programs go on without, as on kernels before 4.14; gRPC's server asks at each start.
     if (level, name) == (SOL_SOCKET, libc::SO_ZEROCOPY) && read_int(value) != 0 {
         return Err(libc::ENOPROTOOPT);
@@ -215,6 +223,7 @@ pub(crate) fn get(lib: &mut Guard, key: Key, level: c_int, name: c_int) -> Resul
         (SOL_SOCKET, libc::SO_SNDBUF, Kind::Stream(stream)) if socket.options.send_limit.is_none() => {
             int(stream.buffer_sizes().1 as c_int)
         }
+        (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, _) if socket.is_v6 => int(socket.options.v6_only.into()),
         (IPPROTO_TCP, libc::TCP_MAXSEG, Kind::Stream(stream)) => int(stream.mss as c_int),
         (IPPROTO_TCP, libc::TCP_CONGESTION, _) => Ok(Some(congestion_name(lib, key)?)),
         (IPPROTO_TCP, libc::TCP_INFO, _) => Ok(Some(tcp_info(lib, key)?)),

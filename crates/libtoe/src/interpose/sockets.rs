@@ -120,6 +120,7 @@ unsafe fn decide_bind(
 ) -> Decided<c_int> {
     // SAFETY: the caller's address.
     let local = match unsafe { address::parse(address, len)? } {
+        Address::Ip(local) if !lib.need_socket(key)?.may_have(local.ip) => return Err(libc::EINVAL),
         // The port that is chosen must be free on both stacks.
         Address::Ip(local @ Endpoint { ip, port: 0 }) if ip == ANY.ip && lib.has_family(key, ip) => {
             // SAFETY: as above.
@@ -374,6 +375,14 @@ pub(super) fn decide_connect(lib: &mut Guard, key: Key, to: Address) -> Decided<
         Address::Ip(_) | Address::Other => return not_here(lib, key, Unaccelerated::Family),
     };
     if matches!(lib.need_socket(key)?.kind, Kind::Fresh | Kind::Bound(_)) {
+        let socket = lib.need_socket(key)?;
+        if !socket.may_have(remote.ip) && !socket.outcome_owed {
+            return Err(libc::ENETUNREACH);
+        }
+        let asked = socket.asked_ip();
+        if socket.is_v6 && asked.is_v4() && !asked.is_unspecified() && !remote.ip.is_v4() && !socket.outcome_owed {
+            return Err(libc::EAFNOSUPPORT);
+        }
         if remote.ip.is_loopback() || remote.ip.is_unspecified() {
             return connect_loopback(lib, key, remote);
         }

@@ -163,6 +163,11 @@ impl Socket {
         matches!(&self.kind, Kind::Stream(stream) if stream.shared)
     }
 
+    /// It may be bound or connected to such an address: not to one of IPv4 where it is for IPv6 alone.
+    pub(crate) fn may_have(&self, ip: IpAddress) -> bool {
+        !(ip.is_v4() && self.is_v6 && self.options.v6_only)
+    }
+
     /// It is connected.
     pub(crate) fn is_stream(&self) -> bool {
         matches!(self.kind, Kind::Stream(_))

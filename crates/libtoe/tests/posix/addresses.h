@@ -18,6 +18,32 @@ static char *bad_page(int kind) {
     return at + page;
 }
 
+/* A socket is for IPv6 alone where it says so, or is bound to one address of IPv6; that is settled with its port. */
+static void for_one_family(void) {
+#ifdef V6
+    int on = 1, off = 0, value = -1, e[2];
+    socklen_t len = sizeof value;
+    Address v4 = here;
+    CHECK(inet_pton(AF_INET6, "::ffff:127.0.0.1", &v4.sin6_addr) == 1);
+    v4.sin6_port = htons(1);
+    int s = socket(AF_INET6, SOCK_STREAM, 0);
+    CHECK(setsockopt(s, IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) == 0);
+    CHECK(bind(s, (void *)&v4, sizeof v4) < 0 && errno == EINVAL);
+    CHECK(connect(s, (void *)&v4, sizeof v4) < 0 && errno == ENETUNREACH);
+    CHECK(setsockopt(s, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) == 0);
+    CHECK(bind(s, (void *)&here, sizeof here) == 0);
+    CHECK(getsockopt(s, IPPROTO_IPV6, IPV6_V6ONLY, &value, &len) == 0 && value == 1);
+    CHECK(setsockopt(s, IPPROTO_IPV6, IPV6_V6ONLY, &off, sizeof off) < 0 && errno == EINVAL);
+    CHECK(connect(s, (void *)&v4, sizeof v4) < 0 && errno == ENETUNREACH);
+    close(s);
+    pair(e);
+    CHECK(getsockopt(e[0], IPPROTO_IPV6, IPV6_V6ONLY, &value, &len) == 0 && value == 0);
+    CHECK(getsockopt(e[1], IPPROTO_IPV6, IPV6_V6ONLY, &value, &len) == 0 && value == 1);
+    CHECK(setsockopt(e[0], IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) < 0 && errno == EINVAL);
+    unpair(e);
+#endif
+}
+
 static char *bad_addresses[8];
 static int bad_count;
 
