@@ -6,7 +6,9 @@ impl Laminar {
     /// An application that has asked how far its bytes were sent gets the position, once that is far enough.
     #[cold]
     pub(crate) fn tell_sent(&mut self, id: u32) {
-        let Some(flow) = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut) else { return };
+        let flow = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut);
+        // A push may have answered already.
+        let Some(flow) = flow.filter(|flow| flow.asked) else { return };
         if let Some(position) = flow.take_sent() {
             self.contexts.tell_sent(flow.params.context.0, flow.params.slot.index, position);
             self.notify(id);
