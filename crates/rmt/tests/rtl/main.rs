@@ -162,6 +162,11 @@ const KINDS: &str = "
     Hash<bit<32>>(HashAlgorithm_t.CRC32) crc32;
     Counter<bit<32>, bit<16>>(100, CounterType_t.PACKETS) packets;
     action sums() { hdr.seg.port = crc16.get({ hdr.seg.seq, hdr.seg.small, 3w5 }); packets.count(hdr.seg.flow); }
+    Register<bit<32>, bit<16>>(50, 77) sums_of;
+    RegisterAction<bit<32>, bit<16>, bit<32>>(sums_of) bump = {
+        void apply(inout bit<32> v, out bit<32> r) { r = v; v = v + hdr.seg.seq_end; }
+    };
+    action bumps() { hdr.seg.word = bump.execute(hdr.seg.flow); }
     action sum() { hdr.seg.ack = crc32.get({ hdr.seg.seq, hdr.seg.seq_end }); }
     table many { key = { hdr.seg.seq: exact; hdr.seg.kind: exact; } actions = { set; NoAction; }
         default_action = set(9); size = 200; }
@@ -178,9 +183,10 @@ const KINDS_APPLY: &str = "
     if (prefixes.apply().hit) { hdr.seg.kind = 1; } else { few.apply(); }
     switch (ranges.apply().action_run) { port: { hdr.seg.len = 3; } default: { exit; } }
     sums();
+    bumps();
 ";
 
-/// Tables of all kinds with entries that come and go between the packets.
+/// Tables of all kinds with entries that come and go between the packets; a register that does not begin as zero.
 fn tables(plant: impl Fn(&mut Pair)) -> Result<usize, String> {
     let mut pair = Pair::new(&small_program(KINDS, KINDS_APPLY), &[Gress::Ingress])?;
     plant(&mut pair);
