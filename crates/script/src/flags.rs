@@ -1,7 +1,7 @@
 //! What `--so_flags` may say: words `key=value`, separated by commas.
 use control::HostConfig;
 use engines::{EngineKind, Mapping};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use tcp::congestion::CongestionName;
 use wire::IpAddress;
 
@@ -15,7 +15,7 @@ pub struct Flags {
     pub engine: EngineKind,
     /// The replication of its modules.
     pub mapping: Mapping,
-    /// The host. `address` (192.168.0.2), `gateway` (192.168.0.1), `mtu`, `rx_bytes`, `tx_bytes`, `long_path_bytes`,
+    /// The host. `address` (192.168.0.2), `gateway` (192.168.0.1), `address6` (fd00::2), `gateway6` (fe80::1), `mtu`, `rx_bytes`, `tx_bytes`, `long_path_bytes`,
     /// `min_rto_ms`, `tail_probe_ms` (0), `ecn`, `congestion`.
     pub host: HostConfig,
 }
@@ -32,6 +32,8 @@ impl Flags {
             unprivileged_port_start: 0,
             ..HostConfig::default()
         };
+        host.ipv6.address = Some(IpAddress::v6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2), 0));
+        host.ipv6.gateway = Some(IpAddress::v6(Ipv6Addr::new(0xfe80, 0, 0, 0, 0, 0, 0, 1), 0));
         host.memory.slots = 64;
         host.memory.rx_bytes = 1 << 16;
         host.memory.tx_bytes = 1 << 16;
@@ -60,6 +62,7 @@ impl Flags {
             }
             "address" => self.host.address = address()?,
             "gateway" => self.host.gateway = Some(address()?),
+            "gateway6" => self.host.ipv6.gateway = Some(value.parse().map_err(|_| refused())?),
             "address6" => self.host.ipv6.address = Some(value.parse().map_err(|_| refused())?),
             "mtu" => self.host.mtu = value.parse().map_err(|_| refused())?,
             "rx_bytes" => self.host.memory.rx_bytes = number()?,

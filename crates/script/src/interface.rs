@@ -6,7 +6,7 @@ use crate::flags::Flags;
 use crate::instance::Instance;
 use crate::memory::{address, answer, answer_int, bytes, done, gather, give_address, give_value, parts, scatter};
 use crate::preload;
-use crate::sockets::Sockets;
+use crate::sockets::{Accepted, Sockets};
 use crate::stack::Stack;
 use libc::{
     EAGAIN, EFAULT, EINPROGRESS, EINVAL, ENOSYS, c_char, c_int, c_long, c_longlong, c_uint, c_ulong, c_void,
@@ -151,10 +151,10 @@ unsafe extern "C" fn accept(data: Data, fd: c_int, from: *mut sockaddr, len: *mu
     // SAFETY: as in `socket`.
     let instance = unsafe { instance(data) };
     let accepted = instance.call(None, |sockets| sockets.blocks(fd), |sockets| sockets.accept(fd));
-    answer_int(accepted.map(|(accepted, peer)| {
+    answer_int(accepted.map(|Accepted { fd, peer, is_v6 }| {
         // SAFETY: the room is as the runner says.
-        unsafe { give_address(peer, from, len) };
-        accepted
+        unsafe { give_address(peer, is_v6, from, len) };
+        fd
     }))
 }
 

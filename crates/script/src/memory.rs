@@ -1,8 +1,10 @@
 //! The runner's memory: addresses, bytes and vectors, copied in and out.
 use crate::sockets::Errno;
-use libc::{EFAULT, EINVAL, c_int, c_void, iovec, sockaddr, sockaddr_in, socklen_t, ssize_t};
-use std::net::Ipv4Addr;
-use wire::Endpoint;
+use libc::{
+    EFAULT, EINVAL, c_int, c_void, iovec, sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, socklen_t, ssize_t,
+};
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
+use wire::{Endpoint, IpAddress};
 
 /// # Safety
 /// `address` is null or points to `len` bytes.
@@ -10,36 +12,74 @@ pub(crate) unsafe fn address(address: *const sockaddr, len: socklen_t) -> Result
     if address.is_null() {
         return Err(EFAULT);
     }
-    if (len as usize) < size_of::<sockaddr_in>() {
+    let len = len as usize;
+    if len < size_of::<sa_family_t>() {
         return Err(EINVAL);
     }
-    // SAFETY: it has the length of a `sockaddr_in`; any bytes are one.
-    let address = unsafe { address.cast::<sockaddr_in>().read_unaligned() };
-    if c_int::from(address.sin_family) != libc::AF_INET {
-        return Err(libc::EAFNOSUPPORT);
+    // SAFETY: it is long enough for a family.
+    match c_int::from(unsafe { address.cast::<sa_family_t>().read_unaligned() }) {
+        libc::AF_INET if len >= size_of::<sockaddr_in>() => {
+            // SAFETY: it has the length of a `sockaddr_in`; any bytes are one.
+            let address = unsafe { address.cast::<sockaddr_in>().read_unaligned() };
+            let ip = Ipv4Addr::from(address.sin_addr.s_addr.to_ne_bytes());
+            Ok(Endpoint::v4(ip, u16::from_be(address.sin_port)))
+        }
+        libc::AF_INET6 if len >= size_of::<sockaddr_in6>() => {
+            // SAFETY: it has the length of a `sockaddr_in6`; any bytes are one.
+            let address = unsafe { address.cast::<sockaddr_in6>().read_unaligned() };
+            let ip = IpAddress::v6(Ipv6Addr::from(address.sin6_addr.s6_addr), address.sin6_scope_id);
+            Ok(Endpoint::new(ip, u16::from_be(address.sin6_port)))
+        }
+        libc::AF_INET | libc::AF_INET6 => Err(EINVAL),
+        _ => Err(libc::EAFNOSUPPORT),
     }
-    Ok(Endpoint::v4(Ipv4Addr::from(address.sin_addr.s_addr.to_ne_bytes()), u16::from_be(address.sin_port)))
 }
 
+/// Sockets of IPv6 have peers of IPv4 as mapped addresses.
+///
 /// # Safety
 /// Both are null, or `to` has room for the number of bytes at `len`.
-pub(crate) unsafe fn give_address(peer: Endpoint, to: *mut sockaddr, len: *mut socklen_t) {
+pub(crate) unsafe fn give_address(peer: Endpoint, is_v6: bool, to: *mut sockaddr, len: *mut socklen_t) {
     if to.is_null() || len.is_null() {
         return;
     }
-    let ip = peer.ip.as_v4().unwrap_or(Ipv4Addr::UNSPECIFIED);
-    let address = sockaddr_in {
-        sin_family: libc::AF_INET as u16,
-        sin_port: peer.port.to_be(),
-        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(ip.octets()) },
-        sin_zero: [0; 8],
-    };
-    let whole = size_of::<sockaddr_in>();
+    match peer.ip.ip() {
+        IpAddr::V4(ip) if !is_v6 => {
+            let address = sockaddr_in {
+                sin_family: libc::AF_INET as sa_family_t,
+                sin_port: peer.port.to_be(),
+                sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(ip.octets()) },
+                sin_zero: [0; 8],
+            };
+            // SAFETY: the caller's room.
+            unsafe { give(&address, to, len) }
+        }
+        ip => {
+            let ip = match ip {
+                IpAddr::V4(ip) => ip.to_ipv6_mapped(),
+                IpAddr::V6(ip) => ip,
+            };
+            let address = sockaddr_in6 {
+                sin6_family: libc::AF_INET6 as sa_family_t,
+                sin6_port: peer.port.to_be(),
+                sin6_flowinfo: 0,
+                sin6_addr: libc::in6_addr { s6_addr: ip.octets() },
+                sin6_scope_id: peer.ip.zone(),
+            };
+            // SAFETY: the caller's room.
+            unsafe { give(&address, to, len) }
+        }
+    }
+}
+
+/// # Safety
+/// `to` has room for the number of bytes at `len`.
+unsafe fn give<T>(address: &T, to: *mut sockaddr, len: *mut socklen_t) {
     // SAFETY: not more bytes are written than the caller has room for.
     unsafe {
-        let part = whole.min(*len as usize);
-        std::ptr::copy_nonoverlapping((&raw const address).cast::<u8>(), to.cast::<u8>(), part);
-        *len = whole as socklen_t;
+        let part = size_of::<T>().min(*len as usize);
+        std::ptr::copy_nonoverlapping(std::ptr::from_ref(address).cast::<u8>(), to.cast::<u8>(), part);
+        *len = size_of::<T>() as socklen_t;
     }
 }
 

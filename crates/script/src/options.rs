@@ -16,7 +16,7 @@ const PASSED_ON: [(i32, i32, OptionName); 6] = [
 impl Sockets {
     /// `setsockopt`.
     pub fn set_option(&mut self, fd: i32, level: i32, name: i32, value: &[u8]) -> Result<(), Errno> {
-        if level != SOL_SOCKET && level != IPPROTO_TCP && level != libc::IPPROTO_IP {
+        if ![SOL_SOCKET, IPPROTO_TCP, libc::IPPROTO_IP, libc::IPPROTO_IPV6].contains(&level) {
             return Err(ENOPROTOOPT);
         }
         let socket = self.get(fd)?;

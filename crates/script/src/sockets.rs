@@ -1,13 +1,13 @@
 //! Socket calls on the only application's context. A call that would wait says `EAGAIN`; who waits calls it again.
 use crate::stack::Stack;
-use context::{Bump, Congestion, Endpoint, Notice, OptionName, Reply, Request, Slot, Unaccelerated};
+use context::{Bump, Congestion, Endpoint, IpAddress, Notice, OptionName, Reply, Request, Slot, Unaccelerated};
 use libc::{
     EADDRINUSE, EAFNOSUPPORT, EAGAIN, EALREADY, EBADF, ECONNABORTED, EINPROGRESS, EINVAL, EISCONN, EMFILE, ENOTCONN,
     EOPNOTSUPP, EPIPE, EPROTONOSUPPORT,
 };
 use shm::{Doorbell, Mirror};
 use std::collections::{BTreeMap, VecDeque};
-use std::net::Ipv4Addr;
+use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
 use std::sync::Arc;
 
@@ -43,6 +43,8 @@ pub(crate) struct Socket {
     /// A descriptor of the kernel that stays idle and gives the socket its number: runners close what a script leaves
     /// open themselves, as they would any descriptor.
     number: OwnedFd,
+    /// `AF_INET6`.
+    is_v6: bool,
     pub kind: Kind,
     pub nonblocking: bool,
     pub local: Option<Endpoint>,
@@ -53,6 +55,16 @@ pub(crate) struct Socket {
     pub abort: bool,
     /// Options as they were set: level, name.
     pub options: BTreeMap<(i32, i32), Vec<u8>>,
+}
+
+/// What `accept` gives.
+pub struct Accepted {
+    /// The connection's descriptor.
+    pub fd: i32,
+    /// Who has connected.
+    pub peer: Endpoint,
+    /// Its address is of an `AF_INET6` socket.
+    pub is_v6: bool,
 }
 
 /// An open connection: positions in its buffers.
@@ -102,19 +114,24 @@ impl Sockets {
     pub fn socket(&mut self, domain: i32, kind: i32, protocol: i32) -> Result<i32, Errno> {
         let nonblocking = kind & libc::SOCK_NONBLOCK != 0;
         match (domain, kind & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC), protocol) {
-            (libc::AF_INET, libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) => self.add(Kind::Fresh, nonblocking),
-            (libc::AF_INET, ..) => Err(EPROTONOSUPPORT),
+            (libc::AF_INET | libc::AF_INET6, libc::SOCK_STREAM, 0 | libc::IPPROTO_TCP) => {
+                let fd = self.add(Kind::Fresh, domain == libc::AF_INET6)?;
+                self.get(fd)?.nonblocking = nonblocking;
+                Ok(fd)
+            }
+            (libc::AF_INET | libc::AF_INET6, ..) => Err(EPROTONOSUPPORT),
             _ => Err(EAFNOSUPPORT),
         }
     }
 
-    fn add(&mut self, kind: Kind, nonblocking: bool) -> Result<i32, Errno> {
+    fn add(&mut self, kind: Kind, is_v6: bool) -> Result<i32, Errno> {
         if self.table.len() >= MOST {
             return Err(EMFILE);
         }
         let number = Doorbell::eventfd().map_err(|_| EMFILE)?;
         let (fd, options) = (number.as_raw_fd(), BTreeMap::new());
-        let socket = Socket { number, kind, nonblocking, local: None, peer: None, error: None, abort: false, options };
+        let (local, peer, error) = (None, None, None);
+        let socket = Socket { number, is_v6, kind, nonblocking: false, local, peer, error, abort: false, options };
         self.table.insert(fd, socket);
         Ok(fd)
     }
@@ -134,11 +151,13 @@ impl Sockets {
         if !matches!(socket.kind, Kind::Fresh) {
             return Err(EINVAL);
         }
-        let is_set =
-            |name| socket.options.get(&(libc::SOL_SOCKET, name)).is_some_and(|value| value.first() == Some(&1));
-        let (reuse_address, reuse_port) = (is_set(libc::SO_REUSEADDR), is_set(libc::SO_REUSEPORT));
+        socket.may_have(to)?;
+        let is_set = |level, name| socket.options.get(&(level, name)).is_some_and(|value| value.first() == Some(&1));
+        let reuse_address = is_set(libc::SOL_SOCKET, libc::SO_REUSEADDR);
+        let reuse_port = is_set(libc::SOL_SOCKET, libc::SO_REUSEPORT);
+        let dual_stack = socket.is_v6 && !is_set(libc::IPPROTO_IPV6, libc::IPV6_V6ONLY);
         let tag = self.tag();
-        match self.ask(tag, Request::Bind { tag, local: to, reuse_address, reuse_port, dual_stack: false })? {
+        match self.ask(tag, Request::Bind { tag, local: to, reuse_address, reuse_port, dual_stack })? {
             Reply::Bound { binding, local, .. } => {
                 let socket = self.get(fd)?;
                 socket.local = Some(local);
@@ -152,7 +171,8 @@ impl Sockets {
     /// `listen`.
     pub fn listen(&mut self, fd: i32, backlog: i32) -> Result<(), Errno> {
         if matches!(self.get(fd)?.kind, Kind::Fresh) {
-            self.bind(fd, Endpoint::v4(Ipv4Addr::UNSPECIFIED, 0))?;
+            let any = any(self.get(fd)?.is_v6, 0);
+            self.bind(fd, any)?;
         }
         let backlog = backlog.clamp(1, 4096) as u32;
         let binding = match self.get(fd)?.kind {
@@ -176,24 +196,24 @@ impl Sockets {
     }
 
     /// `accept`.
-    pub fn accept(&mut self, fd: i32) -> Result<(i32, Endpoint), Errno> {
+    pub fn accept(&mut self, fd: i32) -> Result<Accepted, Errno> {
         self.settle();
         let Kind::Listening { binding, backlog, waiting } = &mut self.get(fd)?.kind else { return Err(EINVAL) };
         let (binding, left) = (*binding, backlog.saturating_sub(waiting.len() as u32) + 1);
         let (slot, peer) = waiting.pop_front().ok_or(EAGAIN)?;
-        let local = self.get(fd)?.local.map(|local| local.port);
+        let Socket { local, is_v6, .. } = *self.get(fd)?;
         self.arm(binding, left);
         if !self.connections.contains_key(&slot.index) {
             return Err(ECONNABORTED);
         }
-        let accepted = self.add(Kind::Open(slot), false)?;
+        let accepted = self.add(Kind::Open(slot), is_v6)?;
         let socket = self.get(accepted)?;
         socket.peer = Some(peer);
-        socket.local = local.map(|port| Endpoint::v4(Ipv4Addr::UNSPECIFIED, port));
+        socket.local = local.map(|local| any(is_v6, local.port));
         // The connection's own descriptor shows that it was accepted: it outlives the listener.
         self.send(Request::Label { fd: accepted as u32, reason: Unaccelerated::No, slot: Some(slot), binding: 0 });
         self.settle();
-        Ok((accepted, peer))
+        Ok(Accepted { fd: accepted, peer, is_v6 })
     }
 
     /// `connect`; `EINPROGRESS` the first time, then what came of it ([`Sockets::connect_result`]).
@@ -205,6 +225,7 @@ impl Sockets {
             Kind::Open(_) => return Err(EISCONN),
             Kind::Listening { .. } => return Err(EISCONN),
         };
+        self.get(fd)?.may_have(to)?;
         let tag = self.tag();
         let socket = self.get(fd)?;
         (socket.kind, socket.peer, socket.error) = (Kind::Connecting { tag }, Some(to), None);
@@ -530,6 +551,21 @@ impl Sockets {
             connection.apply(notice);
         }
         self.connections.insert(slot.index, connection);
+    }
+}
+
+impl Socket {
+    /// An address of this family may be the socket's, or its peer's.
+    fn may_have(&self, address: Endpoint) -> Result<(), Errno> {
+        if self.is_v6 || address.ip.is_v4() { Ok(()) } else { Err(EAFNOSUPPORT) }
+    }
+}
+
+/// The unspecified address of a family.
+fn any(is_v6: bool, port: u16) -> Endpoint {
+    match is_v6 {
+        true => Endpoint::new(IpAddress::v6(Ipv6Addr::UNSPECIFIED, 0), port),
+        false => Endpoint::v4(Ipv4Addr::UNSPECIFIED, port),
     }
 }
 

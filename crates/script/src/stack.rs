@@ -7,7 +7,9 @@ use port::{Capabilities, Frame, FramePool, Nanos};
 use shm::Doorbell;
 use std::collections::VecDeque;
 use std::sync::Arc;
-use wire::{EtherType, Mac, arp, ethernet};
+use wire::icmpv6::{Message, NEIGHBOUR_HOPS, NEIGHBOUR_LEN};
+use wire::ip::{self, Ends};
+use wire::{EtherType, IpAddress, Mac, arp, ethernet, ipv6};
 
 /// The clock at the start: not 0, so that nothing is taken for "never".
 const START: Nanos = 1_000_000_000;
@@ -17,6 +19,8 @@ pub const OWN: Mac = Mac([2, 0, 0, 0, 0, 1]);
 pub const OTHERS: Mac = Mac([2, 0, 0, 0, 0, 2]);
 /// Rounds without time passing, after which a host counts as one that never comes to rest.
 const MOST_ROUNDS: u32 = 100_000;
+/// ICMPv6 types by which a host says to which groups it belongs (RFC 2710, RFC 3810).
+const GROUPS: [u8; 3] = [131, 132, 143];
 const CAPABILITIES: Capabilities = Capabilities { mtu: 1500, super_segment: 0, checksum: false };
 
 /// A host on a wire that ends here.
@@ -94,8 +98,8 @@ impl Stack {
 
     /// An IP packet comes in.
     pub fn inject(&mut self, packet: &[u8]) {
-        let header = ethernet::Header { dst: OWN, src: OTHERS, ethertype: EtherType::Ipv4 };
-        self.put(header, packet);
+        let is_v6 = packet.first().is_some_and(|byte| byte >> 4 == 6);
+        self.put(if is_v6 { EtherType::Ipv6 } else { EtherType::Ipv4 }, packet);
         self.settle();
     }
 
@@ -132,7 +136,8 @@ impl Stack {
         self.sent.pop_front()
     }
 
-    fn put(&mut self, header: ethernet::Header, packet: &[u8]) {
+    fn put(&mut self, ethertype: EtherType, packet: &[u8]) {
+        let header = ethernet::Header { dst: OWN, src: OTHERS, ethertype };
         let mut frame = self.pool.large();
         frame.resize(ethernet::HEADER_LEN + packet.len());
         header.emit(frame.bytes_mut());
@@ -148,6 +153,7 @@ impl Stack {
             frame.complete_checksum();
             let packet = frame.bytes().get(ethernet::HEADER_LEN..).unwrap_or_default().to_vec();
             match ethernet::Header::parse(frame.bytes()).map(|header| header.ethertype) {
+                Ok(EtherType::Ipv6) if self.is_of_the_link(&packet) => {}
                 Ok(EtherType::Ipv4 | EtherType::Ipv6) => self.sent.push_back((self.now, packet)),
                 Ok(EtherType::Arp) => self.answer(&packet),
                 _ => {}
@@ -172,7 +178,30 @@ impl Stack {
         };
         let mut bytes = [0; arp::LEN];
         reply.emit(&mut bytes);
-        self.put(ethernet::Header { dst: OWN, src: OTHERS, ethertype: EtherType::Arp }, &bytes);
+        self.put(EtherType::Arp, &bytes);
+    }
+
+    /// Messages about neighbours and groups (RFC 4861, RFC 3810), which a runner does not expect. Questions are
+    /// answered as those of ARP are.
+    fn is_of_the_link(&mut self, packet: &[u8]) -> bool {
+        let Ok((header, len)) = ip::Header::parse(EtherType::Ipv6, packet, packet.len()) else { return false };
+        if header.protocol != ipv6::ICMP {
+            return false;
+        }
+        match Message::parse(&packet[len..], (header.src, header.dst)) {
+            Ok(Message::Solicitation { target, .. }) => {
+                let answer = Message::Advertisement { target, mac: Some(OTHERS), solicited: true, replaces: true };
+                let ends = Ends { src: IpAddress::v6(target, 0), dst: header.src };
+                let mut bytes = [0; ipv6::HEADER_LEN + NEIGHBOUR_LEN];
+                ip::emit(ipv6::ICMP, ends, NEIGHBOUR_HOPS, &mut bytes);
+                answer.emit(ends, &mut bytes[ipv6::HEADER_LEN..]);
+                self.put(EtherType::Ipv6, &bytes);
+                true
+            }
+            Ok(Message::Advertisement { .. }) => true,
+            Ok(Message::Other(kind, _)) => GROUPS.contains(&kind),
+            _ => false,
+        }
     }
 }
 

@@ -5,12 +5,12 @@
 
 use std::ffi::{CString, c_int};
 use std::mem::MaybeUninit;
-use std::net::Ipv4Addr;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use toe_script::{Interface, packetdrill_interface_init};
 use wire::checksum::Sum;
-use wire::ipv4;
+use wire::ip::{self, Ends};
 use wire::tcp::{self, Flags};
-use wire::{Seq, tcp::Options};
+use wire::{EtherType, IpAddress, Seq, ipv4, tcp::Options};
 
 pub(crate) const FIN: Flags = Flags::FIN;
 pub(crate) const SYN: Flags = Flags::SYN;
@@ -18,8 +18,10 @@ pub(crate) const RST: Flags = Flags::RST;
 pub(crate) const PSH: Flags = Flags::PSH;
 pub(crate) const ACK: Flags = Flags::ACK;
 
-const LOCAL: Ipv4Addr = Ipv4Addr::new(192, 168, 0, 2);
-const REMOTE: Ipv4Addr = Ipv4Addr::new(192, 0, 2, 1);
+const LOCAL: IpAddress = IpAddress::v4(Ipv4Addr::new(192, 168, 0, 2));
+const REMOTE: IpAddress = IpAddress::v4(Ipv4Addr::new(192, 0, 2, 1));
+const LOCAL6: IpAddress = IpAddress::v6(Ipv6Addr::new(0xfd00, 0, 0, 0, 0, 0, 0, 2), 0);
+const REMOTE6: IpAddress = IpAddress::v6(Ipv6Addr::new(0x2001, 0xdb8, 0, 0, 0, 0, 0, 1), 0);
 /// The peer's first sequence number.
 const PEER_ISN: u32 = 0xffff_ff00;
 
@@ -54,6 +56,8 @@ impl Segment {
 /// A runner with one peer.
 pub(crate) struct Script {
     table: Interface,
+    /// Addresses are of IPv6.
+    is_v6: bool,
     peer_port: u16,
     local_port: u16,
     /// The host's first sequence number, once it was seen.
@@ -88,32 +92,29 @@ fn checked(result: isize) -> Result<usize, c_int> {
     usize::try_from(result).map_err(|_| std::io::Error::last_os_error().raw_os_error().unwrap())
 }
 
-fn address(ip: Ipv4Addr, port: u16) -> libc::sockaddr_in {
-    libc::sockaddr_in {
-        sin_family: libc::AF_INET as u16,
-        sin_port: port.to_be(),
-        sin_addr: libc::in_addr { s_addr: u32::from_ne_bytes(ip.octets()) },
-        sin_zero: [0; 8],
+/// An address as C has it.
+fn address(ip: IpAddress, port: u16) -> Vec<u8> {
+    let family = if ip.is_v4() { libc::AF_INET } else { libc::AF_INET6 };
+    let begin = [(family as u16).to_ne_bytes(), port.to_be_bytes()].concat();
+    match ip.ip() {
+        IpAddr::V4(ip) => [&begin[..], &ip.octets(), &[0; 8]].concat(),
+        IpAddr::V6(ip) => [&begin[..], &[0; 4], &ip.octets(), &[0; 4]].concat(),
     }
 }
 
-const ADDRESS: u32 = size_of::<libc::sockaddr_in>() as u32;
-
-/// Runs a script on each engine and mapping.
+/// Runs a script on each engine and mapping, over both versions of IP.
 pub(crate) fn on_all(flags: &str, script: impl Fn(&mut Script)) {
     for engine in ["flextoe", "threads", "laminar"] {
-        on(&format!("engine={engine},{flags}"), &script);
+        for is_v6 in [false, true] {
+            let flags = format!("engine={engine},{flags}");
+            println!("{flags}, IPv{}", if is_v6 { 6 } else { 4 });
+            script(&mut Script::new(&flags, is_v6));
+        }
     }
-}
-
-/// Runs a script with these flags.
-pub(crate) fn on(flags: &str, script: impl Fn(&mut Script)) {
-    println!("{flags}");
-    script(&mut Script::new(flags));
 }
 
 impl Script {
-    pub(crate) fn new(flags: &str) -> Script {
+    pub(crate) fn new(flags: &str, is_v6: bool) -> Script {
         let mut table = MaybeUninit::uninit();
         let flags = CString::new(flags).unwrap();
         // SAFETY: a string that ends with 0, and room for a table, which is filled.
@@ -121,19 +122,32 @@ impl Script {
             packetdrill_interface_init(flags.as_ptr(), table.as_mut_ptr());
             table.assume_init()
         };
-        Script { table, peer_port: 40_000, local_port: 8080, isn: None, quiet_until: 0, at_us: 0 }
+        Script { table, is_v6, peer_port: 40_000, local_port: 8080, isn: None, quiet_until: 0, at_us: 0 }
+    }
+
+    /// Addresses of the peer's packets.
+    fn ends(&self) -> Ends {
+        match self.is_v6 {
+            true => Ends { src: REMOTE6, dst: LOCAL6 },
+            false => Ends { src: REMOTE, dst: LOCAL },
+        }
+    }
+
+    /// The segment size that fills a packet of the host's MTU.
+    pub(crate) fn largest_mss(&self) -> u16 {
+        if self.is_v6 { 1440 } else { 1460 }
     }
 
     // Socket calls.
 
     pub(crate) fn socket(&self) -> c_int {
-        call!(self.socket(libc::AF_INET, libc::SOCK_STREAM | libc::SOCK_NONBLOCK, 0)).unwrap() as c_int
+        let family = if self.is_v6 { libc::AF_INET6 } else { libc::AF_INET };
+        call!(self.socket(family, libc::SOCK_STREAM | libc::SOCK_NONBLOCK, 0)).unwrap() as c_int
     }
 
     pub(crate) fn listen(&self) -> c_int {
         let fd = self.socket();
-        let to = address(LOCAL, self.local_port);
-        call!(self.bind(fd, (&raw const to).cast(), ADDRESS)).unwrap();
+        self.bind(fd);
         call!(self.listen(fd, 8)).unwrap();
         fd
     }
@@ -153,14 +167,19 @@ impl Script {
     pub(crate) fn connect(&mut self) -> (c_int, Result<usize, c_int>) {
         let fd = self.socket();
         (self.peer_port, self.isn) = (80, None);
-        let from = address(LOCAL, self.local_port);
-        call!(self.bind(fd, (&raw const from).cast(), ADDRESS)).unwrap();
+        self.bind(fd);
         (fd, self.connect_again(fd))
     }
 
+    /// Binds to the host's address.
+    fn bind(&self, fd: c_int) {
+        let to = address(self.ends().dst, self.local_port);
+        call!(self.bind(fd, to.as_ptr().cast(), to.len() as u32)).unwrap();
+    }
+
     pub(crate) fn connect_again(&self, fd: c_int) -> Result<usize, c_int> {
-        let to = address(REMOTE, self.peer_port);
-        call!(self.connect(fd, (&raw const to).cast(), ADDRESS))
+        let to = address(self.ends().src, self.peer_port);
+        call!(self.connect(fd, to.as_ptr().cast(), to.len() as u32))
     }
 
     pub(crate) fn write(&self, fd: c_int, bytes: &[u8]) -> Result<usize, c_int> {
@@ -256,16 +275,16 @@ impl Script {
             window: segment.window,
             options: Options { mss: segment.mss, ..Options::default() },
         };
-        let mut bytes = vec![0; ipv4::HEADER_LEN + header.len() + segment.payload.len()];
-        let len = header.emit(&mut bytes[ipv4::HEADER_LEN..]);
-        bytes[ipv4::HEADER_LEN + len..].copy_from_slice(&segment.payload);
-        let payload_len = (len + segment.payload.len()) as u16;
-        let mut sum = Sum::pseudo_header(REMOTE, LOCAL, ipv4::TCP, payload_len.into());
-        sum.add(&bytes[ipv4::HEADER_LEN..]);
-        let at = ipv4::HEADER_LEN + tcp::CHECKSUM_AT;
-        let checksum = sum.finish();
+        let ends = self.ends();
+        let begin = ip::header_len(ends.dst);
+        let mut bytes = vec![0; begin + header.len() + segment.payload.len()];
+        let len = header.emit(&mut bytes[begin..]);
+        bytes[begin + len..].copy_from_slice(&segment.payload);
+        let mut sum = Sum::pseudo_header(ends.src, ends.dst, ipv4::TCP, (len + segment.payload.len()) as u32);
+        sum.add(&bytes[begin..]);
+        let (at, checksum) = (begin + tcp::CHECKSUM_AT, sum.finish());
         bytes[at..at + 2].copy_from_slice(&checksum.to_be_bytes());
-        ipv4::Header::new(ipv4::TCP, (REMOTE, LOCAL), payload_len).emit(&mut bytes);
+        ip::emit(ipv4::TCP, ends, 64, &mut bytes).unwrap();
         call!(self.netdev_send(bytes.as_ptr().cast(), bytes.len())).unwrap();
     }
 
@@ -277,8 +296,9 @@ impl Script {
         assert!(len > 0, "the host sends nothing any more");
         assert!(at >= self.quiet_until, "the host has sent something where it should be silent");
         self.at_us = at;
-        let (ip, ip_len) = ipv4::Header::parse(&bytes, len).unwrap();
-        assert_eq!((ip.src, ip.dst, ip.protocol), (LOCAL, REMOTE, ipv4::TCP));
+        let ethertype = if self.is_v6 { EtherType::Ipv6 } else { EtherType::Ipv4 };
+        let (ip, ip_len) = ip::Header::parse(ethertype, &bytes, len).unwrap();
+        assert_eq!((Ends { src: ip.dst, dst: ip.src }, ip.protocol), (self.ends(), ipv4::TCP));
         let (header, header_len) = tcp::Header::parse(&bytes[ip_len..len]).unwrap();
         let mut sum = Sum::pseudo_header(ip.src, ip.dst, ipv4::TCP, ip.payload_len.into());
         sum.add(&bytes[ip_len..len]);
