@@ -11,8 +11,8 @@ use memory::DmaServer;
 use shm::handover;
 use std::os::fd::{AsFd, OwnedFd};
 use std::process::{Child, Command};
-use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU16, AtomicU32};
 use std::time::{Duration, Instant};
 
 /// Where the stand-in's addresses begin, and where the memory that is registered of it does.
@@ -205,8 +205,11 @@ fn receive(program: &mut Program, connection: u32, into: &Place, lengths: &[usiz
 
 /// A stream, or messages, from a place of one program to a place of another.
 fn exchange(toed: &Toed, ways: [Option<&str>; 2], carries: Carries, lengths: &[usize]) {
+    // Each on a port of its own: the daemon sees the end of the programs before a moment after it.
+    static LAST_PORT: AtomicU16 = AtomicU16::new(1000);
+    let port = LAST_PORT.fetch_add(1, Relaxed) + 1;
     let (mut one, mut other) = (Program::open(toed, "a"), Program::open(toed, "b"));
-    let (here, there) = meet_for(carries, &mut one, &mut other, 80);
+    let (here, there) = meet_for(carries, &mut one, &mut other, port);
     let (from, into) = (Place::new(&one, ways[0]), Place::new(&other, ways[1]));
     std::thread::scope(|scope| {
         let (other, into) = (&mut other, &into);

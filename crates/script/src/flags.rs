@@ -15,8 +15,8 @@ pub struct Flags {
     pub engine: EngineKind,
     /// The replication of its modules.
     pub mapping: Mapping,
-    /// The host. `address` (192.168.0.2), `gateway` (192.168.0.1), `address6` (fd00::2), `gateway6` (fe80::1), `mtu`, `rx_bytes`, `tx_bytes`, `long_path_bytes`,
-    /// `min_rto_ms`, `tail_probe_ms` (0), `ecn`, `congestion`.
+    /// The host. `address` (192.168.0.2), `gateway` (192.168.0.1), `address6` (fd00::2), `gateway6` (fe80::1), `mtu`
+    /// (1500), `rx_bytes`, `tx_bytes`, `long_path_bytes`, `min_rto_ms`, `tail_probe_ms` (0), `ecn`, `congestion`.
     pub host: HostConfig,
 }
 
@@ -29,6 +29,7 @@ impl Flags {
             prefix_len: 16,
             gateway: Some(Ipv4Addr::new(192, 168, 0, 1).into()),
             max_flows: 128,
+            mtu: 1500,
             unprivileged_port_start: 0,
             ..HostConfig::default()
         };

@@ -21,7 +21,8 @@ pub const OTHERS: Mac = Mac([2, 0, 0, 0, 0, 2]);
 const MOST_ROUNDS: u32 = 100_000;
 /// ICMPv6 types by which a host says to which groups it belongs (RFC 2710, RFC 3810).
 const GROUPS: [u8; 3] = [131, 132, 143];
-const CAPABILITIES: Capabilities = Capabilities { mtu: 1500, super_segment: 0, checksum: false };
+/// The host's own MTU bounds it (`mtu` of the flags).
+const CAPABILITIES: Capabilities = Capabilities { mtu: 9000, super_segment: 0, checksum: false };
 
 /// A host on a wire that ends here.
 pub struct Stack {
