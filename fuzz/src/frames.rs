@@ -23,7 +23,7 @@ pub(crate) fn run(bytes: &[u8]) {
     sockets.stack.inject(&segment(Flags::SYN, 0, 0, &[], Options { sack_permitted: true, ..Options::default() }));
     let isn = sockets.stack.take().and_then(|(_, packet)| first_number(&packet)).unwrap_or(0);
     sockets.stack.inject(&segment(Flags::ACK, 1, isn.wrapping_add(1), &[], Options::default()));
-    let mut open = sockets.accept(listener).ok().map(|(fd, _)| fd);
+    let mut open = sockets.accept(listener).ok().map(|accepted| accepted.fd);
     for _ in 0..MOST {
         if input.is_over() {
             break;
@@ -56,7 +56,7 @@ pub(crate) fn run(bytes: &[u8]) {
             6 => {
                 let _ = open.take().map(|fd| sockets.close(fd));
             }
-            7 => open = open.or(sockets.accept(listener).ok().map(|(fd, _)| fd)),
+            7 => open = open.or(sockets.accept(listener).ok().map(|accepted| accepted.fd)),
             _ => {
                 let packet = any_segment(&mut input, isn);
                 sockets.stack.inject(&packet);

@@ -27,7 +27,7 @@ pub(crate) fn run(bytes: &[u8]) {
     let engine = ["flextoe", "threads"][usize::from(input.byte() % 2)];
     let flags = toe_script::Flags::parse(&format!("engine={engine},rx_bytes=4096,tx_bytes=4096,address6={}", own()));
     let mut sockets = Sockets::new(flags.and_then(Stack::new).expect("these flags are right"));
-    let listener = sockets.socket(2, 1 | 0o4000, 0).expect("a socket");
+    let listener = sockets.socket(10, 1 | 0o4000, 0).expect("a socket");
     sockets.bind(listener, Endpoint::new(own().any(), 80)).expect("a free port");
     sockets.listen(listener, 4).expect("a listener");
     let mut open = None;
@@ -45,7 +45,7 @@ pub(crate) fn run(bytes: &[u8]) {
                 let then = sockets.stack.now() + (u64::from(input.word()) << 8);
                 sockets.stack.run_until(then);
             }
-            2 => open = open.or(sockets.accept(listener).ok().map(|(fd, _)| fd)),
+            2 => open = open.or(sockets.accept(listener).ok().map(|accepted| accepted.fd)),
             3 => {
                 let len = usize::from(input.byte()) * 16;
                 let _ = open.map(|fd| sockets.transmit(fd, &vec![7; len]));
