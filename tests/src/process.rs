@@ -14,7 +14,9 @@ pub const TICK: Duration = Duration::from_millis(5);
 /// How long a program may take to end after SIGTERM. The kernel closes a TAP device behind all that waits for RCU
 /// (`rcu_barrier`), which took it more than three seconds once, beside two other cases.
 const GRACE: Duration = Duration::from_secs(15);
-/// Lines of a program's output that are shown when a case fails.
+/// Lines of a program's output that are shown when a case fails: the first ones, as who aborts says why before a long
+/// stack, and the last ones.
+const HEAD: usize = 4;
 const TAIL: usize = 12;
 /// In the environment of everything that a session starts, so that the leak check finds what was left over.
 pub const MARK: &str = "TOE_TESTS_SESSION";
@@ -73,13 +75,14 @@ impl Session {
         }
     }
 
-    /// The last lines of what the case's programs printed.
-    pub fn tails(&self) -> String {
+    /// The first and the last lines of what the case's programs printed.
+    pub fn excerpts(&self) -> String {
         let mut text = String::new();
         for path in self.outputs.borrow().iter() {
             let content = String::from_utf8_lossy(&fs::read(path).unwrap_or_default()).into_owned();
             let lines: Vec<&str> = content.lines().collect();
-            for line in &lines[lines.len().saturating_sub(TAIL)..] {
+            let tail = lines.len().saturating_sub(TAIL);
+            for line in lines[..tail.min(HEAD)].iter().chain(&lines[tail..]) {
                 let name = path.file_name().unwrap_or_default().to_string_lossy();
                 text += &format!("      {name}: {}\n", line.chars().take(300).collect::<String>());
             }

@@ -44,7 +44,7 @@ impl Report {
             }
             Err(why) => {
                 self.failed.push(format!("{name}: {}", why.lines().next().unwrap_or_default()));
-                format!("FAILED {seconds:5.1} s  {why}\n{}", session.tails())
+                format!("FAILED {seconds:5.1} s  {why}\n{}", session.excerpts())
             }
         };
         say(&if self.whole { head + &rest } else { rest });
