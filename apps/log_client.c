@@ -8,7 +8,6 @@
 #include "program.h"
 #include "log_record.h"
 #include <poll.h>
-#include <signal.h>
 
 struct writer {
     int fd;
@@ -104,13 +103,17 @@ int main(int argc, char **argv) {
     int connections = atoi(argv[3]), killed = argc > 7 ? atoi(argv[7]) : 0;
     uint64_t records = strtoull(argv[4], NULL, 10), written = 0;
     size = argc > 5 ? strtoul(argv[5], NULL, 10) : size;
+    if (size < 16 || size > 65536) {
+        fprintf(stderr, "log_client: a record has 16 to 65536 bytes\n");
+        return 2;
+    }
     dice = argc > 6 ? strtoull(argv[6], NULL, 10) << 32 : 0;
     uint64_t first = dice >> 12, bytes = (records ? records : UINT64_MAX / size) * size;
     struct sockaddr_in address = {.sin_family = AF_INET, .sin_port = htons((uint16_t)atoi(argv[2]))};
     if (inet_pton(AF_INET, argv[1], &address.sin_addr) != 1) die(argv[1]);
     struct writer *writers = calloc((size_t)connections, sizeof *writers);
     struct pollfd *fds = calloc((size_t)connections, sizeof *fds);
-    if (!writers || !fds || size > 65536) die("memory");
+    if (!writers || !fds) die("memory");
     if (!records) signal(SIGTERM, end);
     for (int i = 0; i < connections; i++) start(&writers[i], first + (uint64_t)i, bytes, i >= connections - killed, &address);
     write_all(writers, fds, connections);

@@ -8,6 +8,8 @@ use wire::icmpv6::{Message, NEIGHBOUR_HOPS, NEIGHBOUR_LEN};
 use wire::tcp::{Flags, Header, Options};
 use wire::{Endpoint, EtherType, IpAddress, Mac, Seq, ethernet, ip, ipv4, ipv6, tcp};
 
+/// `AF_INET6`.
+const INET6: i32 = 10;
 /// Packets of one input.
 const MOST: usize = 200;
 /// Neighbours that a host knows at most, by default.
@@ -27,7 +29,8 @@ pub(crate) fn run(bytes: &[u8]) {
     let engine = ["flextoe", "threads"][usize::from(input.byte() % 2)];
     let flags = toe_script::Flags::parse(&format!("engine={engine},rx_bytes=4096,tx_bytes=4096,address6={}", own()));
     let mut sockets = Sockets::new(flags.and_then(Stack::new).expect("these flags are right"));
-    let listener = sockets.socket(10, 1 | 0o4000, 0).expect("a socket");
+    sockets.stack.show_link();
+    let listener = sockets.socket(INET6, 1 | 0o4000, 0).expect("a socket");
     sockets.bind(listener, Endpoint::new(own().any(), 80)).expect("a free port");
     sockets.listen(listener, 4).expect("a listener");
     let mut open = None;

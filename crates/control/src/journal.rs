@@ -185,39 +185,8 @@ impl Journal {
 #[cfg(test)]
 pub(crate) mod tests {
     use super::*;
+    use crate::records::RecordsInMemory;
     use std::net::{Ipv4Addr, Ipv6Addr};
-    use std::sync::{Arc, Mutex};
-
-    /// Records in memory that a test keeps.
-    #[derive(Clone)]
-    pub(crate) struct InMemory(Arc<Mutex<Vec<Words>>>);
-
-    type Words = ([u64; RECORD_WORDS], [u64; ADDRESS_WORDS]);
-
-    impl InMemory {
-        pub(crate) fn new(count: usize) -> InMemory {
-            InMemory(Arc::new(Mutex::new(vec![([0; RECORD_WORDS], [0; ADDRESS_WORDS]); count])))
-        }
-    }
-
-    impl Records for InMemory {
-        fn count(&self) -> u32 {
-            self.0.lock().unwrap().len() as u32
-        }
-        fn load(&self, at: u32) -> [u64; RECORD_WORDS] {
-            self.0.lock().unwrap()[at as usize].0
-        }
-        fn load_addresses(&self, at: u32) -> [u64; ADDRESS_WORDS] {
-            self.0.lock().unwrap()[at as usize].1
-        }
-        fn store(&mut self, at: u32, words: &[u64; RECORD_WORDS], addresses: Option<&[u64; ADDRESS_WORDS]>) {
-            let record = &mut self.0.lock().unwrap()[at as usize];
-            *record = (*words, addresses.copied().unwrap_or(record.1));
-        }
-        fn clear(&mut self, at: u32) {
-            self.0.lock().unwrap()[at as usize].0[0] = 0;
-        }
-    }
 
     fn record(region: u64) -> Record {
         Record {
@@ -254,7 +223,7 @@ pub(crate) mod tests {
         };
         let (global, local) = (over_ipv6("2001:db8::1", "ffff::2"), over_ipv6("fe80::1", "fe80::ffff:2"));
         let plain = Record { agreed: plain, slot: Slot::default(), ..full };
-        let mut memory = InMemory::new(1);
+        let mut memory = RecordsInMemory::new(1);
         for record in [full, global, plain, local, plain] {
             record.store(&mut memory, 0);
             assert_eq!(Record::load(&memory, 0), Some(record));
@@ -265,7 +234,7 @@ pub(crate) mod tests {
 
     #[test]
     fn the_next_journal_has_what_the_last_one_left_and_uses_other_places() {
-        let memory = InMemory::new(4);
+        let memory = RecordsInMemory::new(4);
         let mut journal = Journal::default();
         assert_eq!(journal.add(record(1)), None, "nothing is kept");
         assert_eq!(journal.keep(Box::new(memory.clone())), []);

@@ -3,14 +3,14 @@
 mod support;
 
 use context::{AppEnd, Request, Slot, begin_anew, daemon_ends};
-use control::{ADDRESS_WORDS, Application, RECORD_WORDS, Records};
+use control::{Application, RecordsInMemory};
 use engine::Limits;
 use engine::stream::Stream;
 use flextoe::{FlexToe, Mapping};
 use laminar::{Extensions, Laminar};
 use shm::Doorbell;
 use std::net::{Ipv4Addr, Ipv6Addr};
-use std::sync::{Arc, Mutex};
+use std::sync::Arc;
 use support::families::{listen, v6_config, v6_of};
 use support::sockets::Sockets;
 use support::*;
@@ -33,42 +33,11 @@ fn laminar(config: &control::HostConfig) -> Box<dyn engine::Engine<Stream>> {
     Box::new(Laminar::new(limits(config), config.window_shift(), Extensions::default()).unwrap())
 }
 
-/// Memory that outlives the hosts of a node.
-#[derive(Clone)]
-struct Lasting(Arc<Mutex<Vec<Words>>>);
-
-type Words = ([u64; RECORD_WORDS], [u64; ADDRESS_WORDS]);
-
-impl Records for Lasting {
-    fn count(&self) -> u32 {
-        self.0.lock().unwrap().len() as u32
-    }
-    fn load(&self, at: u32) -> [u64; RECORD_WORDS] {
-        self.0.lock().unwrap()[at as usize].0
-    }
-    fn load_addresses(&self, at: u32) -> [u64; ADDRESS_WORDS] {
-        self.0.lock().unwrap()[at as usize].1
-    }
-    fn store(&mut self, at: u32, words: &[u64; RECORD_WORDS], addresses: Option<&[u64; ADDRESS_WORDS]>) {
-        let record = &mut self.0.lock().unwrap()[at as usize];
-        *record = (*words, addresses.copied().unwrap_or(record.1));
-    }
-    fn clear(&mut self, at: u32) {
-        self.0.lock().unwrap()[at as usize].0[0] = 0;
-    }
-}
-
-impl Lasting {
-    fn records(&self) -> usize {
-        self.0.lock().unwrap().iter().filter(|record| record.0[0] != 0).count()
-    }
-}
-
 /// Two programs with a connection.
 struct Two {
     net: Net,
     make: Make,
-    memory: [Lasting; 2],
+    memory: [RecordsInMemory; 2],
     apps: [App; 2],
     slots: [Slot; 2],
     sockets: [Sockets; 2],
@@ -88,7 +57,7 @@ fn joined(make: Make) -> Two {
 /// A client on node 0 and a server on a node, at an address.
 fn joined_at(make: Make, (node, ip): (usize, IpAddress)) -> Two {
     let mut net = Net::new(vec![v6_config(0), v6_config(1)], |_, config| make(config));
-    let memory = [0, 1].map(|_| Lasting(Arc::new(Mutex::new(vec![([0; RECORD_WORDS], [0; ADDRESS_WORDS]); 128]))));
+    let memory = [0, 1].map(|_| RecordsInMemory::new(128));
     for (node, memory) in net.nodes.iter_mut().zip(&memory) {
         let left = node.host.use_base(net.now, |tcp, context| tcp.keep_records(context, Box::new(memory.clone())));
         assert_eq!(left, 0);
@@ -143,7 +112,7 @@ impl Two {
         let mut new = control::host(config, links, engine, [99; 16]).unwrap();
         let memory = self.memory[node].clone();
         let left = new.use_base(self.net.now, |tcp, context| tcp.keep_records(context, Box::new(memory)));
-        assert_eq!(left, self.memory[node].records());
+        assert_eq!(left, self.memory[node].used());
         self.net.nodes[node].host = new;
         self.net.nodes[node].inbox.clear();
     }
@@ -253,9 +222,9 @@ fn what_nobody_comes_back_for_is_forgotten_and_its_peer_is_reset() {
         two.kill(1);
         two.sockets[0].write(&mut two.apps[0], two.slots[0], &[5; 3000]);
         two.net.run_for(2 * SECOND);
-        assert_eq!((two.net.states(0), two.memory[1].records()), (vec!["ESTABLISHED"], 1), "nobody answers");
+        assert_eq!((two.net.states(0), two.memory[1].used()), (vec!["ESTABLISHED"], 1), "nobody answers");
         two.net.run_for(6 * SECOND);
-        assert_eq!((two.net.states(0), two.memory[1].records()), (vec!["CLOSED"], 0));
+        assert_eq!((two.net.states(0), two.memory[1].used()), (vec!["CLOSED"], 0));
         assert!(!two.returns(1), "too late");
     }
 }
@@ -285,7 +254,7 @@ fn a_slot_that_is_used_again_is_that_of_its_last_connection() {
         let tag = two.apps[0].connect(ip_of(1), 80, 0);
         two.net.settle();
         two.slots = [two.apps[0].connected(tag).unwrap().unwrap(), two.apps[1].accepted().unwrap()];
-        assert_eq!((two.slots[0], two.memory[0].records()), (old, 1));
+        assert_eq!((two.slots[0], two.memory[0].used()), (old, 1));
         for side in 0..2 {
             two.sockets[side].open(&two.apps[side], two.slots[side]);
         }
@@ -318,7 +287,7 @@ fn nobody_waits_for_more_after_an_end_in_order() {
     two.net.nodes[1].host.use_base(now, |tcp, context| tcp.detach(context, id));
     assert!(!two.apps[1].end.can_go_on());
     two.net.settle();
-    assert_eq!(two.memory[1].records(), 0);
+    assert_eq!(two.memory[1].used(), 0);
     assert!(two.apps[0].end.can_go_on());
 }
 
@@ -343,11 +312,11 @@ fn what_a_program_says_is_checked() {
 #[test]
 fn closed_connections_leave_nothing() {
     let two = joined(flextoe);
-    assert_eq!([two.memory[0].records(), two.memory[1].records()], [1, 1]);
+    assert_eq!([two.memory[0].used(), two.memory[1].used()], [1, 1]);
     let Two { mut net, memory, apps: [mut client, mut server], slots, mut sockets, .. } = two;
     sockets[0].close(&mut net, &mut client, slots[0]);
     sockets[1].close(&mut net, &mut server, slots[1]);
     net.run_for(SECOND);
-    assert_eq!([memory[0].records(), memory[1].records()], [0, 0]);
+    assert_eq!([memory[0].used(), memory[1].used()], [0, 0]);
     net.end_all(vec![client, server]);
 }

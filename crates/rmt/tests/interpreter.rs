@@ -1,27 +1,17 @@
 //! The interpreter on small programs: tables of all kinds, control flow, externs, and the control API.
-use rmt::interp::{ControlError, EntryKey, Machine, Session};
-use std::path::Path;
+mod support;
 
-/// A program around a body for ingress, with `tests/p4/frame.p4`. `own` comes before the pipeline.
-fn machine(own: &str) -> Machine {
-    let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/p4");
-    let read = |path: &Path| std::fs::read_to_string(folder.join(path)).ok();
-    let text = format!(
-        "#include \"frame.p4\"\ncontrol Body(inout headers_t hdr, inout metadata_t meta) {{ apply {{ }} }}\n{own}\n\
-         #include \"pipe.p4\"\n"
-    );
-    let loaded = rmt::load_text("case.p4", text, &[], &read);
-    Machine::new(loaded.unwrap_or_else(|list| panic!("{}", list[0])).program)
+use rmt::interp::{ControlError, EntryKey, Machine, Session};
+use support::{folder, ingress_control, program_around, small_program};
+
+/// A program around these controls, with `tests/p4/frame.p4`.
+fn machine(controls: &str) -> Machine {
+    Machine::new(program_around(controls).program)
 }
 
 /// The ingress control with these declarations and this apply block.
 fn ingress(decls: &str, apply: &str) -> Machine {
-    machine(&format!(
-        "#define OWN_INGRESS\ncontrol Ingress(inout headers_t hdr, inout metadata_t meta, \
-         in ingress_intrinsic_metadata_t ig_intr_md, in ingress_intrinsic_metadata_from_parser_t ig_prsr_md, \
-         inout ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md, inout ingress_intrinsic_metadata_for_tm_t ig_tm_md)\n\
-         {{\n{decls}\napply {{\nig_tm_md.ucast_egress_port = 1;\n{apply}\n}}\n}}"
-    ))
+    Machine::new(small_program(decls, apply).program)
 }
 
 /// `seg_h`.
@@ -188,12 +178,7 @@ const DEPARSER: &str = "#define OWN_INGRESS_DEPARSER\ncontrol IngressDeparser(pa
 
 /// Ingress that sets these, with the deparser above.
 fn ingress_copies(apply: &str) -> Machine {
-    let control = format!(
-        "#define OWN_INGRESS\ncontrol Ingress(inout headers_t hdr, inout metadata_t meta, \
-         in ingress_intrinsic_metadata_t ig_intr_md, in ingress_intrinsic_metadata_from_parser_t ig_prsr_md, \
-         inout ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md, inout ingress_intrinsic_metadata_for_tm_t ig_tm_md) \
-         {{ apply {{ {apply} }} }}\n"
-    );
+    let control = ingress_control("", apply);
     machine(&format!("{control}{DEPARSER}"))
 }
 
@@ -228,7 +213,7 @@ fn mirror_digest_and_resubmit() {
 
 #[test]
 fn checksums_of_headers_and_residual() {
-    let case = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/p4/accept/parser_checksum.p4");
+    let case = folder("tests/p4/accept/parser_checksum.p4");
     let mut m = Machine::new(rmt::load(&case, &[]).unwrap().program);
     let seg = Seg { seq: 0x0001_0002, ack: 0x0003_0004, ..Seg::default() };
     let frame = [seg.bytes(), vec![0x11, 0x22, 0x33]].concat();

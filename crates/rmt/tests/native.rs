@@ -3,9 +3,8 @@ mod support;
 
 use proptest::prelude::*;
 use rmt::interp::{EgressOut, IngressOut, Machine, Queued, Sent, Session};
-use rmt::ir::{Gress, MatchKind, Program, mask};
+use rmt::ir::{Gress, Program, mask};
 use rmt::native::{Batch, EntryKey, Input, Mirrored, Native, Output, Through};
-use std::path::Path;
 use support::*;
 
 /// Both forms of one program, the compiled one in halves and joined.
@@ -174,31 +173,19 @@ impl Both {
     fn disturb(&mut self, random: &mut Random) {
         let program = self.machine.program().clone();
         for table in &program.tables {
-            let action = &program.actions[table.actions[random.below(table.actions.len() as u64) as usize]];
-            let args: Vec<u128> = action.params.iter().map(|(_, ty)| random.value(ty.width())).collect();
-            if random.below(8) == 0 {
-                let expected = self.machine.table_set_default(&table.name, &action.name, &args);
-                assert_eq!(self.native.table_set_default(&table.name, &action.name, &args), expected);
-                assert_eq!(self.joined.table_set_default(&table.name, &action.name, &args), expected);
-                continue;
-            }
-            let key = |key: &rmt::ir::Key| {
-                let width = key.expr.ty.width();
-                let (a, b) = (random.value(width), random.value(width));
-                match key.kind {
-                    MatchKind::Exact => EntryKey::Exact(a),
-                    MatchKind::Ternary => EntryKey::Ternary(a, b),
-                    MatchKind::Lpm => EntryKey::Prefix(a, random.below(width as u64 + 1) as u32),
-                    MatchKind::Range => EntryKey::Range(a.min(b), a.max(b)),
+            let Change { keys, removes, priority, action, args } = Change::of(&program, table, random);
+            match keys {
+                None => {
+                    let expected = self.machine.table_set_default(&table.name, &action, &args);
+                    assert_eq!(self.native.table_set_default(&table.name, &action, &args), expected);
+                    assert_eq!(self.joined.table_set_default(&table.name, &action, &args), expected);
                 }
-            };
-            let keys: Vec<EntryKey> = table.keys.iter().map(key).collect();
-            if random.below(4) == 0 {
-                let expected = self.machine.table_remove(&table.name, &keys);
-                assert_eq!(self.native.table_remove(&table.name, &keys), expected);
-                assert_eq!(self.joined.table_remove(&table.name, &keys), expected);
-            } else {
-                self.add(&table.name, &keys, random.below(3) as u32, &action.name, &args);
+                Some(keys) if removes => {
+                    let expected = self.machine.table_remove(&table.name, &keys);
+                    assert_eq!(self.native.table_remove(&table.name, &keys), expected);
+                    assert_eq!(self.joined.table_remove(&table.name, &keys), expected);
+                }
+                Some(keys) => self.add(&table.name, &keys, priority, &action, &args),
             }
             assert_eq!(self.native.table_len(&table.name), self.machine.table_len(&table.name));
         }
@@ -338,19 +325,11 @@ fn entries_are_met() {
 
 #[test]
 fn what_cannot_be_compiled_says_so() {
-    let decls = "action go() { ig_dprsr_md.digest_type = 1; }";
-    let folder = folder("tests/p4");
-    let read = |path: &Path| std::fs::read_to_string(folder.join(path)).ok();
-    let text = format!(
-        "#include \"frame.p4\"\ncontrol Body(inout headers_t hdr, inout metadata_t meta) {{ apply {{ }} }}\n\
-         #define OWN_INGRESS\ncontrol Ingress(inout headers_t hdr, inout metadata_t meta, \
-         in ingress_intrinsic_metadata_t ig_intr_md, in ingress_intrinsic_metadata_from_parser_t ig_prsr_md, \
-         inout ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md, inout ingress_intrinsic_metadata_for_tm_t ig_tm_md)\n\
-         {{ {decls} apply {{ go(); }} }}\n#define OWN_INGRESS_DEPARSER\ncontrol IngressDeparser(packet_out pkt, \
-         inout headers_t hdr, in metadata_t meta, in ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md)\n{{\n\
-         Digest<seg_h>() d;\napply {{ if (ig_dprsr_md.digest_type == 1) {{ d.pack(hdr.seg); }} }} }}\n#include \"pipe.p4\"\n"
-    );
-    let Ok(loaded) = rmt::load_text("case.p4", text, &[], &read) else { panic!("the interpreter takes it") };
+    let deparser = "#define OWN_INGRESS_DEPARSER\ncontrol IngressDeparser(packet_out pkt, inout headers_t hdr, \
+        in metadata_t meta, in ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md)\n{\n\
+        Digest<seg_h>() d;\napply { if (ig_dprsr_md.digest_type == 1) { d.pack(hdr.seg); } } }\n";
+    let ingress = ingress_control("action go() { ig_dprsr_md.digest_type = 1; }", "go();");
+    let loaded = program_around(&format!("{ingress}{deparser}"));
     let refusal = Native::new(loaded.program).err().expect("digests are not compiled");
     assert_eq!(refusal.to_string(), "the program cannot be compiled to native code: a digest is not supported");
 }

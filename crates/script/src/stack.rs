@@ -34,6 +34,8 @@ pub struct Stack {
     sending: Vec<Box<Frame>>,
     /// IP packets that it sent, with the time of each.
     sent: VecDeque<(Nanos, Vec<u8>)>,
+    /// Messages about neighbours and groups are among them, and nobody answers.
+    shows_link: bool,
     context: ContextId,
     /// The application's end of its only context.
     pub end: AppEnd,
@@ -49,7 +51,12 @@ impl Stack {
         let (context, end) = attach(&mut host).map_err(|error| format!("cannot make a context: {error}"))?;
         let workers = host.workers();
         let (received, sending, sent) = (Vec::new(), Vec::new(), VecDeque::new());
-        Ok(Stack { host, workers, pool, now: START, received, sending, sent, context, end })
+        Ok(Stack { host, workers, pool, now: START, received, sending, sent, shows_link: false, context, end })
+    }
+
+    /// From now on, messages of IPv6 about neighbours and groups come out as other packets do, and nobody answers.
+    pub fn show_link(&mut self) {
+        self.shows_link = true;
     }
 
     /// Its clock, nanoseconds.
@@ -154,7 +161,7 @@ impl Stack {
             frame.complete_checksum();
             let packet = frame.bytes().get(ethernet::HEADER_LEN..).unwrap_or_default().to_vec();
             match ethernet::Header::parse(frame.bytes()).map(|header| header.ethertype) {
-                Ok(EtherType::Ipv6) if self.is_of_the_link(&packet) => {}
+                Ok(EtherType::Ipv6) if !self.shows_link && self.is_of_the_link(&packet) => {}
                 Ok(EtherType::Ipv4 | EtherType::Ipv6) => self.sent.push_back((self.now, packet)),
                 Ok(EtherType::Arp) => self.answer(&packet),
                 _ => {}

@@ -1,5 +1,4 @@
 //! A host of the simulation: the product's own control plane and engine, polled in virtual time.
-use crate::lasting::Lasting;
 use crate::pair::GIVE_UP_MS;
 use crate::plan::{Cut, HostPlan, Jump, Plan};
 use crate::random::Random;
@@ -9,7 +8,8 @@ use crate::scene::Scene;
 use crate::schedule::Takeovers;
 use context::attach::KeptConnection;
 use context::{AppEnd, ControlEnd, EngineEnd, Geometry, Slot};
-use control::{Application, DropView, FlowView, Host, HostConfig, Ipv6Config, LimitConfig, MemoryConfig, TimerConfig};
+use control::{Application, DropView, FlowView, Host, HostConfig, Ipv6Config, LimitConfig, MemoryConfig};
+use control::{RecordsInMemory, TimerConfig};
 use engine::{ContextId, DropReason, Worker};
 use port::{Capabilities, Fabric, FabricPort, Frame, FramePool, Nanos, Port, PortDrop, PortDrops};
 use shm::{Doorbell, Region};
@@ -49,7 +49,7 @@ pub(crate) struct SimHost {
     /// Its connections as they were when it changed hands, until its next round.
     pub(crate) before_takeover: Vec<FlowView>,
     /// Where its records lie, where it is to be killed.
-    pub(crate) records: Option<Lasting>,
+    pub(crate) records: Option<RecordsInMemory>,
     /// It took the place of one that was killed.
     pub(crate) was_killed: bool,
     /// Its RDMA device, where programs use one.
@@ -77,7 +77,7 @@ impl SimHost {
         let capabilities = port.capabilities();
         let mut host = fresh_host(&host_plan, config, capabilities, mac, &pool, secret)?;
         let killed = plan.kills.iter().any(|kill| kill.host == index);
-        let records = killed.then(|| Lasting::new(2 * host_plan.flows + 64));
+        let records = killed.then(|| RecordsInMemory::new(2 * host_plan.flows + 64));
         if let Some(records) = records.clone() {
             host.use_base(start, |tcp, context| tcp.keep_records(context, Box::new(records)));
         }

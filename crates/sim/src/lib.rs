@@ -15,7 +15,6 @@ pub mod generate;
 mod host;
 mod inspect;
 mod killed;
-mod lasting;
 mod pair;
 pub mod plan;
 mod random;

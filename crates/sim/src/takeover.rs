@@ -4,7 +4,7 @@ use crate::pair::{CLIENT, SERVER, Stage, script};
 use crate::plan::{Midst, Takeover};
 use crate::scene::Scene;
 use context::daemon_ends;
-use control::{FlowView, HostState};
+use control::{FlowView, HostState, Records};
 use port::Nanos;
 use shm::Region;
 use std::collections::HashMap;
@@ -86,9 +86,9 @@ impl SimHost {
         // What the new one would make its numbers from is replaced by the old one's.
         let (config, mac, caps) = (old.base().config().clone(), old.net().links()[0].mac, self.capabilities());
         let mut new = fresh_host(&self.plan, config, caps, mac, &self.pool, [0xee; 16])?;
-        if let Some(records) = self.records.clone() {
-            let records = Box::new(records.emptied());
-            new.use_base(clock, |tcp, context| tcp.keep_records(context, records));
+        if let Some(mut records) = self.records.clone() {
+            (0..records.count()).for_each(|at| records.clear(at));
+            new.use_base(clock, |tcp, context| tcp.keep_records(context, Box::new(records)));
         }
         self.workers = new.workers();
         new.use_base(clock, |tcp, context| tcp.restore(context, state, ends))?;

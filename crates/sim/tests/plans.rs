@@ -4,8 +4,8 @@ use sim::runner::{Search, run_seeds};
 use sim::{Plan, run, run_caught};
 use std::path::PathBuf;
 
-/// Random seeds of the ordinary test run, the same ones each time: a minute of two cores. `opentoe sim` searches on.
-const SEEDS: u64 = 600;
+/// Random seeds of the ordinary test run, the same ones each time: about a minute of two cores.
+const SEEDS: u64 = 1000;
 
 fn plans() -> Vec<(PathBuf, Plan)> {
     let folder = PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("plans");
@@ -45,7 +45,7 @@ fn random_scenarios_pass() {
 /// ZeroNIC hosts have seeds of their own.
 #[test]
 fn random_scenarios_of_zeronic_pass() {
-    let search = Search { first: 0, count: 40, jobs: 2, failures: 3, until: None, engine: None, zeronic: true };
+    let search = Search { first: 0, count: 60, jobs: 2, failures: 3, until: None, engine: None, zeronic: true };
     let tally = run_seeds(search, |_| ());
     assert!(tally.failures.is_empty(), "{:?}; again: opentoe sim --zeronic --seed N --shrink", tally.failures);
     assert!(tally.figures.posts > 1000, "too little happened to mean anything: {:?}", tally.figures);

@@ -5,7 +5,7 @@ mod support;
 mod simulation;
 
 use rmt::interp::{EntryKey, Queued};
-use rmt::ir::{Gress, MatchKind};
+use rmt::ir::Gress;
 use simulation::{Pair, verilator};
 use std::path::Path;
 use support::*;
@@ -14,26 +14,11 @@ use support::*;
 fn disturb(pair: &mut Pair, random: &mut Random) {
     let program = pair.machine.program().clone();
     for table in &program.tables {
-        let action = &program.actions[table.actions[random.below(table.actions.len() as u64) as usize]];
-        let args: Vec<u128> = action.params.iter().map(|(_, ty)| random.value(ty.width())).collect();
-        if random.below(8) == 0 {
-            pair.set_default(&table.name, &action.name, &args);
-            continue;
-        }
-        let key = |key: &rmt::ir::Key| {
-            let width = key.expr.ty.width();
-            let (a, b) = (random.value(width), random.value(width));
-            match key.kind {
-                MatchKind::Exact => EntryKey::Exact(a),
-                MatchKind::Ternary => EntryKey::Ternary(a, b),
-                MatchKind::Lpm => EntryKey::Prefix(a, random.below(u64::from(width) + 1) as u32),
-                MatchKind::Range => EntryKey::Range(a.min(b), a.max(b)),
-            }
-        };
-        let keys: Vec<EntryKey> = table.keys.iter().map(key).collect();
-        match random.below(4) {
-            0 => pair.remove(&table.name, &keys),
-            _ => pair.add(&table.name, &keys, random.below(3) as u32, &action.name, &args),
+        let Change { keys, removes, priority, action, args } = Change::of(&program, table, random);
+        match keys {
+            None => pair.set_default(&table.name, &action, &args),
+            Some(keys) if removes => pair.remove(&table.name, &keys),
+            Some(keys) => pair.add(&table.name, &keys, priority, &action, &args),
         }
     }
     for info in &program.registers {

@@ -1,7 +1,7 @@
 //! Programs, packets and table entries that tests of native code and of RTL share.
-#![allow(dead_code)] // Each test takes what it needs.
+#![allow(dead_code, reason = "each test file uses its part")]
 use rmt::interp::EntryKey;
-use rmt::ir::mask;
+use rmt::ir::{Key, MatchKind, Program, Table, mask};
 use std::path::{Path, PathBuf};
 
 pub(crate) struct Random(pub(crate) u64);
@@ -216,16 +216,59 @@ pub(crate) fn laminar_segments(random: &mut Random, extensions: &[&str], count: 
     out
 }
 
-/// A program around an ingress body, as the interpreter's tests have it.
-pub(crate) fn small_program(decls: &str, apply: &str) -> rmt::Loaded {
+/// An ingress control with these declarations and this apply block.
+pub(crate) fn ingress_control(decls: &str, apply: &str) -> String {
+    format!(
+        "#define OWN_INGRESS\ncontrol Ingress(inout headers_t hdr, inout metadata_t meta, \
+         in ingress_intrinsic_metadata_t ig_intr_md, in ingress_intrinsic_metadata_from_parser_t ig_prsr_md, \
+         inout ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md, inout ingress_intrinsic_metadata_for_tm_t ig_tm_md)\n\
+         {{\n{decls}\napply {{\n{apply}\n}}\n}}\n"
+    )
+}
+
+/// A whole program around these controls.
+pub(crate) fn program_around(controls: &str) -> rmt::Loaded {
     let folder = folder("tests/p4");
     let read = |path: &Path| std::fs::read_to_string(folder.join(path)).ok();
     let text = format!(
         "#include \"frame.p4\"\ncontrol Body(inout headers_t hdr, inout metadata_t meta) {{ apply {{ }} }}\n\
-         #define OWN_INGRESS\ncontrol Ingress(inout headers_t hdr, inout metadata_t meta, \
-         in ingress_intrinsic_metadata_t ig_intr_md, in ingress_intrinsic_metadata_from_parser_t ig_prsr_md, \
-         inout ingress_intrinsic_metadata_for_deparser_t ig_dprsr_md, inout ingress_intrinsic_metadata_for_tm_t ig_tm_md)\n\
-         {{\n{decls}\napply {{\nig_tm_md.ucast_egress_port = 1;\n{apply}\n}}\n}}\n#include \"pipe.p4\"\n"
+         {controls}#include \"pipe.p4\"\n"
     );
     rmt::load_text("case.p4", text, &[], &read).unwrap_or_else(|list| panic!("{}", list[0]))
+}
+
+/// A whole program around an ingress control, which sends to port 1 unless it says another one.
+pub(crate) fn small_program(decls: &str, apply: &str) -> rmt::Loaded {
+    program_around(&ingress_control(decls, &format!("ig_tm_md.ucast_egress_port = 1;\n{apply}")))
+}
+
+/// A change of a table at random: of its default where there are no keys.
+pub(crate) struct Change {
+    pub(crate) keys: Option<Vec<EntryKey>>,
+    /// The entry goes.
+    pub(crate) removes: bool,
+    pub(crate) priority: u32,
+    pub(crate) action: String,
+    pub(crate) args: Vec<u128>,
+}
+
+impl Change {
+    pub(crate) fn of(program: &Program, table: &Table, random: &mut Random) -> Change {
+        let action = &program.actions[table.actions[random.below(table.actions.len() as u64) as usize]];
+        let args = action.params.iter().map(|(_, ty)| random.value(ty.width())).collect();
+        let is_default = random.below(8) == 0;
+        let mut key = |key: &Key| {
+            let width = key.expr.ty.width();
+            let (a, b) = (random.value(width), random.value(width));
+            match key.kind {
+                MatchKind::Exact => EntryKey::Exact(a),
+                MatchKind::Ternary => EntryKey::Ternary(a, b),
+                MatchKind::Lpm => EntryKey::Prefix(a, random.below(u64::from(width) + 1) as u32),
+                MatchKind::Range => EntryKey::Range(a.min(b), a.max(b)),
+            }
+        };
+        let keys = (!is_default).then(|| table.keys.iter().map(&mut key).collect());
+        let (removes, priority) = (random.below(4) == 0, random.below(3) as u32);
+        Change { keys, removes, priority, action: action.name.clone(), args }
+    }
 }

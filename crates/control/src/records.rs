@@ -1,23 +1,23 @@
-//! Memory that outlives a host.
-use control::{ADDRESS_WORDS, RECORD_WORDS, Records};
+//! Records of connections ([`Records`]) in this process' own memory: for simulations and tests, in which the next host
+//! is made in the process of the one that is gone.
+use crate::journal::{ADDRESS_WORDS, RECORD_WORDS, Records};
 use std::sync::{Arc, Mutex, PoisonError};
 
-/// The records of a host's connections, for the host that takes its place.
+/// Records that outlive a host; clones are of the same ones.
 #[derive(Clone)]
-pub(crate) struct Lasting(Arc<Mutex<Vec<Words>>>);
+pub struct RecordsInMemory(Arc<Mutex<Vec<Words>>>);
 
 type Words = ([u64; RECORD_WORDS], [u64; ADDRESS_WORDS]);
 
-impl Lasting {
-    /// For so many connections.
-    pub(crate) fn new(count: u32) -> Lasting {
-        Lasting(Arc::new(Mutex::new(vec![([0; RECORD_WORDS], [0; ADDRESS_WORDS]); count as usize])))
+impl RecordsInMemory {
+    /// For so many connections, of which there is none yet.
+    pub fn new(count: u32) -> RecordsInMemory {
+        RecordsInMemory(Arc::new(Mutex::new(vec![([0; RECORD_WORDS], [0; ADDRESS_WORDS]); count as usize])))
     }
 
-    /// Nothing is in it any more.
-    pub(crate) fn emptied(self) -> Lasting {
-        self.with(|records| records.iter_mut().for_each(|record| record.0[0] = 0));
-        self
+    /// How many connections are in it.
+    pub fn used(&self) -> usize {
+        self.with(|records| records.iter().filter(|record| record.0[0] != 0).count())
     }
 
     fn with<T>(&self, work: impl FnOnce(&mut Vec<Words>) -> T) -> T {
@@ -25,7 +25,7 @@ impl Lasting {
     }
 }
 
-impl Records for Lasting {
+impl Records for RecordsInMemory {
     fn count(&self) -> u32 {
         self.with(|records| records.len() as u32)
     }
