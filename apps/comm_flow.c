@@ -1,7 +1,7 @@
 /* comm_flow: bulk flows from one program's memory to another's through toe_comm (include/toe.h): how many bytes they moved.
  *
  *   comm_flow receive HOST PORT SIZE DEPTH FLOWS WARM_UP SECONDS
- *   comm_flow send HOST ADDRESS PORT SIZE DEPTH FLOWS
+ *   comm_flow send HOST ADDRESS PORT SIZE DEPTH FLOWS [MBIT_A_SECOND_OF_EACH_FLOW]
  *
  * HOST is a ZeroNIC host, or - for the daemon's first; on each flow DEPTH messages of SIZE bytes are posted at a time, each
  * in its own part of one buffer. The receiver waits until all flows are there, says when measuring begins, lets them run
@@ -14,10 +14,10 @@
 
 enum { MOST_FLOWS = 128 };
 
-/* A connection, and how many posts were made on it. */
+/* A connection, how many posts were made on it, and how many of them are done. */
 struct flow {
     uint32_t connection;
-    uint64_t posted, bytes;
+    uint64_t posted, done, bytes;
 };
 
 static size_t size;
@@ -82,9 +82,13 @@ static void receive(uint16_t port, double warm_up, double seconds) {
     printf("]}\n");
 }
 
-static void send_on(const struct sockaddr_in *to) {
+static void connect_all(const struct sockaddr_in *to) {
     for (unsigned i = 0; i < wanted; i++)
         if (toe_comm_connect(comm, to, 0) < 0) die("toe_comm_connect");
+}
+
+static void send_on(const struct sockaddr_in *to) {
+    connect_all(to);
     struct toe_comm_event events[EVENTS];
     for (;;) {
         int found = next_events(events);
@@ -94,6 +98,29 @@ static void send_on(const struct sockaddr_in *to) {
             case TOE_COMM_ENDED:
             case TOE_COMM_LOST: return;
             }
+    }
+}
+
+/* Each flow sends what its rate has given it, a message at a time, and waits for more between. */
+static void send_paced(const struct sockaddr_in *to, double mbit) {
+    connect_all(to);
+    struct toe_comm_event events[EVENTS];
+    for (uint64_t start = now();; usleep(500)) {
+        int found = toe_comm_wait(comm, events, EVENTS, 0);
+        if (found < 0) die("toe_comm_wait");
+        for (int i = 0; i < found; i++) switch (events[i].what) {
+            case TOE_COMM_CONNECTED:
+                if (count == wanted) errno = EUSERS, die("another flow");
+                flows[count++].connection = events[i].connection;
+                break;
+            case TOE_COMM_SENT: of(events[i].connection)->done++; break;
+            case TOE_COMM_FAILED: errno = (int)events[i].value, die("a post");
+            case TOE_COMM_ENDED:
+            case TOE_COMM_LOST: return;
+            }
+        uint64_t due = (uint64_t)((double)(now() - start) * mbit / 8e3);
+        for (unsigned i = 0; i < count; i++)
+            while (flows[i].posted - flows[i].done < depth && (flows[i].posted + 1) * size <= due) post(&flows[i], 1);
     }
 }
 
@@ -110,14 +137,15 @@ int main(int given, char **words) {
         shape(words + 4);
         prepare(words[2]);
         receive((uint16_t)atoi(words[3]), atof(words[7]), atof(words[8]));
-    } else if (given == 8 && !strcmp(words[1], "send") && inet_pton(AF_INET, words[3], &to.sin_addr) == 1) {
+    } else if ((given == 8 || given == 9) && !strcmp(words[1], "send") && inet_pton(AF_INET, words[3], &to.sin_addr) == 1) {
         to.sin_port = htons((uint16_t)atoi(words[4]));
         shape(words + 5);
         prepare(words[2]);
-        send_on(&to);
+        if (given == 9) send_paced(&to, atof(words[8]));
+        else send_on(&to);
     } else {
         fprintf(stderr, "usage: comm_flow receive HOST PORT SIZE DEPTH FLOWS WARM_UP SECONDS\n"
-                        "       comm_flow send HOST ADDRESS PORT SIZE DEPTH FLOWS\n");
+                        "       comm_flow send HOST ADDRESS PORT SIZE DEPTH FLOWS [MBIT_A_SECOND_OF_EACH_FLOW]\n");
         return 2;
     }
     toe_comm_close(comm);

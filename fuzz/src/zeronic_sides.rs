@@ -7,7 +7,7 @@ use wire::checksum::Sum;
 use wire::rewrite::Layers;
 use wire::tcp::{self, Flags, Options};
 use wire::{EtherType, Ipv4Tuple, Mac, Seq, ethernet, ipv4};
-use zeronic::{InOrder, Socket, Transport};
+use zeronic::{InOrder, Room, Socket, Transport};
 
 pub(crate) const HERE: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 1);
 pub(crate) const THERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), 80);
@@ -90,7 +90,7 @@ impl Transport for Puppet {
     fn headers_in(&mut self, _: Nanos, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool) {
         frames.drain(..).for_each(|frame| pool.put(frame));
     }
-    fn headers_out(&mut self, _: Nanos, _: usize, pool: &mut FramePool, into: &mut Vec<Box<Frame>>) -> usize {
+    fn headers_out(&mut self, _: Nanos, _: Room, pool: &mut FramePool, into: &mut Vec<Box<Frame>>) -> usize {
         for bytes in self.out.drain(..) {
             let mut frame = pool.large();
             frame.bytes_vec().extend_from_slice(&bytes);

@@ -15,7 +15,7 @@ use crate::zeronic::ZeronicSeat;
 use ::rdma::{Device, EventPipe, Failure, NewProgram, ProgramId};
 use context::{ControlEnd, EngineEnd};
 use control::{Application, Host};
-use engine::{ContextId, DropReason};
+use engine::{ContextId, DropReason, ROUND_BYTES};
 use host::{Claim, Ports};
 use port::{Fabric, Frame, FramePool, Nanos, Port, PortDrops};
 use rustix::event::{Timespec, epoll};
@@ -68,12 +68,19 @@ pub(crate) struct FabricSeat {
 /// Rounds that a host is the first one: a change delays frames that are under way by a part of a round.
 const ROUNDS_FIRST: u64 = 16;
 
+/// Rounds after one in which a host had something to do: until then, ZeroNIC's rounds stay short.
+const ROUNDS_SHARED: u64 = 64;
+/// How many times as long ZeroNIC's rounds may be beside hosts that have nothing to do: nobody waits for their copies.
+const WIDE: usize = 4;
+
 /// All that one data-path thread serves.
 pub(crate) struct DataPath {
     pub(crate) hosts: Vec<HostSeat>,
     /// The host that is first in this round. Who sends first finds links empty: were it always the same one, its
     /// packets would be neither marked nor dropped where others' are.
     first: usize,
+    /// Until this round, a host may have something to do soon.
+    shared_until: u64,
     pub(crate) fabrics: Vec<FabricSeat>,
     pub(crate) zeronics: Vec<ZeronicSeat>,
     /// Of programs of RDMA devices; watched while they live.
@@ -163,6 +170,7 @@ impl DataPath {
         let path = DataPath {
             hosts: Vec::new(),
             first: 0,
+            shared_until: 0,
             fabrics: Vec::new(),
             zeronics: Vec::new(),
             verbs_bells: HashMap::new(),
@@ -393,7 +401,12 @@ impl DataPath {
         for seat in sooner.iter_mut().chain(later) {
             done += seat.round(now, &mut self.pool);
         }
-        done += self.zeronics.iter_mut().map(|seat| seat.round(now)).sum::<usize>();
+        if done > 0 {
+            self.shared_until = self.figures.rounds + ROUNDS_SHARED;
+        }
+        let wide = if self.figures.rounds < self.shared_until { 1 } else { WIDE };
+        let bytes = wide * ROUND_BYTES as usize;
+        done += self.zeronics.iter_mut().map(|seat| seat.round(now, bytes)).sum::<usize>();
         for seat in &mut self.fabrics {
             done += seat.fabric.poll(now, &mut self.pool, &mut seat.drops);
         }
@@ -444,7 +457,7 @@ impl DataPath {
             }
         }
         self.fabrics.iter().for_each(|seat| seat.fabric.awake());
-        self.zeronics.iter().for_each(ZeronicSeat::awake);
+        self.zeronics.iter_mut().for_each(ZeronicSeat::awake);
         self.hosts.iter().for_each(|seat| {
             seat.ports.awake();
             seat.host.awake();

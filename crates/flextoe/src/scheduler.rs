@@ -3,7 +3,7 @@
 use crate::batch::Batch;
 use crate::message::{Job, Report};
 use crate::slots::Slots;
-use engine::Nanos;
+use engine::{Nanos, ROUND_BYTES};
 use std::collections::VecDeque;
 use trace::{NO_FLOW, Point, Tracer};
 
@@ -11,9 +11,6 @@ use trace::{NO_FLOW, Point, Tracer};
 const TURN: u32 = 8;
 /// Bytes of a flow without a rate in one turn, unless one segment has more.
 const TURN_BYTES: u32 = 64 << 10;
-/// Bytes in one round, after which no more turns are given. What is to be answered quickly waits for the copies of a
-/// round, wherever it comes in.
-const ROUND_BYTES: u32 = 128 << 10;
 /// A wheel slot is 2^12 ns, 4 us.
 const SLOT_SHIFT: u32 = 12;
 /// Slots of the wheel: a horizon of 16.8 ms. What is due later waits in the last one and is put in again.

@@ -39,7 +39,8 @@ use contexts::Contexts;
 use descriptor::{DMA_GRANT, DMA_SYNC, DMA_TX, Dma, PORT_CONTROL, PORT_HOST, PORT_NET, PORT_TIMER, TIMEOUT};
 use engine::stream::{self, Carries, FlowParams, FourTuple, Stream};
 use engine::{
-    Burst, Command, ContextId, DropReason, Engine, Event, Features, FlowId, Limits, Nanos, ProgramSource, Slot,
+    Burst, Command, ContextId, DropReason, Engine, Event, Features, FlowId, Limits, Nanos, ProgramSource, ROUND_BYTES,
+    Slot,
 };
 use flow::{Bumped, Flow};
 use guesses::Guesses;
@@ -53,9 +54,6 @@ pub use program::{Extensions, MOST_FLOWS, prepare};
 
 /// Descriptors of applications taken in one round.
 const DESCRIPTORS: usize = 256;
-/// Bytes pushed in one round, after which no flow has its turn: what is to be answered quickly waits for the copies of
-/// a round, wherever it comes in (thesis 5.5.4.4). As for FlexTOE.
-const ROUND_BYTES: u32 = 128 << 10;
 /// Descriptors whose flows are asked for at once.
 const SOME: usize = 16;
 /// Time between two rounds of the packet generator.

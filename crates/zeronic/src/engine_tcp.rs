@@ -5,7 +5,7 @@
 //! What the engine sends refers to a transmit buffer that nobody writes; the reference is dropped where the NIC's half
 //! fetches the payload. What it receives, it copies to a receive buffer that nobody reads, from dummy pages that stay
 //! in the cache.
-use crate::transport::{InOrder, Socket, Transport};
+use crate::transport::{InOrder, Room, Socket, Transport};
 use context::{AppEnd, Bump, Congestion, Endpoint, Notice, Reply, Request, Slot, daemon_ends};
 use control::{Application, FlowView, Host, HostConfig};
 use engine::stream::Stream;
@@ -361,10 +361,17 @@ impl Transport for EngineTcp {
         self.round(frames);
     }
 
-    fn headers_out(&mut self, now: Nanos, most: usize, _: &mut FramePool, into: &mut Vec<Box<Frame>>) -> usize {
+    fn headers_out(&mut self, now: Nanos, room: Room, _: &mut FramePool, into: &mut Vec<Box<Frame>>) -> usize {
         self.now = now;
         self.round(&mut Vec::new());
-        let count = most.min(self.out.len());
+        // There are several rounds of the engine's to one of this host's, so they do not bound it.
+        let mut bytes = 0;
+        let mut fits = |frame: &Frame| {
+            let is_first = bytes == 0;
+            bytes += frame.len();
+            is_first || bytes <= room.bytes
+        };
+        let count = self.out.iter().take(room.frames).take_while(|frame| fits(frame)).count();
         into.extend(self.out.drain(..count));
         count
     }

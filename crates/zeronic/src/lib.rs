@@ -42,6 +42,6 @@ pub use nic::{
 pub use programs::{NewProgram, ProgramId, ProgramView, Programs};
 pub use sockets::SocketEngine;
 pub use stack::{Connection, ConnectionView, Event, Stack};
-pub use transport::{InOrder, Socket, Transport};
+pub use transport::{InOrder, Room, Socket, Transport};
 pub use unit::{Moved, Shortage};
 pub use verbs::VERBS_PORT;

@@ -14,7 +14,8 @@ mod words;
 pub use helper::serve_linux;
 pub use words::{LinuxConfig, Share};
 
-use crate::transport::{InOrder, Socket, Transport};
+use crate::frames::{Look, look};
+use crate::transport::{InOrder, Room, Socket, Transport};
 use port::{Frame, FramePool, Netns, Port, PortDrops, Tap, TapConfig, unacknowledged};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{MemfdFlags, OFlags, fcntl_getfl, fcntl_setfl, ftruncate, memfd_create, sendfile};
@@ -291,8 +292,16 @@ impl Transport for LinuxTcp {
         self.tap.send(now, frames, pool, &mut self.drops);
     }
 
-    fn headers_out(&mut self, now: Nanos, most: usize, pool: &mut FramePool, into: &mut Vec<Box<Frame>>) -> usize {
-        self.tap.receive(now, most, pool, into)
+    fn headers_out(&mut self, now: Nanos, room: Room, pool: &mut FramePool, into: &mut Vec<Box<Frame>>) -> usize {
+        // One by one: how long a frame is shows once its headers were read.
+        let (from, mut bytes) = (into.len(), 0);
+        while into.len() - from < room.frames && bytes < room.bytes && self.tap.receive(now, 1, pool, into) > 0 {
+            bytes += into.last().map_or(0, |frame| match look(frame, usize::MAX) {
+                Look::Segment(segment) => segment.payload_len,
+                _ => frame.len(),
+            });
+        }
+        into.len() - from
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {

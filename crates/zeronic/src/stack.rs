@@ -2,10 +2,10 @@
 use crate::counters::Counters;
 use crate::merge::Leave;
 use crate::nic::{FlowId, Kind, Limits, Memory, Nic, Refused, Segment};
-use crate::transport::{Socket, Transport};
+use crate::transport::{Room, Socket, Transport};
 use crate::unit::{Moved, Shortage, Unit};
 use context::comm::Carries;
-use engine::DropCounts;
+use engine::{DropCounts, ROUND_BYTES};
 use memory::{Devices, Domain};
 use port::{Frame, FramePool, Port, PortDrops, Recorder, TcpPorts};
 use std::collections::{BTreeMap, HashMap, VecDeque};
@@ -145,6 +145,8 @@ pub struct Stack<T: Transport, M: Memory> {
     pub(crate) strays_until: Nanos,
     /// When all connections are looked at.
     next_look: Nanos,
+    /// Bytes that may go out in one round.
+    round_bytes: usize,
 }
 
 impl<T: Transport, M: Memory> Stack<T, M> {
@@ -165,7 +167,13 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             now: 0,
             strays_until: 0,
             next_look: 0,
+            round_bytes: ROUND_BYTES as usize,
         })
+    }
+
+    /// How much goes out in one round, instead of [`engine::ROUND_BYTES`].
+    pub fn set_round_bytes(&mut self, bytes: usize) {
+        self.round_bytes = bytes;
     }
 
     /// Begins to connect. Sends and receives may be posted at once. `domain` is whose memory it uses.
@@ -347,7 +355,12 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             moved += self.verbs_round();
             self.look_after_touched();
         }
-        moved += self.transport.headers_out(now, BURST, &mut self.pool, &mut self.received);
+        moved += self.transport.headers_out(
+            now,
+            Room { frames: BURST, bytes: self.round_bytes },
+            &mut self.pool,
+            &mut self.received,
+        );
         if !self.unit.squeezed.is_empty() {
             self.unit.squeeze(now, &mut self.pool);
         }

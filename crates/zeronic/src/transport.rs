@@ -18,6 +18,15 @@ pub struct InOrder {
     pub ended: bool,
 }
 
+/// How much may go out in one round.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// Frames.
+    pub frames: usize,
+    /// Bytes of them with their payload, unless the first one has more.
+    pub bytes: usize,
+}
+
 /// A transport works on headers: frames that it takes and makes have the lengths of real ones, with dummy payload.
 pub trait Transport {
     /// Begins to connect to an address and port; the tuple says which port is this host's.
@@ -39,8 +48,8 @@ pub trait Transport {
     fn close(&mut self, socket: Socket);
     /// Frames come in, without their payload: each says in its headers how long it is.
     fn headers_in(&mut self, now: Nanos, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool);
-    /// Appends at most `most` frames that are to go out, without payload; returns how many.
-    fn headers_out(&mut self, now: Nanos, most: usize, pool: &mut FramePool, into: &mut Vec<Box<Frame>>) -> usize;
+    /// Appends frames that are to go out, without payload, as far as there is room; returns how many.
+    fn headers_out(&mut self, now: Nanos, room: Room, pool: &mut FramePool, into: &mut Vec<Box<Frame>>) -> usize;
     /// A descriptor that becomes readable when it has frames that are to go out, where there is one: for sleeping.
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         None
@@ -84,8 +93,8 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
     fn headers_in(&mut self, now: Nanos, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool) {
         (**self).headers_in(now, frames, pool);
     }
-    fn headers_out(&mut self, now: Nanos, most: usize, pool: &mut FramePool, into: &mut Vec<Box<Frame>>) -> usize {
-        (**self).headers_out(now, most, pool, into)
+    fn headers_out(&mut self, now: Nanos, room: Room, pool: &mut FramePool, into: &mut Vec<Box<Frame>>) -> usize {
+        (**self).headers_out(now, room, pool, into)
     }
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         (**self).wait_fd()

@@ -55,6 +55,9 @@ pub struct Arguments {
     /// Long flows beside short messages
     #[arg(long, value_name = "N,...", default_value = "0,1,8", value_parser = listed(|word| within(word, 0..=64)))]
     pub long: String,
+    /// 10^6 bits a second that each long flow has to send; 0: as much as it can, which no network card's rate bounds
+    #[arg(long, value_name = "N,...", default_value = "0", value_parser = listed(|word| within(word, 0..=100_000)))]
+    pub long_mbit: String,
 }
 
 /// What moves the bytes.
@@ -144,7 +147,7 @@ pub(crate) fn estimate(arguments: &Arguments) -> f64 {
         "rate" => points(&arguments.size),
         "mtu" => points(&arguments.mtu),
         "loss" => points(&arguments.loss),
-        _ => points(&arguments.long),
+        _ => points(&arguments.long) * points(&arguments.long_mbit),
     };
     let all: usize = arguments.test.split(',').map(of).sum();
     let each = arguments.common.seconds(SECONDS) + AROUND_S;
@@ -191,8 +194,9 @@ fn points(arguments: &Arguments) -> Result<Vec<Value>, String> {
                 points.extend(rates.into_iter().map(|loss| json!({ "test": test, "loss": loss })));
             }
             _ => {
-                let long = compare::numbers(&arguments.long)?;
-                points.extend(long.into_iter().map(|long| json!({ "test": test, "long_flows": long })));
+                let (long, mbit) = (compare::numbers(&arguments.long)?, compare::numbers(&arguments.long_mbit)?);
+                let pairs = mbit.iter().flat_map(|mbit| long.iter().map(move |long| (long, mbit)));
+                points.extend(pairs.map(|(long, mbit)| json!({ "test": test, "long_flows": long, "long_mbit": mbit })));
             }
         }
     }
@@ -202,7 +206,12 @@ fn points(arguments: &Arguments) -> Result<Vec<Value>, String> {
 fn measure(tools: &Tools, way: Way, point: &Value, seconds: f64, run: Run) -> Result<Run, String> {
     let flows = |count: usize, size: u64| Flows { size, ..Flows::new(count, warm_up(seconds), seconds) };
     match point["test"].as_str() {
-        Some("short") => short(tools, way, compare::number(point, "long_flows") as usize, seconds, run),
+        Some("short") => {
+            let (flows, mbit) = (compare::number(point, "long_flows"), compare::number(point, "long_mbit"));
+            // The flows are under way before and until after the messages are measured.
+            let long = Flows::new(flows as usize, warm_up(seconds), seconds + warm_up(seconds) + 1.0);
+            short(tools, way, &Flows { size: MESSAGE, mbit, ..long }, seconds, run)
+        }
         Some("loss") => {
             let network = Network { single: true, loss: point["loss"].as_f64().unwrap_or(0.0), mtu: 0 };
             long(tools, way, network, &flows(1, MESSAGE), run)
@@ -235,10 +244,8 @@ fn long(tools: &Tools, way: Way, network: Network, flows: &Flows, run: Run) -> R
 }
 
 /// Short messages between ordinary sockets, beside so many long flows into the same machine.
-fn short(tools: &Tools, way: Way, beside: usize, seconds: f64, run: Run) -> Result<Run, String> {
-    let (warm_up, size) = (warm_up(seconds), MESSAGE);
-    // The flows are under way before and until after the messages are measured.
-    let flows = Flows { size, ..Flows::new(beside, warm_up, seconds + warm_up + 1.0) };
+fn short(tools: &Tools, way: Way, flows: &Flows, seconds: f64, run: Run) -> Result<Run, String> {
+    let (warm_up, beside) = (warm_up(seconds), flows.flows > 0);
     let load = Load { size: 64, reply: 64, connections: vec![SHORT], depth: 1, warm_up, seconds, ..Load::default() };
     let load = Load { one_place: true, ..load };
     let with = |lab: &dyn Lab, ends: Option<Ends>| -> Result<Run, String> {
@@ -255,12 +262,12 @@ fn short(tools: &Tools, way: Way, beside: usize, seconds: f64, run: Run) -> Resu
     match way {
         Way::Tcp => {
             let lab = veth(tools, Network::default())?;
-            let ends = if beside > 0 { Some(bulk::start(tools, &lab, &flows, 0)?) } else { None };
+            let ends = if beside { Some(bulk::start(tools, &lab, flows, 0)?) } else { None };
             with(&lab, ends)
         }
         _ => {
             let lab = way.fabric(tools, Network::default())?;
-            let ends = if beside > 0 { Some(start(tools, &lab, &flows)?) } else { None };
+            let ends = if beside { Some(start(tools, &lab, flows)?) } else { None };
             with(&lab, ends)
         }
     }
@@ -282,12 +289,13 @@ fn start(tools: &Tools, lab: &FabricLab<'_>, flows: &Flows) -> Result<Ends, Stri
     };
     let port = PORT.to_string();
     let times = [flows.warm_up, flows.seconds].map(|time| time.to_string());
+    let rate: Vec<String> = (flows.mbit > 0).then(|| flows.mbit.to_string()).into_iter().collect();
     let mut receiver = lab.on_server(&words(&["receive", ZERONIC[0], &port], &times))?;
     tools.stop.until("the receiver to listen", PATIENCE, || {
         receiver.alive()?;
         Ok(receiver.output().contains("listening"))
     })?;
-    let sender = lab.client_of(0, CLIENT, &words(&["send", ZERONIC[1], &lab.address().to_string(), &port], &[]))?;
+    let sender = lab.client_of(0, CLIENT, &words(&["send", ZERONIC[1], &lab.address().to_string(), &port], &rate))?;
     Ok(Ends { receiver, sender })
 }
 

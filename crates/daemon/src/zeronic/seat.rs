@@ -12,6 +12,10 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use zeronic::{NewProgram, ProgramId, Programs, Transport};
 
+/// Rounds in which nothing was done, after which one in [`ROUNDS_A_LOOK`] looks for something to do.
+const EMPTY_ROUNDS: u32 = 64;
+const ROUNDS_A_LOOK: u32 = 4;
+
 /// The host, its port, and the doorbells of its programs.
 pub(crate) struct ZeronicSeat {
     programs: Programs<Below, Arc<MemoryTable>>,
@@ -21,11 +25,20 @@ pub(crate) struct ZeronicSeat {
     bells: HashMap<ProgramId, OwnedFd>,
     /// The transport's descriptor, while it is watched.
     watched: Option<OwnedFd>,
+    /// Rounds since something was done.
+    empty_rounds: u32,
 }
 
 impl ZeronicSeat {
     pub(crate) fn new(programs: Programs<Below, Arc<MemoryTable>>, port: Box<dyn Port>) -> ZeronicSeat {
-        ZeronicSeat { programs, port, drops: PortDrops::default(), bells: HashMap::new(), watched: None }
+        ZeronicSeat {
+            programs,
+            port,
+            drops: PortDrops::default(),
+            bells: HashMap::new(),
+            watched: None,
+            empty_rounds: 0,
+        }
     }
 
     /// Has an epoll set watch its port and its transport.
@@ -84,8 +97,17 @@ impl ZeronicSeat {
         (&mut self.programs, &*self.port, &self.drops)
     }
 
-    pub(crate) fn round(&mut self, now: Nanos) -> usize {
-        self.programs.poll(now, &mut *self.port, &mut self.drops)
+    /// A round, in which so many bytes may go out. Where nothing was done for a while, only some rounds look: others
+    /// on this thread wait for each look.
+    pub(crate) fn round(&mut self, now: Nanos, bytes: usize) -> usize {
+        if self.empty_rounds > EMPTY_ROUNDS && self.empty_rounds % ROUNDS_A_LOOK != 0 {
+            self.empty_rounds = self.empty_rounds.wrapping_add(1);
+            return 0;
+        }
+        self.programs.stack().set_round_bytes(bytes);
+        let done = self.programs.poll(now, &mut *self.port, &mut self.drops);
+        self.empty_rounds = if done > 0 { 0 } else { self.empty_rounds.wrapping_add(1) };
+        done
     }
 
     pub(crate) fn has_work(&self, now: Nanos) -> bool {
@@ -101,7 +123,8 @@ impl ZeronicSeat {
         self.programs.prepare_to_sleep();
     }
 
-    pub(crate) fn awake(&self) {
+    pub(crate) fn awake(&mut self) {
+        self.empty_rounds = 0;
         self.port.awake();
         self.programs.awake();
     }

@@ -8,7 +8,7 @@ use serde::{Deserialize, Deserializer};
 use std::net::SocketAddrV4;
 use std::os::fd::BorrowedFd;
 use wire::{Ipv4Tuple, Nanos};
-use zeronic::{EngineTcp, InOrder, LinuxTcp, Socket, Transport};
+use zeronic::{EngineTcp, InOrder, LinuxTcp, Room, Socket, Transport};
 
 /// Its name in the configuration.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -115,8 +115,8 @@ impl Transport for Below {
     fn headers_in(&mut self, now: Nanos, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool) {
         self.both_mut().headers_in(now, frames, pool);
     }
-    fn headers_out(&mut self, now: Nanos, most: usize, pool: &mut FramePool, into: &mut Vec<Box<Frame>>) -> usize {
-        self.both_mut().headers_out(now, most, pool, into)
+    fn headers_out(&mut self, now: Nanos, room: Room, pool: &mut FramePool, into: &mut Vec<Box<Frame>>) -> usize {
+        self.both_mut().headers_out(now, room, pool, into)
     }
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         self.both().wait_fd()

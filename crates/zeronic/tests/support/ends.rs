@@ -2,6 +2,7 @@
 //! its offset, so that a byte in a wrong place shows.
 #![allow(dead_code, reason = "each test file uses its part")]
 use control::{HostConfig, MemoryConfig};
+use engine::ROUND_BYTES;
 use engines::{EngineKind, Mapping};
 use memory::{Domain, Key, Limits as MemoryLimits, MemoryTable, Registrar, Rights};
 use port::{Fabric, FabricConfig, FabricPort, FramePool, Netns, Port, PortDrops};
@@ -18,6 +19,8 @@ use zeronic::{
 };
 
 pub(crate) const DOMAIN: Domain = Domain(1);
+/// A frame with more bytes than any has.
+const FRAME: u32 = 64 << 10;
 /// Bytes of each buffer.
 pub(crate) const BUFFER: usize = 16 << 20;
 
@@ -305,10 +308,13 @@ impl End {
         self.turn_at(begun.elapsed().as_nanos() as u64 + 1)
     }
 
-    /// A turn at a time that the test chooses.
+    /// A turn at a time that the test chooses. No round is so long that others would wait for its copies.
     pub(crate) fn turn_at(&mut self, now: u64) -> usize {
         self.post();
+        let before = self.stack.counters().fetched_bytes;
         let moved = self.stack.poll(now, &mut self.port, &mut self.drops);
+        let sent = self.stack.counters().fetched_bytes - before;
+        assert!(sent < u64::from(ROUND_BYTES + FRAME), "{sent} bytes in a round");
         self.take_events();
         moved
     }

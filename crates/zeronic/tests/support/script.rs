@@ -7,7 +7,7 @@ use std::os::fd::BorrowedFd;
 use wire::checksum::Sum;
 use wire::tcp::{self, Flags, Options};
 use wire::{EtherType, Ipv4Tuple, Mac, Seq, ethernet, ipv4};
-use zeronic::{Carries, Connection, Event, InOrder, Shortage, Socket, Stack, Transport};
+use zeronic::{Carries, Connection, Event, InOrder, Room, Shortage, Socket, Stack, Transport};
 
 pub(crate) const HERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 1000);
 pub(crate) const THERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), 80);
@@ -124,7 +124,7 @@ impl Transport for Script {
             pool.put(frame);
         }
     }
-    fn headers_out(&mut self, _: Nanos, _: usize, pool: &mut FramePool, into: &mut Vec<Box<Frame>>) -> usize {
+    fn headers_out(&mut self, _: Nanos, _: Room, pool: &mut FramePool, into: &mut Vec<Box<Frame>>) -> usize {
         for bytes in self.out.drain(..) {
             let mut frame = pool.small();
             frame.bytes_vec().extend_from_slice(&bytes);
