@@ -104,7 +104,7 @@ $(MPI_APPS): $(TARGET)/apps/%: apps/%.c $(wildcard apps/*.h)
 	@mkdir -p $(@D)
 	@if command -v mpicc >/dev/null; then mpicc $(CFLAGS) -o $@ $<; else echo '$(@F): left out, there is no mpicc'; fi
 
-$(TARGET)/apps/offload_% $(TARGET)/apps/write_load: LDLIBS = -lrdmacm -libverbs
+$(TARGET)/apps/offload_% $(TARGET)/apps/write_load $(TARGET)/apps/meet: LDLIBS = -lrdmacm -libverbs
 $(TARGET)/apps/offload_host: LDLIBS += -L$(TARGET)/release -loffload -Wl,-rpath,'$$ORIGIN/../release:$$ORIGIN/..'
 $(TARGET)/apps/offload_host: | $(TARGET)/release/liboffload.so
 

@@ -97,7 +97,7 @@ impl World {
             events: Arc::new(Nowhere),
         };
         let program = device.device().attach(program).expect("room");
-        device.device().open_events(program, Arc::new(Nowhere)).expect("room");
+        device.device().open_events(program, Arc::new(Nowhere), 1).expect("room");
         let host = host(&device);
         let world = World { host, device, program, pool: FramePool::new(64), now: 1, told: vec![0] };
         // The program listens from the start on two ports.

@@ -1,7 +1,7 @@
 //! Hosts whose address a ZeroNIC host shares (docs/ZERONIC.md, "One address for all"): sockets and both RDMA devices of
 //! one host at the same time, through loss.
-use crate::cases::Bench;
 use crate::cases::verbs::result_line;
+use crate::cases::{Bench, app};
 use crate::process::Process;
 use crate::report::Outcome;
 use std::process::Command;
@@ -100,4 +100,96 @@ pub(crate) fn beside_each_other(bench: &Bench) -> Outcome {
         said.push(format!("{}: {}", transport.0, ends?.join(", ")));
     }
     Ok(said.join("; "))
+}
+
+/// A program of connection management on a host, which is to use one of its devices, or the first.
+fn managed(bench: &Bench, host: &str, device: Option<&str>, program: &str) -> Result<Command, String> {
+    let mut command = command(bench, host, program, &[])?;
+    command.envs(device.map(|device| ("TOE_VERBS_DEVICE", device)));
+    Ok(command)
+}
+
+/// A call of `apps/meet.c`: from which host, by which device, with which word; and the device that has it.
+struct Call {
+    host: String,
+    device: Option<&'static str>,
+    word: &'static str,
+    by: &'static str,
+}
+
+/// Who calls the listener: by each device in both orders, taken and refused, and from a ZeroNIC host alone.
+fn calls(transport: &str) -> Vec<Call> {
+    let beside = format!("one-{transport}-client");
+    let alone = format!("{transport}-client");
+    let all = [
+        (&beside, Some("toe0"), "one", "toe0"),
+        (&beside, Some("zeronic0"), "two", "zeronic0"),
+        (&beside, Some("zeronic0"), "no", "zeronic0"),
+        (&beside, Some("toe0"), "no", "toe0"),
+        (&alone, None, "three", "zeronic0"),
+        (&beside, None, "four", "toe0"),
+    ];
+    all.map(|(host, device, word, by)| Call { host: host.clone(), device, word, by }).into()
+}
+
+/// One listener of any address takes the requests of both devices, each with the `verbs` of its own.
+pub(crate) fn one_listener_of_both_devices(bench: &Bench) -> Outcome {
+    let mut said = Vec::new();
+    for transport in TRANSPORTS {
+        let bench = &bench.on_another_port();
+        let (server, address) = (format!("one-{}-server", transport.0), format!("10.79.0.{}", transport.1));
+        let (port, meet, calls) = (bench.port(), app("meet"), calls(transport.0));
+        let mut serving = managed(bench, &server, None, &meet)?;
+        serving.args(["serve", &port, &calls.len().to_string()]);
+        let mut serving = bench.session.spawn(serving)?;
+        let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
+        bench.session.until("the listener at both devices", || {
+            serving.running()?;
+            Ok(daemon.listens(&server, bench.port)? && daemon.manages(&format!("{server}-zeronic"), bench.port)?)
+        })?;
+        let mut expected = String::new();
+        for Call { host, device, word, by } in &calls {
+            let mut calling = managed(bench, host, *device, &meet)?;
+            // A ZeroNIC host has no sockets.
+            calling.env("TOE_VERBS_HOST", host).args(["call", &address, &port, word]);
+            let printed = bench.session.run(calling)?;
+            let answer = if *word == "no" { format!("refused by {by}") } else { format!("accepted by {by} from {by}") };
+            if printed.trim() != format!("{by}: {answer}") {
+                return Err(format!("{host} asked by {device:?}, and printed '{}'", printed.trim()));
+            }
+            expected += &format!("{by}: {word}\n");
+        }
+        let printed = serving.succeed()?;
+        if printed != expected {
+            return Err(format!("the server printed:\n{printed}and not:\n{expected}"));
+        }
+        said.push(format!("{}: {} calls", transport.0, calls.len()));
+    }
+    for device in ["zeronic0", "toe0"] {
+        said.push(format!("rping by {device}: {}", rping(bench, device)?));
+    }
+    Ok(said.join("; "))
+}
+
+/// `rping` to a server that listens on any address; the client uses one device.
+fn rping(bench: &Bench, device: &str) -> Outcome {
+    let bench = &bench.on_another_port();
+    let (server, client, port) = ("one-flextoe-server", "one-flextoe-client", bench.port());
+    let common = ["-V", "-v", "-C", "20", "-S", "4000", "-p", &port];
+    let mut serving = managed(bench, server, None, "rping")?;
+    serving.arg("-s").args(common);
+    let mut serving = bench.session.spawn(serving)?;
+    let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
+    bench.session.until("rping to listen", || {
+        serving.running()?;
+        daemon.listens(server, bench.port)
+    })?;
+    let mut calling = managed(bench, client, Some(device), "rping")?;
+    calling.args(["-c", "-a", "10.79.0.11"]).args(common);
+    let printed = bench.session.run(calling)?;
+    serving.succeed()?;
+    match printed.matches("rdma-ping-19").count() {
+        1 => Ok("20 pings".into()),
+        _ => Err(format!("rping did not print its last ping:\n{printed}")),
+    }
 }

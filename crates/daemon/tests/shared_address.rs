@@ -14,7 +14,11 @@ use context::{Endpoint, Reply, Request};
 use daemon::protocol::Question;
 use port::Netns;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::os::fd::{AsFd, OwnedFd};
+use verbs::QpKind;
 use verbs::attach::Answer;
+use verbs::connections::{Answer as Managed, Happened, Parameters, Request as Connections, Space};
+use verbs::control::{Answer as Answered, Request as Control};
 
 const LEN: usize = 200_000;
 const B: Ipv4Addr = Ipv4Addr::new(10, 0, 0, 2);
@@ -81,6 +85,62 @@ fn a_program_sees_both_devices_and_takes_the_one_that_it_names() {
     assert!(why.contains("no RDMA device `mlx5_0`: it has toe0, zeronic0"), "{why}");
     let ls = toed.ask(&Question::Ls);
     assert_eq!((&ls["zeronics"][0]["name"], &ls["zeronics"][0]["host"]), (&"a-zeronic".into(), &"a".into()));
+}
+
+/// An event channel of a device, at a pipe that another device has opened where one is shown.
+fn channel(verbs: &Verbs, joins: Option<(&OwnedFd, u8)>) -> (Answered, Option<OwnedFd>) {
+    match joins {
+        None => verbs.ask(&Control::Connections(Connections::OpenChannel), &[]),
+        Some((read, notice)) => verbs.ask(&Control::Connections(Connections::JoinChannel { notice }), &[read.as_fd()]),
+    }
+}
+
+/// An identifier of connections that listens on this port of any address.
+fn listener(verbs: &Verbs, channel: u32, port: u16) -> u32 {
+    let id = verbs.number(&Control::Connections(Connections::Create { channel, space: Space::Connections }));
+    let address = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, port);
+    verbs.ask(&Control::Connections(Connections::Bind { id, address, shared: false }), &[]);
+    verbs.done(&Control::Connections(Connections::Listen { id, backlog: 4 }));
+    id
+}
+
+#[test]
+fn two_devices_tell_of_their_events_by_one_pipe() {
+    let mut toed = Toed::start(&configuration("flextoe", ""));
+    let [toe, zeronic] = ["toe0", "zeronic0"].map(|device| Verbs::open_device(&toed.socket(), "a", Some(device)));
+    let (Answered::Number(first), Some(pipe)) = channel(&toe, None) else { panic!("no channel") };
+    let (Answered::Number(second), None) = channel(&zeronic, Some((&pipe, 2))) else { panic!("not joined") };
+    // What is no channel's pipe is refused.
+    let (_write, strange) = rustix::pipe::pipe().map(|(read, write)| (write, read)).unwrap();
+    let (refused, _) = channel(&zeronic, Some((&strange, 3)));
+    assert!(matches!(refused, Answered::Failed { errno: libc::EINVAL, .. }), "{refused:?}");
+    let ids = [listener(&toe, first, 7174), listener(&zeronic, second, 7174)];
+    // Who asked stays: one that goes leads to further events.
+    let mut clients = Vec::new();
+    for (place, device) in [(1, "zeronic0"), (0, "toe0"), (1, "zeronic0")] {
+        let client = Verbs::open_device(&toed.socket(), "b", Some(device));
+        let (Answered::Number(own), Some(read)) = channel(&client, None) else { panic!("no channel") };
+        let id = client.number(&Control::Connections(Connections::Create { channel: own, space: Space::Connections }));
+        let to = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 1), 7174);
+        client.ask(&Control::Connections(Connections::Resolve { id, to, timeout: 2000 }), &[]);
+        assert_eq!(rustix::io::read(&read, &mut [0]), Ok(1), "resolved");
+        let qp = client.qp(QpKind::Rc, client.domain(), None).number;
+        let parameters = Parameters { data: b"hello".to_vec(), qp, ..Parameters::default() };
+        client.done(&Control::Connections(Connections::Connect { id, parameters }));
+        let mut notice = [0];
+        assert_eq!(rustix::io::read(&pipe, &mut notice), Ok(1));
+        assert_eq!(usize::from(notice[0]), place + 1, "{device}");
+        let (verbs, number) = [(&toe, first), (&zeronic, second)][place];
+        let (Answered::Connections(Managed::Event(Some(event))), _) =
+            verbs.ask(&Control::Connections(Connections::Event(number)), &[])
+        else {
+            panic!("no event at {device}")
+        };
+        let Happened::Requested { listener, parameters, .. } = event.what else { panic!("{event:?}") };
+        assert_eq!((listener, &parameters.data[..5]), (ids[place], &b"hello"[..]));
+        clients.push(client);
+    }
+    assert!(toed.end().success());
 }
 
 /// What a socket of host `b` is answered that binds a port.

@@ -121,6 +121,11 @@ impl Attachment {
         self.control()?.ask(request, &[])
     }
 
+    /// Asks with a descriptor of this process, and waits for the answer.
+    pub(crate) fn ask_with(&self, request: &Request, fd: BorrowedFd<'_>) -> Result<(Answer, Vec<OwnedFd>)> {
+        self.control()?.ask(request, &[fd])
+    }
+
     /// Registers memory of this process.
     pub(crate) fn register(&self, domain: Number, range: Range, rights: Rights) -> Result<Key> {
         let mut control = self.control()?;

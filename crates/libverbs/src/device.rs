@@ -49,9 +49,9 @@ fn number(device: *mut IbvDevice) -> Option<usize> {
     found().iter().position(|found| found.public == device)
 }
 
-/// The host's first device; null where there is none.
-pub(crate) fn device() -> *mut IbvDevice {
-    found().first().map_or(std::ptr::null_mut(), |found| found.public)
+/// The device at this place in the list; null where there is none.
+pub(crate) fn at(place: usize) -> *mut IbvDevice {
+    found().get(place).map_or(std::ptr::null_mut(), |found| found.public)
 }
 
 /// How many devices there are.
@@ -71,9 +71,12 @@ pub(crate) fn name(device: *mut IbvDevice) -> Option<&'static str> {
 
 /// The first device's name and the host's address; nothing where there is no device.
 pub(crate) fn address() -> Option<(&'static str, Ipv4Addr)> {
-    let Found { stated, .. } = found().first()?;
-    let address = stated.gids.iter().find_map(|gid| Ipv6Addr::from(gid.0).to_ipv4_mapped())?;
-    Some((&stated.name, address))
+    Some((&found().first()?.stated.name, address_at(0)?))
+}
+
+/// The address of the device at this place in the list.
+pub(crate) fn address_at(place: usize) -> Option<Ipv4Addr> {
+    found().get(place)?.stated.gids.iter().find_map(|gid| Ipv6Addr::from(gid.0).to_ipv4_mapped())
 }
 
 fn describe(name: &str, number: usize) -> IbvDevice {

@@ -351,9 +351,9 @@ impl Device {
     ///
     /// # Errors
     /// ENODEV: the program is not attached any more. ENOMEM: it has as many as it may.
-    pub fn open_events(&mut self, id: ProgramId, pipe: Arc<dyn EventPipe>) -> Result<Number, Failure> {
+    pub fn open_events(&mut self, id: ProgramId, pipe: Arc<dyn EventPipe>, notice: u8) -> Result<Number, Failure> {
         seat(&mut self.seats, id)?;
-        self.connections.open_channel(id, pipe)
+        self.connections.open_channel(id, pipe, notice)
     }
 
     /// Carries out a request of connection management.

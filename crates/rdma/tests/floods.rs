@@ -32,7 +32,7 @@ impl World {
     fn attach(&self) -> (ProgramId, Number) {
         let mut device = self.device.lock().unwrap();
         let id = attach(&mut device);
-        (id, device.open_events(id, Arc::new(Nowhere)).unwrap())
+        (id, device.open_events(id, Arc::new(Nowhere), 1).unwrap())
     }
 
     fn call(&self, id: ProgramId, request: &Request) -> Result<Answer, Failure> {

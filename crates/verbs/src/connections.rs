@@ -59,6 +59,12 @@ pub struct Parameters {
 pub enum Request {
     /// A channel. [`crate::control::Answer::Number`], with the read end of its pipe.
     OpenChannel,
+    /// A channel of this device at a pipe that another device of the program has opened; the read end comes along.
+    /// [`crate::control::Answer::Number`].
+    JoinChannel {
+        /// The byte that tells of an event of this device; those of [`Request::OpenChannel`] are 1.
+        notice: u8,
+    },
     /// Ends a channel, whose identifiers are gone.
     CloseChannel(Number),
     /// An identifier. [`crate::control::Answer::Number`].

@@ -1,9 +1,11 @@
 //! Pipes of events to programs: completion channels, and asynchronous events.
 use rdma::EventPipe;
-use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::fs::{OFlags, fcntl_setfl, fstat};
 use rustix::pipe::{PipeFlags, pipe_with};
+use std::collections::HashMap;
 use std::io;
 use std::os::fd::OwnedFd;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 
 /// The daemon's end: the writing one. It never waits: the other end is an open file of its own, so a program cannot
 /// change how this one behaves.
@@ -28,9 +30,54 @@ impl EventPipe for EventEnd {
     }
 }
 
+/// A pipe, as the system numbers it: both ends of one have the same number, and no other pipe has, as long as an end is
+/// open.
+type PipeNumber = (u64, u64);
+
+/// The pipes of channels to which several devices may write. A program that has several devices has one pipe for the
+/// events of all, and names it by the read end, which nobody else has.
+#[derive(Default)]
+pub(crate) struct EventPipes(Mutex<HashMap<PipeNumber, Weak<EventEnd>>>);
+
+fn pipe_number(end: &OwnedFd) -> Option<PipeNumber> {
+    let stat = fstat(end).ok()?;
+    Some((stat.st_dev, stat.st_ino))
+}
+
+impl EventPipes {
+    /// A pipe that was made.
+    pub(crate) fn add(&self, end: &Arc<EventEnd>) {
+        let mut all = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        all.retain(|_, known| known.strong_count() > 0);
+        all.extend(pipe_number(&end.0).map(|number| (number, Arc::downgrade(end))));
+    }
+
+    /// The pipe of which this is the read end.
+    pub(crate) fn find(&self, read: &OwnedFd) -> Option<Arc<EventEnd>> {
+        let number = pipe_number(read)?;
+        self.0.lock().unwrap_or_else(PoisonError::into_inner).get(&number)?.upgrade()
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn a_pipe_is_found_by_its_read_end() {
+        let pipes = EventPipes::default();
+        let ends: Vec<_> = (0..3).map(|_| EventEnd::pair().unwrap()).map(|(end, read)| (Arc::new(end), read)).collect();
+        ends.iter().for_each(|(end, _)| pipes.add(end));
+        for (end, read) in &ends {
+            let found = pipes.find(&read.try_clone().unwrap()).expect("known");
+            assert!(Arc::ptr_eq(&found, end));
+        }
+        let (_strange, read) = EventEnd::pair().unwrap();
+        assert!(pipes.find(&read).is_none(), "nobody's");
+        let (end, read) = ends.into_iter().next().unwrap();
+        drop(end);
+        assert!(pipes.find(&read).is_none(), "its channels are gone");
+    }
 
     #[test]
     fn a_program_that_does_not_read_stops_nobody() {

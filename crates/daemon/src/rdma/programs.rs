@@ -1,4 +1,5 @@
 //! The main thread's list of RDMA programs: it starts a service thread for each, and is told when one has ended.
+use super::pipes::EventPipes;
 use super::place::RdmaPlace;
 use super::seat::DeviceAt;
 use super::service::{self, Newcomer};
@@ -46,6 +47,7 @@ impl Drop for EndOf {
 pub(crate) struct Programs {
     sockets: HashMap<u64, Arc<OwnedFd>>,
     ended: Arc<Ended>,
+    pipes: Arc<EventPipes>,
     next: u64,
 }
 
@@ -69,7 +71,7 @@ impl Programs {
     pub(crate) fn new() -> io::Result<Programs> {
         let wake = eventfd(0, EventfdFlags::NONBLOCK | EventfdFlags::CLOEXEC)?;
         let ended = Arc::new(Ended { wake, numbers: Mutex::default() });
-        Ok(Programs { sockets: HashMap::new(), ended, next: 0 })
+        Ok(Programs { sockets: HashMap::new(), ended, pipes: Arc::default(), next: 0 })
     }
 
     /// Readable when a service thread has ended: then call [`Programs::reap`].
@@ -99,7 +101,8 @@ impl Programs {
     /// A program has said hello: starts its service thread, or refuses it with a sentence.
     pub(crate) fn start(&mut self, socket: OwnedFd, message: &[u8], places: Places<'_>) {
         let socket = Arc::new(socket);
-        let started = newcomer(&socket, message, places).and_then(|newcomer| self.serve(newcomer));
+        let pipes = Arc::clone(&self.pipes);
+        let started = newcomer(&socket, message, places, pipes).and_then(|newcomer| self.serve(newcomer));
         match started {
             Ok(number) => drop(self.sockets.insert(number, socket)),
             Err(sentence) => refuse(&socket, sentence),
@@ -141,7 +144,12 @@ struct Choice {
     place: RdmaPlace,
 }
 
-fn newcomer(socket: &Arc<OwnedFd>, message: &[u8], places: Places<'_>) -> Result<Newcomer, String> {
+fn newcomer(
+    socket: &Arc<OwnedFd>,
+    message: &[u8],
+    places: Places<'_>,
+    pipes: Arc<EventPipes>,
+) -> Result<Newcomer, String> {
     let hello = hello(message)?;
     let peer = handover::credentials(socket.as_fd()).map_err(|e| format!("cannot see who asks: {e}"))?;
     let mut choices = choices(socket, hello.host.as_deref(), peer.uid, places)?;
@@ -156,7 +164,7 @@ fn newcomer(socket: &Arc<OwnedFd>, message: &[u8], places: Places<'_>) -> Result
     let Choice { host, at, handle, place } = choices.remove(at);
     let others = choices.into_iter().map(|choice| choice.place.device).collect();
     let command = printable(&hello.command);
-    Ok(Newcomer { socket: Arc::clone(socket), peer, command, host, at, handle, place, others })
+    Ok(Newcomer { socket: Arc::clone(socket), peer, command, host, at, handle, place, others, pipes })
 }
 
 /// The devices of the host that a program names, or of the first one, which the program's user may use: at least one.

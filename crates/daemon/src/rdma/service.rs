@@ -1,7 +1,7 @@
 //! The service thread of one program: it attaches the program, carries out its control requests one after the other,
 //! and removes what it had when its socket ends. What waits for the program (looking at descriptors, closing them)
 //! happens here, and makes nobody else wait.
-use super::pipes::EventEnd;
+use super::pipes::{EventEnd, EventPipes};
 use super::place::RdmaPlace;
 use super::queues::{self, Fresh};
 use super::regions::{NewRegion, Regions};
@@ -28,6 +28,8 @@ use verbs::{connections, udp};
 
 /// Elements of the send pipe.
 const SENDS: u32 = 4096;
+/// In the pipe of a channel of connection management: an event of the device that opened it.
+const FIRST_NOTICE: u8 = 1;
 /// How long the next hop of a path may take to answer.
 const PATIENCE: Duration = Duration::from_secs(3);
 /// Between two looks whether it has, at first and at most.
@@ -49,6 +51,8 @@ pub(super) struct Newcomer {
     pub(super) place: RdmaPlace,
     /// The host's other devices that it may use.
     pub(super) others: Vec<Stated>,
+    /// Pipes of connection management, of all programs.
+    pub(super) pipes: Arc<EventPipes>,
 }
 
 /// Serves a program until its socket ends.
@@ -131,13 +135,14 @@ struct Service {
     objects: Objects,
     regions: Regions,
     channels: HashMap<Number, Arc<EventEnd>>,
+    pipes: Arc<EventPipes>,
     /// Regions whose bytes have other addresses than the program's.
     named: HashSet<Key>,
 }
 
 impl Service {
     fn attach(newcomer: Newcomer) -> Result<Service, String> {
-        let Newcomer { socket, peer, command, host, at: device, handle, place, others } = newcomer;
+        let Newcomer { socket, peer, command, host, at: device, handle, place, others, pipes } = newcomer;
         let broken = |e: io::Error| format!("the daemon cannot make shared memory: {e}");
         let sizes = QueueSizes { send: SENDS, ..QueueSizes::default() };
         let Fresh { region, end: pipe, .. } = queues::create(sizes, |ends| ends.send).map_err(|failure| failure.why)?;
@@ -152,7 +157,8 @@ impl Service {
         // From here on, what goes wrong removes the program again.
         let (at, objects) = (At { handle, device, id }, Objects::new(Most::of(&place.device.limits)));
         let regions = Regions::new(place.clone());
-        let service = Service { socket, at, place, objects, regions, channels: HashMap::new(), named: HashSet::new() };
+        let (channels, named) = (HashMap::new(), HashSet::new());
+        let service = Service { socket, at, place, objects, regions, channels, pipes, named };
         let welcome = Attached::Welcome(Welcome { host, device: service.place.device.clone(), others, pipes: 1 });
         let answer = serde_json::to_vec(&welcome).map_err(|e| e.to_string())?;
         let files = [region.fd(), bell.as_fd(), read.as_fd()];
@@ -217,6 +223,7 @@ impl Service {
                 self.destroy(Object::new(Kind::Handle, number), move |device, id| device.destroy_handle(id, number))?
             }
             Request::Connections(connections::Request::OpenChannel) => return self.open_events(),
+            Request::Connections(connections::Request::JoinChannel { notice }) => self.join_events(&files, notice)?,
             Request::Connections(request) => self.connect(request)?,
             Request::CreateFlow(rule) => self.create_flow(rule)?,
             Request::DestroyFlow(number) => {
@@ -299,8 +306,17 @@ impl Service {
     fn open_events(&mut self) -> Result<Done, Failure> {
         let made = EventEnd::pair().map_err(|e| Failure::limit(format!("the daemon cannot make a pipe: {e}")));
         let (end, read) = made?;
-        let number = self.at.ask(move |device, id| device.open_events(id, Arc::new(end)))??;
+        let end = Arc::new(end);
+        self.pipes.add(&end);
+        let number = self.at.ask(move |device, id| device.open_events(id, end, FIRST_NOTICE))??;
         Ok(Done { answer: Answer::Number(number), file: Some(Sent::Pipe(read)) })
+    }
+
+    /// Another device's channel at a pipe of the program's, of which it shows the read end.
+    fn join_events(&mut self, files: &[OwnedFd], notice: u8) -> Result<Answer, Failure> {
+        let end = files.first().and_then(|read| self.pipes.find(read));
+        let end = end.ok_or_else(|| Failure::invalid("this descriptor is of no event channel that the daemon has"))?;
+        Ok(Answer::Number(self.at.ask(move |device, id| device.open_events(id, end, notice))??))
     }
 
     /// A UDP port, whose datagrams the device keeps.

@@ -4,11 +4,13 @@ use super::events;
 use super::held::kind;
 use super::identifier::{self, Id};
 use super::lifetime::{acknowledge, create, destroy, migrate};
-use super::service::{Service, service};
+use super::placement::{bind, choose, is_bound, this_host};
+use super::seat::Seat;
+use super::service::services;
 use crate::abi::{IbvContext, RdmaCmEvent, RdmaCmId, RdmaEventChannel};
 use crate::errno::{self, Result};
 use libc::{c_int, c_void, sockaddr, sockaddr_in};
-use std::net::{Ipv6Addr, SocketAddrV4};
+use std::net::{Ipv4Addr, SocketAddrV4};
 use std::ptr::null_mut;
 use verbs::connections::{Answer, Request};
 
@@ -25,7 +27,7 @@ pub(crate) unsafe extern "C" fn rdma_create_id(
     space: c_int,
 ) -> c_int {
     // SAFETY: the program passes a channel of its own, or null.
-    errno::minus_one(service().and_then(|service| unsafe { create(service, channel, context, space) }).map(|id| {
+    errno::minus_one(unsafe { create(channel, context, space) }.map(|id| {
         // SAFETY: the program passes a place for the identifier.
         unsafe { *into = id };
     }))
@@ -34,14 +36,14 @@ pub(crate) unsafe extern "C" fn rdma_create_id(
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_destroy_id(id: *mut RdmaCmId) -> c_int {
     // SAFETY: an identifier of the program's, which it uses no more.
-    errno::minus_one(service().and_then(|service| unsafe { destroy(service, id) }))
+    errno::minus_one(unsafe { destroy(id) })
 }
 
 /// After a call whose result is an event: waits for it, where the identifier has a channel of its own.
 ///
 /// # Safety
 /// The identifier is the program's.
-pub(crate) unsafe fn complete(service: &Service, id: *mut RdmaCmId) -> Result<()> {
+pub(crate) unsafe fn complete(id: *mut RdmaCmId) -> Result<()> {
     // SAFETY: as the caller says.
     let of = unsafe { Id::of(id) };
     let waits = of.private().waits;
@@ -51,7 +53,7 @@ pub(crate) unsafe fn complete(service: &Service, id: *mut RdmaCmId) -> Result<()
     // SAFETY: as the caller says; a waiting identifier has a channel of its own.
     unsafe {
         acknowledge(id);
-        let event = events::next(service, (*id).channel)?;
+        let event = events::next((*id).channel)?;
         (*id).event = event;
         match ((*event).event, (*event).status) {
             (_, 0) => Ok(()),
@@ -65,57 +67,24 @@ pub(crate) unsafe fn complete(service: &Service, id: *mut RdmaCmId) -> Result<()
 ///
 /// # Safety
 /// The identifier is the program's.
-pub(crate) unsafe fn wait_for_request(service: &Service, id: *mut RdmaCmId) -> Result<*mut RdmaCmEvent> {
+pub(crate) unsafe fn wait_for_request(id: *mut RdmaCmId) -> Result<*mut RdmaCmEvent> {
     // SAFETY: as the caller says.
     unsafe {
         acknowledge(id);
-        events::next(service, (*id).channel)
+        events::next((*id).channel)
     }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_migrate_id(id: *mut RdmaCmId, channel: *mut RdmaEventChannel) -> c_int {
     // SAFETY: the program passes an identifier and a channel of its own, or null.
-    errno::minus_one(service().and_then(|service| unsafe { migrate(service, id, channel) }))
+    errno::minus_one(unsafe { migrate(id, channel) })
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_bind_addr(id: *mut RdmaCmId, address: *mut sockaddr) -> c_int {
     // SAFETY: the program passes an identifier and an address.
-    errno::minus_one(service().and_then(|service| unsafe {
-        let local = address::read(address)?;
-        bind(service, id, local)
-    }))
-}
-
-/// Loopback addresses mean the device itself, as with Linux: it has one address.
-fn this_host(service: &Service, address: SocketAddrV4) -> SocketAddrV4 {
-    let gids = &service.attachment.device().gids;
-    match gids.iter().find_map(|gid| Ipv6Addr::from(gid.0).to_ipv4_mapped()) {
-        Some(own) if address.ip().is_loopback() => SocketAddrV4::new(own, address.port()),
-        _ => address,
-    }
-}
-
-/// # Safety
-/// The identifier is the program's.
-unsafe fn is_bound(id: *mut RdmaCmId) -> bool {
-    // SAFETY: as the caller says: zeros where there is no address.
-    unsafe { (*id).route.addr.src.ss_family != 0 }
-}
-
-/// # Safety
-/// The identifier is the program's.
-unsafe fn bind(service: &Service, id: *mut RdmaCmId, address: SocketAddrV4) -> Result<()> {
-    // SAFETY: as the caller says.
-    let of = unsafe { Id::of(id) };
-    let shared = of.private().shared;
-    let address = this_host(service, address);
-    if let Answer::Bound(local) = service.answer(Request::Bind { id: of.number, address, shared })? {
-        // SAFETY: as the caller says.
-        unsafe { identifier::bind(service, id, local) };
-    }
-    Ok(())
+    errno::minus_one(unsafe { address::read(address).and_then(|local| bind(id, local)) })
 }
 
 #[unsafe(no_mangle)]
@@ -126,37 +95,54 @@ pub(crate) unsafe extern "C" fn rdma_resolve_addr(
     timeout: c_int,
 ) -> c_int {
     // SAFETY: the program passes an identifier, and addresses or null for the first.
-    errno::minus_one(service().and_then(|service| unsafe {
-        let of = Id::of(id);
+    errno::minus_one(unsafe { resolve(id, source, destination, timeout) })
+}
+
+/// # Safety
+/// As for [`rdma_resolve_addr`].
+unsafe fn resolve(id: *mut RdmaCmId, source: *mut sockaddr, destination: *mut sockaddr, timeout: c_int) -> Result<()> {
+    // SAFETY: as the caller says.
+    unsafe {
+        let to = this_host(address::read(destination)?);
         // As with Linux: an identifier that is bound stays so.
         if !source.is_null() && !is_bound(id) {
-            bind(service, id, address::read(source)?)?;
+            bind(id, address::read(source)?)?;
         }
-        let to = this_host(service, address::read(destination)?);
-        let request = Request::Resolve { id: of.number, to, timeout: timeout.max(0) as u32 };
+        choose(id, *to.ip())?;
+        let Seat { service, number } = Id::of(id).seat();
+        let request = Request::Resolve { id: number, to, timeout: timeout.max(0) as u32 };
         if let Answer::Bound(local) = service.answer(request)? {
             identifier::bind(service, id, local);
             identifier::name_peer(id, to);
         }
-        complete(service, id)
-    }))
+        complete(id)
+    }
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_resolve_route(id: *mut RdmaCmId, _timeout: c_int) -> c_int {
     // SAFETY: the program passes an identifier.
-    errno::minus_one(service().and_then(|service| unsafe {
-        service.done(Request::Route(Id::of(id).number))?;
-        complete(service, id)
-    }))
+    errno::minus_one(unsafe {
+        let Seat { service, number } = Id::of(id).seat();
+        service.done(Request::Route(number)).and_then(|()| complete(id))
+    })
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_listen(id: *mut RdmaCmId, backlog: c_int) -> c_int {
-    // SAFETY: the program passes an identifier.
-    let of = unsafe { Id::of(id) };
-    let request = Request::Listen { id: of.number, backlog: backlog.max(0) as u32 };
-    errno::minus_one(service().and_then(|service| service.done(request)))
+    let listened = || {
+        // SAFETY: the program passes an identifier.
+        let of = unsafe { Id::of(id) };
+        // SAFETY: as above.
+        if unsafe { !is_bound(id) } {
+            // SAFETY: as above.
+            unsafe { bind(id, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))? };
+        }
+        let backlog = backlog.max(0) as u32;
+        let listen = |Seat { service, number }| service.done(Request::Listen { id: number, backlog });
+        of.seats().into_iter().try_for_each(listen)
+    };
+    errno::minus_one(listened())
 }
 
 #[unsafe(no_mangle)]
@@ -200,21 +186,28 @@ unsafe extern "C" fn rdma_get_dst_port(id: *mut RdmaCmId) -> u16 {
     unsafe { port(&raw const (*id).route.addr.dst) }
 }
 
+/// The contexts of all devices that can be opened; an error where there is none.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_get_devices(count: *mut c_int) -> *mut *mut IbvContext {
-    let found = service();
+    let mut list: Vec<*mut IbvContext> = services().map(|service| service.context).collect();
     if !count.is_null() {
         // SAFETY: the program passes a place for the count, or null.
-        unsafe { *count = found.is_ok().into() };
+        unsafe { *count = list.len() as c_int };
     }
-    let list = found.map(|service| Box::into_raw(Box::new([service.context, null_mut()])).cast());
-    errno::pointer(list)
+    if list.is_empty() {
+        return errno::pointer(Err(libc::ENODEV));
+    }
+    list.push(null_mut());
+    Box::into_raw(list.into_boxed_slice()).cast()
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_free_devices(list: *mut *mut IbvContext) {
     if !list.is_null() {
-        // SAFETY: made by `rdma_get_devices`, always of this size.
-        drop(unsafe { Box::from_raw(list.cast::<[*mut IbvContext; 2]>()) });
+        // SAFETY: made by `rdma_get_devices`: what was opened stays open, so it is as long as the first null says.
+        unsafe {
+            let len = (0..).take_while(|at| !(*list.add(*at)).is_null()).count() + 1;
+            drop(Box::from_raw(std::ptr::slice_from_raw_parts_mut(list, len)));
+        }
     }
 }

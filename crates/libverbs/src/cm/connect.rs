@@ -2,7 +2,7 @@
 use super::calls::complete;
 use super::events::{attributes, fail, make_ready};
 use super::identifier::Id;
-use super::service::service;
+use super::seat::Seat;
 use crate::abi::{IbvQpAttr, IbvQpCap, RdmaCmId, RdmaConnParam};
 use crate::attributes::{found, mask};
 use crate::errno::{self, Result};
@@ -81,43 +81,51 @@ unsafe fn parameters(id: *mut RdmaCmId, given: *const RdmaConnParam, most: Reads
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_connect(id: *mut RdmaCmId, given: *mut RdmaConnParam) -> c_int {
     // SAFETY: the program passes an identifier, and parameters or null.
-    errno::minus_one(service().and_then(|service| unsafe {
+    errno::minus_one(unsafe {
+        let Seat { service, number } = Id::of(id).seat();
         let most = service.attachment.device().limits.reads;
         let parameters = parameters(id, given, Reads { resources: most, depth: most });
-        service.done(Request::Connect { id: Id::of(id).number, parameters })?;
-        complete(service, id)
-    }))
+        service.done(Request::Connect { id: number, parameters }).and_then(|()| complete(id))
+    })
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_accept(id: *mut RdmaCmId, given: *mut RdmaConnParam) -> c_int {
     // SAFETY: the program passes an identifier, and parameters or null.
-    errno::minus_one(service().and_then(|service| unsafe {
+    errno::minus_one(unsafe { accept(id, given) })
+}
+
+/// # Safety
+/// The identifier is the program's; the parameters are, or null.
+unsafe fn accept(id: *mut RdmaCmId, given: *const RdmaConnParam) -> Result<()> {
+    // SAFETY: as the caller says.
+    unsafe {
         let of = Id::of(id);
+        let Seat { service, number } = of.seat();
         let limit = service.attachment.device().limits.reads;
         let most = {
             let told = &of.private().told;
             Reads { resources: told.responder_resources.min(limit), depth: told.initiator_depth.min(limit) }
         };
         let parameters = parameters(id, given, most);
-        let (number, is_datagrams) = (of.number, of.is_datagrams());
+        let is_datagrams = of.is_datagrams();
         if !is_datagrams && !(*id).qp.is_null() {
-            make_ready(service, id, Some(&parameters)).inspect_err(|_| fail(of))?;
+            make_ready(id, Some(&parameters)).inspect_err(|_| fail(of))?;
         }
         let accepted = service.done(Request::Accept { id: number, parameters });
         if accepted.is_err() && !is_datagrams {
             fail(of);
         }
         accepted?;
-        if is_datagrams { Ok(()) } else { complete(service, id) }
-    }))
+        if is_datagrams { Ok(()) } else { complete(id) }
+    }
 }
 
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_reject(id: *mut RdmaCmId, data: *const c_void, len: u8) -> c_int {
     // SAFETY: the program passes an identifier, and so many bytes.
-    let request = unsafe { Request::Reject { id: Id::of(id).number, data: bytes(data, len) } };
-    errno::minus_one(service().and_then(|service| service.done(request)))
+    let (Seat { service, number }, data) = unsafe { (Id::of(id).seat(), bytes(data, len)) };
+    errno::minus_one(service.done(Request::Reject { id: number, data }))
 }
 
 /// Options of vendors are never agreed on: this refuses as `rdma_reject` does.
@@ -130,8 +138,8 @@ unsafe extern "C" fn rdma_reject_ece(id: *mut RdmaCmId, data: *const c_void, len
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_establish(id: *mut RdmaCmId) -> c_int {
     // SAFETY: the program passes an identifier.
-    let number = unsafe { Id::of(id) }.number;
-    errno::minus_one(service().and_then(|service| service.done(Request::Establish(number))))
+    let Seat { service, number } = unsafe { Id::of(id) }.seat();
+    errno::minus_one(service.done(Request::Establish(number)))
 }
 
 #[unsafe(no_mangle)]
@@ -146,24 +154,23 @@ unsafe extern "C" fn rdma_notify(id: *mut RdmaCmId, event: c_int) -> c_int {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_disconnect(id: *mut RdmaCmId) -> c_int {
     // SAFETY: the program passes an identifier.
-    errno::minus_one(service().and_then(|service| unsafe {
+    errno::minus_one(unsafe {
         let of = Id::of(id);
         fail(of);
-        service.done(Request::Disconnect(of.number))?;
-        complete(service, id)
-    }))
+        let Seat { service, number } = of.seat();
+        service.done(Request::Disconnect(number)).and_then(|()| complete(id))
+    })
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_init_qp_attr(id: *mut RdmaCmId, into: *mut IbvQpAttr, into_mask: *mut c_int) -> c_int {
     // SAFETY: the program passes an identifier and attributes, of which it has set the state.
     let asked = || -> Result<()> {
-        let service = service()?;
         // SAFETY: as above.
         let state = unsafe { (*into).qp_state };
         let state = u8::try_from(state).ok().and_then(QpState::from_code).ok_or(libc::EINVAL)?;
         // SAFETY: as above.
-        let known = attributes(service, unsafe { Id::of(id) }, state)?;
+        let known = attributes(unsafe { Id::of(id) }, state)?;
         let none = IbvQpCap { max_send_wr: 0, max_recv_wr: 0, max_send_sge: 0, max_recv_sge: 0, max_inline_data: 0 };
         // SAFETY: as above.
         unsafe {

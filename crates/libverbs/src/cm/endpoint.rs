@@ -4,7 +4,6 @@ use super::held::{kind, rdma_ack_cm_event};
 use super::identifier::{Id, Template};
 use super::lifetime::{create, destroy};
 use super::resources::{self, rdma_destroy_qp, rdma_destroy_srq};
-use super::service::{Service, service};
 use crate::abi::{IbvPd, IbvQpInitAttr, RdmaAddrInfo, RdmaCmId};
 use crate::errno::{self, Result};
 use libc::c_int;
@@ -28,28 +27,18 @@ unsafe extern "C" fn rdma_create_ep(
     asked: *mut IbvQpInitAttr,
 ) -> c_int {
     // SAFETY: the program passes what `rdma_getaddrinfo` gave, a domain or null, and attributes or null.
-    errno::minus_one(service().and_then(|service| unsafe {
-        let id = create(service, null_mut(), null_mut(), (*info).ai_port_space)?;
-        (*id).qp_type = (*info).ai_qp_type;
-        let made = prepare(service, id, &*info, domain, asked);
-        if let Err(number) = made {
-            rdma_destroy_ep(id);
-            return Err(number);
-        }
-        *into = id;
-        Ok(())
-    }))
+    errno::minus_one(unsafe {
+        create(null_mut(), null_mut(), (*info).ai_port_space).and_then(|id| {
+            (*id).qp_type = (*info).ai_qp_type;
+            *into = id;
+            prepare(id, &*info, domain, asked).inspect_err(|_| rdma_destroy_ep(id))
+        })
+    })
 }
 
 /// # Safety
 /// As for [`rdma_create_ep`].
-unsafe fn prepare(
-    service: &Service,
-    id: *mut RdmaCmId,
-    info: &RdmaAddrInfo,
-    domain: *mut IbvPd,
-    asked: *mut IbvQpInitAttr,
-) -> Result<()> {
+unsafe fn prepare(id: *mut RdmaCmId, info: &RdmaAddrInfo, domain: *mut IbvPd, asked: *mut IbvQpInitAttr) -> Result<()> {
     // SAFETY: as the caller says.
     unsafe {
         if info.ai_flags & PASSIVE != 0 {
@@ -62,7 +51,7 @@ unsafe fn prepare(
         done(rdma_resolve_route(id, PATIENCE))?;
         match asked.as_mut() {
             None => Ok(()),
-            Some(asked) => resources::create(service, id, domain, asked),
+            Some(asked) => resources::create(id, domain, asked),
         }
     }
 }
@@ -73,22 +62,32 @@ unsafe extern "C" fn rdma_destroy_ep(id: *mut RdmaCmId) {
     unsafe {
         rdma_destroy_qp(id);
         rdma_destroy_srq(id);
-        if let Ok(service) = service() {
-            let _ = destroy(service, id);
-        }
+        let _ = destroy(id);
     }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_get_request(listener: *mut RdmaCmId, into: *mut *mut RdmaCmId) -> c_int {
     // SAFETY: the program passes a listener and a place for the identifier.
-    errno::minus_one(service().and_then(|service| unsafe {
+    errno::minus_one(unsafe { request_of(listener) }.map(|id| {
+        // SAFETY: as above.
+        unsafe { *into = id };
+    }))
+}
+
+/// The next connection that a peer asks a listener for.
+///
+/// # Safety
+/// The listener is the program's.
+unsafe fn request_of(listener: *mut RdmaCmId) -> Result<*mut RdmaCmId> {
+    // SAFETY: as the caller says.
+    unsafe {
         let of = Id::of(listener);
         let waits = of.private().waits;
         if !waits {
             return Err(libc::EINVAL);
         }
-        let event = wait_for_request(service, listener)?;
+        let event = wait_for_request(listener)?;
         if (*event).status != 0 || (*event).event != kind::CONNECT_REQUEST {
             let status = (*event).status.abs();
             rdma_ack_cm_event(event);
@@ -97,14 +96,13 @@ unsafe extern "C" fn rdma_get_request(listener: *mut RdmaCmId, into: *mut *mut R
         let id = (*event).id;
         let template = of.private().queue_pair.as_ref().map(|template| template.0);
         if let Some(mut template) = template {
-            if let Err(number) = resources::create(service, id, (*listener).pd, &mut template) {
+            if let Err(number) = resources::create(id, (*listener).pd, &mut template) {
                 rdma_ack_cm_event(event);
-                let _ = destroy(service, id);
+                let _ = destroy(id);
                 return Err(number);
             }
         }
         (*id).event = event;
-        *into = id;
-        Ok(())
-    }))
+        Ok(id)
+    }
 }

@@ -3,6 +3,7 @@ use super::held::{Shape, Told, held, kind};
 use super::identifier::{self, Channel, Id};
 use super::joined::joined;
 use super::lifetime;
+use super::seat::Seat;
 use super::service::{Service, service};
 use crate::abi::{RdmaCmEvent, RdmaCmId, RdmaEventChannel};
 use crate::channel::read_message;
@@ -37,14 +38,14 @@ const NAMES: [&std::ffi::CStr; 16] = [
 
 #[unsafe(no_mangle)]
 extern "C" fn rdma_create_event_channel() -> *mut RdmaEventChannel {
-    errno::pointer(service().and_then(Channel::open))
+    errno::pointer(Channel::open())
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_destroy_event_channel(channel: *mut RdmaEventChannel) {
-    if let (Ok(service), false) = (service(), channel.is_null()) {
+    if !channel.is_null() {
         // SAFETY: `rdma_create_event_channel` gave it, and the program uses it no more.
-        unsafe { Channel::close(service, channel) };
+        unsafe { Channel::close(channel) };
     }
 }
 
@@ -57,7 +58,7 @@ pub(crate) unsafe extern "C" fn rdma_get_cm_event(
         return errno::minus_one(Err(libc::EINVAL));
     }
     // SAFETY: the program passes a channel of its own.
-    errno::minus_one(service().and_then(|service| unsafe { next(service, channel) }).map(|event| {
+    errno::minus_one(unsafe { next(channel) }.map(|event| {
         // SAFETY: the program passes a place for the event.
         unsafe { *into = event };
     }))
@@ -68,9 +69,9 @@ pub(crate) unsafe extern "C" fn rdma_get_cm_event(
 ///
 /// # Safety
 /// The channel is the program's.
-pub(crate) unsafe fn next(service: &Service, channel: *mut RdmaEventChannel) -> Result<*mut RdmaCmEvent> {
+pub(crate) unsafe fn next(channel: *mut RdmaEventChannel) -> Result<*mut RdmaCmEvent> {
     // SAFETY: as the caller says.
-    match unsafe { wait(service, channel) }? {
+    match unsafe { wait(channel) }? {
         Some(event) => Ok(event),
         None => loop {
             std::thread::park();
@@ -82,18 +83,19 @@ pub(crate) unsafe fn next(service: &Service, channel: *mut RdmaEventChannel) -> 
 ///
 /// # Safety
 /// As [`next`].
-unsafe fn wait(service: &Service, channel: *mut RdmaEventChannel) -> Result<Option<*mut RdmaCmEvent>> {
+unsafe fn wait(channel: *mut RdmaEventChannel) -> Result<Option<*mut RdmaCmEvent>> {
     // SAFETY: as the caller says.
-    let (fd, number) = unsafe { ((*channel).fd, Channel::of(channel).number) };
+    let (fd, asking) = unsafe { ((*channel).fd, Channel::of(channel).asking()) };
     // The program's descriptor is closed with the channel, and its number may be another file's then.
     // SAFETY: the channel's, so far.
     let own = unsafe { BorrowedFd::borrow_raw(fd) }.try_clone_to_owned();
     let fd = own.as_ref().map_or(fd, AsRawFd::as_raw_fd);
     loop {
-        match read_message::<1>(fd) {
-            Err(libc::EIO) if service.attachment.is_alive() => return Ok(None),
+        let [notice] = match read_message::<1>(fd) {
+            Err(libc::EIO) if service()?.attachment.is_alive() => return Ok(None),
             read => read?,
         };
+        let Some((service, number)) = asking.device(notice) else { continue };
         let answer = match service.answer(Request::Event(number)) {
             Err(libc::EINVAL) => return Ok(None),
             answer => answer?,
@@ -108,18 +110,18 @@ unsafe fn wait(service: &Service, channel: *mut RdmaEventChannel) -> Result<Opti
 }
 
 /// The event in the program's form; `None` where nobody is to be told of it.
-fn take(service: &Service, channel: *mut RdmaEventChannel, event: Event) -> Option<*mut RdmaCmEvent> {
+fn take(service: &'static Service, channel: *mut RdmaEventChannel, event: Event) -> Option<*mut RdmaCmEvent> {
     let Event { id, what } = event;
     if let Happened::Requested { listener, .. } = &what {
         let listener = *listener;
-        return requested(service, channel, id, listener, what);
+        return requested(Seat { service, number: id }, channel, listener, what);
     }
     let id = *service.ids().get(&id)?;
     // SAFETY: an identifier leaves the table before it is freed.
     let of = unsafe { Id::of(id) };
     let shape = match what {
         Happened::Joined(group) => joined(of, group)?,
-        what => shape(service, id, of, what),
+        what => shape(id, of, what),
     };
     of.events.got();
     let name = remote_gid(of);
@@ -128,18 +130,18 @@ fn take(service: &Service, channel: *mut RdmaEventChannel, event: Event) -> Opti
 
 /// A peer asks: the identifier for it.
 fn requested(
-    service: &Service,
+    seat: Seat,
     channel: *mut RdmaEventChannel,
-    number: verbs::Number,
     listener: verbs::Number,
     what: Happened,
 ) -> Option<*mut RdmaCmEvent> {
     let Happened::Requested { local, remote, parameters, .. } = what else { return None };
+    let service = seat.service;
     let listening = *service.ids().get(&listener)?;
     // SAFETY: an identifier leaves the table before it is freed.
     let of = unsafe { Id::of(listening) };
-    let space = if of.is_datagrams() { Space::Datagrams } else { Space::Connections };
-    let id = Id::add(service, number, channel, of.public.context, space);
+    let space = of.space();
+    let id = Id::add(seat, channel, of.public.context, space);
     // SAFETY: it was made just now.
     let made = unsafe {
         identifier::bind(service, id, local);
@@ -150,9 +152,9 @@ fn requested(
     made.private().told = parameters.clone();
     // A listener that waits by itself gives connections that do so.
     // SAFETY: it was made just now.
-    if of.private().waits && unsafe { lifetime::migrate(service, id, null_mut()) }.is_err() {
+    if of.private().waits && unsafe { lifetime::migrate(id, null_mut()) }.is_err() {
         // SAFETY: the program does not know it.
-        let _ = unsafe { lifetime::destroy(service, id) };
+        let _ = unsafe { lifetime::destroy(id) };
         return None;
     }
     of.events.got();
@@ -164,12 +166,12 @@ fn requested(
     Some(held(id, listening, shape, remote_gid(made)))
 }
 
-fn shape(service: &Service, id: *mut RdmaCmId, of: &Id, what: Happened) -> Shape {
+fn shape(id: *mut RdmaCmId, of: &Id, what: Happened) -> Shape {
     match what {
         Happened::AddressResolved => Shape::of(kind::ADDR_RESOLVED, 0),
         Happened::AddressError(number) => Shape::of(kind::ADDR_ERROR, -number),
         Happened::RouteResolved => Shape::of(kind::ROUTE_RESOLVED, 0),
-        Happened::Replied(parameters) => replied(service, id, of, parameters),
+        Happened::Replied(parameters) => replied(id, of, parameters),
         Happened::Established(parameters) => {
             Shape { kind: kind::ESTABLISHED, status: 0, told: Told::Connection(parameters) }
         }
@@ -196,20 +198,21 @@ fn shape(service: &Service, id: *mut RdmaCmId, of: &Id, what: Happened) -> Shape
 
 /// The peer accepts: the queue pair is made ready, and the peer told so. A program without a queue pair here does that
 /// by itself (`rdma_establish`).
-fn replied(service: &Service, id: *mut RdmaCmId, of: &Id, parameters: Parameters) -> Shape {
+fn replied(id: *mut RdmaCmId, of: &Id, parameters: Parameters) -> Shape {
     of.private().told = parameters.clone();
     let told = Told::Connection(parameters);
     if of.public.qp.is_null() {
         return Shape { kind: kind::CONNECT_RESPONSE, status: 0, told };
     }
+    let Seat { service, number } = of.seat();
     // SAFETY: an identifier in the table.
-    let ready = unsafe { make_ready(service, id, None) }.and_then(|()| service.done(Request::Establish(of.number)));
+    let ready = unsafe { make_ready(id, None) }.and_then(|()| service.done(Request::Establish(number)));
     match ready {
         Ok(()) => Shape { kind: kind::ESTABLISHED, status: 0, told },
-        Err(number) => {
+        Err(errno) => {
             fail(of);
-            let _ = service.done(Request::Reject { id: of.number, data: Vec::new() });
-            Shape::of(kind::CONNECT_ERROR, -number)
+            let _ = service.done(Request::Reject { id: number, data: Vec::new() });
+            Shape::of(kind::CONNECT_ERROR, -errno)
         }
     }
 }
@@ -219,10 +222,10 @@ fn replied(service: &Service, id: *mut RdmaCmId, of: &Id, parameters: Parameters
 ///
 /// # Safety
 /// The identifier is not destroyed, and has a queue pair.
-pub(crate) unsafe fn make_ready(service: &Service, id: *mut RdmaCmId, own: Option<&Parameters>) -> Result<()> {
+pub(crate) unsafe fn make_ready(id: *mut RdmaCmId, own: Option<&Parameters>) -> Result<()> {
     for state in [QpState::Init, QpState::ReadyToReceive, QpState::ReadyToSend] {
         // SAFETY: as the caller says.
-        let mut attributes = attributes(service, unsafe { Id::of(id) }, state)?;
+        let mut attributes = attributes(unsafe { Id::of(id) }, state)?;
         if let Some(own) = own {
             let resources = &mut attributes.responder_resources;
             resources.iter_mut().for_each(|resources| *resources = own.responder_resources);
@@ -235,8 +238,9 @@ pub(crate) unsafe fn make_ready(service: &Service, id: *mut RdmaCmId, own: Optio
 }
 
 /// What the daemon says that a queue pair needs for a state.
-pub(crate) fn attributes(service: &Service, of: &Id, state: QpState) -> Result<QpAttributes> {
-    match service.ask(Request::Attributes { id: of.number, state })? {
+pub(crate) fn attributes(of: &Id, state: QpState) -> Result<QpAttributes> {
+    let Seat { service, number } = of.seat();
+    match service.ask(Request::Attributes { id: number, state })? {
         Control::Attributes(attributes) => Ok(attributes),
         _ => Err(libc::EIO),
     }

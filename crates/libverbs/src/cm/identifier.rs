@@ -1,15 +1,16 @@
 //! What stands behind `struct rdma_cm_id` and `struct rdma_event_channel`.
 use super::address;
 use super::membership::Membership;
-use super::service::Service;
+use super::seat::Seat;
+use super::service::{Service, service, service_at};
 use crate::abi::{IbvGid, IbvQpInitAttr, RdmaAddr, RdmaCmId, RdmaEventChannel, RdmaIbAddr, RdmaRoute};
 use crate::channel::Unacknowledged;
 use crate::errno::Result;
 use libc::{c_int, c_void};
 use std::net::SocketAddrV4;
-use std::os::fd::{AsRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::ptr::null_mut;
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use verbs::connections::{Parameters, Request, Space};
 use verbs::{Number, QpKind};
 
@@ -17,21 +18,58 @@ use verbs::{Number, QpKind};
 pub(crate) const SPACE_TCP: c_int = 0x0106;
 pub(crate) const SPACE_UDP: c_int = 0x0111;
 
-/// An event channel.
+/// The numbers of a channel, by the places of the devices: none where no identifier of that device has used it.
+type Numbers = Arc<Mutex<Vec<Option<Number>>>>;
+
+/// An event channel: one pipe, to which all devices tell of their events.
 #[repr(C)]
 pub(crate) struct Channel {
     public: RdmaEventChannel,
-    pub(crate) number: Number,
-    _fd: OwnedFd,
+    numbers: Numbers,
+    fd: OwnedFd,
+}
+
+/// What it takes to ask for an event of a channel, also where the channel is destroyed meanwhile.
+pub(crate) struct Asking(Numbers);
+
+impl Asking {
+    /// The device that a notice names, and the channel's number there; `None` where no such device has the channel.
+    pub(crate) fn device(&self, notice: u8) -> Option<(&'static Service, Number)> {
+        let place = usize::from(notice).checked_sub(1)?;
+        let number = (*self.0.lock().unwrap_or_else(PoisonError::into_inner).get(place)?)?;
+        Some((service_at(place).ok()?, number))
+    }
 }
 
 impl Channel {
     /// A new one.
-    pub(crate) fn open(service: &Service) -> Result<*mut RdmaEventChannel> {
-        let (number, fd) = service.number(Request::OpenChannel)?;
+    pub(crate) fn open() -> Result<*mut RdmaEventChannel> {
+        let (number, fd) = service()?.number(Request::OpenChannel)?;
         let fd = fd.ok_or(libc::EIO)?;
         let public = RdmaEventChannel { fd: fd.as_raw_fd() };
-        Ok(Box::into_raw(Box::new(Channel { public, number, _fd: fd })).cast())
+        let numbers = Arc::new(Mutex::new(vec![Some(number)]));
+        Ok(Box::into_raw(Box::new(Channel { public, numbers, fd })).cast())
+    }
+
+    /// Its number at a device, which writes to the same pipe from now on.
+    pub(crate) fn at(&self, service: &Service) -> Result<Number> {
+        let mut numbers = self.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        let place = service.place;
+        if let Some(Some(number)) = numbers.get(place) {
+            return Ok(*number);
+        }
+        let notice = u8::try_from(place + 1).map_err(|_| libc::ENOMEM)?;
+        let number = service.number_for(Request::JoinChannel { notice }, self.fd.as_fd())?;
+        if numbers.len() <= place {
+            numbers.resize(place + 1, None);
+        }
+        numbers[place] = Some(number);
+        Ok(number)
+    }
+
+    /// For who waits for its events.
+    pub(crate) fn asking(&self) -> Asking {
+        Asking(Arc::clone(&self.numbers))
     }
 
     /// The channel behind the public part.
@@ -47,11 +85,16 @@ impl Channel {
     ///
     /// # Safety
     /// As [`Channel::of`], and nobody uses it any more.
-    pub(crate) unsafe fn close(service: &Service, channel: *mut RdmaEventChannel) {
+    pub(crate) unsafe fn close(channel: *mut RdmaEventChannel) {
         // SAFETY: as the caller says; it was made as a box.
         let channel = unsafe { Box::from_raw(channel.cast::<Channel>()) };
-        // Identifiers that are left keep the daemon's part: it goes with the program.
-        let _ = service.done(Request::CloseChannel(channel.number));
+        let numbers = channel.numbers.lock().unwrap_or_else(PoisonError::into_inner);
+        for (place, number) in numbers.iter().enumerate() {
+            if let (Ok(service), Some(number)) = (service_at(place), number) {
+                // Identifiers that are left keep the daemon's part: it goes with the program.
+                let _ = service.done(Request::CloseChannel(*number));
+            }
+        }
     }
 }
 
@@ -83,7 +126,8 @@ unsafe impl Send for Template {}
 #[repr(C)]
 pub(crate) struct Id {
     pub(crate) public: RdmaCmId,
-    pub(crate) number: Number,
+    /// Where it is: one at least.
+    seats: Mutex<Vec<Seat>>,
     private: Mutex<Private>,
     /// Events that the program got and has not acknowledged.
     pub(crate) events: Unacknowledged,
@@ -91,13 +135,7 @@ pub(crate) struct Id {
 
 impl Id {
     /// A new one, in the table.
-    pub(crate) fn add(
-        service: &Service,
-        number: Number,
-        channel: *mut RdmaEventChannel,
-        context: *mut c_void,
-        space: Space,
-    ) -> *mut RdmaCmId {
+    pub(crate) fn add(seat: Seat, channel: *mut RdmaEventChannel, context: *mut c_void, space: Space) -> *mut RdmaCmId {
         let (ps, kind) = match space {
             Space::Connections => (SPACE_TCP, QpKind::Rc),
             Space::Datagrams => (SPACE_UDP, QpKind::Ud),
@@ -128,9 +166,9 @@ impl Id {
             pd: null_mut(),
             qp_type: kind.code().into(),
         };
-        let id = Id { public, number, private: Mutex::default(), events: Unacknowledged::default() };
-        let id = Box::into_raw(Box::new(id)).cast();
-        service.ids().insert(number, id);
+        let (seats, private) = (Mutex::new(vec![seat]), Mutex::default());
+        let id = Box::into_raw(Box::new(Id { public, seats, private, events: Unacknowledged::default() })).cast();
+        seat.service.ids().insert(seat.number, id);
         id
     }
 
@@ -141,6 +179,39 @@ impl Id {
     pub(crate) unsafe fn of<'a>(id: *mut RdmaCmId) -> &'a Id {
         // SAFETY: the public part is its first member.
         unsafe { &*id.cast() }
+    }
+
+    /// Where it is; the first place, where it is at all devices.
+    pub(crate) fn seat(&self) -> Seat {
+        self.seats.lock().unwrap_or_else(PoisonError::into_inner)[0]
+    }
+
+    /// All places where it is.
+    pub(crate) fn seats(&self) -> Vec<Seat> {
+        self.seats.lock().unwrap_or_else(PoisonError::into_inner).clone()
+    }
+
+    /// It is there from now on, and nowhere else.
+    ///
+    /// # Safety
+    /// [`Id::add`] made the identifier, and it is not destroyed.
+    pub(crate) unsafe fn sit(id: *mut RdmaCmId, to: Vec<Seat>) {
+        // SAFETY: as the caller says.
+        let of = unsafe { Id::of(id) };
+        for seat in &to {
+            seat.service.ids().insert(seat.number, id);
+        }
+        let kept: Vec<(usize, Number)> = to.iter().map(|seat| (seat.service.place, seat.number)).collect();
+        let before = std::mem::replace(&mut *of.seats.lock().unwrap_or_else(PoisonError::into_inner), to);
+        for seat in before.into_iter().filter(|seat| !kept.contains(&(seat.service.place, seat.number))) {
+            // Where the daemon has gone, so has the seat.
+            let _ = seat.destroy();
+        }
+    }
+
+    /// What it is for.
+    pub(crate) fn space(&self) -> Space {
+        if self.is_datagrams() { Space::Datagrams } else { Space::Connections }
     }
 
     pub(crate) fn private(&self) -> MutexGuard<'_, Private> {

@@ -1,20 +1,19 @@
 //! Identifiers: made, moved to another channel, ended.
 use super::held::rdma_ack_cm_event;
 use super::identifier::{Channel, Id, SPACE_TCP, SPACE_UDP};
-use super::service::Service;
+use super::seat::Seat;
+use super::service::service;
 use crate::abi::{RdmaCmEvent, RdmaCmId, RdmaEventChannel};
 use crate::errno::Result;
 use libc::{c_int, c_void};
 use std::ptr::null_mut;
 use verbs::connections::{Request, Space};
-use verbs::control::Answer;
 
 /// A new identifier. Without a channel it gets one of its own, and its calls wait.
 ///
 /// # Safety
 /// The channel is the program's, or null.
 pub(crate) unsafe fn create(
-    service: &Service,
     channel: *mut RdmaEventChannel,
     context: *mut c_void,
     space: c_int,
@@ -25,18 +24,16 @@ pub(crate) unsafe fn create(
         _ => return Err(libc::EPROTONOSUPPORT),
     };
     let waits = channel.is_null();
-    let channel = if waits { Channel::open(service)? } else { channel };
+    let service = service()?;
+    let channel = if waits { Channel::open()? } else { channel };
     // SAFETY: as the caller says, or made just now.
-    let of = unsafe { Channel::of(channel) }.number;
-    let made = service.ask(Request::Create { channel: of, space }).and_then(|answer| match answer {
-        Answer::Number(number) => Ok(number),
-        _ => Err(libc::EIO),
-    });
+    let of = unsafe { Channel::of(channel) }.at(service);
+    let made = of.and_then(|of| Seat::create(service, of, space));
     if made.is_err() && waits {
         // SAFETY: made just now.
-        unsafe { Channel::close(service, channel) };
+        unsafe { Channel::close(channel) };
     }
-    let id = Id::add(service, made?, channel, context, space);
+    let id = Id::add(made?, channel, context, space);
     // SAFETY: made just now.
     unsafe { Id::of(id) }.private().waits = waits;
     Ok(id)
@@ -46,18 +43,17 @@ pub(crate) unsafe fn create(
 ///
 /// # Safety
 /// The identifier is the program's, and is used no more.
-pub(crate) unsafe fn destroy(service: &Service, id: *mut RdmaCmId) -> Result<()> {
+pub(crate) unsafe fn destroy(id: *mut RdmaCmId) -> Result<()> {
     // SAFETY: as the caller says.
     let of = unsafe { Id::of(id) };
-    service.done(Request::Destroy(of.number))?;
-    service.ids().remove(&of.number);
+    of.seats().into_iter().try_for_each(Seat::destroy)?;
     // SAFETY: as the caller says.
     unsafe { acknowledge(id) };
     of.events.wait();
     let own = of.private().waits;
     if own {
         // SAFETY: the identifier's own, which nobody else has.
-        unsafe { Channel::close(service, of.public.channel) };
+        unsafe { Channel::close(of.public.channel) };
     }
     // SAFETY: made by `Id::add`, and used no more.
     drop(unsafe { Box::from_raw(id.cast::<Id>()) });
@@ -82,17 +78,19 @@ pub(crate) unsafe fn acknowledge(id: *mut RdmaCmId) {
 ///
 /// # Safety
 /// The identifier and the channel are the program's.
-pub(crate) unsafe fn migrate(service: &Service, id: *mut RdmaCmId, channel: *mut RdmaEventChannel) -> Result<()> {
+pub(crate) unsafe fn migrate(id: *mut RdmaCmId, channel: *mut RdmaEventChannel) -> Result<()> {
     // SAFETY: as the caller says.
     let of = unsafe { Id::of(id) };
     let waits = channel.is_null();
-    let channel = if waits { Channel::open(service)? } else { channel };
+    let channel = if waits { Channel::open()? } else { channel };
     // SAFETY: as the caller says, or made just now.
-    let number = unsafe { Channel::of(channel) }.number;
-    let moved = service.done(Request::Migrate { id: of.number, channel: number });
+    let to = unsafe { Channel::of(channel) };
+    let moved = of.seats().into_iter().try_for_each(|Seat { service, number }| {
+        service.done(Request::Migrate { id: number, channel: to.at(service)? })
+    });
     if let (Err(_), true) = (moved, waits) {
         // SAFETY: made just now.
-        unsafe { Channel::close(service, channel) };
+        unsafe { Channel::close(channel) };
     }
     moved?;
     let had_own = std::mem::replace(&mut of.private().waits, waits);
@@ -101,7 +99,7 @@ pub(crate) unsafe fn migrate(service: &Service, id: *mut RdmaCmId, channel: *mut
         let before = std::mem::replace(&mut (*id).channel, channel);
         if had_own {
             acknowledge(id);
-            Channel::close(service, before);
+            Channel::close(before);
         }
     }
     Ok(())

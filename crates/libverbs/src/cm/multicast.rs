@@ -3,7 +3,7 @@ use super::address;
 use super::calls::complete;
 use super::identifier::Id;
 use super::membership::Membership;
-use super::service::service;
+use super::seat::Seat;
 use crate::abi::RdmaCmId;
 use crate::errno::{self, Result};
 use crate::qp_calls::detach;
@@ -55,19 +55,19 @@ unsafe extern "C" fn rdma_join_multicast_ex(
 /// # Safety
 /// The identifier is the program's.
 unsafe fn join(id: *mut RdmaCmId, group: SocketAddrV4, flags: u32, context: *mut c_void) -> Result<()> {
-    let service = service()?;
     // SAFETY: as the caller says.
     let of = unsafe { Id::of(id) };
+    let Seat { service, number: own } = of.seat();
     let receives = flags != SENDS_ONLY;
     let membership = Membership { group, context: context as usize, receives, is_attached: false };
     of.private().groups.push(membership);
-    if let Err(number) = service.done(Request::Join { id: of.number, group }) {
+    if let Err(number) = service.done(Request::Join { id: own, group }) {
         // Another thread may have joined another group meanwhile.
         of.private().groups.retain(|membership| membership.group != group || membership.is_attached);
         return Err(number);
     }
     // SAFETY: as the caller says.
-    unsafe { complete(service, id) }
+    unsafe { complete(id) }
 }
 
 #[unsafe(no_mangle)]

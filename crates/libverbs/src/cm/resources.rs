@@ -1,7 +1,6 @@
 //! Queue pairs and what they need, made for an identifier.
 use super::events::attributes;
 use super::identifier::Id;
-use super::service::{Service, service};
 use crate::abi::{
     IbvCompChannel, IbvCq, IbvPd, IbvQpCap, IbvQpInitAttr, IbvQpInitAttrEx, IbvSrqInitAttr, IbvSrqInitAttrEx, RdmaCmId,
 };
@@ -30,7 +29,7 @@ pub(crate) unsafe extern "C" fn rdma_create_qp(
     asked: *mut IbvQpInitAttr,
 ) -> c_int {
     // SAFETY: the program passes an identifier, a domain or null, and attributes.
-    errno::minus_one(service().and_then(|service| unsafe { create(service, id, domain, &mut *asked) }))
+    errno::minus_one(unsafe { create(id, domain, &mut *asked) })
 }
 
 /// Makes a queue pair and takes it to the state in which receive work requests can be posted; of datagrams, to that in
@@ -38,24 +37,19 @@ pub(crate) unsafe extern "C" fn rdma_create_qp(
 ///
 /// # Safety
 /// The identifier is the program's, and so is what the attributes name.
-pub(crate) unsafe fn create(
-    service: &Service,
-    id: *mut RdmaCmId,
-    domain: *mut IbvPd,
-    asked: &mut IbvQpInitAttr,
-) -> Result<()> {
+pub(crate) unsafe fn create(id: *mut RdmaCmId, domain: *mut IbvPd, asked: &mut IbvQpInitAttr) -> Result<()> {
     // SAFETY: as the caller says.
     unsafe {
-        let domain = prepare(service, id, domain)?;
+        let domain = prepare(id, domain)?;
         asked.qp_type = (*id).qp_type;
         if asked.srq.is_null() {
             asked.srq = (*id).srq;
         }
         let cap = asked.cap;
-        queues(service, id, Given { send: &mut asked.send_cq, receive: &mut asked.recv_cq, cap })?;
+        queues(id, Given { send: &mut asked.send_cq, receive: &mut asked.recv_cq, cap })?;
         let qp = made(ibv_create_qp(domain, asked)).inspect_err(|_| drop_queues(id))?;
         ((*id).qp, (*id).pd) = (qp, domain);
-        begin(service, id)
+        begin(id)
     }
 }
 
@@ -63,14 +57,14 @@ pub(crate) unsafe fn create(
 ///
 /// # Safety
 /// As [`create`].
-unsafe fn prepare(service: &Service, id: *mut RdmaCmId, domain: *mut IbvPd) -> Result<*mut IbvPd> {
+unsafe fn prepare(id: *mut RdmaCmId, domain: *mut IbvPd) -> Result<*mut IbvPd> {
     // SAFETY: as the caller says.
     unsafe {
         if !(*id).qp.is_null() || (*id).verbs.is_null() {
             return Err(libc::EINVAL);
         }
         let domain = if domain.is_null() { (*id).pd } else { domain };
-        let domain = if domain.is_null() { service.domain()? } else { domain };
+        let domain = if domain.is_null() { Id::of(id).seat().service.domain()? } else { domain };
         if (*domain).context == (*id).verbs { Ok(domain) } else { Err(libc::EINVAL) }
     }
 }
@@ -86,12 +80,12 @@ struct Given<'a> {
 ///
 /// # Safety
 /// As [`create`].
-unsafe fn queues(service: &Service, id: *mut RdmaCmId, given: Given<'_>) -> Result<()> {
+unsafe fn queues(id: *mut RdmaCmId, given: Given<'_>) -> Result<()> {
     let Given { send, receive, cap } = given;
     // SAFETY: as the caller says.
     unsafe {
         if send.is_null() {
-            let (channel, cq) = queue(service, id, cap.max_send_wr)?;
+            let (channel, cq) = queue(id, cap.max_send_wr)?;
             ((*id).send_cq_channel, (*id).send_cq) = (channel, cq);
             Id::of(id).private().made[0] = true;
         } else {
@@ -99,7 +93,7 @@ unsafe fn queues(service: &Service, id: *mut RdmaCmId, given: Given<'_>) -> Resu
         }
         // With an SRQ that has a completion queue, receive work requests complete there.
         if receive.is_null() && (*id).recv_cq.is_null() {
-            let (channel, cq) = queue(service, id, cap.max_recv_wr).inspect_err(|_| drop_queues(id))?;
+            let (channel, cq) = queue(id, cap.max_recv_wr).inspect_err(|_| drop_queues(id))?;
             ((*id).recv_cq_channel, (*id).recv_cq) = (channel, cq);
             Id::of(id).private().made[1] = true;
         } else if !receive.is_null() {
@@ -112,12 +106,12 @@ unsafe fn queues(service: &Service, id: *mut RdmaCmId, given: Given<'_>) -> Resu
 
 /// # Safety
 /// As [`create`].
-unsafe fn queue(service: &Service, id: *mut RdmaCmId, entries: u32) -> Result<(*mut IbvCompChannel, *mut IbvCq)> {
+unsafe fn queue(id: *mut RdmaCmId, entries: u32) -> Result<(*mut IbvCompChannel, *mut IbvCq)> {
     // SAFETY: as the caller says.
     unsafe {
-        let channel = made(ibv_create_comp_channel(service.context))?;
+        let channel = made(ibv_create_comp_channel((*id).verbs))?;
         let entries = entries.max(1) as c_int;
-        let cq = made(ibv_create_cq(service.context, entries, id.cast(), channel, 0));
+        let cq = made(ibv_create_cq((*id).verbs, entries, id.cast(), channel, 0));
         let cq = cq.inspect_err(|_| {
             ibv_destroy_comp_channel(channel);
         })?;
@@ -150,7 +144,7 @@ unsafe fn drop_queues(id: *mut RdmaCmId) {
 ///
 /// # Safety
 /// As [`create`]; the identifier has a queue pair.
-unsafe fn begin(service: &Service, id: *mut RdmaCmId) -> Result<()> {
+unsafe fn begin(id: *mut RdmaCmId) -> Result<()> {
     // SAFETY: as the caller says.
     unsafe {
         let of = Id::of(id);
@@ -158,7 +152,7 @@ unsafe fn begin(service: &Service, id: *mut RdmaCmId) -> Result<()> {
             true => &[QpState::Init, QpState::ReadyToReceive, QpState::ReadyToSend],
             false => &[QpState::Init],
         };
-        let went = states.iter().try_for_each(|state| modify((*id).qp, attributes(service, of, *state)?));
+        let went = states.iter().try_for_each(|state| modify((*id).qp, attributes(of, *state)?));
         if went.is_err() {
             rdma_destroy_qp(id);
         }
@@ -169,17 +163,17 @@ unsafe fn begin(service: &Service, id: *mut RdmaCmId) -> Result<()> {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_create_qp_ex(id: *mut RdmaCmId, asked: *mut IbvQpInitAttrEx) -> c_int {
     // SAFETY: the program passes an identifier and attributes.
-    errno::minus_one(service().and_then(|service| unsafe {
+    errno::minus_one((|| unsafe {
         let asked = &mut *asked;
         let given = if asked.comp_mask & QP_DOMAIN != 0 { asked.pd } else { null_mut() };
-        let domain = prepare(service, id, given)?;
+        let domain = prepare(id, given)?;
         (asked.pd, asked.comp_mask, asked.qp_type) = (domain, asked.comp_mask | QP_DOMAIN, (*id).qp_type);
         let cap = asked.cap;
-        queues(service, id, Given { send: &mut asked.send_cq, receive: &mut asked.recv_cq, cap })?;
-        let qp = made(create_qp_ex(service.context, asked)).inspect_err(|_| drop_queues(id))?;
+        queues(id, Given { send: &mut asked.send_cq, receive: &mut asked.recv_cq, cap })?;
+        let qp = made(create_qp_ex((*id).verbs, asked)).inspect_err(|_| drop_queues(id))?;
         ((*id).qp, (*id).pd) = (qp, domain);
-        begin(service, id)
-    }))
+        begin(id)
+    })())
 }
 
 #[unsafe(no_mangle)]
@@ -197,28 +191,28 @@ pub(crate) unsafe extern "C" fn rdma_destroy_qp(id: *mut RdmaCmId) {
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_create_srq(id: *mut RdmaCmId, domain: *mut IbvPd, asked: *mut IbvSrqInitAttr) -> c_int {
     // SAFETY: the program passes an identifier, a domain or null, and attributes.
-    errno::minus_one(service().and_then(|service| unsafe {
-        let domain = prepare(service, id, domain)?;
+    errno::minus_one((|| unsafe {
+        let domain = prepare(id, domain)?;
         let srq = made(ibv_create_srq(domain, asked))?;
         ((*id).srq, (*id).pd) = (srq, domain);
         Id::of(id).private().made_srq = true;
         Ok(())
-    }))
+    })())
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_create_srq_ex(id: *mut RdmaCmId, asked: *mut IbvSrqInitAttrEx) -> c_int {
     // SAFETY: the program passes an identifier and attributes.
-    errno::minus_one(service().and_then(|service| unsafe {
+    errno::minus_one((|| unsafe {
         let asked = &mut *asked;
         let given = if asked.comp_mask & SRQ_DOMAIN != 0 { asked.pd } else { null_mut() };
-        let domain = prepare(service, id, given)?;
+        let domain = prepare(id, given)?;
         (asked.pd, asked.comp_mask) = (domain, asked.comp_mask | SRQ_DOMAIN);
-        let srq = made(create_srq_ex(service.context, asked))?;
+        let srq = made(create_srq_ex((*id).verbs, asked))?;
         ((*id).srq, (*id).pd) = (srq, domain);
         Id::of(id).private().made_srq = true;
         Ok(())
-    }))
+    })())
 }
 
 #[unsafe(no_mangle)]

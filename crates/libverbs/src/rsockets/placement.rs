@@ -5,7 +5,7 @@ use super::registered::{Access, Registered};
 use super::socket::{Inner, Phase};
 use super::stream::Stream;
 use super::table;
-use crate::cm::service;
+use crate::cm::Id;
 use crate::errno::{self, Result};
 use libc::{c_int, c_void, off_t, size_t};
 
@@ -37,7 +37,12 @@ unsafe extern "C" fn riomap(
 ) -> off_t {
     let told = || -> Result<off_t> {
         let socket = table::find_stream(fd)?;
-        let domain = service()?.domain()?;
+        let service = match socket.lock().id {
+            id if id.is_null() => return Err(libc::ENOTCONN),
+            // SAFETY: the socket's identifier, which is there while the lock is held.
+            id => unsafe { Id::of(id) }.seat().service,
+        };
+        let domain = service.domain()?;
         let is_peers = match rights {
             libc::PROT_NONE => false,
             libc::PROT_WRITE => true,

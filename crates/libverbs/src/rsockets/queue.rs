@@ -84,7 +84,7 @@ impl Queue {
                 qp_type: 0,
                 sq_sig_all: 0,
             };
-            create_queue_pair(service, id, null_mut(), &mut asked)?;
+            create_queue_pair(id, null_mut(), &mut asked)?;
             queue.qp = (*id).qp;
             (0..depth.receive).try_for_each(|_| queue.post_receive())?;
             Ok(queue)

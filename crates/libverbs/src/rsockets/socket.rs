@@ -7,8 +7,8 @@ use super::stream::Stream;
 use super::waiting::{State, Waiting};
 use crate::abi::{RdmaCmEvent, RdmaCmId, RdmaConnParam, RdmaEventChannel};
 use crate::cm::{
-    Channel, Id, SPACE_TCP, Service, create_id, destroy_id, kind, migrate_id, next_event, rdma_accept,
-    rdma_ack_cm_event, rdma_connect, rdma_destroy_qp, rdma_reject, rdma_resolve_route, read_address, service,
+    Channel, Id, SPACE_TCP, create_id, destroy_id, kind, migrate_id, next_event, rdma_accept, rdma_ack_cm_event,
+    rdma_connect, rdma_destroy_qp, rdma_reject, rdma_resolve_route, read_address,
 };
 use crate::errno::{self, Result};
 use libc::{c_int, c_short, pollfd};
@@ -60,13 +60,12 @@ unsafe impl Send for Inner {}
 impl Socket {
     /// A new one.
     pub(super) fn open(options: Options) -> Result<Arc<Socket>> {
-        let service = service()?;
-        let channel = quiet_channel(service)?;
+        let channel = quiet_channel()?;
         // SAFETY: made just now.
-        let made = unsafe { create_id(service, channel, null_mut(), SPACE_TCP) };
+        let made = unsafe { create_id(channel, null_mut(), SPACE_TCP) };
         let id = made.inspect_err(|_| {
             // SAFETY: nobody else has it.
-            unsafe { Channel::close(service, channel) };
+            unsafe { Channel::close(channel) };
         })?;
         Ok(Socket::with(options, id, channel, Phase::Fresh))
     }
@@ -123,18 +122,17 @@ impl Socket {
             Phase::Listening => inner.waiting.pop_front().map(|id| Ok((id, inner.options))),
             _ => Some(Err(libc::EINVAL)),
         })?;
-        let service = service()?;
         // SAFETY: the identifier is this socket's alone.
         unsafe {
-            let channel = quiet_channel(service).inspect_err(|_| {
-                let _ = destroy_id(service, id);
+            let channel = quiet_channel().inspect_err(|_| {
+                let _ = destroy_id(id);
             })?;
-            migrate_id(service, id, channel).inspect_err(|_| {
-                let _ = destroy_id(service, id);
-                Channel::close(service, channel);
+            migrate_id(id, channel).inspect_err(|_| {
+                let _ = destroy_id(id);
+                Channel::close(channel);
             })?;
             let socket = Socket::with(options, id, channel, Phase::Accepted);
-            let begun = socket.lock().answer(service);
+            let begun = socket.lock().answer();
             begun.inspect_err(|_| {
                 rdma_reject(id, std::ptr::null(), 0);
             })?;
@@ -144,15 +142,15 @@ impl Socket {
 }
 
 /// An event channel that never waits.
-fn quiet_channel(service: &Service) -> Result<*mut RdmaEventChannel> {
-    let channel = Channel::open(service)?;
+fn quiet_channel() -> Result<*mut RdmaEventChannel> {
+    let channel = Channel::open()?;
     // SAFETY: made just now.
     if unsafe { libc::fcntl((*channel).fd, libc::F_SETFL, libc::O_NONBLOCK) } == 0 {
         return Ok(channel);
     }
     let number = errno::get();
     // SAFETY: nobody else has it.
-    unsafe { Channel::close(service, channel) };
+    unsafe { Channel::close(channel) };
     Err(number)
 }
 
@@ -162,12 +160,11 @@ impl Inner {
         if self.phase == Phase::Dead || self.channel.is_null() {
             return;
         }
-        let Ok(service) = service() else { return };
         loop {
             // SAFETY: the channel is this socket's, and never waits.
-            match unsafe { next_event(service, self.channel) } {
+            match unsafe { next_event(self.channel) } {
                 // SAFETY: an event that was given just now.
-                Ok(event) => unsafe { self.event(service, event) },
+                Ok(event) => unsafe { self.event(event) },
                 Err(libc::EAGAIN | libc::EINTR) => break,
                 Err(number) => {
                     self.lost(number);
@@ -186,7 +183,7 @@ impl Inner {
 
     /// # Safety
     /// The event was given to nobody else.
-    unsafe fn event(&mut self, service: &Service, event: *mut RdmaCmEvent) {
+    unsafe fn event(&mut self, event: *mut RdmaCmEvent) {
         // SAFETY: as the caller says; the identifier of a request is nobody's yet.
         let (what, status, id) = unsafe { ((*event).event, (*event).status, (*event).id) };
         // SAFETY: as the caller says.
@@ -199,7 +196,7 @@ impl Inner {
                 self.went(if asked == 0 { Ok(()) } else { Err(errno::get()) });
             }
             (kind::ROUTE_RESOLVED, Phase::Connecting) => {
-                let asked = self.ask(service);
+                let asked = self.ask();
                 self.went(asked);
             }
             (kind::ESTABLISHED, Phase::Connecting) => match self.peer() {
@@ -251,9 +248,9 @@ impl Inner {
     }
 
     /// Makes the stream, and asks the peer for a connection.
-    fn ask(&mut self, service: &Service) -> Result<()> {
+    fn ask(&mut self) -> Result<()> {
         // SAFETY: the socket's identifier, which goes after the stream.
-        let stream = unsafe { Stream::new(service, self.id, service.domain()?, self.options.sizes)? };
+        let stream = unsafe { Stream::new(self.id, self.options.sizes)? };
         let told = stream.told().encode();
         self.stream = Some(stream);
         let mut parameters = parameters(&told);
@@ -263,10 +260,10 @@ impl Inner {
     }
 
     /// Makes the stream, and accepts what the peer has asked for.
-    fn answer(&mut self, service: &Service) -> Result<()> {
+    fn answer(&mut self) -> Result<()> {
         let peer = self.peer()?;
         // SAFETY: as in `ask`.
-        let mut stream = unsafe { Stream::new(service, self.id, service.domain()?, self.options.sizes)? };
+        let mut stream = unsafe { Stream::new(self.id, self.options.sizes)? };
         stream.begin(peer);
         let told = stream.told().encode();
         self.stream = Some(stream);
@@ -284,15 +281,14 @@ impl Inner {
         (self.phase, self.error) = (Phase::Dead, number);
         self.mapped.clear();
         self.stream = None;
-        let Ok(service) = service() else { return };
         // SAFETY: the identifiers and the channel are the socket's, and are used no more.
         unsafe {
             for id in self.waiting.drain(..) {
                 rdma_reject(id, std::ptr::null(), 0);
-                let _ = destroy_id(service, id);
+                let _ = destroy_id(id);
             }
             rdma_destroy_qp(self.id);
-            let _ = destroy_id(service, self.id);
+            let _ = destroy_id(self.id);
         }
         self.id = null_mut();
     }
@@ -395,10 +391,8 @@ impl State for Inner {
 impl Drop for Inner {
     fn drop(&mut self) {
         self.end(0);
-        if let Ok(service) = service() {
-            // SAFETY: the socket's, which nobody uses any more. Its descriptor was the socket's name until now.
-            unsafe { Channel::close(service, self.channel) };
-        }
+        // SAFETY: the socket's, which nobody uses any more. Its descriptor was the socket's name until now.
+        unsafe { Channel::close(self.channel) };
     }
 }
 

@@ -6,8 +6,8 @@ use super::protocol::{Connection, Mapping, Message, Place, TARGETS};
 use super::queue::{Depth, Done, Queue, Write};
 use super::registered::{Access, Buffer};
 use super::settings::Sizes;
-use crate::abi::{IbvPd, RdmaCmId};
-use crate::cm::Service;
+use crate::abi::RdmaCmId;
+use crate::cm::Id;
 use crate::errno::Result;
 use std::os::fd::RawFd;
 
@@ -82,8 +82,11 @@ impl Stream {
     /// For an identifier that has a device.
     ///
     /// # Safety
-    /// The identifier is not destroyed before the stream, nor is the domain freed.
-    pub(super) unsafe fn new(service: &Service, id: *mut RdmaCmId, domain: *mut IbvPd, sizes: Sizes) -> Result<Stream> {
+    /// The identifier is not destroyed before the stream.
+    pub(super) unsafe fn new(id: *mut RdmaCmId, sizes: Sizes) -> Result<Stream> {
+        // SAFETY: as the caller says.
+        let service = unsafe { Id::of(id) }.seat().service;
+        let domain = service.domain()?;
         let half = (sizes.receive / TARGETS).max(1);
         let sizes = Sizes { receive: half * TARGETS, ..sizes };
         let depth = Depth {
@@ -92,7 +95,7 @@ impl Stream {
             inline: sizes.inline.max(size_of::<Mapping>() as u32),
         };
         let table = TARGETS * size_of::<Place>() + sizes.mappings as usize * size_of::<Mapping>();
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller says; the service's domain stays.
         unsafe {
             Ok(Stream {
                 queue: Queue::new(service, id, depth)?,

@@ -34,12 +34,17 @@ pub(crate) struct Context<'a> {
 }
 
 impl Manager {
-    /// Adds an event channel.
+    /// Adds an event channel; `notice` is the byte that tells of an event.
     ///
     /// # Errors
     /// ENOMEM: there are as many as may be.
-    pub(crate) fn open_channel(&mut self, program: ProgramId, pipe: Arc<dyn EventPipe>) -> Result<Number, Failure> {
-        self.programs.entry(program).or_default().open(pipe)
+    pub(crate) fn open_channel(
+        &mut self,
+        program: ProgramId,
+        pipe: Arc<dyn EventPipe>,
+        notice: u8,
+    ) -> Result<Number, Failure> {
+        self.programs.entry(program).or_default().open(pipe, notice)
     }
 
     /// Carries a request out.
@@ -61,7 +66,9 @@ impl Manager {
             of.room_for_events()?;
         }
         match request {
-            Request::OpenChannel => return Err(Failure::invalid("the channel's pipe is missing")),
+            Request::OpenChannel | Request::JoinChannel { .. } => {
+                return Err(Failure::invalid("the channel's pipe is missing"));
+            }
             Request::CloseChannel(number) => of.close(*number)?,
             Request::Create { channel, space } => {
                 let number = of.create(fresh(*channel, *space))?;

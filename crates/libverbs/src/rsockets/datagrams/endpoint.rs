@@ -3,7 +3,7 @@ use super::header::{self, GREETING_LEN, Greeting, HEADER_LEN};
 use super::peers::Peers;
 use super::port::Port;
 use super::queue::{Arrival, Done, Queue, SLOT};
-use crate::cm::service;
+use crate::cm::service_of;
 use crate::errno::Result;
 use crate::rsockets::settings::Sizes;
 use libc::{c_int, iovec, pollfd};
@@ -54,7 +54,7 @@ pub(in crate::rsockets) struct Taken {
 impl Endpoint {
     /// Binds a socket to an address, which may be unspecified and may have port 0.
     pub(super) fn bind(address: SocketAddrV4, sizes: &Sizes) -> Result<Endpoint> {
-        let service = service()?;
+        let service = service_of(*address.ip())?;
         let port = Port::bind(service, address)?;
         let domain = service.domain()?;
         // SAFETY: the service's domain stays.
