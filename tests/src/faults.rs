@@ -79,6 +79,7 @@ pub const ALL: &[Fault] = &[
     fault("verbs over TCP: Mooncake, with loss", &[Link::Lossy], over_tcp::mooncake),
     fault("verbs and sockets on one address, with loss", &[Link::Lossy], one_address::beside_each_other),
     fault("rdma_cm: one listener of both devices", &[Link::Lossy], one_address::one_listener_of_both_devices),
+    fault("sockets and toe_comm of one host, with loss", &[Link::Lossy], one_address::one_hosts_own_listeners),
     fault("malformed and random frames", &[Link::Linux, Link::TapServer], malformed),
     fault("peers on two ports", &[Link::TwoPorts], ports::both),
     fault("capture", &[Link::TapServer, Link::Fabric, Link::Lossy, Link::LossyThreads], capture::live),

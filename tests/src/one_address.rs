@@ -1,7 +1,7 @@
 //! Hosts whose address a ZeroNIC host shares (docs/ZERONIC.md, "One address for all"): sockets and both RDMA devices of
 //! one host at the same time, through loss.
 use crate::cases::verbs::result_line;
-use crate::cases::{Bench, app};
+use crate::cases::{Bench, LARGE, app};
 use crate::process::Process;
 use crate::report::Outcome;
 use std::process::Command;
@@ -100,6 +100,41 @@ pub(crate) fn beside_each_other(bench: &Bench) -> Outcome {
         said.push(format!("{}: {}", transport.0, ends?.join(", ")));
     }
     Ok(said.join("; "))
+}
+
+/// A file each way between a socket and a program of `toe_comm_*` of one host, by its own address.
+pub(crate) fn one_hosts_own_listeners(bench: &Bench) -> Outcome {
+    // The kernel of a `linux` host takes nothing from its own address by a device.
+    for transport in TRANSPORTS.into_iter().filter(|transport| transport.0 != "linux") {
+        let (host, address) = (format!("one-{}-server", transport.0), format!("10.79.0.{}", transport.1));
+        let (file, into) = (bench.files.path(LARGE), bench.session.dir().join("own listener").display().to_string());
+        let receiving = bench.on_another_port();
+        let port = receiving.port();
+        let mut receiver =
+            bench.session.spawn(command(bench, &host, &app("comm_file"), &["receive", &host, &port, &into])?)?;
+        bench.session.until("the program to listen", || {
+            receiver.running()?;
+            Ok(receiver.stdout().contains("listening"))
+        })?;
+        bench.session.run(command(bench, &host, "sh", &["-c", &format!("nc -N {address} {port} < {file}")])?)?;
+        receiver.succeed()?;
+        let mut sum = Command::new("sha256sum");
+        sum.arg(&into);
+        bench.files.expect(LARGE, &bench.session.run(sum)?)?;
+        let sending = bench.on_another_port();
+        let port = sending.port();
+        let listener = format!("TCP4-LISTEN:{port},reuseaddr");
+        let mut server =
+            bench.session.spawn(command(bench, &host, "socat", &["-u", &listener, "SYSTEM:sha256sum"])?)?;
+        let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
+        bench.session.until("socat to listen", || {
+            server.running()?;
+            daemon.listens(&host, sending.port)
+        })?;
+        bench.session.run(command(bench, &host, &app("comm_file"), &["send", &host, &address, &port, &file])?)?;
+        bench.files.expect(LARGE, &server.succeed()?)?;
+    }
+    Ok("SHA-256 equal, from nc and to socat, over flextoe and laminar".into())
 }
 
 /// A program of connection management on a host, which is to use one of its devices, or the first.

@@ -223,7 +223,10 @@ fn seat(
     };
     let ports = Ports::new(ports)?;
     let mut host = host(section, &ports, pool)?;
-    tcp_ports.into_iter().for_each(|tcp_ports| host.base_mut().share_ports(tcp_ports));
+    if let Some(tcp_ports) = tcp_ports {
+        host.share(Arc::clone(&tcp_ports), false);
+        host.base_mut().share_ports(tcp_ports);
+    }
     path.add_host(&section.stack.name, host, ports, traces).map_err(|e| e.to_string())?;
     Ok(part)
 }

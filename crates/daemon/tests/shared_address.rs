@@ -4,7 +4,7 @@ mod common;
 
 use common::Toed;
 use common::application::{attach, connect, connect_to, listen, request, until};
-use common::comm::{Program, meet};
+use common::comm::{Program, b, meet};
 use common::exchange::{Flow, both, exchange, stream, talk};
 use common::peer::Peer;
 use common::verbs::{Verbs, hello};
@@ -181,6 +181,36 @@ fn a_port_is_a_sockets_or_a_programs_of_toe_comm() {
         // The port is free once listener and connections are gone.
         drop(program);
         until("the port to be free", || matches!(bind(&mut sockets, 81), Reply::Bound { .. }));
+    }
+}
+
+#[test]
+fn sockets_and_programs_of_one_host_reach_each_other_where_an_engine_decides_on_headers() {
+    for transport in transports("one host") {
+        let toed = Toed::start(&configuration(transport, ""));
+        let (_one, mut sockets) = attach(&toed.socket(), "b");
+        let (_two, mut other) = attach(&toed.socket(), "b");
+        let mut program = Program::open(&toed, "b");
+        listen(&mut sockets, 80);
+        program.post(1, 0, Order::Listen(81, Carries::Stream));
+        program.expect(Outcome::Listening);
+        let reaches = transport != "linux";
+        let answer = connect_to(&mut other, 81);
+        assert_eq!(matches!(answer, Reply::Connected { .. }), reaches, "{transport}: {answer:?}");
+        program.post(2, 0, Order::Connect(b(80), Carries::Stream));
+        if reaches {
+            assert_eq!(program.expect(Outcome::Accepted).value, 81);
+        }
+        // The first completion says that the connection has its number; a refusal comes behind it.
+        program.expect(Outcome::Connected);
+        if !reaches {
+            program.expect(Outcome::Lost);
+        }
+        // Nobody listens there, and no socket speaks for the host's queue pairs.
+        for port in [82, 61_000, 4791] {
+            let refused = connect_to(&mut other, port);
+            assert!(matches!(refused, Reply::Failed { .. }), "{transport}, {port}: {refused:?}");
+        }
     }
 }
 

@@ -4,9 +4,10 @@ use crate::net::{Neighbour, Net, Received};
 use crate::transport::{Io, NetContext, NoBase, Report, Transport, Transports, of_control};
 use engine::{DropCounts, Nanos, Recorder, Worker};
 use port::capture::{Direction, Fate};
-use port::{Frame, FramePool};
+use port::{Frame, FramePool, TcpPorts};
+use std::sync::Arc;
 use trace::{NO_FLOW, Point, Tracer, Traces};
-use wire::ethernet;
+use wire::{ethernet, local_tcp_port};
 
 /// Timers of neighbours that fire in one round at most.
 const TIMERS_PER_ROUND: usize = 64;
@@ -42,6 +43,8 @@ struct Common {
     tracer: Tracer,
     /// Frames that the host sends to itself.
     to_self: Vec<Box<Frame>>,
+    /// Whose TCP ports are whose, where another stack has the host's addresses; and whether this one is the second.
+    beside: Option<(Arc<TcpPorts>, bool)>,
     /// Frames that no transport processes. Empty between polls.
     unclaimed: Vec<Box<Frame>>,
 }
@@ -70,6 +73,7 @@ impl<B: Transport> Host<B> {
             recorder: Recorder::default(),
             tracer: Tracer::off(),
             to_self: Vec::new(),
+            beside: None,
             unclaimed: Vec::new(),
         };
         Host { base, others: Transports::default(), common }
@@ -110,6 +114,9 @@ impl<B: Transport> Host<B> {
         pool: &mut FramePool,
     ) -> usize {
         self.common.tracer.refresh();
+        if !self.common.to_self.is_empty() {
+            self.leave_to_other(tx);
+        }
         let from = tx.len();
         let mut done = self.expire(now, tx, pool);
         let looped = self.common.to_self.len();
@@ -239,6 +246,24 @@ impl<B: Transport> Host<B> {
                     self.common.drops.count(engine::DropReason::Icmp);
                 }
             }
+        }
+    }
+
+    /// Another stack has the same addresses, and reaches this one by its port: segments to the host's own address that
+    /// are for a port of the other's go there. `second` says which of the two this is.
+    pub fn share(&mut self, ports: Arc<TcpPorts>, second: bool) {
+        self.common.beside = Some((ports, second));
+    }
+
+    /// What the host sends to its own address may be for the stack beside it.
+    fn leave_to_other(&mut self, tx: &mut Vec<Box<Frame>>) {
+        let Common { to_self, beside: Some((ports, second)), .. } = &mut self.common else { return };
+        let packet = |frame: &Frame| frame.bytes().get(ethernet::HEADER_LEN..).and_then(local_tcp_port);
+        let crosses = |frame: &Frame| packet(frame).is_some_and(|port| ports.crosses(port, *second));
+        if to_self.iter().any(|frame| crosses(frame)) {
+            let (theirs, own): (Vec<_>, Vec<_>) = to_self.drain(..).partition(|frame| crosses(frame));
+            to_self.extend(own);
+            tx.extend(theirs);
         }
     }
 

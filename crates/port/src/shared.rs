@@ -1,11 +1,12 @@
 //! One port for two stacks that have the same addresses (docs/ZERONIC.md, "One address for all"): each received frame
 //! goes to the one that it is for. TCP segments go by their local port, and so do ICMP errors about them; everything
-//! else is the first stack's, which answers ARP requests. Both get ARP replies, since either may have asked.
+//! else is the first stack's, which answers ARP requests. Both get ARP replies, since either may have asked. A frame
+//! that a stack sends to the own hardware address is for the other stack, and does not leave.
 mod tcp_ports;
 
 pub use tcp_ports::TcpPorts;
 
-use crate::{Capabilities, Frame, FramePool, Nanos, Port, PortCounters, PortDrops};
+use crate::{Capabilities, Frame, FramePool, Nanos, Port, PortCounters, PortDrop, PortDrops};
 use std::collections::VecDeque;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -125,7 +126,23 @@ impl Port for SharedPort {
     fn send(&mut self, now: Nanos, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool, drops: &mut PortDrops) {
         self.counters.tx_frames += frames.len() as u64;
         self.counters.tx_bytes += frames.iter().map(|frame| frame.len() as u64).sum::<u64>();
-        self.inner().port.send(now, frames, pool, drops);
+        let mut inner = self.inner();
+        let to_other = |frame: &Frame| frame.bytes().starts_with(&self.mac.0);
+        if frames.iter().any(|frame| to_other(frame)) {
+            let waiting = &mut inner.waiting[1 - self.stack];
+            let (own, others): (Vec<_>, Vec<_>) = frames.drain(..).partition(|frame| to_other(frame));
+            frames.extend(others);
+            for frame in own {
+                // A copy, since what a frame refers to is its sender's, who may end before the other stack looks.
+                if waiting.len() < WAITING {
+                    waiting.push_back(pool.copy(&frame));
+                } else {
+                    drops.count(PortDrop::PortQueue);
+                }
+                pool.put(frame);
+            }
+        }
+        inner.port.send(now, frames, pool, drops);
     }
 
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
@@ -265,6 +282,33 @@ mod tests {
             assert!(!stacks.iter().any(|stack| stack.has_work(1)));
         }
         assert_eq!(stacks.map(|stack| stack.counters().rx_frames), [52, 28]);
+    }
+
+    #[test]
+    fn a_frame_to_the_own_hardware_address_is_the_other_stacks() {
+        let (mut peer, mut stacks) = network();
+        let (mut pool, mut into) = (FramePool::new(64), Vec::new());
+        for stack in [0, 1] {
+            let mut own = segment(80, stack as u32);
+            own[6..12].copy_from_slice(&OWN.0);
+            let mut others = own.clone();
+            others[..6].copy_from_slice(&PEERS.0);
+            send(&mut stacks[stack], &mut pool, [own, others].into_iter());
+            assert!(stacks[1 - stack].has_work(1) && !stacks[stack].has_work(1));
+            assert_eq!(stacks[1 - stack].receive(1, 8, &mut pool, &mut into), 1);
+            assert_eq!(peer.receive(1, 8, &mut pool, &mut into), 1, "what is for others leaves");
+        }
+        assert_eq!(into.iter().map(|frame| number(frame)).collect::<Vec<_>>(), [0, 0, 1, 1]);
+        // Those that the other one does not take are dropped in the end, and counted.
+        let mut drops = PortDrops::default();
+        let many = |pool: &mut FramePool| {
+            let mut frame = pool.small();
+            frame.bytes_vec().extend(segment(80, 7));
+            frame
+        };
+        let mut frames: Vec<_> = (0..WAITING + 3).map(|_| many(&mut pool)).collect();
+        stacks[0].send(1, &mut frames, &mut pool, &mut drops);
+        assert_eq!(drops.get(PortDrop::PortQueue), 3);
     }
 
     #[test]

@@ -10,7 +10,7 @@ use context::{AppEnd, Bump, Congestion, Endpoint, Notice, Reply, Request, Slot, 
 use control::{Application, FlowView, Host, HostConfig};
 use engine::stream::Stream;
 use engine::{DropCounts, Engine, FramePool};
-use port::{Capabilities, Frame};
+use port::{Capabilities, Frame, TcpPorts};
 use shm::Doorbell;
 use std::collections::{HashMap, VecDeque};
 use std::net::SocketAddrV4;
@@ -374,6 +374,11 @@ impl Transport for EngineTcp {
         let count = self.out.iter().take(room.frames).take_while(|frame| fits(frame)).count();
         into.extend(self.out.drain(..count));
         count
+    }
+
+    fn share_ports(&mut self, ports: &Arc<TcpPorts>) {
+        self.host.share(Arc::clone(ports), true);
+        ports.meet();
     }
 
     fn drops(&self) -> DropCounts {

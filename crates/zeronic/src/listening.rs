@@ -18,6 +18,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
     /// From now on, another stack has the same address: ports that it has bound are not listened on. The transport
     /// connects from ports of [`TcpPorts::range`].
     pub fn share_ports(&mut self, ports: Arc<TcpPorts>) {
+        self.transport.share_ports(&ports);
         self.shared = Some(ports);
     }
 
@@ -36,6 +37,10 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         if !self.listeners.contains_key(&port) {
             let failed = |_: &String| self.shared.iter().for_each(|ports| ports.give_back(port));
             self.transport.listen(port).inspect_err(failed)?;
+        }
+        if listener.kind == Kind::Operations {
+            // A program's socket there would speak for the host's queue pairs.
+            self.shared.iter().for_each(|ports| ports.close(port));
         }
         self.listeners.insert(port, Some(listener));
         Ok(())

@@ -1,8 +1,9 @@
 //! What the control stack asks of a transport: TCP on headers. Bytes are counted, never looked at.
 use engine::DropCounts;
-use port::{Frame, FramePool};
+use port::{Frame, FramePool, TcpPorts};
 use std::net::SocketAddrV4;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use wire::{Ipv4Tuple, Nanos};
 
 /// A connection of a transport's.
@@ -50,6 +51,8 @@ pub trait Transport {
     fn headers_in(&mut self, now: Nanos, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool);
     /// Appends frames that are to go out, without payload, as far as there is room; returns how many.
     fn headers_out(&mut self, now: Nanos, room: Room, pool: &mut FramePool, into: &mut Vec<Box<Frame>>) -> usize;
+    /// Another stack has the same address from now on. Without this, what is sent to the own address stays here.
+    fn share_ports(&mut self, _ports: &Arc<TcpPorts>) {}
     /// A descriptor that becomes readable when it has frames that are to go out, where there is one: for sleeping.
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         None
@@ -95,6 +98,9 @@ impl<T: Transport + ?Sized> Transport for Box<T> {
     }
     fn headers_out(&mut self, now: Nanos, room: Room, pool: &mut FramePool, into: &mut Vec<Box<Frame>>) -> usize {
         (**self).headers_out(now, room, pool, into)
+    }
+    fn share_ports(&mut self, ports: &Arc<TcpPorts>) {
+        (**self).share_ports(ports);
     }
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         (**self).wait_fd()

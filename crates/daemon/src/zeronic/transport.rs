@@ -2,11 +2,12 @@
 use control::FlowView;
 use engine::DropCounts;
 use engines::EngineKind;
-use port::{Frame, FramePool};
+use port::{Frame, FramePool, TcpPorts};
 use serde::de::Error;
 use serde::{Deserialize, Deserializer};
 use std::net::SocketAddrV4;
 use std::os::fd::BorrowedFd;
+use std::sync::Arc;
 use wire::{Ipv4Tuple, Nanos};
 use zeronic::{EngineTcp, InOrder, LinuxTcp, Room, Socket, Transport};
 
@@ -120,6 +121,9 @@ impl Transport for Below {
     }
     fn wait_fd(&self) -> Option<BorrowedFd<'_>> {
         self.both().wait_fd()
+    }
+    fn share_ports(&mut self, ports: &Arc<TcpPorts>) {
+        self.both_mut().share_ports(ports);
     }
     fn drops(&self) -> DropCounts {
         self.both().drops()

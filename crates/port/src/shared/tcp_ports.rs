@@ -1,6 +1,6 @@
 //! Whose a TCP port is, where two stacks have the same addresses.
 use std::ops::RangeInclusive;
-use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 
 /// A set of TCP ports, as a map of bits.
 struct Set(Box<[AtomicU64]>);
@@ -29,13 +29,23 @@ impl Set {
 pub struct TcpPorts {
     bound: Set,
     second: Set,
+    /// Those of the second one that the first one may not reach.
+    closed: Set,
+    /// The second one takes what comes from the address that it has itself.
+    meets: AtomicBool,
     range: RangeInclusive<u16>,
 }
 
 impl TcpPorts {
     /// Ports of which the second stack has this range: its connections begin there.
     pub fn new(range: RangeInclusive<u16>) -> TcpPorts {
-        let ports = TcpPorts { bound: Set::new(), second: Set::new(), range };
+        let ports = TcpPorts {
+            bound: Set::new(),
+            second: Set::new(),
+            closed: Set::new(),
+            meets: AtomicBool::new(false),
+            range,
+        };
         ports.range.clone().for_each(|port| ports.second.put(port, true));
         ports
     }
@@ -62,6 +72,21 @@ impl TcpPorts {
             self.second.put(port, true);
         }
         free
+    }
+
+    /// The two stacks reach each other: the second one takes what comes from the address that it has itself.
+    pub fn meet(&self) {
+        self.meets.store(true, Relaxed);
+    }
+
+    /// A port of the second stack's is not for the first one: what that one sends there, it keeps.
+    pub fn close(&self, port: u16) {
+        self.closed.put(port, true);
+    }
+
+    /// A segment that a stack sends to its own address, to this port, is for the other stack; `second` is who sends.
+    pub fn crosses(&self, port: u16, second: bool) -> bool {
+        self.meets.load(Relaxed) && self.is_second(port) != second && !self.closed.has(port)
     }
 
     /// The second stack has no listener and no connection on a port any more.
@@ -100,5 +125,19 @@ mod tests {
         ports.give_back(61_000);
         assert!(!ports.is_second(80) && ports.is_second(61_000), "the range stays the second stack's");
         assert_eq!(ports.second_word(u16::MAX), 0);
+    }
+
+    #[test]
+    fn segments_cross_to_the_stack_that_has_the_port_unless_it_is_closed() {
+        let ports = TcpPorts::new(61_000..=65_535);
+        assert!(ports.take(7000) && ports.take(4791));
+        ports.close(4791);
+        assert!([80, 7000].iter().all(|port| !ports.crosses(*port, false) && !ports.crosses(*port, true)));
+        ports.meet();
+        let crossing = |second| [80, 7000, 4791, 61_000].map(|port| ports.crosses(port, second));
+        assert_eq!(crossing(false), [false, true, false, true]);
+        assert_eq!(crossing(true), [true, false, false, false]);
+        ports.give_back(7000);
+        assert!(!ports.crosses(7000, false));
     }
 }
