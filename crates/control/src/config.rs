@@ -63,6 +63,8 @@ pub struct Ipv6Config {
     pub prefix_len: u8,
     /// Next hop for everything that no other route covers: a global or a link-local address.
     pub gateway: Option<IpAddress>,
+    /// Address and gateway come from a router, once, when the host begins.
+    pub auto: bool,
 }
 
 impl Ipv6Config {
@@ -72,7 +74,7 @@ impl Ipv6Config {
 
 impl Default for Ipv6Config {
     fn default() -> Ipv6Config {
-        Ipv6Config { address: None, prefix_len: Ipv6Config::PREFIX_LEN, gateway: None }
+        Ipv6Config { address: None, prefix_len: Ipv6Config::PREFIX_LEN, gateway: None, auto: false }
     }
 }
 
@@ -331,14 +333,17 @@ impl HostConfig {
         check(self.address.is_v4(), "address must be an IPv4 address: its IPv6 address is ipv6.address")?;
         check(is_station(&self.address), "address must be a unicast address outside 127.0.0.0/8")?;
         check((1..=32).contains(&self.prefix_len), "prefix_len must be between 1 and 32")?;
-        let Ipv6Config { address: v6, prefix_len, gateway } = self.ipv6;
+        let Ipv6Config { address: v6, prefix_len, gateway, auto } = self.ipv6;
         check(
             v6.is_none_or(|address| !address.is_v4() && is_station(&address) && !address.is_link_local()),
             "ipv6.address must be an IPv6 unicast address of global scope, such as 2001:db8::2; \
              link-local ones come by themselves",
         )?;
         check((1..=128).contains(&prefix_len), "ipv6.prefix_len must be between 1 and 128")?;
-        check(v6.is_none() || self.mtu == 0 || self.mtu >= LEAST_MTU, "mtu must be 0 or at least 1280 with IPv6")?;
+        check(
+            !(auto || v6.is_some()) || self.mtu == 0 || self.mtu >= LEAST_MTU,
+            "mtu must be 0 or at least 1280 with IPv6",
+        )?;
         check(self.gateway.is_none_or(|gateway| gateway.is_v4()), "gateway must be an IPv4 address: use ipv6.gateway")?;
         check(gateway.is_none_or(|gateway| !gateway.is_v4()), "ipv6.gateway must be an IPv6 address")?;
         for route in &self.routes {
@@ -347,7 +352,7 @@ impl HostConfig {
             check(network.is_v4() == gateway.is_v4(), "routes: network and gateway must be of one family")?;
         }
         let of_v6 = self.routes.iter().map(|route| route.network).chain(gateway).any(|ip| !ip.is_v4());
-        check(v6.is_some() || !of_v6, "IPv6 routes and gateways need an ipv6.address")?;
+        check(auto || v6.is_some() || !of_v6, "IPv6 routes and gateways need an ipv6.address")?;
         let own = |gateway: &IpAddress| *gateway == self.address || Some(*gateway) == v6;
         let gateways = self.routes.iter().filter_map(|route| route.gateway).chain(self.gateway).chain(gateway);
         check(!gateways.into_iter().any(|gateway| own(&gateway)), "a gateway must be another host")

@@ -1,5 +1,6 @@
 //! From configuration to running parts: fabrics with uplinks, ports, hosts with engines, seats on threads.
 use crate::access::Access;
+use crate::autoconf;
 use crate::block::{self, BlockThreads};
 use crate::clock::Clock;
 use crate::config::{Config, HostSection, PortKind, PortSection};
@@ -207,11 +208,21 @@ fn seat(
     pool: &FramePool,
     traces: &Traces,
 ) -> Result<Option<(SharedPort, Arc<TcpPorts>)>, String> {
+    // The daemon that runs takes frames from the same device, and would answer.
+    if section.stack.ipv6.auto && !old.is_empty() {
+        return Err(
+            "ipv6.auto: a host whose address comes from a router is not taken over: stop the daemon that runs, \
+                    and start this one without --takeover"
+                .into(),
+        );
+    }
     let mut ports = Vec::new();
     for (at, port) in section.ports.iter().enumerate() {
         let opened = open(section, at, fabrics, old.remove(&at))?;
         ports.push(captured(opened, port, path.clock)?);
     }
+    let found = section.stack.ipv6.auto.then(|| autoconf::find(&section.stack.name, &mut *ports[0], path.clock, pool));
+    let section = &autoconf::with(section, found.transpose()?);
     let tcp_ports = shares.then(|| Arc::new(TcpPorts::new(zeronic::SHARED_PORTS)));
     let part = match &tcp_ports {
         Some(tcp_ports) => {

@@ -6,6 +6,7 @@ mod access;
 mod applications;
 mod arguments;
 mod attaching;
+mod autoconf;
 pub mod background;
 mod block;
 mod build;

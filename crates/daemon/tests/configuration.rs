@@ -256,7 +256,15 @@ fn addresses_of_ipv6_that_cannot_work_are_refused() {
         let found = parse(&host(&format!("{own}{keys}")), "test.toml");
         assert!(found.is_ok(), "{keys}: {:?}", found.err());
     }
+    let auto = "address = \"10.0.0.2\"\nipv6 = { auto = true }\n";
+    let nic = "port = { kind = \"afxdp\", device = \"eth1\", exclusive = true }";
+    for keys in [tap("2001:db8::1/64"), nic.into()] {
+        let found = parse(&host(&format!("{auto}{keys}")), "test.toml");
+        assert!(found.is_ok(), "{keys}: {:?}", found.err());
+    }
     let refused = [
+        (format!("{auto}port = {{ kind = \"afxdp\", device = \"eth1\" }}"), "needs a first port that hears routers"),
+        ("ipv6 = { auto = true, gateway = \"fe80::1\" }".into(), "takes address and gateway from a router"),
         (format!("{own}{}", tap("2001:db8::2/64")), "the host's own address"),
         (format!("{own}{}", tap("2001:db8:1::1/64")), "outside the host's network 2001:db8::/64"),
         (format!("{own}{}", tap("10.0.0.1/24")), "kernel_address6 is `10.0.0.1/24`"),

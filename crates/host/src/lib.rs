@@ -7,6 +7,7 @@
 #![forbid(unsafe_code)]
 
 mod arp;
+pub mod autoconf;
 mod budget;
 mod calendar;
 mod deadlines;

@@ -19,6 +19,7 @@ pub mod mld;
 pub mod plain;
 pub mod rewrite;
 pub mod roce;
+pub mod router;
 pub mod seq;
 pub mod tcp;
 pub mod template;

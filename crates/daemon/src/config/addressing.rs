@@ -10,10 +10,11 @@ const POINT_TO_POINT_V6: u8 = 127;
 
 /// A sentence about the first address of a host that cannot work.
 pub(super) fn check(host: &HostSection) -> Result<(), String> {
+    from_router(host)?;
     let networks: Vec<(IpAddress, Prefix)> = host.ports.iter().flat_map(|port| of_port(host, port)).collect();
     networks.iter().try_for_each(|(address, network)| is_of_a_host(*address, *network))?;
     for port in &host.ports {
-        kernel_side(port, &of_port(host, port))?;
+        kernel_side(port, &of_port(host, port), host.stack.ipv6.auto)?;
     }
     let stack = &host.stack;
     let of_routes = stack.routes.iter().filter_map(|route| route.gateway.as_ref());
@@ -39,6 +40,22 @@ pub(super) fn check(host: &HostSection) -> Result<(), String> {
         }
     }
     Ok(())
+}
+
+/// The address comes from a router, and so nowhere else; the host hears routers on its first port.
+fn from_router(host: &HostSection) -> Result<(), String> {
+    let ipv6 = &host.stack.ipv6;
+    if !ipv6.auto {
+        return Ok(());
+    }
+    if ipv6.address.is_some() || ipv6.gateway.is_some() {
+        return Err("ipv6.auto takes address and gateway from a router: leave ipv6.address and ipv6.gateway out".into());
+    }
+    match host.ports.first() {
+        Some(port) if port.kind == PortKind::Tap => Ok(()),
+        Some(port) if port.kind == PortKind::Afxdp && port.exclusive == Some(true) => Ok(()),
+        _ => Err("ipv6.auto needs a first port that hears routers: of kind tap, or afxdp with exclusive = true".into()),
+    }
 }
 
 /// The host's addresses on all its ports, each once.
@@ -77,9 +94,12 @@ fn is_of_a_host(address: IpAddress, network: Prefix) -> Result<(), String> {
 }
 
 /// The kernel's side of a TAP device is another host of the same network.
-fn kernel_side(port: &PortSection, own: &[(IpAddress, Prefix)]) -> Result<(), String> {
+fn kernel_side(port: &PortSection, own: &[(IpAddress, Prefix)], auto: bool) -> Result<(), String> {
     for (kernel, bits) in port.kernel_addresses()? {
         let key = if kernel.is_v4() { "kernel_address" } else { "kernel_address6" };
+        if auto && !kernel.is_v4() {
+            continue;
+        }
         let Some((address, network)) = own.iter().find(|(address, _)| address.is_v4() == kernel.is_v4()) else {
             return Err(format!("{key} is {kernel}, and the host has no address of IPv6: give it an `ipv6.address`"));
         };
