@@ -11,7 +11,7 @@ const MILLISECOND: Nanos = 1_000_000;
 type Sum = (&'static str, fn(&FlowFigures) -> u64);
 
 /// Counters of connections that are added up.
-const SUMS: [Sum; 11] = [
+const SUMS: [Sum; 12] = [
     ("acked_bytes", |figures| figures.acked_bytes),
     ("tx_bytes", |figures| figures.tx_bytes),
     ("tx_segments", |figures| figures.tx_segments),
@@ -19,6 +19,7 @@ const SUMS: [Sum; 11] = [
     ("rx_segments", |figures| figures.rx_segments),
     ("retransmitted_segments", |figures| figures.retransmitted_segments.into()),
     ("fast_retransmits", |figures| figures.fast_retransmits.into()),
+    ("dsack_dups", |figures| figures.dsack_dups.into()),
     ("duplicate_acks", |figures| figures.duplicate_acks.into()),
     ("out_of_order", |figures| figures.out_of_order.into()),
     ("ecn_bytes", |figures| figures.ecn_bytes),

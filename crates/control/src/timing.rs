@@ -26,7 +26,8 @@ struct Seen {
     ecn_bytes: u64,
     snd_una: u32,
     snd_nxt: u32,
-    rtt_samples: u32,
+    rtt_samples: u16,
+    undone: u8,
     fast_retransmits: u32,
     last_rx_ns: u64,
     timed_ns: u64,
@@ -40,6 +41,7 @@ impl Seen {
             snd_una: figures.snd_una,
             snd_nxt: figures.snd_nxt,
             rtt_samples: figures.rtt_samples,
+            undone: figures.undone,
             fast_retransmits: figures.fast_retransmits,
             last_rx_ns: figures.last_rx_ns,
             timed_ns: figures.timed_ns,
@@ -196,7 +198,7 @@ impl Pace {
         tick.tail = tail_due.is_some_and(|due| now >= due);
         self.front.probed |= tick.tail;
         let acked = figures.acked_bytes.wrapping_sub(self.last.acked_bytes);
-        if busy || acked > 0 {
+        if busy || acked > 0 || figures.undone != self.last.undone {
             self.control(now, figures, measured, timeout, mss, options, &mut tick);
         }
         let give_up_at = self.give_up_at(now, options, orphan);
@@ -404,6 +406,7 @@ impl Pace {
             rtt,
             srtt: self.rtt.srtt(),
             losses: figures.fast_retransmits.wrapping_sub(self.last.fast_retransmits),
+            undone: figures.undone != self.last.undone,
             timeout,
             outstanding: figures.outstanding,
             unsent: figures.unsent,

@@ -290,7 +290,7 @@ const CONNECTIONS: [(&str, &str); 5] = [
 ];
 
 /// What connections counted, those that are over and those that are open.
-const TCP: [(&str, &str); 12] = [
+const TCP: [(&str, &str); 13] = [
     ("acked_bytes", "Payload that peers acknowledged"),
     ("tx_bytes", "Payload sent, retransmissions included"),
     ("tx_segments", "Segments sent with payload or FIN; a super-segment counts as one"),
@@ -299,6 +299,7 @@ const TCP: [(&str, &str); 12] = [
     ("retransmitted_segments", "Segments sent again, probes included"),
     ("tail_probes", "Last segments sent again to find out whether they were lost (RFC 8985 section 7)"),
     ("fast_retransmits", "Losses noticed by duplicate acknowledgements"),
+    ("dsack_dups", "Acknowledgements that report something that came twice (D-SACK): sent again for nothing"),
     ("duplicate_acks", "Duplicate acknowledgements received"),
     ("out_of_order", "Segments received out of order and kept"),
     ("ecn_bytes", "Payload whose acknowledgement echoed congestion"),

@@ -25,7 +25,7 @@ pub(crate) struct Work {
     pub out: Option<Box<Frame>>,
     /// Pre-processing to protocol (Sum).
     pub summary: Summary,
-    /// The same: all SACK blocks above the acknowledgement, where the summary has that there are some.
+    /// The same: the SACK blocks that mean something, where the summary has that there are some.
     pub sacked: SackBlocks,
     /// Protocol to post-processing and DMA: the segment to send.
     pub send: Option<Segment>,
@@ -222,7 +222,7 @@ pub(crate) struct Summary {
     /// As in the header, not scaled.
     pub window: u16,
     pub timestamps: Option<Timestamps>,
-    /// There are SACK blocks above the acknowledgement: [`Work::sacked`].
+    /// There are SACK blocks: [`Work::sacked`].
     pub sack: bool,
     /// Byte of the frame where the payload starts.
     pub payload_at: u32,
@@ -304,7 +304,7 @@ pub(crate) struct Tally {
 
 /// The kind of a work, to be counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Marks(u8);
+pub(crate) struct Marks(u16);
 
 impl Marks {
     /// A segment sent, with payload or FIN.
@@ -320,8 +320,12 @@ impl Marks {
     pub(crate) const WINDOW_CHANGED: Marks = Marks(64);
     /// The peer closed its window.
     pub(crate) const WINDOW_CLOSED: Marks = Marks(128);
+    /// A D-SACK: the peer got something twice.
+    pub(crate) const TWICE: Marks = Marks(256);
+    /// All that was sent again since a loss was found came twice: nothing was lost.
+    pub(crate) const UNDONE: Marks = Marks(512);
     /// Those that a flow's counters have, but for the first.
-    pub(crate) const RARE: Marks = Marks(0b11_1110);
+    pub(crate) const RARE: Marks = Marks(0b11_0011_1110);
 
     pub(crate) fn add(&mut self, other: Marks) {
         self.0 |= other.0;

@@ -194,7 +194,11 @@ impl<const SHARED: bool> Counters<'_, SHARED> {
         stats.last_rx_ns.store(now, Relaxed);
         if tally.rtt > 0 {
             stats.rtt_ns.store(tally.rtt, Relaxed);
-            self.add32(&stats.rtt_samples);
+            if SHARED {
+                stats.rtt_samples.fetch_add(1, Relaxed);
+            } else {
+                stats.rtt_samples.store(stats.rtt_samples.load(Relaxed).wrapping_add(1), Relaxed);
+            }
         }
     }
 
@@ -216,8 +220,10 @@ impl<const SHARED: bool> Counters<'_, SHARED> {
             (Marks::OUT_OF_ORDER, &stats.out_of_order),
             (Marks::FAST_RETRANSMIT, &stats.fast_retransmits),
             (Marks::RETRANSMITTED, &stats.retransmitted_segments),
+            (Marks::TWICE, &stats.dsack_dups),
         ];
         each.iter().filter(|(mark, _)| tally.marks.has(*mark)).for_each(|(_, counter)| self.add32(counter));
+        stats.undone.fetch_add(tally.marks.has(Marks::UNDONE).into(), Relaxed);
     }
 
     #[cold]
@@ -226,7 +232,7 @@ impl<const SHARED: bool> Counters<'_, SHARED> {
         for reason in work.drops.iter() {
             self.add32(&self.stats.drops);
             let number = DropReason::ALL.iter().position(|other| *other == reason).unwrap_or(0);
-            self.stats.last_drop.store(number as u32 + 1, Relaxed);
+            self.stats.last_drop.store(number as u8 + 1, Relaxed);
         }
     }
 

@@ -267,14 +267,14 @@ fn validate_any(
         (ip.payload_len as usize).checked_sub(tcp_len).ok_or(Refusal::Drop(DropReason::TcpHeader))? as u32;
     let tcp_at = ethernet::HEADER_LEN + ip_len;
     verify(frame, &ip, tcp_at)?;
-    *sacked = tcp.options.blocks_above(tcp.ack);
+    *sacked = tcp.options.sack_blocks(tcp.ack);
     *summary = Summary {
         seq: tcp.seq,
         ack: tcp.ack,
         flags: tcp.flags,
         window: tcp.window,
         timestamps: tcp.options.timestamps,
-        sack: sacked.iter().next().is_some(),
+        sack: !sacked.is_empty(),
         payload_at: (tcp_at + tcp_len) as u32,
         payload_len,
         ce: ip.ecn == Ecn::Ce,

@@ -37,8 +37,57 @@ fn a_receiver_tells_of_several_intervals_the_latest_first() {
     let sent = solo.receive(&[seg(1000, 1000, ACK, 100)]);
     assert_eq!((sent[0].ack, sent[0].sack), (1400, Some((1700, 1800))));
     let sent = solo.receive(&[seg(1400, 1000, ACK, 300)]);
-    assert_eq!((sent[0].ack, sent[0].sack), (1800, None));
+    assert_eq!((sent[0].ack, sent[0].sack), (1800, Some((1500, 1600))), "that came twice");
     solo.read(800);
+}
+
+// Checks RFC 2883: 4-a, 4-b, 4-c.
+#[test]
+fn a_receiver_tells_first_what_came_twice() {
+    let mut solo = Solo::plain();
+    let mut told = |seq, len| {
+        let sent = solo.receive(&[seg(seq, 1000, ACK, len)]);
+        sent.first().map(|s| (s.ack, s.sack, s.more[0]))
+    };
+    assert_eq!(told(1000, 100), None, "it may wait");
+    assert_eq!(told(1000, 100), Some((1100, Some((1000, 1100)), None)));
+    assert_eq!(told(1000, 50), Some((1100, Some((1000, 1050)), None)), "once more, a part of it");
+    assert_eq!(told(1200, 100), Some((1100, Some((1200, 1300)), None)));
+    assert_eq!(told(1210, 50), Some((1100, Some((1210, 1260)), Some((1200, 1300)))), "within what is kept");
+    assert_eq!(told(1280, 100), Some((1100, Some((1280, 1300)), Some((1200, 1380)))), "partly within it");
+    assert_eq!(told(1050, 100), Some((1150, Some((1050, 1100)), Some((1200, 1380)))), "partly old");
+    assert_eq!(told(1150, 50), Some((1380, None, None)));
+}
+
+// Checks RFC 2883: 5-a.
+// Checks RFC 3708: 3-a, 3-b.
+#[test]
+fn a_loss_that_was_none_is_undone() {
+    let mut solo = sender(10);
+    assert_eq!(places(&solo.receive(&[told(1000, &[(2000, 5000)])])), [(1000, 1000)]);
+    let figures = |solo: &Solo| {
+        let figures = solo.side.stats.read();
+        (figures.fast_retransmits, figures.dsack_dups, figures.undone)
+    };
+    assert!(solo.receive(&[told(11_000, &[])]).is_empty());
+    assert!(solo.receive(&[told(11_000, &[(15_000, 16_000)])]).is_empty(), "that was never sent");
+    assert_eq!(figures(&solo), (1, 0, 0));
+    assert!(solo.receive(&[told(11_000, &[(1000, 2000)])]).is_empty());
+    assert_eq!(figures(&solo), (1, 1, 1));
+    assert!(solo.receive(&[told(11_000, &[(1000, 2000)])]).is_empty());
+    assert_eq!(figures(&solo), (1, 2, 1), "that is one of the network's");
+}
+
+// Checks RFC 2883: 5-a.
+#[test]
+fn what_came_twice_is_no_duplicate_acknowledgement() {
+    let mut solo = sender(10);
+    solo.receive(&[told(3000, &[])]);
+    for _ in 0..4 {
+        assert!(solo.receive(&[told(3000, &[(2000, 3000)])]).is_empty());
+    }
+    let figures = solo.side.stats.read();
+    assert_eq!((figures.fast_retransmits, figures.duplicate_acks, figures.dsack_dups), (0, 0, 4));
 }
 
 #[test]

@@ -11,8 +11,8 @@ use engine::{Event, FlowId, Nanos};
 use shm::{Mirror, Pooled};
 use std::collections::VecDeque;
 use std::sync::Arc;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
-use std::sync::atomic::{AtomicU32, AtomicU64};
 use tcp::window::{self, SmallSegment, Waiting};
 use tcp::{ChallengeLimit, Ends, FlightLimit, Life, Recovery, RttTimer};
 use wire::Seq;
@@ -103,12 +103,6 @@ pub(crate) struct Flow {
 #[inline]
 fn add(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Relaxed).wrapping_add(more), Relaxed);
-}
-
-/// Likewise one of few.
-#[inline]
-fn add_one(counter: &AtomicU32) {
-    counter.store(counter.load(Relaxed).wrapping_add(1), Relaxed);
 }
 
 /// Bytes that may lie in a ring before the stream outgrows it.
@@ -350,7 +344,7 @@ impl Flow {
     /// A round-trip time, nanoseconds.
     pub(crate) fn took(&self, rtt: u32) {
         self.stats.rtt_ns.store(rtt, Relaxed);
-        add_one(&self.stats.rtt_samples);
+        self.stats.rtt_samples.store(self.stats.rtt_samples.load(Relaxed).wrapping_add(1), Relaxed);
     }
 
     /// Bytes acknowledged under ECN echo so far, as the pipeline counts them.

@@ -259,7 +259,7 @@ impl Laminar {
         burst.drops.count(reason);
         if let Some(flow) = flow.and_then(|id| self.flow(id)) {
             flow.stats.drops.fetch_add(1, Relaxed);
-            flow.stats.last_drop.store(reason as u32 + 1, Relaxed);
+            flow.stats.last_drop.store(reason as u8 + 1, Relaxed);
         }
     }
 

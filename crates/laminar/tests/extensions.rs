@@ -284,7 +284,11 @@ fn one_segment_of_each_round_trip_is_timed_in_the_data_path() {
         s.wait(rtt);
         s.receive(&[answer(200 * round + 200, round + 2)]);
         let (samples, measured) = figures(&s);
-        assert_eq!((samples, u64::from(measured).abs_diff(s.now - begin) <= 1), (round + 1, true), "{measured}");
+        assert_eq!(
+            (u32::from(samples), u64::from(measured).abs_diff(s.now - begin) <= 1),
+            (round + 1, true),
+            "{measured}"
+        );
     }
     // Of the segments that were sent twice, no acknowledgement says which it answers (Karn's algorithm).
     assert_eq!(s.write(100, false).len(), 1);

@@ -111,6 +111,7 @@ fn tcp_info(figures: &FlowInfo) -> Vec<u8> {
     put(80, figures.cwnd / mss);
     put(84, mss);
     put(100, figures.retransmits);
+    put(216, figures.dsack_dups);
     bytes[120..128].copy_from_slice(&figures.bytes_acked.to_ne_bytes());
     bytes[128..136].copy_from_slice(&figures.bytes_received.to_ne_bytes());
     bytes

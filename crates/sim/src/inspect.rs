@@ -373,7 +373,8 @@ fn check_room(
     Ok(())
 }
 
-/// No segment is longer than the peer takes (RFC 9293 section 3.7.1), and SACK blocks lie beyond the acknowledgement.
+/// No segment is longer than the peer takes (RFC 9293 section 3.7.1). SACK blocks lie beyond the acknowledgement, but
+/// for a first one that tells what came twice (RFC 2883).
 fn check_size(segment: &Segment, reverse: &Direction) -> Result<(), String> {
     let options = segment.header.len() - tcp::HEADER_LEN;
     let most = usize::from(reverse.mss).saturating_sub(options);
@@ -381,9 +382,11 @@ fn check_size(segment: &Segment, reverse: &Direction) -> Result<(), String> {
     if one > most {
         return Err(format!("a segment of {one} bytes, the peer takes {most}"));
     }
-    for (left, right) in segment.header.options.sack.iter().flatten() {
-        if !left.before(*right) || left.at_or_before(segment.header.ack) {
-            return Err(format!("SACK block {}..{} for acknowledgement {}", left.0, right.0, segment.header.ack.0));
+    let ack = segment.header.ack;
+    for (at, (left, right)) in segment.header.options.sack.iter().flatten().enumerate() {
+        let twice = at == 0 && left.before(ack) && right.at_or_before(ack);
+        if !left.before(*right) || (left.at_or_before(ack) && !twice) {
+            return Err(format!("SACK block {}..{} for acknowledgement {}", left.0, right.0, ack.0));
         }
     }
     Ok(())

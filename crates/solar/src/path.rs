@@ -212,6 +212,7 @@ impl<T> Path<T> {
             rtt: None,
             srtt: self.rtt.srtt(),
             losses: self.round.lost.min(1),
+            undone: false,
             timeout,
             outstanding: self.in_flight.saturating_mul(MSS),
             unsent: 0,

@@ -18,6 +18,7 @@ mod reset;
 mod rtt;
 mod scoreboard;
 mod segment;
+mod undo;
 mod wait;
 pub mod window;
 

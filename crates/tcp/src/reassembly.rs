@@ -42,6 +42,13 @@ impl Reassembly {
         true
     }
 
+    /// Of the bytes from `left` on and before `right`, the first in a row that are there already.
+    pub fn overlap(&self, left: Seq, right: Seq) -> Option<(Seq, Seq)> {
+        let least = |one: Seq, other: Seq| if one.before(other) { one } else { other };
+        let parts = self.ranges.iter().map(|range| (range.0.max(left), least(range.1, right)));
+        parts.filter(|(from, to)| from.before(*to)).reduce(|one, other| if other.0.before(one.0) { other } else { one })
+    }
+
     /// Everything before `next` has come. Returns what is expected then: ranges that the hole before them
     /// kept apart are part of the stream now.
     pub fn advance(&mut self, mut next: Seq) -> Seq {
@@ -63,10 +70,12 @@ impl Reassembly {
     }
 
     /// The SACK blocks of an acknowledgement: the range that changed last is first, and as many others follow as have
-    /// room beside timestamps.
+    /// room beside timestamps. Before them all comes what the segment that is answered brought once more.
     // Meets RFC 2018: 4-a, 4-b, 4-c, 4-d.
-    pub fn blocks(&self) -> SackBlocks {
-        self.ranges.iter().copied().take(SackBlocks::BESIDE_TIMESTAMPS).collect()
+    // Meets RFC 2883: 4-a, 4-b, 4-c.
+    pub fn blocks(&self, twice: Option<(Seq, Seq)>) -> SackBlocks {
+        let room = SackBlocks::BESIDE_TIMESTAMPS - usize::from(twice.is_some());
+        SackBlocks::with_twice(twice, self.ranges.iter().copied().take(room))
     }
 
     /// The lowest range: what lies before it is missing.
@@ -94,9 +103,24 @@ mod tests {
             assert!(reassembly.insert(at(off), at(off + 5)));
         }
         assert!(reassembly.insert(at(35), at(40)));
-        let blocks: Vec<_> = reassembly.blocks().iter().collect();
+        let blocks: Vec<_> = reassembly.blocks(None).iter().collect();
         assert_eq!(blocks, [(at(30), at(40)), (at(70), at(75)), (at(50), at(55))]);
         assert_eq!((reassembly.first(), reassembly.end()), (Some((at(10), at(15))), Some(at(75))));
+    }
+
+    // Checks RFC 2883: 4-a, 4-b, 4-c.
+    #[test]
+    fn what_came_twice_is_told_before_all_else() {
+        let mut reassembly = Reassembly::new();
+        for off in [10, 30, 50, 70] {
+            reassembly.insert(at(off), at(off + 5));
+        }
+        assert_eq!(reassembly.overlap(at(31), at(33)), Some((at(31), at(33))));
+        assert_eq!(reassembly.overlap(at(8), at(40)), Some((at(10), at(15))), "the first of them");
+        assert_eq!(reassembly.overlap(at(15), at(30)), None);
+        let blocks = reassembly.blocks(Some((at(31), at(33))));
+        assert_eq!(blocks.twice(), Some((at(31), at(33))));
+        assert_eq!(blocks.iter().collect::<Vec<_>>(), [(at(31), at(33)), (at(70), at(75)), (at(50), at(55))]);
     }
 
     #[test]
@@ -131,7 +155,7 @@ mod tests {
                     next += after;
                 } else if reassembly.insert(at(off), at(end)) {
                     map[off as usize..end as usize].fill(true);
-                    let (left, right) = reassembly.blocks().iter().next().unwrap();
+                    let (left, right) = reassembly.blocks(None).iter().next().unwrap();
                     prop_assert!(left.at_or_before(at(off)) && at(end).at_or_before(right));
                 }
                 let mut told = [false; 80];

@@ -6,6 +6,7 @@
 //! after the last block is a hole, too, once a timeout marks it.
 use crate::DUPLICATES;
 use crate::few::Few;
+use crate::undo::Undo;
 use wire::Seq;
 
 /// Blocks at once. Of more, those with the highest numbers are forgotten.
@@ -21,7 +22,7 @@ struct Block {
     resent: Seq,
     /// After the highest number that had been sent then.
     mark: Seq,
-    /// [`Scoreboard::resent`] then.
+    /// [`Learnt::resent`] then.
     stamp: u32,
     /// The hole is lost, whatever the peer has beyond it.
     lost: bool,
@@ -47,16 +48,24 @@ pub struct Scoreboard {
     active: bool,
     /// The peer keeps several ranges beyond a hole.
     several: bool,
+    /// Since the first disorder.
+    learnt: Option<Box<Learnt>>,
+}
+
+/// What losses and disorder of a connection have taught: apart, since most connections have none.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+struct Learnt {
     /// Bytes that were sent again so far, modulo 2^32.
     resent: u32,
     /// What that was for the latest of them that the peer has.
     delivered: u32,
+    undo: Undo,
 }
 
 impl Scoreboard {
     /// Nothing is lost of a stream that begins here.
     pub const fn new(at: Seq) -> Scoreboard {
-        Scoreboard { blocks: Few::new(), recover: at, active: false, several: false, resent: 0, delivered: 0 }
+        Scoreboard { blocks: Few::new(), recover: at, active: false, several: false, learnt: None }
     }
 
     /// Nothing is lost, and the peer has nothing beyond a hole.
@@ -77,9 +86,42 @@ impl Scoreboard {
         !self.blocks.is_empty()
     }
 
-    /// A loss was found: of what was sent up to `max`.
-    pub fn begin(&mut self, max: Seq) {
+    fn learnt(&mut self) -> &mut Learnt {
+        self.learnt.get_or_insert_default()
+    }
+
+    /// A loss was found between `una` and `max`, and the congestion window is reduced for it. Another one within
+    /// recovery is part of it.
+    pub fn lose(&mut self, una: Seq, max: Seq) {
+        if !self.active {
+            self.learnt().undo.arm(una, max);
+        }
         (self.active, self.recover) = (true, max);
+    }
+
+    /// Sending goes back for another reason than a loss: what was sent up to `max` is sent again.
+    pub fn begin(&mut self, max: Seq) {
+        if !self.active {
+            self.learnt.iter_mut().for_each(|learnt| learnt.undo.disarm());
+        }
+        (self.active, self.recover) = (true, max);
+    }
+
+    /// The peer reports that it got `left` to `right` twice. True where nothing was lost: recovery is over, and what is
+    /// held for lost is not sent again.
+    pub fn note_twice(&mut self, left: Seq, right: Seq) -> bool {
+        let undone = self.learnt.as_mut().is_some_and(|learnt| learnt.undo.note_twice(left, right));
+        if undone {
+            self.active = false;
+            for at in (0..self.blocks.len()).rev() {
+                self.blocks[at].lost = false;
+                self.blocks[at].resent = self.blocks[at].left;
+                if self.blocks[at].left == self.blocks[at].right {
+                    self.blocks.remove(at, 1);
+                }
+            }
+        }
+        undone
     }
 
     /// All from `una` to `max` is lost, and what was selectively acknowledged counts for nothing (RFC 2018
@@ -96,8 +138,8 @@ impl Scoreboard {
     /// What lies between `una` and `end` is lost, and nothing beyond it is known.
     fn push_end(&mut self, una: Seq, end: Seq) {
         if una.before(end) {
-            self.blocks
-                .insert(0, Block { left: end, right: end, resent: una, mark: end, stamp: self.resent, lost: true });
+            let stamp = self.learnt().resent;
+            self.blocks.insert(0, Block { left: end, right: end, resent: una, mark: end, stamp, lost: true });
         }
     }
 
@@ -136,7 +178,10 @@ impl Scoreboard {
         let block = match self.blocks.get(at) {
             // A hole is parted.
             Some(whole) => Block { left, right, ..*whole },
-            None => Block { left, right, resent: begin, mark: right, stamp: self.resent, lost: false },
+            None => {
+                let stamp = self.learnt().resent;
+                Block { left, right, resent: begin, mark: right, stamp, lost: false }
+            }
         };
         let block = block.up_to(left);
         self.blocks.insert(at, block);
@@ -148,10 +193,11 @@ impl Scoreboard {
     /// The peer has `left` to `right` of the hole that begins at `begin` before block `at`: whether that was
     /// sent again.
     fn note_delivered(&mut self, at: usize, begin: Seq, left: Seq, right: Seq) -> bool {
-        let Some(block) = self.blocks.get(at) else { return false };
+        let Some(block) = self.blocks.get(at).copied() else { return false };
         let again = begin.before(block.resent) && left.before(block.resent) && begin.before(right);
         if again {
-            self.delivered = Seq(self.delivered).max(Seq(block.up_to(right).stamp)).0;
+            let (stamp, learnt) = (block.up_to(right).stamp, self.learnt());
+            learnt.delivered = Seq(learnt.delivered).max(Seq(stamp)).0;
         }
         again
     }
@@ -208,11 +254,12 @@ impl Scoreboard {
     pub fn find_lost(&mut self, una: Seq, mss: u32) -> bool {
         let (mut bytes, mut blocks, mut any) = (0u32, 0, false);
         let enough = u32::from(DUPLICATES - 1) * mss;
+        let delivered = self.learnt.as_ref().map_or(0, |learnt| learnt.delivered);
         for at in (0..self.blocks.len()).rev() {
             let block = self.blocks[at];
             bytes += block.right - block.left;
             blocks += u32::from(block.right != block.left);
-            let later = self.delivered.wrapping_sub(block.stamp) as i32;
+            let later = delivered.wrapping_sub(block.stamp) as i32;
             let overtaken = (later > 0 && later as u32 > enough) || self.bytes_from(block.mark) > enough;
             let again = block.resent == block.left && overtaken;
             let resent = if again { self.hole_start(at, una) } else { block.resent };
@@ -247,11 +294,14 @@ impl Scoreboard {
     /// Bytes up to `end` of what [`Scoreboard::next_lost`] gave were sent again, `max` being after all that
     /// was ever sent.
     pub fn note_resent(&mut self, end: Seq, max: Seq) {
-        if let Some(block) = self.blocks.iter_mut().find(|block| block.lost && block.resent != block.left) {
-            let end = if block.left.before(end) { block.left } else { end };
-            self.resent = self.resent.wrapping_add(end - block.resent);
-            (block.resent, block.mark, block.stamp) = (end, max, self.resent);
-        }
+        let lost = self.blocks.iter().position(|block| block.lost && block.resent != block.left);
+        let Some(at) = lost else { return };
+        let block = self.blocks[at];
+        let end = if block.left.before(end) { block.left } else { end };
+        let learnt = self.learnt();
+        learnt.undo.note_resent(end - block.resent);
+        learnt.resent = learnt.resent.wrapping_add(end - block.resent);
+        self.blocks[at] = Block { resent: end, mark: max, stamp: learnt.resent, ..block };
     }
 
     /// Bytes that are sent and not acknowledged, but not in flight. The peer has them, or they are lost and were not

@@ -232,6 +232,10 @@ points! {
     Acked = "flextoe.protocol.acked", Event(ack: Sequence, acked: Bytes);
     /// A duplicate acknowledgement came.
     DuplicateAck = "flextoe.protocol.duplicate_ack", Event(ack: Sequence, outstanding: Bytes);
+    /// An acknowledgement reports that something came twice (D-SACK).
+    Dsack = "flextoe.protocol.dsack", Event(left: Sequence, right: Sequence);
+    /// All that was sent again for a loss came twice: it was none, and the congestion window is restored.
+    Undone = "flextoe.protocol.undone", Event(una: Sequence, outstanding: Bytes);
     /// A round-trip time was measured.
     Rtt = "flextoe.protocol.rtt", Histogram(time: Nanoseconds);
     /// The peer's receive window changed.

@@ -153,15 +153,37 @@ pub struct Timestamps {
 pub struct SackBlocks {
     blocks: [(Seq, Seq); 4],
     len: u8,
+    /// The first one is a D-SACK: it reports what came twice (RFC 2883 section 4).
+    twice: bool,
 }
 
 impl SackBlocks {
     /// Blocks that have room in a header beside timestamps.
     pub const BESIDE_TIMESTAMPS: usize = 3;
 
-    /// The blocks.
+    /// All blocks, in the order of the header.
     pub fn iter(&self) -> impl Iterator<Item = (Seq, Seq)> + '_ {
         self.blocks.iter().copied().take(self.len.into())
+    }
+
+    /// There is none.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The D-SACK block, where there is one.
+    pub fn twice(&self) -> Option<(Seq, Seq)> {
+        self.twice.then_some(self.blocks[0])
+    }
+
+    /// The blocks but for a D-SACK.
+    pub fn kept(&self) -> impl Iterator<Item = (Seq, Seq)> + '_ {
+        self.iter().skip(self.twice.into())
+    }
+
+    /// The D-SACK block `twice` before blocks of what is kept, as many as four hold.
+    pub fn with_twice(twice: Option<(Seq, Seq)>, kept: impl IntoIterator<Item = (Seq, Seq)>) -> SackBlocks {
+        SackBlocks { twice: twice.is_some(), ..twice.into_iter().chain(kept).collect() }
     }
 }
 
@@ -271,10 +293,20 @@ impl Options {
         lowest
     }
 
-    /// All blocks above `ack`, as [`Options::lowest_block_above`].
-    pub fn blocks_above(&self, ack: Seq) -> SackBlocks {
-        let above = |(left, right): &(Seq, Seq)| ack.before(*left) && left.before(*right);
-        self.sack.iter().flatten().copied().filter(above).collect()
+    /// The blocks of a segment that acknowledges up to `ack`. The first one is a D-SACK where it begins below `ack`, or
+    /// lies within the second one (RFC 2883 section 4). Of the others, those above `ack`.
+    // Meets RFC 2883: 5-a.
+    pub fn sack_blocks(&self, ack: Seq) -> SackBlocks {
+        let whole = |(left, right): &(Seq, Seq)| left.before(*right);
+        let first = self.sack[0].filter(whole);
+        let within = |(left, right): (Seq, Seq)| {
+            let second = self.sack[1].filter(whole);
+            second.is_some_and(|(from, to)| from.at_or_before(left) && right.at_or_before(to))
+        };
+        let twice = first.filter(|block| block.0.before(ack) || within(*block));
+        let above = |block: &(Seq, Seq)| ack.before(block.0) && whole(block);
+        let kept = self.sack.iter().skip(twice.is_some().into()).flatten().copied().filter(above);
+        SackBlocks::with_twice(twice, kept)
     }
 
     /// There is no option.

@@ -265,7 +265,7 @@ mod tests {
             assert_eq!(len, frame.len() - tcp_at);
             let read: Vec<_> = header.options.sack.iter().flatten().copied().collect();
             assert_eq!(read, blocks[..count.min(3)]);
-            assert_eq!(header.options.blocks_above(Seq(4)).iter().count(), count.min(3) - 1);
+            assert_eq!(header.options.sack_blocks(Seq(4)).iter().count(), count.min(3) - 1);
         }
     }
 

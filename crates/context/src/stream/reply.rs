@@ -22,6 +22,8 @@ pub struct FlowInfo {
     pub ssthresh: u32,
     /// Segments sent again since the connection began.
     pub retransmits: u32,
+    /// Of these, so many were reported to have come twice (D-SACK).
+    pub dsack_dups: u32,
     /// Bytes sent and not acknowledged.
     pub unacked: u32,
     /// The peer's receive window, bytes.
@@ -289,6 +291,7 @@ impl FlowInfo {
         w[4] = pair(self.snd_wnd, self.mss as u32 | (self.state as u32) << 16 | (self.congestion as u32) << 24);
         w[5] = self.bytes_acked;
         w[6] = self.bytes_received;
+        w[7] = self.dsack_dups.into();
     }
     fn get(w: &Words) -> FlowInfo {
         let packed = high(w[4]);
@@ -305,6 +308,7 @@ impl FlowInfo {
             snd_wnd: low(w[4]),
             bytes_acked: w[5],
             bytes_received: w[6],
+            dsack_dups: low(w[7]),
         }
     }
 }
@@ -320,7 +324,15 @@ mod tests {
     #[test]
     fn replies_come_back() {
         let there = "[fe80::1:2:3:4%4294967295]:1".parse::<SocketAddr>().expect("an address").into();
-        let info = FlowInfo { state: 1, congestion: 3, mss: 1460, rtt_us: 7, unacked: 9, ..FlowInfo::default() };
+        let info = FlowInfo {
+            state: 1,
+            congestion: 3,
+            mss: 1460,
+            rtt_us: 7,
+            unacked: 9,
+            dsack_dups: 5,
+            ..FlowInfo::default()
+        };
         for reply in [
             Reply::Failed { tag: 1, errno: 111 },
             Reply::Done { tag: 2 },

@@ -67,6 +67,7 @@ impl Flows {
             cwnd: pace.enforced.cwnd,
             ssthresh: pace.policy.ssthresh(),
             retransmits: figures.retransmitted_segments,
+            dsack_dups: figures.dsack_dups,
             unacked: figures.outstanding,
             snd_wnd: figures.snd_wnd,
             bytes_acked: figures.acked_bytes,

@@ -56,6 +56,20 @@ fn a_window_that_opens_follows_what_is_acknowledged_within_a_round_trip() {
     assert_eq!(look(&mut pace, 102 * MS, &figures).next, Some(182 * MS), "after a loss, once a round trip");
 }
 
+// Checks RFC 3708: 3.3-a.
+#[test]
+fn a_loss_that_was_none_gives_the_window_back() {
+    let mut pace = pace();
+    let mut figures = FlowFigures { outstanding: 10_000, snd_nxt: 10_000, unsent: 1000, ..FlowFigures::default() };
+    pace.start(0, &figures, OPTIONS.ack_delay, MS / 10, 1000);
+    let look = |pace: &mut Pace, now, figures: &FlowFigures| pace.tick(now, figures, &OPTIONS, false, MS / 10, 1000);
+    figures.fast_retransmits = 1;
+    assert_eq!(look(&mut pace, MS, &figures).window, Some(7000));
+    figures.undone = 1;
+    assert_eq!(look(&mut pace, 2 * MS, &figures).window, Some(10_000));
+    assert_eq!(look(&mut pace, 3 * MS, &figures).window, None, "once");
+}
+
 // Checks RFC 9293: MUST-20, SHLD-10.
 // Checks RFC 6298: 5.4, 5.5.
 #[test]

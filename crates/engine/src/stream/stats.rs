@@ -1,7 +1,6 @@
 //! Per-flow counters that the data-path writes and the control plane reads without asking.
-use std::sync::atomic::AtomicU32;
-use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed};
+use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64};
 
 macro_rules! counters {
     ($($(#[$doc:meta])+ $name:ident: $atomic:ty => $value:ty,)+) => {
@@ -64,8 +63,12 @@ counters! {
     rcv_nxt: AtomicU32 => u32,
     /// Last round-trip time measured, nanoseconds; 0 before the first.
     rtt_ns: AtomicU32 => u32,
-    /// Round-trip times measured.
-    rtt_samples: AtomicU32 => u32,
+    /// Round-trip times measured, modulo 65,536: whether there is a new one.
+    rtt_samples: AtomicU16 => u16,
+    /// Losses that turned out to be none, modulo 256: all that was sent again for them came twice (RFC 3708).
+    undone: AtomicU8 => u8,
+    /// The last drop's reason: its number in [`crate::DropReason::ALL`] plus one; 0 before the first.
+    last_drop: AtomicU8 => u8,
     /// Fast retransmits (three duplicate acknowledgements).
     fast_retransmits: AtomicU32 => u32,
     /// Segments sent again.
@@ -86,6 +89,6 @@ counters! {
     out_of_order: AtomicU32 => u32,
     /// Bytes that the peer has beyond holes, as its last SACK blocks tell, now (RFC 2018).
     sacked: AtomicU32 => u32,
-    /// The last drop's reason: its number in [`crate::DropReason::ALL`] plus one; 0 before the first.
-    last_drop: AtomicU32 => u32,
+    /// Acknowledgements that report something that came twice (D-SACK, RFC 2883).
+    dsack_dups: AtomicU32 => u32,
 }

@@ -268,7 +268,7 @@ impl Protocol {
         let work = batch.add(flow, Job::Ack);
         work.begin();
         work.group = self.group;
-        state.acknowledge(work, now);
+        state.acknowledge(None, work, now);
     }
 }
 

@@ -90,12 +90,12 @@ impl ProtocolState {
             }
             Rejected::Dropped(reason) => work.drops.add(reason.into()),
             Rejected::Answered(reason) => {
-                self.acknowledge(work, now);
+                self.acknowledge(self.received_before(&work.summary), work, now);
                 work.drops.add(reason.into());
             }
             Rejected::Challenged(reason) => {
                 if self.challenges.allow(now) {
-                    self.acknowledge(work, now);
+                    self.acknowledge(None, work, now);
                 } else {
                     work.drops.add(DropReason::ChallengeLimit);
                 }
@@ -111,8 +111,10 @@ impl ProtocolState {
         let advances = self.una.before(seg.ack);
         if advances {
             self.advance(seg, work, now);
-        } else if seg.ack == self.una && self.is_duplicate(seg, window) {
+        } else if seg.ack == self.una && self.is_duplicate(work, window) {
             self.count_duplicate(work, now);
+        } else if seg.sack {
+            self.note_twice(work);
         }
         // An acknowledgement of something new is fresh even on a segment that is sent again. The window counts from
         // `una`, so one that stayed while that moves on would reach too far.
@@ -172,11 +174,29 @@ impl ProtocolState {
         if !work.summary.sack || !self.fixed.agreed.sack {
             return;
         }
-        for (left, right) in work.sacked.iter() {
+        self.note_twice(work);
+        for (left, right) in work.sacked.kept() {
             let news = self.recovery.note_block(left, right, self.una, self.max);
             if news && self.rtt.is_within(left, right) {
                 work.tally.rtt = self.rtt.take(now, right);
             }
+        }
+    }
+
+    /// A D-SACK: the peer got something twice, of what was sent within the last windows.
+    // Meets RFC 2883: 5-a.
+    // Meets RFC 3708: 3-a, 3-b.
+    #[cold]
+    #[inline(never)]
+    fn note_twice(&mut self, work: &mut Work) {
+        let Some((left, right)) = work.sacked.twice().filter(|_| self.fixed.agreed.sack) else { return };
+        let most = 2 * self.max_wnd.max(self.fixed.tx_size);
+        if self.max.before(right) || self.max - left > most {
+            return;
+        }
+        work.tally.marks.add(Marks::TWICE);
+        if self.recovery.note_twice(left, right) {
+            work.tally.marks.add(Marks::UNDONE);
         }
     }
 
@@ -185,7 +205,7 @@ impl ProtocolState {
         let lost = self.recovery.find_lost(self.una, self.fixed.agreed.mss.into());
         self.fixed.stats.sacked.store(self.recovery.sacked(), Relaxed);
         if lost && !self.recovery.is_active() {
-            self.recovery.begin(self.max);
+            self.recovery.lose(self.una, self.max);
             self.dup_acks = 0;
             self.flight.reset();
             work.tally.marks.add(Marks::FAST_RETRANSMIT);
@@ -202,10 +222,11 @@ impl ProtocolState {
 
     /// RFC 5681 section 2; with SACK, an acknowledgement of something beyond a hole (RFC 6675
     /// section 2).
-    fn is_duplicate(&self, seg: &Summary, window: u32) -> bool {
+    fn is_duplicate(&self, work: &Work, window: u32) -> bool {
         let outstanding = self.una.before(self.max);
+        let seg = &work.summary;
         if self.fixed.agreed.sack {
-            return outstanding && seg.sack;
+            return outstanding && seg.sack && work.sacked.kept().next().is_some();
         }
         let empty = seg.payload_len == 0 && !seg.flags.has(Flags::FIN);
         outstanding && empty && window == self.snd_wnd
@@ -232,7 +253,7 @@ impl ProtocolState {
             self.flight.extend(self.fixed.agreed.mss.into());
         }
         if enough {
-            self.recovery.begin(self.max);
+            self.recovery.lose(self.una, self.max);
             self.go_back();
             work.tally.marks.add(Marks::FAST_RETRANSMIT);
         }
@@ -247,7 +268,7 @@ impl ProtocolState {
         if self.dctcp_echo {
             if seg.ce != self.ece {
                 if self.unacked > 0 {
-                    self.acknowledge(work, now);
+                    self.acknowledge(None, work, now);
                 }
                 self.ece = seg.ce;
                 self.ack_now = true;
@@ -265,9 +286,11 @@ impl ProtocolState {
             self.ack_now |= seg.seq.before(self.rcv_nxt) && seg.seq == self.rcv_nxt - 1;
             return;
         }
+        let before = self.received_before(seg);
         let Some(part) = self.trim(seg, fin, work) else {
-            return self.answer(work, now);
+            return self.answer(before, work, now);
         };
+        let twice = before.or_else(|| self.ooo.overlap(part.seq, part.seq + part.len));
         if self.life == Life::Orphan && part.len > 0 {
             work.drops.add(DropReason::AfterClose);
             work.events.add(Events::ORPHAN_DATA);
@@ -275,17 +298,27 @@ impl ProtocolState {
         }
         if part.seq == self.rcv_nxt {
             self.take_in_order(&part, work, now);
+            if twice.is_some() {
+                self.answer(twice, work, now);
+            }
         } else {
             self.take_out_of_order(&part, work);
             // Each one is answered at once, so that the sender can count (RFC 5681 section 4.2).
-            self.answer(work, now);
+            self.answer(twice, work, now);
         }
     }
 
-    /// Acknowledges at once, where that is not done yet.
-    fn answer(&mut self, work: &mut Work, now: Nanos) {
+    /// The part of a segment that was received before, in order.
+    fn received_before(&self, seg: &Summary) -> Option<(Seq, Seq)> {
+        let end = seg.seq + seg.payload_len;
+        let end = if self.rcv_nxt.before(end) { self.rcv_nxt } else { end };
+        seg.seq.before(end).then_some((seg.seq, end))
+    }
+
+    /// Acknowledges at once, where that is not done yet. Something came `twice`.
+    fn answer(&mut self, twice: Option<(Seq, Seq)>, work: &mut Work, now: Nanos) {
         if work.send.is_none() {
-            self.acknowledge(work, now);
+            self.acknowledge(twice, work, now);
         }
     }
 

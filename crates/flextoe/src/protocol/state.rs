@@ -288,13 +288,14 @@ impl ProtocolState {
         Segment { fields, pos: 0, segment_size: 0 }
     }
 
-    /// A pure acknowledgement (thesis section 4.3.1.3: Ack, Stamp).
+    /// A pure acknowledgement (thesis section 4.3.1.3: Ack, Stamp). It reports what came `twice` (RFC 2883).
     // Meets RFC 2018: 3-a.
+    // Meets RFC 2883: 4-a, 4-b, 4-c.
     #[inline(never)]
-    pub(super) fn acknowledge(&mut self, work: &mut Work, now: Nanos) {
+    pub(super) fn acknowledge(&mut self, twice: Option<(Seq, Seq)>, work: &mut Work, now: Nanos) {
         let mut segment = self.segment(self.max, Flags(0), now);
-        if self.fixed.agreed.sack && !self.ooo.is_empty() {
-            work.sack = self.ooo.blocks();
+        if self.fixed.agreed.sack && (twice.is_some() || !self.ooo.is_empty()) {
+            work.sack = self.ooo.blocks(twice);
             segment.fields.sack = work.sack.iter().next();
         }
         work.send = Some(segment);

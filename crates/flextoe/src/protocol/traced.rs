@@ -114,6 +114,8 @@ fn count_rare(work: &Work, tracer: &Tracer) {
             marked(Marks::ECN_ECHOED, Point::EcnEchoed);
             marked(Marks::DUPLICATE_ACK, Point::DuplicateAck);
             marked(Marks::FAST_RETRANSMIT, Point::FastRetransmit);
+            marked(Marks::TWICE, Point::Dsack);
+            marked(Marks::UNDONE, Point::Undone);
             tracer.add(Point::EcnMarked, work.summary.ce as u64);
             let ends = [
                 (Events::PEER_FIN, Point::PeerFin),
@@ -221,6 +223,12 @@ impl Said<'_> {
         }
         if tally.marks.has(Marks::FAST_RETRANSMIT) {
             self.event(Point::FastRetransmit, [state.una.0.into(), outstanding(state)]);
+        }
+        if let Some((left, right)) = self.work.sacked.twice().filter(|_| tally.marks.has(Marks::TWICE)) {
+            self.event(Point::Dsack, [left.0.into(), right.0.into()]);
+        }
+        if tally.marks.has(Marks::UNDONE) {
+            self.event(Point::Undone, [state.una.0.into(), outstanding(state)]);
         }
         self.ended(seq);
     }

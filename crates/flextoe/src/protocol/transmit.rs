@@ -239,7 +239,7 @@ impl ProtocolState {
     }
 
     fn timeout(&mut self, work: &mut Work, now: Nanos) {
-        self.recovery.begin(self.max);
+        self.recovery.lose(self.una, self.max);
         self.go_back();
         if self.snd_wnd == 0 {
             // The window was closed over data in flight: only a probe can find out about it.

@@ -278,6 +278,7 @@ fn as_tcp_info(info: &FlowInfo) -> Vec<u8> {
     put(80, info.cwnd / mss);
     put(84, info.mss as u32);
     put(100, info.retransmits);
+    put(216, info.dsack_dups);
     put(228, info.snd_wnd);
     bytes[120..128].copy_from_slice(&info.bytes_acked.to_ne_bytes());
     bytes[128..136].copy_from_slice(&info.bytes_received.to_ne_bytes());
@@ -290,10 +291,18 @@ mod tests {
 
     #[test]
     fn tcp_info_lies_where_programs_look() {
-        let info = FlowInfo { state: 1, mss: 1000, rtt_us: 33, cwnd: 10_000, retransmits: 4, ..FlowInfo::default() };
+        let info = FlowInfo {
+            state: 1,
+            mss: 1000,
+            rtt_us: 33,
+            cwnd: 10_000,
+            retransmits: 4,
+            dsack_dups: 2,
+            ..FlowInfo::default()
+        };
         let bytes = as_tcp_info(&info);
         let at = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
-        assert_eq!((bytes[0], at(68), at(80), at(100)), (1, 33, 10, 4));
+        assert_eq!((bytes[0], at(68), at(80), at(100), at(216)), (1, 33, 10, 4, 2));
     }
 
     #[test]

@@ -19,6 +19,9 @@ pub(super) static KIND: Kind = Kind {
     new: |mss, now| Box::new(Cubic::new(mss, now)),
 };
 
+/// When a stage of congestion avoidance began, and the window then.
+type Epoch = (Nanos, f64);
+
 /// State of a flow. Windows in it are in segments, as in the RFC.
 #[derive(Debug, Clone)]
 struct Cubic {
@@ -32,13 +35,18 @@ struct Cubic {
     /// Reno-friendly window of this congestion-avoidance stage.
     w_est: f64,
     /// When this stage began, and the window then; `None` outside congestion avoidance.
-    epoch: Option<(Nanos, f64)>,
+    epoch: Option<Epoch>,
+    /// These three before the last loss (section 4.9.2).
+    before: Option<(f64, f64, Option<Epoch>)>,
     /// When the policy last ran: time in which the application limited does not count (section 5.8).
     last: Nanos,
 }
 
 impl Policy for Cubic {
     fn update(&mut self, sample: &Sample) -> Decision {
+        if sample.undone {
+            self.undo();
+        }
         if sample.timeout {
             self.remember_maximum(sample.mss);
             self.window.collapse(BETA, sample);
@@ -70,6 +78,7 @@ impl Cubic {
             prior: 0.0,
             w_est: 0.0,
             epoch: None,
+            before: None,
             last: now,
         }
     }
@@ -77,9 +86,18 @@ impl Cubic {
     /// Section 4.7, fast convergence: a flow that is cut before it is back at its maximum makes room.
     fn remember_maximum(&mut self, mss: u32) {
         let cwnd = self.window.cwnd as f64 / mss as f64;
+        self.before = Some((self.w_max, self.prior, self.epoch));
         self.w_max = if cwnd < self.w_max { cwnd * (1.0 + BETA) / 2.0 } else { cwnd };
         self.prior = cwnd;
         self.epoch = None;
+    }
+
+    /// Section 4.9.2: the last loss was none.
+    fn undo(&mut self) {
+        self.window.undo();
+        if let Some(before) = self.before.take() {
+            (self.w_max, self.prior, self.epoch) = before;
+        }
     }
 
     fn advance(&mut self, sample: &Sample) {

@@ -40,6 +40,9 @@ struct Dctcp {
 
 impl Policy for Dctcp {
     fn update(&mut self, sample: &Sample) -> Decision {
+        if sample.undone {
+            self.window.undo();
+        }
         if sample.timeout {
             self.seen_congestion = true;
             self.timeout(sample);

@@ -197,6 +197,23 @@ mod tests {
         }
     }
 
+    // Checks RFC 3708: 3.3-a.
+    #[test]
+    fn a_loss_that_was_none_gives_the_window_back_once() {
+        for kind in [DCTCP, CUBIC] {
+            for timeout in [false, true] {
+                let mut policy = kind.start(MSS, 0);
+                policy.update(&full_round(MS, 10 * MSS));
+                let lost = Sample { losses: 1, timeout, acked: 0, ..full_round(2 * MS, 20 * MSS) };
+                assert!(policy.update(&lost).cwnd < 20 * MSS, "{kind:?}");
+                let none = Sample { undone: true, acked: 0, ..full_round(3 * MS, 0) };
+                assert_eq!((policy.update(&none).cwnd, policy.ssthresh()), (20 * MSS, u32::MAX), "{kind:?}");
+                assert!(policy.update(&Sample { now: 4 * MS, ..lost }).cwnd < 20 * MSS);
+                assert_eq!(policy.update(&Sample { undone: true, now: 5 * MS, ..none }).cwnd, 20 * MSS, "another one");
+            }
+        }
+    }
+
     #[test]
     fn the_table_has_each_name_and_code_once() {
         for (at, kind) in KINDS.iter().enumerate() {

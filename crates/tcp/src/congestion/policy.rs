@@ -68,6 +68,8 @@ pub struct Sample {
     pub srtt: Option<Nanos>,
     /// Fast retransmits since the last update.
     pub losses: u32,
+    /// The last loss was none: what the window was reduced for was sent again for nothing (RFC 3708).
+    pub undone: bool,
     /// The retransmission timer fired.
     pub timeout: bool,
     /// Bytes sent and not acknowledged.

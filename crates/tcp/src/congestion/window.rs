@@ -8,11 +8,13 @@ pub(super) struct Window {
     pub(super) cwnd: u32,
     /// Bytes.
     pub(super) ssthresh: u32,
+    /// Both, before the last loss.
+    before: (u32, u32),
 }
 
 impl Window {
     pub(super) fn new(mss: u32) -> Window {
-        Window { cwnd: initial_window(mss), ssthresh: u32::MAX }
+        Window { cwnd: initial_window(mss), ssthresh: u32::MAX, before: (0, 0) }
     }
 
     pub(super) fn in_slow_start(&self) -> bool {
@@ -37,14 +39,26 @@ impl Window {
 
     /// Congestion: `share` of the window stays, at least so many bytes.
     pub(super) fn shrink_to(&mut self, share: f64, least: u32) {
+        self.before = (self.cwnd, self.ssthresh);
         self.ssthresh = ((self.cwnd as f64 * share) as u32).max(least);
         self.cwnd = self.ssthresh;
+    }
+
+    /// The last loss was none: the window is at least what it was before it.
+    // Meets RFC 3708: 3.3-a.
+    pub(super) fn undo(&mut self) {
+        let (cwnd, ssthresh) = std::mem::take(&mut self.before);
+        (self.cwnd, self.ssthresh) = (self.cwnd.max(cwnd), self.ssthresh.max(ssthresh));
     }
 
     /// Timeout: the threshold becomes `share` of what was in flight, the window one segment (RFC 5681, equation 4).
     // Meets RFC 9293: MUST-19.
     // Meets RFC 5681: 3.1-e, 3.1-f.
     pub(super) fn collapse(&mut self, share: f64, sample: &Sample) {
+        // A timeout after another one finds nothing to remember.
+        if self.cwnd > sample.mss {
+            self.before = (self.cwnd, self.ssthresh);
+        }
         let flight = sample.outstanding.max(self.cwnd.min(sample.outstanding.saturating_add(sample.unsent)));
         self.ssthresh = ((flight as f64 * share) as u32).max(2 * sample.mss);
         self.cwnd = sample.mss;
