@@ -88,10 +88,10 @@ pub struct TimerConfig {
     /// How long a peer may hold back the acknowledgement of a single segment, milliseconds. The timeout is not shorter
     /// while no more than that is unacknowledged. Linux holds back for 40.
     pub peer_ack_delay_ms: u32,
-    /// How soon the end of what was sent, at most one segment, may be sent again without an acknowledgement,
-    /// milliseconds. 0: only the retransmission timeout does it. RFC 8985 section 7.2 allows for an acknowledgement
-    /// that is held back. The default is a deliberate deviation: little is lost by a probe in vain, and much by
-    /// waiting.
+    /// How soon the end of what was sent may be probed without an acknowledgement, milliseconds. 0: only the
+    /// retransmission timeout sends again. RFC 8985 section 7.2 allows for an acknowledgement that is held back, where
+    /// one segment is outstanding. The default is a deliberate deviation: little is lost by a probe in vain, and much
+    /// by waiting.
     pub tail_probe_ms: u32,
     /// Largest retransmission timeout, milliseconds (RFC 6298 section 2.5: at least 60,000).
     pub max_rto_ms: u32,

@@ -80,7 +80,7 @@ impl Tcp {
         }
         let mut queues = Queues::new(config, secret);
         let mut plane = Plane::new(&mut queues, links, features.carries);
-        plane.set_keeps_logs(features.keeps_logs);
+        plane.set_features(&features);
         Tcp::of(plane, queues, engine)
     }
 
@@ -321,7 +321,7 @@ impl Tcp {
     /// As [`Engine::load`]: nothing has changed then.
     pub fn load_program(&mut self, program: &ProgramSource) -> Result<(), String> {
         self.engine.load(program)?;
-        self.plane.set_keeps_logs(self.engine.features().transport.keeps_logs);
+        self.plane.set_features(&self.engine.features().transport);
         Ok(())
     }
 

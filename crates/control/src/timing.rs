@@ -77,6 +77,10 @@ pub(crate) struct Pace {
     front: Front,
     /// How often the time until the end of what was sent is sent again is doubled.
     vain: u8,
+    /// The engine runs RACK-TLP on this flow ([`engine::stream::Features::rack`]).
+    pub rack: bool,
+    /// A loss was found, and it is made up for when this is acknowledged.
+    recovers: Option<u32>,
 }
 
 /// What was done about the oldest byte that is not acknowledged, beside its timer.
@@ -132,6 +136,8 @@ impl Pace {
             sent_again: None,
             front: Front::default(),
             vain: 0,
+            rack: false,
+            recovers: None,
         }
     }
 
@@ -188,15 +194,21 @@ impl Pace {
         let busy = figures.outstanding > 0 || figures.unsent > 0 || orphan;
         let limit = if orphan { options.fin_timeout.min(options.give_up) } else { options.give_up };
         let patience = self.patience(figures, options.ack_delay, interval, mss);
-        let timeout = busy && self.retry(now, figures, (patience, interval), limit, mss, &mut tick);
-        if self.front.una != figures.snd_una {
-            self.vain = if self.front.probed { (self.vain + 1).min(MOST_VAIN) } else { self.vain.saturating_sub(1) };
-            self.front = Front { una: figures.snd_una, ..Front::default() };
+        if busy {
+            self.restart(now, figures, patience);
         }
-        tick.overdue = !timeout && self.is_overdue(now, figures, interval);
-        let tail_due = self.tail_due(figures, options.tail_probe, interval, mss).filter(|_| busy && !timeout);
-        tick.tail = tail_due.is_some_and(|due| now >= due);
-        self.front.probed |= tick.tail;
+        self.note_front(figures);
+        let tail_due = self.tail_due(figures, options.tail_probe, interval, mss).filter(|_| busy);
+        tick.tail = tail_due.is_some_and(|due| now >= due) && (self.rack || !self.is_timed_out(now));
+        if tick.tail {
+            self.front.probed = true;
+            if self.is_timed_out(now) {
+                // The probe goes first. The timeout follows where no answer comes (RFC 8985 section 7.3).
+                self.retry_at = Some(now + patience);
+            }
+        }
+        let timeout = busy && self.retry(now, figures, interval, limit, mss, &mut tick);
+        tick.overdue = !self.rack && !timeout && self.is_overdue(now, figures, interval);
         let acked = figures.acked_bytes.wrapping_sub(self.last.acked_bytes);
         if busy || acked > 0 || figures.undone != self.last.undone {
             self.control(now, figures, measured, timeout, mss, options, &mut tick);
@@ -315,18 +327,9 @@ impl Pace {
         }
     }
 
-    /// The retransmission timer with data outstanding, the persist timer without. True where data timed out.
-    // Meets RFC 9293: MUST-20, SHLD-10, MUST-35, MUST-36, SHLD-29, SHLD-30.
-    // Meets RFC 6298: 5.4, 5.5.
-    fn retry(
-        &mut self,
-        now: Nanos,
-        figures: &FlowFigures,
-        (patience, interval): (Nanos, Nanos),
-        limit: Nanos,
-        mss: u32,
-        tick: &mut Tick,
-    ) -> bool {
+    /// Starts the retransmission timer, where it does not run.
+    // Meets RFC 6298: 5.1, 5.3.
+    fn restart(&mut self, now: Nanos, figures: &FlowFigures, patience: Nanos) {
         let sent = figures.snd_nxt != self.last.snd_nxt;
         if figures.outstanding == 0 && sent {
             self.retry_at = None;
@@ -334,14 +337,45 @@ impl Pace {
         if self.retry_at.is_none() {
             self.timed_from = self.restarted_at(now, figures);
         }
-        let due = *self.retry_at.get_or_insert(self.timed_from + patience);
-        if now < due {
+        self.retry_at.get_or_insert(self.timed_from + patience);
+    }
+
+    fn is_timed_out(&self, now: Nanos) -> bool {
+        self.retry_at.is_some_and(|due| due <= now)
+    }
+
+    /// Takes in what was acknowledged at the front, and whether a loss is being made up for.
+    fn note_front(&mut self, figures: &FlowFigures) {
+        if self.front.una != figures.snd_una {
+            self.vain = if self.front.probed { (self.vain + 1).min(MOST_VAIN) } else { self.vain.saturating_sub(1) };
+            self.front = Front { una: figures.snd_una, ..Front::default() };
+        }
+        if self.has_fast_retransmit(figures) {
+            self.recovers = Some(figures.snd_nxt);
+        }
+        self.recovers = self.recovers.filter(|end| Seq(figures.snd_una).before(Seq(*end)));
+    }
+
+    /// The retransmission timer with data outstanding, the persist timer without. True where data timed out.
+    // Meets RFC 9293: MUST-20, SHLD-10, MUST-35, MUST-36, SHLD-29, SHLD-30.
+    // Meets RFC 6298: 5.4, 5.5.
+    fn retry(
+        &mut self,
+        now: Nanos,
+        figures: &FlowFigures,
+        interval: Nanos,
+        limit: Nanos,
+        mss: u32,
+        tick: &mut Tick,
+    ) -> bool {
+        if !self.is_timed_out(now) {
             return false;
         }
         tick.retransmit = figures.outstanding > 0;
         tick.probe = !tick.retransmit;
         if tick.retransmit {
             self.sent_again = Some(figures.snd_nxt);
+            self.recovers = self.sent_again;
         }
         self.timeouts += u32::from(tick.retransmit);
         self.rtt.back_off();
@@ -371,21 +405,24 @@ impl Pace {
         is_overdue
     }
 
-    /// When what is outstanding, at most one segment, is sent again in case it is lost (RFC 8985 section 7). Nothing
-    /// follows it that would show that. The timer allows for an acknowledgement that is held back. Once; congestion
-    /// control is left out, for that little does not fill a path.
+    /// When the end of what is outstanding is probed (RFC 8985 section 7.2): after two round trips, and not later than
+    /// the timeout would be. An engine without RACK probes one segment only. Once, and not while a loss is being made
+    /// up for.
     ///
-    /// Section 7.2 allows for the acknowledgement, too, which makes such a probe useless. This one counts on the
-    /// round trips that were measured, which have the time that acknowledgements were held back. A peer that begins
-    /// to hold them back for longer is sent a segment in vain, and nothing distinguishes that from a loss. So each
-    /// probe doubles the time until the next one, and each acknowledgement without one halves it: after a few, they are
-    /// measured again.
+    /// Section 7.2 allows for an acknowledgement of one segment that is held back, so that no probe is in vain. This
+    /// timer counts on the round trips that were measured, which have the time that acknowledgements were held back. A
+    /// peer that begins to hold them back for longer is sent a segment in vain. So each probe doubles the time until
+    /// the next one, and each acknowledgement without one halves it: after a few, they are measured again.
+    // Meets RFC 8985: 7.2-a, 7.2-b, 7.2-c.
     fn tail_due(&self, figures: &FlowFigures, least: Nanos, interval: Nanos, mss: u32) -> Option<Nanos> {
-        let single = figures.outstanding > 0 && figures.outstanding <= mss && figures.snd_wnd > 0;
-        let doubted = figures.sacked > 0 || self.rtt.backoffs() > 0 || self.front.probed;
-        let expected = self.rtt.expected().filter(|_| least > 0 && single && !doubted)?;
-        let wait = expected.max(least) << self.vain;
-        Some(self.timed_from + wait.max(interval) + self.pause(mss))
+        let single = figures.outstanding <= mss;
+        let some = figures.outstanding > 0 && figures.snd_wnd > 0 && (single || self.rack);
+        let recovers = self.rtt.backoffs() > 0 || self.recovers.is_some();
+        let doubted = figures.sacked > 0 || recovers || self.front.probed;
+        let expected = self.rtt.expected().filter(|_| least > 0 && some && !doubted)?;
+        let wait = if single { expected.max(least) << self.vain } else { expected.max(least) };
+        let due = self.timed_from + wait.max(interval) + self.pause(mss);
+        Some(if self.rack { due.min(self.retry_at.unwrap_or(due)) } else { due })
     }
 
     #[allow(clippy::too_many_arguments)]

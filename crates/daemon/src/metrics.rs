@@ -298,7 +298,7 @@ const TCP: [(&str, &str); 13] = [
     ("rx_segments", "Segments received"),
     ("retransmitted_segments", "Segments sent again, probes included"),
     ("tail_probes", "Last segments sent again to find out whether they were lost (RFC 8985 section 7)"),
-    ("fast_retransmits", "Losses noticed by duplicate acknowledgements"),
+    ("fast_retransmits", "Losses found by what the peer has, or that a probe repaired"),
     ("dsack_dups", "Acknowledgements that report something that came twice (D-SACK): sent again for nothing"),
     ("duplicate_acks", "Duplicate acknowledgements received"),
     ("out_of_order", "Segments received out of order and kept"),

@@ -66,7 +66,7 @@ impl Dma {
                     Dma::received(frame, work.summary.payload_at, work.place, &buffers.rx);
                 }
             }
-            Job::Transmit { .. } | Job::Bump { .. } => {
+            Job::Transmit { .. } | Job::Bump { .. } | Job::Order(Order::ProbeTail) => {
                 if let (Some(frame), Some(segment), Some(buffers)) =
                     (&mut work.out, &work.send, self.flows.get(work.flow))
                 {

@@ -259,7 +259,8 @@ impl FlexToe {
             stream::Command::Window(flow, cwnd) => self.order(flow, Job::Order(Order::Window(cwnd))),
             stream::Command::Mss(flow, mss) => self.order(flow, Job::Order(Order::Mss(mss))),
             stream::Command::Retransmit(flow) => self.order(flow, Job::Order(Order::Retransmit)),
-            stream::Command::Overdue(flow) => self.order(flow, Job::Order(Order::Overdue)),
+            // The protocol module has a timer of its own.
+            stream::Command::Overdue(_) => {}
             stream::Command::ProbeTail(flow) => self.order(flow, Job::Order(Order::ProbeTail)),
             stream::Command::Probe(flow) => self.order(flow, Job::Order(Order::Probe)),
             stream::Command::Untrack(flow) => self.order(flow, Job::Order(Order::Untrack)),
@@ -493,7 +494,7 @@ impl Engine<Stream> for FlexToe {
     fn features(&self) -> Features<stream::Features> {
         // On threads of their own, others could be copying to the small ring when the stream leaves it.
         let starts_small = matches!(self.pipeline, Pipeline::Local(_));
-        let transport = stream::Features { starts_small, v6: true, ..Default::default() };
+        let transport = stream::Features { starts_small, v6: true, rack: true, ..Default::default() };
         Features { hands_over: true, stages: &[Stage::Ingress, Stage::Flow, Stage::Egress], transport }
     }
 

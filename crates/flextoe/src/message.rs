@@ -145,6 +145,8 @@ pub(crate) enum Job {
     Order(Order),
     /// A pure acknowledgement, made by the protocol module itself.
     Ack,
+    /// The wait of a hole is over; made by the protocol module itself.
+    Overdue,
     /// End of a batch: acknowledgements that are due go out. The protocol module reports when the next one is
     /// due; `Nanos::MAX` for none.
     Flush { due: Nanos },
@@ -182,9 +184,7 @@ pub(crate) enum Order {
     Window(u32),
     Mss(u16),
     Retransmit,
-    /// What lies at the front is lost, where the peer has something beyond it.
-    Overdue,
-    /// What is outstanding, at most one segment, may be lost.
+    /// What is outstanding may be lost.
     ProbeTail,
     Probe,
     Untrack,

@@ -246,8 +246,8 @@ impl Threads {
         }
         for egress in &mut self.egress {
             while let Some(mut work) = egress.take() {
-                // Acknowledgements were made by the protocol module: they never entered.
-                self.in_flight -= !matches!(work.job, Job::Ack) as usize;
+                // What the protocol module made never entered.
+                self.in_flight -= !matches!(work.job, Job::Ack | Job::Overdue) as usize;
                 left += 1;
                 service.tracer.value(Point::InFlight, work.flow, self.in_flight as u64);
                 record::work(&mut work, now, burst);

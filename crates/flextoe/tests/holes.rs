@@ -126,40 +126,106 @@ fn one_acknowledgement_of_enough_bytes_shows_a_loss() {
     assert_eq!(solo.side.stats.read().sacked, 19_000);
 }
 
-/// RFC 8985 section 6.2, step 5: what follows is too little to show a loss by itself.
+// Checks RFC 8985: 6.2-a, 6.2-g.
 #[test]
 fn a_hole_that_had_its_time_is_sent_again() {
     let mut solo = sender(3);
-    assert!(solo.command(stream::Command::Overdue(FLOW)).is_empty(), "the peer has nothing beyond a hole");
     assert!(solo.receive(&[told(1000, &[(2000, 3000)])]).is_empty());
-    assert_eq!(places(&solo.command(stream::Command::Overdue(FLOW))), [(1000, 1000)]);
-    assert!(solo.command(stream::Command::Overdue(FLOW)).is_empty(), "it is being made up for");
+    let due = solo.side.engine.next_deadline().expect("the reordering timer");
+    assert!(solo.wait(due - solo.now - 1001).is_empty() && solo.round().is_empty());
+    assert_eq!(places(&solo.round()), [(1000, 1000)], "the turn that follows");
+    assert!(solo.wait(100_000_000).is_empty(), "nothing came that was sent after it");
     assert!(solo.receive(&[told(4000, &[])]).is_empty());
     let figures = solo.side.stats.read();
     assert_eq!((figures.fast_retransmits, figures.retransmitted_segments, figures.sacked), (1, 1, 0));
 }
 
-/// RFC 8985 section 7.
+// Checks RFC 8985: 6.2-c, 6.2-d, 6.2-e.
 #[test]
-fn the_end_of_what_was_sent_is_sent_again_where_it_is_one_segment() {
+fn with_reordering_three_segments_are_no_loss() {
+    let mut solo = sender(20);
+    assert!(solo.receive(&[told(1000, &[(2000, 3000)])]).is_empty());
+    assert!(solo.receive(&[told(3000, &[])]).is_empty(), "it was late");
+    assert!(solo.receive(&[told(3000, &[(4000, 10_000)])]).is_empty(), "and this may be");
+    assert!(solo.receive(&[told(10_000, &[])]).is_empty());
+    assert!(solo.wait(100_000_000).is_empty());
+    assert!(solo.receive(&[told(10_000, &[(11_000, 16_000)])]).is_empty());
+    assert!(solo.wait(100_000_000).is_empty());
+    assert_eq!(places(&solo.round()), [(10_000, 1000)]);
+    let figures = solo.side.stats.read();
+    assert_eq!((figures.fast_retransmits, figures.retransmitted_segments), (1, 1));
+}
+
+// Checks RFC 8985: 7.3-a, 7.4-a.
+#[test]
+fn the_last_segment_is_sent_again_as_a_probe() {
     let mut solo = sender(2);
+    assert_eq!(places(&solo.command(stream::Command::ProbeTail(FLOW))), [(2000, 1000)]);
+    assert!(solo.command(stream::Command::ProbeTail(FLOW)).is_empty(), "one at a time");
+    assert!(solo.receive(&[told(3000, &[])]).is_empty());
+    assert!(solo.command(stream::Command::ProbeTail(FLOW)).is_empty(), "nothing is outstanding");
+    assert!(solo.receive(&[told(3000, &[(2000, 3000)])]).is_empty());
+    assert_eq!(solo.write(1000, false).len(), 1);
+    assert!(solo.receive(&[told(4000, &[])]).is_empty());
+    let figures = solo.side.stats.read();
+    assert_eq!((figures.fast_retransmits, figures.retransmitted_segments), (0, 1), "it was sent for nothing");
+}
+
+// Checks RFC 8985: 7.3-a, 7.4-b.
+#[test]
+fn a_loss_that_a_probe_has_repaired_is_one() {
+    let mut solo = sender(2);
+    assert_eq!(places(&solo.command(stream::Command::ProbeTail(FLOW))), [(2000, 1000)]);
+    assert!(solo.receive(&[told(3000, &[])]).is_empty());
+    assert_eq!(solo.write(1000, false).len(), 1);
+    assert_eq!(solo.side.stats.read().fast_retransmits, 0, "it is not decided");
+    assert!(solo.receive(&[told(4000, &[])]).is_empty());
+    assert_eq!(solo.side.stats.read().fast_retransmits, 1);
+}
+
+/// The probe brings the acknowledgement that shows the others lost.
+// Checks RFC 8985: 7.3-a.
+#[test]
+fn a_lost_end_of_several_segments_is_found_by_a_probe() {
+    let mut solo = sender(6);
+    assert!(solo.receive(&[told(2000, &[])]).is_empty());
+    assert_eq!(places(&solo.command(stream::Command::ProbeTail(FLOW))), [(6000, 1000)]);
+    assert!(solo.receive(&[told(2000, &[(6000, 7000)])]).is_empty());
+    assert!(solo.wait(100_000_000).is_empty());
+    assert_eq!(places(&solo.round()), [(2000, 1000), (3000, 1000), (4000, 1000), (5000, 1000)]);
+}
+
+// Checks RFC 8985: 7.3-b.
+#[test]
+fn a_probe_has_new_bytes_where_there_are_some() {
+    let mut solo = sender(2);
+    solo.command(stream::Command::Window(FLOW, 2000));
+    assert!(solo.write(5000, false).is_empty(), "the congestion window is used");
+    assert_eq!(places(&solo.command(stream::Command::ProbeTail(FLOW))), [(3000, 1000)]);
+    solo.receive(&[told(4000, &[])]);
+    let figures = solo.side.stats.read();
+    assert_eq!((figures.fast_retransmits, figures.retransmitted_segments), (0, 0));
+}
+
+// Checks RFC 8985: 7.3-c.
+#[test]
+fn without_sack_only_a_lone_segment_is_probed() {
+    let config = Config { sack: false, timestamps: false, mss: 1000, wscale: 0, ..Config::clean(1) };
+    let mut solo = Solo::new(config);
+    solo.receive(&[Seg { window: 65535, ..seg(1000, 1000, ACK, 0) }]);
+    assert_eq!(solo.write(2000, false).len(), 2);
     assert!(solo.command(stream::Command::ProbeTail(FLOW)).is_empty(), "two segments");
     assert!(solo.receive(&[told(2000, &[])]).is_empty());
     assert_eq!(places(&solo.command(stream::Command::ProbeTail(FLOW))), [(2000, 1000)]);
-    assert!(solo.command(stream::Command::ProbeTail(FLOW)).is_empty(), "it was sent again");
-    assert!(solo.receive(&[told(3000, &[])]).is_empty());
-    assert!(solo.command(stream::Command::ProbeTail(FLOW)).is_empty(), "nothing is outstanding");
-    let figures = solo.side.stats.read();
-    assert_eq!((figures.fast_retransmits, figures.retransmitted_segments), (0, 1), "no sign of congestion");
 }
 
+// Checks RFC 8985: 6.2-h.
 #[test]
 fn what_was_sent_again_and_is_lost_again_needs_no_timeout() {
     let mut solo = sender(10);
     assert_eq!(places(&solo.receive(&[told(1000, &[(2000, 11_000)])])), [(1000, 1000)]);
     assert_eq!(solo.write(5000, false).len(), 5, "what the peer has is not in flight");
-    assert!(solo.receive(&[told(1000, &[(2000, 13_000)])]).is_empty());
-    assert_eq!(places(&solo.receive(&[told(1000, &[(2000, 14_000)])])), [(1000, 1000)]);
+    assert_eq!(places(&solo.receive(&[told(1000, &[(2000, 13_000)])])), [(1000, 1000)]);
     assert!(solo.receive(&[told(1000, &[(2000, 16_000)])]).is_empty());
     assert!(solo.receive(&[told(16_000, &[])]).is_empty());
 }

@@ -6,24 +6,29 @@ use wire::Seq;
 /// have been sent twice no more (Karn's algorithm, RFC 6298 section 3).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct RttTimer {
+    /// 0 where nothing is timed.
     started: Nanos,
     /// The acknowledgement that ends it.
     end: Seq,
-    running: bool,
+    /// The least round-trip time of the last hundreds, nanoseconds.
+    least: u32,
 }
+
+/// The least round-trip time moves up by this part of what each one is longer: a path may have become another.
+const LEAST_FOLLOWS: u32 = 256;
 
 impl RttTimer {
     /// A timer at rest.
     pub fn new() -> RttTimer {
-        RttTimer { started: 0, end: Seq(0), running: false }
+        RttTimer { started: 0, end: Seq(0), least: u32::MAX }
     }
 
     /// New data is sent, up to `end`. It is timed, unless something is being timed: true where it is.
     #[inline(always)]
     pub fn start(&mut self, now: Nanos, end: Seq) -> bool {
-        let starts = !self.running;
+        let starts = self.started == 0;
         if starts {
-            *self = RttTimer { started: now, end, running: true };
+            (self.started, self.end) = (now.max(1), end);
         }
         starts
     }
@@ -32,24 +37,32 @@ impl RttTimer {
     // Meets RFC 6298: 3.
     #[inline]
     pub fn cancel(&mut self) {
-        self.running = false;
+        self.started = 0;
+    }
+
+    /// The least round-trip time, nanoseconds; `u32::MAX` before the first.
+    pub fn least(&self) -> u32 {
+        self.least
     }
 
     /// What is timed ends behind `left`, and at `right` or before.
     #[inline]
     pub fn is_within(&self, left: Seq, right: Seq) -> bool {
-        self.running && left.before(self.end) && self.end.at_or_before(right)
+        self.started > 0 && left.before(self.end) && self.end.at_or_before(right)
     }
 
     /// Everything before `una` is acknowledged. The round-trip time, where this ends one, nanoseconds: odd, so that it
     /// is not 0; otherwise 0.
     #[inline(always)]
     pub fn take(&mut self, now: Nanos, una: Seq) -> u32 {
-        if !self.running || una.before(self.end) {
+        if self.started == 0 || una.before(self.end) {
             return 0;
         }
-        self.running = false;
-        now.saturating_sub(self.started).min(u32::MAX.into()) as u32 | 1
+        let rtt = now.saturating_sub(self.started).min(u32::MAX.into()) as u32 | 1;
+        self.started = 0;
+        // Meets RFC 8985: 6.2-i.
+        self.least = if rtt < self.least { rtt } else { self.least + (rtt - self.least) / LEAST_FOLLOWS };
+        rtt
     }
 }
 
@@ -211,6 +224,21 @@ mod tests {
         timer.start(2000, Seq(90));
         timer.cancel();
         assert_eq!(timer.take(2500, Seq(90)), 0);
+    }
+
+    // Checks RFC 8985: 6.2-i.
+    #[test]
+    fn the_least_round_trip_is_kept_and_slowly_forgotten() {
+        let mut timer = RttTimer::new();
+        assert_eq!(timer.least(), u32::MAX);
+        let mut time = |rtt: u64| {
+            timer.start(5000, Seq(9));
+            timer.take(5000 + rtt, Seq(9));
+            timer.least()
+        };
+        assert_eq!((time(200), time(100), time(300)), (201, 101, 101));
+        (0..1000).for_each(|_| _ = time(10_101));
+        assert!((9000..10_101).contains(&time(10_101)), "the path is another one");
     }
 
     // Checks RFC 6298: 2.5, 4.

@@ -1,12 +1,12 @@
 //! Loss recovery of a sender with several holes (SACK, RFC 2018). It decides what counts as lost and how much is in
 //! flight (RFC 6675). It does fast retransmit and its end (RFC 5681 section 3.2, RFC 6582).
 //!
-//! A hole is sent again once it is lost. One that was sent again is lost again where the peer has enough of what was
-//! sent after that, for the first time or again. (The idea of RFC 8985: order of sending, not of numbers.) What comes
-//! after the last block is a hole, too, once a timeout marks it.
-use crate::DUPLICATES;
+//! A hole is lost, and is sent again, once the peer has something that was sent later, and had the time that reordering
+//! takes ([`crate::rack`]). One that was sent again is lost again by the same rule. What comes after the last block is
+//! a hole, too, once a timeout marks it.
 use crate::few::Few;
-use crate::undo::Undo;
+use crate::rack::{Moment, Rack};
+use crate::{DUPLICATES, Nanos};
 use wire::Seq;
 
 /// Blocks at once. Of more, those with the highest numbers are forgotten.
@@ -22,9 +22,15 @@ struct Block {
     resent: Seq,
     /// After the highest number that had been sent then.
     mark: Seq,
-    /// [`Learnt::resent`] then.
+    /// [`Rack::resent`] then.
     stamp: u32,
-    /// The hole is lost, whatever the peer has beyond it.
+    /// When the hole was sent again. Once the peer has something later: since when.
+    time: Nanos,
+    /// The peer has something that was sent later.
+    overtaken: bool,
+    /// The hole, or a part of it, was sent again at some time.
+    again: bool,
+    /// The hole is lost.
     lost: bool,
 }
 
@@ -48,30 +54,22 @@ pub struct Scoreboard {
     active: bool,
     /// The peer keeps several ranges beyond a hole.
     several: bool,
-    /// Since the first disorder.
-    learnt: Option<Box<Learnt>>,
-}
-
-/// What losses and disorder of a connection have taught: apart, since most connections have none.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-struct Learnt {
-    /// Bytes that were sent again so far, modulo 2^32.
-    resent: u32,
-    /// What that was for the latest of them that the peer has.
-    delivered: u32,
-    undo: Undo,
+    /// A tail loss probe is under way.
+    probing: bool,
+    /// Since the first disorder: apart, since most connections have none.
+    rack: Option<Box<Rack>>,
 }
 
 impl Scoreboard {
     /// Nothing is lost of a stream that begins here.
     pub const fn new(at: Seq) -> Scoreboard {
-        Scoreboard { blocks: Few::new(), recover: at, active: false, several: false, learnt: None }
+        Scoreboard { blocks: Few::new(), recover: at, active: false, several: false, probing: false, rack: None }
     }
 
-    /// Nothing is lost, and the peer has nothing beyond a hole.
+    /// Nothing is lost or being probed, and the peer has nothing beyond a hole.
     #[inline(always)]
     pub fn is_idle(&self) -> bool {
-        !self.active && self.blocks.is_empty()
+        !self.active && !self.probing && self.blocks.is_empty()
     }
 
     /// A loss was found, and not all of what was sent before it is acknowledged.
@@ -86,37 +84,50 @@ impl Scoreboard {
         !self.blocks.is_empty()
     }
 
-    fn learnt(&mut self) -> &mut Learnt {
-        self.learnt.get_or_insert_default()
+    fn rack(&mut self) -> &mut Rack {
+        self.rack.get_or_insert_default()
     }
 
     /// A loss was found between `una` and `max`, and the congestion window is reduced for it. Another one within
     /// recovery is part of it.
     pub fn lose(&mut self, una: Seq, max: Seq) {
         if !self.active {
-            self.learnt().undo.arm(una, max);
+            self.rack().undo.arm(una, max);
         }
-        (self.active, self.recover) = (true, max);
+        self.start(max);
+    }
+
+    fn start(&mut self, max: Seq) {
+        (self.active, self.recover, self.probing) = (true, max, false);
+        self.rack.iter_mut().for_each(|rack| rack.forget_probe());
     }
 
     /// Sending goes back for another reason than a loss: what was sent up to `max` is sent again.
     pub fn begin(&mut self, max: Seq) {
         if !self.active {
-            self.learnt.iter_mut().for_each(|learnt| learnt.undo.disarm());
+            self.rack.iter_mut().for_each(|rack| rack.undo.disarm());
         }
-        (self.active, self.recover) = (true, max);
+        self.start(max);
     }
 
-    /// The peer reports that it got `left` to `right` twice. True where nothing was lost: recovery is over, and what is
-    /// held for lost is not sent again.
-    pub fn note_twice(&mut self, left: Seq, right: Seq) -> bool {
-        let undone = self.learnt.as_mut().is_some_and(|learnt| learnt.undo.note_twice(left, right));
+    /// The peer reports that it got `left` to `right` twice, with `una` to `max` outstanding. True where nothing was
+    /// lost: recovery is over, and what is held for lost is not sent again. A probe that came twice was no loss in
+    /// question.
+    pub fn note_twice(&mut self, left: Seq, right: Seq, una: Seq, max: Seq) -> bool {
+        let rack = self.rack();
+        if rack.probe_end() != Some(right) {
+            rack.widen(una, max);
+        }
+        let undone = rack.undo.note_twice(left, right);
         if undone {
+            // They were late.
+            rack.reordered = true;
             self.active = false;
             for at in (0..self.blocks.len()).rev() {
-                self.blocks[at].lost = false;
-                self.blocks[at].resent = self.blocks[at].left;
-                if self.blocks[at].left == self.blocks[at].right {
+                let (block, begin) = (self.blocks[at], self.hole_start(at, una));
+                let resent = if block.resent == block.left { block.left } else { begin };
+                self.blocks[at] = Block { lost: false, overtaken: false, resent, ..block };
+                if block.left == block.right {
                     self.blocks.remove(at, 1);
                 }
             }
@@ -124,11 +135,47 @@ impl Scoreboard {
         undone
     }
 
+    /// A tail loss probe was sent that ends before `end`: something sent `again`, or something new.
+    pub fn begin_probe(&mut self, end: Seq, again: bool) {
+        self.probing = true;
+        self.rack().begin_probe(end, again);
+    }
+
+    /// A tail loss probe is under way.
+    #[inline]
+    pub fn is_probing(&self) -> bool {
+        self.probing
+    }
+
+    /// An acknowledgement up to `ack` came that reports `twice`, or is a `duplicate` without SACK blocks. True where
+    /// the probe that is under way has repaired a loss.
+    pub fn judge_probe(&mut self, ack: Seq, twice: Option<(Seq, Seq)>, duplicate: bool) -> bool {
+        let judged = self.rack().judge_probe(ack, twice, duplicate);
+        self.probing &= judged.is_none();
+        judged == Some(true)
+    }
+
+    /// A round-trip time was measured, nanoseconds.
+    pub fn note_rtt(&mut self, rtt: u32) {
+        self.rack().latest = rtt;
+    }
+
+    /// When the wait of the first hole that may be late is over: [`Scoreboard::find_lost`] then.
+    pub fn due(&self) -> Option<Nanos> {
+        self.rack.as_ref().map(|rack| rack.due).filter(|due| *due > 0)
+    }
+
+    /// Whether a timer runs for [`Scoreboard::due`], as it was before; from now on, `runs`.
+    pub fn set_timed(&mut self, runs: bool) -> bool {
+        std::mem::replace(&mut self.rack().timed, runs)
+    }
+
     /// All from `una` to `max` is lost, and what was selectively acknowledged counts for nothing (RFC 2018
     /// section 8).
     // Meets RFC 2018: 8-a.
     pub fn lose_all(&mut self, una: Seq, max: Seq) {
         self.blocks.truncate(0);
+        self.rack.iter_mut().for_each(|rack| rack.due = 0);
         self.push_end(una, max);
         if una != max {
             self.begin(max);
@@ -138,14 +185,15 @@ impl Scoreboard {
     /// What lies between `una` and `end` is lost, and nothing beyond it is known.
     fn push_end(&mut self, una: Seq, end: Seq) {
         if una.before(end) {
-            let stamp = self.learnt().resent;
-            self.blocks.insert(0, Block { left: end, right: end, resent: una, mark: end, stamp, lost: true });
+            let stamp = self.rack().resent;
+            let whole = Block { left: end, right: end, resent: una, mark: end, stamp, lost: true, ..Block::default() };
+            self.blocks.insert(0, whole);
         }
     }
 
     /// Takes in a block that the peer has beyond a hole, where what it reports was sent at all. True where that is new.
     // Meets RFC 2018: 5-a.
-    pub fn note_block(&mut self, left: Seq, right: Seq, una: Seq, max: Seq) -> bool {
+    pub fn note_block(&mut self, left: Seq, right: Seq, una: Seq, max: Seq, moment: &Moment) -> bool {
         if !una.before(left) || !left.before(right) || max.before(right) {
             return false;
         }
@@ -153,7 +201,7 @@ impl Scoreboard {
         let touched = self.blocks[from..].iter().take_while(|block| block.left.at_or_before(right)).count();
         let begin = self.hole_start(from, una);
         for at in from..=from + touched {
-            self.note_delivered(at, self.hole_start(at, una), left, right);
+            self.note_delivered(at, self.hole_start(at, una), left, right, moment);
         }
         if touched == 0 {
             return self.insert(from, begin, left, right);
@@ -179,8 +227,8 @@ impl Scoreboard {
             // A hole is parted.
             Some(whole) => Block { left, right, ..*whole },
             None => {
-                let stamp = self.learnt().resent;
-                Block { left, right, resent: begin, mark: right, stamp, lost: false }
+                let stamp = self.rack().resent;
+                Block { left, right, resent: begin, mark: right, stamp, ..Block::default() }
             }
         };
         let block = block.up_to(left);
@@ -190,14 +238,27 @@ impl Scoreboard {
         true
     }
 
-    /// The peer has `left` to `right` of the hole that begins at `begin` before block `at`: whether that was
-    /// sent again.
-    fn note_delivered(&mut self, at: usize, begin: Seq, left: Seq, right: Seq) -> bool {
+    /// The peer has `left` to `right`, which may be a part of the hole that begins at `begin` before block `at`:
+    /// whether that was sent again. What comes sooner after that than any round trip is what was sent before (RFC 8985
+    /// section 6.2, step 2). What was not sent again, and comes when the peer has something beyond it, was overtaken
+    /// (step 3).
+    // Meets RFC 8985: 6.2-b, 6.2-c.
+    fn note_delivered(&mut self, at: usize, begin: Seq, left: Seq, right: Seq, moment: &Moment) -> bool {
         let Some(block) = self.blocks.get(at).copied() else { return false };
-        let again = begin.before(block.resent) && left.before(block.resent) && begin.before(right);
+        if !begin.before(right) || !left.before(block.left) {
+            return false;
+        }
+        let again = begin.before(block.resent) && left.before(block.resent);
         if again {
-            let (stamp, learnt) = (block.up_to(right).stamp, self.learnt());
-            learnt.delivered = Seq(learnt.delivered).max(Seq(stamp)).0;
+            let early =
+                !block.overtaken && moment.least != u32::MAX && moment.now < block.time + u64::from(moment.least);
+            let stamp = block.up_to(right).stamp;
+            let rack = self.rack();
+            if !early {
+                rack.delivered = Seq(rack.delivered).max(Seq(stamp)).0;
+            }
+        } else if !block.again && self.blocks[at..].iter().any(|block| block.left != block.right) {
+            self.rack().reordered = true;
         }
         again
     }
@@ -221,14 +282,17 @@ impl Scoreboard {
     ///
     /// A peer that keeps one range only has dropped what lay beyond another hole. So where a hole is filled, what was
     /// sent again before that and still is not there is lost. (A partial acknowledgement, RFC 6582 section 3.2 step 3.)
-    pub fn acknowledge(&mut self, old: Seq, una: Seq, with_sack: bool) {
+    pub fn acknowledge(&mut self, old: Seq, una: Seq, with_sack: bool, moment: &Moment) {
         let past = self.recover.before(una) || (with_sack && self.recover == una);
-        self.active &= !past;
+        if past && self.active {
+            self.active = false;
+            self.rack().recovered();
+        }
         let gone = self.blocks.iter().take_while(|block| block.left.at_or_before(una)).count();
         let mut filled = None;
         for at in 0..=gone {
             let begin = self.hole_start(at, old);
-            if self.note_delivered(at, begin, begin, una) && at < gone {
+            if self.note_delivered(at, begin, begin, una, moment) && at < gone {
                 filled = Some(self.blocks[at].mark);
             }
         }
@@ -242,32 +306,53 @@ impl Scoreboard {
         }
     }
 
-    /// Three acknowledgements report a hole at the front: it is lost (RFC 6675 section 5, step 4.1).
+    /// Three acknowledgements report a hole at the front: without reordering so far, it is lost (RFC 6675 section 5,
+    /// step 4.1).
     pub fn lose_front(&mut self) {
-        if let Some(first) = self.blocks.first_mut() {
+        let reordered = self.rack.as_ref().is_some_and(|rack| rack.reordered);
+        if let Some(first) = self.blocks.first_mut().filter(|_| !reordered) {
             first.lost = true;
         }
     }
 
-    /// RFC 6675 section 4, IsLost, for each hole; and what was sent again and is lost again. True where there
-    /// is a hole to be sent again.
-    pub fn find_lost(&mut self, una: Seq, mss: u32) -> bool {
-        let (mut bytes, mut blocks, mut any) = (0u32, 0, false);
-        let enough = u32::from(DUPLICATES - 1) * mss;
-        let delivered = self.learnt.as_ref().map_or(0, |learnt| learnt.delivered);
-        for at in (0..self.blocks.len()).rev() {
-            let block = self.blocks[at];
-            bytes += block.right - block.left;
-            blocks += u32::from(block.right != block.left);
-            let later = delivered.wrapping_sub(block.stamp) as i32;
-            let overtaken = (later > 0 && later as u32 > enough) || self.bytes_from(block.mark) > enough;
-            let again = block.resent == block.left && overtaken;
-            let resent = if again { self.hole_start(at, una) } else { block.resent };
-            let lost = block.lost || again || bytes > enough || blocks >= DUPLICATES.into();
-            (self.blocks[at].resent, self.blocks[at].lost) = (resent, lost);
-            any |= lost && resent != block.left;
+    /// Finds what is lost (RFC 8985 section 6.2, step 5): holes whose wait is over. True where there is a hole to be
+    /// sent again.
+    // Meets RFC 8985: 6.2-a, 6.2-g, 6.2-h.
+    pub fn find_lost(&mut self, una: Seq, moment: &Moment) -> bool {
+        if self.blocks.is_empty() {
+            self.rack.iter_mut().for_each(|rack| rack.due = 0);
+            return false;
         }
+        let rack = *self.rack();
+        let window = rack.window(self.active || self.is_likely(moment.mss), moment);
+        let (mut beyond, mut any, mut next) = (false, false, 0);
+        for at in (0..self.blocks.len()).rev() {
+            let mut block = self.blocks[at];
+            beyond |= block.right != block.left;
+            let resent = block.resent == block.left;
+            let later = rack.delivered.wrapping_sub(block.stamp) as i32 > 0 || self.bytes_from(block.mark) > 0;
+            if (resent && later) || (!resent && !block.lost && beyond) {
+                block.time = if block.overtaken { block.time } else { moment.now };
+                let due = block.time + window;
+                block.overtaken = moment.now < due;
+                if block.overtaken {
+                    next = if next == 0 { due } else { due.min(next) };
+                } else {
+                    block.resent = if resent { self.hole_start(at, una) } else { block.resent };
+                    block.lost = true;
+                }
+                self.blocks[at] = block;
+            }
+            any |= block.lost && block.resent != block.left;
+        }
+        self.rack().due = next;
         any
+    }
+
+    /// A loss is likely: the peer has three segments beyond a hole (`RACK.segs_sacked`).
+    fn is_likely(&self, mss: u32) -> bool {
+        let blocks = self.blocks.iter().filter(|block| block.left != block.right).count();
+        self.sacked() > u32::from(DUPLICATES - 1) * mss || blocks >= DUPLICATES.into() || self.blocks[0].lost
     }
 
     /// Bytes from `mark` on that the peer has beyond holes.
@@ -291,17 +376,18 @@ impl Scoreboard {
         lost.map(|block| (block.left - block.resent).div_ceil(most)).sum()
     }
 
-    /// Bytes up to `end` of what [`Scoreboard::next_lost`] gave were sent again, `max` being after all that
+    /// Bytes up to `end` of what [`Scoreboard::next_lost`] gave were sent again now, `max` being after all that
     /// was ever sent.
-    pub fn note_resent(&mut self, end: Seq, max: Seq) {
+    pub fn note_resent(&mut self, end: Seq, max: Seq, now: Nanos) {
         let lost = self.blocks.iter().position(|block| block.lost && block.resent != block.left);
         let Some(at) = lost else { return };
         let block = self.blocks[at];
         let end = if block.left.before(end) { block.left } else { end };
-        let learnt = self.learnt();
-        learnt.undo.note_resent(end - block.resent);
-        learnt.resent = learnt.resent.wrapping_add(end - block.resent);
-        self.blocks[at] = Block { resent: end, mark: max, stamp: learnt.resent, ..block };
+        let rack = self.rack();
+        rack.undo.note_resent(end - block.resent);
+        rack.resent = rack.resent.wrapping_add(end - block.resent);
+        let stamp = rack.resent;
+        self.blocks[at] = Block { resent: end, mark: max, stamp, time: now, overtaken: false, again: true, ..block };
     }
 
     /// Bytes that are sent and not acknowledged, but not in flight. The peer has them, or they are lost and were not
@@ -319,180 +405,4 @@ impl Scoreboard {
 }
 
 #[cfg(test)]
-mod tests {
-    use super::*;
-    use proptest::prelude::*;
-
-    const UNA: Seq = Seq(u32::MAX - 1999);
-    const MSS: u32 = 100;
-
-    fn at(off: u32) -> Seq {
-        UNA + off
-    }
-
-    /// What the peer has, from a stream of 10,000 bytes.
-    fn board(blocks: &[(u32, u32)]) -> Scoreboard {
-        let mut board = Scoreboard::new(UNA);
-        for (left, right) in blocks {
-            assert!(board.note_block(at(*left), at(*right), UNA, at(10_000)));
-        }
-        board
-    }
-
-    /// All that is sent again now, as the engine does it.
-    fn resend(board: &mut Scoreboard, una: u32, max: u32) -> Vec<(u32, u32)> {
-        let mut sent = Vec::new();
-        board.find_lost(at(una), MSS);
-        while let Some((seq, len)) = board.next_lost() {
-            sent.push((seq - UNA, len));
-            board.note_resent(seq + len, at(max));
-        }
-        sent
-    }
-
-    // Checks RFC 2018: 5-a, 5-b.
-    #[test]
-    fn only_holes_are_sent_again() {
-        let mut board = board(&[(100, 400), (500, 600), (700, 900)]);
-        assert!(!board.note_block(at(950), at(10_001), UNA, at(10_000)), "more than was sent");
-        assert!(!board.note_block(at(150), at(400), UNA, at(10_000)), "nothing new");
-        assert_eq!(board.sacked(), 600);
-        assert_eq!(resend(&mut board, 0, 1000), [(0, 100), (400, 100)]);
-        assert_eq!(board.absent(), 600, "what was sent again is in flight");
-        assert!(board.note_block(at(1000), at(1100), UNA, at(10_000)));
-        assert_eq!(resend(&mut board, 0, 1100), [(600, 100)], "now there is enough beyond it");
-    }
-
-    #[test]
-    fn a_hole_is_lost_by_bytes_by_blocks_or_by_three_acknowledgements() {
-        assert_eq!(resend(&mut board(&[(100, 300)]), 0, 1000), []);
-        assert_eq!(resend(&mut board(&[(100, 301)]), 0, 1000), [(0, 100)]);
-        assert_eq!(resend(&mut board(&[(100, 110), (120, 130)]), 0, 1000), []);
-        assert_eq!(resend(&mut board(&[(100, 110), (120, 130), (140, 150)]), 0, 1000), [(0, 100)]);
-        let mut counted = board(&[(100, 110), (120, 130)]);
-        counted.lose_front();
-        assert_eq!(counted.absent(), 120, "lost, and what the peer has");
-        assert_eq!(resend(&mut counted, 0, 1000), [(0, 100)]);
-    }
-
-    #[test]
-    fn what_was_sent_again_is_lost_again_by_what_was_sent_after_it() {
-        let mut board = board(&[(100, 500)]);
-        board.begin(at(1000));
-        assert_eq!(resend(&mut board, 0, 1000), [(0, 100)]);
-        board.note_block(at(100), at(1200), UNA, at(10_000));
-        assert_eq!(resend(&mut board, 0, 1200), [], "two segments may have overtaken it");
-        board.note_block(at(100), at(1201), UNA, at(10_000));
-        assert_eq!(resend(&mut board, 0, 1300), [(0, 100)]);
-        board.note_block(at(100), at(1300), UNA, at(10_000));
-        assert_eq!(resend(&mut board, 0, 1300), []);
-    }
-
-    /// RFC 6582 section 3.2 step 3, for peers that keep one range.
-    #[test]
-    fn a_filled_hole_shows_what_lay_beyond_another_one() {
-        let mut one = board(&[(100, 500)]);
-        one.begin(at(1000));
-        resend(&mut one, 0, 1000);
-        one.acknowledge(UNA, at(500), true);
-        assert_eq!(resend(&mut one, 500, 1100), [(500, 500)]);
-        one.acknowledge(at(500), at(1000), true);
-        assert!(one.is_idle());
-
-        let mut several = board(&[(100, 500), (600, 700)]);
-        several.begin(at(1000));
-        resend(&mut several, 0, 1000);
-        several.acknowledge(UNA, at(700), true);
-        assert_eq!(resend(&mut several, 700, 1100), [], "it would have told");
-    }
-
-    /// RFC 6582 section 4.1: without blocks, duplicates of what was sent twice would look like another loss.
-    #[test]
-    fn recovery_without_sack_ends_beyond_what_was_sent() {
-        for (with_sack, active) in [(true, false), (false, true)] {
-            let mut board = Scoreboard::new(UNA);
-            board.begin(at(1000));
-            board.acknowledge(UNA, at(1000), with_sack);
-            assert_eq!(board.is_active(), active);
-            board.acknowledge(at(1000), at(1001), with_sack);
-            assert!(board.is_idle());
-        }
-    }
-
-    // Checks RFC 2018: 8-a.
-    #[test]
-    fn after_a_timeout_all_is_lost_whatever_the_peer_had() {
-        let mut board = board(&[(100, 300)]);
-        board.lose_all(UNA, at(1000));
-        assert_eq!((board.sacked(), board.absent(), board.next_lost()), (0, 1000, Some((UNA, 1000))));
-        board.note_resent(at(200), at(1000));
-        board.note_block(at(100), at(300), UNA, at(1000));
-        assert_eq!(resend(&mut board, 0, 1000), [(300, 700)], "not what was sent again, and not what the peer has");
-        board.acknowledge(UNA, at(1000), true);
-        assert!(board.is_idle());
-    }
-
-    /// Nothing new can be sent here: only the order of what was sent again decides.
-    #[test]
-    fn what_was_sent_again_is_lost_again_by_what_was_sent_again_after_it() {
-        let mut board = Scoreboard::new(UNA);
-        board.lose_all(UNA, at(1000));
-        assert_eq!(resend(&mut board, 0, 1000), [(0, 1000)]);
-        board.note_block(at(100), at(300), UNA, at(1000));
-        assert_eq!(resend(&mut board, 0, 1000), [], "two segments may have overtaken it");
-        board.note_block(at(400), at(500), UNA, at(1000));
-        assert_eq!(resend(&mut board, 0, 1000), [(0, 100)]);
-        board.note_block(at(500), at(800), UNA, at(1000));
-        assert_eq!(resend(&mut board, 0, 1000), [(300, 100)], "the first was sent after these");
-        board.acknowledge(UNA, at(100), true);
-        assert_eq!(resend(&mut board, 100, 1000), [], "the second sending of the first hole tells of none yet");
-    }
-
-    proptest! {
-        /// Whatever a peer reports, blocks stay in order, and only holes are ever sent again.
-        #[test]
-        fn blocks_and_holes_are_what_a_map_of_bytes_says(
-            steps in prop::collection::vec((0..3u8, 1..400u32, 1..60u32), 1..80),
-        ) {
-            let (mut board, mut una, mut map) = (Scoreboard::new(UNA), 0u32, [false; 600]);
-            for (step, off, len) in steps {
-                match step {
-                    0 => {
-                        let end = (una + off / 8).min(500);
-                        // A peer acknowledges all that it has in a row.
-                        let end = end + map[end as usize..].iter().take_while(|has| **has).count() as u32;
-                        board.acknowledge(at(una), at(end), true);
-                        una = end;
-                        map[..una as usize].fill(true);
-                    }
-                    1 => {
-                        for (seq, len) in resend(&mut board, una, 600) {
-                            prop_assert!(seq >= una && len > 0);
-                            prop_assert!(map[seq as usize..(seq + len) as usize].iter().all(|has| !has));
-                        }
-                    }
-                    _ => {
-                        let (left, right) = (una + off, (una + off + len).min(600));
-                        // A full board forgets; the rest of this test would have to know what.
-                        if left < right && board.blocks.len() < MOST {
-                            board.note_block(at(left), at(right), at(una), at(600));
-                            map[left as usize..right as usize].fill(true);
-                            if board.recover.at_or_before(at(una)) {
-                                board.begin(at(600));
-                            }
-                        }
-                    }
-                }
-                let mut before = at(una);
-                for block in board.blocks.iter() {
-                    prop_assert!(before.before(block.left) && block.left.at_or_before(block.right), "{:?}", board);
-                    prop_assert!(before.at_or_before(block.resent) && block.resent.at_or_before(block.left), "{:?}", board);
-                    prop_assert!(map[(block.left - UNA) as usize..(block.right - UNA) as usize].iter().all(|has| *has));
-                    before = block.right;
-                }
-                let told: u32 = map[una as usize..].iter().map(|has| u32::from(*has)).sum();
-                prop_assert!(board.sacked() <= told);
-            }
-        }
-    }
-}
+mod tests;

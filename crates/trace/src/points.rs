@@ -248,7 +248,7 @@ points! {
     EcnMarked = "flextoe.protocol.ecn_marked", Event(seq: Sequence, payload: Bytes);
     /// An acknowledgement echoed a congestion mark (ECE).
     EcnEchoed = "flextoe.protocol.ecn_echoed", Event(ack: Sequence, acked: Bytes);
-    /// Three duplicate acknowledgements: sending again begins (fast retransmit).
+    /// A loss was found by what the peer has, or by a probe: sending again begins (fast retransmit).
     FastRetransmit = "flextoe.protocol.fast_retransmit", Event(una: Sequence, outstanding: Bytes);
     /// The control plane found a timeout: sending again begins (go-back-N).
     TimeoutRetransmit = "flextoe.protocol.timeout_retransmit", Event(una: Sequence, outstanding: Bytes);

@@ -32,6 +32,8 @@ pub(crate) struct Flows {
     timed: u32,
     /// Of flows of which nothing was asked: they share them.
     options: Arc<FlowOptions>,
+    /// The engine runs RACK-TLP.
+    rack: bool,
 }
 
 impl Deref for Flows {
@@ -49,7 +51,7 @@ impl DerefMut for Flows {
 
 impl Flows {
     pub(crate) fn new(most: u32, options: FlowOptions) -> Flows {
-        Flows { all: Slab::new(most), stats: Pool::default(), timed: 0, options: Arc::new(options) }
+        Flows { all: Slab::new(most), stats: Pool::default(), timed: 0, options: Arc::new(options), rack: false }
     }
 
     /// Adds what at most `most` of them from number `from` on counted so far; returns where to go on.
@@ -57,6 +59,11 @@ impl Flows {
         let mut rows = self.all.iter_from(from);
         rows.by_ref().take(most).for_each(|(_, flow)| ledger.add(&flow.stats.read()));
         rows.next().map(|(number, _)| number)
+    }
+
+    /// The engine runs RACK-TLP ([`engine::stream::Features::rack`]), or does not.
+    pub(crate) fn set_rack(&mut self, rack: bool) {
+        self.rack = rack;
     }
 
     /// How many are timed now.

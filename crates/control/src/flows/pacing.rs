@@ -66,6 +66,7 @@ impl Flows {
         }
         let figures = flow.stats.read();
         let (orphan, mss) = (flow.closing.is_orphan(), flow.agreed.mss as u32);
+        flow.pace.rack = self.rack && flow.agreed.sack;
         let tick = flow.pace.tick(out.now, &figures, &flow.options, orphan, interval, mss);
         let remote_ip = flow.tuple.get().remote_ip;
         out.tracer.value(Point::CongestionRtt, id.0, flow.pace.rtt.srtt().unwrap_or(0));

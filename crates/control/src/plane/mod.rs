@@ -33,7 +33,7 @@ use crate::waits::Waits;
 use ::host::{Budget, Link};
 use context::Endpoint;
 use engine::FlowId;
-use engine::stream::Carries;
+use engine::stream::{Carries, Features};
 use port::TcpPorts;
 use std::sync::Arc;
 use trace::Tracer;
@@ -146,9 +146,10 @@ impl Plane {
         self.connections.loopback()
     }
 
-    /// The engine keeps shared logs from now on, or does not.
-    pub(crate) fn set_keeps_logs(&mut self, keeps: bool) {
-        self.logs.set_kept(keeps);
+    /// What the engine offers from now on.
+    pub(crate) fn set_features(&mut self, features: &Features) {
+        self.logs.set_kept(features.keeps_logs);
+        self.flows.set_rack(features.rack);
     }
 
     /// The splice module came or went.

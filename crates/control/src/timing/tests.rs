@@ -56,6 +56,36 @@ fn a_window_that_opens_follows_what_is_acknowledged_within_a_round_trip() {
     assert_eq!(look(&mut pace, 102 * MS, &figures).next, Some(182 * MS), "after a loss, once a round trip");
 }
 
+// Checks RFC 8985: 7.2-a, 7.2-b, 7.2-c.
+#[test]
+fn with_rack_the_end_of_several_segments_is_probed_before_it_times_out() {
+    let mut long = RttEstimator::new(RtoBounds::new(10 * MS, 60_000 * MS));
+    (0..100).for_each(|_| long.sample(100 * MS));
+    let figures = FlowFigures { outstanding: 5000, snd_nxt: 5000, snd_wnd: 60_000, ..FlowFigures::default() };
+    let done = |rtt: RttEstimator, figures: FlowFigures, rack| {
+        let enforced = Decision { cwnd: 10_000, rate: 0 };
+        let mut pace = Pace::new(0, congestion::CUBIC.start(1000, 0), rtt, enforced, Seq(0));
+        pace.rack = rack;
+        let mut now = pace.start(0, &figures, OPTIONS.ack_delay, MS / 10, 1000);
+        let mut done = Vec::new();
+        while done.len() < 2 {
+            let tick = pace.tick(now, &figures, &OPTIONS, false, MS / 10, 1000);
+            done.extend((tick.tail || tick.retransmit).then_some((now / MS, tick.retransmit)));
+            now = tick.next.unwrap();
+        }
+        done
+    };
+    let mut short = RttEstimator::new(RtoBounds::new(10 * MS, 60_000 * MS));
+    short.sample(MS);
+    assert_eq!(done(short.clone(), figures, true), [(3, false), (10, true)]);
+    assert_eq!(done(short, figures, false), [(10, true), (30, true)]);
+    // Two round trips are longer than the timeout: the probe takes its place, and it comes next.
+    assert_eq!(done(long.clone(), figures, true), [(125, false), (250, true)]);
+    let recovers = FlowFigures { fast_retransmits: 1, ..figures };
+    assert!(done(long.clone(), recovers, true)[0].1, "a loss is being made up for");
+    assert!(done(long, FlowFigures { sacked: 1000, ..figures }, true)[0].1, "the peer has something beyond a hole");
+}
+
 // Checks RFC 3708: 3.3-a.
 #[test]
 fn a_loss_that_was_none_gives_the_window_back() {

@@ -194,8 +194,9 @@ pub enum Command {
     /// The segment with the oldest unacknowledged byte is lost, where the peer has something beyond it. It had long
     /// enough to arrive (RFC 8985 section 6.2, step 5). Nothing where a loss is being made up for already.
     Overdue(FlowId),
-    /// Send again what is outstanding, where that is at most one segment. It may be lost, and nothing follows that
-    /// would show it (RFC 8985 section 7). Nothing where a loss is being made up for already.
+    /// Send a tail loss probe. What is outstanding may be lost, and nothing follows that would show it (RFC 8985
+    /// section 7.3). An engine without [`Features::rack`] sends again what is outstanding, where that is at most one
+    /// segment. Nothing where a loss is being made up for already.
     ProbeTail(FlowId),
     /// Send an empty segment just below the window, which asks for an acknowledgement: zero-window probe, keepalive.
     Probe(FlowId),
@@ -293,6 +294,9 @@ pub struct Features {
     pub keeps_logs: bool,
     /// Flows may be over IPv6.
     pub v6: bool,
+    /// It runs RACK-TLP (RFC 8985) on connections with SACK. It times reordering itself, so that it needs no
+    /// [`Command::Overdue`], and [`Command::ProbeTail`] is for whatever is outstanding.
+    pub rack: bool,
     /// Streams may begin in small rings, and transmit streams outgrow their buffers (docs/MEMORY.md). It grows a
     /// receive stream where a segment does not fit. It goes on in the next ring of a transmit stream where a bump has
     /// that, or a position comes by another way.

@@ -69,7 +69,7 @@ counters! {
     undone: AtomicU8 => u8,
     /// The last drop's reason: its number in [`crate::DropReason::ALL`] plus one; 0 before the first.
     last_drop: AtomicU8 => u8,
-    /// Fast retransmits (three duplicate acknowledgements).
+    /// Fast retransmits: losses that were found by what the peer has, or that a probe repaired.
     fast_retransmits: AtomicU32 => u32,
     /// Segments sent again.
     retransmitted_segments: AtomicU32 => u32,

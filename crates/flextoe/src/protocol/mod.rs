@@ -1,5 +1,6 @@
 //! The protocol module: the only one that changes TCP state, one work of a flow after the other (thesis section 4.3).
 mod plain;
+mod probe;
 mod receive;
 mod state;
 mod traced;
@@ -24,6 +25,9 @@ struct Due {
     urgent: Vec<u32>,
     /// It may wait, and until when.
     waiting: VecDeque<(Nanos, u32)>,
+    /// Flows with holes that may be late, and when the first of these waits is over.
+    holes: Vec<u32>,
+    hole_due: Option<Nanos>,
 }
 
 impl Due {
@@ -36,6 +40,23 @@ impl Due {
         if state.unacked > 0 && !state.ack_listed {
             self.wait(flow, state);
         }
+    }
+
+    /// The reordering timer (RFC 8985 section 6.2, step 5).
+    // Meets RFC 8985: 6.2-g.
+    #[cold]
+    fn time_holes(&mut self, flow: u32, state: &mut ProtocolState) {
+        let Some(due) = state.recovery.due() else { return };
+        if !state.recovery.set_timed(true) {
+            self.holes.push(flow);
+        }
+        self.hole_due = Some(self.hole_due.map_or(due, |first| first.min(due)));
+    }
+
+    /// When the module is to be asked again without another reason.
+    fn next(&self) -> Nanos {
+        let acknowledgement = self.waiting.front().map_or(Nanos::MAX, |(due, _)| *due);
+        acknowledgement.min(self.hole_due.unwrap_or(Nanos::MAX))
     }
 
     #[cold]
@@ -92,7 +113,7 @@ impl Protocol {
             } else {
                 self.flush(batch, now);
             }
-            batch[at].job = Job::Flush { due: self.due.waiting.front().map_or(Nanos::MAX, |(due, _)| *due) };
+            batch[at].job = Job::Flush { due: self.due.next() };
         }
         if let Some(ticket) = &mut self.ticket {
             let ours = |at: usize, work: &Work| work.group == self.group && Some(at) != flush;
@@ -190,6 +211,9 @@ impl Protocol {
         }
         settle(state, work);
         self.due.note(work.flow, state, acknowledged_now);
+        if state.recovery.has_block() {
+            self.due.time_holes(work.flow, state);
+        }
     }
 
     /// What the control plane wants, and works of flows that stand still or are not here.
@@ -233,6 +257,9 @@ impl Protocol {
         }
         settle(state, work);
         self.due.note(work.flow, state, acknowledged_now);
+        if state.recovery.has_block() {
+            self.due.time_holes(work.flow, state);
+        }
     }
 
     /// Sends the acknowledgements that no data segment took along.
@@ -245,6 +272,9 @@ impl Protocol {
             }
         }
         self.due.urgent = urgent;
+        if self.due.hole_due.is_some_and(|due| due <= now) {
+            self.find_overdue(batch, now);
+        }
         while let Some((due, flow)) = self.due.waiting.front().copied().filter(|(due, _)| *due <= now) {
             self.due.waiting.pop_front();
             let Some(state) = self.flows.get_mut(flow) else { continue };
@@ -256,6 +286,28 @@ impl Protocol {
             } else if state.unacked > 0 {
                 self.acknowledge(flow, batch, now);
             }
+        }
+    }
+
+    /// Waits of holes that are over.
+    #[cold]
+    fn find_overdue(&mut self, batch: &mut Batch, now: Nanos) {
+        self.due.hole_due = None;
+        for flow in std::mem::take(&mut self.due.holes) {
+            let Some(state) = self.flows.get_mut(flow) else { continue };
+            let Some(due) = state.recovery.due() else {
+                state.recovery.set_timed(false);
+                continue;
+            };
+            state.recovery.set_timed(false);
+            if due <= now {
+                let work = batch.add(flow, Job::Overdue);
+                work.begin();
+                work.group = self.group;
+                state.find_lost(work, now);
+                settle(state, work);
+            }
+            self.due.time_holes(flow, state);
         }
     }
 

@@ -5,7 +5,7 @@ use crate::message::{Aside, Events, Marks, Place, Summary, Work};
 use engine::{DropReason, Nanos};
 use std::sync::atomic::Ordering::Relaxed;
 use tcp::window::ACK_DELAY;
-use tcp::{DUPLICATES, Life, PeerFin, ReceiveWindow, Rejected, Unacceptable};
+use tcp::{DUPLICATES, Life, Moment, PeerFin, ReceiveWindow, Rejected, Unacceptable};
 use wire::Seq;
 use wire::tcp::Flags;
 
@@ -109,12 +109,16 @@ impl ProtocolState {
     fn take_ack(&mut self, seg: &Summary, work: &mut Work, now: Nanos) {
         let window = (seg.window as u32) << self.fixed.agreed.snd_shift;
         let advances = self.una.before(seg.ack);
+        let repeats = seg.ack == self.una && seg.payload_len == 0 && window == self.snd_wnd;
         if advances {
             self.advance(seg, work, now);
         } else if seg.ack == self.una && self.is_duplicate(work, window) {
             self.count_duplicate(work, now);
         } else if seg.sack {
             self.note_twice(work);
+        }
+        if self.recovery.is_probing() {
+            self.judge_probe(repeats && !seg.sack, work);
         }
         // An acknowledgement of something new is fresh even on a segment that is sent again. The window counts from
         // `una`, so one that stayed while that moves on would reach too far.
@@ -163,9 +167,13 @@ impl ProtocolState {
     #[cold]
     #[inline(never)]
     fn update_recovery(&mut self, old: Seq, work: &mut Work, now: Nanos) {
-        self.recovery.acknowledge(old, self.una, self.fixed.agreed.sack);
+        let moment = self.moment(now);
+        if work.tally.rtt > 0 {
+            self.recovery.note_rtt(work.tally.rtt);
+        }
+        self.recovery.acknowledge(old, self.una, self.fixed.agreed.sack, &moment);
         self.note_sack(work, now);
-        self.find_lost(work);
+        self.find_lost(work, now);
     }
 
     /// Takes in the SACK blocks: what the peer has.
@@ -175,10 +183,16 @@ impl ProtocolState {
             return;
         }
         self.note_twice(work);
-        for (left, right) in work.sacked.kept() {
-            let news = self.recovery.note_block(left, right, self.una, self.max);
+        let moment = self.moment(now);
+        // In the order of their numbers: the lower one of two that are news was not overtaken by the higher one.
+        let (mut from, lower) =
+            (self.una, |one: (Seq, Seq), other: (Seq, Seq)| if other.0.before(one.0) { other } else { one });
+        while let Some((left, right)) = work.sacked.kept().filter(|block| from.before(block.0)).reduce(lower) {
+            from = left;
+            let news = self.recovery.note_block(left, right, self.una, self.max, &moment);
             if news && self.rtt.is_within(left, right) {
                 work.tally.rtt = self.rtt.take(now, right);
+                self.recovery.note_rtt(work.tally.rtt);
             }
         }
     }
@@ -195,14 +209,15 @@ impl ProtocolState {
             return;
         }
         work.tally.marks.add(Marks::TWICE);
-        if self.recovery.note_twice(left, right) {
+        if self.recovery.note_twice(left, right, self.una, self.max) {
             work.tally.marks.add(Marks::UNDONE);
         }
     }
 
     /// Recovery begins with the first hole that is lost; within recovery, more of them are sent again.
-    fn find_lost(&mut self, work: &mut Work) {
-        let lost = self.recovery.find_lost(self.una, self.fixed.agreed.mss.into());
+    // Meets RFC 8985: 6.2-a, 6.2-b, 6.2-c, 6.2-d, 6.2-e, 6.2-f, 6.2-h.
+    pub(super) fn find_lost(&mut self, work: &mut Work, now: Nanos) {
+        let lost = self.recovery.find_lost(self.una, &self.moment(now));
         self.fixed.stats.sacked.store(self.recovery.sacked(), Relaxed);
         if lost && !self.recovery.is_active() {
             self.recovery.lose(self.una, self.max);
@@ -212,12 +227,9 @@ impl ProtocolState {
         }
     }
 
-    /// The hole at the front had its time (RFC 8985 section 6.2, step 5).
-    pub(super) fn overdue(&mut self, work: &mut Work) {
-        if !self.recovery.is_active() && self.recovery.has_block() {
-            self.recovery.lose_front();
-            self.find_lost(work);
-        }
+    // Meets RFC 8985: 6.2-i.
+    fn moment(&self, now: Nanos) -> Moment {
+        Moment { now, least: self.rtt.least(), mss: self.fixed.agreed.mss.into() }
     }
 
     /// RFC 5681 section 2; with SACK, an acknowledgement of something beyond a hole (RFC 6675
@@ -246,7 +258,7 @@ impl ProtocolState {
             if enough {
                 self.recovery.lose_front();
             }
-            self.find_lost(work);
+            self.find_lost(work, now);
             return;
         }
         if !active && self.nxt == self.max {

@@ -22,6 +22,9 @@ impl Protocol {
         for work in &batch[before..] {
             let shift = self.flows.get(work.flow).map_or(0, |state| state.fixed.agreed.rcv_shift);
             acknowledged(work, shift, tracer);
+            if let (Job::Overdue, Some(state)) = (work.job, self.flows.get(work.flow)) {
+                Said { work, window: state.snd_wnd, state, tracer }.lost();
+            }
         }
     }
 
@@ -125,7 +128,8 @@ fn count_rare(work: &Work, tracer: &Tracer) {
             ends.iter().for_each(|(event, point)| tracer.add(*point, work.events.has(*event) as u64));
         }
         Job::Transmit { .. } if work.send.is_none() => tracer.add(Point::TurnUnused, 1),
-        Job::Transmit { .. } | Job::Bump { .. } => {
+        Job::Overdue => marked(Marks::FAST_RETRANSMIT, Point::FastRetransmit),
+        Job::Transmit { .. } | Job::Bump { .. } | Job::Order(Order::ProbeTail) => {
             let again = marks.has(Marks::RETRANSMITTED);
             tracer.add(Point::Bump, matches!(work.job, Job::Bump { .. }) as u64);
             tracer.add(if again { Point::SentAgain } else { Point::Sent }, work.send.is_some() as u64);
@@ -221,9 +225,7 @@ impl Said<'_> {
         if tally.marks.has(Marks::DUPLICATE_ACK) {
             self.event(Point::DuplicateAck, [ack, outstanding(state)]);
         }
-        if tally.marks.has(Marks::FAST_RETRANSMIT) {
-            self.event(Point::FastRetransmit, [state.una.0.into(), outstanding(state)]);
-        }
+        self.lost();
         if let Some((left, right)) = self.work.sacked.twice().filter(|_| tally.marks.has(Marks::TWICE)) {
             self.event(Point::Dsack, [left.0.into(), right.0.into()]);
         }
@@ -231,6 +233,12 @@ impl Said<'_> {
             self.event(Point::Undone, [state.una.0.into(), outstanding(state)]);
         }
         self.ended(seq);
+    }
+
+    fn lost(&self) {
+        if self.work.tally.marks.has(Marks::FAST_RETRANSMIT) {
+            self.event(Point::FastRetransmit, [self.state.una.0.into(), outstanding(self.state)]);
+        }
     }
 
     /// What a received segment ended.
@@ -273,6 +281,7 @@ impl Said<'_> {
         match order {
             Order::Window(cwnd) => self.event(Point::WindowSet, [cwnd.into(), outstanding]),
             Order::Retransmit => self.event(Point::TimeoutRetransmit, [una, outstanding]),
+            Order::ProbeTail if self.work.send.is_some() => self.transmitted(),
             _ => {}
         }
     }

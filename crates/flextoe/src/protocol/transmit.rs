@@ -12,9 +12,9 @@ use wire::tcp::Flags;
 
 /// How the next segment is cut.
 #[derive(Debug, PartialEq, Eq)]
-struct Cut {
-    len: u32,
-    fin: bool,
+pub(super) struct Cut {
+    pub len: u32,
+    pub fin: bool,
 }
 
 impl ProtocolState {
@@ -51,7 +51,7 @@ impl ProtocolState {
 
     /// Bytes that the application wrote and that are to be sent from `nxt` on.
     #[inline(always)]
-    fn unsent(&self) -> u32 {
+    pub(super) fn unsent(&self) -> u32 {
         if self.nxt.before(self.head) { self.head - self.nxt } else { 0 }
     }
 
@@ -114,7 +114,14 @@ impl ProtocolState {
         if self.recovery.has_block() && self.send_lost(work, most, now) {
             return;
         }
-        let Some(cut) = self.cut(most) else { return };
+        if let Some(cut) = self.cut(most) {
+            self.send(work, cut, now);
+        }
+    }
+
+    /// Sends a segment from `nxt` on.
+    #[inline(always)]
+    pub(super) fn send(&mut self, work: &mut Work, cut: Cut, now: Nanos) {
         let seq = self.nxt;
         let after = seq + cut.len + cut.fin as u32;
         let new = seq == self.max;
@@ -158,6 +165,14 @@ impl ProtocolState {
     #[inline(never)]
     fn send_lost(&mut self, work: &mut Work, most: u32, now: Nanos) -> bool {
         let Some((seq, cut)) = self.cut_lost(most) else { return false };
+        let end = seq + cut.len + cut.fin as u32;
+        self.send_again(work, seq, cut, now);
+        self.recovery.note_resent(end, self.max, now);
+        true
+    }
+
+    /// Sends again what was sent from `seq` on.
+    pub(super) fn send_again(&mut self, work: &mut Work, seq: Seq, cut: Cut, now: Nanos) {
         let mut flags = if cut.fin { Flags::FIN } else { Flags(0) };
         if cut.len > 0 && seq + cut.len == self.head {
             flags |= Flags::PSH;
@@ -165,12 +180,9 @@ impl ProtocolState {
         work.send = Some(self.with_payload(seq, cut.len, flags, now));
         work.tally.marks.add(Marks::SENT);
         work.tally.marks.add(Marks::RETRANSMITTED);
-        let end = seq + cut.len + cut.fin as u32;
-        self.recovery.note_resent(end, self.max);
-        if self.rtt.is_within(seq, end) {
+        if self.rtt.is_within(seq, seq + cut.len + cut.fin as u32) {
             self.rtt.cancel();
         }
-        true
     }
 
     /// The next part of a hole that is lost, of at most `most` bytes, as far as both windows allow. The first
@@ -221,8 +233,7 @@ impl ProtocolState {
                 self.go_back();
             }
             Order::Retransmit => self.timeout(work, now),
-            Order::Overdue => self.overdue(work),
-            Order::ProbeTail => self.probe_tail(),
+            Order::ProbeTail => self.probe_tail(work, now),
             Order::Probe => self.probe(work, now),
             Order::Untrack => self.tracked = false,
             Order::Orphan => self.life.orphan(),
@@ -244,15 +255,6 @@ impl ProtocolState {
         if self.snd_wnd == 0 {
             // The window was closed over data in flight: only a probe can find out about it.
             self.probe(work, now);
-        }
-    }
-
-    /// RFC 8985 section 7, where it is the front as well: at most one segment.
-    fn probe_tail(&mut self) {
-        let outstanding = self.max - self.una;
-        if self.recovery.is_idle() && outstanding > 0 && outstanding <= self.fixed.agreed.mss.into() {
-            self.recovery.begin(self.max);
-            self.go_back();
         }
     }
 

@@ -33,12 +33,16 @@ pub(crate) struct Segment {
     pub ack: u32,
     pub window: u16,
     pub mss: Option<u16>,
+    /// SACK is permitted; on SYN.
+    pub sack_ok: bool,
+    /// SACK blocks, at most three.
+    pub sack: Vec<(u32, u32)>,
     pub payload: Vec<u8>,
 }
 
 /// A segment of the peer, or one that is expected of the host: flags, sequence number, acknowledgement.
 pub(crate) fn segment(flags: Flags, seq: u32, ack: u32) -> Segment {
-    Segment { flags, seq, ack, window: 65_535, mss: None, payload: Vec::new() }
+    Segment { flags, seq, ack, window: 65_535, mss: None, sack_ok: false, sack: Vec::new(), payload: Vec::new() }
 }
 
 impl Segment {
@@ -47,6 +51,12 @@ impl Segment {
     }
     pub(crate) fn mss(self, mss: u16) -> Segment {
         Segment { mss: Some(mss), ..self }
+    }
+    pub(crate) fn sack_ok(self) -> Segment {
+        Segment { sack_ok: true, ..self }
+    }
+    pub(crate) fn sack(self, sack: &[(u32, u32)]) -> Segment {
+        Segment { sack: sack.to_vec(), ..self }
     }
     pub(crate) fn payload(self, payload: &[u8]) -> Segment {
         Segment { payload: payload.to_vec(), ..self }
@@ -99,6 +109,13 @@ fn address(ip: IpAddress, port: u16) -> Vec<u8> {
     match ip.ip() {
         IpAddr::V4(ip) => [&begin[..], &ip.octets(), &[0; 8]].concat(),
         IpAddr::V6(ip) => [&begin[..], &[0; 4], &ip.octets(), &[0; 4]].concat(),
+    }
+}
+
+/// Runs a script on FlexTOE, on one thread and with modules of their own threads.
+pub(crate) fn on_flextoe(flags: &str, script: impl Fn(&mut Script)) {
+    for engine in ["flextoe", "threads"] {
+        script(&mut Script::new(&format!("engine={engine},{flags}"), false));
     }
 }
 
@@ -266,6 +283,7 @@ impl Script {
 
     /// The peer sends a segment.
     pub(crate) fn send(&self, segment: Segment) {
+        let own = |relative| Seq(self.isn.unwrap_or(0).wrapping_add(relative));
         let header = tcp::Header {
             src_port: self.peer_port,
             dst_port: self.local_port,
@@ -273,7 +291,12 @@ impl Script {
             ack: Seq(if segment.flags.has(ACK) { self.isn.unwrap_or(0).wrapping_add(segment.ack) } else { 0 }),
             flags: segment.flags,
             window: segment.window,
-            options: Options { mss: segment.mss, ..Options::default() },
+            options: Options {
+                mss: segment.mss,
+                sack_permitted: segment.sack_ok,
+                sack: [0, 1, 2, 3].map(|at| segment.sack.get(at).map(|(left, right)| (own(*left), own(*right)))),
+                ..Options::default()
+            },
         };
         let ends = self.ends();
         let begin = ip::header_len(ends.dst);
@@ -307,12 +330,15 @@ impl Script {
         if header.flags.has(SYN) {
             self.isn = Some(header.seq.0);
         }
+        let theirs = |number: Seq| number.0.wrapping_sub(PEER_ISN);
         Segment {
             flags: Flags(header.flags.0 & !PSH.0),
             seq: header.seq.0.wrapping_sub(self.isn.unwrap_or(0)),
             ack: if header.flags.has(ACK) { header.ack.0.wrapping_sub(PEER_ISN) } else { 0 },
             window: header.window,
             mss: header.options.mss,
+            sack_ok: header.options.sack_permitted,
+            sack: header.options.sack.iter().flatten().map(|(left, right)| (theirs(*left), theirs(*right))).collect(),
             payload: bytes[ip_len + header_len..len].to_vec(),
         }
     }
@@ -328,7 +354,16 @@ impl Script {
 
     /// The peer opens a connection: handshake and `accept`.
     pub(crate) fn establish(&mut self, listener: c_int) -> c_int {
-        self.send(segment(SYN, 0, 0).mss(1000));
+        self.establish_with(segment(SYN, 0, 0).mss(1000), listener)
+    }
+
+    /// The same with a SYN that permits SACK.
+    pub(crate) fn establish_with_sack(&mut self, listener: c_int) -> c_int {
+        self.establish_with(segment(SYN, 0, 0).mss(1000).sack_ok(), listener)
+    }
+
+    fn establish_with(&mut self, syn: Segment, listener: c_int) -> c_int {
+        self.send(syn);
         self.expect(segment(SYN | ACK, 0, 1));
         self.send(segment(ACK, 1, 1));
         self.accept(listener).unwrap()
