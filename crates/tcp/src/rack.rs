@@ -9,6 +9,7 @@
 //! so this is never too early. It is too late by the time between the two transmissions: a segment's time within a
 //! burst. Times are kept for holes only, of which there are few: when one was sent again, and when its wait began.
 use crate::Nanos;
+use crate::prr::Prr;
 use crate::undo::Undo;
 use wire::Seq;
 
@@ -47,6 +48,10 @@ pub(crate) struct Rack {
     /// What that was for the latest of them that the peer has.
     pub(crate) delivered: u32,
     pub(crate) undo: Undo,
+    /// In fast recovery.
+    pub(crate) prr: Option<Prr>,
+    /// The last look at the holes found another loss.
+    pub(crate) found: bool,
     /// Something came that others, sent later, had overtaken (`RACK.reordering_seen`).
     pub(crate) reordered: bool,
     /// The timer for [`Rack::due`] runs.

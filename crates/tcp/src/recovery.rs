@@ -207,6 +207,11 @@ impl FlightLimit {
         *self = FlightLimit { cwnd, limited: self.limited, allowed: cwnd.saturating_add(self.limited) };
     }
 
+    /// Fast recovery: so many bytes may be in flight for now, whatever the window is.
+    pub fn limit(&mut self, bytes: u32) {
+        self.allowed = bytes;
+    }
+
     /// Limited transmit: one segment more (RFC 5681 section 3.2 step 1).
     // Meets RFC 5681: 3.2-e, 3.2-f.
     pub fn extend(&mut self, mss: u32) {

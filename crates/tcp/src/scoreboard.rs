@@ -5,6 +5,7 @@
 //! takes ([`crate::rack`]). One that was sent again is lost again by the same rule. What comes after the last block is
 //! a hole, too, once a timeout marks it.
 use crate::few::Few;
+use crate::prr::{Prr, Standing};
 use crate::rack::{Moment, Rack};
 use crate::{DUPLICATES, Nanos};
 use wire::Seq;
@@ -102,6 +103,28 @@ impl Scoreboard {
         self.rack.iter_mut().for_each(|rack| rack.forget_probe());
     }
 
+    /// A loss was found by what the peer has, and not by a timeout: fast recovery reduces what is in flight (RFC 9937).
+    /// Before the acknowledgement that showed it, there were `una` and `sacked` bytes beyond holes.
+    pub fn begin_reduction(&mut self, una: Seq, max: Seq, sacked: u32) {
+        let rack = self.rack();
+        rack.prr = Some(Prr::new(una, max, sacked, rack.resent));
+    }
+
+    /// The congestion window has been reduced for the loss.
+    pub fn note_reduced(&mut self) {
+        if let Some(rack) = &mut self.rack {
+            rack.prr.iter_mut().for_each(|prr| prr.reduced = true);
+        }
+    }
+
+    /// Bytes that may be sent now; nothing outside fast recovery. Something was acknowledged, where it `advances`.
+    pub fn room(&mut self, at: &Standing, advances: bool) -> Option<u32> {
+        let sacked = self.sacked();
+        let rack = self.rack.as_mut().filter(|_| self.active)?;
+        let (resent, safe) = (rack.resent, advances && !rack.found);
+        rack.prr.as_mut().map(|prr| prr.room(at, sacked, resent, safe))
+    }
+
     /// Sending goes back for another reason than a loss: what was sent up to `max` is sent again.
     pub fn begin(&mut self, max: Seq) {
         if !self.active {
@@ -175,7 +198,7 @@ impl Scoreboard {
     // Meets RFC 2018: 8-a.
     pub fn lose_all(&mut self, una: Seq, max: Seq) {
         self.blocks.truncate(0);
-        self.rack.iter_mut().for_each(|rack| rack.due = 0);
+        self.rack.iter_mut().for_each(|rack| (rack.due, rack.prr) = (0, None));
         self.push_end(una, max);
         if una != max {
             self.begin(max);
@@ -320,12 +343,12 @@ impl Scoreboard {
     // Meets RFC 8985: 6.2-a, 6.2-g, 6.2-h.
     pub fn find_lost(&mut self, una: Seq, moment: &Moment) -> bool {
         if self.blocks.is_empty() {
-            self.rack.iter_mut().for_each(|rack| rack.due = 0);
+            self.rack.iter_mut().for_each(|rack| (rack.due, rack.found) = (0, false));
             return false;
         }
         let rack = *self.rack();
         let window = rack.window(self.active || self.is_likely(moment.mss), moment);
-        let (mut beyond, mut any, mut next) = (false, false, 0);
+        let (mut beyond, mut any, mut found, mut next) = (false, false, false, 0);
         for at in (0..self.blocks.len()).rev() {
             let mut block = self.blocks[at];
             beyond |= block.right != block.left;
@@ -339,13 +362,14 @@ impl Scoreboard {
                     next = if next == 0 { due } else { due.min(next) };
                 } else {
                     block.resent = if resent { self.hole_start(at, una) } else { block.resent };
-                    block.lost = true;
+                    (block.lost, found) = (true, true);
                 }
                 self.blocks[at] = block;
             }
             any |= block.lost && block.resent != block.left;
         }
-        self.rack().due = next;
+        let rack = self.rack();
+        (rack.due, rack.found) = (next, found);
         any
     }
 

@@ -211,6 +211,7 @@ impl ProtocolState {
         work.tally.marks.add(Marks::TWICE);
         if self.recovery.note_twice(left, right, self.una, self.max) {
             work.tally.marks.add(Marks::UNDONE);
+            self.flight.reset();
         }
     }
 
@@ -218,13 +219,16 @@ impl ProtocolState {
     // Meets RFC 8985: 6.2-a, 6.2-b, 6.2-c, 6.2-d, 6.2-e, 6.2-f, 6.2-h.
     pub(super) fn find_lost(&mut self, work: &mut Work, now: Nanos) {
         let lost = self.recovery.find_lost(self.una, &self.moment(now));
+        let before = self.fixed.stats.sacked.load(Relaxed);
         self.fixed.stats.sacked.store(self.recovery.sacked(), Relaxed);
         if lost && !self.recovery.is_active() {
             self.recovery.lose(self.una, self.max);
+            self.recovery.begin_reduction(self.una - work.tally.acked, self.max, before);
             self.dup_acks = 0;
             self.flight.reset();
             work.tally.marks.add(Marks::FAST_RETRANSMIT);
         }
+        self.limit_flight(work.tally.acked > 0);
     }
 
     // Meets RFC 8985: 6.2-i.

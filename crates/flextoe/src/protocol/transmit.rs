@@ -4,8 +4,9 @@ use super::state::ProtocolState;
 use crate::message::{Aside, Marks, Order, Report, Segment, Work};
 use engine::Nanos;
 use std::sync::atomic::Ordering::Relaxed;
-use tcp::Life;
+use tcp::congestion::MAX_WINDOW;
 use tcp::window::{SmallSegment, Waiting};
+use tcp::{Life, Standing};
 use wire::Seq;
 use wire::ipv4::Ecn;
 use wire::tcp::Flags;
@@ -225,8 +226,13 @@ impl ProtocolState {
     pub(super) fn order(&mut self, order: Order, work: &mut Work, now: Nanos) {
         match order {
             Order::Window(cwnd) => {
-                self.cwr |= self.fixed.agreed.ecn && cwnd < self.flight.cwnd();
+                let reduces = cwnd < self.flight.cwnd();
+                self.cwr |= self.fixed.agreed.ecn && reduces;
                 self.flight.set_cwnd(cwnd);
+                if reduces {
+                    self.recovery.note_reduced();
+                }
+                self.limit_flight(false);
             }
             Order::Mss(mss) => {
                 self.set_mss(mss);
@@ -255,6 +261,21 @@ impl ProtocolState {
         if self.snd_wnd == 0 {
             // The window was closed over data in flight: only a probe can find out about it.
             self.probe(work, now);
+        }
+    }
+
+    /// In fast recovery, with a policy that has a window: what may be in flight until the next acknowledgement
+    /// (RFC 9937). This one `advances` where it acknowledges something.
+    // Meets RFC 9937: 6-a, 6-b, 6-c, 6-d.
+    pub(super) fn limit_flight(&mut self, advances: bool) {
+        let cwnd = self.flight.cwnd();
+        if !self.recovery.is_active() || cwnd >= MAX_WINDOW {
+            return;
+        }
+        let (in_flight, mss) = (self.in_flight(), self.fixed.agreed.mss.into());
+        let standing = Standing { una: self.una, max: self.max, in_flight, cwnd, mss };
+        if let Some(room) = self.recovery.room(&standing, advances) {
+            self.flight.limit(in_flight.saturating_add(room));
         }
     }
 

@@ -13,7 +13,7 @@ mod timely;
 mod unlimited;
 mod window;
 
-pub use policy::{Decision, Kind, Needs, Policy, Sample, initial_window};
+pub use policy::{Decision, Kind, MAX_WINDOW, Needs, Policy, Sample, initial_window};
 
 use crate::Nanos;
 use serde::{Deserialize, Deserializer, Serialize, Serializer};
@@ -141,7 +141,6 @@ impl Controller {
 
 #[cfg(test)]
 mod tests {
-    use super::policy::MAX_WINDOW;
     use super::*;
 
     pub(super) const MSS: u32 = 1000;

@@ -3,7 +3,7 @@ use crate::Nanos;
 use std::fmt::Debug;
 
 /// Most bytes that any policy allows in flight: the largest window that TCP can express (RFC 7323 section 2.3).
-pub(super) const MAX_WINDOW: u32 = 1 << 30;
+pub const MAX_WINDOW: u32 = 1 << 30;
 
 /// A kind of policy: a row of the table.
 pub struct Kind {
