@@ -16,7 +16,10 @@ struct Outcome {
 }
 
 fn measure(engines: [EngineKind; 2], flows: u32, loss: f64, time: Nanos) -> Outcome {
-    let network = FabricConfig { loss, ..FabricConfig::default() };
+    through(FabricConfig { loss, ..FabricConfig::default() }, engines, flows, time)
+}
+
+fn through(network: FabricConfig, engines: [EngineKind; 2], flows: u32, time: Nanos) -> Outcome {
     let congestion = congestion::CUBIC;
     let plan = Plan { hosts: 2, network, congestion, engines, buffer: 256 << 10, connections: flows, stall: 0 };
     let mut run = Run::new(&plan, flows as usize, Load::Bulk);
@@ -43,6 +46,16 @@ fn bulk_flows_go_on_under_loss() {
         assert!(lossy.gbit_per_s > 0.7 * clean.gbit_per_s, "{engines:?}: {lossy:?}, without loss {clean:?}");
         assert!(lossy.sent_again * 50 < lossy.sent && lossy.fast * 4 > lossy.sent_again, "{engines:?}: {lossy:?}");
     }
+}
+
+/// One frame in a hundred is late. They come within the reordering window, so next to none is sent again for it.
+#[test]
+fn bulk_flows_go_on_under_reordering() {
+    let late =
+        |reorder| FabricConfig { reorder, reorder_delay_ns: 20_000, delay_ns: 100_000, ..FabricConfig::default() };
+    let [clean, late] = [1e-12, 0.01].map(|share| through(late(share), FLEXTOE, 8, SECOND / 20));
+    assert!(late.gbit_per_s > 0.9 * clean.gbit_per_s, "{late:?}, in order {clean:?}");
+    assert!(late.sent_again * 1000 < late.sent, "{late:?}");
 }
 
 /// `FLOWS=8 LOSS="0.001 0.01" MILLISECONDS=500 cargo test --release -p sim --test congestion -- --ignored --nocapture
