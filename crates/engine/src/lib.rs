@@ -23,8 +23,8 @@ pub use registers::{RegisterShape, Registers};
 use serde::{Deserialize, Serialize};
 use trace::Traces;
 
-/// Bytes that a data-path without rates sends in one round, but for the last frame. What is to be answered quickly waits
-/// for the copies of a round, wherever it comes in (thesis 5.5.4.4).
+/// Bytes that a data-path sends in one round, but for the last frame, where no rates bound it. What is to be answered
+/// quickly waits for the copies of a round, wherever it comes in (thesis 5.5.4.4).
 pub const ROUND_BYTES: u32 = 128 << 10;
 
 /// A flow of a host: an index below [`Limits::flows`], chosen by the control plane.
