@@ -318,7 +318,8 @@ fn toed(lab: &Lab, file: &Path) -> Command {
     let with_programs = matches!(lab.link, Link::AfxdpServer | Link::AfxdpClient | Link::Loopback);
     let home = if with_programs { &lab.far } else { &lab.near };
     let mut command = home.command(&beside("toed"));
-    command.arg("--config").arg(file);
+    // Models of RTL are kept beside what was built.
+    command.env("XDG_CACHE_HOME", beside("cache")).arg("--config").arg(file);
     command
 }
 
@@ -360,6 +361,9 @@ fn configuration(lab: &Lab, socket: &Path) -> String {
         };
         text += &format!("[[host]]\nname = {name:?}\naddress = \"{address}\"\nport = {port}\n");
         text += &format!("engine = {:?}\n", lab.engine);
+        if lab.simulated {
+            text += "backend = \"rtl\"\n";
+        }
         let address6 = if lab.link == Link::Loopback { SERVER6 } else { side.address6 };
         text += &format!("ipv6 = {{ address = \"{address6}\" }}\n");
         if matches!(lab.link, Link::Fabric | Link::TapServer) {

@@ -22,6 +22,9 @@ const INTERCEPT: &[&str] = &["--intercept", "syscalls"];
 /// The link's devices are called this, on both stacks.
 pub const DEVICE: &str = "toe0";
 
+/// The end of an engine's name where its program runs as simulated RTL (docs/RTL.md).
+pub const SIMULATED: &str = "-rtl";
+
 /// The engine with which everything runs.
 pub const FIRST_ENGINE: &str = "flextoe";
 
@@ -133,6 +136,8 @@ pub struct Lab<'a> {
     pub link: Link,
     /// The engine of the daemon's hosts.
     pub engine: String,
+    /// That engine's program is simulated RTL: the engine was named with [`SIMULATED`] at its end.
+    pub simulated: bool,
     /// What the configuration says of the hosts' memory beside the defaults.
     pub memory: &'static str,
     /// The daemon; `None` where both sides are on the kernel.
@@ -190,7 +195,9 @@ impl<'a> Lab<'a> {
             Link::TapServer | Link::TapClient | Link::Uplink => {}
             Link::Fabric | Link::Lossy | Link::LossyThreads | Link::Far | Link::TwoPorts => {}
         }
-        let mut lab = Lab { link, engine: engine.into(), memory, daemon: None, server, client, near, far };
+        let (engine, simulated) = engine.strip_suffix(SIMULATED).map_or((engine, false), |engine| (engine, true));
+        let engine = engine.to_string();
+        let mut lab = Lab { link, engine, simulated, memory, daemon: None, server, client, near, far };
         if link != Link::Linux {
             lab.daemon = Some(Daemon::start(session, &lab)?);
         }

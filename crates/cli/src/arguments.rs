@@ -203,11 +203,14 @@ pub(crate) struct RunArguments {
     /// Engine of a daemon that is started for it
     #[arg(long, value_name = "ENGINE")]
     pub engine: Option<String>,
+    /// What runs the P4 program of its engine: the processor, or its RTL, simulated (docs/RTL.md)
+    #[arg(long, value_name = "BACKEND", value_parser = ["native", "rtl"])]
+    pub backend: Option<String>,
     /// Start a daemon for this program alone, whatever runs already
     #[arg(long, conflicts_with = "socket")]
     pub private: bool,
     /// Start a private daemon with this configuration
-    #[arg(long, value_name = "FILE", conflicts_with_all = ["socket", "engine"])]
+    #[arg(long, value_name = "FILE", conflicts_with_all = ["socket", "engine", "backend"])]
     pub config: Option<PathBuf>,
     /// Start a private daemon with this network; otherwise the first of 10.77.0.0/24, 10.77.1.0/24, ... that is free
     #[arg(long, value_name = "NETWORK/24", conflicts_with_all = ["socket", "config"])]

@@ -41,6 +41,7 @@ pub(crate) fn doctor(arguments: &DoctorArguments) -> Result<(), String> {
     let mut findings = vec![library, verbs, daemon(arguments), cores(), memfd(), tap(), network_namespaces(), afxdp()];
     findings.extend([hugepages(), descriptors()]);
     findings.extend(PROGRAMS.iter().map(|(program, package, purpose)| installed(program, package, purpose)));
+    findings.push(installed("verilator", "verilator make g++", "backend = \"rtl\" (docs/RTL.md)"));
     report(&findings, arguments.json);
     if usable { Ok(()) } else { Err("without libtoe.so no program can run on OpenTOE".into()) }
 }

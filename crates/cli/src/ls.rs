@@ -6,6 +6,7 @@ use crate::table::{Table, bold, cell, red, say, say_json};
 use crate::units;
 use crate::volumes;
 use daemon::client;
+use daemon::config::Backend;
 use daemon::protocol::{Question, no_host};
 use serde_json::Value;
 
@@ -114,7 +115,10 @@ fn hosts(answer: &Value) -> Table {
         let address = format!("{}/{}", cell(&host["address"]), host["prefix_len"]);
         let v6 = host["address6"].as_str().map(|v6| format!(" {v6}/{}", host["prefix_len6"])).unwrap_or_default();
         let address = address + &v6;
-        let [name, engine, port] = ["name", "engine", "port"].map(|key| cell(&host[key]));
+        let [name, mut engine, port] = ["name", "engine", "port"].map(|key| cell(&host[key]));
+        if host["backend"] == Backend::Rtl.name() {
+            engine += ", simulated RTL";
+        }
         // A host's place in a fabric has its name.
         let port = port.strip_suffix(&format!(" {name}")).unwrap_or(&port).to_string();
         let waiting = states(host).filter(|(state, _)| *state == TIME_WAIT).map(|(_, count)| count).sum::<u64>();

@@ -8,7 +8,7 @@ use crate::private_daemon::{self, PrivateArguments, Role};
 use crate::table::list;
 use crate::turn::Turn;
 use daemon::client;
-use daemon::config::{self, EngineKind};
+use daemon::config::{self, Backend, EngineKind};
 use daemon::protocol::Question;
 use serde_json::Value;
 use std::collections::hash_map::RandomState;
@@ -34,6 +34,8 @@ pub(crate) struct Embedded<'a> {
     pub host: Option<&'a str>,
     /// The host's engine.
     pub engine: Option<&'a str>,
+    /// What runs that engine's program.
+    pub backend: Option<&'a str>,
     /// Its network; otherwise the first free one.
     pub network: Option<&'a str>,
     /// Other programs of the user join it.
@@ -69,6 +71,12 @@ pub(crate) fn embedded(plan: &Embedded<'_>) -> Result<Private, String> {
     }
     text +=
         &format!("\n[[host]]\nname = {host:?}\naddress = \"{address}\"\nprefix_len = {bits}\nengine = {engine:?}\n");
+    if let Some(backend) = plan.backend {
+        text += &format!("backend = {backend:?}\n");
+    }
+    if plan.backend == Some(Backend::Rtl.name()) {
+        eprintln!("opentoe: the model of the program's RTL is built first, which takes a minute; later starts find it");
+    }
     let directory = directory()?;
     let file = directory.join("toed.toml");
     fs::write(&file, text).map_err(|e| format!("cannot write {}: {e}", file.display()))?;

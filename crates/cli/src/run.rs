@@ -105,6 +105,14 @@ fn check(socket: &Path, arguments: &RunArguments) -> Result<String, String> {
             text(&host["engine"])
         ));
     }
+    if let Some(backend) = arguments.backend.as_deref().filter(|backend| host["backend"] != *backend) {
+        return Err(format!(
+            "host `{}` runs on backend {}, not {backend}: change it in the daemon's configuration, or leave --backend \
+             out",
+            text(&host["name"]),
+            text(&host["backend"])
+        ));
+    }
     shm::handover::connect(socket).map_err(|e| format!("cannot attach at {}: {e}", socket.display()))?;
     Ok(text(&host["name"]))
 }
@@ -128,10 +136,11 @@ fn pick<'a>(hello: &'a Value, name: Option<&str>) -> Result<&'a Value, String> {
 /// A daemon for this program, or the one that the user's programs share.
 fn own_daemon(arguments: &RunArguments) -> Result<(PathBuf, String), String> {
     let (host, engine) = (arguments.host.as_deref(), arguments.engine.as_deref());
+    let backend = arguments.backend.as_deref();
     let Private { socket, sentences } = match (&arguments.config, arguments.network.as_deref()) {
         (Some(file), _) => private::from_file(file)?,
         (None, None) if !arguments.private => shared::join_or_start(arguments)?,
-        (None, network) => private::embedded(&Embedded { host, engine, network, shared: false })?,
+        (None, network) => private::embedded(&Embedded { host, engine, backend, network, shared: false })?,
     };
     if !arguments.quiet {
         sentences.iter().for_each(|sentence| eprintln!("opentoe: {sentence}"));

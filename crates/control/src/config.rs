@@ -1,6 +1,7 @@
 //! The configuration of one host. Every key has a default, so an empty section is a working host.
 use crate::memory::MemoryConfig;
 use ::host::{AddressV6, Link, RouteConfig};
+use engine::Backend;
 use port::Capabilities;
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
@@ -51,6 +52,8 @@ pub struct HostConfig {
     pub loopback: bool,
     /// Who may bind which ports. A port that no rule names is free for everybody.
     pub port_rules: Vec<PortRule>,
+    /// What runs the engine's program, where it has one.
+    pub backend: Backend,
 }
 
 /// A host's place in an IPv6 network.
@@ -212,6 +215,7 @@ impl Default for HostConfig {
             unprivileged_port_start: 1024,
             loopback: true,
             port_rules: Vec::new(),
+            backend: Backend::Native,
         }
     }
 }

@@ -84,6 +84,11 @@ impl Tcp {
         Tcp::of(plane, queues, engine)
     }
 
+    /// Why the engine's data-path runs no more, in a sentence.
+    pub fn failure(&self) -> Option<String> {
+        self.engine.failure()
+    }
+
     /// From now on, another stack has the same addresses: no application gets a port of that one's.
     pub fn share_ports(&mut self, ports: Arc<TcpPorts>) {
         self.plane.share_ports(ports);

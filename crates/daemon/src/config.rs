@@ -9,7 +9,7 @@ pub use crate::ports::{PortKind, PortSection};
 pub use crate::rdma::{RdmaCongestion, RdmaRecovery, RdmaUsers};
 pub use crate::zeronic::{ZeronicSection, ZeronicUsers};
 pub(crate) use addressing::addresses;
-pub use engines::{EngineKind, Mapping};
+pub use engines::{Backend, EngineKind, Mapping};
 pub use machine::{cores, machine};
 pub use read::{parse, read};
 
@@ -145,6 +145,13 @@ pub struct HostSection {
     pub rdma_congestion: RdmaCongestion,
     /// Modules that it runs from the start.
     pub modules: Vec<ModuleSection>,
+}
+
+impl HostSection {
+    /// What runs its engine's program; none where it has no program.
+    pub fn backend(&self) -> Option<&'static str> {
+        self.engine.has_program().then(|| self.stack.backend.name())
+    }
 }
 
 /// A module that a host runs from the start, as `opentoe xdp load` loads it.

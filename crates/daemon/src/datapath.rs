@@ -50,6 +50,8 @@ pub(crate) struct HostSeat {
     watched: Vec<Option<OwnedFd>>,
     /// Which ports have failed.
     failed: Vec<bool>,
+    /// Its engine has failed.
+    engine_failed: bool,
     /// The ports' tracepoints.
     tracer: Tracer,
 }
@@ -207,6 +209,7 @@ impl DataPath {
             host,
             rdma: None,
             failed: vec![false; watched.len()],
+            engine_failed: false,
             ports,
             received: Vec::new(),
             to_send: Vec::new(),
@@ -516,9 +519,15 @@ impl DataPath {
         hosts.chain(fabrics).chain(zeronics).flatten().min()
     }
 
-    /// Says once when a network is gone for good, and stops watching it: its descriptor would wake for ever.
+    /// Says once when a network is gone for good, and stops watching it: its descriptor would wake for ever. Without
+    /// its data-path a host cannot even say to its peers that connections are lost, so then the daemon ends.
     fn note_failures(&mut self) {
         for seat in &mut self.hosts {
+            if let Some(sentence) = seat.host.base().failure().filter(|_| !seat.engine_failed) {
+                seat.engine_failed = true;
+                tracing::error!(host = seat.name, "{sentence}: the daemon ends");
+                let _ = signal_hook::low_level::raise(signal_hook::consts::SIGTERM);
+            }
             let ports = seat.ports.iter().zip(&mut seat.watched).zip(&mut seat.failed);
             for ((port, watched), failed) in ports.filter(|(_, failed)| !**failed) {
                 let Some(sentence) = port.failure() else { continue };

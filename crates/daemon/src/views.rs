@@ -71,7 +71,8 @@ impl Observer {
         let hosts = self.hosts.iter().map(|place| {
             let stack = &place.config.stack;
             let address = format!("{}/{}", stack.address, stack.prefix_len);
-            json!({ "name": stack.name, "address": address, "engine": place.config.engine.name() })
+            let (engine, backend) = (place.config.engine.name(), place.config.backend());
+            json!({ "name": stack.name, "address": address, "engine": engine, "backend": backend })
         });
         let zeronics = self.zeronics.iter().map(|place| {
             let section = &place.section;
@@ -117,11 +118,11 @@ impl Observer {
         Ok(answer)
     }
 
-    /// Sentences about networks that are gone for good.
+    /// Sentences about networks and data-paths that are gone for good.
     fn failures(&self) -> Result<Vec<String>, String> {
         let of = |path: &mut DataPath| {
             let ports = path.hosts.iter().map(|seat| {
-                let failures = seat.ports.iter().filter_map(|port| port.failure());
+                let failures = seat.ports.iter().filter_map(|port| port.failure()).chain(seat.host.base().failure());
                 (format!("host {}", seat.name), failures.collect::<Vec<_>>())
             });
             let fabrics = path.fabrics.iter().map(|seat| (format!("fabric {}", seat.name), seat.fabric.failures()));
@@ -347,6 +348,7 @@ impl Inventory {
             "gateway6": stack.ipv6.gateway,
             "mac": self.ports.first().map(|port| &port.mac),
             "engine": place.config.engine.name(),
+            "backend": place.config.backend(),
             "port": self.ports.iter().map(|port| port.name.as_str()).collect::<Vec<_>>().join(", "),
             "ports": self.ports,
             "contexts": self.contexts,
@@ -432,6 +434,7 @@ impl Figures {
         json!({
             "name": place.config.stack.name,
             "engine": place.config.engine.name(),
+            "backend": place.config.backend(),
             "thread": place.thread,
             "port": counters(&self.port),
             "ports": self.ports.iter().map(|(name, port)| (name.clone(), counters(port))).collect::<Map<_, _>>(),

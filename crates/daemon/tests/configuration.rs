@@ -225,6 +225,7 @@ fn addresses_that_cannot_work_are_refused() {
             "fabric lan: uplink: the kernel's side is 10.0.0.2, which is a host's",
         ),
         ("engine = \"laminar\"\nmax_flows = 1000000", "max_flows is 1000000, and the laminar engine holds"),
+        ("backend = \"rtl\"", "backend \"rtl\" runs P4 programs, and engine flextoe has none"),
         ("limits = { max_openings = 0 }", "limits: max_openings must be at least 1"),
     ];
     for (keys, sentence) in refused {

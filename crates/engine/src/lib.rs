@@ -92,6 +92,30 @@ pub struct ProgramSource {
     pub defines: Vec<(String, String)>,
 }
 
+/// What runs the program of an engine that has one.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Backend {
+    /// The processor, which runs the program compiled to its own code.
+    #[default]
+    Native,
+    /// The program as RTL, simulated (docs/RTL.md).
+    Rtl,
+}
+
+impl Backend {
+    /// Every backend.
+    pub const ALL: &'static [Backend] = &[Backend::Native, Backend::Rtl];
+
+    /// Its name in the configuration and on the command line.
+    pub const fn name(self) -> &'static str {
+        match self {
+            Backend::Native => "native",
+            Backend::Rtl => "rtl",
+        }
+    }
+}
+
 /// What an engine offers beyond the least: one value, of which the control plane takes what it needs.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Features<F> {
@@ -139,6 +163,11 @@ pub trait Engine<T: Transport>: Send {
     }
     /// The registers of its program, where it runs one.
     fn registers(&mut self) -> Option<&mut dyn Registers> {
+        None
+    }
+    /// Why its data-path runs no more and drops everything, in a sentence: what it needs besides itself has ended.
+    /// Asked before sleeping.
+    fn failure(&self) -> Option<String> {
         None
     }
     /// Figures of the modules for people: (module, counter, value).

@@ -7,6 +7,8 @@
 use control::HostConfig;
 use engine::stream::Stream;
 use engine::{Engine, Limits, ProgramSource};
+
+pub use engine::Backend;
 use flextoe::FlexToe;
 use laminar::{Extensions, Laminar};
 use port::FramePool;
@@ -83,7 +85,7 @@ impl EngineKind {
                 let timely = host.default_congestion().needs.timestamps;
                 let shared_log = host.memory.log_bytes > 0;
                 let extensions = Extensions { timely, shared_log, ..Extensions::default() };
-                Box::new(Laminar::new(limits, host.window_shift(), extensions)?)
+                Box::new(Laminar::on(host.backend, limits, host.window_shift(), extensions)?)
             }
             EngineKind::Zeronic | EngineKind::ZeronicLaminar => {
                 // A frame that waits within the engine may outlast the place of its payload.
@@ -101,6 +103,11 @@ impl EngineKind {
             EngineKind::Flextoe => None,
             _ => Some(laminar::MOST_FLOWS),
         }
+    }
+
+    /// Its data-path is a program, which any [`Backend`] can run.
+    pub const fn has_program(self) -> bool {
+        matches!(self.transport(), EngineKind::Laminar)
     }
 
     /// Its modules can run on threads of their own.
@@ -123,6 +130,10 @@ impl EngineKind {
             EngineKind::Flextoe => {
                 Err(format!("host {} does not run the laminar engine, and so no P4 program", host.name))
             }
+            _ if host.backend == Backend::Rtl => Err(format!(
+                "host {} runs its program as RTL, whose model is made when it starts: restart it with another program",
+                host.name
+            )),
             _ => laminar::prepare(&limits(host), host.window_shift(), source),
         }
     }

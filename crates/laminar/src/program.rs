@@ -1,9 +1,11 @@
 //! The P4 program, compiled, and what the control plane sets in it (docs/P4.md): tables and registers of a flow.
 use crate::descriptor::PORT_NET;
 use engine::stream::FlowParams;
-use engine::{Limits, Nanos, ProgramSource, RegisterShape};
+use engine::{Backend, Limits, Nanos, ProgramSource, RegisterShape};
+use rmt::cosim::Model;
 use rmt::interp::Session;
 use rmt::native::{ControlError, EntryKey, Native};
+use rmt::{Loaded, Pipeline};
 use std::path::Path;
 use std::sync::{Mutex, MutexGuard, PoisonError};
 use tcp::ReceiveWindow;
@@ -89,9 +91,9 @@ struct Registers {
     log_tail: Option<usize>,
 }
 
-/// The compiled program.
+/// The program as it runs.
 pub(crate) struct Program {
-    pub native: Native,
+    pub pipeline: Pipeline,
     registers: Registers,
 }
 
@@ -138,6 +140,16 @@ fn compiled(flows: u32, rx_scale: u8, source: &ProgramSource) -> Result<Native, 
     if let Some((_, native)) = kept().iter().find(|(known, _)| *known == key) {
         return Ok(native.fresh());
     }
+    let native = Native::new(read(flows, rx_scale, source)?.program).map_err(|e| e.to_string())?;
+    let fresh = native.fresh();
+    let mut kept = kept();
+    make_room(&mut kept, &key);
+    kept.push((key, native));
+    Ok(fresh)
+}
+
+/// Reads and checks a program with what the engine defines.
+fn read(flows: u32, rx_scale: u8, source: &ProgramSource) -> Result<Loaded, String> {
     let define = |name: &str, value: String| (name.to_string(), value);
     let mut defines = vec![
         define("FLOWS", flows.to_string()),
@@ -147,18 +159,13 @@ fn compiled(flows: u32, rx_scale: u8, source: &ProgramSource) -> Result<Native, 
     ];
     let own: Vec<String> = defines.iter().map(|(name, _)| name.clone()).collect();
     defines.extend(source.defines.iter().filter(|(name, _)| !own.contains(name)).cloned());
-    let read =
+    let text =
         |path: &Path| source.files.iter().find(|(name, _)| Path::new(name) == path).map(|(_, text)| text.clone());
-    let main = read(Path::new(&source.main)).ok_or_else(|| format!("{} is not among the files", source.main))?;
-    let loaded = rmt::load_text(&source.main, main, &defines, &read)
+    let main = text(Path::new(&source.main)).ok_or_else(|| format!("{} is not among the files", source.main))?;
+    let loaded = rmt::load_text(&source.main, main, &defines, &text)
         .map_err(|list| list.iter().map(|d| d.to_string()).collect::<Vec<_>>().join("\n"))?;
     loaded.reads(&source.defines)?;
-    let native = Native::new(loaded.program).map_err(|e| e.to_string())?;
-    let fresh = native.fresh();
-    let mut kept = kept();
-    make_room(&mut kept, &key);
-    kept.push((key, native));
-    Ok(fresh)
+    Ok(loaded)
 }
 
 /// Compiles a program ahead of [`engine::Engine::load`], which then takes no time: for a thread other than the
@@ -167,23 +174,32 @@ fn compiled(flows: u32, rx_scale: u8, source: &ProgramSource) -> Result<Native, 
 /// # Errors
 /// Everything that is wrong with it, with places; or that it is not Laminar's.
 pub fn prepare(limits: &Limits, rx_scale: u8, source: &ProgramSource) -> Result<(), String> {
-    Program::new(limits, rx_scale, source).map(drop)
+    Program::new(limits, rx_scale, source, Backend::Native).map(drop)
 }
 
 impl Program {
     /// The program for so many flows, which advertises windows with this shift.
-    pub(crate) fn new(limits: &Limits, rx_scale: u8, source: &ProgramSource) -> Result<Program, String> {
+    pub(crate) fn new(
+        limits: &Limits,
+        rx_scale: u8,
+        source: &ProgramSource,
+        backend: Backend,
+    ) -> Result<Program, String> {
         if limits.flows > MOST_FLOWS {
             return Err(format!(
                 "the laminar engine holds {MOST_FLOWS} flows, not {}: lower max_flows of this host",
                 limits.flows
             ));
         }
-        let mut native = compiled(limits.flows.max(16), rx_scale, source)?;
-        native.set_session(1, Session { port: 0, truncate: 0 });
+        let flows = limits.flows.max(16);
+        let mut pipeline = match backend {
+            Backend::Native => Pipeline::Native(compiled(flows, rx_scale, source)?),
+            Backend::Rtl => Pipeline::Model(Box::new(Model::new(&read(flows, rx_scale, source)?, None)?)),
+        };
+        pipeline.set_session(1, Session { port: 0, truncate: 0 });
         let missing = |e: ControlError| format!("this P4 program is not Laminar's: {e}");
-        native.table_set_default("from_cpu", "forward", &[PORT_NET as u128]).map_err(missing)?;
-        let register = |name: &str| native.register(name).map_err(missing);
+        pipeline.table_set_default("from_cpu", "forward", &[PORT_NET as u128]).map_err(missing)?;
+        let register = |name: &str| pipeline.register(name).map_err(missing);
         let registers = Registers {
             rx_window: register("rx_window")?,
             rx_told: register("rx_told")?,
@@ -194,17 +210,25 @@ impl Program {
             tx_credits: register("tx_credits")?,
             dup_ack_count: register("dup_ack_count")?,
             ecn_bytes: register("ecn_bytes")?,
-            unacknowledged: native.register("unacknowledged").ok(),
-            ts_recent: native.register("ts_recent").ok(),
-            ts_clock: native.register("ts_clock").ok(),
-            timed: native.register("timed").ok(),
-            rtt: native.register("rtt").ok(),
-            log_reserved: native.register("log_reserved").ok(),
-            log_tail: native.register("log_tail").ok(),
+            unacknowledged: pipeline.register("unacknowledged").ok(),
+            ts_recent: pipeline.register("ts_recent").ok(),
+            ts_clock: pipeline.register("ts_clock").ok(),
+            timed: pipeline.register("timed").ok(),
+            rtt: pipeline.register("rtt").ok(),
+            log_reserved: pipeline.register("log_reserved").ok(),
+            log_tail: pipeline.register("log_tail").ok(),
         };
-        let mut program = Program { native, registers };
+        let mut program = Program { pipeline, registers };
         program.has_tables().map_err(missing)?;
         Ok(program)
+    }
+
+    /// What runs it.
+    pub(crate) fn backend(&self) -> Backend {
+        match self.pipeline {
+            Pipeline::Native(_) => Backend::Native,
+            Pipeline::Model(_) => Backend::Rtl,
+        }
     }
 
     /// Every table and action that is used has the keys and the parameters that it is used with.
@@ -225,17 +249,17 @@ impl Program {
         .into_iter()
         .chain(self.has_logs().then_some(("logs", &[flow][..], "appends", 4)))
         {
-            self.native.table_add(table, keys, 0, action, &zeros[..args])?;
-            self.native.table_remove(table, keys)?;
+            self.pipeline.table_add(table, keys, 0, action, &zeros[..args])?;
+            self.pipeline.table_remove(table, keys)?;
         }
         Ok(())
     }
 
     /// The state of a flow, from another program's registers of the same names and shapes.
     pub(crate) fn take_over(&mut self, other: &Program, flow: u32) {
-        let theirs = &other.native.program().registers;
+        let theirs = &other.pipeline.program().registers;
         let pairs: Vec<(usize, usize)> = self
-            .native
+            .pipeline
             .program()
             .registers
             .iter()
@@ -248,7 +272,7 @@ impl Program {
             })
             .collect();
         for (from, to) in pairs {
-            self.native.write(to, flow, other.native.read(from, flow));
+            self.pipeline.write(to, flow, other.pipeline.read(from, flow));
         }
     }
 
@@ -261,15 +285,15 @@ impl Program {
     /// The time of what goes through the pipeline next: for the switch's clock, and for that of timestamps.
     #[inline]
     pub(crate) fn set_time(&mut self, now: Nanos) {
-        self.native.set_time(now);
+        self.pipeline.set_time(now);
         if let Some(register) = self.registers.ts_clock {
-            self.native.write(register, 0, [Program::ticks(now), 0]);
+            self.pipeline.write(register, 0, [Program::ticks(now), 0]);
         }
     }
 
     /// Its acknowledgements tell of the out-of-order interval.
     pub(crate) fn has_sack(&self) -> bool {
-        let program = self.native.program();
+        let program = self.pipeline.program();
         program.headers.iter().any(|header| header.name == "hdr.sack")
     }
 
@@ -287,18 +311,18 @@ impl Program {
         // section 3.10.7.4), but for what the scale rounds off.
         let window = tcp::window::largest_window(p.rx.most(), p.agreed.rcv_shift);
         for register in [r.rx_window, r.rx_told] {
-            self.native.write(register, flow, [p.rcv_nxt.0, (p.rcv_nxt + window).0]);
+            self.pipeline.write(register, flow, [p.rcv_nxt.0, (p.rcv_nxt + window).0]);
         }
-        self.native.write(r.rx_ooo, flow, [0, 0]);
-        self.native.write(r.tx_window, flow, [p.snd_nxt.0, p.snd_nxt.0]);
-        self.native.write(r.tx_edge, flow, [(p.snd_nxt + p.snd_wnd).0, 0]);
-        self.native.write(r.tx_largest, flow, [p.snd_wnd, 0]);
+        self.pipeline.write(r.rx_ooo, flow, [0, 0]);
+        self.pipeline.write(r.tx_window, flow, [p.snd_nxt.0, p.snd_nxt.0]);
+        self.pipeline.write(r.tx_edge, flow, [(p.snd_nxt + p.snd_wnd).0, 0]);
+        self.pipeline.write(r.tx_largest, flow, [p.snd_wnd, 0]);
         let extras = [r.unacknowledged, r.timed, r.rtt].into_iter().flatten();
         for register in [r.tx_credits, r.dup_ack_count, r.ecn_bytes].into_iter().chain(extras) {
-            self.native.write(register, flow, [0, 0]);
+            self.pipeline.write(register, flow, [0, 0]);
         }
         if let Some(register) = r.ts_recent {
-            self.native.write(register, flow, [p.ts_recent, p.rcv_nxt.0]);
+            self.pipeline.write(register, flow, [p.ts_recent, p.rcv_nxt.0]);
         }
         let added = self.show(p, p.rcv_nxt - p.rx_pos);
         added && self.set_headers(p, clock) && self.own(p, p.snd_nxt - p.tx_pos)
@@ -307,9 +331,9 @@ impl Program {
     /// The flow has sent before, up to the second of `sent`, and has told its peer a window, `received`: next byte
     /// expected and right edge.
     pub(crate) fn resume(&mut self, flow: u32, sent: [Seq; 2], received: [Seq; 2]) {
-        self.native.write(self.registers.tx_window, flow, sent.map(|seq| seq.0));
+        self.pipeline.write(self.registers.tx_window, flow, sent.map(|seq| seq.0));
         for register in [self.registers.rx_window, self.registers.rx_told] {
-            self.native.write(register, flow, received.map(|seq| seq.0));
+            self.pipeline.write(register, flow, received.map(|seq| seq.0));
         }
     }
 
@@ -328,14 +352,14 @@ impl Program {
         }
         rx.push(p.agreed.snd_shift as u128);
         let (table, key) = tuple_key(p);
-        self.native.table_add(table, &key, 0, "rx_flow", &rx).is_ok()
+        self.pipeline.table_add(table, &key, 0, "rx_flow", &rx).is_ok()
     }
 
     /// Its segments are for the exception path.
     pub(crate) fn hide(&mut self, p: &FlowParams) {
         // What is not there needs not be removed.
         let (table, key) = tuple_key(p);
-        let _ = self.native.table_remove(table, &key);
+        let _ = self.pipeline.table_remove(table, &key);
     }
 
     /// Addresses and options of what the flow sends.
@@ -359,52 +383,52 @@ impl Program {
         }
         let unscaled = if p.agreed.rcv_shift == 0 { OPTION_UNSCALED } else { 0 };
         addresses.push((sack | stamps | unscaled) as u128);
-        self.native.table_add("headers", &[exact(p.flow.0 as u16)], 0, action, &addresses).is_ok()
+        self.pipeline.table_add("headers", &[exact(p.flow.0 as u16)], 0, action, &addresses).is_ok()
     }
 
     /// The context of `p` may send on its flow, and no other.
     pub(crate) fn own(&mut self, p: &FlowParams, base: Seq) -> bool {
         let ecn = if p.agreed.ecn { 2 } else { 0 };
         let owner = [exact(p.flow.0 as u16), exact(p.context.0 as u16)];
-        self.native.table_add("contexts", &owner, 0, "tx_flow", &[base.0 as u128, PORT_NET as u128, ecn]).is_ok()
+        self.pipeline.table_add("contexts", &owner, 0, "tx_flow", &[base.0 as u128, PORT_NET as u128, ecn]).is_ok()
     }
 
     pub(crate) fn disown(&mut self, flow: u32, context: u32) {
-        let _ = self.native.table_remove("contexts", &[exact(flow as u16), exact(context as u16)]);
+        let _ = self.pipeline.table_remove("contexts", &[exact(flow as u16), exact(context as u16)]);
     }
 
     pub(crate) fn remove(&mut self, p: &FlowParams) {
         self.disown(p.flow.0, p.context.0);
         self.pause(p.flow.0);
         self.hide(p);
-        let _ = self.native.table_remove("headers", &[exact(p.flow.0 as u16)]);
+        let _ = self.pipeline.table_remove("headers", &[exact(p.flow.0 as u16)]);
     }
 
     /// The flow's credits come by rate: `bytes` each tick, `most` at once.
     pub(crate) fn grant_by_rate(&mut self, flow: u32, context: u32, bytes: u32, most: u32) {
         let args = [context as u128, bytes as u128, most as u128];
-        let _ = self.native.table_add("grants", &[exact(flow as u16)], 0, "granted", &args);
+        let _ = self.pipeline.table_add("grants", &[exact(flow as u16)], 0, "granted", &args);
     }
 
     /// No ticks for this flow.
     pub(crate) fn pause(&mut self, flow: u32) {
-        let _ = self.native.table_remove("grants", &[exact(flow as u16)]);
+        let _ = self.pipeline.table_remove("grants", &[exact(flow as u16)]);
     }
 
     /// The peer has told a window as large as this, and none that was larger.
     pub(crate) fn set_largest_window(&mut self, flow: u32, bytes: u32) {
-        self.native.write(self.registers.tx_largest, flow, [bytes, 0]);
+        self.pipeline.write(self.registers.tx_largest, flow, [bytes, 0]);
     }
 
     /// `rx_window`: next byte expected, right edge.
     pub(crate) fn rx_window(&self, flow: u32) -> [u32; 2] {
-        self.native.read(self.registers.rx_window, flow)
+        self.pipeline.read(self.registers.rx_window, flow)
     }
 
     /// The pipeline takes the acknowledgement of a segment with this sequence number and payload (RFC 9293 section
     /// 3.10.7.4).
     pub(crate) fn accepts(&self, flow: u32, seq: Seq, payload: u32) -> bool {
-        let [acked, edge] = self.native.read(self.registers.rx_told, flow).map(Seq);
+        let [acked, edge] = self.pipeline.read(self.registers.rx_told, flow).map(Seq);
         ReceiveWindow { next: acked, edge }.check_sequence(seq, payload, false, acked).is_ok()
     }
 
@@ -412,44 +436,44 @@ impl Program {
     pub(crate) fn join_log(&mut self, flow: u32, log: u16, first: Seq, record: u32) -> bool {
         let origin = first.0.wrapping_neg();
         let args = [log as u32, origin, origin.wrapping_add(record - 1), record.wrapping_neg()].map(u128::from);
-        self.native.table_add("logs", &[exact(flow as u16)], 0, "appends", &args).is_ok()
+        self.pipeline.table_add("logs", &[exact(flow as u16)], 0, "appends", &args).is_ok()
     }
 
     /// Its stream is a stream again.
     pub(crate) fn leave_log(&mut self, flow: u32) {
-        let _ = self.native.table_remove("logs", &[exact(flow as u16)]);
+        let _ = self.pipeline.table_remove("logs", &[exact(flow as u16)]);
     }
 
     /// So many bytes of the flow's stream have a place in its log.
     pub(crate) fn set_log(&mut self, flow: u32, reserved: u32) {
         if let Some(register) = self.registers.log_reserved {
-            self.native.write(register, flow, [reserved, 0]);
+            self.pipeline.write(register, flow, [reserved, 0]);
         }
     }
 
     /// The log ends here.
     pub(crate) fn set_log_tail(&mut self, log: u16, tail: u32) {
         if let Some(register) = self.registers.log_tail {
-            self.native.write(register, log as u32, [tail, 0]);
+            self.pipeline.write(register, log as u32, [tail, 0]);
         }
     }
 
     /// Bytes from `rx_next` to the end of what was received out of order; 0 where nothing was.
     pub(crate) fn interval_end(&self, flow: u32) -> u32 {
-        self.native.read(self.registers.rx_ooo, flow)[1]
+        self.pipeline.read(self.registers.rx_ooo, flow)[1]
     }
 
     /// Something was received out of order.
     pub(crate) fn has_interval(&self, flow: u32) -> bool {
-        self.native.read(self.registers.rx_ooo, flow)[1] != 0
+        self.pipeline.read(self.registers.rx_ooo, flow)[1] != 0
     }
 
     /// The stream of the peer has ended at `next`: nothing more fits.
     pub(crate) fn end_rx(&mut self, flow: u32, next: u32) {
-        let [acked, _] = self.native.read(self.registers.rx_told, flow);
-        self.native.write(self.registers.rx_told, flow, [acked, next]);
-        self.native.write(self.registers.rx_window, flow, [next, next]);
-        self.native.write(self.registers.rx_ooo, flow, [0, 0]);
+        let [acked, _] = self.pipeline.read(self.registers.rx_told, flow);
+        self.pipeline.write(self.registers.rx_told, flow, [acked, next]);
+        self.pipeline.write(self.registers.rx_window, flow, [next, next]);
+        self.pipeline.write(self.registers.rx_ooo, flow, [0, 0]);
     }
 
     /// The pipeline's clock for timestamps at a time: milliseconds, as the control plane's on SYN (RFC 7323 section
@@ -462,27 +486,27 @@ impl Program {
     /// Takes the round-trip time that the data-path measured last, nanoseconds; nothing where it measured none since.
     pub(crate) fn take_rtt(&mut self, flow: u32) -> Option<u32> {
         let register = self.registers.rtt?;
-        let rtt = self.native.word(register, flow);
+        let rtt = self.pipeline.word(register, flow);
         (rtt > 0).then(|| {
-            self.native.write(register, flow, [0, 0]);
+            self.pipeline.write(register, flow, [0, 0]);
             rtt
         })
     }
 
     /// The peer's clock, as last seen, and the number that was acknowledged last.
     pub(crate) fn peer_clock(&self, flow: u32) -> Option<(u32, Seq)> {
-        let [recent, acked] = self.native.read(self.registers.ts_recent?, flow);
+        let [recent, acked] = self.pipeline.read(self.registers.ts_recent?, flow);
         Some((recent, Seq(acked)))
     }
 
     pub(crate) fn set_peer_clock(&mut self, flow: u32, recent: u32) {
         if let (Some(register), Some((_, acked))) = (self.registers.ts_recent, self.peer_clock(flow)) {
-            self.native.write(register, flow, [recent, acked.0]);
+            self.pipeline.write(register, flow, [recent, acked.0]);
         }
     }
 
     pub(crate) fn ecn_bytes(&self, flow: u32) -> u32 {
-        self.native.word(self.registers.ecn_bytes, flow)
+        self.pipeline.word(self.registers.ecn_bytes, flow)
     }
 }
 
@@ -505,19 +529,19 @@ impl engine::Registers for Program {
             let words = names.zip(&register.words).map(|(name, ty)| (name, ty.width())).collect();
             RegisterShape { name: register.name.clone(), entries: register.size, words }
         };
-        self.native.registers().iter().map(shape).collect()
+        self.pipeline.registers().iter().map(shape).collect()
     }
 
     fn number(&self, name: &str) -> Option<usize> {
-        self.native.register(name).ok()
+        self.pipeline.register(name).ok()
     }
 
     fn read(&self, register: usize, index: u32) -> [u32; 2] {
-        self.native.read(register, index)
+        self.pipeline.read(register, index)
     }
 
     fn write(&mut self, register: usize, index: u32, words: [u32; 2]) {
-        self.native.write(register, index, words);
+        self.pipeline.write(register, index, words);
     }
 }
 

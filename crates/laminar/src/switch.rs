@@ -2,6 +2,7 @@
 use crate::descriptor::{PORT_CPU, PORT_HOST, PORT_NET};
 use crate::program::Program;
 use engine::{Frame, FramePool};
+use rmt::Pipeline;
 use rmt::ir::Gress;
 use rmt::native::{Input, Mirrored, Output, Through};
 use std::collections::VecDeque;
@@ -94,7 +95,7 @@ enum End {
 
 impl Switch {
     pub(crate) fn new(program: Program) -> Switch {
-        let room = || vec![0; program.native.room()];
+        let room = || vec![0; program.pipeline.room()];
         let (between, behind) = (room(), room());
         Switch { program, queue: VecDeque::new(), between, behind, len: 0, counts: [0; 3], overflowed: 0 }
     }
@@ -115,7 +116,7 @@ impl Switch {
     #[inline(always)]
     fn pass(&mut self, input: Input<'_>) -> (End, u16, usize, bool) {
         self.counts[0] += 1;
-        let Through { crossed, output } = self.program.native.through(input, &mut self.behind);
+        let Through { crossed, output } = self.program.pipeline.through(input, &mut self.behind);
         self.len = output.head_len();
         let (port, rest) = (output.port, output.rest);
         if !crossed {
@@ -141,7 +142,7 @@ impl Switch {
     fn egress(&mut self, port: u16, queue: u8, length: usize) -> (bool, bool) {
         self.counts[1] += 1;
         let bytes = &self.between[..self.len];
-        let output = self.program.native.one(Gress::Egress, Input { port, queue, bytes, length }, &mut self.behind);
+        let output = self.program.pipeline.one(Gress::Egress, Input { port, queue, bytes, length }, &mut self.behind);
         self.len = output.head_len();
         if output.has_copies() {
             self.queue_copies();
@@ -151,12 +152,17 @@ impl Switch {
 
     #[cold]
     fn queue_copies(&mut self) {
-        for copy in self.program.native.mirrored() {
-            if self.queue.len() >= QUEUE {
-                self.overflowed += 1;
+        let (queue, overflowed) = (&mut self.queue, &mut self.overflowed);
+        let mut hold = |copy: Mirrored| {
+            if queue.len() >= QUEUE {
+                *overflowed += 1;
             } else {
-                self.queue.push_back(copy);
+                queue.push_back(copy);
             }
+        };
+        match &self.program.pipeline {
+            Pipeline::Native(native) => native.mirrored().for_each(&mut hold),
+            Pipeline::Model(model) => model.mirrored().for_each(&mut hold),
         }
     }
 
@@ -188,7 +194,7 @@ impl Switch {
             frame.resize(self.between.len());
         }
         self.counts[0] += 1;
-        let Through { crossed, output } = self.program.native.through(input, frame.bytes_mut());
+        let Through { crossed, output } = self.program.pipeline.through(input, frame.bytes_mut());
         if !crossed {
             return self.entry_apart((frame, output), input.length, carried, pool);
         }

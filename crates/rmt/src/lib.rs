@@ -7,6 +7,7 @@
 
 mod ast;
 mod control;
+pub mod cosim;
 mod deps;
 mod diag;
 mod elab;
@@ -19,6 +20,7 @@ pub mod native;
 mod ops;
 mod overlay;
 mod parse;
+mod pipeline;
 mod place;
 mod preprocess;
 mod report;
@@ -28,6 +30,7 @@ mod walk;
 
 pub use diag::{Diagnostic, Pos, Severity};
 pub use meter::Rates;
+pub use pipeline::Pipeline;
 pub use place::{Resources, STAGE, STAGES};
 pub use report::{PHV_BITS, Placed, Report};
 

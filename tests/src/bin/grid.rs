@@ -2,7 +2,7 @@
 use std::time::Duration;
 use tests::cases::{ALL, Bench, Case, Files};
 use tests::jobs::{self, Share};
-use tests::lab::{FIRST_ENGINE, Lab, Link};
+use tests::lab::{FIRST_ENGINE, Lab, Link, SIMULATED};
 use tests::leaks::Before;
 use tests::process::Session;
 use tests::report::{Outcome, Report};
@@ -14,7 +14,8 @@ Runs Debian's programs, server and client on two sides of a link, and checks wha
   --stack opentoe  on OpenTOE, over every link (default); linux: both sides on the kernel, to prove the cases
   --link NAME      only this link: tap-server, tap-client, fabric, loopback, afxdp-server, afxdp-client, linux
   --engine NAME,.. the engines of OpenTOE's hosts, one after the other: flextoe (default), laminar, zeronic,
-                   zeronic-laminar; with others than flextoe, RDMA programs only where --filter names them
+                   zeronic-laminar, laminar-rtl (its program as simulated RTL, for a --filter of few cases); with
+                   others than flextoe, RDMA programs only where --filter names them
   --family NAME    ipv4 (default); ipv6: only cases that run over either version of IP, over that one; turns: those
                    take turns, so that each runs over both, on different links
   --filter TEXT    only the cases whose name contains TEXT
@@ -23,6 +24,8 @@ Runs Debian's programs, server and client on two sides of a link, and checks wha
 
 /// Making or ending a laboratory takes at most this long.
 const LAB_LIMIT: Duration = Duration::from_secs(40);
+/// The same where a model of RTL may have to be built.
+const MODEL_LIMIT: Duration = Duration::from_secs(600);
 
 struct Choice {
     links: Vec<Link>,
@@ -169,7 +172,7 @@ fn group(report: &mut Report, session: &Session, files: &Files, place: &Place, c
         return;
     }
     let before = Before::look();
-    session.begin_case(LAB_LIMIT);
+    session.begin_case(if engine.ends_with(SIMULATED) { MODEL_LIMIT } else { LAB_LIMIT });
     match Lab::new(session, link, engine) {
         Ok(lab) => {
             for (number, case) in cases {

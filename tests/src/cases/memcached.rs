@@ -14,6 +14,7 @@ fn with_threads(bench: &Bench, threads: &str) -> Outcome {
     let port = bench.port();
     let arguments = ["-t", threads, "-p", &port, "-U", "0", "-l", bench.any(), "-u", "root", "-m", "256", "-c", "512"];
     let _server = bench.server(bench.lab.on_server("memcached"), &arguments)?;
-    let printed = bench.python_client("memcached_client.py", &[&bench.address(), &port, "16", "4000"])?;
+    let (clients, requests) = if bench.lab.simulated { ("4", "400") } else { ("16", "4000") };
+    let printed = bench.python_client("memcached_client.py", &[&bench.address(), &port, clients, requests])?;
     Ok(printed.trim().into())
 }

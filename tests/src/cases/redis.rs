@@ -61,11 +61,11 @@ fn large_value(bench: &Bench) -> Result<(), String> {
 }
 
 pub(super) fn benchmark(bench: &Bench) -> Outcome {
-    drive(bench, &["-n", "100000"])
+    drive(bench, &["-n", if bench.lab.simulated { "2000" } else { "100000" }])
 }
 
 pub(super) fn pipelined(bench: &Bench) -> Outcome {
-    drive(bench, &["-n", "400000", "-P", "16"])
+    drive(bench, &["-n", if bench.lab.simulated { "8000" } else { "400000" }, "-P", "16"])
 }
 
 fn drive(bench: &Bench, options: &[&str]) -> Outcome {

@@ -1,5 +1,6 @@
 //! What single keys cannot say: that the parts of a configuration fit together.
 use super::{Config, HostSection, PortKind, addressing};
+use engines::Backend;
 use std::collections::HashSet;
 
 /// A sentence about the first thing that does not fit.
@@ -30,6 +31,12 @@ pub(super) fn check(config: &Config) -> Result<(), String> {
         if !host.engine.has_mapping() && host.mapping != engines::Mapping::default() {
             let engine = host.engine.name();
             return Err(said(format!("mapping: engine {engine} has its modules on one thread: leave it out")));
+        }
+        if !host.engine.has_program() && host.stack.backend != Backend::Native {
+            let (backend, engine) = (host.stack.backend.name(), host.engine.name());
+            return Err(said(format!(
+                "backend \"{backend}\" runs P4 programs, and engine {engine} has none: engine = \"laminar\""
+            )));
         }
         host.mapping.check().map_err(|sentence| said(format!("mapping: {sentence}")))?;
         ports(host).map_err(said)?;

@@ -45,6 +45,18 @@ pub struct Output {
 }
 
 impl Output {
+    /// Of a packet that another machine ran: whether it goes on, its port, what of it the headers replace, bytes of
+    /// headers and copies.
+    pub(crate) fn new(kept: bool, port: u16, rest: usize, counts: [usize; 2]) -> Output {
+        let [head, mirrors] = counts.map(|count| count as u32);
+        Output { kept, port, queue: 0, bypass: false, rest, head: (0, head), mirrors: (0, mirrors) }
+    }
+
+    /// A packet of which nothing came.
+    pub(crate) fn dropped() -> Output {
+        Output::new(false, 0, 0, [0, 0])
+    }
+
     /// Bytes that replace those before [`Output::rest`].
     #[inline]
     pub fn head_len(&self) -> usize {
@@ -72,6 +84,16 @@ pub struct Mirrored {
 }
 
 impl Mirrored {
+    /// One that another machine made.
+    ///
+    /// # Panics
+    /// If more stands in front than a mirror puts there.
+    pub(crate) fn new(port: u16, queue: u8, truncate: usize, front: &[u8]) -> Mirrored {
+        let mut bytes = [0; MOST_SIDE_BYTES];
+        bytes[..front.len()].copy_from_slice(front);
+        Mirrored { port, queue, truncate, len: front.len(), bytes }
+    }
+
     /// What stands in front.
     pub fn front(&self) -> &[u8] {
         &self.bytes[..self.len]

@@ -207,8 +207,13 @@ impl Control {
         let mut bits = Bits::default();
         let types = &self.program.registers[register].words;
         types.iter().zip(words).for_each(|(ty, w)| bits.push(Part { value: *w, width: ty.width() }));
+        Ok(self.register_target(register).map(|target| self.write(target.into(), index, bits.hex())))
+    }
+
+    /// The number of a register on the control bus; none for a register of the other half.
+    pub fn register_target(&self, register: usize) -> Option<u8> {
         let is = |kind: &MappedKind| matches!(kind, MappedKind::Register { register: r, .. } if *r == register);
-        Ok(self.find(is).map(|target| self.write(target, index, bits.hex())))
+        self.find(is).map(|target| target as u8)
     }
 
     /// Asks for an entry of a register or a counter, by its target.
