@@ -267,6 +267,10 @@ impl Engine<Stream> for SocketEngine {
         self.inner.registers()
     }
 
+    fn failure(&self) -> Option<String> {
+        self.inner.failure()
+    }
+
     fn module_stats(&self) -> Vec<(String, &'static str, u64)> {
         let Counts { placed_bytes, fetched_bytes, old, without_place, unsound } = self.counts;
         let split =
