@@ -147,6 +147,15 @@ fn a_model_does_what_native_code_does() {
     // What was built is found again.
     let built = |folder: &Folder| std::fs::read_dir(&folder.0).unwrap().count();
     assert_eq!(built(&folder), 1);
+    let Pipeline::Model(first) = &model else { panic!("the second one is a model") };
+    let process = format!("/proc/{}", first.process());
+    assert!(std::path::Path::new(&process).exists());
+    // It has one thread, which strict mode confines.
+    assert_eq!(std::fs::read_dir(format!("{process}/task")).unwrap().count(), 1);
+    let begun = std::fs::read_to_string(format!("{process}/status")).unwrap();
+    assert!(begun.contains("Seccomp:\t1\n"), "strict mode: {begun}");
+    drop(model);
+    assert!(!std::path::Path::new(&process).exists(), "it ends with its model");
     ends_with_its_process(pair(&folder, &extensions));
     assert_eq!(built(&folder), 1);
 }

@@ -256,6 +256,8 @@ static void serve(std::uint8_t kind) {
 }
 
 int main(int argc, char **argv) {
+    // No pool of threads beside this one: `exit` ends one thread only.
+    context.threads(1);
     ingress = new Vingress(&context, "ingress");
     egress = new Vegress(&context, "egress");
 #if VM_TRACE
