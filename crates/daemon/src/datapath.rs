@@ -1,5 +1,6 @@
 //! A data-path thread: ports, hosts and fabrics in rounds. While there is work it polls; then it yields; then it
 //! sleeps on the doorbells of all contexts and the descriptors of all ports, so that an idle daemon uses no CPU.
+mod failures;
 mod handover;
 mod surviving;
 
@@ -518,40 +519,6 @@ impl DataPath {
         let zeronics = self.zeronics.iter().map(ZeronicSeat::next_deadline);
         hosts.chain(fabrics).chain(zeronics).flatten().min()
     }
-
-    /// Says once when a network is gone for good, and stops watching it: its descriptor would wake for ever. Without
-    /// its data-path a host cannot even say to its peers that connections are lost, so then the daemon ends.
-    fn note_failures(&mut self) {
-        for seat in &mut self.hosts {
-            if let Some(sentence) = seat.host.base().failure().filter(|_| !seat.engine_failed) {
-                seat.engine_failed = true;
-                tracing::error!(host = seat.name, "{sentence}: the daemon ends");
-                let _ = signal_hook::low_level::raise(signal_hook::consts::SIGTERM);
-            }
-            let ports = seat.ports.iter().zip(&mut seat.watched).zip(&mut seat.failed);
-            for ((port, watched), failed) in ports.filter(|(_, failed)| !**failed) {
-                let Some(sentence) = port.failure() else { continue };
-                *failed = true;
-                tracing::error!(host = seat.name, "{sentence}");
-                if let Some(fd) = watched.take() {
-                    let _ = epoll::delete(&self.epoll, fd);
-                }
-            }
-        }
-        for seat in &mut self.zeronics {
-            if let Some(sentence) = seat.failed(&self.epoll) {
-                tracing::error!("ZeroNIC: {sentence}: its connections are lost, and there are no others");
-            }
-        }
-        for seat in &mut self.fabrics {
-            let failures = seat.fabric.failures();
-            if failures.len() > seat.failures {
-                tracing::error!(fabric = seat.name, "{}", failures.join("; "));
-                seat.failures = failures.len();
-                seat.rewatch(&self.epoll);
-            }
-        }
-    }
 }
 
 impl HostSeat {
@@ -586,19 +553,6 @@ impl HostSeat {
             let frames = drops.get(reason) - before.get(reason);
             self.tracer.event(Point::PortDropped, NO_FLOW, [DropReason::from(reason) as u64, frames]);
         }
-    }
-}
-
-impl FabricSeat {
-    /// Watches only the uplinks that are still there.
-    fn rewatch(&mut self, epoll: &OwnedFd) {
-        self.fds.iter().for_each(|fd| {
-            let _ = epoll::delete(epoll, fd);
-        });
-        self.fds = self.fabric.wait_fds().unwrap_or_default();
-        self.fds.iter().for_each(|fd| {
-            let _ = watch(epoll, fd.as_fd(), epoll::EventFlags::empty());
-        });
     }
 }
 
