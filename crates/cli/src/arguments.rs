@@ -206,6 +206,9 @@ pub(crate) struct RunArguments {
     /// What runs the P4 program of its engine: the processor, or its RTL, simulated (docs/RTL.md)
     #[arg(long, value_name = "BACKEND", value_parser = ["native", "rtl"])]
     pub backend: Option<String>,
+    /// Write the waveform of its simulated RTL to this file (VCD), from a daemon of its own
+    #[arg(long, value_name = "FILE", requires = "backend", conflicts_with_all = ["socket", "config"])]
+    pub waveform: Option<PathBuf>,
     /// Start a daemon for this program alone, whatever runs already
     #[arg(long, conflicts_with = "socket")]
     pub private: bool,

@@ -10,6 +10,7 @@ use crate::table::{Table, cell, say, say_json};
 use daemon::client;
 use daemon::protocol::{ProgramFiles, Question, RegisterWish};
 use rmt::ir::Gress;
+use rmt::rtl::Design;
 use rmt::{Diagnostic, Loaded, PHV_BITS, STAGES};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -149,7 +150,7 @@ fn refusal(file: &Path, list: &[Diagnostic]) -> String {
 
 /// Each half's files, the order in which they are read, and the map of its control bus.
 fn rtl(arguments: &P4RtlArguments) -> Result<(), String> {
-    let (file, out) = (&arguments.file, &arguments.out);
+    let file = &arguments.file;
     if let Err(error) = std::fs::File::open(file) {
         eprintln!("opentoe: cannot read {}: {error}", file.display());
         exit(NOT_READ);
@@ -161,12 +162,36 @@ fn rtl(arguments: &P4RtlArguments) -> Result<(), String> {
     for half in [Gress::Ingress, Gress::Egress].into_iter().filter(wanted) {
         designs.push(rmt::rtl::generate(&loaded, half).map_err(|list| refused(file, &list))?);
     }
-    for design in &designs {
+    if let Some(signal) = &arguments.explain {
+        return explain(&loaded, &designs, signal);
+    }
+    for (design, out) in designs.iter().zip(arguments.out.iter().cycle()) {
         design.write(out)?;
         let (half, files, clocks) = (design.map.gress.name(), design.files.len(), design.map.latency);
         say(&format!("{half}: {files} files in {}, {clocks} clocks", out.display()));
     }
     Ok(())
+}
+
+/// Where a signal gets its value, half by half.
+fn explain(loaded: &Loaded, designs: &[Design], signal: &str) -> Result<(), String> {
+    let mut found = false;
+    for design in designs {
+        let Some(explained) = rmt::rtl::explain(loaded, design, signal) else { continue };
+        found = true;
+        let field = explained.field.map_or_else(String::new, |field| format!(", {field} of the program"));
+        say(&format!("{signal} in {}{field}", design.map.gress.name()));
+        if explained.set.is_empty() {
+            say("  only passes through");
+        }
+        for set in &explained.set {
+            let places: Vec<&str> = [&set.program, &set.action].into_iter().flatten().map(String::as_str).collect();
+            say(&format!("  {:30} {}", set.at, places.join(", ")));
+            say(&format!("    {}", set.text));
+        }
+    }
+    let names = "names are those of the program, with _ for a dot";
+    if found { Ok(()) } else { Err(format!("no half has a signal {signal}: {names}, as in hdr_seg_flow")) }
 }
 
 fn accepted(loaded: &Loaded, native: Option<&str>) -> Value {

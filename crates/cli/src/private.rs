@@ -36,6 +36,8 @@ pub(crate) struct Embedded<'a> {
     pub engine: Option<&'a str>,
     /// What runs that engine's program.
     pub backend: Option<&'a str>,
+    /// Where a waveform goes.
+    pub waveform: Option<&'a Path>,
     /// Its network; otherwise the first free one.
     pub network: Option<&'a str>,
     /// Other programs of the user join it.
@@ -72,7 +74,13 @@ pub(crate) fn embedded(plan: &Embedded<'_>) -> Result<Private, String> {
     text +=
         &format!("\n[[host]]\nname = {host:?}\naddress = \"{address}\"\nprefix_len = {bits}\nengine = {engine:?}\n");
     if let Some(backend) = plan.backend {
-        text += &format!("backend = {backend:?}\n");
+        text += &match plan.waveform {
+            None => format!("backend = {backend:?}\n"),
+            Some(file) => {
+                let file = std::path::absolute(file).map_err(|e| format!("--waveform {}: {e}", file.display()))?;
+                format!("backend = {{ name = {backend:?}, waveform = {file:?} }}\n")
+            }
+        };
     }
     if plan.backend == Some(Backend::Rtl.name()) {
         eprintln!("opentoe: the model of the program's RTL is built first, which takes a minute; later starts find it");

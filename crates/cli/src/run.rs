@@ -79,7 +79,8 @@ fn way_to_start(program: &Path, arguments: &RunArguments) -> Way {
 
 /// The daemon to attach to, where one is named or running.
 fn running_daemon(arguments: &RunArguments) -> Result<Option<PathBuf>, String> {
-    if arguments.private || arguments.config.is_some() || arguments.network.is_some() {
+    let own = [arguments.config.is_some(), arguments.network.is_some(), arguments.waveform.is_some()];
+    if arguments.private || own.contains(&true) {
         return Ok(None);
     }
     Ok(locate::named(arguments.daemon.socket.as_deref()).or_else(locate::running))
@@ -136,11 +137,11 @@ fn pick<'a>(hello: &'a Value, name: Option<&str>) -> Result<&'a Value, String> {
 /// A daemon for this program, or the one that the user's programs share.
 fn own_daemon(arguments: &RunArguments) -> Result<(PathBuf, String), String> {
     let (host, engine) = (arguments.host.as_deref(), arguments.engine.as_deref());
-    let backend = arguments.backend.as_deref();
+    let (backend, waveform) = (arguments.backend.as_deref(), arguments.waveform.as_deref());
     let Private { socket, sentences } = match (&arguments.config, arguments.network.as_deref()) {
         (Some(file), _) => private::from_file(file)?,
-        (None, None) if !arguments.private => shared::join_or_start(arguments)?,
-        (None, network) => private::embedded(&Embedded { host, engine, backend, network, shared: false })?,
+        (None, None) if !arguments.private && waveform.is_none() => shared::join_or_start(arguments)?,
+        (None, network) => private::embedded(&Embedded { host, engine, backend, waveform, network, shared: false })?,
     };
     if !arguments.quiet {
         sentences.iter().for_each(|sentence| eprintln!("opentoe: {sentence}"));

@@ -22,7 +22,7 @@ pub(crate) fn join_or_start(arguments: &RunArguments) -> Result<Private, String>
     }
     let (host, engine) = (arguments.host.as_deref(), arguments.engine.as_deref());
     let backend = arguments.backend.as_deref();
-    private::embedded(&Embedded { host, engine, backend, network: None, shared: true })
+    private::embedded(&Embedded { host, engine, backend, waveform: None, network: None, shared: true })
 }
 
 /// Joins the daemon at this socket, where it is the user's own and has what the program asks for.

@@ -70,6 +70,11 @@ impl Bindings {
         self.shared.as_ref().is_some_and(|ports| ports.is_second(port))
     }
 
+    /// No application connects to this port, whose it ever is: that stack does.
+    pub(crate) fn is_closed(&self, port: u16) -> bool {
+        self.shared.as_ref().is_some_and(|ports| ports.is_closed(port))
+    }
+
     pub(crate) fn iter(&self) -> impl Iterator<Item = (u32, &Binding)> {
         self.all.iter().map(|(id, binding)| (*id, binding))
     }

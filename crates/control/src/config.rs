@@ -1,7 +1,7 @@
 //! The configuration of one host. Every key has a default, so an empty section is a working host.
 use crate::memory::MemoryConfig;
 use ::host::{AddressV6, Link, RouteConfig};
-use engine::Backend;
+use engine::Runner;
 use port::Capabilities;
 use serde::{Deserialize, Serialize};
 use std::net::Ipv4Addr;
@@ -53,7 +53,7 @@ pub struct HostConfig {
     /// Who may bind which ports. A port that no rule names is free for everybody.
     pub port_rules: Vec<PortRule>,
     /// What runs the engine's program, where it has one.
-    pub backend: Backend,
+    pub backend: Runner,
 }
 
 /// A host's place in an IPv6 network.
@@ -215,7 +215,7 @@ impl Default for HostConfig {
             unprivileged_port_start: 1024,
             loopback: true,
             port_rules: Vec::new(),
-            backend: Backend::Native,
+            backend: Runner::default(),
         }
     }
 }

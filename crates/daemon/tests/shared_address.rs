@@ -10,7 +10,7 @@ use common::peer::Peer;
 use common::verbs::{Verbs, hello};
 use common::zeronic::transports;
 use context::comm::{Carries, Order, Outcome};
-use context::{Endpoint, Reply, Request};
+use context::{Congestion, Endpoint, Reply, Request};
 use daemon::protocol::Question;
 use port::Netns;
 use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
@@ -206,10 +206,17 @@ fn sockets_and_programs_of_one_host_reach_each_other_where_an_engine_decides_on_
         if !reaches {
             program.expect(Outcome::Lost);
         }
-        // Nobody listens there, and no socket speaks for the host's queue pairs.
-        for port in [82, 61_000, 4791] {
+        // Nobody listens there.
+        for port in [82, 61_000] {
             let refused = connect_to(&mut other, port);
             assert!(matches!(refused, Reply::Failed { .. }), "{transport}, {port}: {refused:?}");
+        }
+        // No socket speaks for the host's queue pairs, be it to its own device or to another host's.
+        for last in [1, 2] {
+            let remote = Endpoint::v4(Ipv4Addr::new(10, 0, 0, last), zeronic::VERBS_PORT);
+            let connect = Request::Connect { tag: 4, binding: 0, remote, congestion: Congestion::DEFAULT, mss: 0 };
+            let refused = request(&mut other, connect);
+            assert!(matches!(refused, Reply::Failed { tag: 4, errno: 13 }), "{transport}, {last}: {refused:?}");
         }
     }
 }

@@ -10,6 +10,7 @@ mod drops;
 mod message;
 mod module;
 mod registers;
+mod runner;
 pub mod stream;
 
 pub use context::Slot;
@@ -19,6 +20,7 @@ pub use module::{Changes, Counts, Front, LoadedModule, Module, ModuleFigures, Mo
 pub use module::{Segment, Stage, Verdict};
 pub use port::{Checksum, Frame, FramePool, Nanos, Recorder, cut};
 pub use registers::{RegisterShape, Registers};
+pub use runner::{Backend, Runner};
 
 use serde::{Deserialize, Serialize};
 use trace::Traces;
@@ -90,30 +92,6 @@ pub struct ProgramSource {
     pub files: Vec<(String, String)>,
     /// Names defined for the preprocessor, and their values.
     pub defines: Vec<(String, String)>,
-}
-
-/// What runs the program of an engine that has one.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
-#[serde(rename_all = "lowercase")]
-pub enum Backend {
-    /// The processor, which runs the program compiled to its own code.
-    #[default]
-    Native,
-    /// The program as RTL, simulated (docs/RTL.md).
-    Rtl,
-}
-
-impl Backend {
-    /// Every backend.
-    pub const ALL: &'static [Backend] = &[Backend::Native, Backend::Rtl];
-
-    /// Its name in the configuration and on the command line.
-    pub const fn name(self) -> &'static str {
-        match self {
-            Backend::Native => "native",
-            Backend::Rtl => "rtl",
-        }
-    }
 }
 
 /// What an engine offers beyond the least: one value, of which the control plane takes what it needs.

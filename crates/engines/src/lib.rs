@@ -85,7 +85,7 @@ impl EngineKind {
                 let timely = host.default_congestion().needs.timestamps;
                 let shared_log = host.memory.log_bytes > 0;
                 let extensions = Extensions { timely, shared_log, ..Extensions::default() };
-                Box::new(Laminar::on(host.backend, limits, host.window_shift(), extensions)?)
+                Box::new(Laminar::on(&host.backend, limits, host.window_shift(), extensions)?)
             }
             EngineKind::Zeronic | EngineKind::ZeronicLaminar => {
                 // A frame that waits within the engine may outlast the place of its payload.
@@ -130,7 +130,7 @@ impl EngineKind {
             EngineKind::Flextoe => {
                 Err(format!("host {} does not run the laminar engine, and so no P4 program", host.name))
             }
-            _ if host.backend == Backend::Rtl => Err(format!(
+            _ if host.backend.backend == Backend::Rtl => Err(format!(
                 "host {} runs its program as RTL, whose model is made when it starts: restart it with another program",
                 host.name
             )),

@@ -1,7 +1,7 @@
 //! A program that takes the place of another, under traffic (`opentoe p4 load`).
 use crate::Laminar;
 use crate::program::Program;
-use engine::{Backend, ProgramSource};
+use engine::{Backend, ProgramSource, Runner};
 
 impl Laminar {
     /// From now on another program runs, with the flows of the present one.
@@ -24,7 +24,7 @@ impl Laminar {
         if present.backend() == Backend::Rtl {
             return Err("this host's program is RTL, whose model is made when it starts".into());
         }
-        let mut next = Program::new(&self.limits, self.rx_scale, source, Backend::Native)?;
+        let mut next = Program::new(&self.limits, self.rx_scale, source, &Runner::default())?;
         for (there, here, name) in
             [(present.has_sack(), next.has_sack(), "SACK"), (present.has_timestamps(), next.has_timestamps(), "TIMELY")]
         {

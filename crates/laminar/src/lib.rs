@@ -39,8 +39,8 @@ use contexts::Contexts;
 use descriptor::{DMA_GRANT, DMA_SYNC, DMA_TX, Dma, PORT_CONTROL, PORT_HOST, PORT_NET, PORT_TIMER, TIMEOUT};
 use engine::stream::{self, Carries, FlowParams, FourTuple, Stream};
 use engine::{
-    Backend, Burst, Command, ContextId, DropReason, Engine, Event, Features, FlowId, Limits, Nanos, ProgramSource,
-    ROUND_BYTES, Slot,
+    Burst, Command, ContextId, DropReason, Engine, Event, Features, FlowId, Limits, Nanos, ProgramSource, ROUND_BYTES,
+    Runner, Slot,
 };
 use flow::{Bumped, Flow};
 use guesses::Guesses;
@@ -95,16 +95,16 @@ impl Laminar {
     /// # Errors
     /// A sentence, where the limits are beyond what the tables hold.
     pub fn new(limits: Limits, rx_scale: u8, extensions: Extensions) -> Result<Laminar, String> {
-        Laminar::on(Backend::Native, limits, rx_scale, extensions)
+        Laminar::on(&Runner::default(), limits, rx_scale, extensions)
     }
 
-    /// The same, whose program runs on this backend (docs/RTL.md).
+    /// The same, whose program runs like this (docs/RTL.md).
     ///
     /// # Errors
     /// Likewise; or where the model of the RTL cannot be built or started.
-    pub fn on(backend: Backend, limits: Limits, rx_scale: u8, extensions: Extensions) -> Result<Laminar, String> {
+    pub fn on(runner: &Runner, limits: Limits, rx_scale: u8, extensions: Extensions) -> Result<Laminar, String> {
         Ok(Laminar {
-            switch: Switch::new(Program::new(&limits, rx_scale, &extensions.source(), backend)?),
+            switch: Switch::new(Program::new(&limits, rx_scale, &extensions.source(), runner)?),
             contexts: Contexts::new(limits.contexts),
             flows: (0..limits.flows).map(|_| None).collect(),
             tuples: HashMap::new(),

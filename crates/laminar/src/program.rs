@@ -1,7 +1,7 @@
 //! The P4 program, compiled, and what the control plane sets in it (docs/P4.md): tables and registers of a flow.
 use crate::descriptor::PORT_NET;
 use engine::stream::FlowParams;
-use engine::{Backend, Limits, Nanos, ProgramSource, RegisterShape};
+use engine::{Backend, Limits, Nanos, ProgramSource, RegisterShape, Runner};
 use rmt::cosim::Model;
 use rmt::interp::Session;
 use rmt::native::{ControlError, EntryKey, Native};
@@ -174,7 +174,7 @@ fn read(flows: u32, rx_scale: u8, source: &ProgramSource) -> Result<Loaded, Stri
 /// # Errors
 /// Everything that is wrong with it, with places; or that it is not Laminar's.
 pub fn prepare(limits: &Limits, rx_scale: u8, source: &ProgramSource) -> Result<(), String> {
-    Program::new(limits, rx_scale, source, Backend::Native).map(drop)
+    Program::new(limits, rx_scale, source, &Runner::default()).map(drop)
 }
 
 impl Program {
@@ -183,7 +183,7 @@ impl Program {
         limits: &Limits,
         rx_scale: u8,
         source: &ProgramSource,
-        backend: Backend,
+        runner: &Runner,
     ) -> Result<Program, String> {
         if limits.flows > MOST_FLOWS {
             return Err(format!(
@@ -192,9 +192,12 @@ impl Program {
             ));
         }
         let flows = limits.flows.max(16);
-        let mut pipeline = match backend {
+        let mut pipeline = match runner.backend {
             Backend::Native => Pipeline::Native(compiled(flows, rx_scale, source)?),
-            Backend::Rtl => Pipeline::Model(Box::new(Model::new(&read(flows, rx_scale, source)?, None)?)),
+            Backend::Rtl => {
+                let read = read(flows, rx_scale, source)?;
+                Pipeline::Model(Box::new(Model::new(&read, runner.waveform.as_deref())?))
+            }
         };
         pipeline.set_session(1, Session { port: 0, truncate: 0 });
         let missing = |e: ControlError| format!("this P4 program is not Laminar's: {e}");

@@ -5,7 +5,7 @@ mod common;
 
 use common::{Config, Lab};
 use engine::stream::Stream;
-use engine::{Backend, Engine, FramePool, Limits, ProgramSource};
+use engine::{Backend, Engine, FramePool, Limits, ProgramSource, Runner};
 use laminar::{Extensions, Laminar};
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -13,9 +13,10 @@ use std::process::{Command, Stdio};
 /// Names a folder for models: in the environment of the process that runs the streams.
 const FOLDER: &str = "XDG_CACHE_HOME";
 const MARK: &str = "simulated-models-";
+const RTL: Runner = Runner { backend: Backend::Rtl, waveform: None };
 
 fn make(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine<Stream>> {
-    Box::new(Laminar::on(Backend::Rtl, limits, config.wscale, Extensions::default()).unwrap())
+    Box::new(Laminar::on(&RTL, limits, config.wscale, Extensions::default()).unwrap())
 }
 
 fn run(config: Config) {
@@ -28,7 +29,7 @@ fn streams() {
     run(Config { loss: 5, reorder: 10, duplicate: 5, ecn: true, mark: 10, ..Config::clean(2) });
     run(Config { loss: 20, rx_bytes: 4096, v6: true, iss: u32::MAX - 1449, ..Config::clean(3) });
     let limits = Limits { flows: 8, contexts: 2 };
-    let mut engine = Laminar::on(Backend::Rtl, limits, 7, Extensions::default()).unwrap();
+    let mut engine = Laminar::on(&RTL, limits, 7, Extensions::default()).unwrap();
     let other = ProgramSource { main: "other.p4".into(), files: Vec::new(), defines: Vec::new() };
     let refused = engine.load(&other).expect_err("a model is made when its host starts");
     assert!(refused.contains("RTL"), "{refused}");

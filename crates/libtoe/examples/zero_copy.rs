@@ -1,5 +1,5 @@
-//! Zero-copy from Rust: a server that answers each message (a length of four bytes, then as many bytes) from where it
-//! lies in the receive buffer, the last of a group first, and a client that checks.
+//! Zero-copy from Rust: a server that answers each message from where it lies in the receive buffer, and a client that
+//! checks. A message is a length of four bytes, then as many bytes. The last one of a group is answered first.
 //!
 //! ```text
 //! opentoe run -- target/release/examples/zero_copy ADDRESS     (an address of the host)

@@ -1,9 +1,9 @@
 //! The one lock of the library.
 //!
-//! A process has one context and one lock for all that belongs to it: an uncontended lock costs two atomic
-//! operations a call, or none where the process has one thread, and there is no order of locks to get wrong. The
-//! lock's word names its owner, so a signal handler that calls into the library while its own thread holds the lock is
-//! recognised and never waits for itself.
+//! A process has one context and one lock for all that belongs to it. An uncontended lock costs two atomic operations a
+//! call, or none where the process has one thread. There is no order of locks to get wrong. The lock's word names its
+//! owner. So a signal handler that calls into the library while its own thread holds the lock is recognised, and never
+//! waits for itself.
 use crate::state::Lib;
 use crate::system::errno::Result;
 use crate::system::waking::{self, Point};
@@ -62,9 +62,8 @@ pub(crate) fn look_for_others() {
     }
 }
 
-/// The process has no other thread. Then taking and giving the lock back needs no locked instruction, each of which
-/// waits until all that was written before has reached the cache: payload and descriptors, whose lines the daemon's
-/// core has.
+/// The process has no other thread. Then taking and giving the lock back needs no locked instruction. Each one waits
+/// until the store buffer is empty: of payload and descriptors, whose cache lines the daemon's core has.
 #[inline(always)]
 pub(crate) fn is_alone() -> bool {
     // SAFETY: points at a byte that lives for as long as the process; only pthread_create changes it, on this very

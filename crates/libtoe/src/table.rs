@@ -1,7 +1,7 @@
 //! The table of file descriptors: what a descriptor number is to this library.
 //!
-//! Looked up without a lock at the head of every interposed call (one bounds check and one load); changed only
-//! under the library's lock, after which callers look again.
+//! Looked up without a lock at the head of every interposed call: one bounds check and one load. Changed only under the
+//! library's lock, after which callers look again.
 use std::os::fd::RawFd;
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};

@@ -16,7 +16,7 @@ fn what_is_not_accelerated_passes_to_the_kernel() {
     place.finish();
 }
 
-/// A wildcard listener is in the kernel's set and in the library's: an entry that reported on one half does not report
+/// A wildcard listener is in the kernel's set and in the library's. An entry that reported on one half does not report
 /// on the other, also where the descriptor of its entry is gone since. So it is with a set within a set.
 #[test]
 fn a_wildcard_listener_in_a_set_reports_once() {
@@ -82,8 +82,8 @@ print('both')"
     place.finish();
 }
 
-/// A port that nobody asked for is free on both stacks: another program cannot have it in the kernel, and where the
-/// host has in use what the kernel chooses, there is another one. Then a `connect` that the kernel has to do finds it.
+/// A port that nobody asked for is free on both stacks: another program cannot have it in the kernel. Where the host
+/// has in use what the kernel chooses, there is another one. Then a `connect` that the kernel has to do finds it.
 #[test]
 fn a_port_that_is_chosen_is_free_on_both_stacks() {
     let place = Place::new("chosen");

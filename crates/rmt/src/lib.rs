@@ -59,6 +59,11 @@ impl Loaded {
             None => Ok(()),
         }
     }
+
+    /// File and line of a place.
+    pub(crate) fn place(&self, pos: diag::Pos) -> String {
+        format!("{}:{}", self.sources.file_name(pos.file), pos.line)
+    }
 }
 
 /// Checks a program against everything that the architecture can't do, and says what it uses.

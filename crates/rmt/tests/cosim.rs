@@ -174,6 +174,30 @@ fn ends_with_its_process([_, mut pipeline]: [Pipeline; 2]) {
 }
 
 #[test]
+fn a_waveform_has_the_signals_of_the_program_and_all_clocks() {
+    if !verilator() {
+        return;
+    }
+    let folder = Folder::new("waveform");
+    let file = folder.0.join("wave.vcd");
+    let loaded = small_program("action go() { hdr.seg.port = 7; }", "go();");
+    let mut model = Model::kept_in(&folder.0, &loaded, Some(&file)).unwrap_or_else(|what| panic!("{what}"));
+    let mut head = vec![0; model.room()];
+    for _ in 0..20 {
+        model.through(Input::whole(0, &[0; 60]), &mut head);
+    }
+    assert_eq!(model.failure(), None);
+    drop(model);
+    let waveform = std::fs::read_to_string(&file).unwrap();
+    let (names, changes) = waveform.split_once("$enddefinitions").expect("a VCD has definitions");
+    for name in ["ingress", "egress", "clk", "hdr_seg_port"] {
+        assert!(names.contains(&format!(" {name} ")), "no signal or module {name}:\n{names}");
+    }
+    let times = changes.lines().filter(|line| line.starts_with('#')).count();
+    assert!(times >= 80, "20 packets through both halves are more than {times} edges of the clock");
+}
+
+#[test]
 fn what_cannot_be_rtl_is_refused_with_its_place() {
     let folder = Folder::new("refused");
     let decls = "Random<bit<16>>() r; action go() { hdr.seg.port = r.get(); }";

@@ -1,10 +1,10 @@
 //! The sockets as several threads call them, and virtual time between them. A call that waits gives the sockets free,
 //! and is made again when another thread has changed something.
 //!
-//! Time passes where the runner asks for it (it sleeps, waits for a packet, looks at the clock again and again), and in
-//! a call that waits while all other threads wait for that call. Either way only while all others stand still
-//! ([`crate::threads`]): a call that can end at some moment has ended, and its thread has seen the time, before time
-//! goes on.
+//! Time passes where the runner asks for it: it sleeps, waits for a packet, or looks at the clock again and again. It
+//! passes in a call that waits, too, while all other threads wait for that call. Either way it passes only while all
+//! others stand still ([`crate::threads`]). A call that can end at some moment has ended, and its thread has the time,
+//! before time goes on.
 use crate::sockets::{Errno, Sockets};
 use crate::threads::{Others, Threads, current};
 use libc::{EAGAIN, EDEADLK, c_int};
@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
-/// Virtual time that a look at the clock takes where nothing else was called since the last one: runners wait for the
+/// Virtual time that a look at the clock takes where nothing else was called since the last one. Runners wait for the
 /// last millisecond by looking again and again.
 const LOOK_NS: u64 = 1_000;
 /// How far time passes while the runner waits for a packet, or all of it for a call: a connection that gives up takes
@@ -21,9 +21,9 @@ const LOOK_NS: u64 = 1_000;
 const PATIENCE_NS: u64 = 1_000_000_000_000;
 /// Real time between two looks at whether other threads stand still. No result depends on it.
 const LOOK_AGAIN: Duration = Duration::from_micros(100);
-/// Real time that other threads sleep elsewhere (a shell command, a file) until they count as gone astray: then a call
-/// that waits fails, and one that passes time goes on. A thread that is late, for it computes or gets no core, never
-/// does: on a crowded machine it may be late by any time, and must still see the time at which it was on its way.
+/// Real time that other threads may sleep elsewhere (a shell command, a file). After it, a call that waits fails, and
+/// one that passes time goes on. A thread that computes or gets no core does not count. On a crowded machine it may be
+/// late by any time, and must still get the time at which it was on its way.
 const ASTRAY: Duration = Duration::from_secs(10);
 
 /// What `userdata` points to.
@@ -140,7 +140,7 @@ impl Instance {
         Some(state)
     }
 
-    /// Goes to the next moment at which something is due or a call that waits is over, at most to `limit`; false where
+    /// Goes to the next moment at which something is due or a call that waits is over, at most to `limit`. False where
     /// there is none.
     fn step(&self, state: &mut State, limit: u64) -> bool {
         let State { sockets, threads } = state;

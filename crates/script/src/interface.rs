@@ -58,8 +58,8 @@ pub struct Interface {
     pub splice: unsafe extern "C" fn(Data, c_int, *mut loff_t, c_int, *mut loff_t, size_t, c_uint) -> ssize_t,
 }
 
-/// Fills the table. `flags` is what stands in `--so_flags`, or null ([`crate::flags`]); with flags that cannot be, the
-/// process ends with a sentence, as the runner has no way to be told.
+/// Fills the table. `flags` is what stands in `--so_flags`, or null ([`crate::flags`]). With flags that cannot be, the
+/// process ends with a sentence: the interface has no way to report an error.
 ///
 /// # Safety
 /// `flags` is null or a string that ends with 0; `interface` points to a table that may be written.

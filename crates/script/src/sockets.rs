@@ -40,7 +40,7 @@ pub(crate) enum Kind {
 /// One descriptor.
 #[derive(Debug)]
 pub(crate) struct Socket {
-    /// A descriptor of the kernel that stays idle and gives the socket its number: runners close what a script leaves
+    /// A descriptor of the kernel that stays idle and gives the socket its number. Runners close what a script leaves
     /// open themselves, as they would any descriptor.
     number: OwnedFd,
     /// `AF_INET6`.

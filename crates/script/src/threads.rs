@@ -1,10 +1,10 @@
-//! Which threads of the runner stand still. Virtual time passes only while all but the one that lets it pass do, so
-//! that what a script sees does not depend on how the kernel schedules the runner's threads.
+//! Which threads of the runner stand still. Virtual time passes only while all threads stand still but the one that
+//! lets it pass. So what a script finds does not depend on how the kernel schedules the runner's threads.
 //!
-//! A thread stands still where it waits in a call and has seen all that changed, or where it is outside and sleeps
-//! until another thread of the process wakes it (futex(2): locks, condition variables, joins). packetdrill's main
-//! thread does the latter while it waits for the end of a call that its other thread makes. A thread that sleeps in
-//! another system call, say for a shell command, goes on by itself and does not count.
+//! A thread stands still where it waits in a call and has taken in all that changed. It also does where it is outside
+//! and sleeps until another thread of the process wakes it (futex(2): locks, condition variables, joins). packetdrill's
+//! main thread does the latter while it waits for the end of a call that its other thread makes. A thread that sleeps
+//! in another system call, say for a shell command, goes on by itself and does not count.
 use std::collections::BTreeMap;
 use std::fs;
 

@@ -1,10 +1,10 @@
 //! Copies of payload that no accident of addresses makes slow.
 //!
-//! The C library copies from some 2 KiB on with `rep movsb` where the processor says that this is fast. On AMD's Zen 3
-//! and Zen 4 it is 16 times slower (3.5 instead of 57 GB/s from cache to cache, measured here; glibc's bug 30994) where
-//! the destination lies 1 to 15 bytes behind the source modulo 4096, and twice as slow up to 63 bytes: the processor
-//! takes each load for one of the store before it. Streams come to such places by chance and stay there. Smaller pieces
-//! are copied with vector loads and stores, which know no such case.
+//! The C library copies from some 2 KiB on with `rep movsb` where the processor reports that this is fast. On AMD's Zen
+//! 3 and Zen 4 some distances make it slow (glibc's bug 30994). Where the destination lies 1 to 15 bytes behind the
+//! source modulo 4096, it has 3.5 instead of 57 GB/s from cache to cache. Up to 63 bytes behind, it is twice as slow.
+//! The processor takes each load for one of the store before it. Streams come to such places by chance and stay there.
+//! Smaller pieces are copied with vector loads and stores, which have no such case.
 
 /// Up to here a copy is a few loads and stores, which cost less than the call of a function that chooses among more.
 const SMALL: usize = 64;

@@ -1,16 +1,16 @@
 //! Whether others want the core: then who waits sleeps at once instead of yielding.
 //!
 //! A yield is the cheapest hand-over where only those who wait for each other share a core. Where somebody computes
-//! there, the scheduler gives him a whole slice for each yield, milliseconds, whereas who sleeps gets the core as soon
-//! as he is woken.
+//! there, the scheduler gives that program a whole slice for each yield, milliseconds. Who sleeps gets the core as soon
+//! as it is woken.
 use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::Duration;
 
 /// A yield of this length was somebody's slice. Those who wait for each other have no turns this long.
 const SLICE: Duration = Duration::from_micros(500);
-/// Waits without yielding after the first such slice, before one tries again; twice as many after each further one,
-/// half as many after each short turn.
+/// Waits without yielding after the first such slice, before one tries again. They are twice as many after each further
+/// slice, and half as many after each short turn.
 const FIRST: u32 = 4;
 const MOST: u32 = 4096;
 

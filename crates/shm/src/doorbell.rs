@@ -12,45 +12,46 @@ use std::time::Duration;
 /// One direction's doorbell: a descriptor and a word in the region that says how many sleep on it.
 ///
 /// The descriptor is an eventfd where the ringing side is the one that must not trust the other, or where both are one
-/// party. Where the *daemon* rings, it is a pair of sockets ([`Doorbell::pair`]): `O_NONBLOCK` belongs to the open
-/// file, which an eventfd has only one of, so an application could take the flag away, fill the counter and have the
-/// daemon's next write wait for ever. Each end of a pair is an open file of its own, and `MSG_DONTWAIT` belongs to the
+/// party. Where the *daemon* rings, it is a pair of sockets ([`Doorbell::pair`]). `O_NONBLOCK` belongs to the open
+/// file, of which an eventfd has only one. An application could clear the flag and fill the counter, and the daemon's
+/// next write would wait for ever. Each end of a pair is an open file of its own, and `MSG_DONTWAIT` belongs to the
 /// call. For the same reason the daemon never reads an eventfd that an application has, but watches it edge-triggered.
 ///
-/// The sleeper calls [`Doorbell::prepare_to_sleep`], looks once more whether there is work, and only then
-/// waits on the descriptor; the other side publishes work and calls [`Doorbell::ring`]. Each writes its own word
-/// and then reads the other's, so with a full fence between the two on both sides one of them sees the other.
+/// The sleeper calls [`Doorbell::prepare_to_sleep`], looks once more for work, and only then waits on the descriptor.
+/// The other side publishes work and calls [`Doorbell::ring`]. Each writes its own word and then reads the other's.
+/// With a full fence between the two on both sides, one of them reads what the other wrote.
 ///
 /// # A fence on one side only
 ///
-/// The ringing side rings for every message, the other sleeps rarely. So the sleeper may pay for both: it
+/// The ringing side rings for every message, the other sleeps rarely. So the sleeper may pay for both. It
 /// [promises](Doorbell::promise_barrier) to call `membarrier(MEMBARRIER_CMD_GLOBAL_EXPEDITED)` between its announcement
-/// and its last look, and a ringer that [relies](Doorbell::rely_on_barrier) on it only keeps the compiler from
+/// and its last look. A ringer that [relies](Doorbell::rely_on_barrier) on this only keeps the compiler from
 /// reordering. Why no wake-up is lost then:
 ///
-/// - The kernel has every thread of a *registered* process that runs at this moment execute a full fence somewhere
-///   between the begin and the end of the call; one that does not run has executed or will execute one when it is
-///   switched. If that fence comes after the ringer's publication, the sleeper's last look finds the work. If it comes
-///   before, the ringer reads the word after the announcement was made, and rings. There is no third case.
+/// - During the call, the kernel has each running thread of a *registered* process execute a full fence. A thread that
+///   does not run executes one when it is switched. If that fence comes after the ringer's publication, the sleeper's
+///   last look finds the work. If it comes before, the ringer reads the word after the announcement was made, and
+///   rings. There is no third case.
 /// - The promise is a bit of the word that the ringer reads anyway, so promise and announcement are one value. A
-///   ringer that does not see the bit, or that could not register (no such call, or seccomp refuses it), executes the
-///   full fence and reads again. Both halves are needed to leave the fence out, so either side may lack the call.
+///   ringer that finds the bit clear executes the full fence and reads again. So does one that could not register,
+///   because the call is missing or seccomp refuses it. Both halves are needed to leave the fence out, so either side
+///   may lack the call.
 /// - A sleeper whose call is refused later (a filter installed meanwhile) takes the promise back. A ringer may have
-///   read the bit just before and have its publication still in the store buffer; the sleeper waits for [`SETTLE`],
+///   read the bit just before, with its publication still in the store buffer. So the sleeper waits for [`SETTLE`],
 ///   once, before its last look.
-/// - Linux misses processors. Where the process registers while a processor is idle that last ran a thread of it, the
-///   idle task still has the process' page tables loaded (lazy TLB). `membarrier_switch_mm` compares them with those of
-///   the thread that comes next, finds the same, and leaves the run queue unregistered: no barrier reaches that
-///   processor until another process ran on it. (Linux 5.4 to 6.18 at least; seen as 3 of 20,000 lost.) So the sleeper
-///   looks once more after [`SETTLE`], as above. A wake-up that Linux loses comes a millisecond late.
+/// - Linux misses processors. The process may register while a processor is idle that last ran a thread of it. The
+///   idle task then still has the process' page tables loaded (lazy TLB). `membarrier_switch_mm` compares them with
+///   those of the thread that comes next, finds the same, and leaves the run queue unregistered. No barrier reaches
+///   that processor until another process ran on it. (Linux 5.4 to 6.18 at least; seen as 3 of 20,000 lost.) So the
+///   sleeper looks once more after [`SETTLE`], as above. A wake-up that Linux loses comes a millisecond late.
 /// - The word can be written by both sides. A ringer that lies in it loses only wake-ups of work of its own: each
 ///   context has its own doorbell. A *sleeper* that promises and does not keep it loses only wake-ups of its own.
-///   Nobody else's word is read for this, and a full count, an empty one or a wrong bit only makes for a ring too many
-///   or too few.
+///   No other word is read for this. A full count, an empty one or a wrong bit makes a ring too many or too few, and
+///   nothing worse.
 ///
-/// Applications rely, the daemon promises. The other direction keeps its fences: the daemon rings once for a batch,
-/// and a registered process can be interrupted by any process of the machine that calls `membarrier` in a loop; for
-/// the daemon, which serves them all, that is not worth a fence a batch.
+/// Applications rely, the daemon promises. The other direction keeps its fences: the daemon rings once for a batch.
+/// Any process of the machine that calls `membarrier` in a loop interrupts a registered process. For the daemon, which
+/// serves them all, that is not worth a fence a batch.
 pub struct Doorbell {
     word: NonNull<AtomicU32>,
     fd: OwnedFd,
@@ -71,8 +72,8 @@ unsafe impl Sync for Doorbell {}
 
 /// Bytes taken at once from a socket: more rings than fit into one.
 const CLEARED: usize = 1024;
-/// What a processor has written is visible to all others after this time, whatever fence was left out: a store buffer
-/// empties in well under a microsecond. A sleeper waits no longer than this before it looks for work once more, its
+/// After this time, all others see what a processor has written, whatever fence was left out. A store buffer empties in
+/// well under a microsecond. A sleeper waits no longer than this before it looks for work once more, its
 /// announcement standing; only then it waits for good.
 pub const SETTLE: Duration = Duration::from_millis(1);
 
@@ -239,8 +240,8 @@ mod tests {
         (region, sleeper, ringer)
     }
 
-    /// Has another process run on each processor, so that barriers reach this one there: Linux misses processors that
-    /// were idle at the registration ([`Doorbell`] says why).
+    /// Has another process run on each processor, so that barriers reach this one there. Linux misses processors that
+    /// were idle at the registration ([`Doorbell`] has the reason).
     fn reach_all_processors() {
         // SAFETY: plain system calls; zero is a valid value of the set, and the set is a local.
         let allowed = unsafe {

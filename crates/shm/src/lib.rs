@@ -1,9 +1,8 @@
 //! Shared memory between processes that do not trust each other: sealed regions, descriptor rings,
 //! doorbells, and byte rings. It moves bytes and words and does not know what they mean.
 //!
-//! This crate holds unsafe code so that others need not: every public operation is bounds-checked, and
-//! shared bytes are only ever copied in or out, never borrowed as slices, because the other side may
-//! change them at any moment.
+//! This crate holds unsafe code so that others need not. Every public operation is bounds-checked. Shared bytes are
+//! copied in or out, and never borrowed as slices, because the other side may change them at any moment.
 
 // Under the model checker (`make model`), only what hands over between threads is there.
 #[cfg_attr(loom, allow(dead_code))]

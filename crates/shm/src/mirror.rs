@@ -11,12 +11,12 @@ use std::sync::Arc;
 /// byte `pos` of the stream lies at `(pos + first) & (size - 1)`, so bytes in a row lie in at most two pieces.
 ///
 /// It uses the region's own mapping, which it keeps alive. A mapping of its own, twice in a row, would spare the second
-/// piece, but costs four of the 65,530 areas that Linux gives a process by default (`vm.max_map_count`) for each
-/// connection: 16,000 connections would be the end.
+/// piece. But it costs four of the 65,530 areas that Linux gives a process by default (`vm.max_map_count`) for each
+/// connection. 16,000 connections would be the end.
 ///
 /// A stream may begin in a small ring, go on in a full one, and from there in a large one (docs/MEMORY.md). None of
-/// them changes its place: whoever grows copies what is in use to the next ring ([`Mirror::grow`]) and both sides go
-/// on there, each when it hears of it ([`Mirror::look`]). The ring before is not written again, so that who still
+/// them changes its place. Whoever grows copies what is in use to the next ring ([`Mirror::grow`]). Both sides go on
+/// there, each when it finds the new level ([`Mirror::look`]). The ring before is not written again, so what still
 /// refers to it finds the same bytes.
 pub struct Mirror {
     base: NonNull<u8>,
@@ -75,8 +75,8 @@ impl Mirror {
         Mirror { base, mask, first: 0, next, word: 0, level, grown: false, _before: None, keeper }
     }
 
-    /// The `size` bytes at `base`, a power of two of at most 2^30, as a ring that is only read: for references to
-    /// memory that somebody else has mapped. `held` keeps it mapped.
+    /// The `size` bytes at `base` as a ring that is only read: for references to memory that somebody else has mapped.
+    /// The size is a power of two of at most 2^30. `held` keeps it mapped.
     ///
     /// # Safety
     /// The bytes are mapped for reading as long as `held` lives, and nobody makes them cease to exist. Where they are
@@ -105,9 +105,8 @@ impl Mirror {
         self.mask + 1
     }
 
-    /// `len` bytes from stream position `pos` on, by reference; at most [`Mirror::most`]. A writer who says of more
-    /// than its ring holds that they are under way, and not that the stream has grown, is believed the length, and
-    /// gets what lies there.
+    /// `len` bytes from stream position `pos` on, by reference; at most [`Mirror::most`]. A writer may name more bytes
+    /// than its ring holds, though it did not let the stream grow. Then the length counts, with what lies there.
     #[inline]
     pub fn span(self: &Arc<Mirror>, pos: u32, len: u32) -> Span {
         if len > self.size() { self.later_span(pos, len) } else { Span::new(self, pos, len) }

@@ -1,7 +1,7 @@
 //! Counted values that lie side by side: like `Arc`, but tens of thousands of them do without an allocation each.
 //!
-//! An `Arc` of a value that begins a line of the cache takes two lines and what the allocator needs to align it: a
-//! flow's counters, 112 bytes, took 216. Here values lie in chunks, each in whole lines of its own, with its count
+//! An `Arc` of a value that begins a cache line takes two lines, and what the allocator needs to align it. A flow's
+//! counters, 112 bytes, took 216. Here values lie in chunks, each in whole lines of its own, with its count
 //! behind it.
 use std::cell::UnsafeCell;
 use std::fmt;

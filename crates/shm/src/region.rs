@@ -140,7 +140,7 @@ impl Region {
         unsafe { AtomicU64::from_ptr(self.base.as_ptr().add(at).cast()) }
     }
 
-    /// The address of byte `at`, with `len` bytes mapped in a row: for the application's side, which copies
+    /// The address of byte `at`, with `len` bytes mapped in a row. It is for the application's side, which copies
     /// between its own buffers and its own region. Panics where the range is not in the region. Dereferencing it
     /// is the caller's responsibility; the mapping lives as long as this Region.
     pub fn address(&self, at: usize, len: usize) -> *mut u8 {

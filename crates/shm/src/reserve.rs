@@ -1,6 +1,6 @@
 //! Memory for bad times. A Rust program ends where an allocation fails, and with a daemon all its programs would lose
-//! their connections. So the daemon keeps some memory that it does not use: an allocation that fails gets it and
-//! succeeds, and from then on nothing new is begun ([`is_short`]) until the system has given as much again.
+//! their connections. So the daemon keeps some memory that it does not use. An allocation that fails gets it and
+//! succeeds. From then on nothing new is begun ([`is_short`]) until the system has given as much again.
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::ptr::{dangling_mut, null_mut};
 use std::sync::atomic::AtomicPtr;
@@ -90,8 +90,9 @@ const OWN_MAPPING: libc::c_int = 128 << 10;
 /// Makes large blocks go back to the system when they are freed, for as long as the process runs. Call it before any
 /// thread starts.
 ///
-/// By default glibc raises the size from which on a block gets a mapping of its own to that of the largest block ever
-/// freed, up to 32 MiB, and keeps twice as much at the end of each thread's arena (`M_MMAP_THRESHOLD`, mallopt(3)).
+/// From some size on, a block gets a mapping of its own. By default glibc raises that size to the one of the largest
+/// block ever freed, up to 32 MiB. It keeps twice as much at the end of each thread's arena (`M_MMAP_THRESHOLD`,
+/// mallopt(3)).
 /// [`give_back`] cannot return that: `malloc_trim` trims the end of the first arena only. A daemon with eight arenas a
 /// core would keep the largest block that it ever had as often as it has arenas.
 pub fn fix_thresholds() {
@@ -112,9 +113,9 @@ pub fn give_back() {
     }
 }
 
-/// Bytes of the blocks that are allocated, on all threads; `None` where the C library does not count them. Unlike the
-/// memory that the process has (`RssAnon`), they are not what the allocator keeps for later: at the end of an arena,
-/// 128 KiB, of which there are eight a core (mallopt(3), `M_TRIM_THRESHOLD`, `M_ARENA_MAX`).
+/// Bytes of the blocks that are allocated, on all threads; `None` where the C library does not count them. The
+/// memory that the process has (`RssAnon`) also counts what the allocator keeps for later. That is 128 KiB at the end
+/// of each arena, of which there are eight a core (mallopt(3), `M_TRIM_THRESHOLD`, `M_ARENA_MAX`).
 pub fn allocated() -> Option<u64> {
     #[cfg(target_env = "gnu")]
     {

@@ -1,7 +1,7 @@
 //! Single-producer, single-consumer rings of fixed-size descriptors in a [`Region`].
 //!
-//! Each end keeps its own position privately and only publishes it: what the other side writes can make it
-//! see garbage descriptors or a full or empty ring, never an access outside the ring.
+//! Each end keeps its own position privately and only publishes it. What the other side writes can make it find garbage
+//! descriptors, or a full or empty ring. It never leads outside the ring.
 mod pipe;
 mod place;
 
@@ -155,8 +155,8 @@ impl<const W: usize> Consumer<W> {
         Ok(Some(descriptor))
     }
 
-    /// Copies of the descriptors that wait, at most `most`, which stay where they are: a hint at what
-    /// [`Consumer::pop`] is going to give, which the producer may still change.
+    /// Copies of the descriptors that wait, at most `most`, which stay where they are. They are a hint at what
+    /// [`Consumer::pop`] is going to give: the producer may still change them.
     pub fn ahead(&mut self, most: u32) -> impl Iterator<Item = [u64; W]> {
         // What is wrong with the ring is for `pop` to say.
         let _ = self.refresh();
@@ -205,8 +205,8 @@ impl<const W: usize> Consumer<W> {
         Ok(true)
     }
 
-    /// Asks for all that waits but for the first line, for which there is no time; not for those that the producer is
-    /// about to write.
+    /// Prefetches all that waits but for the first line, for which there is no time. Lines that the producer is about
+    /// to write are left out.
     #[inline(never)]
     fn look_ahead(&self) {
         let (per_line, waiting) = (Place::per_line::<W>(), self.tail.wrapping_sub(self.head));

@@ -1,7 +1,7 @@
 //! The rings that a stream may go through, as numbers and places.
 
 /// Bytes that should be under way at most in a small ring of so many bytes. A fuller one is always being read and
-/// written around its end, and written where the other side has just read: a stream of many messages under way does
+/// written around its end, and written where the other side has just read. A stream of many messages under way does
 /// better in a full one.
 pub fn ease(small: u32) -> u32 {
     small / 8

@@ -1,6 +1,6 @@
-//! Asking the kernel's own verifier about a program, where this process may: the object is loaded as the kernel would
-//! load it, and let go at once. What it says is advice: OpenTOE checks programs itself, and lets in some that the
-//! kernel refuses (what cannot be proved is looked at while the program runs).
+//! Asking the kernel's own verifier about a program, where this process may. The object is loaded as the kernel would
+//! load it, and closed at once. What it reports is advice: OpenTOE checks programs itself. It lets in some that the
+//! kernel refuses, since what cannot be proved is tested while the program runs.
 use crate::insn::{CONSTANT, IS_MAP, IS_MAP_DATA, Raw};
 use crate::object::{MapDefinition, MapKind, Object};
 use engine::Stage;

@@ -104,8 +104,8 @@ fn entries_come_and_go(kind: &str, entries: u32) {
     let (mut set, mut refused, mut turns) = (0, 0, 0);
     let patience = Instant::now() + PATIENCE;
     let (seen, torn) = under_load(&program, || {
-        // A thread that has lost its core in the midst of a frame holds all that was removed since, and then nothing
-        // can be set: until it has a core again.
+        // A thread that has lost its core in the midst of a frame holds all that was removed since. Nothing can be set
+        // until it has a core again.
         while turns < 3000 || (set == 0 && Instant::now() < patience) {
             let turn = turns;
             turns += 1;
@@ -168,7 +168,7 @@ fn rules_of_the_firewall_change_under_load() {
     assert_eq!(program.dump("rules").unwrap().as_array().unwrap().len(), 1);
 }
 
-/// Sets a rule. While a thread that holds removed entries does not run, there may be none for a new one: such a thread
+/// Sets a rule. While a thread that holds removed entries does not run, there may be none for a new one. Such a thread
 /// may get no core for seconds.
 fn shut_out(program: &Program, prefix: &str) {
     let begin = Instant::now();

@@ -44,8 +44,8 @@ fn the_kernels_verifier_lets_the_shipped_modules_in() {
     }
 }
 
-/// `opentoe xdp load` asks in the same way: the shipped modules are let in, and what only OpenTOE lets in (an access
-/// that it looks at while the program runs) is refused with the verifier's reason.
+/// `opentoe xdp load` asks in the same way, and the shipped modules are let in. What only OpenTOE lets in (an access
+/// that is tested while the program runs) is refused with the verifier's reason.
 #[test]
 fn the_kernel_is_asked_by_ourselves_too() {
     let asked = |bytes: &[u8]| KernelVerdict::ask(&Object::parse(bytes).unwrap());

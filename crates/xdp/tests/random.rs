@@ -1,5 +1,5 @@
-//! Programs at random: those that the check lets in do the same compiled and interpreted, and the interpreter, which
-//! looks at each access, finds nothing out of bounds that the check has proved.
+//! Programs at random: those that the check lets in do the same compiled and interpreted. The interpreter tests each
+//! access, and finds nothing out of bounds that the check has proved.
 mod common;
 use common::*;
 use engine::Verdict;

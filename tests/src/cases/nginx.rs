@@ -159,8 +159,10 @@ pub(super) fn upgrade(bench: &Bench) -> Outcome {
     let master = || fs::read_to_string(&pid_file).ok().and_then(|text| text.trim().parse::<u32>().ok());
     // The new binary is run by the path of the old one. A parent stays, as an administrator's shell does.
     let script = format!("$(command -v nginx) -p {prefix} -c {path} -e {prefix}/errors && exec sleep 60");
-    let _parent = bench.server(bench.lab.on_server("sh"), &["-c", &script])?;
-    bench.session.until("nginx' pid file", || Ok(master().is_some()))?;
+    let parent = bench.server(bench.lab.on_server("sh"), &["-c", &script])?;
+    // As long as the process lives that went to the background, nginx ignores the signal (ngx_signal_handler).
+    let has_started = || fs::read_to_string(format!("/proc/{}/comm", parent.id())).is_ok_and(|comm| comm == "sleep\n");
+    bench.session.until("nginx in the background", || Ok(has_started()))?;
     let old = master().ok_or("nginx' pid file is gone")?;
     let mut masters = Detached(vec![old]);
     let load = Requests::start(bench)?;

@@ -31,6 +31,7 @@ named with file, line and column.
 Examples:
   opentoe p4 rtl p4/laminar.p4 -o rtl
   opentoe p4 rtl p4/laminar.p4 -o rtl --half egress -D FLOWS=1024 -D SACK
+  opentoe p4 rtl p4/laminar.p4 --explain hdr_seg_ack_edge
   cd rtl && verilator --lint-only -Wall -f egress.f --top-module egress"
     )]
     Rtl(P4RtlArguments),
@@ -131,8 +132,11 @@ pub(crate) struct P4RtlArguments {
     #[arg(value_name = "FILE")]
     pub file: PathBuf,
     /// The folder that the files go to; it is made where it is missing
-    #[arg(long, short = 'o', value_name = "DIR")]
-    pub out: PathBuf,
+    #[arg(long, short = 'o', value_name = "DIR", required_unless_present = "explain")]
+    pub out: Option<PathBuf>,
+    /// Write no files, but say which lines of the program this signal comes from: by its name in the RTL or the program
+    #[arg(long, value_name = "SIGNAL", conflicts_with = "out")]
+    pub explain: Option<String>,
     /// Only this half
     #[arg(long, value_name = "HALF", value_parser = ["ingress", "egress"])]
     pub half: Option<String>,

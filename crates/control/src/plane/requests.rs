@@ -271,6 +271,9 @@ impl Plane {
         if remote.port == 0 {
             return Err(libc::ECONNREFUSED);
         }
+        if self.bindings.is_closed(remote.port) {
+            return Err(libc::EACCES);
+        }
         // Loopback addresses speak with each other only, and addresses with those of their family.
         let bound_to = self.bindings.get(binding).map(|bound| bound.local.ip).filter(|ip| !ip.is_unspecified());
         if bound_to.is_some_and(|from| from.is_loopback() != ip.is_loopback() || from.is_v4() != ip.is_v4()) {

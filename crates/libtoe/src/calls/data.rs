@@ -18,7 +18,7 @@ use std::time::Duration;
 pub(crate) const MOST: usize = 0x7fff_f000;
 
 /// Buffers that lie in the kernel's half of the address space are refused before anything else, as on Linux
-/// (`access_ok`); whatever else is bad, where bytes are moved.
+/// (`access_ok`). What else is bad is refused where bytes are moved.
 pub(crate) fn look_at(buffers: &[iovec]) -> Result<()> {
     let is_kernels = |buffer: &iovec| (buffer.iov_base as isize) < 0;
     if buffers.iter().any(is_kernels) { Err(libc::EFAULT) } else { Ok(()) }

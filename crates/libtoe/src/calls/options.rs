@@ -1,9 +1,9 @@
 //! Socket options.
 //!
 //! The kernel socket behind each descriptor takes every option as well: it checks levels, names and values, and
-//! remembers what was set. So what `getsockopt` says of options without effect here is what Linux would say, an
-//! unknown option fails as in Linux, and a socket that falls back to the kernel has all its options. Options that
-//! every value fits are only noted until a socket has a kernel socket of its own.
+//! remembers what was set. So `getsockopt` returns for options without effect here what Linux would return, and an
+//! unknown option fails as in Linux. A socket that falls back to the kernel has all its options. Options that every
+//! value fits are only noted until a socket has a kernel socket of its own.
 use crate::calls::own_socket::set_policy;
 use crate::daemon::ask;
 use crate::lock::Guard;

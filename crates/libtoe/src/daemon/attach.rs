@@ -21,8 +21,8 @@ use std::sync::{Arc, OnceLock};
 /// Whether the process was started to run on OpenTOE.
 static ENABLED: AtomicBool = AtomicBool::new(false);
 
-/// The daemon's socket and the host, as the environment named them when the library was loaded: a program may clear
-/// it before its first socket, as dovecot does.
+/// The daemon's socket and the host, as the environment named them when the library was loaded. A program may clear it
+/// before its first socket, as dovecot does.
 static NAMED: OnceLock<(PathBuf, Option<String>)> = OnceLock::new();
 
 /// Looks at the environment, once, when the library is loaded.
@@ -105,8 +105,8 @@ pub(crate) fn attach(token: Option<u64>) -> Result<Context, Failure> {
 /// How long the answer of a daemon may take that a program with other things to do attaches to.
 const PATIENCE: libc::timespec = libc::timespec { tv_sec: 1, tv_nsec: 0 };
 
-/// Attaches again with the ticket of a listener and the region of an earlier context, where the daemon answers soon:
-/// the program may have other things to do.
+/// Attaches again with the ticket of a listener and the region of an earlier context, where the daemon answers soon.
+/// The program may have other things to do.
 pub(crate) fn attach_again(ticket: Option<Ticket>, home: Option<&Arc<Home>>) -> Result<Context, Failure> {
     attach_within(None, ticket, home, Some(PATIENCE))
 }

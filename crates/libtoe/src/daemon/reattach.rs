@@ -1,6 +1,6 @@
 //! The daemon ends, and the next one comes (docs/RESTART.md).
 //!
-//! The library has no thread of its own: it tries to attach again in calls of the program, and while none is made, in
+//! The library has no thread of its own. It tries to attach again in calls of the program and, while none is made, in
 //! sleeps of calls that wait.
 use crate::daemon::attach::{self, Failure};
 use crate::state::context_side::Context;

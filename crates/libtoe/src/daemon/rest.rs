@@ -2,9 +2,9 @@
 //!
 //! A connection uses its buffers from front to end, again and again, so in time every page of them is resident. Where
 //! everything that was written is acknowledged and everything that came was read, nothing in them is of use. Once a
-//! second a hand goes around all sockets; one whose positions have not moved since the last time rests: its transmit
-//! buffer is given back here (nobody but this process writes there, and nothing is left to send again), its receive
-//! buffer by the daemon, which is asked to.
+//! second, all sockets are looked at. One whose positions have not moved since the last time rests. Its transmit buffer
+//! is given back here: no other process writes there, and nothing is left to send again. The daemon gives its receive
+//! buffer back when it is asked to.
 use crate::state::context_side::Context;
 use crate::state::slab::Key;
 use crate::state::socket::{Kind, Socket};

@@ -1,12 +1,12 @@
 //! Connections that this process shares with another one after fork.
 //!
-//! Notices of a connection go to one context at a time: the one that claimed it last, which is written in the
-//! shared slot state. A process that uses a connection whose notices go elsewhere claims it first, and one that waits
-//! for it claims it again whenever another one took it meanwhile ([`crate::wait`]): who waits is who needs the notices.
+//! Notices of a connection go to one context at a time: the one that claimed it last, which is written in the shared
+//! slot state. A process that uses a connection whose notices go elsewhere claims it first. One that waits for it
+//! claims it again whenever another one took it meanwhile ([`crate::wait`]): who waits needs the notices.
 //!
-//! The engine also hears bumps from that context only. So whoever claims says the connection's positions once more, and
-//! whoever wrote or read looks afterwards whether it still has the claim ([`confirm`]): either the new claimer saw the
-//! positions, or the other one sees the new claimer.
+//! The engine also hears bumps from that context only. So whoever claims writes the connection's positions once more.
+//! Whoever wrote or read checks afterwards whether it still has the claim ([`confirm`]). Either the new claimer read
+//! the positions, or the other one finds the new claimer.
 use crate::daemon::ask;
 use crate::lock::Guard;
 use crate::state::slab::Key;

@@ -1,4 +1,4 @@
-//! Interfaces of the host, as programs find them in lists of interfaces beside the kernel's: programs that tell their
+//! Interfaces of the host, as programs find them in lists of interfaces beside the kernel's. Programs that tell their
 //! peers an address of their own take it from there (docs/POSIX.md).
 pub(crate) mod netlink;
 

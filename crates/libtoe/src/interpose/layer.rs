@@ -2,7 +2,7 @@
 //! own ([docs/SYSTEM-CALLS.md](../../../../docs/SYSTEM-CALLS.md)). They go the way of the interposed function for the
 //! same call.
 //!
-//! What the library itself asks of the kernel does not come here: its own instructions are not rewritten, and `real`
+//! What the library itself asks of the kernel does not come here. Its own instructions are not rewritten, and `real`
 //! goes past the C library where a call would come back.
 use super::events::{self, Sets};
 use super::limits;

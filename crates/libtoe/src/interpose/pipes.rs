@@ -1,5 +1,5 @@
-//! `splice` between a pipe and a socket. The bytes are copied, and none of them is lost where the call stops early:
-//! programs that empty one side first, as Go's `io.Copy` from a UNIX socket does, have them nowhere else.
+//! `splice` between a pipe and a socket. The bytes are copied, and none of them is lost where the call stops early.
+//! Programs that empty one side first, as Go's `io.Copy` from a UNIX socket does, have them nowhere else.
 use super::io::{recv, send_file};
 use super::sockets::{ours, route};
 use crate::system::errno::{self, Result};

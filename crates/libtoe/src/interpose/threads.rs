@@ -1,5 +1,5 @@
-//! Threads of static programs. Each one is a thread of this process' C library, which has variables of its own there:
-//! it runs the program, with the program's stack and thread pointer, until the program ends it.
+//! Threads of static programs. Each one is a thread of this process' C library, which has variables of its own there.
+//! It runs the program, with the program's stack and thread pointer, until the program ends it.
 use super::system_call::at;
 use intercept::Call;
 use intercept::own::{self, Frame};

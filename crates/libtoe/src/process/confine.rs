@@ -1,5 +1,5 @@
 //! Programs that filter their own system calls (seccomp). A filter may kill the process for a call that the library
-//! makes beside the program's own, as OpenSSH's server has it in the process that reads from unknown peers.
+//! makes beside the program's own. OpenSSH's server has such a filter in the process that reads from unknown peers.
 //!
 //! From the moment that a filter is installed, the library waits by `ppoll` on one descriptor and does not yield. All
 //! that it needs beyond that are `read` and `write` on descriptors made before, `futex`, `rt_sigprocmask` and

@@ -4,7 +4,7 @@
 //! nginx (binary upgrade), dovecot and others write the environment of the programs that they run, and leave out what
 //! no one told them of. A program that is to leave OpenTOE gets an empty `TOE_SOCKET`.
 //!
-//! Another user's program (a login shell of sshd's) gets nothing back, unless sockets are carried into it: that user
+//! Another user's program (a login shell of sshd's) gets nothing back, unless sockets are carried into it. That user
 //! may not be allowed to attach, and a program that cannot attach ends.
 use crate::daemon::attach;
 use context::attach::{HOST_VARIABLE, INTERCEPT_VARIABLE, SOCKET_VARIABLE};
@@ -79,8 +79,8 @@ pub(crate) fn leaves(environment: &[&CStr]) -> bool {
     environment.iter().find_map(|variable| value_of(variable, SOCKET_VARIABLE)).is_some_and(<[u8]>::is_empty)
 }
 
-/// Whether this library is loaded into a dynamic program with this environment, and does something there: not where it
-/// is to leave OpenTOE, nor in another root without the library's file.
+/// Whether this library is loaded into a dynamic program with this environment, and does something there. It does not
+/// where it is to leave OpenTOE, nor in another root without the library's file.
 pub(crate) fn loads_library(environment: &[&CStr]) -> bool {
     let value = |name: &str| environment.iter().find_map(|variable| value_of(variable, name));
     let preloaded = value(PRELOAD).unwrap_or_default();

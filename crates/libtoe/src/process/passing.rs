@@ -1,7 +1,7 @@
 //! Passing sockets to other processes over UNIX sockets (`SCM_RIGHTS`, unix(7)); docs/PASSING.md.
 //!
-//! A message that passes a socket of ours carries an envelope in its place: one end of a pair of UNIX sockets, in whose
-//! queue are the kernel socket and what an exec would tell of the socket ([`crate::process::carried`]). The other
+//! A message that passes a socket of ours carries an envelope in its place: one end of a pair of UNIX sockets. In its
+//! queue are the kernel socket and what an exec would carry of the socket ([`crate::process::carried`]). The other
 //! process' library takes the envelope apart before the program sees the descriptor. The daemon holds the connection or
 //! address meanwhile, for whoever shows the token in the envelope, and gives the region with the connection's buffers.
 use crate::calls::epoll;
@@ -228,8 +228,8 @@ fn enclose(letter: &Letter, fd: RawFd) -> Result<OwnedFd> {
     Ok(envelope)
 }
 
-/// The process at the other end of a UNIX socket does not run on OpenTOE, as far as that can be seen: of two ends
-/// that were made as a pair, who has the other one cannot be.
+/// The process at the other end of a UNIX socket does not run on OpenTOE, as far as that can be found out. It cannot be
+/// for two ends that were made as a pair.
 fn is_outside(over: RawFd) -> bool {
     // SAFETY: the program's descriptor, open during its call.
     let socket = unsafe { BorrowedFd::borrow_raw(over) };
@@ -242,7 +242,7 @@ fn is_outside(over: RawFd) -> bool {
 }
 
 /// The process at the other end of a UNIX socket is of another user than the one as which this process attached, as far
-/// as that can be seen: of a pair's ends the daemon asks who adopts.
+/// as that can be found out. For a pair's ends, the daemon checks who adopts.
 fn is_of_other_user(over: RawFd, user: libc::uid_t) -> bool {
     // SAFETY: the program's descriptor, open during its call.
     let socket = unsafe { BorrowedFd::borrow_raw(over) };

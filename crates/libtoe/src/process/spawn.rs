@@ -1,5 +1,5 @@
-//! Children that share this process's memory until they run another program: those of `posix_spawn`, `system` and
-//! `popen`, and of a `vfork` by an instruction of the program's own.
+//! Children that share this process's memory until they run another program. They are those of `posix_spawn`, `system`
+//! and `popen`, and of a `vfork` by an instruction of the program's own.
 //!
 //! Such a child has descriptors of its own, and this library's table is its parent's. So what the child does to
 //! descriptors goes to the kernel and is noted beside the table. When the child runs its program, the sockets that are

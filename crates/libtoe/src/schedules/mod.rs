@@ -1,10 +1,10 @@
 //! Schedules: real threads of this library, one of them running at a time, in an order that a test chooses.
 //!
-//! Everything is real but the order and the time: the calls that a program makes, the library's lock, rings, bells,
-//! sets of the kernel, sleeps in system calls. Between two [points](Point) one thread runs; at a point, the controller
-//! may let another one run, or the daemon's stand-in. Who sleeps in the kernel is asleep there, and only what the
-//! kernel wakes goes on. Time is virtual: where nobody can run, it leaps to the next time-out, and what leapt is
-//! counted. So a wake-up that is lost shows as a leap, or as threads that sleep for ever.
+//! Everything is real but the order and the time. That is the calls of a program, the library's lock, rings, bells,
+//! sets of the kernel, and sleeps in system calls. Between two [points](Point) one thread runs; at a point, the
+//! controller may let another one run, or the daemon's stand-in. Who sleeps in the kernel is asleep there, and only
+//! what the kernel wakes goes on. Time is virtual: where nobody can run, it leaps to the next time-out, and what leapt
+//! is counted. So a wake-up that is lost shows as a leap, or as threads that sleep for ever.
 //!
 //! [`controller`] chooses, [`plan`] says in which order, [`scenarios`] are what threads do, [`explore`] goes through
 //! orders. What two sides do to one word of a doorbell at the same time is not seen here, but by `make model` (`shm`).

@@ -266,7 +266,7 @@ fn one_set(events: u32) -> Vec<Act> {
     acts.chain(ends.map(|(fd, _)| client(fd, Arc::clone(&left)))).collect()
 }
 
-/// Who takes the first byte waits until somebody else has taken the second one of the same connection: another thread
+/// Who takes the first byte waits until somebody else has taken the second one of the same connection. Another thread
 /// of the set must be woken, although the connection was ready before.
 fn one_set_busy() -> Vec<Act> {
     let [(a, of_a), (b, of_b)] = [pair(), pair()];

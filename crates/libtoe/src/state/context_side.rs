@@ -76,7 +76,7 @@ pub(crate) struct Context {
     moved: u64,
 }
 
-/// Bytes that are copied at most until other programs on the core have their turn: they would wait for milliseconds
+/// Bytes that are copied at most until other programs on the core have their turn. They would wait for milliseconds
 /// where a program always finds something to move.
 const MOVED_MOST: u64 = 256 << 10;
 /// Every so many drains that found nothing, look whether the daemon still lives.

@@ -1,5 +1,5 @@
-//! Places of a receive buffer that the program still uses although it has read on behind them (`toe_zc_take`; thesis
-//! section 5.5.2.2: buffer space freed out of order, while the head is tracked). Positions count as in `stream`.
+//! Places of a receive buffer that the program still uses although it has read on behind them (`toe_zc_take`). Buffer
+//! space is freed out of order, while the head is tracked (thesis section 5.5.2.2). Positions count as in `stream`.
 use std::collections::VecDeque;
 
 /// A stretch of the stream.

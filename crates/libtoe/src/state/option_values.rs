@@ -5,7 +5,7 @@ use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use std::time::Duration;
 
-/// The options of a socket. Most sockets of a program have the same ones, and then they are there once: what a socket
+/// The options of a socket. Most sockets of a program have the same ones, and then they are there once. What a socket
 /// changes is its own until another one has the same.
 #[derive(Default, Clone)]
 pub(crate) struct Options(Option<Arc<Values>>);

@@ -45,8 +45,8 @@ pub(crate) struct State {
 }
 
 /// How long a connection has been quiet, and how long it must be. To rest and to wake costs system calls and page
-/// faults, so one that wakes soon, again and again (32,000 connections that speak every other second), must be quiet
-/// for longer and longer.
+/// faults. So a connection that wakes soon, again and again, must be quiet for longer and longer: 32,000 may have a
+/// message every other second.
 #[derive(Default)]
 pub(crate) struct Quiet {
     /// Looks that found it as the one before did.

@@ -124,8 +124,8 @@ pub(crate) fn ready_bits(socket: &Socket, wanted: u32) -> Option<u32> {
     }
 }
 
-/// Takes a notice in that says only that bytes came or were acknowledged (no end), of a connection for which no thread
-/// waits but in sets, and of which each byte is news. `None`, and nothing was done, for all others.
+/// Takes a notice in that says only that bytes came or were acknowledged, and no end. No thread waits for its
+/// connection but in sets, and each byte of it is news. `None`, and nothing was done, for all others.
 #[inline(always)]
 pub(crate) fn take_notice(socket: &mut Socket, sets: &mut Slab<EpollSet>, notice: &Notice) -> Option<()> {
     let Kind::Stream(stream) = &socket.kind else { return None };

@@ -16,8 +16,8 @@ pub(crate) struct EpollSet {
     pub descriptors: u32,
     /// One of them.
     pub fd: RawFd,
-    /// As in the kernel, an entry outlives its descriptor while others refer to the same socket, and the descriptor's
-    /// number may be another one's by then: so a descriptor is looked up among those who [watch](Watcher) its socket.
+    /// As in the kernel, an entry outlives its descriptor while others refer to the same socket. The descriptor's
+    /// number may be another one's by then. So a descriptor is looked up among those that [watch](Watcher) its socket.
     pub(crate) entries: Slab<Entry>,
     /// How many of them there are.
     members: usize,

@@ -43,7 +43,7 @@ impl SlotState {
         self.owner.load(Acquire) as u32 == context
     }
 
-    /// The control plane answered a context's claim. Answers may be taken in in another order than they were given: an
+    /// The control plane answered a context's claim. Answers may be taken in in another order than they were given. An
     /// older one changes nothing, and its context finds that it has lost the connection again.
     pub(crate) fn claimed(&self, context: u32, claim: u32) {
         let _ = self.owner.fetch_update(AcqRel, Acquire, |owner| {

@@ -42,8 +42,8 @@ pub(crate) struct Stream {
     /// Context and slot to claim it by.
     pub claim_by: (u32, Slot),
     state: *const SlotState,
-    /// The ring that holds what was received, and the one that holds what was written and not yet acknowledged, as far
-    /// as this process has seen them grow. Of a shared connection, [`Stream::look`] says more.
+    /// The ring that holds what was received, and the one that holds what was written and not yet acknowledged. They
+    /// are as large as this process has found them. Of a shared connection, [`Stream::look`] says more.
     rx: Cell<Ring>,
     tx: Cell<Ring>,
     /// Its addresses.
@@ -166,8 +166,8 @@ impl Stream {
         next
     }
 
-    /// A program writes so much at once, without blocking, and not all of it has found room: the stream outgrows its
-    /// buffer where that holds less and there is a larger ring, unless the program has said how much may wait
+    /// A program writes so much at once, without blocking, and not all of it has found room. The stream outgrows its
+    /// buffer where that holds less and there is a larger ring. It does not where the program has set how much may wait
     /// (`SO_SNDBUF`). Linux lets buffers grow as well (`tcp_wmem`), and programs that move what is left after each
     /// partial write rely on it.
     pub(crate) fn grow_for(&self, len: usize) {
@@ -201,8 +201,8 @@ impl Stream {
         state.tx_head.load(Relaxed).wrapping_sub(state.tx_tail.load(Acquire))
     }
 
-    /// Whether there is enough room to call the connection writable: a worthwhile part of the buffer, so that a program
-    /// that waits for room does not write crumbs.
+    /// Whether there is enough room to call the connection writable. That is a worthwhile part of the buffer, so that a
+    /// program that waits for room does not write crumbs.
     #[inline]
     pub(crate) fn is_roomy(&self) -> bool {
         self.room() >= worthwhile(self.most_in_flight())
@@ -442,9 +442,8 @@ impl Stream {
 
     /// What the engine should know of this connection now. Marks it as told.
     ///
-    /// Where this is not inlined, its result passes through memory, in other pieces than it is read in: the processor
-    /// then waits until all that was written before has reached the cache, the payload too, whose line the daemon's
-    /// core had.
+    /// Where this is not inlined, its result passes through memory, in other pieces than it is read in. The processor
+    /// then waits until the store buffer is empty. The payload is in it, whose cache line the daemon's core had.
     #[inline(always)]
     pub(crate) fn bump(&self, slot: Slot) -> Bump {
         let state = self.state();
@@ -468,8 +467,8 @@ impl Stream {
         (self.tx_head(), self.state().rx_head.load(Relaxed))
     }
 
-    /// Whether so much was read that the engine should hear of it although nothing is to be sent: a worthwhile part
-    /// of the buffer, or everything when the engine sees less than half of it free.
+    /// Whether so much was read that the engine should be told, although nothing is to be sent. That is a worthwhile
+    /// part of the buffer, or everything where the engine has less than half of it as free.
     #[inline(always)]
     pub(crate) fn window_is_worth_telling(&self) -> bool {
         let state = self.state();

@@ -1,8 +1,8 @@
 //! What a thread sleeps on that waits for a set, or for a socket.
 //!
-//! All beds of a process hear the one bell of its context, and a ring ends the sleep of one thread (`EPOLLEXCLUSIVE`):
-//! it takes in what came, and wakes those whom it concerns. Of several beds with sleepers the kernel takes the one that
-//! has heard the bell for longest; who was woken for others' news steps back behind all of them.
+//! All beds of a process watch the one bell of its context, and a ring ends the sleep of one thread (`EPOLLEXCLUSIVE`).
+//! It takes in what came, and wakes those whom it concerns. Of several beds with sleepers the kernel takes the one that
+//! has watched the bell for longest. Who was woken for others' news steps back behind all of them.
 use crate::system::errno::{self, Result};
 use crate::system::own_fd::OwnFd;
 use crate::system::real;

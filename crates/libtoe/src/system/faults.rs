@@ -1,8 +1,8 @@
 //! Faults of instructions that touch the program's memory at an address that the program gave
-//! ([`crate::system::program`]): the handler of `SIGSEGV` and `SIGBUS` lets the thread go on where the instruction's
-//! call learns that the address is bad.
+//! ([`crate::system::program`]). The handler of `SIGSEGV` and `SIGBUS` lets the thread go on where the call returns
+//! that the address is bad.
 //!
-//! The two signals are the program's as well: what it asks of `sigaction` and `signal` about them is kept here, and its
+//! The two signals are the program's as well. What it asks of `sigaction` and `signal` about them is kept here, and its
 //! own handler gets all other faults. It sees no other dispositions than its own.
 use crate::system::errno::Result;
 use crate::system::real;

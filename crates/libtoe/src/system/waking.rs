@@ -1,6 +1,6 @@
 //! What waiting asks of the operating system: the time, to let others run, to sleep, to wake.
 //!
-//! In one place, so that a test can put a scheduler of its own there (`schedules`): it runs real threads of this
+//! In one place, so that a test can put a scheduler of its own there (`schedules`). It runs real threads of this
 //! library in any order, in virtual time. In the product, nothing of that is left.
 #[cfg(test)]
 use crate::schedules as hooks;

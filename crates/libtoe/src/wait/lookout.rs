@@ -1,10 +1,9 @@
 //! Who looks for news that concern others.
 //!
 //! Any thread that calls the library takes in what came for all of them, and wakes those that sleep. So a thread that
-//! sleeps beside one that is busy is told of news for nothing: the daemon makes a system call for each batch of
-//! notices, and the thread gets up, finds them taken in, and sleeps again (a thread in `accept` beside those that
-//! serve). After some such wakings it sleeps without being announced, for short times, as long as others do take news
-//! in.
+//! sleeps beside a busy one is woken for nothing, as a thread in `accept` beside those that serve. The daemon makes a
+//! system call for each batch of notices. The thread wakes, finds them taken in, and sleeps again. After some such
+//! wakings it sleeps without being announced, for short times, as long as others do take news in.
 use std::time::Duration;
 
 /// Wakings in vain, one right after the other, before others are left to look.

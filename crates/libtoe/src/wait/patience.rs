@@ -1,6 +1,6 @@
 //! Yielding before sleeping.
 //!
-//! A hand-over to a thread that sleeps on another core costs some 20 us, one to a thread that yields less than one: so
+//! A hand-over to a thread that sleeps on another core costs some 20 us, one to a thread that yields less than one. So
 //! a waiting thread yields first and sleeps late. While it yields it only looks at the rings' positions, without the
 //! lock.
 use super::time::is_over;
@@ -12,16 +12,15 @@ use std::sync::atomic::AtomicU32;
 use std::sync::atomic::Ordering::Relaxed;
 use std::time::{Duration, Instant};
 
-/// Looks at the rings' positions after each yield: what the daemon is about to say comes within a microsecond, and who
-/// yields at once gets its turn back after two switches. Not before the first: whoever is to answer may be on this
-/// core.
+/// Looks at the rings' positions after each yield. The daemon's next notice comes within a microsecond, and who yields
+/// at once gets its turn back after two switches. Not before the first: whoever is to answer may be on this core.
 const SPINS: u32 = 24;
 /// So many times a thread yields until it takes the lock and looks at everything again. Other threads of the process
 /// make sockets ready too, and the kernel has descriptors of its own; these are slower anyway.
 const TURNS: u32 = 8;
 /// How long a thread yields before it sleeps.
 const YIELD_TIME: Duration = Duration::from_micros(60);
-/// And so many times at least where [`MANY`] threads of the process do: each yield takes longer then, as all others
+/// And so many times at least where [`MANY`] threads of the process do. Each yield takes longer then, as all others
 /// have their turns, and to sleep and be woken costs more.
 const LEAST_YIELDS: u32 = 16;
 const MANY: u32 = 8;

@@ -1,9 +1,9 @@
 //! Signals during a wait.
 //!
-//! From the moment a call finds nothing at once until it returns, the signals that have a handler are blocked, except
-//! inside the one system call that sleeps. So no handler can run unseen between the last look and the sleep, and an
-//! interrupted call says `EINTR` exactly when a handler ran. That includes the time for which a call yields before it
-//! sleeps: a program may rely on a signal ending the wait that it began just before (`alarm`, then `poll`).
+//! The signals that have a handler are blocked from the moment a call finds nothing at once until it returns. Inside
+//! the one system call that sleeps, they are not. So no handler can run unseen between the last look and the sleep, and
+//! an interrupted call says `EINTR` exactly when a handler ran. That includes the time for which a call yields before
+//! it sleeps. A program may rely on a signal ending the wait that it began just before (`alarm`, then `poll`).
 //!
 //! Others are not blocked: a signal that is ignored is forgotten at once then, as without this library. Blocked, it
 //! would wait, and end a sleep of `epoll_pwait` in which no handler ran (`SIGCHLD`, where a program has no handler).

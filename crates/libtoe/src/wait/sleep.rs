@@ -31,8 +31,8 @@ pub(super) struct Sleeper {
     pub lookout: Lookout,
 }
 
-/// How long a wait for shared connections sleeps at a time, until it claims them again: a little longer each time,
-/// since another process that waits as well has them until then.
+/// How long a wait for shared connections sleeps at a time, until it claims them again. It is a little longer each
+/// time, since another process that waits as well has them until then.
 struct Naps(Duration);
 
 impl Default for Naps {

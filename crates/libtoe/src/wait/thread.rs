@@ -16,9 +16,9 @@ struct Own {
     single: Option<Single>,
 }
 
-/// One descriptor that `poll` finds readable while the bell, the daemon's socket or this thread's wake-up is: a set of
-/// the kernel, level-triggered, so that nobody has to take events out of it. `poll` refuses more descriptors than
-/// `RLIMIT_NOFILE`, and OpenSSH's server sets that to one.
+/// One descriptor that `poll` finds readable while the bell, the daemon's socket or this thread's wake-up is. It is a
+/// set of the kernel, level-triggered, so that nobody has to take events out of it. `poll` refuses more descriptors
+/// than `RLIMIT_NOFILE`, and OpenSSH's server sets that to one.
 struct Single {
     set: OwnFd,
     /// It has the bell and the daemon's socket.

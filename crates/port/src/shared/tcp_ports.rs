@@ -79,9 +79,15 @@ impl TcpPorts {
         self.meets.store(true, Relaxed);
     }
 
-    /// A port of the second stack's is not for the first one: what that one sends there, it keeps.
+    /// A port of the second stack's is not for the first one: what that one sends there, it keeps. Nor does it connect
+    /// to that port of others, who take what comes from this address for the second stack's.
     pub fn close(&self, port: u16) {
         self.closed.put(port, true);
+    }
+
+    /// The first stack connects to this port of nobody.
+    pub fn is_closed(&self, port: u16) -> bool {
+        self.closed.has(port)
     }
 
     /// A segment that a stack sends to its own address, to this port, is for the other stack; `second` is who sends.
@@ -132,6 +138,7 @@ mod tests {
         let ports = TcpPorts::new(61_000..=65_535);
         assert!(ports.take(7000) && ports.take(4791));
         ports.close(4791);
+        assert!(ports.is_closed(4791) && !ports.is_closed(7000));
         assert!([80, 7000].iter().all(|port| !ports.crosses(*port, false) && !ports.crosses(*port, true)));
         ports.meet();
         let crossing = |second| [80, 7000, 4791, 61_000].map(|port| ports.crosses(port, second));

@@ -139,10 +139,22 @@ fn fill(work: &Path, sources: &[(String, String)]) -> Result<(), String> {
 fn compile(work: &Path, sources: &[(String, String)], traced: bool) -> Result<(), String> {
     for half in ["ingress", "egress"] {
         let mut command = Command::new("verilator");
-        command.args(["--cc", "--build", "-j", "0", "-O3", "--x-assign", "fast", "--x-initial", "fast", "--noassert"]);
+        command.args([
+            "--cc",
+            "--build",
+            "-j",
+            "0",
+            "-O3",
+            "--x-assign",
+            "fast",
+            "--x-initial",
+            "fast",
+            "--noassert",
+            "+define+GATED",
+        ]);
         command.args(["-MAKEFLAGS", "OPT_FAST=-O2 OPT_GLOBAL=-O2", "-CFLAGS", "-I.. -I../obj_ingress"]);
         command.args(["--prefix", &format!("V{half}"), "-Mdir", &format!("obj_{half}"), "--top-module", half]);
-        command.args(traced.then_some("--trace"));
+        command.args(traced.then_some(["--trace", "--trace-structs"]).into_iter().flatten());
         let start = format!("{half}/");
         command.args(sources.iter().map(|(name, _)| name).filter(|name| name.starts_with(&start)));
         if half == "egress" {

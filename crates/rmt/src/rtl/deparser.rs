@@ -83,6 +83,13 @@ pub(super) fn module(plan: &Plan, shared: &Shared) -> Res<Made> {
     outputs.sums.iter().for_each(|width| functions::sum(&mut text, *width));
     declare(&mut text, plan, &outputs);
     text.line("always_comb begin");
+    let names = |kind: &str, count: usize, endings: &[&str]| -> Vec<String> {
+        (0..count).flat_map(|i| endings.iter().map(move |ending| format!("{kind}_{i}{ending}"))).collect()
+    };
+    let mut signals: Vec<String> = reading.written.iter().map(|id| plan.field(*id).to_string()).collect();
+    signals.extend(names("emit", outputs.emits.len(), &["", "_data"]));
+    signals.extend(names("mirror", outputs.mirrors.len(), &["", "_session", "_data"]));
+    text.begin_gated("in.slot", signals.iter().map(String::as_str));
     for id in &reading.written {
         let before = Reading { plan, written: BTreeSet::new() };
         text.line(format!("{} = {};", plan.field(*id), before.field(*id)));
@@ -98,6 +105,7 @@ pub(super) fn module(plan: &Plan, shared: &Shared) -> Res<Made> {
     }
     let mut at = At { emit: 0, mirror: 0 };
     items(&mut text, &reading, list, &mut at)?;
+    text.end_gated();
     text.line("end");
     first_clock(&mut text, plan, &reading, &outputs);
     second_clock(&mut text, &outputs, out_bytes);

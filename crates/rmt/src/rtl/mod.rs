@@ -2,6 +2,7 @@
 //! a packet each clock. `docs/RTL.md` describes what is made and what is refused.
 mod control;
 mod deparser;
+mod explain;
 mod expr;
 mod functions;
 mod lookup;
@@ -15,6 +16,7 @@ mod text;
 mod units;
 
 pub use control::{Control, Operation};
+pub use explain::{Explained, Set, explain};
 pub use map::{Map, Mapped, MappedKind};
 pub use tables::{Layout, Shape};
 
@@ -95,7 +97,7 @@ fn make(loaded: &Loaded, program: &Program, gress: Gress) -> Res<Design> {
     }
     let targets = targets(&plan, &layouts)?;
     let number = |wanted: Target| targets.iter().position(|t| *t == wanted).unwrap_or(usize::from(u8::MAX));
-    let where_is = |pos: Pos| format!("{}:{}", loaded.sources.file_name(pos.file), pos.line);
+    let where_is = |pos: Pos| loaded.place(pos);
     let mapped: Vec<Mapped> = targets.iter().map(|t| mapped(program, &layouts, *t)).collect();
     let control_bits = mapped.iter().map(bits).max().unwrap_or(1).max(32);
     let shared = Shared { half: gress.name(), control_bits, layouts, target: &number, place: &where_is };

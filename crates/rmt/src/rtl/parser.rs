@@ -220,7 +220,8 @@ impl Parser<'_, '_> {
         (0..units).for_each(|u| text.line(format!("sum_{u} = 16'd0;")));
         text.line("accept = 1'b0;");
         text.line("rest = 16'd0;");
-        names.iter().enumerate().for_each(|(i, n)| text.line(format!("{n} = 1'b{};", u32::from(i == 0))));
+        let first = |i: usize| if i == 0 { "in_valid" } else { "1'b0" };
+        names.iter().enumerate().for_each(|(i, n)| text.line(format!("{n} = {};", first(i))));
         Ok(())
     }
 
@@ -352,6 +353,7 @@ impl Parser<'_, '_> {
     fn tail(&self, text: &mut Text, shared: &Shared) {
         text.line(format!("{}_pkg::s0_t next;", shared.half));
         text.line("always_comb begin");
+        text.begin_gated("in_valid", ["next"]);
         text.line("next.slot = in_valid;");
         text.line("next.live = in_valid && accept;");
         text.line("next.rest = rest;");
@@ -359,6 +361,7 @@ impl Parser<'_, '_> {
         for id in &self.plan.carried[0].fields {
             text.line(format!("next.{0} = {0};", self.plan.field(*id)));
         }
+        text.end_gated();
         text.line("end");
         text.line("always_ff @(posedge clk) begin");
         text.line("out <= next;");

@@ -436,6 +436,8 @@ impl<'p> Stage<'_, 'p> {
         text.line(format!("{half}_pkg::s{}_t next;", n + 1));
         text.line(format!("{half}_pkg::control_t next_ctl;"));
         text.line("always_comb begin");
+        let signals = written.iter().map(|f| plan.field(*f)).chain(["next", "next_ctl"]);
+        text.begin_gated(&format!("{holder}.slot || {holder}_ctl.valid"), signals);
         let none = BTreeSet::new();
         let before = self.phase(holder, &none);
         written.iter().for_each(|f| text.line(format!("{} = {};", plan.field(*f), before.field(*f))));
@@ -464,6 +466,7 @@ impl<'p> Stage<'_, 'p> {
                 fit(&format!("{}_old", unit.name), bits, self.shared.control_bits)
             ));
         }
+        text.end_gated();
         text.line("end");
         text.line("always_ff @(posedge clk) begin");
         text.line("out <= next;");

@@ -29,6 +29,23 @@ impl Text {
         }
     }
 
+    /// Begins what is only worked out where something is `busy`, in a simulation that defines `GATED`: most stages are
+    /// empty in most of its clocks. Otherwise these signals are zero. Hardware has no such choice.
+    pub(super) fn begin_gated<'n>(&mut self, busy: &str, signals: impl IntoIterator<Item = &'n str>) {
+        self.line("`ifdef GATED");
+        self.line(format!("if (!({busy})) begin"));
+        signals.into_iter().for_each(|name| self.line(format!("{name} = '0;")));
+        self.line("end else begin");
+        self.line("`endif");
+    }
+
+    /// Ends that.
+    pub(super) fn end_gated(&mut self) {
+        self.line("`ifdef GATED");
+        self.line("end");
+        self.line("`endif");
+    }
+
     /// The ports of a module, one a line, and the end of its head. Its body stays indented.
     pub(super) fn ports(&mut self, ports: &[String]) {
         self.connect(ports);

@@ -1,6 +1,6 @@
-//! Packet scripts in Rust: a peer whose segments are made and expected one by one, and socket calls, all through the
-//! table that the library fills for a packet-script runner. Sequence numbers are relative to each side's first one, as
-//! people write them.
+//! Packet scripts in Rust: a peer whose segments are made and expected one by one, and socket calls. All of them go
+//! through the table that the library fills for a packet-script runner. Sequence numbers are relative to each side's
+//! first one, as people write them.
 #![allow(dead_code, reason = "each test file uses its part")]
 
 use std::ffi::{CString, c_int};

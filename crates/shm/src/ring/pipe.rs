@@ -1,5 +1,5 @@
-//! Single-producer, single-consumer rings whose elements say themselves whether they are valid: the notification pipe
-//! of SmartNS (section 3.4), the layout of send, receive and completion queues.
+//! Single-producer, single-consumer rings whose elements say themselves whether they are valid. This is the
+//! notification pipe of SmartNS (section 3.4): the layout of send, receive and completion queues.
 //!
 //! An element is `W` words. The highest bit of the last word is its valid bit. The producer writes the other words and
 //! then the last one, with the bit of this lap; the bit toggles at each wrap. So the consumer polls the element itself,
@@ -8,7 +8,7 @@
 //! The consumer counts what it took in a line of its own. The producer reads that line once every so many elements.
 //!
 //! Each end keeps its own position privately. What the other side writes can make it take garbage elements, or find the
-//! ring empty or full for ever; it never leads outside the ring, and the work of a call is bounded by its arguments.
+//! ring empty or full for ever. It never leads outside the ring, and the work of a call is bounded by its arguments.
 use super::Full;
 use super::place::Place;
 #[cfg(not(loom))]

@@ -1,10 +1,11 @@
-//! The check of a program before it is let in: every way through it is followed with what is known of each register
-//! and each byte of its stack, as the kernel's verifier does (Documentation/bpf/verifier.rst).
+//! The check of a program before it is let in. It follows every way through the program, with what is known of each
+//! register and each byte of its stack. The kernel's verifier does so, too (Documentation/bpf/verifier.rst).
 //!
-//! Different from the kernel's: where an access to the packet or to a map's value cannot be proved to be in bounds, or
-//! a loop to end, the program is not refused; the code gets a check, and what fails ends the run. So the search need
-//! not be exact: where many ways meet at one instruction, what is known on them is made one, and loops end soon. What
-//! would need a check that cannot be made (a pointer of unknown kind, memory that was never written) is refused.
+//! Different from the kernel's: a program is not refused where an access to the packet or to a map's value cannot be
+//! proved to be in bounds. Nor is it where a loop cannot be proved to end. The code gets a check, and what fails ends
+//! the run. So the search need not be exact. Where many ways meet at one instruction, what is known on them is made
+//! one, and loops end soon. What would need a check that cannot be made (a pointer of unknown kind, memory that was
+//! never written) is refused.
 mod access;
 pub(crate) mod alu;
 pub(crate) mod branch;

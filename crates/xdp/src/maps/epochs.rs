@@ -1,9 +1,9 @@
 //! When a removed entry may be used again: when every run that may still hold a pointer to it has ended.
 //!
 //! Epoch-based reclamation (Fraser, "Practical lock freedom", 2004, section 5.2.3). There is one count of epochs for a
-//! program. A run that looks into a map *pins* the epoch of that moment first; removing an entry notes the epoch in
-//! which it was unlinked and starts the next one. The entry may be used again when no pin is as old as that. A run that
-//! pinned later started its look-ups after the entry was unlinked, and could not find it any more.
+//! program. A run that looks into a map *pins* the epoch of that moment first. Removing an entry notes the epoch in
+//! which it was unlinked, and starts the next one. The entry may be used again when no pin is as old as that. A run
+//! that pinned later started its look-ups after the entry was unlinked, and could not find it any more.
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Release, SeqCst};
 use std::sync::{Arc, Mutex, PoisonError, Weak};

@@ -141,9 +141,9 @@ impl Hash {
         self.writer().count
     }
 
-    /// Adds or replaces an entry. Replacing puts a new entry before the old one and then removes that, so that a
-    /// look-up finds one of them, whole; with `in_place`, only the value is written. `put` writes the value: slot, new
-    /// entry. True: the key is new.
+    /// Adds or replaces an entry. Replacing puts a new entry before the old one and then removes that. So a look-up
+    /// finds one of them, whole. With `in_place`, only the value is written. `put` writes the value: slot, new entry.
+    /// True: the key is new.
     pub(crate) fn update(
         &self,
         key: &[u8],

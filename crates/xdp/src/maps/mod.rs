@@ -2,8 +2,8 @@
 //!
 //! Values lie in place at addresses that stay, because a program holds pointers to them. Look-ups take no lock; what
 //! adds and removes entries does (the kernel's maps are the same in this). All memory is made of atomic words, so that
-//! a value can be read and written from all sides at any time; a reader may see half of a change, as in the kernel, and
-//! programs that mind use atomic operations.
+//! a value can be read and written from all sides at any time. A reader may find half of a change, as in the kernel.
+//! Programs to which this matters use atomic operations.
 mod epochs;
 mod hash;
 mod lpm;
@@ -145,7 +145,7 @@ pub(crate) fn cost(map: &MapDefinition, replicas: u32) -> u64 {
 }
 
 /// Entries with memory. A removed entry is not used again as long as a run may hold it, and replacing one takes a new
-/// one first: a few more than the definition's stand by.
+/// one first. So there are a few more entries than the definition names.
 fn slots(map: &MapDefinition) -> u32 {
     match map.kind {
         MapKind::RingBuffer => 0,

@@ -1,7 +1,7 @@
 //! The ring buffer: records from replicas to one reader (kernel Documentation/bpf/ringbuf.rst).
 //!
-//! A record is a word of header (its length, and whether it is still being written or is to be skipped) and its data,
-//! in one piece: where the end of the memory is too near, the rest is skipped. Positions only grow.
+//! A record is a word of header and its data, in one piece. The header has its length, and whether it is still being
+//! written or is to be skipped. Where the end of the memory is too near, the rest is skipped. Positions only grow.
 use super::Words;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};

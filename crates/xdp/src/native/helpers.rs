@@ -52,8 +52,8 @@ fn bytes<'a>(address: u64, len: usize) -> &'a [u8] {
         return &[];
     }
     // SAFETY: the check, or the code before the call, has made sure that so many bytes are there: in the frame, a stack
-    // or a map's memory, all of which stay for the run. Another replica may write to a map's memory at the same time;
-    // then these bytes are a mixture of old and new, which programs that share such memory accept.
+    // or a map's memory, all of which stay for the run. Another replica may write to a map's memory at the same time.
+    // Then these bytes are a mixture of old and new, which programs that share such memory accept.
     unsafe { std::slice::from_raw_parts(address as usize as *const u8, len) }
 }
 

@@ -1,8 +1,8 @@
 //! Running a program: as native code (`jit`), or step by step (`interp`), with the same helpers.
 //!
 //! The only place in this crate with unsafe code: programs work with real addresses. Why that is safe: the check has
-//! proved what each register holds, and what it could not prove the code looks at before each access; so each access is
-//! inside the frame, the run's own stack and metadata, or a map's memory, which live at least as long as the run.
+//! proved what each register holds. What it could not prove, the code tests before each access. So each access is
+//! inside the frame, the run's own stack and metadata, or a map's memory. These live at least as long as the run.
 #![allow(unsafe_code)]
 
 mod helpers;

@@ -21,8 +21,8 @@ pub(crate) fn hand_over(sets: &mut Slab<EpollSet>, watcher: Watcher) {
     found.kick();
 }
 
-/// The kernel's half of a listener that is in the set, by the descriptor with which it was added: another one of the
-/// same socket, here `fd`, only where that is gone. An entry that has reported once comes to the kernel when it is
+/// The kernel's half of a listener that is in the set, by the descriptor with which it was added. Where that is gone,
+/// it is another one of the same socket, here `fd`. An entry that has reported once comes to the kernel when it is
 /// armed again: even without events, the kernel would report a hang-up there.
 pub(crate) fn watch(sets: &mut Slab<EpollSet>, watcher: Watcher, fd: RawFd) {
     let Some(set) = sets.get_mut(watcher.set as usize) else { return };

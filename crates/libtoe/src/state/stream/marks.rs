@@ -1,5 +1,5 @@
-//! Marks: from how many bytes on a program hears of what came (`SO_RCVLOWAT`), and how many that it wrote may be unsent
-//! for it to write more (`TCP_NOTSENT_LOWAT`).
+//! Marks: from how many received bytes on a connection is readable (`SO_RCVLOWAT`), and up to how many unsent ones it
+//! is writable (`TCP_NOTSENT_LOWAT`).
 //!
 //! A connection with a mark says so in the flags of its slot, which every short way looks at anyway: all others pay
 //! nothing for it.

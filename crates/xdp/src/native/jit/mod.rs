@@ -1,5 +1,5 @@
-//! Native code for a checked program, made by Cranelift: one function for each of the program's, registers as
-//! variables, and where the check could not prove something, a look before the access.
+//! Native code for a checked program, made by Cranelift: one function for each of the program's, with registers as
+//! variables. Where the check could not prove something, there is a test before the access.
 mod alu;
 mod calls;
 mod memory;
