@@ -72,9 +72,7 @@ impl<'a> Lines<'a> {
     fn of(file: &'a SourceFile) -> Lines<'a> {
         Lines { rest: file.text.lines().enumerate(), nodes: Vec::new(), program: None, action: None }
     }
-}
 
-impl<'a> Lines<'a> {
     /// The place of the condition or table of which `text` begins what it does.
     fn runs(&self, text: &str) -> Option<&'a str> {
         let (name, end) = text.trim_start().strip_prefix("if (")?.split_once("_run")?;
@@ -91,16 +89,23 @@ impl<'a> Iterator for Lines<'a> {
         let comment = text.split_once("//").map(|(_, comment)| comment.trim());
         match comment {
             Some(comment) if text.trim_start().starts_with("//") => {
-                if let Some(node) = named_place(comment) {
-                    self.nodes.push(node);
+                let named = named_place(comment);
+                self.nodes.extend(named);
+                if let Some(place) = named.map(|(_, place)| place).or(is_place(comment).then_some(comment)) {
+                    (self.program, self.action) = (Some(place), None);
+                } else if !comment.contains(' ') {
+                    // The only action of its table.
+                    self.action = Some(comment);
                 }
-                self.program = named_place(comment).map(|(_, place)| place).or(is_place(comment).then_some(comment));
-                self.action = None;
             }
             Some(action) if text.contains(": begin //") => self.action = Some(action),
             _ if text.trim() == "endcase" => self.action = None,
-            _ if text.is_empty() => self.program = None,
-            _ => self.program = self.runs(text).or(self.program),
+            _ if text.is_empty() => (self.program, self.action) = (None, None),
+            _ => {
+                if let Some(place) = self.runs(text) {
+                    (self.program, self.action) = (Some(place), None);
+                }
+            }
         }
         Some(Line { number: number + 1, text, program: self.program, action: self.action })
     }
@@ -170,6 +175,10 @@ mod tests {
         assert_eq!(found[3], (Some("a.p4:7"), None));
         assert_eq!(found[7], (Some("a.p4:7"), Some("act.one")));
         assert_eq!(found[8], (Some("a.p4:7"), None));
+        let only =
+            SourceFile { name: "s".into(), text: "// t (a.p4:7)\n\nif (t_run) begin\n// act.one\ny = 2;".into() };
+        let found = Lines::of(&only).map(|line| (line.program, line.action)).collect::<Vec<_>>();
+        assert_eq!(found[4], (Some("a.p4:7"), Some("act.one")), "the only action of its table");
         assert!(!is_place("where its payload begins") && !is_place("Stage 3 of egress:"));
         assert_eq!(
             declared("    logic [15:0] hdr_seg_flow; // hdr.seg.flow", "hdr_seg_flow"),
