@@ -40,10 +40,15 @@ static void post(struct flow *flow, int sending) {
 }
 
 /* A flow that has just opened. */
-static void begin(uint32_t connection, int sending) {
+static struct flow *begin(uint32_t connection) {
     if (count == wanted) errno = EUSERS, die("another flow");
     struct flow *flow = &flows[count++];
     flow->connection = connection;
+    return flow;
+}
+
+/* As many posts as are made at a time. */
+static void fill(struct flow *flow, int sending) {
     for (uint64_t i = 0; i < depth; i++) post(flow, sending);
 }
 
@@ -63,7 +68,7 @@ static void receive(uint16_t port, double warm_up, double seconds) {
             switch (events[i].what) {
             case TOE_COMM_LISTENING: puts("listening"), fflush(stdout); break;
             case TOE_COMM_ACCEPTED:
-                begin(events[i].connection, 0);
+                fill(begin(events[i].connection), 0);
                 if (count == wanted) say_begin(warm_up, seconds);
                 break;
             case TOE_COMM_RECEIVED: {
@@ -93,7 +98,7 @@ static void send_on(const struct sockaddr_in *to) {
     for (;;) {
         int found = next_events(events);
         for (int i = 0; i < found; i++) switch (events[i].what) {
-            case TOE_COMM_CONNECTED: begin(events[i].connection, 1); break;
+            case TOE_COMM_CONNECTED: fill(begin(events[i].connection), 1); break;
             case TOE_COMM_SENT: post(of(events[i].connection), 1); break;
             case TOE_COMM_ENDED:
             case TOE_COMM_LOST: return;
@@ -109,10 +114,7 @@ static void send_paced(const struct sockaddr_in *to, double mbit) {
         int found = toe_comm_wait(comm, events, EVENTS, 0);
         if (found < 0) die("toe_comm_wait");
         for (int i = 0; i < found; i++) switch (events[i].what) {
-            case TOE_COMM_CONNECTED:
-                if (count == wanted) errno = EUSERS, die("another flow");
-                flows[count++].connection = events[i].connection;
-                break;
+            case TOE_COMM_CONNECTED: begin(events[i].connection); break;
             case TOE_COMM_SENT: of(events[i].connection)->done++; break;
             case TOE_COMM_FAILED: errno = (int)events[i].value, die("a post");
             case TOE_COMM_ENDED:

@@ -78,7 +78,7 @@ pub(crate) fn embedded(plan: &Embedded<'_>) -> Result<Private, String> {
             None => format!("backend = {backend:?}\n"),
             Some(file) => {
                 let file = std::path::absolute(file).map_err(|e| format!("--waveform {}: {e}", file.display()))?;
-                format!("backend = {{ name = {backend:?}, waveform = {file:?} }}\n")
+                format!("backend = {{ kind = {backend:?}, waveform = {file:?} }}\n")
             }
         };
     }

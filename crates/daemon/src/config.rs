@@ -150,7 +150,7 @@ pub struct HostSection {
 impl HostSection {
     /// What runs its engine's program; none where it has no program.
     pub fn backend(&self) -> Option<&'static str> {
-        self.engine.has_program().then(|| self.stack.backend.backend.name())
+        self.engine.has_program().then(|| self.stack.backend.kind.name())
     }
 }
 

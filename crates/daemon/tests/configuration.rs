@@ -226,8 +226,8 @@ fn addresses_that_cannot_work_are_refused() {
         ),
         ("engine = \"laminar\"\nmax_flows = 1000000", "max_flows is 1000000, and the laminar engine holds"),
         ("backend = \"rtl\"", "backend \"rtl\" runs P4 programs, and engine flextoe has none"),
-        ("backend = { name = \"native\", waveform = \"w.vcd\" }", "backend: only simulated RTL has a waveform"),
-        ("backend = { name = \"rtl\", wave = \"w.vcd\" }", "unknown key `wave`; did you mean `waveform`?"),
+        ("backend = { kind = \"native\", waveform = \"w.vcd\" }", "backend: only simulated RTL has a waveform"),
+        ("backend = { kind = \"rtl\", wave = \"w.vcd\" }", "unknown key `wave`; did you mean `waveform`?"),
         ("backend = \"gates\"", "unknown value `gates`; known are native, rtl"),
         ("limits = { max_openings = 0 }", "limits: max_openings must be at least 1"),
     ];

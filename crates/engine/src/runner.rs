@@ -33,8 +33,7 @@ impl Backend {
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize)]
 pub struct Runner {
     /// What runs the program.
-    #[serde(rename = "name")]
-    pub backend: Backend,
+    pub kind: Backend,
     /// A file for the waveform (VCD) of simulated RTL: each change of each signal.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub waveform: Option<PathBuf>,
@@ -52,7 +51,7 @@ struct NameOrTable;
 #[derive(Deserialize)]
 #[serde(deny_unknown_fields)]
 struct Table {
-    name: Backend,
+    kind: Backend,
     waveform: Option<PathBuf>,
 }
 
@@ -60,15 +59,15 @@ impl<'de> Visitor<'de> for NameOrTable {
     type Value = Runner;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("\"native\", \"rtl\", or a table with `name` and `waveform`")
+        f.write_str("\"native\", \"rtl\", or a table with `kind` and `waveform`")
     }
 
     fn visit_str<E: Error>(self, name: &str) -> Result<Runner, E> {
-        Ok(Runner { backend: Backend::deserialize(StrDeserializer::new(name))?, waveform: None })
+        Ok(Runner { kind: Backend::deserialize(StrDeserializer::new(name))?, waveform: None })
     }
 
     fn visit_map<A: MapAccess<'de>>(self, map: A) -> Result<Runner, A::Error> {
-        let Table { name, waveform } = Table::deserialize(MapAccessDeserializer::new(map))?;
-        Ok(Runner { backend: name, waveform })
+        let Table { kind, waveform } = Table::deserialize(MapAccessDeserializer::new(map))?;
+        Ok(Runner { kind, waveform })
     }
 }

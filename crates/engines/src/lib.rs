@@ -130,7 +130,7 @@ impl EngineKind {
             EngineKind::Flextoe => {
                 Err(format!("host {} does not run the laminar engine, and so no P4 program", host.name))
             }
-            _ if host.backend.backend == Backend::Rtl => Err(format!(
+            _ if host.backend.kind == Backend::Rtl => Err(format!(
                 "host {} runs its program as RTL, whose model is made when it starts: restart it with another program",
                 host.name
             )),

@@ -192,7 +192,7 @@ impl Program {
             ));
         }
         let flows = limits.flows.max(16);
-        let mut pipeline = match runner.backend {
+        let mut pipeline = match runner.kind {
             Backend::Native => Pipeline::Native(compiled(flows, rx_scale, source)?),
             Backend::Rtl => {
                 let read = read(flows, rx_scale, source)?;

@@ -13,7 +13,7 @@ use std::process::{Command, Stdio};
 /// Names a folder for models: in the environment of the process that runs the streams.
 const FOLDER: &str = "XDG_CACHE_HOME";
 const MARK: &str = "simulated-models-";
-const RTL: Runner = Runner { backend: Backend::Rtl, waveform: None };
+const RTL: Runner = Runner { kind: Backend::Rtl, waveform: None };
 
 fn make(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine<Stream>> {
     Box::new(Laminar::on(&RTL, limits, config.wscale, Extensions::default()).unwrap())

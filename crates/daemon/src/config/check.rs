@@ -32,14 +32,14 @@ pub(super) fn check(config: &Config) -> Result<(), String> {
             let engine = host.engine.name();
             return Err(said(format!("mapping: engine {engine} has its modules on one thread: leave it out")));
         }
-        if !host.engine.has_program() && host.stack.backend.backend != Backend::Native {
-            let (backend, engine) = (host.stack.backend.backend.name(), host.engine.name());
+        if !host.engine.has_program() && host.stack.backend.kind != Backend::Native {
+            let (backend, engine) = (host.stack.backend.kind.name(), host.engine.name());
             return Err(said(format!(
                 "backend \"{backend}\" runs P4 programs, and engine {engine} has none: engine = \"laminar\""
             )));
         }
-        if host.stack.backend.waveform.is_some() && host.stack.backend.backend != Backend::Rtl {
-            return Err(said("backend: only simulated RTL has a waveform: name = \"rtl\"".into()));
+        if host.stack.backend.waveform.is_some() && host.stack.backend.kind != Backend::Rtl {
+            return Err(said("backend: only simulated RTL has a waveform: kind = \"rtl\"".into()));
         }
         host.mapping.check().map_err(|sentence| said(format!("mapping: {sentence}")))?;
         ports(host).map_err(said)?;

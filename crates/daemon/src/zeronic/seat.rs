@@ -100,14 +100,16 @@ impl ZeronicSeat {
     /// A round, in which so many bytes may go out. Where nothing was done for a while, only some rounds look: others
     /// on this thread wait for each look.
     pub(crate) fn round(&mut self, now: Nanos, bytes: usize) -> usize {
-        if self.empty_rounds > EMPTY_ROUNDS && self.empty_rounds % ROUNDS_A_LOOK != 0 {
-            self.empty_rounds = self.empty_rounds.wrapping_add(1);
-            return 0;
+        if self.empty_rounds <= EMPTY_ROUNDS || self.empty_rounds % ROUNDS_A_LOOK == 0 {
+            self.programs.stack().set_round_bytes(bytes);
+            let done = self.programs.poll(now, &mut *self.port, &mut self.drops);
+            if done > 0 {
+                self.empty_rounds = 0;
+                return done;
+            }
         }
-        self.programs.stack().set_round_bytes(bytes);
-        let done = self.programs.poll(now, &mut *self.port, &mut self.drops);
-        self.empty_rounds = if done > 0 { 0 } else { self.empty_rounds.wrapping_add(1) };
-        done
+        self.empty_rounds = self.empty_rounds.wrapping_add(1);
+        0
     }
 
     pub(crate) fn has_work(&self, now: Nanos) -> bool {

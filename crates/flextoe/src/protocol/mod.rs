@@ -295,12 +295,8 @@ impl Protocol {
         self.due.hole_due = None;
         for flow in std::mem::take(&mut self.due.holes) {
             let Some(state) = self.flows.get_mut(flow) else { continue };
-            let Some(due) = state.recovery.due() else {
-                state.recovery.set_timed(false);
-                continue;
-            };
             state.recovery.set_timed(false);
-            if due <= now {
+            if state.recovery.due().is_some_and(|due| due <= now) {
                 let work = batch.add(flow, Job::Overdue);
                 work.begin();
                 work.group = self.group;
