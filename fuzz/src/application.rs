@@ -63,7 +63,7 @@ pub(crate) fn run(bytes: &[u8]) {
             _ => {
                 // It may read what it is told, or not.
                 let _ = sockets.stack.end.replies.pop();
-                let _ = sockets.stack.end.notices.pop();
+                let _ = sockets.stack.end.completions.pop();
             }
         }
         sockets.stack.settle();

@@ -13,8 +13,8 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use verbs::QpState;
 use verbs::connections::{Parameters, Request as Call, Space};
 use wire::roce::cm::{
-    About, GSI_KEY, Lookup, LookupReply, LookupStatus, MAD_LEN, Mad, Message, Named, Pair, PortSpace, PrivateData,
-    QueuePair, Reason, Reject, Reply, Request, Service, Wait, Way,
+    About, ConnectionPath, GSI_KEY, Lookup, LookupReply, LookupStatus, MAD_LEN, Mad, Message, Named, Pair, PortSpace,
+    PrivateData, QueuePair, Reason, Reject, Reply, Request, Service, Wait,
 };
 use wire::roce::{Bth, Deth, GSI_QP, Headers, Opcode, Packet, Path, Psn, finish};
 use wire::{EtherType, Mac, arp, ethernet};
@@ -230,7 +230,7 @@ fn request(input: &mut Input<'_>, from: Ipv4Addr) -> Request {
         cm_retries: (times >> 24) as u8 & 15,
         pkey: 0xffff,
         mtu: 1 + (flags >> 7),
-        way: Way { ack_timeout: input.byte() & 31, ..Way::default() },
+        way: ConnectionPath { ack_timeout: input.byte() & 31, ..ConnectionPath::default() },
         has_alternate: false,
         data,
     }

@@ -2,7 +2,7 @@
 //! to their checksum or not, and any elements in its queues. Nothing outside the registered part of the memory changes.
 use crate::Input;
 use engine::{DropCounts, FramePool};
-use memory::{Description, Domain, Extent, Key, MemoryTable, Rights, Way};
+use memory::{AccessPath, Description, Domain, Extent, Key, MemoryTable, Rights};
 use shm::{PAGE, PipeConsumer, PipeProducer, Region, pipe_bytes};
 use smartns::{Below, Congestion, Limits, NewCq, NewQp, Path, Receives, Recovery, Shard, ShardConfig, ShardOutput};
 use std::sync::Arc;
@@ -48,7 +48,7 @@ impl Side {
         let memory = Arc::new(Region::create("fuzz", PAGES * PAGE).expect("memory"));
         (0..PAGES * PAGE / 8).for_each(|word| memory.u64_at(word * 8).store(word as u64, Relaxed));
         let (offset, len) = (PAGE as u64, ((PAGES - 2) * PAGE) as u64);
-        let extents = vec![Extent { len, way: Way::Shared { file: 0, offset } }];
+        let extents = vec![Extent { len, way: AccessPath::Shared { file: 0, offset } }];
         let description = Description { address: ADDRESS, rights: Rights::ALL, extents };
         let files = [memory.fd().try_clone_to_owned().expect("a descriptor")];
         let key = table.register(Domain(1), &description, &files, None).expect("a sealed memfd");

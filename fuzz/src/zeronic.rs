@@ -3,7 +3,7 @@
 use crate::Input;
 use crate::zeronic_sides::{HERE, Line, PORT, POSTED, Puppet, Segment, THERE};
 use engine::FramePool;
-use memory::{Description, Domain, Extent, Key, MemoryTable, Rights, Way};
+use memory::{AccessPath, Description, Domain, Extent, Key, MemoryTable, Rights};
 use port::PortDrops;
 use shm::{PAGE, Region};
 use std::net::SocketAddrV4;
@@ -49,7 +49,7 @@ impl World {
             let of_sends = (SENDS..SENDS + PAGE).contains(&at);
             memory.u64_at(at).store(if of_sends { u64::from_ne_bytes([POSTED; 8]) } else { GUARD }, Relaxed);
         });
-        let extents = vec![Extent { len: (PAGES * PAGE) as u64, way: Way::Shared { file: 0, offset: 0 } }];
+        let extents = vec![Extent { len: (PAGES * PAGE) as u64, way: AccessPath::Shared { file: 0, offset: 0 } }];
         let description = Description { address: 0, rights: Rights::ALL, extents };
         let files = [memory.fd().try_clone_to_owned().expect("a descriptor")];
         let key = table.register(DOMAIN, &description, &files, None).expect("a sealed memfd");

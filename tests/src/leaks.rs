@@ -6,7 +6,7 @@ use std::fs;
 use std::time::{Duration, Instant};
 
 /// How long something may be left behind.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 
 /// The state of the machine before a group of cases.
 pub struct Before {
@@ -26,7 +26,7 @@ impl Before {
         let begin = Instant::now();
         loop {
             match self.compare_now() {
-                Err(_) if begin.elapsed() < PATIENCE => std::thread::sleep(PATIENCE / 100),
+                Err(_) if begin.elapsed() < TIMEOUT => std::thread::sleep(TIMEOUT / 100),
                 result => return result,
             }
         }

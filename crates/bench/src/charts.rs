@@ -1,7 +1,7 @@
 //! Curves of speed: one set-up over connections, message size or load, and what the papers say beside.
 use crate::cases::incast_rdma;
 use crate::lab::Stack;
-use crate::plot::{Chart, Line, Look, Unit, series};
+use crate::plot::{Chart, Line, LineStyle, Unit, series};
 use crate::report::{Report, Run};
 use crate::setup::series_name;
 use serde_json::Value;
@@ -56,7 +56,7 @@ fn lines(report: &Report, x: impl Fn(&Value) -> Option<f64>, y: impl Fn(&Run) ->
         let of = |at: usize| report.on(&setup, &all[at]).map(y).collect();
         let (mut points, spread) = series(all.len(), |at| x(&all[at]), of);
         points.sort_by(|one, other| one.0.total_cmp(&other.0));
-        Line { name: series_name(&setup), points, spread, colour, look: Look::Full }
+        Line { name: series_name(&setup), points, spread, colour, look: LineStyle::Full }
     };
     report.setups().into_iter().enumerate().map(line).collect()
 }
@@ -72,7 +72,7 @@ fn beside(lines: &[Line], published: &[Published]) -> Vec<Line> {
         name: one.name.into(),
         points: linux.points.iter().map(|(x, y)| (*x, y * one.times_linux)).collect(),
         colour: 3 + at,
-        look: Look::Reference,
+        look: LineStyle::Reference,
         ..Line::default()
     };
     published.iter().enumerate().map(multiple).collect()
@@ -82,7 +82,7 @@ fn connections(report: &Report) -> Chart {
     let mut lines = lines(report, of_point("conns"), |run| run.speed() / 1e3);
     lines.extend(beside(&lines, ECHO));
     let (name, points) = ("TAS on the test machine".into(), TAS.to_vec());
-    lines.push(Line { name, points, colour: 5, look: Look::Reference, ..Line::default() });
+    lines.push(Line { name, points, colour: 5, look: LineStyle::Reference, ..Line::default() });
     chart("Echo of 64 B, one in flight, over connections", "connections", "thousand echoes a second", lines)
 }
 
@@ -133,20 +133,20 @@ fn write_size(report: &Report) -> Chart {
 /// Latency over the load that was offered: what was carried goes back where a stack is overloaded.
 fn load_latency(report: &Report) -> Chart {
     let offered = |point: &Value| Some(point["rate"].as_f64()? / 1e3);
-    let named = |lines: Vec<Line>, what: &str, look: Look| {
+    let named = |lines: Vec<Line>, what: &str, look: LineStyle| {
         let rename = |line: Line| Line { name: format!("{}, {what}", line.name), look, ..line };
         lines.into_iter().map(rename).collect::<Vec<_>>()
     };
     let latency = |run: &Run, pick: fn(&crate::sample::Latency) -> f64| run.latency_us.as_ref().map_or(f64::NAN, pick);
-    let mut all = named(lines(report, offered, |run| latency(run, |l| l.p50)), "p50", Look::Full);
-    all.extend(named(lines(report, offered, |run| latency(run, |l| l.p99)), "p99", Look::Second));
+    let mut all = named(lines(report, offered, |run| latency(run, |l| l.p50)), "p50", LineStyle::Full);
+    all.extend(named(lines(report, offered, |run| latency(run, |l| l.p99)), "p99", LineStyle::Second));
     let ends = all.iter().flat_map(|line| &line.points).map(|point| point.0);
     let (least, most) = ends.fold((f64::MAX, f64::MIN), |(least, most), x| (least.min(x), most.max(x)));
     let published =
         [("published: Laminar, p50 (thesis fig. 5.9)", 18.0), ("published: FlexTOE, p50 (NSDI fig. 11)", 20.0)];
     for (at, (name, us)) in published.into_iter().enumerate() {
         let points = vec![(least, us), (most, us)];
-        all.push(Line { name: name.into(), points, colour: 4 + at, look: Look::Reference, ..Line::default() });
+        all.push(Line { name: name.into(), points, colour: 4 + at, look: LineStyle::Reference, ..Line::default() });
     }
     let title = "Latency of an echo over the load, open loop";
     Chart { log_y: true, unit: Unit::Time, ..chart(title, "thousand echoes a second asked for", "latency", all) }

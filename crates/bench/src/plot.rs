@@ -13,7 +13,7 @@ use std::sync::OnceLock;
 
 /// How a series is drawn.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub(crate) enum Look {
+pub(crate) enum LineStyle {
     /// With marks.
     #[default]
     Full,
@@ -35,7 +35,7 @@ pub(crate) struct Line {
     /// Colour, by its place in the palette: the same thing has the same colour in all charts.
     pub colour: usize,
     /// How it is drawn.
-    pub look: Look,
+    pub look: LineStyle,
 }
 
 /// Places, and the least and the most there.
@@ -159,7 +159,7 @@ impl Chart {
             if self.places.is_empty() {
                 let drawn: Vec<(i32, i32)> = (x..=x + SAMPLE - 6).map(|x| (x, middle)).collect();
                 match line.look {
-                    Look::Full => area.draw(&PathElement::new(drawn, line.style())),
+                    LineStyle::Full => area.draw(&PathElement::new(drawn, line.style())),
                     look => area.draw(&DashedPathElement::new(
                         drawn.iter().copied(),
                         dash(look).0,
@@ -221,21 +221,21 @@ fn said(error: impl std::fmt::Display) -> String {
 }
 
 /// Length of dashes and of the gaps between them.
-fn dash(look: Look) -> (i32, i32) {
-    if look == Look::Reference { (2, 4) } else { (8, 5) }
+fn dash(look: LineStyle) -> (i32, i32) {
+    if look == LineStyle::Reference { (2, 4) } else { (8, 5) }
 }
 
 fn curve<B: DrawingBackend>(chart: &mut Drawn<'_, B>, line: &Line) -> Result<(), String> {
     let (points, style) = (line.points.iter().copied(), line.style());
     match line.look {
-        Look::Full => chart.draw_series(LineSeries::new(points.clone(), style)).map_err(said)?,
+        LineStyle::Full => chart.draw_series(LineSeries::new(points.clone(), style)).map_err(said)?,
         look => {
             let (length, gap) = dash(look);
             chart.draw_series(DashedLineSeries::new(points.clone(), length, gap, style)).map_err(said)?
         }
     };
-    if line.look != Look::Reference {
-        let mark = if line.look == Look::Full { line.colour().filled() } else { line.style() };
+    if line.look != LineStyle::Reference {
+        let mark = if line.look == LineStyle::Full { line.colour().filled() } else { line.style() };
         chart.draw_series(points.map(|point| Circle::new(point, 4, mark))).map_err(said)?;
     }
     whiskers(chart, line, 0.0)
@@ -255,11 +255,11 @@ impl Line {
     }
 
     fn style(&self) -> ShapeStyle {
-        self.colour().stroke_width(if self.look == Look::Reference { 1 } else { 2 })
+        self.colour().stroke_width(if self.look == LineStyle::Reference { 1 } else { 2 })
     }
 
     fn fill(&self) -> ShapeStyle {
-        if self.look == Look::Full { self.colour().filled() } else { self.colour().mix(0.45).filled() }
+        if self.look == LineStyle::Full { self.colour().filled() } else { self.colour().mix(0.45).filled() }
     }
 }
 
@@ -302,7 +302,7 @@ mod tests {
 
     #[test]
     fn lines_have_marks_and_references_none() {
-        let look = Look::Reference;
+        let look = LineStyle::Reference;
         let mut chart = Chart { lines: vec![line("a", &[(1.0, 5.0), (100.0, 50.0)])], ..Chart::default() };
         chart.lines.push(Line { look, ..line("b", &[(1.0, 7.0), (100.0, 7.0)]) });
         let svg = chart.svg().unwrap();

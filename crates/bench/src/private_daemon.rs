@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 /// How long it may take until it answers.
-const PATIENCE: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Its attach socket.
 pub fn socket(directory: &Path) -> PathBuf {
@@ -48,7 +48,7 @@ pub fn start(
     let words = [session::ahead(), words(opentoe, directory)].concat();
     let socket = socket(directory);
     let mut process = Process::start(netns, &words, directory.join("toed.log"))?;
-    stop.until("the daemon", PATIENCE, || {
+    stop.until("the daemon", TIMEOUT, || {
         process.alive()?;
         // It listens before it has opened its ports, and answers afterwards.
         Ok(client::ask(&socket, &Question::Hello).is_ok())

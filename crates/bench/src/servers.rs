@@ -4,7 +4,7 @@ use std::path::Path;
 
 /// What a client of these says: requests a second and latencies in microseconds, as far as it knows them.
 #[derive(Debug, Clone, Copy, PartialEq)]
-pub struct Said {
+pub struct ClientReport {
     /// Requests answered a second.
     pub ops_per_s: f64,
     /// Median.
@@ -52,20 +52,20 @@ pub fn nginx(address: &str, port: u16, directory: &Path, name: &str) -> Result<V
 }
 
 /// The last line of redis-benchmark's table: test, rate, then average, least, p50, p95, p99 and most in milliseconds.
-pub fn redis_benchmark_said(output: &str) -> Result<Said, String> {
+pub fn redis_benchmark_said(output: &str) -> Result<ClientReport, String> {
     let line = output.lines().rfind(|line| line.starts_with('"') && !line.contains("rps"));
     let fields: Vec<f64> =
         line.unwrap_or_default().split(',').skip(1).filter_map(|field| field.trim_matches('"').parse().ok()).collect();
     match fields[..] {
         [ops_per_s, _, _, p50, _, p99, max] => {
-            Ok(Said { ops_per_s, p50_us: p50 * 1000.0, p99_us: p99 * 1000.0, max_us: max * 1000.0 })
+            Ok(ClientReport { ops_per_s, p50_us: p50 * 1000.0, p99_us: p99 * 1000.0, max_us: max * 1000.0 })
         }
         _ => Err(format!("redis-benchmark said {output}")),
     }
 }
 
 /// Rate and percentiles of wrk's report. An answer with an error makes the measurement worthless.
-pub fn wrk_said(output: &str) -> Result<Said, String> {
+pub fn wrk_said(output: &str) -> Result<ClientReport, String> {
     if output.contains("Non-2xx") || output.contains("Socket errors") {
         return Err(format!("wrk met errors: {output}"));
     }
@@ -74,7 +74,7 @@ pub fn wrk_said(output: &str) -> Result<Said, String> {
         // "Latency   1.50ms  2.10ms  20.11ms  90.00%": average, deviation, most, share within the deviation.
         let most = output.lines().find_map(|line| line.trim().strip_prefix("Latency  "));
         let most = most.and_then(|rest| microseconds(rest.split_whitespace().nth(2)?));
-        Some(Said {
+        Some(ClientReport {
             ops_per_s: after("Requests/sec:")?.parse().ok()?,
             p50_us: microseconds(after("50%")?)?,
             p99_us: microseconds(after("99%")?)?,
@@ -97,14 +97,14 @@ pub fn fio(uri: &str, kind: &str, seconds: f64, megabytes: u64, point: &Value) -
 }
 
 /// Rate and completion latencies of fio's report.
-pub fn fio_said(output: &str, kind: &str) -> Result<Said, String> {
+pub fn fio_said(output: &str, kind: &str) -> Result<ClientReport, String> {
     let json = output.find('{').map_or("", |at| &output[at..]);
     let report: Value = serde_json::from_str(json).map_err(|error| format!("fio said {output}: {error}"))?;
     let (job, side) = (&report["jobs"][0], &report["jobs"][0][kind]);
     let latency = &side["clat_ns"];
     let said = || {
         let us = |value: &Value| Some(value.as_f64()? / 1000.0);
-        Some(Said {
+        Some(ClientReport {
             ops_per_s: side["iops"].as_f64().filter(|iops| *iops > 0.0 && job["error"] == 0)?,
             p50_us: us(&latency["percentile"]["50.000000"])?,
             p99_us: us(&latency["percentile"]["99.000000"])?,
@@ -134,11 +134,11 @@ mod tests {
         let redis = "\"test\",\"rps\",\"avg_latency_ms\",\"min_latency_ms\",\"p50_latency_ms\",\"p95_latency_ms\",\
                      \"p99_latency_ms\",\"max_latency_ms\"\n\
                      \"GET\",\"126582.27\",\"0.236\",\"0.088\",\"0.231\",\"0.327\",\"0.431\",\"1.503\"\n";
-        let said = Said { ops_per_s: 126_582.27, p50_us: 231.0, p99_us: 431.0, max_us: 1503.0 };
+        let said = ClientReport { ops_per_s: 126_582.27, p50_us: 231.0, p99_us: 431.0, max_us: 1503.0 };
         assert_eq!(redis_benchmark_said(redis), Ok(said));
         let wrk = "    Latency   513.00us  100.00us   2.50ms   90.00%\n  Latency Distribution\n     50%  513.00us\n\
                    75%    0.6ms\n     90%  0.7ms\n     99%    1.50ms\nRequests/sec:  48211.22\nTransfer/sec:  11.59MB\n";
-        let said = Said { ops_per_s: 48_211.22, p50_us: 513.0, p99_us: 1500.0, max_us: 2500.0 };
+        let said = ClientReport { ops_per_s: 48_211.22, p50_us: 513.0, p99_us: 1500.0, max_us: 2500.0 };
         assert_eq!(wrk_said(wrk), Ok(said));
         assert!(wrk_said("  Socket errors: connect 0, read 5").is_err());
         assert!(redis_benchmark_said("Could not connect").is_err());
@@ -149,7 +149,7 @@ mod tests {
         let fio = r#"fio: connected to NBD server
             {"jobs": [{"error": 0, "write": {"iops": 1000.5, "clat_ns": {"max": 9000, "percentile": {"50.000000": 2500,
             "99.000000": 7000}}}}]}"#;
-        let said = Said { ops_per_s: 1000.5, p50_us: 2.5, p99_us: 7.0, max_us: 9.0 };
+        let said = ClientReport { ops_per_s: 1000.5, p50_us: 2.5, p99_us: 7.0, max_us: 9.0 };
         assert_eq!(fio_said(fio, "write"), Ok(said));
         assert!(fio_said(&fio.replace("\"error\": 0", "\"error\": 5"), "write").is_err());
         assert!(fio_said("fio: no such host", "write").is_err() && fio_said(fio, "read").is_err());

@@ -38,7 +38,7 @@ pub enum Port {
 
 /// What can be chosen on Linux.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Way {
+pub enum LinuxMode {
     /// CUBIC, the fastest here.
     Cubic,
     /// BBR.
@@ -65,7 +65,7 @@ pub struct Setup {
     /// OpenTOE's port.
     pub port: Port,
     /// Linux' way.
-    pub way: Way,
+    pub way: LinuxMode,
 }
 
 /// What a case needs of a lab.
@@ -99,9 +99,9 @@ impl Stacks {
 }
 
 /// Without BBR where the kernel has none, unless nothing else is asked for: then the kernel says it.
-fn offered(ways: Vec<Way>, bbr: impl Fn() -> bool) -> Vec<Way> {
-    let all = !ways.contains(&Way::Bbr) || ways.len() == 1 || bbr();
-    ways.into_iter().filter(|way| all || *way != Way::Bbr).collect()
+fn offered(ways: Vec<LinuxMode>, bbr: impl Fn() -> bool) -> Vec<LinuxMode> {
+    let all = !ways.contains(&LinuxMode::Bbr) || ways.len() == 1 || bbr();
+    ways.into_iter().filter(|way| all || *way != LinuxMode::Bbr).collect()
 }
 
 /// The kernel has BBR, or a module that can be loaded.
@@ -127,7 +127,7 @@ impl Setup {
 
     /// Programs are to poll.
     pub fn polls(&self) -> bool {
-        self.stack == Stack::Linux && self.way == Way::Polling
+        self.stack == Stack::Linux && self.way == LinuxMode::Polling
     }
 
     /// The place to measure in.
@@ -145,43 +145,51 @@ impl Setup {
             (Stack::Opentoe, Port::Fabric) => Box::new(FabricLab::new(tools, &plan)?),
             (Stack::Opentoe, Port::Loopback) => Box::new(LoopbackLab::on_opentoe(tools, &plan)?),
             (Stack::Opentoe, Port::Tap(end)) => Box::new(TapLab::new(tools, &plan, end)?),
-            (Stack::Linux, _) if self.way == Way::Unix && !needs.unix => {
+            (Stack::Linux, _) if self.way == LinuxMode::Unix && !needs.unix => {
                 return Err("its programs do not use UNIX sockets: `--linux unix` is for echo".into());
             }
             (Stack::Linux, _) => {
                 if let Some(locally) = self.way.locally() {
                     return Ok(Box::new(LoopbackLab::on_linux(tools, locally)?));
                 }
-                let congestion = Some(if self.way == Way::Bbr { "bbr" } else { "cubic" }.to_string());
-                let one_core = self.way == Way::OneCore;
+                let congestion = Some(if self.way == LinuxMode::Bbr { "bbr" } else { "cubic" }.to_string());
+                let one_core = self.way == LinuxMode::OneCore;
                 Box::new(VethLab::new(tools, &VethPlan { congestion, one_core, ..VethPlan::default() })?)
             }
         })
     }
 }
 
-impl Way {
-    const ALL: [Way; 7] = [Way::Cubic, Way::Bbr, Way::Polling, Way::OneCore, Way::Loopback, Way::Sockmap, Way::Unix];
+impl LinuxMode {
+    const ALL: [LinuxMode; 7] = [
+        LinuxMode::Cubic,
+        LinuxMode::Bbr,
+        LinuxMode::Polling,
+        LinuxMode::OneCore,
+        LinuxMode::Loopback,
+        LinuxMode::Sockmap,
+        LinuxMode::Unix,
+    ];
 
     /// Both programs are in one place.
     fn locally(self) -> Option<Locally> {
         match self {
-            Way::Loopback => Some(Locally::Tcp),
-            Way::Sockmap => Some(Locally::Sockmap),
-            Way::Unix => Some(Locally::Unix),
+            LinuxMode::Loopback => Some(Locally::Tcp),
+            LinuxMode::Sockmap => Some(Locally::Sockmap),
+            LinuxMode::Unix => Some(Locally::Unix),
             _ => None,
         }
     }
 
     fn name(self) -> &'static str {
         match self {
-            Way::Cubic => "cubic",
-            Way::Bbr => "bbr",
-            Way::Polling => "polling",
-            Way::OneCore => "one-core",
-            Way::Loopback => "loopback",
-            Way::Sockmap => "sockmap",
-            Way::Unix => "unix",
+            LinuxMode::Cubic => "cubic",
+            LinuxMode::Bbr => "bbr",
+            LinuxMode::Polling => "polling",
+            LinuxMode::OneCore => "one-core",
+            LinuxMode::Loopback => "loopback",
+            LinuxMode::Sockmap => "sockmap",
+            LinuxMode::Unix => "unix",
         }
     }
 }
@@ -227,10 +235,10 @@ fn port(text: &str) -> Result<Port, String> {
     }
 }
 
-fn way(text: &str) -> Result<Way, String> {
-    let found = Way::ALL.into_iter().find(|way| way.name() == text);
+fn way(text: &str) -> Result<LinuxMode, String> {
+    let found = LinuxMode::ALL.into_iter().find(|way| way.name() == text);
     found.ok_or_else(|| {
-        let names = Way::ALL.map(Way::name).join(", ");
+        let names = LinuxMode::ALL.map(LinuxMode::name).join(", ");
         format!("there is no way `{text}` of Linux; there are {names}")
     })
 }
@@ -265,9 +273,9 @@ mod tests {
 
     #[test]
     fn linux_is_measured_without_bbr_where_there_is_none() {
-        assert_eq!(offered(vec![Way::Cubic, Way::Bbr], || false), [Way::Cubic]);
-        assert_eq!(offered(vec![Way::Cubic, Way::Bbr], || true), [Way::Cubic, Way::Bbr]);
-        assert_eq!(offered(vec![Way::Bbr], || false), [Way::Bbr]);
+        assert_eq!(offered(vec![LinuxMode::Cubic, LinuxMode::Bbr], || false), [LinuxMode::Cubic]);
+        assert_eq!(offered(vec![LinuxMode::Cubic, LinuxMode::Bbr], || true), [LinuxMode::Cubic, LinuxMode::Bbr]);
+        assert_eq!(offered(vec![LinuxMode::Bbr], || false), [LinuxMode::Bbr]);
     }
 
     #[test]

@@ -5,8 +5,8 @@
 //! (`private_daemon.rs`).
 use crate::arguments::parse_network;
 use crate::private_daemon::{self, PrivateArguments, Role};
+use crate::start_lock::StartLock;
 use crate::table::list;
-use crate::turn::Turn;
 use daemon::client;
 use daemon::config::{self, Backend, EngineKind};
 use daemon::protocol::Question;
@@ -63,7 +63,7 @@ pub(crate) fn embedded(plan: &Embedded<'_>) -> Result<Private, String> {
         return Err(format!("there is no engine `{engine}`; known are {}", names.join(", ")));
     }
     // Until the daemon has its address, the kernel has no route by which the next one sees that the network is taken.
-    let _turn = plan.network.is_none().then(Turn::of_network);
+    let _turn = plan.network.is_none().then(StartLock::of_network);
     let (network, bits) = plan.network.map_or_else(free_network, parse_network)?;
     let (kernel, address) = (nth(network, 1), nth(network, 2));
     let obstacle = tap_obstacle();

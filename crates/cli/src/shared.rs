@@ -4,7 +4,7 @@
 //! It is for one user in one network namespace: there its hosts are reached, and nobody else is trusted with them.
 use crate::arguments::RunArguments;
 use crate::private::{self, Embedded, Private};
-use crate::turn::Turn;
+use crate::start_lock::StartLock;
 use daemon::client;
 use daemon::protocol::Question;
 use serde_json::Value;
@@ -16,7 +16,7 @@ use std::path::Path;
 /// Joins the user's daemon, or starts it. A program that asks for another host, engine or backend gets one with that.
 pub(crate) fn join_or_start(arguments: &RunArguments) -> Result<Private, String> {
     // Of two that begin at the same time, one starts the daemon and the other joins it.
-    let _turn = Turn::of_user();
+    let _turn = StartLock::of_user();
     if let Some(joined) = private::running().into_iter().find_map(|socket| join(&socket, arguments)) {
         return Ok(joined);
     }

@@ -42,11 +42,11 @@ fn is_there(address: SocketAddr, socket: &Path, host: &str, in_kernel: &mut bool
     // The kernel first: libtoe makes a listener on the host before the one on the kernel (`listen`).
     let earlier = std::mem::replace(in_kernel, local && in_kernel_tables(address));
     Ok(match place(&client::ask(socket, &Question::Ls)?, host, address) {
-        Place::Listens => true,
-        Place::Opening => earlier && *in_kernel,
-        Place::Quiet => false,
-        Place::Elsewhere if local => *in_kernel,
-        Place::Elsewhere => TcpStream::connect_timeout(&address, ROUND_TRIP).is_ok(),
+        AddressState::Listens => true,
+        AddressState::NotYetListening => earlier && *in_kernel,
+        AddressState::Quiet => false,
+        AddressState::Elsewhere if local => *in_kernel,
+        AddressState::Elsewhere => TcpStream::connect_timeout(&address, ROUND_TRIP).is_ok(),
     })
 }
 
@@ -69,34 +69,34 @@ fn reached(address: &SocketAddr) -> SocketAddr {
 
 /// Where an address is, by what a daemon lists.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum AddressState {
     /// A host of the daemon takes connections there.
     Listens,
     /// The host has a listener of a loopback address that takes none yet. It may do so at once, or never, where the
     /// host leaves loopback to the kernel.
-    Opening,
+    NotYetListening,
     /// It is a host's address, and nobody listens there.
     Quiet,
     /// The kernel reaches it.
     Elsewhere,
 }
 
-fn place(inventory: &Value, host: &str, address: SocketAddr) -> Place {
+fn place(inventory: &Value, host: &str, address: SocketAddr) -> AddressState {
     if address.ip().is_loopback() {
         let own = list(inventory, "hosts").iter().filter(|of| of["name"] == host);
         let mut found = own.flat_map(|of| list(of, "listeners")).filter(|listener| matches(listener, address));
         return match found.next() {
-            None => Place::Elsewhere,
-            Some(first) if [first].into_iter().chain(found).any(|one| one["loopback"] == true) => Place::Listens,
-            Some(_) => Place::Opening,
+            None => AddressState::Elsewhere,
+            Some(first) if [first].into_iter().chain(found).any(|one| one["loopback"] == true) => AddressState::Listens,
+            Some(_) => AddressState::NotYetListening,
         };
     }
     let everywhere = list(inventory, "hosts").iter().chain(list(inventory, "zeronics"));
     let here: Vec<&Value> = everywhere.filter(|of| has_address(of, address.ip())).collect();
     match here.is_empty() {
-        true => Place::Elsewhere,
-        false if here.iter().any(|of| listens(of, address)) => Place::Listens,
-        false => Place::Quiet,
+        true => AddressState::Elsewhere,
+        false if here.iter().any(|of| listens(of, address)) => AddressState::Listens,
+        false => AddressState::Quiet,
     }
 }
 
@@ -199,22 +199,22 @@ mod tests {
             "zeronics": [{ "name": "z", "address": "10.77.1.1", "listeners": [9000] }],
         });
         for (address, expected) in [
-            ("10.77.0.2:80", Place::Listens),
-            ("10.79.0.2:80", Place::Listens),
-            ("10.79.0.2:81", Place::Quiet),
-            ("10.77.0.2:7174", Place::Listens),
-            ("10.77.0.2:7175", Place::Quiet),
-            ("10.77.0.3:82", Place::Listens),
-            ("10.77.0.3:80", Place::Quiet),
-            ("10.77.1.1:9000", Place::Listens),
-            ("10.77.1.1:9001", Place::Quiet),
-            ("10.77.0.1:80", Place::Elsewhere),
-            ("[2001:db8::2]:80", Place::Quiet),
-            ("[2001:db8::2]:83", Place::Listens),
-            ("10.77.0.2:83", Place::Listens),
-            ("[2001:db8::2]:84", Place::Listens),
-            ("10.77.0.2:84", Place::Quiet),
-            ("[2001:db8::3]:84", Place::Elsewhere),
+            ("10.77.0.2:80", AddressState::Listens),
+            ("10.79.0.2:80", AddressState::Listens),
+            ("10.79.0.2:81", AddressState::Quiet),
+            ("10.77.0.2:7174", AddressState::Listens),
+            ("10.77.0.2:7175", AddressState::Quiet),
+            ("10.77.0.3:82", AddressState::Listens),
+            ("10.77.0.3:80", AddressState::Quiet),
+            ("10.77.1.1:9000", AddressState::Listens),
+            ("10.77.1.1:9001", AddressState::Quiet),
+            ("10.77.0.1:80", AddressState::Elsewhere),
+            ("[2001:db8::2]:80", AddressState::Quiet),
+            ("[2001:db8::2]:83", AddressState::Listens),
+            ("10.77.0.2:83", AddressState::Listens),
+            ("[2001:db8::2]:84", AddressState::Listens),
+            ("10.77.0.2:84", AddressState::Quiet),
+            ("[2001:db8::3]:84", AddressState::Elsewhere),
         ] {
             assert_eq!(place(&inventory, "b", at(address)), expected, "{address}");
         }
@@ -227,12 +227,12 @@ mod tests {
             [listener("0.0.0.0", 80, true), listener("127.0.0.2", 81, true), listener("127.0.0.1", 82, false)];
         let inventory = json!({ "hosts": [{ "name": "a", "address": "10.77.0.2", "listeners": listeners }] });
         for (host, address, expected) in [
-            ("a", "127.0.0.1:80", Place::Listens),
-            ("a", "127.0.0.2:81", Place::Listens),
-            ("a", "127.0.0.1:81", Place::Elsewhere),
-            ("a", "127.0.0.1:82", Place::Opening),
-            ("b", "127.0.0.1:80", Place::Elsewhere),
-            ("a", "[::1]:80", Place::Elsewhere),
+            ("a", "127.0.0.1:80", AddressState::Listens),
+            ("a", "127.0.0.2:81", AddressState::Listens),
+            ("a", "127.0.0.1:81", AddressState::Elsewhere),
+            ("a", "127.0.0.1:82", AddressState::NotYetListening),
+            ("b", "127.0.0.1:80", AddressState::Elsewhere),
+            ("a", "[::1]:80", AddressState::Elsewhere),
         ] {
             assert_eq!(place(&inventory, host, at(address)), expected, "{host} {address}");
         }

@@ -99,7 +99,7 @@ pub enum Ask {
 /// Connections in one [`Ask::Resume`]: as many as a message has room for.
 pub const MOST_KEPT: usize = 64;
 
-/// Where a connection stands that outlived its daemon. Positions as in [`crate::Bump`] and [`crate::Notice`].
+/// Where a connection stands that outlived its daemon. Positions as in [`crate::Bump`] and [`crate::Completion`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct KeptConnection {
     /// Its slot.

@@ -15,10 +15,10 @@ const COUNT_AT: usize = 8;
 pub(crate) const APP_BELL: usize = 4 * CACHE_LINE;
 /// The doorbell word of the daemon.
 pub(crate) const DAEMON_BELL: usize = 5 * CACHE_LINE;
-/// The word that says whether notices wait for room in their ring.
-pub(crate) const NOTICES_WAIT: usize = 6 * CACHE_LINE;
+/// The word that says whether completions wait for room in their ring.
+pub(crate) const COMPLETIONS_WAIT: usize = 6 * CACHE_LINE;
 /// The word that says that the daemon let the application go: its connections end.
-pub(crate) const LET_GO: usize = NOTICES_WAIT + 4;
+pub(crate) const LET_GO: usize = COMPLETIONS_WAIT + 4;
 /// Where the areas stand: behind the lines of the doorbells.
 const AREAS_AT: usize = 8 * CACHE_LINE;
 /// Bytes of an area's entry.
@@ -32,8 +32,8 @@ pub const MOST_AREAS: usize = (PAGE - AREAS_AT) / AREA_BYTES;
 pub enum AreaKind {
     /// Ring of [`crate::Bump`]s: 16 bytes each.
     Bumps = 1,
-    /// Ring of [`crate::Notice`]s: 16 bytes each.
-    Notices = 2,
+    /// Ring of [`crate::Completion`]s: 16 bytes each.
+    Completions = 2,
     /// Ring of [`crate::Request`]s: 64 bytes each.
     Requests = 3,
     /// Ring of [`crate::Reply`]s: 64 bytes each.
@@ -59,7 +59,7 @@ pub enum AreaKind {
 impl AreaKind {
     fn from_code(code: u32) -> Option<AreaKind> {
         use AreaKind::*;
-        let all = [Bumps, Notices, Requests, Replies, StreamStates, SmallRings, Buffers, Log, LargeRings];
+        let all = [Bumps, Completions, Requests, Replies, StreamStates, SmallRings, Buffers, Log, LargeRings];
         let queues = [SendQueue, ReceiveQueue, CompletionQueue];
         all.into_iter().chain(queues).find(|kind| *kind as u32 == code)
     }
@@ -68,7 +68,7 @@ impl AreaKind {
     fn bytes(self, entries: u32, entry_bytes: u32) -> Option<usize> {
         use AreaKind::*;
         let fits = match self {
-            Bumps | Notices | ReceiveQueue => entry_bytes == 16,
+            Bumps | Completions | ReceiveQueue => entry_bytes == 16,
             Requests | Replies | SendQueue | CompletionQueue => entry_bytes == 64,
             StreamStates | SmallRings | Log | LargeRings => entry_bytes > 0,
             Buffers => entry_bytes == 0,
@@ -77,7 +77,7 @@ impl AreaKind {
         let sound = entries > 0 && (!ring || (entries.is_power_of_two() && entries <= 1 << 20));
         (fits && sound).then_some(())?;
         Some(match self {
-            Bumps | Notices => ring_bytes::<2>(entries),
+            Bumps | Completions => ring_bytes::<2>(entries),
             Requests | Replies => ring_bytes::<8>(entries),
             ReceiveQueue => pipe_bytes::<2>(entries),
             SendQueue | CompletionQueue => pipe_bytes::<8>(entries),

@@ -1,10 +1,10 @@
 //! The context: an application's attachment to a host (thesis section 3.1.2).
 //!
 //! Its region begins with a [`Directory`] of typed areas, which both sides check once. Streams' part is in [`stream`].
-//! The *data pair* joins the application and the engine, [`Bump`]s one way, [`Notice`]s the other. The *control pair*
-//! joins the application and the control plane, [`Request`]s one way, [`Reply`]s the other. Data descriptors carry
-//! absolute stream positions, so they may be merged, repeated or overtaken without harm. The queues of messages are in
-//! [`queues`], in regions of their own.
+//! The *data pair* joins the application and the engine, [`Bump`]s one way, [`Completion`]s the other. The *control
+//! pair* joins the application and the control plane, [`Request`]s one way, [`Reply`]s the other. Data descriptors
+//! carry absolute stream positions, so they may be merged, repeated or overtaken without harm. The queues of messages
+//! are in [`queues`], in regions of their own.
 //!
 //! Everything that the daemon reads here is hostile: it is copied once and then checked.
 #![forbid(unsafe_code)]
@@ -13,19 +13,21 @@ pub mod attach;
 pub mod comm;
 mod directory;
 pub mod elf;
+mod poll_list;
 pub mod program;
 pub mod queues;
 pub mod stream;
-mod turns;
 
 pub use directory::{Area, AreaKind, Directory, MOST_AREAS};
-pub use stream::{AppEnd, ControlEnd, EngineEnd, Leavers, LogEnd, LogRecord, LogShape, Slot, begin_anew, daemon_ends};
-pub use stream::{Bump, Congestion, FlowInfo, Notice, OptionName, Reply, Request, SpliceEnd, Unaccelerated};
+pub use poll_list::{PollList, Polled};
+pub use stream::{
+    AppEnd, ControlEnd, DrainingContexts, EngineEnd, LogEnd, LogRecord, LogShape, Slot, begin_anew, daemon_ends,
+};
+pub use stream::{Bump, Completion, Congestion, FlowInfo, OptionName, Reply, Request, SpliceEnd, Unaccelerated};
 pub use stream::{
     Class, Geometry, Growing, LEAST_BUFFER, LOG_SLOT, LongPaths, OFFERED_AT, READ_AT, READ_FOR_AT, SENT_AT,
     SLOT_STATE_BYTES,
 };
-pub use turns::{Look, Turns};
 pub use wire::{CompactTuple, Endpoint, FourTuple, IpAddress, Prefix};
 
 /// Version of everything in this crate that both sides must agree on. Raise it with every change of layout or

@@ -35,7 +35,7 @@ pub(crate) struct Listener {
     pub half_open: u32,
     /// When a SYN was last answered with a cookie.
     pub cookie_sent: Option<Nanos>,
-    /// Open connections that no context has room for yet, oldest first: keys of openings.
+    /// Open connections that no context has room for yet, oldest first: keys of half-open connections.
     pub ready: VecDeque<u32>,
     /// Connections taken back from a context that went, still run by the engine in that context's buffers.
     pub parked: VecDeque<FlowId>,

@@ -149,7 +149,7 @@ pub struct LimitConfig {
     /// last acknowledgement is lost, it waits for ever.
     pub syn_cookies: bool,
     /// Connections being opened, of all applications.
-    pub max_openings: u32,
+    pub max_handshakes: u32,
     /// Connections in TIME-WAIT; the oldest goes when a new one comes.
     pub max_time_wait: u32,
     /// Connections of one application (FlexTOE appendix D); 0 for as many as its region holds.
@@ -254,7 +254,7 @@ impl Default for LimitConfig {
             max_backlog: 4096,
             syn_backlog: 4096,
             syn_cookies: true,
-            max_openings: 16_384,
+            max_handshakes: 16_384,
             max_time_wait: 32_768,
             connections_per_application: 0,
             contexts_per_user: 0,
@@ -283,7 +283,7 @@ impl LimitConfig {
     /// A sentence about a limit with which no connection would ever be opened.
     fn check(&self) -> Result<(), String> {
         let needed = [
-            ("max_openings", self.max_openings),
+            ("max_handshakes", self.max_handshakes),
             // With cookies no handshake needs to be remembered.
             ("syn_backlog", self.syn_backlog.max(self.syn_cookies.into())),
             ("bindings_per_application", self.bindings_per_application),

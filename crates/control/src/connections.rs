@@ -10,22 +10,22 @@ use wire::IpAddress;
 
 /// The part that gets a connection's segments, where the engine does not process them.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum Lifecycle {
     /// It is being opened.
-    Opening(u32),
+    HalfOpen(u32),
     /// An engine runs it, or is about to.
     Flow(FlowId),
     /// It is joined with another one: which splice, and which side of it.
     Splice(u32, usize),
     /// It is closed and waits.
-    Wait(u32),
+    TimeWait(u32),
     /// An earlier daemon left it, and its program may come back for it.
     Survivor,
 }
 
 /// All connections of the host, in every stage.
 pub(crate) struct Connections {
-    stages: TupleMap<Stage>,
+    stages: TupleMap<Lifecycle>,
     /// How many have each local port, and which ports are in use.
     counts: BTreeMap<u16, u32>,
     ports: PortSet,
@@ -53,12 +53,12 @@ impl Connections {
         }
     }
 
-    pub(crate) fn get(&self, tuple: &FourTuple) -> Option<Stage> {
+    pub(crate) fn get(&self, tuple: &FourTuple) -> Option<Lifecycle> {
         self.stages.get(tuple).copied()
     }
 
     /// Adds a connection, or moves it to another stage.
-    pub(crate) fn set(&mut self, tuple: FourTuple, stage: Stage) {
+    pub(crate) fn set(&mut self, tuple: FourTuple, stage: Lifecycle) {
         let (port, remote) = (tuple.local_port, tuple.remote());
         let new = self.stages.insert(tuple, stage).is_none();
         if new {
@@ -77,7 +77,7 @@ impl Connections {
     pub(crate) fn offer_port(&mut self, tuple: &FourTuple, since: Nanos, since_of: impl Fn(u32) -> Option<Nanos>) {
         let Some(peer) = self.peers.get_mut(&tuple.remote()) else { return };
         peer.wait(since, tuple.local_port, |local_port| match self.stages.get(&FourTuple { local_port, ..*tuple }) {
-            Some(Stage::Wait(key)) => since_of(*key),
+            Some(Lifecycle::TimeWait(key)) => since_of(*key),
             _ => None,
         });
     }
@@ -104,7 +104,7 @@ impl Connections {
 
     /// A spliced connection is over. Its four-tuple may be another one's already.
     pub(crate) fn remove_splice(&mut self, tuple: &FourTuple) {
-        if matches!(self.get(tuple), Some(Stage::Splice(..))) {
+        if matches!(self.get(tuple), Some(Lifecycle::Splice(..))) {
             self.remove(tuple);
         }
     }

@@ -2,10 +2,10 @@
 use crate::labels::Labels;
 use crate::outbox::Outbox;
 use ::host::Slab;
-use context::{Class, ControlEnd, Geometry, Reply, Slot, Turns};
+use context::{Class, ControlEnd, Geometry, PollList, Reply, Slot};
 use engine::{Command, ContextId, FlowId};
 use serde::{Deserialize, Serialize};
-use shm::{Level, Mirror};
+use shm::{ByteRing, Level};
 use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
@@ -143,9 +143,9 @@ impl Context {
 pub(crate) struct Contexts {
     all: Slab<Context>,
     /// Whose requests are taken in a round.
-    turns: Turns,
+    poll_list: PollList,
     /// Contexts that got something in this round: their bells are rung at its end.
-    told: Vec<ContextId>,
+    to_wake: Vec<ContextId>,
 }
 
 impl Deref for Contexts {
@@ -163,22 +163,22 @@ impl DerefMut for Contexts {
 
 impl Contexts {
     pub(crate) fn new(most: u32) -> Contexts {
-        Contexts { all: Slab::new(most), turns: Turns::default(), told: Vec::new() }
+        Contexts { all: Slab::new(most), poll_list: PollList::default(), to_wake: Vec::new() }
     }
 
     /// Adds an application that attaches; `None` where there is no room.
     pub(crate) fn add(&mut self, context: Context) -> Option<ContextId> {
         let key = self.all.insert(context)?;
-        self.turns.add(key);
+        self.poll_list.add(key);
         Some(ContextId(key))
     }
 
     /// Adds an application under the number that it had; `None` where there is no room.
     pub(crate) fn add_at(&mut self, id: ContextId, context: Context) -> Option<()> {
         self.all.insert_at(id.0, context)?;
-        self.turns.add(id.0);
+        self.poll_list.add(id.0);
         // Its replies may wait for room.
-        self.told.push(id);
+        self.to_wake.push(id);
         Some(())
     }
 
@@ -188,21 +188,21 @@ impl Contexts {
         self.iter().filter(is_of_user).count()
     }
 
-    /// Whose turn it is to have requests taken. They are given back after the round ([`Contexts::set_turns`]).
-    pub(crate) fn take_turns(&mut self) -> Turns {
-        std::mem::take(&mut self.turns)
+    /// Whose turn it is to have requests taken. They are given back after the round ([`Contexts::set_poll_list`]).
+    pub(crate) fn take_poll_list(&mut self) -> PollList {
+        std::mem::take(&mut self.poll_list)
     }
 
-    pub(crate) fn set_turns(&mut self, turns: Turns) {
-        self.turns = turns;
+    pub(crate) fn set_poll_list(&mut self, poll_list: PollList) {
+        self.poll_list = poll_list;
     }
 
     /// Before the requests of an application are taken: replies that wait go into its ring. False where it is gone.
-    pub(crate) fn begin_turn(&mut self, id: ContextId) -> bool {
+    pub(crate) fn begin_poll(&mut self, id: ContextId) -> bool {
         let Some(context) = self.all.get_mut(id.0) else { return false };
         if context.is_backlogged() {
             context.push_replies();
-            self.told.push(id);
+            self.to_wake.push(id);
         }
         true
     }
@@ -265,20 +265,20 @@ impl Contexts {
     pub(crate) fn reply(&mut self, id: ContextId, reply: Reply) {
         if let Some(context) = self.all.get_mut(id.0) {
             context.reply(reply);
-            if self.told.last() != Some(&id) {
-                self.told.push(id);
+            if self.to_wake.last() != Some(&id) {
+                self.to_wake.push(id);
             }
         }
     }
 
     /// Some got something, and their bells are not rung yet.
     pub(crate) fn owe_bells(&self) -> bool {
-        !self.told.is_empty()
+        !self.to_wake.is_empty()
     }
 
     /// Rings the bells of those that have something new and sleep.
     pub(crate) fn ring(&mut self, tracer: &Tracer) {
-        for id in self.told.drain(..) {
+        for id in self.to_wake.drain(..) {
             let Some(context) = self.all.get_mut(id.0) else { continue };
             context.push_replies();
             if context.ring() {
@@ -298,7 +298,7 @@ pub(crate) struct SlotsState {
 }
 
 /// Receive and transmit buffer of a slot.
-pub(crate) type Buffers = (Arc<Mirror>, Arc<Mirror>);
+pub(crate) type Buffers = (Arc<ByteRing>, Arc<ByteRing>);
 
 /// The slots of a context. One with the largest buffers is used first, and of those the one freed last: its buffers are
 /// mapped and warm. So who has few connections has large buffers, however many there were before. Those for long paths

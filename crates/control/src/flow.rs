@@ -1,8 +1,8 @@
 //! The control plane's state of a flow that an engine runs.
 use crate::flow_options::FlowOptions;
+use crate::flow_timers::FlowTimers;
 use crate::holders::Holders;
 use crate::journal::RecordNumber;
-use crate::timing::Pace;
 use context::Slot;
 use engine::stream::FlowStats;
 use engine::{ContextId, Nanos};
@@ -24,7 +24,7 @@ pub(crate) struct Flow {
     pub stats: Pooled<FlowStats>,
     /// What applications call it.
     pub names: Names,
-    /// Which of them its notices go to.
+    /// Which of them its completions go to.
     pub current: usize,
     pub holders: Holders,
     /// The listener that it came in on, until an application has accepted it.
@@ -32,13 +32,13 @@ pub(crate) struct Flow {
     /// How far a process had read that gave up its share, while others have one.
     pub read: Option<u32>,
     pub closing: Closing,
-    pub place: Place,
+    pub place: EngineState,
     pub options: Arc<FlowOptions>,
-    pub pace: Pace,
+    pub timers: FlowTimers,
     /// Answers to [`engine::Command::Freeze`] that are still to come.
     pub freezing: u32,
     /// It is stopped so that its memory can be given back: who asked, and by what name.
-    pub resting: Option<(engine::ContextId, Slot)>,
+    pub reclaim: Option<(engine::ContextId, Slot)>,
     pub spliced: Spliced,
     /// What comes on it is records of its context's log.
     pub logged: bool,
@@ -132,7 +132,7 @@ impl IndexMut<usize> for Names {
 
 /// A flow's state in the engine.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Place {
+pub(crate) enum EngineState {
     /// The engine runs it.
     Engine,
     /// It is being removed; then this.
@@ -145,7 +145,7 @@ pub(crate) enum Place {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum After {
     /// It waits for the peer's FIN or for old segments to die: TIME-WAIT or FIN-WAIT-2.
-    Wait,
+    TimeWait,
     /// The peer is reset.
     Reset,
     /// It goes on, joined with another one.
@@ -170,16 +170,16 @@ impl Flow {
 
     /// RFC 9293's state. One whose flow left the engine is over, but for a splice's, which goes on.
     pub(crate) fn state(&self) -> State {
-        let over = self.place == Place::Gone && !matches!(self.spliced, Spliced::In(_));
+        let over = self.place == EngineState::Gone && !matches!(self.spliced, Spliced::In(_));
         if over { State::Closed } else { self.closing.state() }
     }
 
     /// Nobody has a share of it any more, and it was not closed: a reset follows what it may still send.
     pub(crate) fn awaits_reset(&self) -> bool {
-        self.place == Place::Engine && self.holders.is_empty() && !self.closing.is_orphan()
+        self.place == EngineState::Engine && self.holders.is_empty() && !self.closing.is_orphan()
     }
 
-    /// The name that notices go to.
+    /// The name that completions go to.
     pub(crate) fn name(&self) -> Name {
         self.names[self.current]
     }
@@ -202,7 +202,7 @@ mod tests {
     /// docs/MEMORY.md: tens of thousands of flows may be idle.
     #[test]
     fn what_the_control_plane_keeps_of_a_flow_is_small() {
-        println!("{} {} {}", size_of::<Option<Flow>>(), size_of::<Pace>(), size_of::<tcp::RttEstimator>());
+        println!("{} {} {}", size_of::<Option<Flow>>(), size_of::<FlowTimers>(), size_of::<tcp::RttEstimator>());
         println!("{} {}", size_of::<FlowStats>(), size_of::<tcp::congestion::Controller>());
         assert!(size_of::<Option<Flow>>() <= 416, "{}", size_of::<Option<Flow>>());
     }

@@ -3,10 +3,10 @@
 use crate::contexts::Contexts;
 use crate::flow::Spliced;
 use crate::flows::Flows;
-use crate::opening::Opening;
-use crate::openings::Openings;
+use crate::half_open::HalfOpen;
+use crate::handshakes::Handshakes;
 use crate::splice::{Side, Splices};
-use crate::waits::Waits;
+use crate::time_waits::TimeWaits;
 use engine::{DropReason, FlowId};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -79,8 +79,8 @@ const STATES: [&str; 7] = ["snd_wnd", "snd_nxt", "snd_una", "rcv_nxt", "rtt_ns",
 /// A connection in one of the tables.
 enum Row<'a> {
     Flow(FlowId),
-    Opening(&'a Opening),
-    Wait(&'a tcp::Wait),
+    HalfOpen(&'a HalfOpen),
+    TimeWait(&'a tcp::TimeWait),
     /// One side of a splice.
     Side(u32, usize, &'a Side),
 }
@@ -89,8 +89,8 @@ enum Row<'a> {
 pub(crate) struct Tables<'a> {
     pub contexts: &'a Contexts,
     pub flows: &'a Flows,
-    pub openings: &'a Openings,
-    pub waits: &'a Waits,
+    pub handshakes: &'a Handshakes,
+    pub time_waits: &'a TimeWaits,
     pub splices: &'a Splices,
 }
 
@@ -112,8 +112,8 @@ impl Tables<'_> {
                     let Some(flow) = self.flows.get(id.0) else { continue };
                     (flow.state().name(), flow.stats.read().list())
                 }
-                Row::Opening(opening) => (opening.state().name(), Vec::new()),
-                Row::Wait(wait) => (wait.ends.state().name(), Vec::new()),
+                Row::HalfOpen(half_open) => (half_open.state().name(), Vec::new()),
+                Row::TimeWait(wait) => (wait.ends.state().name(), Vec::new()),
                 Row::Side(key, at, _) => ("SPLICED", self.side_figures(key, at).to_vec()),
             };
             *totals.states.entry(state).or_default() += 1;
@@ -135,22 +135,22 @@ impl Tables<'_> {
         let place = |table: u64, key: u32| table << 32 | u64::from(key);
         let flows = self.flows.iter_from(first(0)).filter(|(_, flow)| !matches!(flow.spliced, Spliced::In(_)));
         let flows = flows.map(move |(key, _)| (place(0, key), Row::Flow(FlowId(key))));
-        let openings = self.openings.iter_from(first(1));
-        let openings = openings.map(move |(key, opening)| (place(1, key), Row::Opening(opening)));
-        let waits = self.waits.iter_from(first(2)).map(move |(key, wait)| (place(2, key), Row::Wait(wait)));
+        let handshakes = self.handshakes.iter_from(first(1));
+        let handshakes = handshakes.map(move |(key, half_open)| (place(1, key), Row::HalfOpen(half_open)));
+        let waits = self.time_waits.iter_from(first(2)).map(move |(key, wait)| (place(2, key), Row::TimeWait(wait)));
         let splices = self.splices.iter_from(first(3) / 2).flat_map(move |(key, splice)| {
             let sides = splice.sides.iter().enumerate();
             sides.map(move |(at, side)| (place(3, key * 2 + at as u32), Row::Side(key, at, side)))
         });
         let splices = splices.filter(move |(place, _)| *place as u32 >= first(3));
-        flows.chain(openings).chain(waits).chain(splices)
+        flows.chain(handshakes).chain(waits).chain(splices)
     }
 
     fn row_view(&self, row: &Row<'_>) -> Option<FlowView> {
         match row {
             Row::Flow(id) => self.flow_view(*id),
-            Row::Opening(opening) => Some(bare_view(&opening.tuple, opening.state().name())),
-            Row::Wait(wait) => Some(bare_view(&wait.tuple, wait.ends.state().name())),
+            Row::HalfOpen(half_open) => Some(bare_view(&half_open.tuple, half_open.state().name())),
+            Row::TimeWait(wait) => Some(bare_view(&wait.tuple, wait.ends.state().name())),
             Row::Side(key, at, side) => Some(self.splice_view(*key, *at, side)),
         }
     }
@@ -181,15 +181,15 @@ impl Tables<'_> {
             context: Some(name.context.0),
             slot: Some(name.slot.index),
             pid: self.contexts.get(name.context.0).map(|context| context.application.pid),
-            congestion: Some(flow.pace.policy.kind().name),
+            congestion: Some(flow.timers.policy.kind().name),
             mss: flow.agreed.mss,
-            cwnd: flow.pace.enforced.cwnd,
-            ssthresh: Some(flow.pace.policy.ssthresh()).filter(|bytes| *bytes != u32::MAX),
-            rate: flow.pace.enforced.rate,
-            rtt_us: flow.pace.rtt.srtt().unwrap_or(0) / 1000,
-            rttvar_us: flow.pace.rtt.rttvar() / 1000,
-            rto_us: flow.pace.rtt.rto().nanos() / 1000,
-            timeouts: flow.pace.timeouts,
+            cwnd: flow.timers.enforced.cwnd,
+            ssthresh: Some(flow.timers.policy.ssthresh()).filter(|bytes| *bytes != u32::MAX),
+            rate: flow.timers.enforced.rate,
+            rtt_us: flow.timers.rtt.srtt().unwrap_or(0) / 1000,
+            rttvar_us: flow.timers.rtt.rttvar() / 1000,
+            rto_us: flow.timers.rtt.rto().nanos() / 1000,
+            timeouts: flow.timers.timeouts,
             ecn: flow.agreed.ecn,
             figures: figures.list().into_iter().collect(),
             last_drop: last_drop.map(|reason| reason.label()),

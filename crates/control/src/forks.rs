@@ -2,7 +2,7 @@
 //! another one is held likewise, until that one adopts it (docs/PASSING.md).
 use crate::bindings::Bindings;
 use crate::contexts::{Contexts, Holder};
-use crate::flow::{Name, Place, Spliced};
+use crate::flow::{EngineState, Name, Spliced};
 use crate::flows::Flows;
 use crate::outbox::Outbox;
 use crate::timers::{MILLISECOND, Timer};
@@ -46,7 +46,7 @@ pub(crate) enum Passed {
     Binding(u32),
 }
 
-/// A child's claim: the notices of a connection that it inherited are to come to it.
+/// A child's claim: the completions of a connection that it inherited are to come to it.
 pub(crate) struct Claim {
     pub child: ContextId,
     pub tag: u32,
@@ -276,7 +276,7 @@ impl Forks {
         }
     }
 
-    /// A child takes over the notices of a connection that it inherited.
+    /// A child takes over the completions of a connection that it inherited.
     pub(crate) fn claim(
         &mut self,
         out: &mut Outbox<'_>,
@@ -299,7 +299,7 @@ impl Forks {
         flow.current = at;
         // What several processes have, no one of them can bring back.
         out.journal.remove(flow.record.take());
-        let (slot, alive, spliced) = (flow.names[at].slot, flow.place == Place::Engine, flow.spliced);
+        let (slot, alive, spliced) = (flow.names[at].slot, flow.place == EngineState::Engine, flow.spliced);
         self.claims = self.claims.checked_add(1).unwrap_or(1);
         contexts.reply(child, Reply::Claimed { tag, slot, claim: self.claims });
         if alive {

@@ -1,6 +1,6 @@
 //! Received ICMP messages (RFC 792, RFC 1122 section 3.2.2, RFC 4443). An error message counts only where it quotes a
 //! segment that this host can have sent just now (RFC 5927 section 4.1).
-use crate::flow::Place;
+use crate::flow::EngineState;
 use crate::flows::Flows;
 use crate::outbox::Outbox;
 use ::host::Quote;
@@ -31,7 +31,7 @@ impl Flows {
     /// later connections to the same destination. Returns whether the message counts.
     // Meets RFC 8201: 4-a, 4-b, 4-c.
     pub(crate) fn lower_mss(&mut self, out: &mut Outbox<'_>, id: FlowId, mtu: u16, quote: &Quoted) -> bool {
-        let Some(flow) = self.get_mut(id.0).filter(|flow| flow.place == Place::Engine) else { return false };
+        let Some(flow) = self.get_mut(id.0).filter(|flow| flow.place == EngineState::Engine) else { return false };
         let figures = flow.stats.read();
         let in_flight = quote.seq.within(Seq(figures.snd_una), figures.snd_nxt.wrapping_sub(figures.snd_una).max(1));
         let (dst, least) = (quote.tuple.remote_ip, least_mtu(quote.tuple.remote_ip));

@@ -6,7 +6,7 @@ use crate::handover::{self, HostState};
 use crate::journal::Records;
 use crate::ledger::Ledger;
 use crate::outbox::Queues;
-use crate::plane::{Plane, ShownTicket};
+use crate::plane::{ControlPlane, ShownTicket};
 use crate::splice::SpliceTable;
 use crate::timers::MILLISECOND;
 use crate::transport::Tcp;
@@ -79,7 +79,7 @@ impl Tcp {
             (config.memory.small_bytes, config.memory.most_tx_bytes) = (0, 0);
         }
         let mut queues = Queues::new(config, secret);
-        let mut plane = Plane::new(&mut queues, links, features.carries);
+        let mut plane = ControlPlane::new(&mut queues, links, features.carries);
         plane.set_features(&features);
         Tcp::of(plane, queues, engine)
     }

@@ -1,6 +1,6 @@
 //! Shared logs (docs/SHARED-LOG.md): the checks of applications' requests. The engine keeps them.
 use crate::contexts::Contexts;
-use crate::flow::{Place, Spliced};
+use crate::flow::{EngineState, Spliced};
 use crate::flows::Flows;
 use crate::outbox::Outbox;
 use context::{LogShape, Reply};
@@ -92,7 +92,7 @@ impl Logs {
             return Err(libc::EBADF);
         }
         let flow = flows.get(id.0).ok_or(libc::EBADF)?;
-        if flow.place != Place::Engine {
+        if flow.place != EngineState::Engine {
             return Err(libc::ENOTCONN);
         }
         // One that several processes have may be read by another at this moment; a joined pair's bytes pass by.

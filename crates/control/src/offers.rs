@@ -8,7 +8,7 @@ use std::collections::VecDeque;
 
 /// How long a connection waits in one process at first, where another one would take it; twice as long in each
 /// further one.
-pub(crate) const TURN: Nanos = 20 * MILLISECOND;
+pub(crate) const FIRST_WAIT: Nanos = 20 * MILLISECOND;
 /// A turn is no longer than this power of two of the first.
 const MOST_DOUBLED: u8 = 6;
 /// How long a process that missed a turn comes after all others: at first, doubled with each further turn in a row.
@@ -42,7 +42,7 @@ pub(crate) struct Offer {
 impl Offer {
     /// When its turn is over.
     pub(crate) fn due(&self) -> Nanos {
-        self.since + (TURN << self.turns.min(MOST_DOUBLED))
+        self.since + (FIRST_WAIT << self.turns.min(MOST_DOUBLED))
     }
 }
 

@@ -47,7 +47,7 @@ pub(crate) struct PeerPorts {
     few: Vec<u16>,
     many: Option<PortSet>,
     /// Those whose connections came into TIME-WAIT, when, in this order; some of them are over.
-    pub waits: VecDeque<(Nanos, u16)>,
+    pub time_waits: VecDeque<(Nanos, u16)>,
 }
 
 impl PeerPorts {
@@ -86,15 +86,15 @@ impl PeerPorts {
     /// connection came there, if it is there. One may be told of twice, so that the list is halved at least, whenever
     /// it is read.
     pub(crate) fn wait(&mut self, now: Nanos, port: u16, since: impl Fn(u16) -> Option<Nanos>) {
-        if self.waits.len() > 4 * self.count + FEW {
-            self.waits.retain(|(then, port)| since(*port) == Some(*then));
+        if self.time_waits.len() > 4 * self.count + FEW {
+            self.time_waits.retain(|(then, port)| since(*port) == Some(*then));
         }
-        self.waits.push_back((now, port));
+        self.time_waits.push_back((now, port));
     }
 
     /// The first in TIME-WAIT is read no more.
     pub(crate) fn pop_wait(&mut self) {
-        self.waits.pop_front();
+        self.time_waits.pop_front();
     }
 
     /// Those that are taken, as [`PortSet::word`]; of a few, none: they are compared one by one.
@@ -143,7 +143,7 @@ mod tests {
         for now in 8..100_000 {
             ports.wait(now, now as u16, |port| (port == 1).then_some(7));
         }
-        assert!(ports.waits.len() <= 4 + FEW + 1);
-        assert!(ports.waits.contains(&(7, 1)), "it is not over");
+        assert!(ports.time_waits.len() <= 4 + FEW + 1);
+        assert!(ports.time_waits.contains(&(7, 1)), "it is not over");
     }
 }

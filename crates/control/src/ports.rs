@@ -1,20 +1,20 @@
 //! Local ports: those in use, and the search for a free one. Connections to one peer go around the range
-//! ([`crate::port_turns::PortTurns`]). The peer may still be in TIME-WAIT where this side, which closed last, keeps
-//! nothing of the connection. A few tries nearly always find a port. Where most of the range is taken, maps of bits are
-//! searched, 64 ports at a time. Where all of it is, the connection that has been in TIME-WAIT for longest gives its
-//! port. So what a request costs does not grow with the number of connections. An application that has used all ports
-//! up cannot keep the host busy by asking.
+//! ([`crate::port_counters::PortCounters`]). The peer may still be in TIME-WAIT where this side, which closed last,
+//! keeps nothing of the connection. A few tries nearly always find a port. Where most of the range is taken, maps of
+//! bits are searched, 64 ports at a time. Where all of it is, the connection that has been in TIME-WAIT for longest
+//! gives its port. So what a request costs does not grow with the number of connections. An application that has used
+//! all ports up cannot keep the host busy by asking.
 use crate::bindings::Bindings;
-use crate::connections::{Connections, Stage};
+use crate::connections::{Connections, Lifecycle};
 use crate::outbox::Outbox;
-use crate::port_turns::PortTurns;
+use crate::port_counters::PortCounters;
 use crate::random::Random;
-use crate::waits::Waits;
+use crate::time_waits::TimeWaits;
 use context::Endpoint;
 use engine::Nanos;
 use engine::stream::FourTuple;
 use std::ops::RangeInclusive;
-use tcp::Wait;
+use tcp::TimeWait;
 
 /// Tries before maps are searched: with nine of ten ports taken, four of five requests end here.
 const TRIES: usize = 16;
@@ -47,7 +47,7 @@ fn search(
 
 /// The local ports of a host's connections: whose turn it is.
 pub(crate) struct Ports {
-    turns: PortTurns,
+    turns: PortCounters,
     ephemeral: RangeInclusive<u16>,
 }
 
@@ -55,17 +55,17 @@ pub(crate) struct Ports {
 pub(crate) struct InUse<'a> {
     pub bindings: &'a Bindings,
     pub connections: &'a mut Connections,
-    pub waits: &'a Waits,
+    pub time_waits: &'a TimeWaits,
 }
 
 impl Ports {
     pub(crate) fn new(ephemeral: RangeInclusive<u16>, random: u64) -> Ports {
-        Ports { turns: PortTurns::new(random), ephemeral }
+        Ports { turns: PortCounters::new(random), ephemeral }
     }
 
     /// Begins elsewhere: the host goes on where another one was.
     pub(crate) fn begin_anew(&mut self, random: u64) {
-        self.turns = PortTurns::new(random);
+        self.turns = PortCounters::new(random);
     }
 
     /// The port of the range so far from its begin, and around.
@@ -119,7 +119,7 @@ impl Ports {
     /// never be is read once only.
     fn oldest_wait(&self, out: &Outbox<'_>, in_use: &mut InUse<'_>, remote: Endpoint) -> Option<u16> {
         loop {
-            let (since, port) = *in_use.connections.towards(remote)?.waits.front()?;
+            let (since, port) = *in_use.connections.towards(remote)?.time_waits.front()?;
             let wait = in_use.wait_of(&out.tuple(port, remote)).filter(|wait| wait.since == since);
             let from = wait.and_then(|wait| wait.reusable_locally_from());
             if from.is_some_and(|from| out.now < from) {
@@ -139,9 +139,9 @@ impl InUse<'_> {
         !to_itself && !self.bindings.has_port(port) && self.is_vacant(out.now, &out.tuple(port, remote))
     }
 
-    fn wait_of(&self, tuple: &FourTuple) -> Option<&Wait> {
+    fn wait_of(&self, tuple: &FourTuple) -> Option<&TimeWait> {
         match self.connections.get(tuple)? {
-            Stage::Wait(key) => self.waits.get(key),
+            Lifecycle::TimeWait(key) => self.time_waits.get(key),
             _ => None,
         }
     }

@@ -1,5 +1,5 @@
 //! Survivors: connections of a killed daemon, until their programs come back for them (docs/RESTART.md).
-use crate::connections::{Connections, Stage};
+use crate::connections::{Connections, Lifecycle};
 use crate::journal::{Record, RecordNumber, Records};
 use crate::outbox::Outbox;
 use crate::timers::{MILLISECOND, Timer};
@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use wire::tcp::{Flags, Header, Options, Timestamps};
 
 /// How long programs have to come back.
-pub(crate) const PATIENCE: Nanos = 5000 * MILLISECOND;
+pub(crate) const TIMEOUT: Nanos = 5000 * MILLISECOND;
 
 /// Where a connection's buffers lie: number of a region, and of a slot there.
 type Spot = (u64, u32);
@@ -37,11 +37,11 @@ impl Survivors {
                 out.journal.remove(Some(number));
                 continue;
             }
-            connections.set(record.tuple, Stage::Survivor);
+            connections.set(record.tuple, Lifecycle::Survivor);
             self.waiting.insert(place, (number, record));
         }
         if !self.waiting.is_empty() {
-            out.timers.set(Timer::Survivors, out.now + PATIENCE);
+            out.timers.set(Timer::Survivors, out.now + TIMEOUT);
         }
         self.waiting.len()
     }

@@ -1,6 +1,6 @@
 //! Timer queue of the control plane. One entry for each thing; setting it again replaces the earlier time, so nothing
 //! fires that was cancelled.
-use ::host::{Calendar, Deadlines};
+use ::host::{Deadlines, TimerQueue};
 use engine::Nanos;
 
 /// One millisecond.
@@ -10,15 +10,15 @@ pub(crate) const MILLISECOND: Nanos = 1_000_000;
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub(crate) enum Timer {
     /// A connection being opened: its SYN or SYN-ACK.
-    Opening(u32),
+    HalfOpen(u32),
     /// An installed flow: retransmission, probes, congestion control.
     Flow(u32),
     /// A closed connection in TIME-WAIT or FIN-WAIT-2.
-    Wait(u32),
+    TimeWait(u32),
     /// Two connections that are joined.
     Splice(u32),
     /// A listener whose connections may have to go to another process.
-    Turn(u32),
+    Reassign(u32),
     /// What is held for a forked child.
     Hold(u64),
     /// Connections that an earlier daemon left.
@@ -28,41 +28,41 @@ pub(crate) enum Timer {
 /// The set of timers. Those of connections are many and set often: they have calendars.
 #[derive(Default)]
 pub(crate) struct Timers {
-    flows: Calendar,
-    openings: Calendar,
-    waits: Calendar,
+    flows: TimerQueue,
+    handshakes: TimerQueue,
+    time_waits: TimerQueue,
     others: Deadlines<Timer>,
 }
 
 impl Timers {
     /// The calendar that a timer is in, and its number there.
-    fn calendar(&mut self, timer: Timer) -> Option<(&mut Calendar, u32)> {
+    fn timer_queue(&mut self, timer: Timer) -> Option<(&mut TimerQueue, u32)> {
         match timer {
             Timer::Flow(flow) => Some((&mut self.flows, flow)),
-            Timer::Opening(key) => Some((&mut self.openings, key)),
-            Timer::Wait(key) => Some((&mut self.waits, key)),
-            Timer::Splice(_) | Timer::Turn(_) | Timer::Hold(_) | Timer::Survivors => None,
+            Timer::HalfOpen(key) => Some((&mut self.handshakes, key)),
+            Timer::TimeWait(key) => Some((&mut self.time_waits, key)),
+            Timer::Splice(_) | Timer::Reassign(_) | Timer::Hold(_) | Timer::Survivors => None,
         }
     }
 
     pub(crate) fn set(&mut self, timer: Timer, at: Nanos) {
-        if let Some((calendar, key)) = self.calendar(timer) {
-            return calendar.set(key, at);
+        if let Some((timer_queue, key)) = self.timer_queue(timer) {
+            return timer_queue.set(key, at);
         }
         self.others.set(timer, at);
     }
 
     pub(crate) fn cancel(&mut self, timer: Timer) {
-        if let Some((calendar, key)) = self.calendar(timer) {
-            return calendar.cancel(key);
+        if let Some((timer_queue, key)) = self.timer_queue(timer) {
+            return timer_queue.cancel(key);
         }
         self.others.cancel(timer);
     }
 
     /// Takes the next one that is due.
     pub(crate) fn pop(&mut self, now: Nanos) -> Option<Timer> {
-        for calendar in [&mut self.flows, &mut self.openings, &mut self.waits] {
-            calendar.advance(now);
+        for timer_queue in [&mut self.flows, &mut self.handshakes, &mut self.time_waits] {
+            timer_queue.advance(now);
         }
         // Most of the time there is none.
         self.next().filter(|at| *at <= now)?;
@@ -73,9 +73,9 @@ impl Timers {
 
     fn first(&self) -> Option<(Nanos, Timer)> {
         let flow = self.flows.first().map(|(at, flow)| (at, Timer::Flow(flow)));
-        let opening = self.openings.first().map(|(at, key)| (at, Timer::Opening(key)));
-        let wait = self.waits.first().map(|(at, key)| (at, Timer::Wait(key)));
-        [flow, opening, wait, self.others.first()].into_iter().flatten().min()
+        let half_open = self.handshakes.first().map(|(at, key)| (at, Timer::HalfOpen(key)));
+        let wait = self.time_waits.first().map(|(at, key)| (at, Timer::TimeWait(key)));
+        [flow, half_open, wait, self.others.first()].into_iter().flatten().min()
     }
 
     /// Some flows whose timers are due soon, in no order: a hint.
@@ -85,14 +85,17 @@ impl Timers {
 
     pub(crate) fn next(&self) -> Option<Nanos> {
         let others = self.others.first().map_or(Nanos::MAX, |(at, _)| at);
-        let calendars = [&self.flows, &self.openings, &self.waits];
-        let next = calendars.iter().filter_map(|calendar| calendar.first()).fold(others, |next, (at, _)| next.min(at));
+        let timer_queues = [&self.flows, &self.handshakes, &self.time_waits];
+        let next = timer_queues
+            .iter()
+            .filter_map(|timer_queue| timer_queue.first())
+            .fold(others, |next, (at, _)| next.min(at));
         Some(next).filter(|at| *at < Nanos::MAX)
     }
 
     /// Timers that are set.
     pub(crate) fn len(&self) -> usize {
-        self.others.len() + self.flows.len() + self.openings.len() + self.waits.len()
+        self.others.len() + self.flows.len() + self.handshakes.len() + self.time_waits.len()
     }
 }
 
@@ -106,11 +109,11 @@ mod tests {
         let mut timers = Timers::default();
         timers.set(Timer::Flow(1), 10);
         timers.set(Timer::Flow(1), 30);
-        timers.set(Timer::Wait(1), 20);
-        timers.set(Timer::Opening(1), 5);
-        timers.cancel(Timer::Opening(1));
+        timers.set(Timer::TimeWait(1), 20);
+        timers.set(Timer::HalfOpen(1), 5);
+        timers.cancel(Timer::HalfOpen(1));
         assert_eq!((timers.next(), timers.pop(19)), (Some(20), None));
-        assert_eq!(timers.pop(40), Some(Timer::Wait(1)));
+        assert_eq!(timers.pop(40), Some(Timer::TimeWait(1)));
         assert_eq!((timers.pop(40), timers.pop(40), timers.len()), (Some(Timer::Flow(1)), None, 0));
     }
 
@@ -124,8 +127,8 @@ mod tests {
             let (what, number, later) = (random >> 28, (random >> 16) % 50, u64::from(random >> 8) % 100);
             let timer = match number {
                 0..20 => Timer::Flow(number),
-                20..30 => Timer::Opening(number),
-                30..40 => Timer::Wait(number),
+                20..30 => Timer::HalfOpen(number),
+                30..40 => Timer::TimeWait(number),
                 _ => Timer::Splice(number),
             };
             match what {

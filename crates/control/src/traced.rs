@@ -46,13 +46,13 @@ impl Reader<'_> {
                 event(Point::FlowClosed, flow, [(*tx_head).into(), 0]);
             }
             Command::Transport(stream::Command::Window(flow, cwnd)) => {
-                let ssthresh = self.flows.get(flow.0).map_or(0, |flow| flow.pace.policy.ssthresh());
+                let ssthresh = self.flows.get(flow.0).map_or(0, |flow| flow.timers.policy.ssthresh());
                 event(Point::CongestionWindow, flow, [(*cwnd).into(), ssthresh.into()]);
             }
             Command::Transport(stream::Command::Rate(flow, rate)) => event(Point::CongestionRate, flow, [*rate, 0]),
             Command::Transport(stream::Command::Mss(flow, mss)) => event(Point::FlowMss, flow, [(*mss).into(), 0]),
             Command::Transport(stream::Command::Retransmit(flow)) => {
-                let timeout = self.flows.get(flow.0).map(|flow| &flow.pace.rtt);
+                let timeout = self.flows.get(flow.0).map(|flow| &flow.timers.rtt);
                 let values = timeout.map_or([0; 2], |rtt| [rtt.rto().nanos(), rtt.backoffs().into()]);
                 event(Point::RetransmissionTimeout, flow, values);
             }
@@ -86,12 +86,12 @@ pub(crate) fn exception(tracer: &Tracer, why: Exception, bytes: usize) {
 #[inline]
 pub(crate) fn timer(tracer: &Tracer, timer: Timer, late: Nanos) {
     let (word, flow) = match timer {
-        Timer::Opening(_) => (0, NO_FLOW),
+        Timer::HalfOpen(_) => (0, NO_FLOW),
         Timer::Flow(flow) => (1, flow),
-        Timer::Wait(_) => (2, NO_FLOW),
+        Timer::TimeWait(_) => (2, NO_FLOW),
         Timer::Hold(_) => (4, NO_FLOW),
         Timer::Splice(_) => (5, NO_FLOW),
-        Timer::Turn(_) => (6, NO_FLOW),
+        Timer::Reassign(_) => (6, NO_FLOW),
         Timer::Survivors => (7, NO_FLOW),
     };
     tracer.value(Point::TimerLate, flow, late);
@@ -125,7 +125,7 @@ pub(crate) fn word(request: &Request) -> u64 {
         Request::Set { .. } => 10,
         Request::Label { .. } => 11,
         Request::Splice { .. } => 12,
-        Request::Rest { .. } => 13,
+        Request::Reclaim { .. } => 13,
         Request::OpenLog { .. } => 14,
         Request::JoinLog { .. } => 15,
         Request::Pass { .. } => 16,

@@ -1,6 +1,6 @@
 //! TCP as a transport of a host: the control plane and an engine, as one object.
 use crate::outbox::{Outbox, Queues};
-use crate::plane::Plane;
+use crate::plane::ControlPlane;
 use crate::traced;
 use ::host::{Claim, Io, Neighbour, NetContext, Transport, Unreachable, of_control, protocol_of};
 use engine::stream::Stream;
@@ -41,7 +41,7 @@ macro_rules! with_burst {
 
 /// TCP: the base transport of a host.
 pub struct Tcp {
-    pub(crate) plane: Plane,
+    pub(crate) plane: ControlPlane,
     pub(crate) engine: Box<dyn Engine<Stream>>,
     pub(crate) queues: Queues,
     /// Empty between polls.
@@ -206,13 +206,13 @@ impl Transport for Tcp {
 }
 
 impl Tcp {
-    pub(crate) fn of(plane: Plane, queues: Queues, engine: Box<dyn Engine<Stream>>) -> Tcp {
+    pub(crate) fn of(plane: ControlPlane, queues: Queues, engine: Box<dyn Engine<Stream>>) -> Tcp {
         let (back, kept, exceptions, events) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         Tcp { plane, engine, queues, back, exceptions, events, kept, polled: 0 }
     }
 
     /// The control plane, and what it uses of the host.
-    pub(crate) fn parts<'a>(&'a mut self, context: NetContext<'a>) -> (&'a mut Plane, Outbox<'a>) {
+    pub(crate) fn parts<'a>(&'a mut self, context: NetContext<'a>) -> (&'a mut ControlPlane, Outbox<'a>) {
         (&mut self.plane, self.queues.outbox(context))
     }
 
@@ -283,9 +283,9 @@ impl Tcp {
     }
 }
 
-fn fire_timers(plane: &mut Plane, out: &mut Outbox<'_>) -> usize {
+fn fire_timers(plane: &mut ControlPlane, out: &mut Outbox<'_>) -> usize {
     if out.timers.next().is_some_and(|due| due <= out.now) {
-        plane.look_ahead(out.timers, TIMERS_PER_ROUND);
+        plane.prefetch_ahead(out.timers, TIMERS_PER_ROUND);
     }
     let mut due = || {
         let late = out.now.saturating_sub(out.timers.next()?);

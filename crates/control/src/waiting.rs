@@ -83,7 +83,7 @@ fn waits(flows: &Flows, flow: FlowId, at: ContextId, binding: u32) -> bool {
 
 impl Listener {
     /// When the next turn of a connection is over that another process might take.
-    pub(crate) fn next_turn(&self) -> Option<Nanos> {
+    pub(crate) fn next_reassignment(&self) -> Option<Nanos> {
         if self.armed.len() < 2 {
             return None;
         }

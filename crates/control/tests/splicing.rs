@@ -358,7 +358,7 @@ enum Step {
     Module(bool),
     Forge(u8, u32),
     Lose(u8),
-    Wait(u32),
+    TimeWait(u32),
 }
 
 fn any_step() -> impl Strategy<Value = Step> {
@@ -371,7 +371,7 @@ fn any_step() -> impl Strategy<Value = Step> {
         2 => any::<bool>().prop_map(Step::Module),
         2 => (any::<u8>(), prop_oneof![0..100_000u32, any::<u32>()]).prop_map(|(flags, at)| Step::Forge(flags, at)),
         1 => (0..40u8).prop_map(Step::Lose),
-        4 => (1..2000u32).prop_map(Step::Wait),
+        4 => (1..2000u32).prop_map(Step::TimeWait),
     ]
 }
 
@@ -418,7 +418,7 @@ fn take(lab: &mut Lab, step: Step, (ip, tcp): (wire::ipv4::Header, wire::tcp::He
                 state >> 16 >= percent as u32 * 655
             });
         }
-        Step::Wait(ms) => lab.net.run_for(ms as Nanos * MS),
+        Step::TimeWait(ms) => lab.net.run_for(ms as Nanos * MS),
         _ => {}
     }
 }

@@ -2,7 +2,7 @@
 //! to one end.
 mod support;
 
-use context::{Bump, LOG_SLOT, LogRecord, LogShape, Notice, Reply, Request, Slot};
+use context::{Bump, Completion, LOG_SLOT, LogRecord, LogShape, Reply, Request, Slot};
 use control::HostConfig;
 use engine::stream::Stream;
 use engine::{Engine, Limits};
@@ -68,12 +68,12 @@ impl Reader {
     /// Records that can be read, and the connections that were told of their end.
     fn look(&mut self) -> (u32, Vec<Slot>) {
         let mut ended = Vec::new();
-        while let Some(words) = self.app.end.notices.pop().unwrap() {
-            let notice = Notice::from_words(words);
-            match notice.slot.index {
-                LOG_SLOT => self.ready = notice.rx_tail,
-                _ if notice.fin => ended.push(notice.slot),
-                _ => assert_eq!(notice.rx_tail, 0, "a stream of records is not read"),
+        while let Some(words) = self.app.end.completions.pop().unwrap() {
+            let completion = Completion::from_words(words);
+            match completion.slot.index {
+                LOG_SLOT => self.ready = completion.rx_tail,
+                _ if completion.fin => ended.push(completion.slot),
+                _ => assert_eq!(completion.rx_tail, 0, "a stream of records is not read"),
             }
         }
         (self.ready, ended)

@@ -62,7 +62,7 @@ impl Captures {
 }
 
 /// Where frames are recorded.
-struct Place {
+struct CapturePoint {
     handle: Handle,
     at: At,
 }
@@ -75,7 +75,7 @@ enum At {
     Fabric(usize),
 }
 
-impl Place {
+impl CapturePoint {
     /// Does something with the recorder there; the other argument is the Unix time of its clock's 0.
     fn with<T: Send + 'static>(
         &self,
@@ -94,7 +94,7 @@ impl Place {
 }
 
 /// The places to look at, by name: one host, or all of them and the fabrics.
-fn places(observer: &Observer, host: Option<&str>) -> Result<Vec<(String, Place)>, String> {
+fn places(observer: &Observer, host: Option<&str>) -> Result<Vec<(String, CapturePoint)>, String> {
     let all = hosts(observer);
     if let Some(wanted) = host {
         let names: Vec<&str> = all.iter().map(|(name, _)| name.as_str()).collect();
@@ -102,14 +102,14 @@ fn places(observer: &Observer, host: Option<&str>) -> Result<Vec<(String, Place)
             return Err(no_host(wanted, &names));
         }
     }
-    let mut places: Vec<(String, Place)> =
+    let mut places: Vec<(String, CapturePoint)> =
         all.into_iter().filter(|(of, _)| host.is_none_or(|name| name == of)).collect();
     if host.is_none() {
         for handle in observer.handles() {
             let names = |path: &mut DataPath| path.fabrics.iter().map(|seat| seat.name.clone()).collect::<Vec<_>>();
             let fabrics = handle.ask(names)?.into_iter().enumerate();
             places.extend(fabrics.map(|(index, name)| {
-                (format!("fabric {name}"), Place { handle: handle.clone(), at: At::Fabric(index) })
+                (format!("fabric {name}"), CapturePoint { handle: handle.clone(), at: At::Fabric(index) })
             }));
         }
     }
@@ -117,14 +117,14 @@ fn places(observer: &Observer, host: Option<&str>) -> Result<Vec<(String, Place)
 }
 
 /// All hosts, by name.
-fn hosts(observer: &Observer) -> Vec<(String, Place)> {
+fn hosts(observer: &Observer) -> Vec<(String, CapturePoint)> {
     let ordinary = observer.hosts().iter().map(|of| {
         let handle = observer.handles()[of.thread].clone();
-        (of.config.stack.name.clone(), Place { handle, at: At::Host(of.index) })
+        (of.config.stack.name.clone(), CapturePoint { handle, at: At::Host(of.index) })
     });
     let zeronics = observer.zeronics().iter().map(|of| {
         let handle = of.handle.clone();
-        (of.section.name.clone(), Place { handle, at: At::Zeronic(of.index) })
+        (of.section.name.clone(), CapturePoint { handle, at: At::Zeronic(of.index) })
     });
     ordinary.chain(zeronics).collect()
 }
@@ -132,7 +132,7 @@ fn hosts(observer: &Observer) -> Vec<(String, Place)> {
 /// One place's part in a capture.
 struct Source {
     name: String,
-    place: Place,
+    place: CapturePoint,
     queue: Arc<Queue>,
     /// Taken from the queue, and where the next block in it begins.
     blocks: Vec<u8>,

@@ -8,7 +8,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Asks the daemon whose attach socket is at `socket` one question. The error is a sentence.
 pub fn ask(socket: &Path, question: &Question) -> Result<Value, String> {
@@ -45,7 +45,7 @@ fn converse(socket: &Path, question: &Question, bytes: &[u8]) -> Result<(Value, 
     let path = management_path(socket);
     let stream = UnixStream::connect(&path).map_err(|e| absent(socket, &e))?;
     let lost = |e: std::io::Error| format!("the daemon at {} does not answer: {e}", socket.display());
-    stream.set_read_timeout(Some(PATIENCE)).map_err(lost)?;
+    stream.set_read_timeout(Some(TIMEOUT)).map_err(lost)?;
     let mut line = serde_json::to_string(question).map_err(|e| e.to_string())?;
     line.push('\n');
     // A daemon that does not want the bytes says so without reading them.

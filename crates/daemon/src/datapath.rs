@@ -20,7 +20,7 @@ use engine::{ContextId, DropReason, ROUND_BYTES};
 use host::{Claim, Ports};
 use port::{Fabric, Frame, FramePool, Nanos, Port, PortDrops};
 use rustix::event::{Timespec, epoll};
-use shm::{Crowd, SETTLE, reserve};
+use shm::{Contention, SETTLE, reserve};
 use std::collections::HashMap;
 use std::io;
 use std::net::SocketAddrV4;
@@ -354,7 +354,7 @@ impl DataPath {
         let mut idle_since: Option<Nanos> = None;
         // When the last round with work began, where that was the last round.
         let mut busy_since: Option<Nanos> = None;
-        let (crowd, mut yielded_at) = (Crowd::new(), None);
+        let (contention, mut yielded_at) = (Contention::new(), None);
         while !self.stopping {
             if self.paused {
                 match self.actions.recv() {
@@ -368,7 +368,7 @@ impl DataPath {
             // Asked once a round: a clock costs a good part of a round in which nothing happens.
             let now = self.clock.now();
             if let Some(at) = yielded_at.take() {
-                crowd.yielded(Duration::from_nanos(now - at));
+                contention.yielded(Duration::from_nanos(now - at));
             }
             if let Some(since) = busy_since.take() {
                 self.figures.busy += now - since;
@@ -381,7 +381,7 @@ impl DataPath {
                 continue;
             }
             let idle = now - *idle_since.get_or_insert(now);
-            if idle > patience || (idle > spin && crowd.is_there()) {
+            if idle > patience || (idle > spin && contention.is_there()) {
                 self.sleep();
                 idle_since = None;
             } else if idle > spin {

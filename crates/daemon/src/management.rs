@@ -23,7 +23,7 @@ use std::time::Duration;
 /// Who asks at the same time.
 const MAX_CLIENTS: usize = 32;
 /// How long somebody may keep a connection without asking, and an answer may wait to be read.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What the threads of the management socket share.
 #[derive(Clone)]
@@ -80,8 +80,8 @@ impl Management {
 
     fn converse(&self, stream: &UnixStream) -> io::Result<()> {
         stream.set_nonblocking(false)?;
-        stream.set_read_timeout(Some(PATIENCE))?;
-        stream.set_write_timeout(Some(PATIENCE))?;
+        stream.set_read_timeout(Some(TIMEOUT))?;
+        stream.set_write_timeout(Some(TIMEOUT))?;
         let mut reader = BufReader::new(stream);
         loop {
             let mut line = String::new();

@@ -5,7 +5,7 @@ use crate::clock::Clock;
 use crate::datapath::{DataPath, Handle, HostSeat};
 use crate::protocol::FLOWS;
 use crate::zeronic::ZeronicPlace;
-use ::rdma::{Notices, ProgramView};
+use ::rdma::{CnpCounts, ProgramView};
 use control::{BindingView, ContextView, DropView, FlowPage, FlowTotals, Ledger, Times};
 use engine::FlowId;
 use host::Link;
@@ -410,7 +410,7 @@ struct Figures {
     drops: Vec<DropView>,
     modules: Vec<(String, &'static str, u64)>,
     tables: Vec<(&'static str, u64)>,
-    rdma: Option<Notices>,
+    rdma: Option<CnpCounts>,
 }
 
 impl Figures {
@@ -421,7 +421,7 @@ impl Figures {
             drops: all_drops(seat),
             modules: seat.host.base().module_stats(),
             tables: seat.host.base().tables(),
-            rdma: seat.rdma.as_ref().map(|rdma| rdma.device().notices()),
+            rdma: seat.rdma.as_ref().map(|rdma| rdma.device().cnps()),
         }
     }
 
@@ -441,7 +441,7 @@ impl Figures {
             "drops": by_name(drops),
             "modules": modules,
             "tables": by_name(self.tables),
-            "rdma": self.rdma.map(|notices| json!({ "cnps_sent": notices.sent, "cnps_received": notices.received })),
+            "rdma": self.rdma.map(|cnps| json!({ "cnps_sent": cnps.sent, "cnps_received": cnps.received })),
         })
     }
 }

@@ -229,7 +229,7 @@ fn addresses_that_cannot_work_are_refused() {
         ("backend = { kind = \"native\", waveform = \"w.vcd\" }", "backend: only simulated RTL has a waveform"),
         ("backend = { kind = \"rtl\", wave = \"w.vcd\" }", "unknown key `wave`; did you mean `waveform`?"),
         ("backend = \"gates\"", "unknown value `gates`; known are native, rtl"),
-        ("limits = { max_openings = 0 }", "limits: max_openings must be at least 1"),
+        ("limits = { max_handshakes = 0 }", "limits: max_handshakes must be at least 1"),
     ];
     for (keys, sentence) in refused {
         let found = refusal(&host(keys));

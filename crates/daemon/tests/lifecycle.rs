@@ -2,7 +2,7 @@
 //! application or the daemon ends.
 mod common;
 
-use common::application::{PATIENCE, attach, listen, until};
+use common::application::{TIMEOUT, attach, listen, until};
 use common::{Toed, toed};
 use context::attach::Answer;
 use daemon::client::{ask, is_running, open};
@@ -222,7 +222,7 @@ fn captures_are_refused_counted_and_ended() {
 fn a_service_manager_hears_of_readiness_and_the_end() {
     let place = std::env::temp_dir().join(format!("toed-notify-{}", std::process::id()));
     let manager = UnixDatagram::bind(&place).unwrap();
-    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    manager.set_read_timeout(Some(TIMEOUT)).unwrap();
     let heard = || {
         let mut word = [0; 64];
         let len = manager.recv(&mut word).unwrap();

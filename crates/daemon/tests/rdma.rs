@@ -6,7 +6,7 @@ use common::Toed;
 use common::application::until;
 use common::verbs::{Memory, Verbs, hello, init, ready_to_receive, ready_to_send, to};
 use daemon::protocol::Question;
-use memory::{Description, Extent, Key, Rights, Way};
+use memory::{AccessPath, Description, Extent, Key, Rights};
 use serde_json::{Value, json};
 use shm::handover;
 use std::fs::File;
@@ -164,7 +164,7 @@ fn requests_that_make_no_sense_are_refused_and_the_program_goes_on() {
         assert!(matches!(answer, Answer::Failed { errno: libc::EINVAL, .. }), "{text}: {answer:?}");
     }
     let domain = verbs.domain();
-    let kernel = |len| Extent { len, way: Way::Kernel };
+    let kernel = |len| Extent { len, way: AccessPath::Kernel };
     let described = |address, extents| Description { address, rights: Rights::ALL, extents };
     // The address space was not handed over; what is handed over is none; then it is.
     assert_eq!(verbs.register_as(domain, described(4096, vec![kernel(10)]), &[]), Err(libc::EINVAL));
@@ -184,12 +184,12 @@ fn requests_that_make_no_sense_are_refused_and_the_program_goes_on() {
         described(4096, vec![kernel(u64::MAX), kernel(u64::MAX)]),
         described(4096, vec![kernel(65 << 30)]),
         described(0, vec![kernel(1); 65]),
-        described(0, vec![Extent { len: 4096, way: Way::Shared { file: 0, offset: 0 } }]),
+        described(0, vec![Extent { len: 4096, way: AccessPath::Shared { file: 0, offset: 0 } }]),
     ] {
         assert_eq!(verbs.register_as(domain, description.clone(), &[]), Err(libc::EINVAL), "{description:?}");
     }
     // A file that could shrink is not mapped, whatever the program says.
-    let shared = described(0, vec![Extent { len: 4096, way: Way::Shared { file: 0, offset: 0 } }]);
+    let shared = described(0, vec![Extent { len: 4096, way: AccessPath::Shared { file: 0, offset: 0 } }]);
     assert_eq!(verbs.register_as(domain, shared, &[null.as_fd()]), Err(libc::EINVAL));
     let cq = verbs.cq(16, None);
     let good = verbs.new_qp(QpKind::Rc, domain, &cq);

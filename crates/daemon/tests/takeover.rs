@@ -1,7 +1,7 @@
 //! Who may take a daemon over: one of the same version, and no other.
 mod common;
 
-use common::application::PATIENCE;
+use common::application::TIMEOUT;
 use common::{Toed, toed};
 use daemon::client::ask;
 use daemon::protocol::Question;
@@ -54,7 +54,7 @@ fn a_daemon_in_the_background_takes_over_and_is_the_next_main_process() {
     let mut old = Toed::start(CONFIGURATION);
     let place = std::env::temp_dir().join(format!("toed-main-process-{}", std::process::id()));
     let manager = UnixDatagram::bind(&place).unwrap();
-    manager.set_read_timeout(Some(PATIENCE)).unwrap();
+    manager.set_read_timeout(Some(TIMEOUT)).unwrap();
     let mut reload = toed(&old.directory);
     // The daemon in the background keeps the standard error that it was given.
     reload.args(["--takeover", "--background"]).env("NOTIFY_SOCKET", &place).stderr(Stdio::inherit());

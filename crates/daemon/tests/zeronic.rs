@@ -3,7 +3,7 @@
 mod common;
 
 use common::Toed;
-use common::comm::{LEN, PATIENCE, PIECE, Program, b, fill, meet, meet_for};
+use common::comm::{LEN, PIECE, Program, TIMEOUT, b, fill, meet, meet_for};
 use common::exchange::{Flow, both, exchange, stream, talk};
 use common::zeronic::{linux_can_be, transports};
 use context::comm::{Answer, Carries, Completion, Hello, Order, Outcome, Piece, VERSION};
@@ -104,24 +104,24 @@ fn receive_messages(program: &mut Program, connection: u32, lengths: &[usize]) {
 /// Many connect at the same time: each has its connection, and a byte comes through each.
 #[test]
 fn a_crowd_at_one_port() {
-    const CROWD: usize = 200;
+    const CONTENTION: usize = 200;
     for transport in transports("crowd") {
         let toed = Toed::start(&configuration(transport, ""));
         let (mut one, mut other) = (Program::open(&toed, "a"), Program::open(&toed, "b"));
         other.post(1, 0, Order::Listen(80, Carries::Stream));
         other.expect(Outcome::Listening);
-        (0..CROWD as u64).for_each(|id| one.post(id, 0, Order::Connect(b(80), Carries::Stream)));
-        let here: Vec<u32> = (0..CROWD).map(|_| one.expect(Outcome::Connected).connection).collect();
-        let there: Vec<u32> = (0..CROWD).map(|_| other.expect(Outcome::Accepted).connection).collect();
+        (0..CONTENTION as u64).for_each(|id| one.post(id, 0, Order::Connect(b(80), Carries::Stream)));
+        let here: Vec<u32> = (0..CONTENTION).map(|_| one.expect(Outcome::Connected).connection).collect();
+        let there: Vec<u32> = (0..CONTENTION).map(|_| other.expect(Outcome::Accepted).connection).collect();
         for (id, connection) in there.iter().enumerate() {
             other.post(id as u64, *connection, Order::Receive(other.piece(0, 1)));
         }
         for (id, connection) in here.iter().enumerate() {
             one.post(id as u64, *connection, Order::Send(one.piece(0, 1)));
         }
-        let mut received: Vec<u64> = (0..CROWD).map(|_| other.expect(Outcome::Received).id).collect();
+        let mut received: Vec<u64> = (0..CONTENTION).map(|_| other.expect(Outcome::Received).id).collect();
         received.sort_unstable();
-        assert!(received.into_iter().eq(0..CROWD as u64), "over {transport}");
+        assert!(received.into_iter().eq(0..CONTENTION as u64), "over {transport}");
     }
 }
 
@@ -276,7 +276,7 @@ fn listen_again(program: &mut Program, port: u16) {
             return;
         }
         assert_eq!((said.outcome, said.value), (Outcome::Failed, libc::EADDRINUSE as u64));
-        assert!(begin.elapsed() < PATIENCE, "the port stays taken");
+        assert!(begin.elapsed() < TIMEOUT, "the port stays taken");
     }
 }
 

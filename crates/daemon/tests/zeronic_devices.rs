@@ -5,7 +5,7 @@ mod common;
 
 use common::Toed;
 use common::application::until;
-use common::comm::{LEN, PATIENCE, PIECE, Program, fill, meet, meet_for};
+use common::comm::{LEN, PIECE, Program, TIMEOUT, fill, meet, meet_for};
 use context::comm::{Answer, Carries, Order, Outcome, Piece, Request};
 use memory::DmaServer;
 use shm::handover;
@@ -53,7 +53,7 @@ impl StandIn {
         let socket = loop {
             match handover::accept(listener.as_fd()) {
                 Ok(socket) => break socket,
-                Err(_) if begun.elapsed() < PATIENCE && child.try_wait().unwrap().is_none() => {
+                Err(_) if begun.elapsed() < TIMEOUT && child.try_wait().unwrap().is_none() => {
                     std::thread::sleep(Duration::from_millis(2));
                 }
                 Err(error) => panic!("the stand-in does not come: {error}"),
@@ -82,35 +82,35 @@ impl Drop for StandIn {
 }
 
 /// Where a program sends from and receives into: its own memory, or a device's.
-enum Place {
+enum BufferMemory {
     Memory(u32),
     Device(StandIn, u32),
 }
 
-impl Place {
+impl BufferMemory {
     /// A device of the program's, served in this way.
-    fn device(program: &Program, how: &str) -> Place {
+    fn device(program: &Program, how: &str) -> BufferMemory {
         let stand_in = StandIn::start();
         let (number, queue) = queue_of(program);
         assert_eq!(stand_in.ask(format!("serve {how}").as_bytes(), Some(queue)), b"served");
         let key = register(program, number);
-        Place::Device(stand_in, key)
+        BufferMemory::Device(stand_in, key)
     }
 
-    fn new(program: &Program, how: Option<&str>) -> Place {
-        how.map_or(Place::Memory(program.key), |how| Place::device(program, how))
+    fn new(program: &Program, how: Option<&str>) -> BufferMemory {
+        how.map_or(BufferMemory::Memory(program.key), |how| BufferMemory::device(program, how))
     }
 
     fn key(&self) -> u32 {
         match self {
-            Place::Memory(key) | Place::Device(_, key) => *key,
+            BufferMemory::Memory(key) | BufferMemory::Device(_, key) => *key,
         }
     }
 
     fn stand_in(&self) -> &StandIn {
         match self {
-            Place::Device(stand_in, _) => stand_in,
-            Place::Memory(_) => panic!("it is no device"),
+            BufferMemory::Device(stand_in, _) => stand_in,
+            BufferMemory::Memory(_) => panic!("it is no device"),
         }
     }
 
@@ -120,8 +120,8 @@ impl Place {
 
     fn put(&self, program: &Program, offset: u64, bytes: &[u8]) {
         match self {
-            Place::Memory(_) => program.memory.write(offset as u32, bytes),
-            Place::Device(stand_in, _) => {
+            BufferMemory::Memory(_) => program.memory.write(offset as u32, bytes),
+            BufferMemory::Device(stand_in, _) => {
                 for (at, part) in bytes.chunks(WORDS).enumerate() {
                     let mut message = format!("write {}\n", BEGIN + offset as usize + at * WORDS).into_bytes();
                     message.extend_from_slice(part);
@@ -134,8 +134,8 @@ impl Place {
     fn get(&self, program: &Program, offset: u64, len: usize) -> Vec<u8> {
         let mut bytes = vec![0; len];
         match self {
-            Place::Memory(_) => program.memory.read(offset as u32, &mut bytes),
-            Place::Device(stand_in, _) => {
+            BufferMemory::Memory(_) => program.memory.read(offset as u32, &mut bytes),
+            BufferMemory::Device(stand_in, _) => {
                 for (at, part) in bytes.chunks_mut(WORDS).enumerate() {
                     let message = format!("read {} {}", BEGIN + offset as usize + at * WORDS, part.len());
                     part.copy_from_slice(&stand_in.ask(message.as_bytes(), None));
@@ -161,7 +161,7 @@ fn register(program: &Program, device: u32) -> u32 {
 }
 
 /// Sends these lengths, each from a slot of the place, whose bytes change when it is sent.
-fn send(program: &mut Program, connection: u32, from: &Place, lengths: &[usize], salt: u64) {
+fn send(program: &mut Program, connection: u32, from: &BufferMemory, lengths: &[usize], salt: u64) {
     let (mut at, mut done) = (0, 0);
     for (post, len) in (0..).zip(lengths) {
         if post >= done + WINDOW {
@@ -179,7 +179,14 @@ fn send(program: &mut Program, connection: u32, from: &Place, lengths: &[usize],
 }
 
 /// Receives these lengths into slots of the place, and compares each.
-fn receive(program: &mut Program, connection: u32, into: &Place, lengths: &[usize], carries: Carries, salt: u64) {
+fn receive(
+    program: &mut Program,
+    connection: u32,
+    into: &BufferMemory,
+    lengths: &[usize],
+    carries: Carries,
+    salt: u64,
+) {
     let asked = |post: u64| if carries == Carries::Messages { PIECE } else { lengths[post as usize] };
     let count = lengths.len() as u64;
     (0..WINDOW.min(count))
@@ -210,14 +217,14 @@ fn exchange(toed: &Toed, ways: [Option<&str>; 2], carries: Carries, lengths: &[u
     let port = LAST_PORT.fetch_add(1, Relaxed) + 1;
     let (mut one, mut other) = (Program::open(toed, "a"), Program::open(toed, "b"));
     let (here, there) = meet_for(carries, &mut one, &mut other, port);
-    let (from, into) = (Place::new(&one, ways[0]), Place::new(&other, ways[1]));
+    let (from, into) = (BufferMemory::new(&one, ways[0]), BufferMemory::new(&other, ways[1]));
     std::thread::scope(|scope| {
         let (other, into) = (&mut other, &into);
         scope.spawn(move || receive(other, there, into, lengths, carries, 5));
         send(&mut one, here, &from, lengths, 5);
     });
     for place in [&from, &into] {
-        if let Place::Device(stand_in, _) = place {
+        if let BufferMemory::Device(stand_in, _) = place {
             assert!(stand_in.copies() > 0, "nothing passed through the queue");
         }
     }
@@ -258,8 +265,8 @@ fn lost(how: &str, timeout_ms: u32, into_device: bool) {
     let (mut third, mut fourth) = (Program::open(&toed, "a"), Program::open(&toed, "b"));
     let (beside, across) = meet_for(Carries::Stream, &mut third, &mut fourth, 81);
     let (from, into) = match into_device {
-        true => (Place::Memory(one.key), Place::device(&other, how)),
-        false => (Place::device(&one, how), Place::Memory(other.key)),
+        true => (BufferMemory::Memory(one.key), BufferMemory::device(&other, how)),
+        false => (BufferMemory::device(&one, how), BufferMemory::Memory(other.key)),
     };
     for post in 0..8 {
         other.post(post, there, Order::Receive(into.piece(post, PIECE)));
@@ -269,9 +276,9 @@ fn lost(how: &str, timeout_ms: u32, into_device: bool) {
     let lengths = lengths(20);
     std::thread::scope(|scope| {
         let (fourth, lengths) = (&mut fourth, &lengths);
-        let place = Place::Memory(fourth.key);
+        let place = BufferMemory::Memory(fourth.key);
         scope.spawn(move || receive(fourth, across, &place, lengths, Carries::Stream, 9));
-        let place = Place::Memory(third.key);
+        let place = BufferMemory::Memory(third.key);
         send(&mut third, beside, &place, lengths, 9);
     });
     let program = if into_device { &mut other } else { &mut one };
@@ -321,10 +328,10 @@ fn deregistration_waits_for_copies_and_none_is_made_afterwards() {
     let toed = Toed::start(&configuration("flextoe", "", 60_000));
     let (mut one, mut other) = (Program::open(&toed, "a"), Program::open(&toed, "b"));
     let (here, there) = meet(&mut one, &mut other, 80);
-    let into = Place::device(&other, "after 20000");
+    let into = BufferMemory::device(&other, "after 20000");
     for post in 0..8 {
         other.post(post, there, Order::Receive(into.piece(post, PIECE)));
-        one.post(post, here, Order::Send(Place::Memory(one.key).piece(post, PIECE)));
+        one.post(post, here, Order::Send(BufferMemory::Memory(one.key).piece(post, PIECE)));
     }
     until("the first copy", || into.stand_in().copies() > 0);
     assert_eq!(other.ask(&Request::Deregister(into.key()), &[]), Answer::Done);

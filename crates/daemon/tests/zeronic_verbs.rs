@@ -338,8 +338,8 @@ impl Manager {
     }
 
     fn event(&self) -> Event {
-        let mut notice = [0];
-        assert_eq!(rustix::io::read(&self.pipe, &mut notice), Ok(1));
+        let mut completion = [0];
+        assert_eq!(rustix::io::read(&self.pipe, &mut completion), Ok(1));
         match self.peer.verbs.ask(&Control::Connections(Request::Event(self.channel)), &[]).0 {
             Answer::Connections(Managed::Event(Some(event))) => event,
             other => panic!("{other:?}"),

@@ -13,14 +13,14 @@
 //! `valgrind --tool=callgrind` with few rounds. With `paths`, each path of a segment is a round of its own, in a
 //! function named after it: `bench/instructions` counts what each costs. With `TRACE=1` in the environment, all
 //! tracepoints are on.
-use context::{AppEnd, Bump, Geometry, Notice, daemon_ends};
+use context::{AppEnd, Bump, Completion, Geometry, daemon_ends};
 use engine::stream::{Agreed, FlowParams, FlowStats, FourTuple, Stream};
 use engine::{Burst, Command, ContextId, DropCounts, Engine, FlowId, FramePool};
 use engine::{Changes, Front, Limits, LoadedModule, Module, ModuleId, ModuleSource, Segment, Slot, Stage, Verdict};
 use flextoe::{FlexToe, Mapping};
 use port::Recorder;
 use port::capture::{Queue, Wanted};
-use shm::{Doorbell, Mirror, Pooled};
+use shm::{ByteRing, Doorbell, Pooled};
 use std::net::Ipv4Addr;
 use std::sync::{Arc, OnceLock};
 use std::time::{Duration, Instant};
@@ -41,7 +41,7 @@ struct Host {
     engine: FlexToe,
     pool: FramePool,
     app: AppEnd,
-    buffers: Vec<(Mirror, Mirror)>,
+    buffers: Vec<(ByteRing, ByteRing)>,
     written: Vec<u32>,
     stats: Vec<Pooled<FlowStats>>,
     commands: Vec<Command<Stream>>,
@@ -171,10 +171,10 @@ impl Host {
     /// Answers each whole message with a message; returns how many.
     fn answer(&mut self, message: &mut [u8], seen: &mut [u32]) -> u64 {
         let mut answered = 0;
-        while let Some(words) = self.app.notices.pop().expect("a sound ring") {
-            let notice = Notice::from_words(words);
-            let at = notice.slot.index as usize;
-            while notice.rx_tail.wrapping_sub(seen[at]) >= message.len() as u32 {
+        while let Some(words) = self.app.completions.pop().expect("a sound ring") {
+            let completion = Completion::from_words(words);
+            let at = completion.slot.index as usize;
+            while completion.rx_tail.wrapping_sub(seen[at]) >= message.len() as u32 {
                 self.buffers[at].0.read(seen[at], message);
                 seen[at] = seen[at].wrapping_add(message.len() as u32);
                 self.send(at as u32, message, seen[at]);
@@ -184,10 +184,10 @@ impl Host {
         answered
     }
 
-    /// Takes all notices and says that everything was read.
+    /// Takes all completions and says that everything was read.
     fn read_all(&mut self) {
-        while let Some(words) = self.app.notices.pop().expect("a sound ring") {
-            let Notice { slot, rx_tail, .. } = Notice::from_words(words);
+        while let Some(words) = self.app.completions.pop().expect("a sound ring") {
+            let Completion { slot, rx_tail, .. } = Completion::from_words(words);
             let tx_head = self.written[slot.index as usize];
             let bump = Bump { slot, tx_head, rx_head: rx_tail, fin: false, ring: 0 };
             self.app.bumps.push(bump.to_words()).expect("room");
@@ -200,7 +200,7 @@ impl Host {
     }
 }
 
-fn flow(first: bool, index: u32, rx: Arc<Mirror>, tx: Arc<Mirror>, stats: &Pooled<FlowStats>) -> FlowParams {
+fn flow(first: bool, index: u32, rx: Arc<ByteRing>, tx: Arc<ByteRing>, stats: &Pooled<FlowStats>) -> FlowParams {
     let (a, b) = (Ipv4Addr::new(10, 0, 0, 1), Ipv4Addr::new(10, 0, 0, 2));
     let port = 10_000 + index as u16;
     let tuple = if first {
@@ -346,7 +346,7 @@ fn paths(client: &mut Host, server: &mut Host, bytes: usize, rounds: u64) {
         assert_eq!(server.tx.len(), client.written.len());
         client.rx.append(&mut server.tx);
         path_rx_ack(client, now);
-        while client.app.notices.pop().expect("a sound ring").is_some() {}
+        while client.app.completions.pop().expect("a sound ring").is_some() {}
     }
     let mut now = now + 1_000_000;
     let mut message = message;
@@ -384,15 +384,15 @@ macro_rules! path {
 path! {
     /// An application's descriptor (it has written), and the segment that follows from it.
     path_tx = 1,
-    /// A segment in order, and its notice.
+    /// A segment in order, and its completion.
     path_rx_data = 2,
     /// An application's descriptor (it has read), from which no segment follows.
     path_hc = 3,
     /// A delayed acknowledgement.
     path_tx_ack = 4,
-    /// A pure acknowledgement, and its notice.
+    /// A pure acknowledgement, and its completion.
     path_rx_ack = 5,
-    /// First a request in order that acknowledges the response before it, and its notice; then the descriptor of an
+    /// First a request in order that acknowledges the response before it, and its completion; then the descriptor of an
     /// application that has read it and written a response, and that response.
     path_echo = 6,
 }

@@ -1,36 +1,37 @@
-//! Context queues: takes the applications' bumps and gives them notices (thesis sections 4.3.1.1 and 4.3.1.3, Notify).
+//! Context queues: takes the applications' bumps and gives them completions (thesis sections 4.3.1.1 and 4.3.1.3,
+//! Notify).
 use crate::batch::{Batch, MANY};
 use crate::message::{Job, Order, Positions, Work};
 use crate::scheduler::Scheduler;
 use crate::slots::Slots;
-use context::{Bump, EngineEnd, Leavers, Look, Notice, Slot, Turns};
+use context::{Bump, Completion, DrainingContexts, EngineEnd, PollList, Polled, Slot};
 use engine::stream::Stream;
 use engine::{DropCounts, DropReason, Event, Nanos};
 use std::collections::VecDeque;
 use trace::{NO_FLOW, Point, Tracer};
 
 /// Bumps taken from one context before the next one has its turn.
-const TURN: usize = 64;
-/// How long to sleep at most while an application's ring has no room for its notices.
+const BUDGET: usize = 64;
+/// How long to sleep at most while an application's ring has no room for its completions.
 const RETRY: Nanos = 200_000;
 
 struct Context {
     end: EngineEnd,
     /// What the application's slots name.
     flows: Vec<Named>,
-    /// Notices to give, as the ring takes them, one for each flow: they are absolute, so the latest one has all. Of a
-    /// flow that left, [`LEFT`].
+    /// Completions to give, as the ring takes them, one for each flow: they are absolute, so the latest one has all. Of
+    /// a flow that left, [`LEFT`].
     pending: Vec<[u64; 2]>,
     /// Number of the first one of them, counted from 1 as they were noted.
     first: u64,
-    /// Last notices of flows that are gone and found no room: how they ended. One a slot at most.
-    parting: VecDeque<Notice>,
-    /// The context stands in the list of those that have notices to give.
+    /// Last completions of flows that are gone and found no room: how they ended. One a slot at most.
+    parting: VecDeque<Completion>,
+    /// The context stands in the list of those that have completions to give.
     listed: bool,
     corrupt: bool,
 }
 
-/// In place of a notice's first word.
+/// In place of a completion's first word.
 const LEFT: u64 = u64::MAX;
 
 /// What a slot names.
@@ -53,11 +54,11 @@ impl Named {
     const NOTHING: Named = Named { flow: NOBODY, generation: 0, group: 0, ring: 0 };
 }
 
-/// This module's state of a flow: its name, and the number of its last notice.
+/// This module's state of a flow: its name, and the number of its last completion.
 struct Name {
     context: u32,
     slot: Slot,
-    /// The received stream has outgrown its small ring: each notice has that.
+    /// The received stream has outgrown its small ring: each completion has that.
     grown: bool,
     noted: u64,
 }
@@ -73,20 +74,20 @@ pub(crate) struct Taken {
 pub(crate) struct ContextQueue {
     contexts: Vec<Option<Context>>,
     /// Those that are there: a poll must not cost more for the ones that could be.
-    turns: Turns,
-    leavers: Leavers,
+    poll_list: PollList,
+    draining: DrainingContexts,
     names: Slots<Name>,
-    /// Contexts with notices to give, each once.
+    /// Contexts with completions to give, each once.
     listed: Vec<u32>,
-    /// Number of the first notice of the next context: above all those of earlier ones, which flows may still have.
+    /// Number of the first completion of the next context: above all those of earlier ones, which flows may still have.
     fresh: u64,
 }
 
 impl ContextQueue {
     pub(crate) fn new(flows: u32, contexts: u32) -> ContextQueue {
         let contexts = (0..contexts).map(|_| None).collect();
-        let (turns, leavers, listed) = (Turns::default(), Leavers::default(), Vec::new());
-        ContextQueue { contexts, turns, leavers, names: Slots::new(flows), listed, fresh: 1 }
+        let (poll_list, draining, listed) = (PollList::default(), DrainingContexts::default(), Vec::new());
+        ContextQueue { contexts, poll_list, draining, names: Slots::new(flows), listed, fresh: 1 }
     }
 
     pub(crate) fn attach(&mut self, context: u32, end: EngineEnd) {
@@ -94,7 +95,7 @@ impl ContextQueue {
             let (flows, pending, parting) = (Vec::new(), Vec::new(), VecDeque::new());
             match place {
                 Some(old) => self.fresh = self.fresh.max(old.first + old.pending.len() as u64),
-                None => self.turns.add(context),
+                None => self.poll_list.add(context),
             }
             *place = Some(Context { end, flows, pending, first: self.fresh, parting, listed: false, corrupt: false });
         }
@@ -105,15 +106,15 @@ impl ContextQueue {
             let last = place.take().map_or(0, |old| old.first + old.pending.len() as u64);
             self.fresh = self.fresh.max(last);
         }
-        self.turns.remove(context);
-        self.leavers.forget(context);
+        self.poll_list.remove(context);
+        self.draining.forget(context);
         self.listed.retain(|listed| *listed != context);
     }
 
     /// The process of a context is gone.
     pub(crate) fn drain(&mut self, context: u32) {
         if let Some(place) = self.contexts.get(context as usize).and_then(Option::as_ref) {
-            self.leavers.add(context, &place.end);
+            self.draining.add(context, &place.end);
         }
     }
 
@@ -121,13 +122,13 @@ impl ContextQueue {
     pub(crate) fn drained(&mut self) -> Vec<u32> {
         let taken_from = |context: &&Context| !context.corrupt;
         let contexts = &self.contexts;
-        self.leavers.gone(|id| contexts[id as usize].as_ref().filter(taken_from).map(|context| &context.end))
+        self.draining.gone(|id| contexts[id as usize].as_ref().filter(taken_from).map(|context| &context.end))
     }
 
     /// Gives a flow of a flow group a name, in place of an earlier one.
     pub(crate) fn name(&mut self, (flow, group): (u32, u8), context: u32, slot: Slot) {
         let grown = self.names.get(flow).is_some_and(|name| name.grown);
-        let notice = self.forget(flow);
+        let completion = self.forget(flow);
         if let Some(at) = self.contexts.get_mut(context as usize).and_then(Option::as_mut) {
             let index = slot.index as usize;
             if at.flows.len() <= index {
@@ -136,7 +137,7 @@ impl ContextQueue {
             at.flows[index] = Named { flow, generation: slot.generation, group, ring: 0 };
         }
         self.names.insert(flow, Name { context, slot, grown, noted: 0 });
-        if let Some(positions) = notice {
+        if let Some(positions) = completion {
             self.notify(flow, positions);
         }
     }
@@ -148,7 +149,7 @@ impl ContextQueue {
         }
     }
 
-    /// Takes a flow's name away; returns a notice that was not given.
+    /// Takes a flow's name away; returns a completion that was not given.
     pub(crate) fn forget(&mut self, flow: u32) -> Option<Positions> {
         let name = self.names.remove(flow)?;
         let at = self.contexts.get_mut(name.context as usize).and_then(Option::as_mut)?;
@@ -157,19 +158,19 @@ impl ContextQueue {
                 *entry = Named::NOTHING;
             }
         }
-        let notice = std::mem::replace(at.pending(name.noted)?, [LEFT; 2]);
-        let Notice { rx_tail, tx_tail, fin, .. } = Notice::from_words(notice);
+        let completion = std::mem::replace(at.pending(name.noted)?, [LEFT; 2]);
+        let Completion { rx_tail, tx_tail, fin, .. } = Completion::from_words(completion);
         Some(Positions { rx_tail, tx_tail, fin })
     }
 
-    /// A flow is gone. A notice of it that found no room is still given: it has how the flow ended.
+    /// A flow is gone. A completion of it that found no room is still given: it has how the flow ended.
     pub(crate) fn part(&mut self, flow: u32) {
         let Some(Name { context, slot, grown, .. }) = self.names.get(flow) else { return };
         let (context, slot, grown) = (*context, *slot, *grown);
         let Some(Positions { rx_tail, tx_tail, fin }) = self.forget(flow) else { return };
         let Some(at) = self.contexts.get_mut(context as usize).and_then(Option::as_mut) else { return };
-        at.parting.retain(|notice| notice.slot.index != slot.index);
-        at.parting.push_back(Notice { slot, rx_tail, tx_tail, fin, grown });
+        at.parting.retain(|completion| completion.slot.index != slot.index);
+        at.parting.push_back(Completion { slot, rx_tail, tx_tail, fin, grown });
         if !at.listed {
             at.listed = true;
             self.listed.push(context);
@@ -186,10 +187,10 @@ impl ContextQueue {
     ) -> Taken {
         let mut all = Taken::default();
         let contexts = &mut self.contexts;
-        self.turns.round(|id| {
-            let Some(context) = contexts[id as usize].as_mut() else { return Look::Gone };
+        self.poll_list.round(|id| {
+            let Some(context) = contexts[id as usize].as_mut() else { return Polled::Gone };
             if context.corrupt {
-                return Look::Nothing;
+                return Polled::Nothing;
             }
             let Taken { descriptors, turns } = context.take(works, scheduler, drops);
             if context.corrupt {
@@ -199,9 +200,9 @@ impl ContextQueue {
             all.descriptors += descriptors;
             all.turns += turns;
             match descriptors {
-                0 => Look::Nothing,
-                _ if all.descriptors >= TURN => Look::Full,
-                _ => Look::Some,
+                0 => Polled::Nothing,
+                _ if all.descriptors >= BUDGET => Polled::Full,
+                _ => Polled::Some,
             }
         });
         all
@@ -213,34 +214,34 @@ impl ContextQueue {
         self.names.prefetch(flow);
     }
 
-    /// Notes a notice; [`ContextQueue::deliver`] gives it.
+    /// Notes a completion; [`ContextQueue::deliver`] gives it.
     #[inline(always)]
     pub(crate) fn notify(&mut self, flow: u32, positions: Positions) {
         let Some(name) = self.names.get_mut(flow) else { return };
         let Some(context) = self.contexts.get_mut(name.context as usize).and_then(Option::as_mut) else { return };
         let Positions { rx_tail, tx_tail, fin } = positions;
-        let notice = Notice { slot: name.slot, rx_tail, tx_tail, fin, grown: name.grown }.to_words();
+        let completion = Completion { slot: name.slot, rx_tail, tx_tail, fin, grown: name.grown }.to_words();
         if let Some(place) = context.pending(name.noted) {
             // One waits already.
-            return *place = notice;
+            return *place = completion;
         }
         name.noted = context.first + context.pending.len() as u64;
-        context.pending.push(notice);
+        context.pending.push(completion);
         if !context.listed {
             context.listed = true;
             self.listed.push(name.context);
         }
     }
 
-    /// Says how far a flow has sent, before the notice that waits to be given.
-    pub(crate) fn tell_sent(&self, flow: u32, position: u32) {
+    /// Says how far a flow has sent, before the completion that waits to be given.
+    pub(crate) fn report_sent(&self, flow: u32, position: u32) {
         let Some(name) = self.names.get(flow) else { return };
         if let Some(context) = self.contexts.get(name.context as usize).and_then(Option::as_ref) {
-            context.end.tell_sent(name.slot.index, position);
+            context.end.report_sent(name.slot.index, position);
         }
     }
 
-    /// Gives applications their notices, as far as their rings have room, and rings each one's bell once.
+    /// Gives applications their completions, as far as their rings have room, and rings each one's bell once.
     pub(crate) fn deliver(&mut self, tracer: &Tracer) {
         let mut at = 0;
         while at < self.listed.len() {
@@ -254,24 +255,25 @@ impl ContextQueue {
         }
     }
 
-    /// There are descriptors to take, or notices that have room now.
+    /// There are descriptors to take, or completions that have room now.
     pub(crate) fn has_work(&self) -> bool {
         let ready = |context: &Context| {
-            !context.corrupt && (!context.end.bumps.is_empty() || (context.listed && context.end.notices.is_drained()))
+            !context.corrupt
+                && (!context.end.bumps.is_empty() || (context.listed && context.end.completions.is_drained()))
         };
         self.attached().any(ready)
     }
 
-    /// Notices that are not given yet.
+    /// Completions that are not given yet.
     pub(crate) fn waiting(&self) -> usize {
         self.attached().map(|context| context.pending.len() + context.parting.len()).sum()
     }
 
     fn attached(&self) -> impl Iterator<Item = &Context> {
-        self.turns.iter().filter_map(|id| self.contexts[id as usize].as_ref())
+        self.poll_list.iter().filter_map(|id| self.contexts[id as usize].as_ref())
     }
 
-    /// When to look again for room for notices, if any wait.
+    /// When to look again for room for completions, if any wait.
     pub(crate) fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
         (!self.listed.is_empty()).then_some(now + RETRY)
     }
@@ -280,12 +282,12 @@ impl ContextQueue {
 impl Context {
     /// Prefetches what the next descriptors name, and the scheduler's state of those flows.
     #[inline(never)]
-    fn look_ahead(&mut self, scheduler: &Scheduler) {
+    fn prefetch_ahead(&mut self, scheduler: &Scheduler) {
         let Context { end, flows, .. } = self;
         let slot = |words| Bump::from_words(words).slot.index as usize;
-        end.bumps.ahead(TURN as u32).filter_map(|words| flows.get(slot(words))).for_each(shm::prefetch);
+        end.bumps.ahead(BUDGET as u32).filter_map(|words| flows.get(slot(words))).for_each(shm::prefetch);
         end.bumps
-            .ahead(TURN as u32)
+            .ahead(BUDGET as u32)
             .filter_map(|words| flows.get(slot(words)))
             .for_each(|named| scheduler.prefetch(named.flow));
     }
@@ -296,9 +298,9 @@ impl Context {
         let (mut last, at_once) = (u32::MAX, scheduler.nobody_waits());
         let mut turns = 0;
         if self.flows.len() >= MANY {
-            self.look_ahead(scheduler);
+            self.prefetch_ahead(scheduler);
         }
-        for descriptors in 0..TURN {
+        for descriptors in 0..BUDGET {
             let bump = match self.end.bumps.pop() {
                 Ok(Some(words)) => Bump::from_words(words),
                 Ok(None) => return Taken { descriptors, turns },
@@ -313,10 +315,10 @@ impl Context {
             };
             if bump.ring > ring {
                 if bump.ring == Bump::UNTIL_SENT {
-                    works.add(flow, Job::Order(Order::TellSent(bump.tx_head))).group = group;
+                    works.add(flow, Job::Order(Order::ReportSent(bump.tx_head))).group = group;
                     continue;
                 }
-                works.add(flow, Job::Order(Order::Look)).group = group;
+                works.add(flow, Job::Order(Order::CheckGrowth)).group = group;
                 self.flows[bump.slot.index as usize].ring = bump.ring;
             }
             let turn = match flow == last {
@@ -331,7 +333,7 @@ impl Context {
             works.add(flow, job).group = group;
             last = flow;
         }
-        Taken { descriptors: TURN, turns }
+        Taken { descriptors: BUDGET, turns }
     }
 
     #[inline]
@@ -346,12 +348,12 @@ impl Context {
         self.pending.get_mut(noted.checked_sub(self.first)? as usize)
     }
 
-    /// Gives pending notices; true where none is left.
+    /// Gives pending completions; true where none is left.
     fn give(&mut self, id: u32, tracer: &Tracer) -> bool {
         let (mut given, mut done, streaming) = (0, 0, tracer.is_streaming());
-        while let Some(notice) = self.parting.front() {
-            if self.end.notices.push(notice.to_words()).is_err() {
-                tracer.event(Point::NoticeWaits, NO_FLOW, [id.into(), self.parting.len() as u64]);
+        while let Some(completion) = self.parting.front() {
+            if self.end.completions.push(completion.to_words()).is_err() {
+                tracer.event(Point::CompletionWaits, NO_FLOW, [id.into(), self.parting.len() as u64]);
                 break;
             }
             self.parting.pop_front();
@@ -359,32 +361,32 @@ impl Context {
         }
         for words in &self.pending {
             if words[0] != LEFT {
-                if self.end.notices.add(*words).is_err() {
+                if self.end.completions.add(*words).is_err() {
                     let waiting = self.pending.len() - done;
-                    tracer.event(Point::NoticeWaits, NO_FLOW, [id.into(), waiting as u64]);
+                    tracer.event(Point::CompletionWaits, NO_FLOW, [id.into(), waiting as u64]);
                     break;
                 }
                 if streaming {
-                    let notice = Notice::from_words(*words);
-                    let named = self.flows.get(notice.slot.index as usize);
-                    let positions = [notice.rx_tail.into(), notice.tx_tail.into()];
-                    tracer.event(Point::Notice, named.map_or(NO_FLOW, |named| named.flow), positions);
+                    let completion = Completion::from_words(*words);
+                    let named = self.flows.get(completion.slot.index as usize);
+                    let positions = [completion.rx_tail.into(), completion.tx_tail.into()];
+                    tracer.event(Point::Completion, named.map_or(NO_FLOW, |named| named.flow), positions);
                 }
                 given += 1;
             }
             done += 1;
         }
-        self.end.notices.publish();
+        self.end.completions.publish();
         self.first += done as u64;
         self.pending.drain(..done);
         if !streaming {
-            tracer.add(Point::Notice, given);
+            tracer.add(Point::Completion, given);
         }
         if given > 0 && self.end.app_bell.ring() {
             tracer.event(Point::ContextBell, NO_FLOW, [id.into(), 0]);
         }
         self.listed = !self.pending.is_empty() || !self.parting.is_empty();
-        self.end.set_notices_wait(self.listed);
+        self.end.set_completions_wait(self.listed);
         !self.listed
     }
 }

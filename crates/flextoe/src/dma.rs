@@ -1,9 +1,9 @@
 //! DMA: the copies between frames and payload buffers (thesis section 4.3.1, Payload). On one machine a transmission
 //! needs no copy here: the frame refers to the buffer, and the port moves the bytes.
-use crate::message::{Aside, Buffers, Control, Job, Order, Place, Segment, Work};
+use crate::message::{Aside, Buffers, Control, Job, Order, PayloadPart, TxSegment, Work};
 use crate::slots::Slots;
 use engine::Frame;
-use shm::{Mirror, Span};
+use shm::{ByteRing, Span};
 use std::sync::Arc;
 
 /// The DMA module, or one replica of it. In the paper it is stateless and post-processing gives it addresses (Pos). So
@@ -41,8 +41,8 @@ impl Dma {
     pub(crate) fn grown(&self, work: &Work) -> Option<Buffers> {
         let buffers = || self.flows.get(work.flow);
         match (&work.aside, work.job) {
-            (None, Job::Order(Order::Look)) => {
-                buffers().and_then(|Buffers { rx, tx }| Some(Buffers { rx: Arc::clone(rx), tx: tx.look()? }))
+            (None, Job::Order(Order::CheckGrowth)) => {
+                buffers().and_then(|Buffers { rx, tx }| Some(Buffers { rx: Arc::clone(rx), tx: tx.grown()? }))
             }
             (Some(aside), _) => match **aside {
                 Aside::Grow(from) => {
@@ -87,7 +87,7 @@ impl Dma {
 
     /// Places the payload of a received segment, which starts at byte `payload_at` of the frame.
     #[inline(always)]
-    pub(crate) fn received(frame: &Frame, payload_at: u32, part: Place, buffer: &Mirror) {
+    pub(crate) fn received(frame: &Frame, payload_at: u32, part: PayloadPart, buffer: &ByteRing) {
         if part.len > 0 {
             place(frame, payload_at as usize, part, buffer);
         }
@@ -95,7 +95,7 @@ impl Dma {
 
     /// Attaches the payload of a segment to send.
     #[inline(always)]
-    pub(crate) fn sent(frame: &mut Frame, segment: &Segment, buffer: &Arc<Mirror>) {
+    pub(crate) fn sent(frame: &mut Frame, segment: &TxSegment, buffer: &Arc<ByteRing>) {
         let len = segment.fields.payload_len;
         if len > 0 {
             frame.attach(buffer.span(segment.pos, len));
@@ -105,7 +105,7 @@ impl Dma {
 
 /// Copies a part of a frame's payload to its place: from the contiguous bytes, from the referenced ones, or both.
 #[inline(always)]
-fn place(frame: &Frame, payload_at: usize, place: Place, buffer: &Mirror) {
+fn place(frame: &Frame, payload_at: usize, place: PayloadPart, buffer: &ByteRing) {
     let bytes = frame.bytes();
     if let (Some(span), true) = (frame.payload(), payload_at == bytes.len()) {
         return buffer.write_part(place.pos, span, (place.skip, place.len));
@@ -120,7 +120,7 @@ fn place(frame: &Frame, payload_at: usize, place: Place, buffer: &Mirror) {
     }
 }
 
-fn copy(from: &Arc<Mirror>, to: &Mirror, (pos, len): (u32, u32)) {
+fn copy(from: &Arc<ByteRing>, to: &ByteRing, (pos, len): (u32, u32)) {
     let len = len.min(from.size()).min(to.size());
     to.write_span(pos, &Span::new(from, pos, len));
 }
@@ -138,7 +138,7 @@ mod tests {
     fn who_says_more_than_its_small_ring_holds_gets_what_lies_in_the_full_one() {
         let region = Arc::new(Region::create("test", 3 * PAGE).unwrap());
         let rings = Rings { small: Some((0, 64)), full: (PAGE, PAGE), large: None, word: 128 };
-        let small = Arc::new(Mirror::map_first(&region, rings).unwrap());
+        let small = Arc::new(ByteRing::map_first(&region, rings).unwrap());
         small.write(0, &[7; 64]);
         let sent = |payload_len| {
             let fields = Fields {
@@ -151,7 +151,7 @@ mod tests {
                 ecn: Ecn::NotEct,
                 payload_len,
             };
-            let segment = Segment { fields, pos: 0, segment_size: 0 };
+            let segment = TxSegment { fields, pos: 0, segment_size: 0 };
             let mut frame = engine::FramePool::new(1).small();
             Dma::sent(&mut frame, &segment, &small);
             frame.payload().map(|span| span.len())

@@ -47,7 +47,7 @@ use local::Local;
 use message::{Aside, Buffers, Control, Job, Order, Relocation, Skips};
 use modules::Chain;
 use service::Service;
-use shm::Mirror;
+use shm::ByteRing;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use threads::Threads;
@@ -198,7 +198,7 @@ impl FlexToe {
                 if !self.tell(flow, &Control::Rebind(flow, buffers.clone())) {
                     return Some(Step::Rebind { flow, context, slot, buffers });
                 }
-                // Not before the bytes are there: a notice that still waited would send the application to them.
+                // Not before the bytes are there: a completion that still waited would send the application to them.
                 if let Some(group) = self.group(flow) {
                     self.name(flow, group, context, slot, &buffers.rx);
                 }
@@ -247,11 +247,11 @@ impl FlexToe {
                 }
             }
             stream::Command::Advance { flow, tx_head, rx_head, fin } => {
-                self.order(flow, Job::Order(Order::Look));
+                self.order(flow, Job::Order(Order::CheckGrowth));
                 self.order(flow, Job::Bump { tx_head, rx_head, fin, turn: false });
             }
             stream::Command::Freeze { flow, tx_head, rx_head } => {
-                self.order(flow, Job::Order(Order::Look));
+                self.order(flow, Job::Order(Order::CheckGrowth));
                 self.order(flow, Job::Freeze { tx_head, rx_head });
             }
             stream::Command::Thaw(flow) => self.order(flow, Job::Order(Order::Thaw)),
@@ -273,7 +273,7 @@ impl FlexToe {
     }
 
     /// Gives a flow with this receive ring a name.
-    fn name(&mut self, flow: FlowId, group: u8, context: ContextId, slot: Slot, rx: &Mirror) {
+    fn name(&mut self, flow: FlowId, group: u8, context: ContextId, slot: Slot, rx: &ByteRing) {
         self.service.contexts.name((flow.0, group), context.0, slot);
         if rx.has_grown() {
             self.service.contexts.grown(flow.0);

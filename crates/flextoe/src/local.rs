@@ -143,7 +143,7 @@ impl Local {
     pub(crate) fn receive(&mut self, batch: &mut Batch, now: Nanos, service: &Service, burst: &mut Burst<'_, Stream>) {
         let start = self.counts[0].begin(ModuleName::Preprocess, &service.tracer);
         if self.flows >= MANY {
-            self.preprocess.look_ahead(batch, |flow| self.prefetch_states(flow, service));
+            self.preprocess.prefetch_ahead(batch, |flow| self.prefetch_states(flow, service));
         }
         self.preprocess.process(batch);
         self.counts[0].end(ModuleName::Preprocess, batch, start, &service.tracer);
@@ -412,7 +412,7 @@ fn take_in(
         }
         burst.pool.put(frame);
     }
-    service.contexts.notify(flow, received.notice);
+    service.contexts.notify(flow, received.completion);
     if let Some(report) = received.report {
         service.scheduler.report(flow, report, false, now);
     }

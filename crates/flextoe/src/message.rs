@@ -1,7 +1,7 @@
 //! Messages between modules: one [`Work`] goes down the pipeline, and each module adds its part.
 use engine::stream::{FlowEnd, FlowParams};
 use engine::{DropSet, Exception, FlowId, Frame, LoadedModule, Nanos};
-use shm::Mirror;
+use shm::ByteRing;
 use std::sync::Arc;
 use wire::tcp::{Flags, SackBlocks, Timestamps};
 use wire::template::Fields;
@@ -28,15 +28,15 @@ pub(crate) struct Work {
     /// The same: the SACK blocks that mean something, where the summary has that there are some.
     pub sacked: SackBlocks,
     /// Protocol to post-processing and DMA: the segment to send.
-    pub send: Option<Segment>,
+    pub send: Option<TxSegment>,
     /// All its SACK blocks, where it has one.
     pub sack: SackBlocks,
     /// Protocol to DMA: where received payload goes.
-    pub place: Place,
+    pub place: PayloadPart,
     /// Protocol to post-processing: what to count.
     pub tally: Tally,
     /// Protocol to context queue.
-    pub notice: Option<Positions>,
+    pub completion: Option<Positions>,
     /// Protocol to flow scheduler.
     pub report: Option<Report>,
     /// For the control plane.
@@ -64,9 +64,9 @@ impl Work {
             sacked: SackBlocks::default(),
             send: None,
             sack: SackBlocks::default(),
-            place: Place::default(),
+            place: PayloadPart::default(),
             tally: Tally::default(),
-            notice: None,
+            completion: None,
             report: None,
             events: Events::default(),
             aside: None,
@@ -91,7 +91,7 @@ impl Work {
     #[inline]
     pub(crate) fn begin(&mut self) {
         (self.send, self.place.len, self.tally) = (None, 0, Tally::default());
-        (self.notice, self.report) = (None, None);
+        (self.completion, self.report) = (None, None);
     }
 
     /// Gets the next number.
@@ -189,21 +189,21 @@ pub(crate) enum Order {
     Probe,
     Untrack,
     Orphan,
-    /// Send a notice with the present positions.
+    /// Send a completion with the present positions.
     Announce,
     /// The application's stream may have outgrown its small ring.
-    Look,
+    CheckGrowth,
     /// Go on after [`Job::Freeze`].
     Thaw,
     /// Tell the application once all before this stream position was sent.
-    TellSent(u32),
+    ReportSent(u32),
 }
 
 /// A flow's payload buffers.
 #[derive(Clone)]
 pub(crate) struct Buffers {
-    pub rx: Arc<Mirror>,
-    pub tx: Arc<Mirror>,
+    pub rx: Arc<ByteRing>,
+    pub tx: Arc<ByteRing>,
 }
 
 /// New buffers for a flow, and which bytes to copy there: stream positions and lengths, from the protocol module.
@@ -233,7 +233,7 @@ pub(crate) struct Summary {
 
 /// A segment to send, decided by the protocol module.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Segment {
+pub(crate) struct TxSegment {
     /// Its headers, as far as they matter.
     pub fields: Fields,
     /// Stream position of the payload.
@@ -244,9 +244,9 @@ pub(crate) struct Segment {
 
 /// The protocol module's result for a plain segment: there is no drop, no event, nothing rare to count.
 pub(crate) struct Received {
-    pub place: Place,
+    pub place: PayloadPart,
     pub tally: Tally,
-    pub notice: Positions,
+    pub completion: Positions,
     pub report: Option<Report>,
 }
 
@@ -255,13 +255,13 @@ impl Received {
     #[inline(always)]
     pub(crate) fn note(self, work: &mut Work) {
         (work.place, work.tally) = (self.place, self.tally);
-        (work.notice, work.report) = (Some(self.notice), self.report);
+        (work.completion, work.report) = (Some(self.completion), self.report);
     }
 }
 
 /// The same of a plain descriptor.
 pub(crate) struct Sent {
-    pub segment: Option<Segment>,
+    pub segment: Option<TxSegment>,
     pub report: Option<Report>,
     /// The flow was quiet before ([`Events::ACTIVE`]).
     pub active: bool,
@@ -283,7 +283,7 @@ impl Sent {
 
 /// The place of a part of a received payload.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct PayloadPart {
     /// Stream position in the receive buffer.
     pub pos: u32,
     /// Bytes of the segment's payload before the part.
@@ -335,7 +335,7 @@ impl Marks {
     }
 }
 
-/// The engine's positions, as in [`context::Notice`].
+/// The engine's positions, as in [`context::Completion`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Positions {
     pub rx_tail: u32,

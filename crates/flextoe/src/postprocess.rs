@@ -1,11 +1,11 @@
 //! Post-processing: allocates, prepares and stamps segments, and counts (thesis sections 4.3.1.2, Alloc and Head, and
 //! 4.3.1.3, Ack, Stamp, Stats).
-use crate::message::{Buffers, Control, Job, Marks, Segment, Tally, Work};
+use crate::message::{Buffers, Control, Job, Marks, Tally, TxSegment, Work};
 use crate::slots::Slots;
 use engine::stream::{FlowParams, FlowStats};
 use engine::{DropReason, Frame, FramePool, Nanos};
 use port::Checksum;
-use shm::{Mirror, Pooled};
+use shm::{ByteRing, Pooled};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
@@ -108,7 +108,7 @@ impl Postprocess {
     /// A plain received segment of a flow: it is only counted. Returns where its payload goes. With one replica of this
     /// module.
     #[inline(always)]
-    pub(crate) fn received(&self, flow: u32, tally: &Tally, now: Nanos) -> Option<&Mirror> {
+    pub(crate) fn received(&self, flow: u32, tally: &Tally, now: Nanos) -> Option<&ByteRing> {
         let state = self.flows.get(flow)?;
         Counters::<false> { stats: &state.stats }.received(tally, now);
         Some(&state.buffers.rx)
@@ -116,7 +116,7 @@ impl Postprocess {
 
     /// A plain segment of a flow to send, and the flow's buffers. With one replica of this module.
     #[inline(always)]
-    pub(crate) fn sent(&self, flow: u32, segment: &Segment, pool: &mut FramePool) -> Option<(Box<Frame>, &Buffers)> {
+    pub(crate) fn sent(&self, flow: u32, segment: &TxSegment, pool: &mut FramePool) -> Option<(Box<Frame>, &Buffers)> {
         let state = self.flows.get(flow)?;
         Counters::<false> { stats: &state.stats }.sent(segment.fields.payload_len);
         Some((state.prepare(segment, SackBlocks::default, pool), &state.buffers))
@@ -136,7 +136,7 @@ impl PostState {
     /// Makes the frame of a segment to send, with all headers. The checksum is left partial: the port
     /// completes it, or needs none. `sack` gives the SACK blocks, where the segment has one.
     #[inline(always)]
-    fn prepare(&self, segment: &Segment, sack: impl FnOnce() -> SackBlocks, pool: &mut FramePool) -> Box<Frame> {
+    fn prepare(&self, segment: &TxSegment, sack: impl FnOnce() -> SackBlocks, pool: &mut FramePool) -> Box<Frame> {
         let mut frame = pool.small();
         let Some(headers) = self.headers.v4() else {
             let blocks = if segment.fields.sack.is_some() { sack() } else { SackBlocks::default() };

@@ -8,9 +8,9 @@ use std::collections::VecDeque;
 use trace::{NO_FLOW, Point, Tracer};
 
 /// Segments of a flow without a rate in one turn.
-const TURN: u32 = 8;
+const QUANTUM: u32 = 8;
 /// Bytes of a flow without a rate in one turn, unless one segment has more.
-const TURN_BYTES: u32 = 64 << 10;
+const QUANTUM_BYTES: u32 = 64 << 10;
 /// A wheel slot is 2^12 ns, 4 us.
 const SLOT_SHIFT: u32 = 12;
 /// Slots of the wheel: a horizon of 16.8 ms. What is due later waits in the last one and is put in again.
@@ -21,7 +21,7 @@ const INTERVAL_SHIFT: u32 = 20;
 const SLACK: Nanos = 50_000;
 
 #[derive(Clone, Copy, PartialEq, Eq)]
-enum Place {
+enum QueueState {
     Idle,
     Ready,
     Wheel,
@@ -34,7 +34,7 @@ struct Entry {
     in_flight: u32,
     /// The flow's group (Steer).
     group: u8,
-    place: Place,
+    place: QueueState,
     /// Time a byte takes at the flow's rate; 0 without one. The control side divides, so that the data-path only
     /// multiplies (thesis section 4.4.1.1).
     interval: u64,
@@ -73,7 +73,8 @@ impl Scheduler {
 
     pub(crate) fn install(&mut self, flow: u32, group: u8, rate: u64) {
         let (interval, quantum) = pace(rate);
-        let entry = Entry { segments: 0, in_flight: 0, group, place: Place::Idle, interval, quantum, next: 0, last: 0 };
+        let entry =
+            Entry { segments: 0, in_flight: 0, group, place: QueueState::Idle, interval, quantum, next: 0, last: 0 };
         self.entries.insert(flow, entry);
     }
 
@@ -88,8 +89,8 @@ impl Scheduler {
             let before = entry.interval;
             (entry.interval, entry.quantum) = pace(rate);
             entry.next = rescaled(entry.next, before, entry.interval, now);
-            if entry.place == Place::Wheel {
-                entry.place = Place::Idle;
+            if entry.place == QueueState::Wheel {
+                entry.place = QueueState::Idle;
             }
             self.enqueue(flow, now);
         }
@@ -103,7 +104,7 @@ impl Scheduler {
             entry.end_turn(report.sent, now);
         }
         entry.segments = report.segments;
-        if entry.segments > entry.in_flight && entry.place == Place::Idle {
+        if entry.segments > entry.in_flight && entry.place == QueueState::Idle {
             self.enqueue(flow, now);
         }
     }
@@ -122,12 +123,12 @@ impl Scheduler {
     }
 
     fn enqueue(&mut self, flow: u32, now: Nanos) {
-        let Some(entry) = self.entries.get_mut(flow).filter(|entry| entry.place == Place::Idle) else { return };
+        let Some(entry) = self.entries.get_mut(flow).filter(|entry| entry.place == QueueState::Idle) else { return };
         if entry.interval > 0 && entry.next > now {
-            entry.place = Place::Wheel;
+            entry.place = QueueState::Wheel;
             self.wheel.insert(flow, entry.next);
         } else {
-            entry.place = Place::Ready;
+            entry.place = QueueState::Ready;
             self.ready.push_back(flow);
         }
     }
@@ -144,7 +145,7 @@ impl Scheduler {
     pub(crate) fn turn_at_once(&mut self, flow: u32) -> bool {
         debug_assert!(self.nobody_waits(), "others come first");
         let Some(entry) = self.entries.get_mut(flow) else { return false };
-        let alone = entry.place == Place::Idle && entry.interval == 0 && entry.in_flight == 0;
+        let alone = entry.place == QueueState::Idle && entry.interval == 0 && entry.in_flight == 0;
         if self.threads {
             entry.in_flight += alone as u32;
         }
@@ -167,8 +168,8 @@ impl Scheduler {
 
     /// Gives a flow its turn; returns about how many bytes it will send.
     fn give_turn(&mut self, flow: u32, now: Nanos, end: usize, works: &mut Batch, tracer: &Tracer) -> u32 {
-        let Some(entry) = self.entries.get_mut(flow).filter(|entry| entry.place == Place::Ready) else { return 0 };
-        entry.place = Place::Idle;
+        let Some(entry) = self.entries.get_mut(flow).filter(|entry| entry.place == QueueState::Ready) else { return 0 };
+        entry.place = QueueState::Idle;
         let waiting = entry.segments.saturating_sub(entry.in_flight);
         if waiting == 0 {
             return 0;
@@ -188,7 +189,7 @@ impl Scheduler {
             }
             return 0;
         }
-        let turns = waiting.min(TURN).min((end - works.len()) as u32).min((TURN_BYTES / last.max(1)).max(1));
+        let turns = waiting.min(QUANTUM).min((end - works.len()) as u32).min((QUANTUM_BYTES / last.max(1)).max(1));
         entry.in_flight += turns;
         for _ in 0..turns {
             works.add(flow, Job::Transmit { most: u32::MAX }).group = entry.group;
@@ -202,8 +203,8 @@ impl Scheduler {
     fn turn_wheel(&mut self, now: Nanos) {
         let Scheduler { entries, ready, wheel, .. } = self;
         wheel.advance(now, |flow| {
-            if let Some(entry) = entries.get_mut(flow).filter(|entry| entry.place == Place::Wheel) {
-                entry.place = Place::Ready;
+            if let Some(entry) = entries.get_mut(flow).filter(|entry| entry.place == QueueState::Wheel) {
+                entry.place = QueueState::Ready;
                 ready.push_back(flow);
             }
         });
@@ -343,7 +344,7 @@ mod tests {
             if round.contains(&4) {
                 break;
             }
-            assert!(!round.is_empty() && round.len() as u32 * 65_160 < ROUND_BYTES + TURN_BYTES, "{round:?}");
+            assert!(!round.is_empty() && round.len() as u32 * 65_160 < ROUND_BYTES + QUANTUM_BYTES, "{round:?}");
             bytes += round.len() * 65_160;
         }
         assert!(bytes <= 4 * 65_160, "{bytes} bytes went before it");

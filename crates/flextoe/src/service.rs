@@ -47,7 +47,7 @@ impl Service {
     }
 
     /// A work leaves the pipeline: its frames go to the port, the rest to those whom it concerns. Payload is in its
-    /// place by now, so that neither application nor peer gets notice of bytes that are not there (thesis section
+    /// place by now, so that neither application nor peer gets completion of bytes that are not there (thesis section
     /// 4.3.1.3).
     #[inline(always)]
     pub(crate) fn leave(&mut self, work: &mut Work, now: Nanos, burst: &mut Burst<'_, Stream>) {
@@ -65,7 +65,7 @@ impl Service {
             None if work.is_turn() => self.scheduler.turn_over(work.flow, work.sent(), now),
             None => {}
         }
-        if let Some(positions) = work.notice {
+        if let Some(positions) = work.completion {
             self.contexts.notify(work.flow, positions);
         }
         if !work.drops.is_empty() || !work.events.is_empty() || work.aside.is_some() {
@@ -83,7 +83,7 @@ impl Service {
     #[inline(never)]
     fn tell(&mut self, work: &mut Work, burst: &mut Burst<'_, Stream>) {
         if let Some(Aside::Sent(position)) = work.aside.as_deref() {
-            self.contexts.tell_sent(work.flow, *position);
+            self.contexts.report_sent(work.flow, *position);
         }
         tell(work, burst);
     }

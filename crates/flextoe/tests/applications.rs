@@ -3,7 +3,7 @@ mod common;
 
 use common::solo::{ACK, FLOW, Seg, Solo, acks, seg};
 use common::{Config, Lab, Rng, make_context, tuple};
-use context::{Bump, Notice};
+use context::{Bump, Completion};
 use engine::stream::{self, Agreed, FlowParams, FlowStats, FourTuple};
 use engine::{Command, ContextId, DropReason, Event, FlowId, Slot};
 use flextoe::Mapping;
@@ -100,7 +100,7 @@ proptest! {
         for (seq, ack, flags, len, window) in list {
             let flags = if flags % 3 == 0 { Flags(flags) } else { Flags(flags & 0x19) };
             solo.receive(&[Seg { window, ..seg(seq, ack, flags, len) }]);
-            let heard = solo.notice().map_or(0, |(received, ..)| received);
+            let heard = solo.completion().map_or(0, |(received, ..)| received);
             if heard > solo.side.app.read {
                 solo.read((heard - solo.side.app.read) / 2);
             }
@@ -136,26 +136,26 @@ fn second_flow(flow: u32, index: u32, port: u16, stats: &Pooled<FlowStats>) -> F
     }
 }
 
-/// More notices than the ring holds: those that do not fit come later, each flow's latest, and none is lost.
+/// More completions than the ring holds: those that do not fit come later, each flow's latest, and none is lost.
 #[test]
 fn a_full_ring_delays_notices_and_merges_them() {
     let mut solo = Solo::plain();
     let stats = Pooled::new(FlowStats::default());
     let other = second_flow(6, 1, 81, &stats);
     solo.command(Command::Install(Box::new(other)));
-    // 64 entries: filled with one notice for each round.
+    // 64 entries: filled with one completion for each round.
     for i in 0..100 {
         solo.receive(&[seg(1000 + i, 1000, ACK, 1)]);
     }
     assert!(solo.side.engine.next_deadline().is_some_and(|due| due <= solo.now + 1_000_000), "it looks again");
     let mut heard = Vec::new();
-    while let Some(words) = solo.side.app.end.notices.pop().unwrap() {
-        heard.push(Notice::from_words(words).rx_tail);
+    while let Some(words) = solo.side.app.end.completions.pop().unwrap() {
+        heard.push(Completion::from_words(words).rx_tail);
     }
     assert_eq!(heard, (1..=64).collect::<Vec<u32>>());
     assert!(solo.side.engine.has_work(solo.now), "there is room again");
     solo.round();
-    assert_eq!(solo.notice(), Some((100, 0, false)));
+    assert_eq!(solo.completion(), Some((100, 0, false)));
     assert!(!solo.side.engine.has_work(solo.now));
 }
 
@@ -170,11 +170,11 @@ fn a_waiting_notice_follows_its_flow() {
     let new = Slot { index: 3, generation: 1 };
     solo.side.commands.push(Command::Attach(ContextId(2), engine_end));
     solo.command(stream::Command::Rename { flow: FLOW, context: ContextId(2), slot: new });
-    assert_eq!(solo.notice(), Some((64, 0, false)), "what was given before");
+    assert_eq!(solo.completion(), Some((64, 0, false)), "what was given before");
     solo.round();
-    assert_eq!(solo.notice(), None);
-    let notice = Notice::from_words(app.notices.pop().unwrap().expect("a notice"));
-    assert_eq!((notice.slot, notice.rx_tail, app.notices.pop()), (new, 100, Ok(None)));
+    assert_eq!(solo.completion(), None);
+    let completion = Completion::from_words(app.completions.pop().unwrap().expect("a completion"));
+    assert_eq!((completion.slot, completion.rx_tail, app.completions.pop()), (new, 100, Ok(None)));
 }
 
 #[test]
@@ -185,8 +185,8 @@ fn a_renamed_flow_answers_to_its_new_name_only() {
     let new = Slot { index: 2, generation: 9 };
     solo.side.commands.push(Command::Attach(ContextId(2), engine_end));
     solo.command(stream::Command::Rename { flow: FLOW, context: ContextId(2), slot: new });
-    let notice = Notice::from_words(app.notices.pop().unwrap().expect("a notice at once"));
-    assert_eq!((notice.slot, notice.rx_tail), (new, 10));
+    let completion = Completion::from_words(app.completions.pop().unwrap().expect("a completion at once"));
+    assert_eq!((completion.slot, completion.rx_tail), (new, 10));
     solo.write(10, false);
     assert_eq!(solo.drops(DropReason::BumpUnknown), 1, "the old name");
     app.bumps.push(Bump { slot: new, tx_head: 10, rx_head: 0, fin: false, ring: 0 }.to_words()).unwrap();
@@ -219,8 +219,8 @@ fn moved(mapping: Mapping) {
     solo.receive(&[seg(1500, 1000, ACK, 500)]);
     settle(&mut solo);
     let mut last = None;
-    while let Some(words) = app.notices.pop().unwrap() {
-        last = Some(Notice::from_words(words));
+    while let Some(words) = app.completions.pop().unwrap() {
+        last = Some(Completion::from_words(words));
     }
     assert_eq!(last.map(|n| (n.slot, n.rx_tail)), Some((new, 1300)));
     let (app_rx, app_tx) = app.map_buffers(new).unwrap();
@@ -266,7 +266,7 @@ fn an_orphan_tells_nobody_but_the_control_plane() {
         [Event::Transport(stream::Event::OrphanData(FLOW)), Event::Transport(stream::Event::FinAcked(FLOW))]
     );
     assert_eq!(acks(&solo.receive(&[seg(1000, 1001, Flags(0x11), 0)])), [1001], "FIN is taken");
-    assert_eq!((solo.events(), solo.notice()), (vec![Event::Transport(stream::Event::PeerFinToo(FLOW))], None));
+    assert_eq!((solo.events(), solo.completion()), (vec![Event::Transport(stream::Event::PeerFinToo(FLOW))], None));
 }
 
 #[test]
@@ -369,12 +369,12 @@ fn a_flow_freezes_only_when_it_is_quiet() {
     assert_eq!(solo.side.exceptions.len(), 1);
     assert_eq!(outcome(&mut solo, freeze(101, 70)), [Event::Transport(stream::Event::Busy(FLOW))], "frozen already");
     solo.command(stream::Command::Thaw(FLOW));
-    assert_eq!(solo.notice(), Some((70, 101, false)));
+    assert_eq!(solo.completion(), Some((70, 101, false)));
     let slot = solo.side.app.slot;
     push(&mut solo, slot, 110, 70, false);
     assert_eq!(solo.round().len(), 1, "it goes on where it stood");
     assert_eq!(solo.receive(&[seg(1070, 1110, ACK, 30)]).len(), 0);
-    assert_eq!(solo.notice(), Some((100, 110, false)));
+    assert_eq!(solo.completion(), Some((100, 110, false)));
     let fin = Flags::FIN | ACK;
     solo.receive(&[seg(1100, 1110, fin, 0)]);
     solo.events();

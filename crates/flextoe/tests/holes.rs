@@ -98,7 +98,7 @@ fn a_receiver_keeps_32_intervals_and_drops_what_would_be_one_more() {
     }
     assert_eq!(solo.drops(DropReason::OutOfOrder), 1);
     solo.receive(&[seg(1000, 1000, ACK, 3250)]);
-    assert_eq!(solo.notice(), Some((3250, 0, false)));
+    assert_eq!(solo.completion(), Some((3250, 0, false)));
     solo.read(3250);
 }
 

@@ -2,13 +2,13 @@
 mod common;
 
 use common::{Config, RTO, Rng, Wire, mac, make_large_context, tuple};
-use context::{AppEnd, Bump, ControlEnd, Notice};
+use context::{AppEnd, Bump, Completion, ControlEnd};
 use engine::stream::{self, Agreed, FlowParams, FlowStats, FourTuple, Stream};
 use engine::{
     Burst, Command, ContextId, DropCounts, Engine, Event, Exception, FlowId, Frame, FramePool, Limits, Slot, Worker,
 };
 use flextoe::{FlexToe, Mapping};
-use shm::{Mirror, Pooled};
+use shm::{ByteRing, Pooled};
 use std::sync::Arc;
 use wire::Seq;
 
@@ -30,7 +30,7 @@ fn total(flow: u32, life: u32, first: bool) -> u32 {
 struct Conn {
     life: u32,
     stats: Pooled<FlowStats>,
-    buffers: (Mirror, Mirror),
+    buffers: (ByteRing, ByteRing),
     written: u32,
     freed: u32,
     read: u32,
@@ -161,13 +161,13 @@ impl Host {
 
     fn applications(&mut self, rng: &mut Rng) {
         for (app, _) in &mut self.contexts {
-            while let Some(words) = app.notices.pop().unwrap() {
-                let notice = Notice::from_words(words);
+            while let Some(words) = app.completions.pop().unwrap() {
+                let completion = Completion::from_words(words);
                 // One of an earlier life of the slot is no longer of interest.
-                let conn = self.conns[notice.slot.index as usize].as_mut();
-                if let Some(conn) = conn.filter(|conn| conn.life as u16 == notice.slot.generation) {
-                    (conn.available, conn.freed) = (notice.rx_tail, notice.tx_tail);
-                    conn.peer_fin |= notice.fin;
+                let conn = self.conns[completion.slot.index as usize].as_mut();
+                if let Some(conn) = conn.filter(|conn| conn.life as u16 == completion.slot.generation) {
+                    (conn.available, conn.freed) = (completion.rx_tail, completion.tx_tail);
+                    conn.peer_fin |= completion.fin;
                 }
             }
         }

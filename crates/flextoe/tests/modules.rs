@@ -189,7 +189,7 @@ fn what_came_corrupt_is_found_out_after_a_module_changed_it() {
                 solo.receive(&[data]);
                 settle(&mut solo);
                 assert_eq!(solo.drops(reason), 1);
-                assert_eq!(solo.notice().map(|(received, ..)| received), Some(100), "the right one arrives");
+                assert_eq!(solo.completion().map(|(received, ..)| received), Some(100), "the right one arrives");
             }
         }
     }
@@ -233,7 +233,7 @@ fn each_verdict_does_what_it_says_and_is_counted() {
             let redirected: Vec<_> = solo.side.exceptions.drain(..).map(|(why, frame)| (why, frame.len())).collect();
             assert_eq!(redirected, [(Exception::Redirected, 54 + 3)]);
             assert_eq!(counted(&by_length.figures), ([1, 1, 1, 1, 1], 5), "{stage:?}");
-            assert_eq!(solo.notice().map(|(received, ..)| received), Some(5));
+            assert_eq!(solo.completion().map(|(received, ..)| received), Some(5));
             let flow_drops = solo.side.stats.read().drops;
             assert_eq!(flow_drops, if stage == Stage::Flow { 2 } else { 0 }, "a flow's are counted there too");
         }
@@ -294,7 +294,7 @@ fn redirecting_everything_makes_no_loop() {
             assert_eq!(solo.side.exceptions.len(), 2);
             solo.side.back.append(&mut solo.side.exceptions);
             settle(&mut solo);
-            assert_eq!(solo.notice().map(|(received, ..)| received), Some(150));
+            assert_eq!(solo.completion().map(|(received, ..)| received), Some(150));
             assert_eq!(counted(&all.figures).1, 2);
         }
     }
@@ -313,7 +313,7 @@ fn what_comes_back_for_another_reason_passes_flow_modules_once() {
         solo.side.back.push((Exception::NoFlow, frame));
         settle(&mut solo);
         assert_eq!((counted(&list[0].figures).1, counted(&list[1].figures).1), (0, 1));
-        assert_eq!(solo.notice().map(|(received, ..)| received), Some(9));
+        assert_eq!(solo.completion().map(|(received, ..)| received), Some(9));
     }
 }
 
@@ -406,7 +406,7 @@ fn a_module_that_went_is_not_run_and_is_dropped() {
         solo.side.load(&[]);
         solo.receive(&[seg(START, START, ACK, 10)]);
         settle(&mut solo);
-        assert_eq!(solo.notice().map(|(received, ..)| received), Some(10));
+        assert_eq!(solo.completion().map(|(received, ..)| received), Some(10));
         assert_eq!(counted(&module.figures).1, 1);
         assert_eq!(Arc::strong_count(&module.source), 1, "nobody holds it any more");
     }

@@ -73,7 +73,7 @@ fn received_segments() {
         }
         let fin = segments.iter().any(|s| s.flags.has(Flags::FIN)) && solo.drops(DropReason::Trimmed) == 0;
         let heard = (*readable > 0 || fin).then_some((*readable, 0, fin));
-        assert_eq!(solo.notice(), heard, "{name}");
+        assert_eq!(solo.completion(), heard, "{name}");
         let expected = if fin { vec![Event::Transport(stream::Event::PeerFin(FLOW))] } else { vec![] };
         assert_eq!(solo.events(), expected, "{name}");
         solo.read(*readable);
@@ -137,7 +137,7 @@ fn acknowledgements_that_cannot_be_are_challenged() {
     assert_eq!(acks(&solo.receive(&[seg(1000, 1101, ACK, 0)])), [1000]);
     assert_eq!(solo.drops(DropReason::AckBeyondSent), 1);
     assert!(solo.receive(&[seg(1000, 1100, ACK, 0)]).is_empty());
-    assert_eq!(solo.notice(), Some((0, 100, false)));
+    assert_eq!(solo.completion(), Some((0, 100, false)));
     // The largest window was 8192.
     assert!(solo.receive(&[seg(1000, 1000, ACK, 0)]).is_empty(), "old, but possible");
     let mut ancient = seg(1000, 1100, ACK, 0);
@@ -220,7 +220,7 @@ fn a_timeout_goes_back_and_a_closed_window_is_probed() {
     assert_eq!(sent.iter().map(|s| (s.seq, s.len)).collect::<Vec<_>>(), [(2000, 1000)]);
     solo.receive(&[seg(1000, 3001, ACK, 0)]);
     assert_eq!(solo.events(), [Event::Transport(stream::Event::FinAcked(FLOW))]);
-    assert_eq!(solo.notice(), Some((0, 2000, false)));
+    assert_eq!(solo.completion(), Some((0, 2000, false)));
 }
 
 // Checks RFC 9293: MUST-38, SHLD-27.
@@ -286,7 +286,7 @@ fn dctcp_tells_every_change_at_once() {
 fn damaged_frames_are_counted_and_others_handed_on() {
     let mut solo = Solo::plain();
     solo.receive(&[seg(1000, 1000, ACK, 100)]);
-    assert_eq!(solo.notice(), Some((100, 0, false)));
+    assert_eq!(solo.completion(), Some((100, 0, false)));
     let empty = solo.side.pool.small();
     solo.side.rx.push(empty);
     solo.round();
@@ -302,7 +302,7 @@ fn damaged_frames_are_counted_and_others_handed_on() {
         solo.receive_damaged(&seg(1100, 1000, ACK, 100), at);
         assert_eq!(solo.drops(reason), before + 1, "byte {at}");
     }
-    assert!(solo.side.exceptions.is_empty() && solo.notice().is_none());
+    assert!(solo.side.exceptions.is_empty() && solo.completion().is_none());
     solo.receive_damaged(&seg(1100, 1000, ACK, 100), 12);
     assert_eq!(solo.side.exceptions.len(), 1, "another EtherType");
 }
@@ -421,5 +421,5 @@ fn one_unusual_segment_takes_few_others_the_long_way() {
     segs.insert(3, Seg { window: 2000, ..seg(1400, 1000, ACK, 0) });
     // Three before it at once, it and seven others as works, and the others at once again.
     assert_eq!(burst(&mut solo, &segs) - before, 3);
-    assert_eq!(solo.notice(), Some((5100, 0, false)));
+    assert_eq!(solo.completion(), Some((5100, 0, false)));
 }

@@ -153,8 +153,10 @@ impl Autoconf {
             }
             Ok(Message::Advertisement { target, .. }) => self.on_claim(target, true),
             Ok(_) => {
-                if let (Ok(Some(said)), true) = (RouterAdvertisement::parse(body, ends), header.src.is_link_local()) {
-                    self.on_router(now, header.src, &said);
+                if let (Ok(Some(advertised)), true) =
+                    (RouterAdvertisement::parse(body, ends), header.src.is_link_local())
+                {
+                    self.on_router(now, header.src, &advertised);
                 }
             }
             Err(_) => {}
@@ -173,17 +175,17 @@ impl Autoconf {
     /// A router says something. It may do so unasked.
     // Meets RFC 4861: 6.3.4-a.
     // Meets RFC 4862: 5.5.3-a.
-    fn on_router(&mut self, now: Nanos, from: IpAddress, said: &RouterAdvertisement) {
+    fn on_router(&mut self, now: Nanos, from: IpAddress, advertised: &RouterAdvertisement) {
         if !matches!(self.step, Step::Solicit(_)) {
             return;
         }
-        if said.lifetime_s > 0 {
-            self.router.get_or_insert((from, said.lifetime_s));
+        if advertised.lifetime_s > 0 {
+            self.router.get_or_insert((from, advertised.lifetime_s));
         }
-        if let Some(mtu) = said.mtu.filter(|mtu| *mtu >= u32::from(ipv6::LEAST_MTU)) {
+        if let Some(mtu) = advertised.mtu.filter(|mtu| *mtu >= u32::from(ipv6::LEAST_MTU)) {
             self.mtu = Some(self.mtu.map_or(mtu, |known| known.min(mtu)));
         }
-        match said.prefixes.iter().find(|prefix| gives_addresses(prefix)) {
+        match advertised.prefixes.iter().find(|prefix| gives_addresses(prefix)) {
             Some(prefix) => drop(self.prefix.get_or_insert(*prefix)),
             None => self.poor = Some(from),
         }
@@ -250,10 +252,10 @@ impl Autoconf {
 }
 
 /// A host may make its address of this prefix (RFC 4862 section 5.5.3).
-fn gives_addresses(said: &PrefixInformation) -> bool {
-    let is_global = !said.prefix.is_unicast_link_local() && !said.prefix.is_multicast();
-    let lives = said.preferred_s > 0 && said.preferred_s <= said.valid_s;
-    said.autonomous && said.len == PREFIX_BITS && is_global && lives
+fn gives_addresses(advertised: &PrefixInformation) -> bool {
+    let is_global = !advertised.prefix.is_unicast_link_local() && !advertised.prefix.is_multicast();
+    let lives = advertised.preferred_s > 0 && advertised.preferred_s <= advertised.valid_s;
+    advertised.autonomous && advertised.len == PREFIX_BITS && is_global && lives
 }
 
 /// The header and the body of an ICMPv6 packet for this station or a group.

@@ -1,4 +1,4 @@
-//! Timer queue for a few things with keys of any kind. Many with small numbers have a [`crate::Calendar`].
+//! Timer queue for a few things with keys of any kind. Many with small numbers have a [`crate::TimerQueue`].
 use engine::Nanos;
 use std::collections::{BTreeMap, BTreeSet};
 

@@ -45,8 +45,8 @@ impl Net {
                 is_near.then(|| self.on_solicitation(now, ip, &asked))
             }
             Message::Advertisement { target, mac, replaces, .. } => {
-                let said = Advertisement { target: at(target), mac, replaces };
-                is_near.then(|| self.on_advertisement(now, ip, &said))
+                let advertised = Advertisement { target: at(target), mac, replaces };
+                is_near.then(|| self.on_advertisement(now, ip, &advertised))
             }
             _ => return None,
         };
@@ -85,17 +85,17 @@ impl Net {
 
     /// RFC 4861 section 7.2.5: an answer adds no entry. `None` where it may not be.
     // Meets RFC 4861: 7.1.2-a, 7.2.5-a.
-    fn on_advertisement(&mut self, now: Nanos, ip: &Ip, said: &Advertisement) -> Option<Received> {
-        let mac = said.mac.unwrap_or(ip.src_mac);
+    fn on_advertisement(&mut self, now: Nanos, ip: &Ip, advertised: &Advertisement) -> Option<Received> {
+        let mac = advertised.mac.unwrap_or(ip.src_mac);
         // Nobody else has this host's address, and group addresses are no stations.
-        if mac.is_group() || self.is_own_mac(mac) || self.is_own(said.target) {
+        if mac.is_group() || self.is_own_mac(mac) || self.is_own(advertised.target) {
             return None;
         }
-        let known = self.station(said.target);
-        if !said.replaces && known.is_some_and(|known| known != mac) {
+        let known = self.station(advertised.target);
+        if !advertised.replaces && known.is_some_and(|known| known != mac) {
             return Some(Received::Done);
         }
-        Some(self.learn(now, ip.port, said.target, mac, false))
+        Some(self.learn(now, ip.port, advertised.target, mac, false))
     }
 
     /// Asks the stations of a link that may have an address (RFC 4861 section 7.2.2).

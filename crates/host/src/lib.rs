@@ -9,7 +9,6 @@
 mod arp;
 pub mod autoconf;
 mod budget;
-mod calendar;
 mod deadlines;
 mod demux;
 mod discovery;
@@ -25,11 +24,11 @@ mod path_mtu;
 mod ports;
 mod route;
 mod slab;
+mod timer_queue;
 mod transport;
 mod unreachable;
 
 pub use budget::Budget;
-pub use calendar::Calendar;
 pub use deadlines::Deadlines;
 pub use demux::{Claim, protocol_of};
 pub use host::Host;
@@ -41,5 +40,6 @@ pub use path_mtu::PathMtus;
 pub use ports::Ports;
 pub use route::{Hop, RouteConfig, RouteTable, Routes};
 pub use slab::Slab;
+pub use timer_queue::TimerQueue;
 pub use transport::{Io, NetContext, NoBase, Report, Transport, of_control};
 pub use unreachable::{Cause, Quote, Unreachable};

@@ -7,10 +7,10 @@ use wire::{Mac, ethernet};
 const MOST: usize = 16;
 
 /// The ports of a host, in the order in which its network layer has them ([`crate::Net::links`]).
-pub struct Ports(Vec<Seat>);
+pub struct Ports(Vec<PortSlot>);
 
 /// A port, with what it dropped.
-struct Seat {
+struct PortSlot {
     port: Box<dyn Port>,
     mac: Mac,
     drops: PortDrops,
@@ -29,8 +29,8 @@ impl Ports {
             return Err(format!("a host has 1 to {MOST} ports, and this one {}", ports.len()));
         }
         let seat =
-            |port: Box<dyn Port>| Seat { mac: port.mac(), port, drops: PortDrops::default(), to_send: Vec::new() };
-        let seats: Vec<Seat> = ports.into_iter().map(seat).collect();
+            |port: Box<dyn Port>| PortSlot { mac: port.mac(), port, drops: PortDrops::default(), to_send: Vec::new() };
+        let seats: Vec<PortSlot> = ports.into_iter().map(seat).collect();
         for (at, seat) in seats.iter().enumerate() {
             if let Some(other) = seats[..at].iter().find(|other| other.mac == seat.mac) {
                 let (mac, name, other) = (seat.mac, seat.port.name(), other.port.name());

@@ -224,7 +224,7 @@ impl Transport for NoBase {
 }
 
 /// A transport, and the frames that it is to process; none between polls.
-struct Seat {
+struct TransportSlot {
     transport: Box<dyn Transport>,
     frames: Vec<Box<Frame>>,
 }
@@ -232,7 +232,7 @@ struct Seat {
 /// Transports with claims of their own. What none of them claims goes to the base transport.
 #[derive(Default)]
 pub(crate) struct Transports {
-    list: Vec<Seat>,
+    list: Vec<TransportSlot>,
     claims: Claims,
     /// Empty between polls.
     received: Vec<Box<Frame>>,
@@ -261,7 +261,7 @@ impl Transports {
             return Err(format!("transport {name} claims {claim}, which {other} has already"));
         }
         claims.into_iter().for_each(|claim| self.claims.add(claim, self.list.len()));
-        self.list.push(Seat { transport, frames: Vec::new() });
+        self.list.push(TransportSlot { transport, frames: Vec::new() });
         Ok(())
     }
 

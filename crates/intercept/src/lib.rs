@@ -8,18 +8,18 @@
 //!
 //! From the outside in: `objects` (what is loaded), `sites` (which instructions, pure), `stubs` (what a jump leads
 //! to), `patch` (memory), `entry` (registers), `apart` (small stacks). Of the net: `net` (the signal), `dispositions`
-//! (the program's signals), `own` (programs that the library loads), `places` (which stub), `running` (what can be
+//! (the program's signals), `own` (programs that the library loads), `call_sites` (which stub), `running` (what can be
 //! rewritten while threads run), `pool` (its stubs).
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
 mod apart;
+mod call_sites;
 mod dispositions;
 mod entry;
 mod net;
 mod objects;
 pub mod own;
 mod patch;
-mod places;
 mod pool;
 mod running;
 mod sites;
@@ -28,7 +28,7 @@ mod stubs;
 pub use dispositions::{Action, BIT as NEVER_BLOCKED, change as change_action, unchanged as action_unchanged};
 pub use entry::{Ask, Call, Class, NUMBERS, Rules, Verdict};
 pub use net::{
-    go_on_in_child, is_there as has_net, put_back as put_net_back, say, take_away as take_net_away, what_is_lost,
+    go_on_in_child, is_there as has_net, put_back as put_net_back, take_away as take_net_away, warn, what_is_lost,
 };
 pub use sites::Reason;
 

@@ -3,7 +3,7 @@
 //!
 //! The handler makes a stub for the place and lets the thread go on there, as if the place had been rewritten. Where
 //! that can be done while other threads run, it rewrites the place as well, and the next call needs no signal.
-use crate::places;
+use crate::call_sites;
 use crate::pool;
 use crate::{dispositions, objects};
 use libc::{c_int, c_void, siginfo_t, ucontext_t};
@@ -102,7 +102,7 @@ fn set(mode: usize, offset: u64, length: u64) -> Result<(), c_int> {
 /// After a fork, in the child: the kernel does not hand the net on.
 pub fn go_on_in_child() {
     if is_there() {
-        places::free_lock();
+        call_sites::free_lock();
         // It was possible in the parent. Where the child must not do so, the rewritten places are still seen.
         let _ = arm();
     }
@@ -119,7 +119,7 @@ pub fn take_away() {
 
 /// What is lost by taking the net away, where something is.
 pub fn what_is_lost() -> Option<String> {
-    let left = places::left();
+    let left = call_sites::left();
     let sentence = || {
         format!(
             "libtoe: the program filters its system calls: {left} places that cannot be rewritten are not seen any more\n"
@@ -152,7 +152,7 @@ unsafe extern "C" fn handler(signal: c_int, info: *mut siginfo_t, context: *mut 
         return;
     }
     // SAFETY: the thread has just made a system call there.
-    match unsafe { places::stub(behind - crate::sites::CALL, number as usize) } {
+    match unsafe { call_sites::stub(behind - crate::sites::CALL, number as usize) } {
         Some(enter) => registers[libc::REG_RIP as usize] = enter as i64,
         None => {
             give_up();
@@ -170,11 +170,11 @@ fn give_up_silently() {
 #[cold]
 fn give_up() {
     give_up_silently();
-    say("libtoe: too many places of the program make system calls: further ones are not seen\n");
+    warn("libtoe: too many places of the program make system calls: further ones are not seen\n");
 }
 
 /// Writes a line to standard error.
-pub fn say(line: &str) {
+pub fn warn(line: &str) {
     // SAFETY: bytes of a string.
     unsafe { system_call::raw(libc::SYS_write, [2, line.as_ptr().expose_provenance(), line.len(), 0, 0, 0]) };
 }

@@ -37,7 +37,7 @@ static WITHOUT_STACK: AtomicBool = AtomicBool::new(false);
 static USED: AtomicUsize = AtomicUsize::new(0);
 
 /// What a stub stands for.
-pub(crate) struct Place<'a> {
+pub(crate) struct CallSite<'a> {
     /// The system call instruction.
     pub call: u64,
     /// What stands in front of the instruction and is replaced: an instruction that the stub does first.
@@ -73,7 +73,7 @@ pub(crate) unsafe fn begin(ask: u64, child: u64, without_stack: bool) -> Result<
 }
 
 /// Makes a stub; `None` where there is no more room. One thread at a time.
-pub(crate) fn add(place: &Place) -> Option<Stub> {
+pub(crate) fn add(place: &CallSite) -> Option<Stub> {
     let used = USED.load(Relaxed);
     if used + MOST > ROOM {
         return None;
@@ -127,7 +127,7 @@ impl Bytes {
         self.all[end - 1] = (self.len - end) as u8;
     }
 
-    fn stub(&mut self, place: &Place) -> Stub {
+    fn stub(&mut self, place: &CallSite) -> Stub {
         let start = self.here();
         self.add(place.before);
         let enter = self.here();

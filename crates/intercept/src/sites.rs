@@ -65,7 +65,7 @@ pub(crate) fn look(code: &[u8], base: u64, functions: &[u64], concerns: impl Fn(
     let mut looked = Looked::default();
     let mut candidates = Vec::new();
     let mut done = base;
-    for at in places(code, base) {
+    for at in call_sites(code, base) {
         if at < done {
             continue;
         }
@@ -97,7 +97,7 @@ pub(crate) fn look(code: &[u8], base: u64, functions: &[u64], concerns: impl Fn(
 }
 
 /// Where the two bytes of the instruction stand.
-fn places(code: &[u8], base: u64) -> Vec<u64> {
+fn call_sites(code: &[u8], base: u64) -> Vec<u64> {
     let pairs = code.windows(2).enumerate();
     pairs.filter(|(_, pair)| *pair == [0x0f, 0x05]).map(|(offset, _)| base + offset as u64).collect()
 }

@@ -8,13 +8,13 @@
 //! Only the engines' rounds are timed; the applications' work and the wire are not. Instructions: run it under
 //! `valgrind --tool=callgrind` with few rounds; the P4 program's own are in functions without a name. With `PLAIN=1` in
 //! the environment: without extensions; with `V6=1`: over IPv6.
-use context::{AppEnd, Bump, Geometry, Notice, daemon_ends};
+use context::{AppEnd, Bump, Completion, Geometry, daemon_ends};
 use engine::stream::{Agreed, FlowParams, FlowStats, FourTuple, Stream};
 use engine::{Burst, Command, ContextId, DropCounts, Engine, FlowId, FramePool};
 use engine::{Limits, Slot};
 use flextoe::{FlexToe, Mapping};
 use laminar::{Extensions, Laminar};
-use shm::{Doorbell, Mirror, Pooled};
+use shm::{ByteRing, Doorbell, Pooled};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -24,7 +24,7 @@ struct Host {
     engine: Box<dyn Engine<Stream>>,
     pool: FramePool,
     app: AppEnd,
-    buffers: Vec<(Mirror, Mirror)>,
+    buffers: Vec<(ByteRing, ByteRing)>,
     written: Vec<u32>,
     seen: Vec<u32>,
     commands: Vec<Command<Stream>>,
@@ -127,10 +127,10 @@ impl Host {
     /// Answers each whole message with a message; returns how many.
     fn answer(&mut self, message: &mut [u8]) -> u64 {
         let mut answered = 0;
-        while let Some(words) = self.app.notices.pop().expect("a sound ring") {
-            let notice = Notice::from_words(words);
-            let at = notice.slot.index as usize;
-            while notice.rx_tail.wrapping_sub(self.seen[at]) >= message.len() as u32 {
+        while let Some(words) = self.app.completions.pop().expect("a sound ring") {
+            let completion = Completion::from_words(words);
+            let at = completion.slot.index as usize;
+            while completion.rx_tail.wrapping_sub(self.seen[at]) >= message.len() as u32 {
                 self.buffers[at].0.read(self.seen[at], message);
                 self.seen[at] = self.seen[at].wrapping_add(message.len() as u32);
                 self.send(at as u32, message);
@@ -156,7 +156,7 @@ fn mac(first: bool) -> Mac {
     Mac([2, 0, 0, 0, 0, 2 - first as u8])
 }
 
-fn flow(first: bool, index: u32, rx: Arc<Mirror>, tx: Arc<Mirror>) -> FlowParams {
+fn flow(first: bool, index: u32, rx: Arc<ByteRing>, tx: Arc<ByteRing>) -> FlowParams {
     let side = |first| match first {
         true => (address(1), 2000 + index as u16),
         false => (address(2), 80),

@@ -13,7 +13,7 @@ const AHEAD: usize = 4;
 const FEW: usize = 512;
 impl Laminar {
     /// Before a batch of frames: notes their flows.
-    pub(crate) fn look_ahead(&mut self, frames: &[Box<Frame>]) {
+    pub(crate) fn prefetch_ahead(&mut self, frames: &[Box<Frame>]) {
         let mut ahead = std::mem::take(&mut self.ahead);
         ahead.clear();
         if self.tuples.len() > FEW {

@@ -1,13 +1,13 @@
-//! Context queues: the applications' bumps and their notices. With the buffers, this is the host's side of the DMA
+//! Context queues: the applications' bumps and their completions. With the buffers, this is the host's side of the DMA
 //! channel (thesis section 5.4), in the place of RDMA queue pairs.
-use context::{Bump, EngineEnd, LOG_SLOT, Leavers, Notice, Slot};
+use context::{Bump, Completion, DrainingContexts, EngineEnd, LOG_SLOT, Slot};
 use engine::stream::Stream;
 use engine::{ContextId, DropCounts, DropReason, Event, Nanos};
 use std::collections::VecDeque;
 
 /// Bumps taken from one context before the next one has its turn.
-const TURN: usize = 128;
-/// How long to sleep at most while an application's ring has no room for its notices.
+const BUDGET: usize = 128;
+/// How long to sleep at most while an application's ring has no room for its completions.
 pub(crate) const RETRY: Nanos = 200_000;
 
 /// In the place of a flow: the descriptor is for the context's log.
@@ -17,12 +17,12 @@ struct Context {
     end: EngineEnd,
     /// The flows that the application's slots name, with the slots' generations.
     flows: Vec<Option<(u16, u32)>>,
-    /// Flows that have a notice to give, each once.
+    /// Flows that have a completion to give, each once.
     pending: Vec<u32>,
-    /// Last notices of flows that are gone and found no room: how they ended. One a slot at most.
-    parting: VecDeque<Notice>,
+    /// Last completions of flows that are gone and found no room: how they ended. One a slot at most.
+    parting: VecDeque<Completion>,
     /// How far its log can be read, where it was not told yet.
-    log: Option<Notice>,
+    log: Option<Completion>,
     corrupt: bool,
 }
 
@@ -33,13 +33,13 @@ pub(crate) struct Contexts {
     attached: Vec<u32>,
     /// Who has the first turn: a place in `attached`.
     first: usize,
-    leavers: Leavers,
+    draining: DrainingContexts,
 }
 
 impl Contexts {
     pub(crate) fn new(contexts: u32) -> Contexts {
         let list = (0..contexts).map(|_| None).collect();
-        Contexts { list, attached: Vec::new(), first: 0, leavers: Leavers::default() }
+        Contexts { list, attached: Vec::new(), first: 0, draining: DrainingContexts::default() }
     }
 
     pub(crate) fn attach(&mut self, context: u32, end: EngineEnd) {
@@ -56,14 +56,14 @@ impl Contexts {
         if let Some(place) = self.list.get_mut(context as usize) {
             *place = None;
             self.attached.retain(|attached| *attached != context);
-            self.leavers.forget(context);
+            self.draining.forget(context);
         }
     }
 
     /// The process of a context is gone.
     pub(crate) fn drain(&mut self, context: u32) {
         if let Some(place) = self.list.get(context as usize).and_then(Option::as_ref) {
-            self.leavers.add(context, &place.end);
+            self.draining.add(context, &place.end);
         }
     }
 
@@ -71,7 +71,8 @@ impl Contexts {
     pub(crate) fn tell_drained(&mut self, events: &mut Vec<Event<Stream>>) {
         let taken_from = |context: &&Context| !context.corrupt;
         let list = &self.list;
-        let drained = self.leavers.gone(|id| list[id as usize].as_ref().filter(taken_from).map(|context| &context.end));
+        let drained =
+            self.draining.gone(|id| list[id as usize].as_ref().filter(taken_from).map(|context| &context.end));
         events.extend(drained.into_iter().map(|context| Event::Drained(ContextId(context))));
     }
 
@@ -96,17 +97,17 @@ impl Contexts {
         at.pending.retain(|pending| *pending != flow);
     }
 
-    /// A flow is gone that had this notice to give: it says how the flow ended.
-    pub(crate) fn part(&mut self, context: u32, notice: Notice) {
+    /// A flow is gone that had this completion to give: it says how the flow ended.
+    pub(crate) fn part(&mut self, context: u32, completion: Completion) {
         let Some(at) = self.get(context) else { return };
-        at.parting.retain(|other| other.slot.index != notice.slot.index);
-        at.parting.push_back(notice);
+        at.parting.retain(|other| other.slot.index != completion.slot.index);
+        at.parting.push_back(completion);
     }
 
     /// The log can be read up to here; replaces what was to be told before.
-    pub(crate) fn tell_log(&mut self, context: u32, notice: Notice) {
+    pub(crate) fn tell_log(&mut self, context: u32, completion: Completion) {
         if let Some(at) = self.get(context) {
-            at.log = Some(notice);
+            at.log = Some(completion);
         }
     }
 
@@ -136,7 +137,7 @@ impl Contexts {
         }
     }
 
-    /// The flow has a notice to give, and had none.
+    /// The flow has a completion to give, and had none.
     #[inline]
     pub(crate) fn wants(&mut self, flow: u32, context: u32) {
         if let Some(at) = self.get(context) {
@@ -144,51 +145,51 @@ impl Contexts {
         }
     }
 
-    /// Says how far a flow has sent, before the notice that is to be given.
-    pub(crate) fn tell_sent(&mut self, context: u32, slot: u32, position: u32) {
-        self.get(context).into_iter().for_each(|at| at.end.tell_sent(slot, position));
+    /// Says how far a flow has sent, before the completion that is to be given.
+    pub(crate) fn report_sent(&mut self, context: u32, slot: u32, position: u32) {
+        self.get(context).into_iter().for_each(|at| at.end.report_sent(slot, position));
     }
 
-    /// Gives notices as far as rings have room. `notice` gives a flow's, where it still is this context's.
-    pub(crate) fn deliver(&mut self, mut notice: impl FnMut(u32, u32) -> Option<Notice>) {
+    /// Gives completions as far as rings have room. `completion` gives a flow's, where it still is this context's.
+    pub(crate) fn deliver(&mut self, mut completion: impl FnMut(u32, u32) -> Option<Completion>) {
         for id in &self.attached {
             let Some(context) = &mut self.list[*id as usize] else { continue };
             let mut given = false;
             while let Some(parting) = context.parting.front() {
-                if context.end.notices.push(parting.to_words()).is_err() {
+                if context.end.completions.push(parting.to_words()).is_err() {
                     break;
                 }
                 context.parting.pop_front();
                 given = true;
             }
-            if let Some(log) = context.log.filter(|log| context.end.notices.push(log.to_words()).is_ok()) {
+            if let Some(log) = context.log.filter(|log| context.end.completions.push(log.to_words()).is_ok()) {
                 context.log = context.log.filter(|other| *other != log);
                 given = true;
             }
             loop {
-                let room = (context.end.notices.free() as usize).min(context.pending.len());
+                let room = (context.end.completions.free() as usize).min(context.pending.len());
                 if room == 0 {
                     break;
                 }
                 for flow in context.pending.drain(..room) {
-                    if let Some(notice) = notice(flow, *id) {
-                        given |= context.end.notices.add(notice.to_words()).is_ok();
+                    if let Some(completion) = completion(flow, *id) {
+                        given |= context.end.completions.add(completion.to_words()).is_ok();
                     }
                 }
             }
             if given {
                 // All at once: each look of the application's in between takes the position's line away.
-                context.end.notices.publish();
+                context.end.completions.publish();
                 context.end.app_bell.ring();
             }
-            context.end.set_notices_wait(context.waits());
+            context.end.set_completions_wait(context.waits());
         }
     }
 
-    /// There are descriptors to take, or notices that have room now.
+    /// There are descriptors to take, or completions that have room now.
     pub(crate) fn has_work(&self) -> bool {
         let ready = |context: &Context| {
-            let waits = context.waits() && context.end.notices.is_drained();
+            let waits = context.waits() && context.end.completions.is_drained();
             !context.corrupt && (!context.end.bumps.is_empty() || waits)
         };
         self.contexts().any(ready)
@@ -198,21 +199,21 @@ impl Contexts {
         self.attached.iter().filter_map(|id| self.list[*id as usize].as_ref())
     }
 
-    /// Notices wait for room.
+    /// Completions wait for room.
     pub(crate) fn waits(&self) -> bool {
         self.contexts().any(Context::waits)
     }
 }
 
 impl Context {
-    /// Notices wait for room.
+    /// Completions wait for room.
     fn waits(&self) -> bool {
         !self.pending.is_empty() || !self.parting.is_empty() || self.log.is_some()
     }
 
     /// Takes a turn's descriptors; false where the ring is corrupt.
     fn take(&mut self, id: u32, bumps: &mut Vec<(u32, Bump)>, drops: &mut DropCounts) -> bool {
-        for _ in 0..TURN {
+        for _ in 0..BUDGET {
             match self.end.bumps.pop() {
                 Ok(None) => break,
                 Ok(Some(words)) => {

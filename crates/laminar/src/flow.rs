@@ -5,10 +5,10 @@ mod recovery;
 use crate::descriptor::{BAD_ACK, CHALLENGE, DMA_GRANT, DUP_ACK, Dma, FAST_RETRANSMIT, TIMEOUT, TX_NEW};
 use crate::places::Member;
 use crate::program::Program;
-use context::{Bump, Notice, Slot};
+use context::{Bump, Completion, Slot};
 use engine::stream::{self, FlowParams, FlowStats, Stream};
 use engine::{Event, FlowId, Nanos};
-use shm::{Mirror, Pooled};
+use shm::{ByteRing, Pooled};
 use std::collections::VecDeque;
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
@@ -47,8 +47,8 @@ pub(crate) struct Flow {
     pub rx_most: u32,
 
     /// Where payload lies now, and how much the buffers hold.
-    pub rx: Arc<Mirror>,
-    pub tx: Arc<Mirror>,
+    pub rx: Arc<ByteRing>,
+    pub tx: Arc<ByteRing>,
     pub rx_size: u32,
     /// The largest window that is advertised.
     pub rx_window: u32,
@@ -106,7 +106,7 @@ fn add(counter: &AtomicU64, more: u64) {
 }
 
 /// Bytes that may lie in a ring before the stream outgrows it.
-fn most(ring: &Mirror) -> u32 {
+fn most(ring: &ByteRing) -> u32 {
     if ring.is_small() { ring.ease() } else { u32::MAX }
 }
 
@@ -219,7 +219,7 @@ impl Flow {
     /// The transmit stream goes on where its application has put it.
     #[cold]
     pub(crate) fn look(&mut self) {
-        if let Some(ring) = self.tx.look() {
+        if let Some(ring) = self.tx.grown() {
             self.use_rings(Arc::clone(&self.rx), ring);
         }
     }
@@ -241,7 +241,7 @@ impl Flow {
     }
 
     /// Bytes lie here from now on.
-    pub(crate) fn use_rings(&mut self, rx: Arc<Mirror>, tx: Arc<Mirror>) {
+    pub(crate) fn use_rings(&mut self, rx: Arc<ByteRing>, tx: Arc<ByteRing>) {
         (self.rx_most, self.rx_size, self.tx_size) = (most(&rx), rx.most(), tx.most());
         (self.params.rx, self.params.tx) = (Arc::clone(&rx), Arc::clone(&tx));
         (self.rx, self.tx) = (rx, tx);
@@ -455,10 +455,16 @@ impl Flow {
         self.max = self.max.max(after);
     }
 
-    pub(crate) fn notice(&self, slot: Slot) -> Notice {
+    pub(crate) fn completion(&self, slot: Slot) -> Completion {
         let acked = if self.ends.all_acknowledged() { self.head } else { self.una };
         let rx_tail = self.member.as_ref().map_or(self.rx_tail, |member| member.start);
-        Notice { slot, rx_tail, tx_tail: acked - self.tx_base, fin: self.ends.peer_ended(), grown: self.rx.has_grown() }
+        Completion {
+            slot,
+            rx_tail,
+            tx_tail: acked - self.tx_base,
+            fin: self.ends.peer_ended(),
+            grown: self.rx.has_grown(),
+        }
     }
 
     pub(crate) fn rcv_nxt(&self) -> Seq {

@@ -3,7 +3,7 @@ use crate::descriptor::Dma;
 use engine::{DropReason, Frame, Nanos, Recorder};
 use port::Checksum;
 use port::capture::{Direction, Fate, Sight};
-use shm::{Mirror, Span};
+use shm::{ByteRing, Span};
 use wire::checksum::Sum;
 use wire::{EtherType, ethernet, ip, ipv4};
 
@@ -19,21 +19,21 @@ pub(crate) fn ip_header(frame: &Frame) -> Option<Result<(ip::Header, usize), Dro
 
 /// What became of a frame, for a capture.
 #[derive(Debug, Clone, Copy)]
-pub(crate) enum Place {
+pub(crate) enum FrameVerdict {
     Accepted,
     Sent,
     Dropped(DropReason),
 }
 
 #[cold]
-pub(crate) fn record(frame: &Frame, flow: Option<u32>, place: Place, now: Nanos, recorder: &mut Recorder) {
+pub(crate) fn record(frame: &Frame, flow: Option<u32>, place: FrameVerdict, now: Nanos, recorder: &mut Recorder) {
     if frame.recorded {
         return;
     }
     let (direction, fate) = match place {
-        Place::Accepted => (Direction::In, Fate::Accepted),
-        Place::Sent => (Direction::Out, Fate::Sent),
-        Place::Dropped(reason) => (Direction::In, Fate::dropped(reason)),
+        FrameVerdict::Accepted => (Direction::In, Fate::Accepted),
+        FrameVerdict::Sent => (Direction::Out, Fate::Sent),
+        FrameVerdict::Dropped(reason) => (Direction::In, Fate::dropped(reason)),
     };
     recorder.record(now, frame, &Sight { direction, flow, module: "pipeline", fate });
 }
@@ -77,7 +77,7 @@ fn verify_all(frame: &mut Frame) -> Result<(), DropReason> {
 /// Copies a segment's payload to its place, but for what the host has already (`skip`): from the contiguous bytes,
 /// from the referenced ones, or both.
 #[inline(always)]
-pub(crate) fn place(frame: &Frame, payload_at: usize, dma: &Dma, buffer: &Mirror) {
+pub(crate) fn place(frame: &Frame, payload_at: usize, dma: &Dma, buffer: &ByteRing) {
     let bytes = frame.bytes();
     if let Some(span) = frame.payload().filter(|_| payload_at == bytes.len() && dma.skip == 0) {
         return buffer.write_part(dma.address, span, (0, dma.length.into()));
@@ -96,6 +96,6 @@ pub(crate) fn place(frame: &Frame, payload_at: usize, dma: &Dma, buffer: &Mirror
 }
 
 /// Copies what is unread, out of order or unacknowledged, from position `from` on.
-pub(crate) fn copy_buffer(old: &std::sync::Arc<Mirror>, new: &Mirror, from: u32, len: u32) {
+pub(crate) fn copy_buffer(old: &std::sync::Arc<ByteRing>, new: &ByteRing, from: u32, len: u32) {
     new.write_span(from, &Span::new(old, from, len.min(old.size()).min(new.size())));
 }

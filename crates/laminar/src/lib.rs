@@ -18,6 +18,7 @@
 #![forbid(unsafe_code)]
 
 mod ahead;
+mod completions;
 mod contexts;
 mod descriptor;
 mod exchange;
@@ -25,7 +26,6 @@ mod flow;
 mod frames;
 mod guesses;
 mod log;
-mod notices;
 mod outcome;
 mod places;
 mod program;
@@ -273,7 +273,7 @@ impl Laminar {
         self.forget_tuple(&flow.params.tuple);
         self.contexts.forget(id.0, flow.params.context.0, flow.params.slot);
         if flow.noticed && flow.life != Life::Orphan {
-            self.contexts.part(flow.params.context.0, flow.notice(flow.params.slot));
+            self.contexts.part(flow.params.context.0, flow.completion(flow.params.slot));
         }
         self.paced.retain(|paced| *paced != id.0);
         self.ready.retain(|ready| *ready != id.0);
@@ -335,7 +335,7 @@ impl Laminar {
             flow.publish_sent();
         }
         if asked {
-            self.tell_sent(id);
+            self.report_sent(id);
         }
     }
 
@@ -382,7 +382,7 @@ impl Laminar {
         }
         let count = burst.rx.len();
         let mut frames = std::mem::take(burst.rx);
-        self.look_ahead(&frames);
+        self.prefetch_ahead(&frames);
         for (at, mut frame) in frames.drain(..).enumerate() {
             self.before_frame(at);
             match frames::verify(&mut frame) {
@@ -506,7 +506,7 @@ impl Laminar {
         let carried = Carried::Payload { flow: id, position: push.position, len: push.len };
         self.entry(PORT_HOST, &dma, carried, burst);
         if asked {
-            self.tell_sent(id);
+            self.report_sent(id);
         }
         true
     }

@@ -171,8 +171,8 @@ impl Laminar {
     fn tell_log(&mut self, number: Option<u16>) {
         let Some(log) = number.and_then(|number| self.logs.get(number)) else { return };
         let context = log.context;
-        if let Some(notice) = log.readable() {
-            self.contexts.tell_log(context, notice);
+        if let Some(completion) = log.readable() {
+            self.contexts.tell_log(context, completion);
         }
     }
 

@@ -1,7 +1,7 @@
 //! What becomes of what leaves the pipeline: payload to its place, news to the application, frames to the network.
 use crate::descriptor::{ACK_DELAYED, CHALLENGE, DMA_GRANT, DMA_LEN, DMA_RX, DUP_ACK, Dma, FAST_RETRANSMIT, LogPlace};
 use crate::flow::{Change, Flow};
-use crate::frames::{self, Place, place};
+use crate::frames::{self, FrameVerdict, place};
 use crate::switch::{Carried, Outcome, SHORT};
 use crate::{Laminar, slow};
 use ::tcp::Life;
@@ -14,7 +14,7 @@ use wire::tcp::Flags;
 use wire::{ethernet, ipv4, ipv6, tcp};
 
 impl Laminar {
-    pub(crate) fn record(&self, frame: &Frame, flow: Option<u32>, place: Place, burst: &mut Burst<'_, Stream>) {
+    pub(crate) fn record(&self, frame: &Frame, flow: Option<u32>, place: FrameVerdict, burst: &mut Burst<'_, Stream>) {
         if let Some(recorder) = burst.recorder.as_deref_mut() {
             frames::record(frame, flow, place, self.now, recorder);
         }
@@ -80,7 +80,7 @@ impl Laminar {
         match outcome {
             Outcome::Host(_) | Outcome::Network(..) => {}
             Outcome::Forward(frame) => {
-                self.record(&frame, None, Place::Sent, burst);
+                self.record(&frame, None, FrameVerdict::Sent, burst);
                 burst.tx.push(frame);
             }
             Outcome::Cpu(frame) => self.exception(frame, burst),
@@ -112,7 +112,7 @@ impl Laminar {
         if answered && length > 0 {
             return self.refuse(frame, DropReason::Duplicate, id, burst);
         }
-        self.record(&frame, id, Place::Accepted, burst);
+        self.record(&frame, id, FrameVerdict::Accepted, burst);
         burst.pool.put(frame);
     }
 
@@ -172,7 +172,7 @@ impl Laminar {
             if change.challenged {
                 return self.challenge(id, frame, change.bad_ack, burst);
             }
-            self.record(&frame, Some(id), Place::Accepted, burst);
+            self.record(&frame, Some(id), FrameVerdict::Accepted, burst);
             burst.pool.put(frame);
         }
     }
@@ -232,7 +232,7 @@ impl Laminar {
             }
         }
         leave_checksum(&mut frame, referenced);
-        self.record(&frame, sender, Place::Sent, burst);
+        self.record(&frame, sender, FrameVerdict::Sent, burst);
         burst.tx.push(frame);
     }
 }

@@ -1,5 +1,5 @@
 //! The places of shared logs: whose each is, which records are complete, and what of a flow's stream lies where.
-use context::{LOG_SLOT, LogEnd, LogRecord, Notice, Slot};
+use context::{Completion, LOG_SLOT, LogEnd, LogRecord, Slot};
 use std::collections::VecDeque;
 
 /// Whose a place in the log is, and whether what is there can be read, in one word: a log has millions of places.
@@ -209,17 +209,17 @@ impl Log {
     }
 
     /// How far the log can be read now; nothing where that is as before.
-    pub(crate) fn readable(&mut self) -> Option<Notice> {
+    pub(crate) fn readable(&mut self) -> Option<Completion> {
         let before = self.ready;
         while self.ready < self.tail && self.owner(self.ready).ready {
             self.ready += 1;
         }
-        (self.ready != before).then(|| self.notice())
+        (self.ready != before).then(|| self.completion())
     }
 
     /// How far it can be read, for its application.
-    pub(crate) fn notice(&self) -> Notice {
+    pub(crate) fn completion(&self) -> Completion {
         let slot = Slot { index: LOG_SLOT, generation: 0 };
-        Notice { grown: false, slot, rx_tail: self.ready as u32, tx_tail: self.tail as u32, fin: false }
+        Completion { grown: false, slot, rx_tail: self.ready as u32, tx_tail: self.tail as u32, fin: false }
     }
 }

@@ -3,7 +3,7 @@
 use crate::Laminar;
 use crate::descriptor::PORT_NET;
 use crate::flow::Flow;
-use crate::frames::{Place, ip_header, is_tcp};
+use crate::frames::{FrameVerdict, ip_header, is_tcp};
 use crate::program::Program;
 use ::tcp::{Life, PeerFin, ReceiveWindow, Rejected, Unacceptable};
 use engine::stream::{self, Stream};
@@ -59,7 +59,7 @@ impl Laminar {
             Ok(()) => {}
             Err(Some(reason)) => return self.refuse(frame, reason, Some(flow), burst),
             Err(None) => {
-                self.record(&frame, Some(flow), Place::Accepted, burst);
+                self.record(&frame, Some(flow), FrameVerdict::Accepted, burst);
                 return burst.pool.put(frame);
             }
         }
@@ -272,7 +272,7 @@ impl Laminar {
         burst: &mut Burst<'_, Stream>,
     ) {
         self.count_drop(flow, reason, burst);
-        self.record(&frame, flow, Place::Dropped(reason), burst);
+        self.record(&frame, flow, FrameVerdict::Dropped(reason), burst);
         burst.pool.put(frame);
     }
 }

@@ -196,7 +196,7 @@ fn every_second_segment_is_acknowledged() {
     assert!(s.receive(&[seg(S, S, ACK, 100)]).is_empty());
     assert_eq!(s.receive(&[seg(S + 100, S, ACK, 100)])[0].ack, S + 200);
     assert!(s.receive(&[seg(S + 200, S, ACK, 100)]).is_empty());
-    assert_eq!(s.notice().unwrap().0, 300, "the application hears at once");
+    assert_eq!(s.completion().unwrap().0, 300, "the application hears at once");
     assert!(s.wait(400_000).is_empty());
     assert_eq!(s.wait(100_000)[0].ack, S + 300, "the timer");
     assert!(s.wait(2_000_000).is_empty(), "once");

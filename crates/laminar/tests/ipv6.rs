@@ -37,7 +37,7 @@ fn bytes_in_order_and_out_of_order_go_to_their_place() {
     assert_eq!(acks(&s.receive(&[seg(S, S, ACK, 500)])), [S + 500]);
     assert_eq!(acks(&s.receive(&[seg(S + 1000, S, ACK, 500)])), [S + 500]);
     assert_eq!(acks(&s.receive(&[seg(S + 500, S, ACK, 500)])), [S + 1500]);
-    assert_eq!(s.notice().unwrap().0, 1500);
+    assert_eq!(s.completion().unwrap().0, 1500);
     s.read(1500);
     assert_eq!(acks(&s.receive(&[seg(S, S, ACK, 500)])), [S + 1500]);
     assert_eq!(s.drops(DropReason::Duplicate), 1);
@@ -52,7 +52,7 @@ fn what_is_lost_is_sent_again_and_short_segments_are_copied() {
     s.receive(&[duplicate]);
     assert_eq!(s.receive(&[duplicate; 3]).first().map(|s| (s.seq, s.len)), Some((S, 1000)));
     s.receive(&[Seg { window: 0, ..seg(S, S + 2030, ACK, 0) }]);
-    assert_eq!((s.side.stats.read().outstanding, s.notice().unwrap().1), (0, 2030));
+    assert_eq!((s.side.stats.read().outstanding, s.completion().unwrap().1), (0, 2030));
     let probe = s.command(stream::Command::Probe(FLOW));
     let probe = probe.iter().find(|s| s.len == 0).expect("an empty segment");
     assert_eq!((probe.seq, probe.ecn), (S + 2029, Ecn::NotEct));

@@ -49,12 +49,16 @@ fn old_timestamps_are_refused_and_new_ones_echoed() {
     assert_eq!(echoes(&s.receive(&[stamped(S, S, 1000, 50)])), [50]);
     let sent = s.receive(&[stamped(S + 1000, S, 10, 49)]);
     assert_eq!((acks(&sent), echoes(&sent)), (vec![S + 1000], vec![50]), "answered");
-    assert_eq!((s.drops(DropReason::Paws), s.notice().map(|notice| notice.0)), (1, Some(1000)), "and dropped");
+    assert_eq!(
+        (s.drops(DropReason::Paws), s.completion().map(|completion| completion.0)),
+        (1, Some(1000)),
+        "and dropped"
+    );
     // Out of order: acknowledged at once, but its timestamp is not the one to echo.
     assert_eq!(echoes(&s.receive(&[stamped(S + 1500, S, 10, 60)])), [50]);
     assert_eq!(echoes(&s.receive(&[stamped(S + 1000, S, 500, 50)])), [50], "the same millisecond is not older");
     assert!(s.receive(&[seg(S + 1510, S, ACK, 10)]).is_empty(), "no timestamp at all");
-    assert_eq!((s.drops(DropReason::Paws), s.notice().map(|notice| notice.0)), (2, Some(1510)));
+    assert_eq!((s.drops(DropReason::Paws), s.completion().map(|completion| completion.0)), (2, Some(1510)));
     s.read(1510);
     s.receive(&[seg(S + 1510, S, Flags::RST, 0)]);
     assert_eq!(s.events(), [Event::Transport(stream::Event::Reset(FLOW))], "RST is not subject to it");
@@ -158,7 +162,7 @@ fn an_idle_connections_timestamp_grows_old() {
     s.wait(2 * DAY);
     // Only an acceptable segment renews it.
     s.receive(&[stamped(S + 100_000, S, 1000, 5), stamped(S + 1000, S + 9000, 1000, 5)]);
-    assert_eq!((s.drops(DropReason::Paws), s.notice().map(|notice| notice.0)), (1, Some(1000)));
+    assert_eq!((s.drops(DropReason::Paws), s.completion().map(|completion| completion.0)), (1, Some(1000)));
     assert_eq!(acks(&s.receive(&[stamped(S + 1000, S, 1000, 5)])), [S + 2000]);
     assert_eq!(echoes(&s.receive(&[stamped(S + 2000, S, 10, 6)])), [6]);
     s.receive(&[stamped(S + 2010, S, 10, 5)]);

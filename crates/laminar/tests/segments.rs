@@ -35,7 +35,7 @@ fn segments_in_order_and_out_of_order_are_acknowledged_one_by_one() {
     let sent = s.receive(&[seg(S + 1000, S, ACK, 500), seg(S + 1500, S, ACK, 100)]);
     assert_eq!(acks(&sent), [S + 500, S + 500], "duplicates tell of the hole");
     assert_eq!(acks(&s.receive(&[seg(S + 500, S, ACK, 500)])), [S + 1600]);
-    assert_eq!(s.notice().unwrap().0, 1600);
+    assert_eq!(s.completion().unwrap().0, 1600);
     s.read(1600);
     // What was there already is acknowledged again, and changes nothing.
     assert_eq!(acks(&s.receive(&[seg(S, S, ACK, 500)])), [S + 1600]);
@@ -52,13 +52,13 @@ fn the_peers_fin_waits_for_what_is_missing() {
     let sent = s.receive(&[seg(S, S, ACK, 500)]);
     assert_eq!(acks(&sent).last(), Some(&(S + 801)), "payload and FIN: {sent:?}");
     assert_eq!(s.events(), [Event::Transport(stream::Event::PeerFin(FLOW))]);
-    assert_eq!(s.notice(), Some((800, 0, true)));
+    assert_eq!(s.completion(), Some((800, 0, true)));
     s.read(800);
     // FIN again, and data behind it.
     assert_eq!(acks(&s.receive(&[seg(S + 800, S, fin, 0)])), [S + 801]);
     assert_eq!(acks(&s.receive(&[seg(S + 801, S, ACK, 10)])), [S + 801]);
     assert!(s.events().is_empty());
-    assert_eq!(s.notice(), None, "nothing came after FIN");
+    assert_eq!(s.completion(), None, "nothing came after FIN");
 }
 
 #[test]
@@ -108,9 +108,9 @@ fn what_acknowledges_bytes_never_sent_is_answered_and_dropped() {
     let mut s = solo();
     assert_eq!(s.write(100, false).len(), 1);
     assert_eq!(acks(&s.receive(&[seg(S, S + 101, ACK, 500)])), [S], "RFC 5961 section 5.2");
-    assert_eq!((s.notice(), s.drops(DropReason::AckBeyondSent)), (None, 1));
+    assert_eq!((s.completion(), s.drops(DropReason::AckBeyondSent)), (None, 1));
     assert_eq!(acks(&s.receive(&[seg(S, S + 100, ACK, 500)])), [S + 500]);
-    assert_eq!(s.notice().map(|notice| notice.0), Some(500));
+    assert_eq!(s.completion().map(|completion| completion.0), Some(500));
 }
 
 // Checks RFC 9293: 3.10.7.4-a.
@@ -119,17 +119,17 @@ fn what_lies_outside_the_window_acknowledges_nothing() {
     let mut s = solo();
     s.receive(&[seg(S, S, ACK, 1000)]);
     s.read(1000);
-    s.notice();
+    s.completion();
     assert_eq!(s.write(100, false).len(), 1);
     // Below the window, beyond it, below it with a FIN and with options that go another way.
     let sack = Seg { sack: Some((S + 5, S + 9)), ..seg(S + 100, S + 100, ACK, 100) };
     let fin = seg(S + 100, S + 100, ACK | Flags::FIN, 100);
     for old in [seg(S + 100, S + 100, ACK, 100), seg(S + 20_000, S + 100, ACK, 100), fin, sack] {
         assert_eq!(acks(&s.receive(&[old])), [S + 1000], "{old:?}");
-        assert_eq!((s.notice(), s.side.stats.read().outstanding), (None, 100), "{old:?}");
+        assert_eq!((s.completion(), s.side.stats.read().outstanding), (None, 100), "{old:?}");
     }
     s.receive(&[seg(S + 1000, S + 100, ACK, 0)]);
-    assert_eq!(s.notice().map(|notice| notice.1), Some(100));
+    assert_eq!(s.completion().map(|completion| completion.1), Some(100));
 }
 
 // Checks RFC 5961: 7-a.
@@ -170,9 +170,9 @@ fn a_duplicate_segment_brings_its_acknowledgement_along() {
     let mut s = solo();
     s.receive(&[seg(S, S, ACK, 100)]);
     assert_eq!(s.write(1000, false).len(), 1);
-    s.notice();
+    s.completion();
     assert_eq!(acks(&s.receive(&[seg(S, S + 1000, ACK, 100)])), [S + 100], "answered as a duplicate");
-    assert_eq!(s.notice(), Some((100, 1000, false)), "and the application has its room back");
+    assert_eq!(s.completion(), Some((100, 1000, false)), "and the application has its room back");
     assert_eq!(s.side.stats.read().outstanding, 0);
 }
 
@@ -307,7 +307,7 @@ fn a_moved_flow_takes_its_bytes_along() {
     let old = std::mem::replace(&mut s.side.app.end, end);
     (s.side.app.rx, s.side.app.tx) = s.side.app.end.map_buffers(slot).unwrap();
     s.side.app.slot = slot;
-    assert_eq!(s.notice(), Some((600, 0, false)));
+    assert_eq!(s.completion(), Some((600, 0, false)));
     s.read(600);
     s.receive(&[seg(S + 600, S, ACK, 400)]);
     s.read(500);
@@ -323,7 +323,7 @@ fn an_orphan_tells_nobody_but_the_control_plane() {
     s.command(stream::Command::Orphan(FLOW));
     s.receive(&[seg(S, S, ACK, 100)]);
     assert_eq!(s.events(), [Event::Transport(stream::Event::OrphanData(FLOW))]);
-    assert_eq!(s.notice(), None);
+    assert_eq!(s.completion(), None);
 }
 
 #[test]

@@ -4,7 +4,7 @@ mod common;
 
 use common::solo::{ACK, FLOW, START, Seg, Solo, seg};
 use common::{Config, Lab};
-use context::{Bump, ControlEnd, Geometry, LOG_SLOT, LogEnd, LogRecord, LogShape, Notice, Slot, daemon_ends};
+use context::{Bump, Completion, ControlEnd, Geometry, LOG_SLOT, LogEnd, LogRecord, LogShape, Slot, daemon_ends};
 use engine::stream::{self, FlowParams, LogRefusal, Stream};
 use engine::{Command, ContextId, DropReason, Engine, Event, FramePool, Limits};
 use laminar::{Extensions, Laminar};
@@ -72,14 +72,14 @@ impl Logged {
         joined.expect("an answer")
     }
 
-    /// Takes notices in; says what the connection itself was told, and how many records can be read.
-    fn notices(&mut self) -> (Vec<Notice>, u64) {
+    /// Takes completions in; says what the connection itself was told, and how many records can be read.
+    fn completions(&mut self) -> (Vec<Completion>, u64) {
         let mut own = Vec::new();
-        while let Some(words) = self.solo.side.app.end.notices.pop().unwrap() {
-            let notice = Notice::from_words(words);
-            match notice.slot.index {
-                LOG_SLOT => self.ready += notice.rx_tail.wrapping_sub(self.ready as u32) as u64,
-                _ => own.push(notice),
+        while let Some(words) = self.solo.side.app.end.completions.pop().unwrap() {
+            let completion = Completion::from_words(words);
+            match completion.slot.index {
+                LOG_SLOT => self.ready += completion.rx_tail.wrapping_sub(self.ready as u32) as u64,
+                _ => own.push(completion),
             }
         }
         (own, self.ready)
@@ -119,14 +119,14 @@ fn records_are_readable_when_they_are_whole() {
     let mut l = Logged::new(RECORDS);
     assert_eq!(l.join(0), Ok(()));
     assert_eq!(l.solo.receive(&[data(0, 150)])[0].ack, S + 150);
-    assert_eq!(l.notices().1, 2, "half a record waits");
+    assert_eq!(l.completions().1, 2, "half a record waits");
     l.solo.receive(&[data(150, 42)]);
-    assert_eq!(l.notices().1, 3);
+    assert_eq!(l.completions().1, 3);
     // The connection itself is told of nothing.
     l.solo.receive(&[data(192 + 100, 300)]);
-    assert_eq!(l.notices(), (vec![], 3), "a gap");
+    assert_eq!(l.completions(), (vec![], 3), "a gap");
     assert_eq!(l.solo.receive(&[data(192, 100)]).last().unwrap().ack, S + 592);
-    assert_eq!(l.notices(), (vec![], 9));
+    assert_eq!(l.completions(), (vec![], 9));
     (0..9).for_each(|index| l.assert_whole(index, index, 0));
     assert_eq!(["records", "holes", "filled"].map(|name| l.counter(name)), [9, 0, 2]);
     assert_eq!(l.join(0), Err(LogRefusal::Joined));
@@ -137,10 +137,10 @@ fn duplicates_of_readable_records_change_nothing() {
     let mut l = Logged::new(RECORDS);
     l.join(0).unwrap();
     l.solo.receive(&[data(0, 128), data(0, 128), data(64, 256), data(1000, 64), data(1000, 64)]);
-    assert_eq!(l.notices().1, 5);
+    assert_eq!(l.completions().1, 5);
     (0..5).for_each(|index| l.assert_whole(index, index, 0));
     l.solo.receive(&[data(320, 680)]);
-    assert_eq!(l.notices().1, 16);
+    assert_eq!(l.completions().1, 16);
     (0..16).for_each(|index| l.assert_whole(index, index, 0));
 }
 
@@ -152,11 +152,11 @@ fn what_came_before_the_connection_joined_is_records_too() {
     l.solo.read(20);
     l.solo.receive(&[data(300, 64)]);
     assert_eq!(l.join(20), Ok(()));
-    assert_eq!(l.notices().1, 2);
+    assert_eq!(l.completions().1, 2);
     l.solo.receive(&[data(180, 120)]);
-    assert_eq!(l.notices().1, 5);
+    assert_eq!(l.completions().1, 5);
     l.solo.receive(&[data(364, 1000)]);
-    assert_eq!(l.notices().1, 21);
+    assert_eq!(l.completions().1, 21);
     (0..21).for_each(|index| l.assert_whole(index, index, 20));
 }
 
@@ -167,13 +167,13 @@ fn a_reader_that_stops_closes_the_window_and_one_that_goes_on_opens_it() {
     for at in 0..4 {
         l.solo.receive(&[data(at * 1024, 1024)]);
     }
-    assert_eq!(l.notices().1, 64);
+    assert_eq!(l.completions().1, 64);
     // Beyond what was promised: refused, and no place is taken.
     assert_eq!(l.solo.receive(&[data(4096, 64)])[0].window, 0);
-    assert_eq!(l.notices().1, 64);
+    assert_eq!(l.completions().1, 64);
     assert_eq!(l.trim(32).last().map(|s| (s.ack, s.window)), Some((S + 4096, 2048)));
     l.solo.receive(&[data(4096, 1000), data(5096, 1000)]);
-    assert_eq!(l.notices().1, 64 + 31);
+    assert_eq!(l.completions().1, 64 + 31);
     (32..95).for_each(|index| l.assert_whole(index, index, 0));
     // More than could be read is not given back; an older number is nothing new.
     l.trim(96);
@@ -186,7 +186,7 @@ fn a_reader_that_stops_closes_the_window_and_one_that_goes_on_opens_it() {
     for round in 0..40u64 {
         assert_eq!(l.solo.receive(&[data(at, 960)]).last().unwrap().ack, S + at + 960);
         at += 960;
-        let ready = l.notices().1;
+        let ready = l.completions().1;
         assert_eq!(ready, at as u64 / 64, "round {round}");
         // Slots are used again, so only what is not given back can be looked at.
         (ready - 15..ready).for_each(|index| {
@@ -202,8 +202,8 @@ fn half_a_record_at_the_end_is_a_hole() {
     let mut l = Logged::new(RECORDS);
     l.join(0).unwrap();
     l.solo.receive(&[seg(S, S, ACK | Flags::FIN, 100)]);
-    let (own, ready) = l.notices();
-    assert_eq!((own.last().map(|notice| (notice.rx_tail, notice.fin)), ready), (Some((0, true)), 2));
+    let (own, ready) = l.completions();
+    assert_eq!((own.last().map(|completion| (completion.rx_tail, completion.fin)), ready), (Some((0, true)), 2));
     l.assert_whole(0, 0, 0);
     assert_eq!(l.shape.read(&l.region, &SIZES, 1), LogRecord { mark: 99, number: 1, hole: true });
 }
@@ -213,7 +213,7 @@ fn a_stream_that_ended_before_can_join() {
     let mut l = Logged::new(RECORDS);
     l.solo.receive(&[seg(S, S, ACK | Flags::FIN, 128)]);
     assert_eq!(l.join(0), Ok(()));
-    assert_eq!(l.notices().1, 2);
+    assert_eq!(l.completions().1, 2);
     (0..2).for_each(|index| l.assert_whole(index, index, 0));
 }
 
@@ -222,9 +222,9 @@ fn a_connection_that_dies_leaves_holes_and_what_was_whole() {
     let mut l = Logged::new(RECORDS);
     l.join(0).unwrap();
     l.solo.receive(&[data(0, 64), data(192, 64)]);
-    assert_eq!(l.notices().1, 1);
+    assert_eq!(l.completions().1, 1);
     l.solo.command(Command::Remove(FLOW));
-    assert_eq!(l.notices().1, 4);
+    assert_eq!(l.completions().1, 4);
     l.assert_whole(0, 0, 0);
     (1..4).for_each(|index| assert!(l.shape.read(&l.region, &SIZES, index).hole));
     l.trim(4);
@@ -246,7 +246,7 @@ fn a_log_takes_no_more_connections_than_it_has_room_for() {
     // Nobody reads the stream any more: what comes raises an event, and goes to no log.
     l.solo.receive(&[data(1024, 64)]);
     assert!(l.solo.events().contains(&Event::Transport(stream::Event::OrphanData(FLOW))));
-    assert_eq!(l.notices().1, 16);
+    assert_eq!(l.completions().1, 16);
 }
 
 #[test]
@@ -259,7 +259,7 @@ fn a_program_without_the_extension_is_refused_while_there_is_a_log() {
     let all = Extensions { sack: true, delayed_acks: true, timely: true, shared_log: true };
     l.solo.side.engine.load(&Extensions { timely: false, ..all }.source()).unwrap();
     l.solo.receive(&[data(100, 300)]);
-    assert_eq!(l.notices().1, 6);
+    assert_eq!(l.completions().1, 6);
     (0..6).for_each(|index| l.assert_whole(index, index, 0));
 }
 
@@ -327,14 +327,14 @@ impl Stream64 {
         panic!("seed {}: wedged, {} of {whole} readable", self.seed, self.ready);
     }
 
-    /// Takes the log's notices, and reads records before `upto`.
+    /// Takes the log's completions, and reads records before `upto`.
     fn look(&mut self, upto: u64) {
-        // The harness' application takes notices of its connection; those of the log are taken out here.
-        while let Some(words) = self.lab.sides[1].app.end.notices.pop().unwrap() {
-            let notice = Notice::from_words(words);
-            match notice.slot.index {
-                LOG_SLOT => self.ready += notice.rx_tail.wrapping_sub(self.ready as u32) as u64,
-                _ => assert_eq!(notice.rx_tail, 0),
+        // The harness' application takes completions of its connection; those of the log are taken out here.
+        while let Some(words) = self.lab.sides[1].app.end.completions.pop().unwrap() {
+            let completion = Completion::from_words(words);
+            match completion.slot.index {
+                LOG_SLOT => self.ready += completion.rx_tail.wrapping_sub(self.ready as u32) as u64,
+                _ => assert_eq!(completion.rx_tail, 0),
             }
         }
         let upto = upto.min(self.ready);

@@ -30,7 +30,7 @@ use system::faults;
 /// Run by the dynamic linker when the library is loaded.
 extern "C" fn start() {
     lock::look_for_others();
-    attach::look_at_environment();
+    attach::read_environment();
     environment::remember();
     if attach::is_enabled() {
         faults::start();

@@ -1,9 +1,9 @@
 //! Lists of interfaces show the host's beside the kernel's, with a stand-in for the daemon.
+mod fixture;
 mod loop_host;
-mod place;
 
+use fixture::{Fixture, compile, is_installed, text};
 use loop_host::{ADDRESS, ADDRESS_V6};
-use place::{Place, compile, is_installed, text};
 use std::process::Command;
 
 fn expected() -> String {
@@ -26,28 +26,28 @@ fn expected() -> String {
 
 #[test]
 fn each_way_of_listing_interfaces_shows_the_hosts() {
-    let place = Place::new("interfaces");
-    let program = compile(&place, "interfaces");
+    let fixture = Fixture::new("interfaces");
+    let program = compile(&fixture, "interfaces");
     let address = ADDRESS.to_string();
-    assert_eq!(text(place.command(&program).arg(&address)), expected());
+    assert_eq!(text(fixture.command(&program).arg(&address)), expected());
     assert!(!text(Command::new(&program).arg(&address)).contains("opentoe"));
-    place.finish();
+    fixture.finish();
 }
 
 /// There the C library's own netlink sockets are seen as well: each interface is shown once all the same.
 #[test]
 #[cfg(target_arch = "x86_64")]
 fn and_so_below_the_symbols() {
-    let place = Place::new("interfaces-below");
-    let program = compile(&place, "interfaces");
+    let fixture = Fixture::new("interfaces-below");
+    let program = compile(&fixture, "interfaces");
     let address = ADDRESS.to_string();
-    assert_eq!(text(place.command(&program).arg(&address).env("TOE_INTERCEPT", "syscalls")), expected());
-    place.finish();
+    assert_eq!(text(fixture.command(&program).arg(&address).env("TOE_INTERCEPT", "syscalls")), expected());
+    fixture.finish();
 }
 
 #[test]
 fn programs_that_list_addresses_have_the_hosts() {
-    let place = Place::new("interfaces-programs");
+    let fixture = Fixture::new("interfaces-programs");
     let (v4, v6) = (format!("{ADDRESS}"), format!("{ADDRESS_V6}"));
     for (program, arguments, addresses) in [
         ("hostname", ["-I"].as_slice(), [Some(&v4), Some(&v6)]),
@@ -55,7 +55,7 @@ fn programs_that_list_addresses_have_the_hosts() {
         ("ip", &["-6", "-oneline", "address"], [None, Some(&v6)]),
     ] {
         if is_installed(program) {
-            let here = text(place.command(program).args(arguments));
+            let here = text(fixture.command(program).args(arguments));
             let without = text(Command::new(program).args(arguments));
             for address in [&v4, &v6] {
                 let wanted = addresses.contains(&Some(address));
@@ -64,5 +64,5 @@ fn programs_that_list_addresses_have_the_hosts() {
             }
         }
     }
-    place.finish();
+    fixture.finish();
 }

@@ -1,15 +1,15 @@
 //! Sockets that pass to other processes, with a stand-in for the daemon.
+mod fixture;
 mod loop_host;
-mod place;
 
+use fixture::{Fixture, Running, run, text};
 use loop_host::ADDRESS;
-use place::{Place, Running, run, text};
 use std::process::{Command, Stdio};
 
 /// A listener, connections and a bound socket go to another process, and a connection comes back.
 #[test]
 fn sockets_pass_over_unix_sockets() {
-    let place = Place::new("passing");
+    let fixture = Fixture::new("passing");
     let child = "import socket, sys
 s = socket.socket(fileno=int(sys.argv[1]))
 l, c, b = [socket.socket(fileno=f) for f in socket.recv_fds(s, 10, 8)[1]]
@@ -20,7 +20,7 @@ b.listen(); s.sendall(b'%5d' % b.getsockname()[1]); e = b.accept()[0]; e.sendall
 socket.send_fds(s, [b'x'], [d.fileno(), c.fileno()])
 for f in (l, c, b, d, e): f.close()
 s.recv(1)";
-    std::fs::write(place.folder.join("child.py"), child).unwrap();
+    std::fs::write(fixture.folder.join("child.py"), child).unwrap();
     let script = format!(
         "import os, socket, subprocess, sys
 def server():
@@ -58,19 +58,19 @@ try: socket.send_fds(one, [b'x'], [m.fileno()]); raise SystemExit('sent')
 except BlockingIOError: pass
 print('passed')"
     );
-    assert_eq!(text(place.command("python3").args(["-c", &script])), "passed\n");
-    place.finish();
+    assert_eq!(text(fixture.command("python3").args(["-c", &script])), "passed\n");
+    fixture.finish();
 }
 
 /// Who is at the other end of a UNIX socket with a name can be seen: a message to a program that is not on OpenTOE is
 /// refused.
 #[test]
 fn a_socket_for_a_program_that_is_not_on_opentoe_is_refused_with_a_sentence() {
-    let place = Place::new("outside");
+    let fixture = Fixture::new("outside");
     let outside = "import socket; s = socket.socket(socket.AF_UNIX); s.bind('outside'); s.listen()
 c = s.accept()[0]; print(c.recv(100).decode(), end='')";
     let mut command = Command::new("python3");
-    command.args(["-c", outside]).current_dir(&place.folder).stdout(Stdio::piped());
+    command.args(["-c", outside]).current_dir(&fixture.folder).stdout(Stdio::piped());
     let other = Running(command.spawn().unwrap());
     let script = format!(
         "import errno, os, socket, time
@@ -82,19 +82,19 @@ for _ in range(2):
     except OSError as error: assert error.errno == errno.EOPNOTSUPP, error
 socket.send_fds(s, [b'fine'], [0])"
     );
-    let output = run(place.command("python3").args(["-c", &script]));
+    let output = run(fixture.command("python3").args(["-c", &script]));
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
     assert_eq!(errors.matches("cannot be passed to a process that is not").count(), 1, "{errors}");
     drop(other);
-    place.finish();
+    fixture.finish();
 }
 
 /// Who gets a message over a pair of sockets cannot be seen. It has a kernel socket that says nothing, and no memory:
 /// that comes from the daemon.
 #[test]
 fn a_message_that_passes_a_connection_has_no_memory_in_it() {
-    let place = Place::new("no-memory");
+    let fixture = Fixture::new("no-memory");
     let outside = "import array, os, socket, stat, sys
 s = socket.socket(fileno=int(sys.argv[1]))
 envelope = socket.socket(fileno=socket.recv_fds(s, 1, 1)[1][0])
@@ -114,7 +114,7 @@ child = subprocess.Popen([sys.executable, '-c', sys.argv[1], str(there.fileno())
 socket.send_fds(here, [b'x'], [a.fileno()])
 print(child.communicate()[0], end='')"
     );
-    let found = text(place.command("python3").args(["-c", &script, outside]));
+    let found = text(fixture.command("python3").args(["-c", &script, outside]));
     // The stand-in holds for ever what nobody adopts.
     assert_eq!(found, "1 [True]\n", "one descriptor, and it is a socket");
 }
@@ -122,7 +122,7 @@ print(child.communicate()[0], end='')"
 /// A receiver of a connection would see the bytes of all the sender's.
 #[test]
 fn a_connection_for_a_process_of_another_user_is_refused_with_a_sentence() {
-    let place = Place::new("other-user");
+    let fixture = Fixture::new("other-user");
     let script = format!(
         "import errno, os, socket
 if os.geteuid() != 0: raise SystemExit()
@@ -144,12 +144,12 @@ for _ in range(2):
 a.sendall(b'still'); assert c.recv(5) == b'still'
 s.sendall(b'x'); assert os.waitpid(child, 0)[1] == 0"
     );
-    let output = run(place.command("python3").args(["-c", &script]));
+    let output = run(fixture.command("python3").args(["-c", &script]));
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.success(), "{errors}");
     // SAFETY: a number.
     if unsafe { libc::geteuid() } == 0 {
         assert_eq!(errors.matches("cannot be passed to a process of another user").count(), 1, "{errors}");
     }
-    place.finish();
+    fixture.finish();
 }

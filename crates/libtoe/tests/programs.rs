@@ -1,26 +1,26 @@
 //! Unmodified programs under libtoe.so, with a stand-in for the daemon.
+mod fixture;
 mod loop_host;
-mod place;
 
+use fixture::{Fixture, Running, compile, is_installed, library, run, serve, text};
 use loop_host::ADDRESS;
-use place::{Place, Running, compile, is_installed, library, run, serve, text};
 use std::path::Path;
 use std::process::{Command, Stdio};
 
 /// Loopback, and addresses that the host does not reach, stay with the kernel: also within one program.
 #[test]
 fn what_is_not_accelerated_passes_to_the_kernel() {
-    let place = Place::new("kernel");
-    let posix = compile(&place, "posix");
-    text(place.command(&posix).arg("127.0.0.1"));
-    place.finish();
+    let fixture = Fixture::new("kernel");
+    let posix = compile(&fixture, "posix");
+    text(fixture.command(&posix).arg("127.0.0.1"));
+    fixture.finish();
 }
 
 /// A wildcard listener is in the kernel's set and in the library's. An entry that reported on one half does not report
 /// on the other, also where the descriptor of its entry is gone since. So it is with a set within a set.
 #[test]
 fn a_wildcard_listener_in_a_set_reports_once() {
-    let place = Place::new("once");
+    let fixture = Fixture::new("once");
     let script = format!(
         "import select, socket
 s = socket.create_server(('0.0.0.0', 0))
@@ -53,13 +53,13 @@ for watched in (s, inner):
         s.accept()[0].close()
         [one.close() for one in (e, here, there, last)]"
     );
-    text(place.command("python3").args(["-c", &script]));
-    place.finish();
+    text(fixture.command("python3").args(["-c", &script]));
+    fixture.finish();
 }
 
 #[test]
 fn a_wildcard_listener_takes_both_kinds_whether_of_tcp_or_of_multipath_tcp() {
-    let place = Place::new("both");
+    let fixture = Fixture::new("both");
     let script = format!(
         "import socket, sys
 for family, any, protocol in ((socket.AF_INET, '0.0.0.0', 0), (socket.AF_INET6, '::', 0), (socket.AF_INET, '0.0.0.0', 262)):
@@ -78,15 +78,15 @@ for family, any, protocol in ((socket.AF_INET, '0.0.0.0', 0), (socket.AF_INET6, 
     s.close()
 print('both')"
     );
-    assert_eq!(text(place.command("python3").args(["-c", &script])), "both\n");
-    place.finish();
+    assert_eq!(text(fixture.command("python3").args(["-c", &script])), "both\n");
+    fixture.finish();
 }
 
 /// A port that nobody asked for is free on both stacks: another program cannot have it in the kernel. Where the host
 /// has in use what the kernel chooses, there is another one. Then a `connect` that the kernel has to do finds it.
 #[test]
 fn a_port_that_is_chosen_is_free_on_both_stacks() {
-    let place = Place::new("chosen");
+    let fixture = Fixture::new("chosen");
     let script = format!(
         "import os, socket, subprocess, sys
 other = 'import socket, sys; socket.socket().bind((\"127.0.0.1\", int(sys.argv[1])))'
@@ -112,13 +112,13 @@ for _ in range(300):
     assert s.connect_ex(('127.0.0.1', 1)) == 111
     s.close()"
     );
-    text(place.command("python3").args(["-c", &script]));
-    place.finish();
+    text(fixture.command("python3").args(["-c", &script]));
+    fixture.finish();
 }
 
 #[test]
 fn asyncio_carries_many_streams() {
-    let place = Place::new("asyncio");
+    let fixture = Fixture::new("asyncio");
     let script = format!(
         "import asyncio, os, hashlib
 async def echo(r, w):
@@ -140,8 +140,8 @@ async def main():
     server.close()
 asyncio.run(asyncio.wait_for(main(), 50)); print('done')"
     );
-    assert_eq!(text(place.command("python3").args(["-c", &script])), "done\n");
-    place.finish();
+    assert_eq!(text(fixture.command("python3").args(["-c", &script])), "done\n");
+    fixture.finish();
 }
 
 #[test]
@@ -149,16 +149,17 @@ fn curl_fetches_a_file_from_python() {
     if !is_installed("curl") {
         return;
     }
-    let place = Place::new("curl");
+    let fixture = Fixture::new("curl");
     let bytes: Vec<u8> = (0..3_000_000u32).map(|i| (i.wrapping_mul(2_654_435_761) >> 24) as u8).collect();
-    std::fs::write(place.folder.join("file"), &bytes).unwrap();
+    std::fs::write(fixture.folder.join("file"), &bytes).unwrap();
     let address = ADDRESS.to_string();
-    let server = serve(&place, place.command("python3").args(["-m", "http.server", "8099", "--bind", &address]), 8099);
+    let server =
+        serve(&fixture, fixture.command("python3").args(["-m", "http.server", "8099", "--bind", &address]), 8099);
     let url = format!("http://{address}:8099/file");
-    text(place.command("curl").args(["-sS", "-o", "fetched", &url]));
-    assert!(std::fs::read(place.folder.join("fetched")).unwrap() == bytes, "the file is not what was sent");
+    text(fixture.command("curl").args(["-sS", "-o", "fetched", &url]));
+    assert!(std::fs::read(fixture.folder.join("fetched")).unwrap() == bytes, "the file is not what was sent");
     drop(server);
-    place.finish();
+    fixture.finish();
 }
 
 #[test]
@@ -166,11 +167,11 @@ fn memcached_with_four_threads_answers() {
     if !is_installed("memcached") {
         return;
     }
-    let place = Place::new("memcached");
+    let fixture = Fixture::new("memcached");
     let address = ADDRESS.to_string();
-    let mut command = place.command("memcached");
+    let mut command = fixture.command("memcached");
     let server =
-        serve(&place, command.args(["-u", "nobody", "-U", "0", "-t", "4", "-l", &address, "-p", "11299"]), 11299);
+        serve(&fixture, command.args(["-u", "nobody", "-U", "0", "-t", "4", "-l", &address, "-p", "11299"]), 11299);
     let script = format!(
         "import socket
 cs = [socket.create_connection(('{ADDRESS}', 11299)) for _ in range(12)]
@@ -180,9 +181,9 @@ for n, c in enumerate(cs): c.sendall(b'get k%d\\r\\n' % n)
 for n, c in enumerate(cs): assert b'v%04d' % n in c.recv(100)
 print('stored')"
     );
-    assert_eq!(text(place.command("python3").args(["-c", &script])), "stored\n");
+    assert_eq!(text(fixture.command("python3").args(["-c", &script])), "stored\n");
     drop(server);
-    place.finish();
+    fixture.finish();
 }
 
 #[test]
@@ -190,31 +191,31 @@ fn nginx_workers_share_listeners_and_reload() {
     if !is_installed("nginx") && !Path::new("/usr/sbin/nginx").exists() {
         return;
     }
-    let place = Place::new("nginx");
-    let folder = place.folder.display();
+    let fixture = Fixture::new("nginx");
+    let folder = fixture.folder.display();
     let settings = format!(
         "worker_processes 2; daemon off; pid {folder}/pid; error_log {folder}/errors; events {{}}
          http {{ access_log off; client_body_temp_path {folder}/a; proxy_temp_path {folder}/b;
                  fastcgi_temp_path {folder}/c; uwsgi_temp_path {folder}/d; scgi_temp_path {folder}/e;
                  server {{ listen {ADDRESS}:8088; location / {{ return 200 'hello'; }} }} }}"
     );
-    std::fs::write(place.folder.join("nginx.conf"), settings).unwrap();
+    std::fs::write(fixture.folder.join("nginx.conf"), settings).unwrap();
     let path = if Path::new("/usr/sbin/nginx").exists() { "/usr/sbin/nginx" } else { "nginx" };
-    let server = serve(&place, place.command(path).arg("-c").arg(place.folder.join("nginx.conf")), 8088);
+    let server = serve(&fixture, fixture.command(path).arg("-c").arg(fixture.folder.join("nginx.conf")), 8088);
     let script = format!(
         "import urllib.request, sys
 for _ in range(20): assert urllib.request.urlopen('http://{ADDRESS}:8088/').read() == b'hello'
 print('answered')"
     );
-    assert_eq!(text(place.command("python3").args(["-c", &script])), "answered\n");
+    assert_eq!(text(fixture.command("python3").args(["-c", &script])), "answered\n");
     // SAFETY: signals a process of this test.
     unsafe { libc::kill(server.0.id() as i32, libc::SIGHUP) };
-    assert_eq!(text(place.command("python3").args(["-c", &script])), "answered\n");
+    assert_eq!(text(fixture.command("python3").args(["-c", &script])), "answered\n");
     // SAFETY: as above; the master ends its workers.
     unsafe { libc::kill(server.0.id() as i32, libc::SIGTERM) };
     let mut server = server;
     server.0.wait().unwrap();
-    place.finish();
+    fixture.finish();
 }
 
 #[test]
@@ -222,13 +223,13 @@ fn programs_run_on_opentoe_under_valgrind() {
     if !is_installed("valgrind") {
         return;
     }
-    let place = Place::new("valgrind");
-    let posix = compile(&place, "posix");
+    let fixture = Fixture::new("valgrind");
+    let posix = compile(&fixture, "posix");
     let cases = ["names", "half_close", "epoll"];
-    let mut command = place.command("valgrind");
+    let mut command = fixture.command("valgrind");
     command.args(["--quiet", "--tool=none"]).arg(posix).arg(ADDRESS.to_string()).args(cases);
     assert_eq!(text(&mut command), cases.map(|case| format!("ok {case}\n")).concat());
-    place.finish();
+    fixture.finish();
 }
 
 #[test]
@@ -243,24 +244,24 @@ fn without_a_daemon_the_program_ends_with_a_sentence() {
     assert_eq!((output.status.code(), output.stdout.as_slice()), (Some(1), &b"before\n"[..]));
     assert_eq!(errors.lines().count(), 1, "{errors}");
     assert!(errors.contains("no daemon answers at /nonexistent/toe"), "{errors}");
-    let place = Place::new("refused");
-    let refused = run(place.command("python3").args(["-c", script]).env("TOE_HOST", "nowhere"));
+    let fixture = Fixture::new("refused");
+    let refused = run(fixture.command("python3").args(["-c", script]).env("TOE_HOST", "nowhere"));
     assert_eq!(String::from_utf8_lossy(&refused.stderr), "libtoe: there is no host nowhere\n");
     assert_eq!(refused.status.code(), Some(1));
     // Without the variable the library does nothing.
     assert_eq!(text(Command::new("python3").args(["-c", script]).env("LD_PRELOAD", &library)), "before\nafter\n");
-    place.finish();
+    fixture.finish();
 }
 
 /// With sockets: see the case `executed`. What it opens later is on OpenTOE as well; an empty variable leads out.
 #[test]
 fn a_program_run_with_an_environment_of_its_makers_own_stays() {
-    let place = Place::new("environment");
+    let fixture = Fixture::new("environment");
     let binds = format!("import socket; socket.socket().bind(('{ADDRESS}', 0)); print('bound')");
     let runs = |environment: &str| {
         let script =
             format!("import os, sys; os.execve(sys.executable, ['python3', '-c', sys.argv[1]], {environment})");
-        run(place.command("python3").args(["-c", &script, &binds]))
+        run(fixture.command("python3").args(["-c", &script, &binds]))
     };
     for environment in ["{}", "{'HOME': '/', 'LD_PRELOAD': ''}"] {
         let output = runs(environment);
@@ -268,13 +269,13 @@ fn a_program_run_with_an_environment_of_its_makers_own_stays() {
     }
     let left = runs("{'TOE_SOCKET': ''}");
     assert!(!left.status.success(), "the kernel does not have this address");
-    place.finish();
+    fixture.finish();
 }
 
 /// A daemon that dies: calls that wait end, calls that come later fail, nothing hangs.
 #[test]
 fn the_daemons_death_resets_connections() {
-    let mut place = Place::new("death");
+    let mut fixture = Fixture::new("death");
     let script = format!(
         "import socket, select, threading, os, errno
 l = socket.socket(); l.bind(('{ADDRESS}', 0)); l.listen(5)
@@ -307,13 +308,13 @@ assert not select.select([l], [], [], 0)[0], 'a server would turn for ever'
 try: l.accept(); assert False
 except OSError as e: print('survived', e.errno)"
     );
-    let mut command = place.command("python3");
+    let mut command = fixture.command("python3");
     let mut child = Running(command.args(["-c", &script]).stdout(Stdio::piped()).spawn().unwrap());
     let mut output = std::io::BufReader::new(child.0.stdout.take().unwrap());
     let mut line = String::new();
     std::io::BufRead::read_line(&mut output, &mut line).unwrap();
     assert_eq!(line, "ready\n");
-    place.host.stop();
+    fixture.host.stop();
     line.clear();
     std::io::BufRead::read_line(&mut output, &mut line).unwrap();
     assert!(line.starts_with("survived"), "{line}");

@@ -1,16 +1,16 @@
 //! Memory: of quiet connections, and of the address space, with a stand-in for the daemon.
+mod fixture;
 mod loop_host;
-mod place;
 
+use fixture::{Fixture, run, text};
 use loop_host::{ADDRESS, LoopHost};
-use place::{Place, run, text};
 use std::time::Duration;
 
 /// A connection that was used keeps no memory when it is quiet, and goes on where it was. There are more of them than
 /// the daemon's ring has room for requests.
 #[test]
 fn quiet_connections_give_their_memory_back() {
-    let place = Place::new("resting");
+    let fixture = Fixture::new("resting");
     let script = format!(
         "import os, select, socket, threading
 s = socket.create_server(('{ADDRESS}', 0)); s.settimeout(0.01)
@@ -47,14 +47,14 @@ for seed in range(3):
 assert taken > 40 * 4 * 60000, taken
 print('rested')"
     );
-    assert_eq!(text(place.command("python3").args(["-c", &script])), "rested\n");
-    place.finish();
+    assert_eq!(text(fixture.command("python3").args(["-c", &script])), "rested\n");
+    fixture.finish();
 }
 
 /// The answer to a parent that had asked to rest when it forked goes to the parent. The child does not wait for it.
 #[test]
 fn the_child_of_a_parent_that_was_about_to_rest_goes_on() {
-    let place = Place::with("resting-parent", LoopHost::start_late);
+    let fixture = Fixture::with("resting-parent", LoopHost::start_late);
     let script = format!(
         "import os, select, socket
 s = socket.create_server(('{ADDRESS}', 0)); s.settimeout(0.01)
@@ -73,22 +73,22 @@ exchange()
 print('went on')"
     );
     let printed = std::thread::scope(|scope| {
-        let parent = scope.spawn(|| text(place.command("python3").args(["-c", &script])));
-        while place.host.shown().late < 2 && !parent.is_finished() {
+        let parent = scope.spawn(|| text(fixture.command("python3").args(["-c", &script])));
+        while fixture.host.shown().late < 2 && !parent.is_finished() {
             std::thread::sleep(Duration::from_millis(5));
         }
-        std::fs::write(place.folder.join("asked"), "").unwrap();
+        std::fs::write(fixture.folder.join("asked"), "").unwrap();
         parent.join().unwrap()
     });
     assert_eq!(printed, "went on\n");
-    assert_eq!(place.host.shown().answered_late, 2);
-    place.finish();
+    assert_eq!(fixture.host.shown().answered_late, 2);
+    fixture.finish();
 }
 
 /// `RLIMIT_AS` is the program's: what the library maps does not count. Where it cannot be raised, a sentence says so.
 #[test]
 fn a_limit_of_address_space_is_the_programs_own() {
-    let place = Place::new("address-space");
+    let fixture = Fixture::new("address-space");
     let begin = "import mmap, os, resource, socket
 def used(): return int(open('/proc/self/statm').read().split()[0]) * 4096
 def limit(n): resource.setrlimit(resource.RLIMIT_AS, (n, n)); assert resource.getrlimit(resource.RLIMIT_AS)[0] == n
@@ -105,11 +105,11 @@ try: mmap.mmap(-1, 1 << 30)
 except OSError: raise SystemExit()
 raise SystemExit('there is no limit')",
     ] {
-        text(place.command("python3").args(["-c", &format!("{begin}{script}")]));
+        text(fixture.command("python3").args(["-c", &format!("{begin}{script}")]));
     }
     let refused = format!("{begin}limit(most); os.geteuid() or os.setuid(65534); socket.socket()");
-    let output = run(place.command("python3").args(["-c", &refused]));
+    let output = run(fixture.command("python3").args(["-c", &refused]));
     let errors = String::from_utf8_lossy(&output.stderr);
     assert!(output.status.code() == Some(1) && errors.contains("RLIMIT_AS"), "{errors}");
-    place.finish();
+    fixture.finish();
 }

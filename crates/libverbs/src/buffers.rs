@@ -16,7 +16,7 @@ pub(crate) const PAGE: usize = shm::PAGE;
 /// Bytes of all buffers at most. They are addresses only until they are used.
 const ROOM: usize = 64 << 30;
 /// Milliseconds that a parent waits for a child's copy, so that a child that hangs does not stop it for ever.
-const PATIENCE: c_int = 30_000;
+const TIMEOUT: c_int = 30_000;
 
 /// The first reserved address, and how many there are: none before the first device.
 static FROM: AtomicUsize = AtomicUsize::new(0);
@@ -216,7 +216,7 @@ extern "C" fn in_parent() {
         let mut fd = libc::pollfd { fd: read.as_raw_fd(), events: libc::POLLIN, revents: 0 };
         // The child closes its end, also where it dies. A signal is no reason to go on.
         // SAFETY: one valid entry.
-        while unsafe { libc::poll(&raw mut fd, 1, PATIENCE) } < 0
+        while unsafe { libc::poll(&raw mut fd, 1, TIMEOUT) } < 0
             && std::io::Error::last_os_error().kind() == std::io::ErrorKind::Interrupted
         {}
     }
@@ -275,7 +275,7 @@ mod tests {
         let (from, len) = (address.addr() as u64 + 5, 3 * PAGE as u64 - 9);
         let prepared = memory::Registrar::new().prepare(from, len, memory::Rights::ALL).unwrap();
         let [extent] = prepared.description.extents[..] else { panic!("{:?}", prepared.description) };
-        assert!(matches!(extent.way, memory::Way::Shared { .. }) && extent.len == len);
+        assert!(matches!(extent.way, memory::AccessPath::Shared { .. }) && extent.len == len);
         release(address);
     }
 

@@ -3,7 +3,7 @@ use crate::abi::{IbvCq, IbvWc};
 use crate::completion_queue::Cq;
 use crate::polled::Ended;
 use libc::c_int;
-use shm::Crowd;
+use shm::Contention;
 use std::time::{Duration, Instant};
 use verbs::{Completion, CompletionFlags};
 
@@ -12,7 +12,7 @@ use verbs::{Completion, CompletionFlags};
 const YIELDS_EACH: u32 = 8;
 /// Where others want the core, it sleeps so long instead: who sleeps is not put behind them.
 const NAP: Duration = Duration::from_micros(20);
-static CROWD: Crowd = Crowd::new();
+static CONTENTION: Contention = Contention::new();
 /// And each such one looks whether the daemon is still there.
 const LOOKS_EACH: u32 = 1 << 16;
 
@@ -48,13 +48,13 @@ pub(crate) fn is_over(cq: &Cq, empty: u32) -> bool {
 
 /// Lets others have the core for a moment.
 fn give_way() {
-    if CROWD.is_there() {
+    if CONTENTION.is_there() {
         std::thread::sleep(NAP);
         return;
     }
     let begin = Instant::now();
     std::thread::yield_now();
-    CROWD.yielded(begin.elapsed());
+    CONTENTION.yielded(begin.elapsed());
 }
 
 #[inline]

@@ -26,12 +26,12 @@ pub struct Extent {
     /// Bytes.
     pub len: u64,
     /// How it is reached.
-    pub way: Way,
+    pub way: AccessPath,
 }
 
 /// How the data-path reaches memory of a program (docs/REGISTERED-MEMORY.md).
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub enum Way {
+pub enum AccessPath {
     /// Through the kernel, by the program's addresses.
     Kernel,
     /// A sealed memfd that the data-path maps.
@@ -79,7 +79,7 @@ impl Description {
             if extent.len == 0 || (index > 0 && at % page != 0) {
                 return Err(Refusal::Invalid("a part of it does not begin at a page"));
             }
-            if let Way::Shared { file, offset } = extent.way {
+            if let AccessPath::Shared { file, offset } = extent.way {
                 let ends = offset.checked_add(extent.len).is_some_and(|end| i64::try_from(end).is_ok());
                 if file as usize >= files || offset % page != at % page || !ends {
                     return Err(Refusal::Invalid("a part of it lies at an impossible place of its file"));
@@ -101,12 +101,12 @@ mod tests {
     }
 
     fn shared(len: u64, offset: u64) -> Extent {
-        Extent { len, way: Way::Shared { file: 0, offset } }
+        Extent { len, way: AccessPath::Shared { file: 0, offset } }
     }
 
     #[test]
     fn what_cannot_be_is_refused() {
-        let kernel = |len| Extent { len, way: Way::Kernel };
+        let kernel = |len| Extent { len, way: AccessPath::Kernel };
         assert_eq!(described(5, vec![kernel(7)]).check(0).unwrap(), 7);
         assert_eq!(described(4000, vec![kernel(96), shared(10, 8192)]).check(1).unwrap(), 106);
         for (wrong, files) in [
@@ -126,8 +126,11 @@ mod tests {
         assert!(Description { address: 5, rights, extents: vec![kernel(7)] }.check(0).is_err());
     }
 
-    fn way() -> impl Strategy<Value = Way> {
-        prop_oneof![Just(Way::Kernel), (0u32..5, any::<u64>()).prop_map(|(file, offset)| Way::Shared { file, offset })]
+    fn way() -> impl Strategy<Value = AccessPath> {
+        prop_oneof![
+            Just(AccessPath::Kernel),
+            (0u32..5, any::<u64>()).prop_map(|(file, offset)| AccessPath::Shared { file, offset })
+        ]
     }
 
     proptest! {
@@ -142,7 +145,7 @@ mod tests {
             if let Ok(len) = described.check(files) {
                 prop_assert!(len > 0 && address.checked_add(len).is_some());
                 for extent in &described.extents {
-                    if let Way::Shared { file, offset } = extent.way {
+                    if let AccessPath::Shared { file, offset } = extent.way {
                         prop_assert!((file as usize) < files && offset.checked_add(extent.len).is_some());
                     }
                 }

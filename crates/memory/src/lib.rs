@@ -22,7 +22,7 @@ mod rights;
 mod space;
 mod table;
 
-pub use description::{Description, Extent, MAX_EXTENTS, MAX_FILES, Way};
+pub use description::{AccessPath, Description, Extent, MAX_EXTENTS, MAX_FILES};
 pub use devices::Devices;
 pub use dma::{DmaCopy, DmaQueue, DmaServer, DmaServerEnds, Transfer};
 pub use fault::{Fault, Refusal};

@@ -1,7 +1,7 @@
 //! Memory that a program and the data-path both map.
 use crate::fault::Refusal;
 use rustix::fs::{SealFlags, fcntl_get_seals, fstat, fstatfs};
-use shm::{Mirror, PAGE, Span};
+use shm::{ByteRing, PAGE, Span};
 use std::io;
 use std::mem::MaybeUninit;
 use std::ops::Range;
@@ -21,7 +21,7 @@ pub(crate) struct Mapping {
     len: usize,
     _pages: Arc<Pages>,
     /// Pieces of the part that bytes are referred to by, each of [`Mapping::piece`] bytes and the last one at its end.
-    pieces: Box<[Arc<Mirror>]>,
+    pieces: Box<[Arc<ByteRing>]>,
 }
 
 /// Whole pages, mapped.
@@ -74,13 +74,13 @@ impl Mapping {
         let first = unsafe { base.add(lead as usize) };
         let size = piece(len);
         let begins = (0..len / size).map(|at| at * size).chain((len % size > 0).then_some(len - size));
-        let mirror = |at: usize| {
+        let byte_ring = |at: usize| {
             let held = Arc::clone(&pages) as Arc<dyn Send + Sync>;
             // SAFETY: in the mapping, which `held` keeps, and whose file keeps its bytes (`is_safe`). Nothing writes
             // to it: it is only referred to, by spans.
-            Arc::new(unsafe { Mirror::borrowed(first.add(at), size as u32, held) })
+            Arc::new(unsafe { ByteRing::borrowed(first.add(at), size as u32, held) })
         };
-        let pieces = begins.map(mirror).collect();
+        let pieces = begins.map(byte_ring).collect();
         Ok(Mapping { first, len, _pages: pages, pieces })
     }
 

@@ -1,5 +1,5 @@
 //! A registered region: bounds, parts, and the copies.
-use crate::description::{Description, Way};
+use crate::description::{AccessPath, Description};
 use crate::dma::{DmaQueue, Transfer};
 use crate::fault::{Fault, Refusal};
 use crate::mapping::Mapping;
@@ -106,12 +106,12 @@ impl Region {
         let (mut parts, mut start) = (Vec::with_capacity(description.extents.len()), 0);
         for extent in &description.extents {
             let backing = match extent.way {
-                Way::Kernel => {
+                AccessPath::Kernel => {
                     let space =
                         space.ok_or(Refusal::Descriptor("the program has not handed over its address space"))?;
                     Backing::Kernel(Arc::clone(space), description.address + start)
                 }
-                Way::Shared { file, offset } => {
+                AccessPath::Shared { file, offset } => {
                     let file = files[file as usize].as_fd();
                     Backing::Shared(Mapping::new(file, offset, extent.len, description.rights.may_write())?)
                 }
@@ -345,7 +345,7 @@ mod tests {
         let extents = order.iter().enumerate().map(|(index, number)| {
             let begin = if index == 0 { lead } else { 0 };
             let end = if index == last { tail } else { page };
-            Extent { len: end - begin, way: Way::Shared { file: 0, offset: number * page + begin } }
+            Extent { len: end - begin, way: AccessPath::Shared { file: 0, offset: number * page + begin } }
         });
         let rights = Rights::LOCAL_WRITE;
         let description = Description { address: 7 * page + lead, rights, extents: extents.collect() };

@@ -1,5 +1,5 @@
 //! The program's side: how a range of its memory is reached, and the descriptors for it.
-use crate::description::{Description, Extent, MAX_EXTENTS, MAX_FILES, Way};
+use crate::description::{AccessPath, Description, Extent, MAX_EXTENTS, MAX_FILES};
 use crate::fault::Refusal;
 use crate::mapping::Mapping;
 use crate::maps::{self, Map};
@@ -62,15 +62,15 @@ impl Registrar {
         let mut extents: Vec<Extent> = Vec::new();
         for map in &found {
             let way = match files.find(map, rights.may_write()) {
-                Some(file) => Way::Shared { file, offset: map.offset },
-                None => Way::Kernel,
+                Some(file) => AccessPath::Shared { file, offset: map.offset },
+                None => AccessPath::Kernel,
             };
             add(&mut extents, Extent { len: map.end - map.start, way });
         }
         if extents.len() > MAX_EXTENTS {
             // The kernel reaches everything, and does not mind how many mappings there are.
             files.found.clear();
-            extents = vec![Extent { len, way: Way::Kernel }];
+            extents = vec![Extent { len, way: AccessPath::Kernel }];
         }
         let files = files.found.into_iter().map(|(_, fd)| fd).collect();
         Ok(Prepared { description: Description { address, rights, extents }, files })
@@ -87,8 +87,8 @@ impl Default for Registrar {
 fn add(extents: &mut Vec<Extent>, next: Extent) {
     if let Some(last) = extents.last_mut() {
         let goes_on = match (last.way, next.way) {
-            (Way::Kernel, Way::Kernel) => true,
-            (Way::Shared { file, offset }, Way::Shared { file: other, offset: following }) => {
+            (AccessPath::Kernel, AccessPath::Kernel) => true,
+            (AccessPath::Shared { file, offset }, AccessPath::Shared { file: other, offset: following }) => {
                 file == other && offset.checked_add(last.len) == Some(following)
             }
             _ => false,
@@ -165,15 +165,15 @@ mod tests {
     #[test]
     fn extents_that_go_on_become_one() {
         let mut extents = Vec::new();
-        let shared = |file, offset| Way::Shared { file, offset };
+        let shared = |file, offset| AccessPath::Shared { file, offset };
         for (len, way) in [
-            (10, Way::Kernel),
-            (4096, Way::Kernel),
+            (10, AccessPath::Kernel),
+            (4096, AccessPath::Kernel),
             (4096, shared(0, 0)),
             (4096, shared(0, 4096)),
             (4096, shared(0, 4096)),
             (4096, shared(1, 8192)),
-            (1, Way::Kernel),
+            (1, AccessPath::Kernel),
         ] {
             add(&mut extents, Extent { len, way });
         }

@@ -446,7 +446,7 @@ impl Lease<'_> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::description::{Extent, Way};
+    use crate::description::{AccessPath, Extent};
     use crate::rights::Rights;
     use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, ftruncate, memfd_create};
 
@@ -461,7 +461,7 @@ mod tests {
         let file = memfd_create(c"test", MemfdFlags::CLOEXEC | MemfdFlags::ALLOW_SEALING).unwrap();
         ftruncate(&file, len).unwrap();
         fcntl_add_seals(&file, SealFlags::SHRINK).unwrap();
-        let extents = vec![Extent { len, way: Way::Shared { file: 0, offset: 0 } }];
+        let extents = vec![Extent { len, way: AccessPath::Shared { file: 0, offset: 0 } }];
         table.register(domain, &Description { address: 4096, rights: Rights::ALL, extents }, &[file], None)
     }
 

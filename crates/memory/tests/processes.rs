@@ -451,7 +451,7 @@ fn an_untrue_description_reaches_nothing_else() {
     let imitation: OwnedFd = std::fs::File::open("/dev/zero").unwrap().into();
     description.extents[0].len = 1;
     assert_eq!(refused(&description, &[imitation]), libc::EINVAL);
-    description.extents[0].way = memory::Way::Kernel;
+    description.extents[0].way = memory::AccessPath::Kernel;
     let without = program.table.register(US, &description, &[], None);
     assert_eq!(without.map(drop).unwrap_err().errno(), libc::EINVAL);
     description.rights = Rights::REMOTE_WRITE;

@@ -11,7 +11,7 @@ use crate::wake::Wake;
 use crate::watchdog::Watchdog;
 use corosensei::stack::DefaultStack;
 use offload_api::status;
-use shm::Crowd;
+use shm::Contention;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
@@ -151,7 +151,7 @@ impl Runner {
             rings: false,
             looked: 0,
         };
-        let crowd = Crowd::new();
+        let contention = Contention::new();
         let (mut idle, mut since) = (0u32, Instant::now());
         loop {
             if work.round() {
@@ -163,7 +163,7 @@ impl Runner {
                 work.sleep();
                 (idle, since) = (0, Instant::now());
             } else if idle % YIELDS_EACH == 0 {
-                give_way(&crowd);
+                give_way(&contention);
             } else {
                 std::hint::spin_loop();
             }
@@ -171,13 +171,13 @@ impl Runner {
     }
 }
 
-fn give_way(crowd: &Crowd) {
-    if crowd.is_there() {
+fn give_way(contention: &Contention) {
+    if contention.is_there() {
         return std::thread::sleep(NAP);
     }
     let begin = Instant::now();
     std::thread::yield_now();
-    crowd.yielded(begin.elapsed());
+    contention.yielded(begin.elapsed());
 }
 
 impl Work {

@@ -14,7 +14,7 @@ use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::time::{Duration, Instant};
 
 /// How long a worker may take to answer.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// A worker that lived for less counts as one that cannot live: the next one is started later, and later.
 const SHORT_LIFE: Duration = Duration::from_secs(5);
 const FIRST_PAUSE: Duration = Duration::from_millis(50);
@@ -98,7 +98,7 @@ impl Supervisor {
         let mut command = Command::new("/proc/self/exe");
         command.arg0("opentoe-offload");
         let mut child = command.arg(WORKER).stdin(Stdio::from(theirs)).stdout(Stdio::null()).spawn()?;
-        rustix::net::sockopt::set_socket_timeout(&orders, rustix::net::sockopt::Timeout::Recv, Some(PATIENCE))?;
+        rustix::net::sockopt::set_socket_timeout(&orders, rustix::net::sockopt::Timeout::Recv, Some(TIMEOUT))?;
         let running = Running { pid: child.id(), orders, status };
         let error = match running.order(&Order::Begin(self.settings.clone()), &[running.status.fd()]) {
             Ok(Answer::Done) => return Ok((child, running)),
@@ -335,7 +335,7 @@ fn with_patience(mut order: impl FnMut() -> io::Result<Answer>) -> io::Result<An
     let begin = Instant::now();
     loop {
         match order() {
-            Ok(Answer::Refused { errno: libc::EADDRINUSE, .. }) if begin.elapsed() < PATIENCE => {
+            Ok(Answer::Refused { errno: libc::EADDRINUSE, .. }) if begin.elapsed() < TIMEOUT => {
                 std::thread::sleep(FIRST_PAUSE);
             }
             answer => return answer,

@@ -1,7 +1,7 @@
 //! Functions that do what they must not, and processes that are killed: who has nothing to do with it does not notice.
-mod place;
+mod fixture;
 
-use place::{HostProgram, Place, library, library_of, text, until};
+use fixture::{Fixture, HostProgram, library, library_of, text, until};
 use std::fs;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Stdio};
@@ -80,9 +80,9 @@ int offload_init(void) {
     return 0;
 }";
 
-fn wrong(place: &Place) {
-    place.load_examples();
-    place.load("wrong", &wrong_library());
+fn wrong(fixture: &Fixture) {
+    fixture.load_examples();
+    fixture.load("wrong", &wrong_library());
 }
 
 /// Each time a file of its own: tests run at the same time.
@@ -95,8 +95,8 @@ fn wrong_library() -> PathBuf {
 struct Bystander(Child);
 
 impl Bystander {
-    fn start(place: &Place, host: &HostProgram, seconds: &str) -> Bystander {
-        let mut command = place.client(host, &["list", "verbs", "4", seconds]);
+    fn start(fixture: &Fixture, host: &HostProgram, seconds: &str) -> Bystander {
+        let mut command = fixture.client(host, &["list", "verbs", "4", seconds]);
         Bystander(command.stdout(Stdio::piped()).spawn().unwrap())
     }
 
@@ -109,135 +109,135 @@ impl Bystander {
 }
 
 /// A function that ends its process: its library is stopped, and the others serve again, with the same memory.
-fn ends_its_worker(place: &Place, host: &HostProgram, opcode: &str, why: &str) {
-    let before = place.view();
-    let bystander = Bystander::start(place, host, "2");
-    let output = place.client(host, &["call", opcode, "@list"]).output().unwrap();
+fn ends_its_worker(fixture: &Fixture, host: &HostProgram, opcode: &str, why: &str) {
+    let before = fixture.view();
+    let bystander = Bystander::start(fixture, host, "2");
+    let output = fixture.client(host, &["call", opcode, "@list"]).output().unwrap();
     assert_eq!(output.status.code(), Some(3), "the client hears of it");
-    until("another worker", || place.view().worker.is_some_and(|worker| Some(worker) != before.worker));
-    until("the libraries", || place.view().libraries.len() == before.libraries.len());
-    let view = place.view();
+    until("another worker", || fixture.view().worker.is_some_and(|worker| Some(worker) != before.worker));
+    until("the libraries", || fixture.view().libraries.len() == before.libraries.len());
+    let view = fixture.view();
     let stopped = view.libraries.iter().find(|library| library.name == "wrong").unwrap();
     assert!(stopped.stopped.as_ref().is_some_and(|said| said.contains(why)), "{view:?}");
     assert_eq!(view.libraries.iter().filter(|library| library.stopped.is_some()).count(), 1);
-    assert_eq!(text(&mut place.client(host, &["until", "100"])), "begun\n100\n");
-    assert_eq!(place.call(host, &[opcode, "0"]), "0xff00 \n");
+    assert_eq!(text(&mut fixture.client(host, &["until", "100"])), "begun\n100\n");
+    assert_eq!(fixture.call(host, &[opcode, "0"]), "0xff00 \n");
     bystander.finish();
-    place.load("wrong", &wrong_library());
-    assert_eq!(place.call(host, &["0x80", "@list"]).len(), "0 ".len() + 16 + 1);
+    fixture.load("wrong", &wrong_library());
+    assert_eq!(fixture.call(host, &["0x80", "@list"]).len(), "0 ".len() + 16 + 1);
 }
 
 #[test]
 fn a_function_that_crashes_or_does_not_wait_is_stopped_and_nobody_else() {
-    let place = Place::new(&["--turn-ms", "100"]);
-    let host = place.host(7000, &[]);
-    wrong(&place);
-    ends_its_worker(&place, &host, "0x82", "signal 4");
-    ends_its_worker(&place, &host, "0x83", "signal 11");
-    ends_its_worker(&place, &host, "0x84", "more than 100 ms");
+    let fixture = Fixture::new(&["--turn-ms", "100"]);
+    let host = fixture.host(7000, &[]);
+    wrong(&fixture);
+    ends_its_worker(&fixture, &host, "0x82", "signal 4");
+    ends_its_worker(&fixture, &host, "0x83", "signal 11");
+    ends_its_worker(&fixture, &host, "0x84", "more than 100 ms");
 }
 
 #[test]
 fn memory_outside_of_its_regions_is_not_reached() {
-    let place = Place::new(&[]);
-    let (host, other) = (place.host(7000, &[]), place.host(7010, &[]));
-    wrong(&place);
-    let bystander = Bystander::start(&place, &host, "2");
-    let peek = |host, at: &str| place.call(host, &["0x80", at]);
+    let fixture = Fixture::new(&[]);
+    let (host, other) = (fixture.host(7000, &[]), fixture.host(7010, &[]));
+    wrong(&fixture);
+    let bystander = Bystander::start(&fixture, &host, "2");
+    let peek = |host, at: &str| fixture.call(host, &["0x80", at]);
     assert!(peek(&host, "@list").starts_with("0 "));
     for at in ["0", "8", "0x400000", "0xffffffffffffffff", "0xfffffffffffffffc"] {
         assert_eq!(peek(&host, at), "0x5 \n", "{at}");
-        assert_eq!(place.call(&host, &["0x81", at]), "0xe \n", "EFAULT at {at}");
+        assert_eq!(fixture.call(&host, &["0x81", at]), "0xe \n", "EFAULT at {at}");
     }
     // The first word of the other program's list is found through its port only.
-    let shown = place.call(&other, &["0x12", "@table", "1"]);
+    let shown = fixture.call(&other, &["0x12", "@table", "1"]);
     assert!(shown.starts_with("0 "));
-    assert_eq!(place.view().restarts, 0);
+    assert_eq!(fixture.view().restarts, 0);
     // A program that goes takes its memory along, and its port is free.
     drop(other.end());
-    until("the program's end", || place.view().hosts.len() == 1);
-    let again = place.host(7010, &[]);
+    until("the program's end", || fixture.view().hosts.len() == 1);
+    let again = fixture.host(7010, &[]);
     assert!(peek(&again, "@list").starts_with("0 "));
     bystander.finish();
 }
 
 #[test]
 fn time_memory_and_operations_have_limits() {
-    let place = Place::new(&["--call-ms", "200", "--memory", "64"]);
-    let host = place.host(7000, &["kernel"]);
-    wrong(&place);
+    let fixture = Fixture::new(&["--call-ms", "200", "--memory", "64"]);
+    let host = fixture.host(7000, &["kernel"]);
+    wrong(&fixture);
     let begin = Instant::now();
-    assert_eq!(place.call(&host, &["0x85", "@list"]), "0xff02 \n", "it is ended at its time limit");
+    assert_eq!(fixture.call(&host, &["0x85", "@list"]), "0xff02 \n", "it is ended at its time limit");
     assert!(begin.elapsed() < Duration::from_secs(5));
-    assert_eq!(place.call(&host, &["0x87"]), "0x9 \n", "malloc returned null");
-    assert_eq!(place.call(&host, &["0x88"]), "0 78\n");
+    assert_eq!(fixture.call(&host, &["0x87"]), "0x9 \n", "malloc returned null");
+    assert_eq!(fixture.call(&host, &["0x88"]), "0 78\n");
     // 64 operations through the kernel, then EAGAIN (11).
-    assert_eq!(place.call(&host, &["0x86", "@block"]), "0 40000000000000000b00000000000000\n");
-    let view = place.view();
+    assert_eq!(fixture.call(&host, &["0x86", "@block"]), "0 40000000000000000b00000000000000\n");
+    let view = fixture.view();
     let library = view.libraries.iter().find(|library| library.name == "wrong").unwrap();
     assert_eq!((library.failed, view.restarts), (1, 0), "{view:?}");
-    assert_eq!(text(&mut place.client(&host, &["until", "100"])), "begun\n100\n");
+    assert_eq!(text(&mut fixture.client(&host, &["until", "100"])), "begun\n100\n");
 }
 
 #[test]
 fn killed_processes_come_back_or_are_missed_by_nobody() {
-    let mut place = Place::new(&[]);
-    let host = place.host(7000, &[]);
-    place.load_examples();
-    let bystander = Bystander::start(&place, &host, "3");
+    let mut fixture = Fixture::new(&[]);
+    let host = fixture.host(7000, &[]);
+    fixture.load_examples();
+    let bystander = Bystander::start(&fixture, &host, "3");
     for _ in 0..3 {
-        let mut client = place.client(&host, &["until", "100000000"]).stdout(Stdio::piped()).spawn().unwrap();
-        let before = place.view();
-        until("calls", || place.view().libraries.iter().any(|library| library.calls > 100));
+        let mut client = fixture.client(&host, &["until", "100000000"]).stdout(Stdio::piped()).spawn().unwrap();
+        let before = fixture.view();
+        until("calls", || fixture.view().libraries.iter().any(|library| library.calls > 100));
         let pid = rustix::process::Pid::from_raw(before.worker.unwrap() as i32).unwrap();
         rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
         assert_eq!(client.wait().unwrap().code(), Some(3));
-        until("another worker", || place.view().worker.is_some_and(|worker| Some(worker) != before.worker));
+        until("another worker", || fixture.view().worker.is_some_and(|worker| Some(worker) != before.worker));
         // The signal came from outside: no library is to blame.
-        until("the libraries", || place.view().libraries.len() == place::EXAMPLES.len());
-        assert!(place.view().libraries.iter().all(|library| library.stopped.is_none()));
-        assert_eq!(text(&mut place.client(&host, &["until", "100"])), "begun\n100\n");
+        until("the libraries", || fixture.view().libraries.len() == fixture::EXAMPLES.len());
+        assert!(fixture.view().libraries.iter().all(|library| library.stopped.is_none()));
+        assert_eq!(text(&mut fixture.client(&host, &["until", "100"])), "begun\n100\n");
     }
-    let worker = place.view().worker.unwrap();
-    place.engine.kill().unwrap();
-    place.engine.wait().unwrap();
+    let worker = fixture.view().worker.unwrap();
+    fixture.engine.kill().unwrap();
+    fixture.engine.wait().unwrap();
     until("the worker's end", || !Path::new(&format!("/proc/{worker}")).exists());
     bystander.finish();
 }
 
 #[test]
 fn a_thousand_replacements_under_load() {
-    let place = Place::new(&[]);
-    let host = place.host(7000, &[]);
-    place.load_examples();
+    let fixture = Fixture::new(&[]);
+    let host = fixture.host(7000, &[]);
+    fixture.load_examples();
     let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../offload/list.c");
     let libraries = [library("list-one", &list), library("list-two", &list)];
     // It ends with the first response that is wrong, or missing.
-    let mut command = place.client(&host, &["until", "100000000"]);
+    let mut command = fixture.client(&host, &["until", "100000000"]);
     let mut client = command.stdout(Stdio::piped()).spawn().unwrap();
-    let calls = || place.view().libraries.iter().map(|library| library.calls).sum::<u64>();
+    let calls = || fixture.view().libraries.iter().map(|library| library.calls).sum::<u64>();
     until("calls", || calls() > 0);
-    (0..1000).for_each(|turn| place.load("list", &libraries[turn % 2]));
+    (0..1000).for_each(|turn| fixture.load("list", &libraries[turn % 2]));
     // The last library began at zero.
     let before = calls();
     until("further calls", || calls() > before);
     assert!(client.try_wait().unwrap().is_none(), "the client noticed");
     client.kill().unwrap();
     client.wait().unwrap();
-    until("the end of its calls", || place.view().hosts[0].connections == 0);
-    let view = place.view();
-    assert_eq!((view.restarts, view.libraries.len()), (0, place::EXAMPLES.len()));
+    until("the end of its calls", || fixture.view().hosts[0].connections == 0);
+    let view = fixture.view();
+    assert_eq!((view.restarts, view.libraries.len()), (0, fixture::EXAMPLES.len()));
     // Those that were replaced are unloaded.
     let maps = fs::read_to_string(format!("/proc/{}/maps", view.worker.unwrap())).unwrap();
     let loaded = maps.lines().filter(|line| line.contains("offload-library") && line.contains("r-xp")).count();
-    assert_eq!(loaded, place::EXAMPLES.len());
+    assert_eq!(loaded, fixture::EXAMPLES.len());
 }
 
 #[test]
 fn what_is_no_library_is_refused_in_a_sentence() {
-    let place = Place::new(&["--turn-ms", "100"]);
-    place.load_examples();
-    let load = |name: &str, path: &Path| offload::client::load(&place.socket(), name, path).unwrap_err();
+    let fixture = Fixture::new(&["--turn-ms", "100"]);
+    fixture.load_examples();
+    let load = |name: &str, path: &Path| offload::client::load(&fixture.socket(), name, path).unwrap_err();
     let one = |name, text| library_of(name, text);
     assert!(load("x", Path::new("/etc/passwd")).contains("it cannot be loaded"));
     assert!(load("x", Path::new("/")).contains("no file"));
@@ -247,25 +247,25 @@ fn what_is_no_library_is_refused_in_a_sentence() {
     assert!(load("x", &refuses).contains("returned -22"));
     let taken = library("taken", &Path::new(env!("CARGO_MANIFEST_DIR")).join("../../offload/list.c"));
     assert!(load("other", &taken).contains("library list has opcode 0x10"));
-    assert!(offload::client::unload(&place.socket(), "other").unwrap_err().contains("no library is called other"));
+    assert!(offload::client::unload(&fixture.socket(), "other").unwrap_err().contains("no library is called other"));
     let crashes = one("crashes", "int offload_init(void) { if (offload_calls) __builtin_trap(); return 0; }");
     assert!(load("x", &crashes).contains("crashed"));
-    until("another worker", || place.view().libraries.len() == place::EXAMPLES.len());
+    until("another worker", || fixture.view().libraries.len() == fixture::EXAMPLES.len());
     let hangs = one("hangs", "int offload_init(void) { for (;;) if (!offload_calls) return 0; }");
     assert!(load("x", &hangs).contains("crashed"));
-    until("another worker", || place.view().libraries.len() == place::EXAMPLES.len());
-    assert_eq!(place.view().restarts, 2);
-    offload::client::unload(&place.socket(), "list").unwrap();
-    assert_eq!(place.view().libraries.len(), place::EXAMPLES.len() - 1);
+    until("another worker", || fixture.view().libraries.len() == fixture::EXAMPLES.len());
+    assert_eq!(fixture.view().restarts, 2);
+    offload::client::unload(&fixture.socket(), "list").unwrap();
+    assert_eq!(fixture.view().libraries.len(), fixture::EXAMPLES.len() - 1);
 }
 
 #[test]
 fn an_idle_engine_uses_no_core() {
-    let place = Place::new(&["--threads", "2"]);
-    let host = place.host(7000, &[]);
-    place.load_examples();
-    assert_eq!(text(&mut place.client(&host, &["until", "100"])), "begun\n100\n");
-    let worker = place.view().worker.unwrap();
+    let fixture = Fixture::new(&["--threads", "2"]);
+    let host = fixture.host(7000, &[]);
+    fixture.load_examples();
+    assert_eq!(text(&mut fixture.client(&host, &["until", "100"])), "begun\n100\n");
+    let worker = fixture.view().worker.unwrap();
     let ticks = || {
         let stat = fs::read_to_string(format!("/proc/{worker}/stat")).unwrap();
         let fields: Vec<u64> = stat

@@ -340,9 +340,9 @@ mod tests {
     fn a_packet_that_refers_to_its_payload_is_the_same_when_it_has_it() {
         use wire::roce::{Bth, Headers, Opcode, Path, Psn, Reth};
         let region = Arc::new(shm::Region::create("frame", 3 * shm::PAGE).unwrap());
-        let mirror = Arc::new(shm::Mirror::map(&region, shm::PAGE, shm::PAGE).unwrap());
+        let byte_ring = Arc::new(shm::ByteRing::map(&region, shm::PAGE, shm::PAGE).unwrap());
         let bytes: Vec<u8> = (0..4000).map(|at| (at % 251) as u8).collect();
-        mirror.write(0, &bytes);
+        byte_ring.write(0, &bytes);
         let mac = |last| wire::Mac([2, 0, 0, 0, 0, last]);
         let path = Path {
             local_mac: mac(1),
@@ -362,7 +362,7 @@ mod tests {
             let mut frame = Frame::with_capacity(64);
             frame.bytes_vec().extend_from_slice(&front);
             frame.checksum = Checksum::Icrc;
-            frame.attach(Span::new(&mirror, 0, len));
+            frame.attach(Span::new(&byte_ring, 0, len));
             let mut pool = crate::FramePool::new(4);
             let mut twin = pool.copy(&frame);
             assert_eq!((twin.checksum, twin.len(), frame.len()), (Checksum::Icrc, whole.len(), whole.len()));

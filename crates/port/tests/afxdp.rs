@@ -244,7 +244,7 @@ fn the_kernel_keeps_what_is_not_for_the_host() {
         lab.port_side.run(|| UdpSocket::bind((beside, 0)).unwrap()).unwrap(),
         lab.peer_side.run(|| UdpSocket::bind("[::]:0").unwrap()).unwrap(),
     );
-    here.set_read_timeout(Some(PATIENCE)).unwrap();
+    here.set_read_timeout(Some(TIMEOUT)).unwrap();
     let to_kernel = lab.peer_side.run(|| UdpSocket::bind((KERNEL, 0)).unwrap()).unwrap();
     to_kernel.send_to(b"to the kernel", here.local_addr().unwrap()).unwrap();
     assert_eq!(here.recv(&mut [0; 64]).unwrap(), 13, "beside the open port");
@@ -317,7 +317,7 @@ fn a_closed_port_leaves_the_interface_to_the_kernel() {
         lab.port_side.run(|| UdpSocket::bind((HOST, 0)).unwrap()).unwrap(),
         lab.peer_side.run(|| UdpSocket::bind((KERNEL, 0)).unwrap()).unwrap(),
     );
-    here.set_read_timeout(Some(PATIENCE)).unwrap();
+    here.set_read_timeout(Some(TIMEOUT)).unwrap();
     there.send_to(b"through the kernel", here.local_addr().unwrap()).unwrap();
     let mut bytes = [0; 64];
     assert_eq!(here.recv(&mut bytes).unwrap(), 18);
@@ -334,7 +334,7 @@ fn the_wait_descriptor_is_readable_when_a_frame_waits() {
     socket.send_to(b"wake up", (HOST, 9)).unwrap();
     let mut poll = libc::pollfd { fd: port.wait_fd().unwrap().as_raw_fd(), events: libc::POLLIN, revents: 0 };
     // SAFETY: one pollfd on the stack, with its count.
-    assert_eq!(unsafe { libc::poll(&mut poll, 1, PATIENCE.as_millis() as i32) }, 1);
+    assert_eq!(unsafe { libc::poll(&mut poll, 1, TIMEOUT.as_millis() as i32) }, 1);
     assert!(port.has_work(0));
     await_frame(&mut port, hands, |frame| ethertype(frame) == EtherType::Ipv4);
 }

@@ -5,7 +5,7 @@ use common::*;
 use port::{Capabilities, Checksum, Fabric, FabricConfig, FabricPort, Frame, FramePool, PortDrop, PortDrops};
 use port::{Nanos, Port, PortCounters};
 use proptest::prelude::*;
-use shm::{Mirror, PAGE, Region, Span};
+use shm::{ByteRing, PAGE, Region, Span};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 use wire::tcp::Flags;
@@ -29,12 +29,12 @@ fn receive(port: &mut FabricPort, now: Nanos, hands: &mut Hands) -> Vec<Box<Fram
 
 fn by_reference(hands: &mut Hands, data: &[u8], segment_size: u16) -> Box<Frame> {
     let region = Arc::new(Region::create("fabric-test", 32 * PAGE).unwrap());
-    let mirror = Arc::new(Mirror::map(&region, 0, 32 * PAGE).unwrap());
-    mirror.write(PAGE as u32 - 7, data);
+    let byte_ring = Arc::new(ByteRing::map(&region, 0, 32 * PAGE).unwrap());
+    byte_ring.write(PAGE as u32 - 7, data);
     let flags = Flags::ACK | Flags::PSH | Flags::FIN | Flags::CWR;
     let (bytes, headers) = tcp_segment(B, A, u32::MAX - 5000, flags, ipv4::Ecn::Ect0, data);
     let mut frame = frame_of(&mut hands.pool, &bytes[..headers]);
-    frame.set_payload(Some(Span::new(&mirror, PAGE as u32 - 7, data.len() as u32)));
+    frame.set_payload(Some(Span::new(&byte_ring, PAGE as u32 - 7, data.len() as u32)));
     frame.checksum = TCP_PARTIAL;
     frame.segment_size = segment_size;
     frame

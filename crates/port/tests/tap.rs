@@ -3,7 +3,7 @@ mod common;
 
 use common::*;
 use port::{Checksum, Fabric, FabricConfig, FabricPort, Frame, Interface, Netns, Port, Tap, TapConfig, local_mac};
-use shm::{Mirror, PAGE, Region, Span};
+use shm::{ByteRing, PAGE, Region, Span};
 use std::net::{Ipv4Addr, UdpSocket};
 use std::os::fd::AsFd;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
@@ -89,15 +89,15 @@ fn the_kernel_completes_checksums_and_takes_super_segments_by_reference() {
     let hands = &mut Hands::new();
     let kernel = introduce(&mut tap, hands);
     let region = Arc::new(Region::create("tap-test", 32 * PAGE).unwrap());
-    let mirror = Arc::new(Mirror::map(&region, 0, 32 * PAGE).unwrap());
+    let byte_ring = Arc::new(ByteRing::map(&region, 0, 32 * PAGE).unwrap());
     let data = pattern(60_000);
     let pos = u32::MAX - 999;
-    mirror.write(pos, &data);
+    byte_ring.write(pos, &data);
 
     let flags = wire::tcp::Flags::ACK;
     let (bytes, headers) = tcp_segment(kernel, tap.mac(), 5000, flags, ipv4::Ecn::NotEct, &data);
     let mut frame = frame_of(&mut hands.pool, &bytes[..headers]);
-    frame.set_payload(Some(Span::new(&mirror, pos, data.len() as u32)));
+    frame.set_payload(Some(Span::new(&byte_ring, pos, data.len() as u32)));
     frame.checksum = TCP_PARTIAL;
     frame.segment_size = 1448;
     send(&mut tap, hands, frame);
@@ -288,7 +288,7 @@ fn packet_socket(netns: &Netns) -> OwnedFd {
             (address.sll_family, address.sll_protocol) = (libc::AF_PACKET as u16, protocol);
             address.sll_ifindex = index as i32;
             let (on, vnet_hdr) = (1i32, 15);
-            let timeout = libc::timeval { tv_sec: PATIENCE.as_secs() as i64, tv_usec: 0 };
+            let timeout = libc::timeval { tv_sec: TIMEOUT.as_secs() as i64, tv_usec: 0 };
             // SAFETY: options and address are whole values of their types, with their sizes.
             unsafe {
                 let (on, timeout) = ((&raw const on).cast(), (&raw const timeout).cast());
@@ -309,13 +309,13 @@ fn super_segments_cross_whole_and_intact_both_ways() {
     let kernel = introduce(&mut tap, hands);
     let socket = packet_socket(&netns);
     let region = Arc::new(Region::create("tap-test", 32 * PAGE).unwrap());
-    let mirror = Arc::new(Mirror::map(&region, 0, 32 * PAGE).unwrap());
+    let byte_ring = Arc::new(ByteRing::map(&region, 0, 32 * PAGE).unwrap());
     let data = pattern(65_000);
-    mirror.write(u32::MAX - 999, &data);
+    byte_ring.write(u32::MAX - 999, &data);
     let (bytes, headers) =
         tcp_segment(kernel, tap.mac(), 1, wire::tcp::Flags::ACK | wire::tcp::Flags::CWR, ipv4::Ecn::Ect0, &data);
     let mut frame = frame_of(&mut hands.pool, &bytes[..headers]);
-    frame.set_payload(Some(Span::new(&mirror, u32::MAX - 999, data.len() as u32)));
+    frame.set_payload(Some(Span::new(&byte_ring, u32::MAX - 999, data.len() as u32)));
     (frame.checksum, frame.segment_size) = (TCP_PARTIAL, 1448);
     send(&mut tap, hands, frame);
 

@@ -6,8 +6,8 @@ use crate::flows::Flows;
 use crate::groups::{self, Groups};
 use crate::numbers::Numbers;
 use crate::over::Over;
-use crate::seat::{End, EventPipe, NewProgram, ProgramId, Round, Seat};
 use crate::udp::UdpPorts;
+use crate::user_context::{End, EventPipe, NewProgram, ProgramId, Round, UserContext};
 use crate::view::ProgramView;
 use crate::ways::{Reach, Station, Ways, remote_of};
 use crate::{gsi, limits};
@@ -17,7 +17,7 @@ use memory::{Domain, Key};
 use port::Frame;
 use port::capture::{Direction, Fate, Sight};
 use shm::PipeProducer;
-use smartns::{Below, Event, NewCq, NewHandle, NewQp, NewSrq, Notices, Refusal, destination_qp};
+use smartns::{Below, CnpCounts, Event, NewCq, NewHandle, NewQp, NewSrq, Refusal, destination_qp};
 use std::collections::{BTreeMap, HashMap};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -39,7 +39,7 @@ pub struct Device {
     window_numbers: Numbers,
     windows: HashMap<Number, ProgramId>,
     pub(crate) owners: HashMap<QpNumber, ProgramId>,
-    pub(crate) seats: BTreeMap<ProgramId, Seat>,
+    pub(crate) users: BTreeMap<ProgramId, UserContext>,
     attached: u32,
     pub(crate) ways: Ways,
     pub(crate) groups: Groups,
@@ -54,7 +54,7 @@ pub struct Device {
     /// The last poll sent something.
     sending: bool,
     /// Congestion notifications of programs that are gone.
-    past_notices: Notices,
+    past_cnps: CnpCounts,
 }
 
 impl Device {
@@ -78,13 +78,13 @@ impl Device {
             config,
             stated,
             owners: HashMap::new(),
-            seats: BTreeMap::new(),
+            users: BTreeMap::new(),
             attached: 0,
             groups: Groups::default(),
             flows: Flows::default(),
             events: Vec::new(),
             sending: false,
-            past_notices: Notices::default(),
+            past_cnps: CnpCounts::default(),
         })
     }
 
@@ -99,14 +99,14 @@ impl Device {
     /// ENOMEM: there are as many as may be.
     pub fn attach(&mut self, program: NewProgram) -> Result<ProgramId, Failure> {
         let most = self.config.programs;
-        if self.seats.len() >= most as usize {
+        if self.users.len() >= most as usize {
             return Err(Failure::limit(format!("host has {most} RDMA programs already (rdma.programs)")));
         }
         loop {
             self.attached = self.attached.wrapping_add(1);
             let id = ProgramId(self.attached);
-            if !self.seats.contains_key(&id) {
-                self.seats.insert(id, Seat::new(program, self.config.shard(self.stated.mtu)));
+            if !self.users.contains_key(&id) {
+                self.users.insert(id, UserContext::new(program, self.config.shard(self.stated.mtu)));
                 return Ok(id);
             }
         }
@@ -115,14 +115,14 @@ impl Device {
     /// A program is gone: its queue pairs and all else that it had here. Afterwards nothing of this device touches its
     /// memory.
     pub fn detach(&mut self, now: Nanos, id: ProgramId) {
-        if let Some(mut seat) = self.seats.remove(&id) {
+        if let Some(mut user) = self.users.remove(&id) {
             self.connections.detach(now, id, &mut self.ways);
-            seat.leave(&mut self.ways);
+            user.leave(&mut self.ways);
             self.groups.leave(id);
             self.flows.leave(id);
             self.udp.leave(id);
-            self.past_notices.add(seat.shard.notices());
-            seat.kinds.keys().for_each(|qp| self.over.gone(*qp, seat.shard.last_words(*qp)));
+            self.past_cnps.add(user.shard.cnps());
+            user.kinds.keys().for_each(|qp| self.over.gone(*qp, user.shard.last_words(*qp)));
             self.owners.retain(|_, owner| *owner != id);
             self.windows.retain(|_, owner| *owner != id);
         }
@@ -131,22 +131,22 @@ impl Device {
     /// What people see, with at most so many queue pairs altogether.
     pub fn views(&self, now: Nanos, most: usize) -> Vec<ProgramView> {
         let mut left = most;
-        let view = |(id, seat): (&ProgramId, &Seat)| {
-            let mut view = seat.view(now, left);
+        let view = |(id, user): (&ProgramId, &UserContext)| {
+            let mut view = user.view(now, left);
             left -= view.qps.len();
             (view.id_count, view.ids) = self.connections.view(*id, left);
             self.udp.show(*id, left, &mut view);
             left -= view.ids.len();
             view
         };
-        self.seats.iter().map(view).collect()
+        self.users.iter().map(view).collect()
     }
 
     /// Congestion notifications of all its queue pairs, also of those that are gone.
-    pub fn notices(&self) -> Notices {
-        let mut notices = self.past_notices;
-        self.seats.values().for_each(|seat| notices.add(seat.shard.notices()));
-        notices
+    pub fn cnps(&self) -> CnpCounts {
+        let mut cnps = self.past_cnps;
+        self.users.values().for_each(|user| cnps.add(user.shard.cnps()));
+        cnps
     }
 
     /// Adds a completion queue, with where its events go.
@@ -154,10 +154,10 @@ impl Device {
     /// # Errors
     /// As the engine's.
     pub fn create_cq(&mut self, id: ProgramId, cq: NewCq, channel: Option<Arc<dyn EventPipe>>) -> Result<(), Failure> {
-        let seat = seat(&mut self.seats, id)?;
+        let user = user(&mut self.users, id)?;
         let number = cq.number;
-        seat.shard.add_cq(cq)?;
-        seat.channels.extend(channel.map(|channel| (number, channel)));
+        user.shard.add_cq(cq)?;
+        user.channels.extend(channel.map(|channel| (number, channel)));
         Ok(())
     }
 
@@ -166,7 +166,7 @@ impl Device {
     /// # Errors
     /// As the engine's.
     pub fn resize_cq(&mut self, id: ProgramId, number: Number, pipe: PipeProducer<8>) -> Result<(), Failure> {
-        Ok(seat(&mut self.seats, id)?.shard.resize_cq(number, pipe)?)
+        Ok(user(&mut self.users, id)?.shard.resize_cq(number, pipe)?)
     }
 
     /// Removes a completion queue.
@@ -174,9 +174,9 @@ impl Device {
     /// # Errors
     /// As the engine's.
     pub fn destroy_cq(&mut self, id: ProgramId, number: Number) -> Result<(), Failure> {
-        let seat = seat(&mut self.seats, id)?;
-        seat.shard.remove_cq(number)?;
-        seat.channels.remove(&number);
+        let user = user(&mut self.users, id)?;
+        user.shard.remove_cq(number)?;
+        user.channels.remove(&number);
         Ok(())
     }
 
@@ -185,7 +185,7 @@ impl Device {
     /// # Errors
     /// ENODEV: the program is not attached any more.
     pub fn name_region(&mut self, id: ProgramId, key: Key, address: u64) -> Result<(), Failure> {
-        seat(&mut self.seats, id)?.shard.name_region(key, address);
+        user(&mut self.users, id)?.shard.name_region(key, address);
         Ok(())
     }
 
@@ -194,7 +194,7 @@ impl Device {
     /// # Errors
     /// As [`Device::name_region`].
     pub fn forget_region(&mut self, id: ProgramId, key: Key) -> Result<(), Failure> {
-        seat(&mut self.seats, id)?.shard.forget_region(key);
+        user(&mut self.users, id)?.shard.forget_region(key);
         Ok(())
     }
 
@@ -203,9 +203,9 @@ impl Device {
     /// # Errors
     /// As the engine's.
     pub fn add_window(&mut self, id: ProgramId, domain: Domain) -> Result<Number, Failure> {
-        let seat = seat(&mut self.seats, id)?;
+        let user = user(&mut self.users, id)?;
         let number = self.window_numbers.draw(|number| self.windows.contains_key(&number));
-        seat.shard.add_window(number, domain)?;
+        user.shard.add_window(number, domain)?;
         self.windows.insert(number, id);
         Ok(number)
     }
@@ -215,7 +215,7 @@ impl Device {
     /// # Errors
     /// As the engine's.
     pub fn remove_window(&mut self, id: ProgramId, number: Number) -> Result<(), Failure> {
-        seat(&mut self.seats, id)?.shard.remove_window(number)?;
+        user(&mut self.users, id)?.shard.remove_window(number)?;
         self.windows.remove(&number);
         Ok(())
     }
@@ -225,7 +225,7 @@ impl Device {
     /// # Errors
     /// As the engine's.
     pub fn create_srq(&mut self, id: ProgramId, srq: NewSrq) -> Result<(), Failure> {
-        Ok(seat(&mut self.seats, id)?.shard.add_srq(srq)?)
+        Ok(user(&mut self.users, id)?.shard.add_srq(srq)?)
     }
 
     /// Asks for an event when the queue has fewer work requests than `limit`.
@@ -233,7 +233,7 @@ impl Device {
     /// # Errors
     /// As the engine's.
     pub fn limit_srq(&mut self, id: ProgramId, number: Number, limit: u32) -> Result<(), Failure> {
-        Ok(seat(&mut self.seats, id)?.shard.limit_srq(number, limit)?)
+        Ok(user(&mut self.users, id)?.shard.limit_srq(number, limit)?)
     }
 
     /// Removes a shared receive queue.
@@ -241,7 +241,7 @@ impl Device {
     /// # Errors
     /// As the engine's.
     pub fn destroy_srq(&mut self, id: ProgramId, number: Number) -> Result<(), Failure> {
-        Ok(seat(&mut self.seats, id)?.shard.remove_srq(number)?)
+        Ok(user(&mut self.users, id)?.shard.remove_srq(number)?)
     }
 
     /// Adds a queue pair, whose number is drawn here, and returns that.
@@ -249,12 +249,12 @@ impl Device {
     /// # Errors
     /// As the engine's.
     pub fn create_qp(&mut self, id: ProgramId, mut qp: NewQp) -> Result<QpNumber, Failure> {
-        let seat = seat(&mut self.seats, id)?;
+        let user = user(&mut self.users, id)?;
         let number = self.numbers.draw(|number| self.owners.contains_key(&number));
         qp.number = number;
         let kind = qp.kind;
-        seat.shard.add_qp(qp)?;
-        seat.kinds.insert(number, kind);
+        user.shard.add_qp(qp)?;
+        user.kinds.insert(number, kind);
         self.owners.insert(number, id);
         Ok(number)
     }
@@ -270,16 +270,16 @@ impl Device {
             return Err(Failure::invalid("a connection has one peer: only datagrams are sent to multicast groups"));
         }
         let local = self.local();
-        let seat = seat(&mut self.seats, id)?;
-        let (end, last) = (End::Qp(number), seat.shard.last_words(number));
-        seat.shard.modify_qp(number, attributes)?;
+        let user = user(&mut self.users, id)?;
+        let (end, last) = (End::Qp(number), user.shard.last_words(number));
+        user.shard.modify_qp(number, attributes)?;
         if attributes.state == Some(QpState::Reset) {
-            seat.forget(end, &mut self.ways);
+            user.forget(end, &mut self.ways);
             self.over.gone(number, last);
         }
         if let Some((remote, vector)) = remote {
-            seat.go(end, remote, vector, &mut self.ways);
-            seat.set_way(end, local, &self.ways);
+            user.go(end, remote, vector, &mut self.ways);
+            user.set_way(end, local, &self.ways);
             self.over.has_peer(number, remote, attributes.remote_qp);
         }
         Ok(())
@@ -290,8 +290,8 @@ impl Device {
     /// # Errors
     /// As the engine's.
     pub fn query_qp(&self, id: ProgramId, number: QpNumber) -> Result<QpAttributes, Failure> {
-        let seat = self.seats.get(&id).ok_or_else(gone)?;
-        Ok(seat.shard.query_qp(number)?)
+        let user = self.users.get(&id).ok_or_else(gone)?;
+        Ok(user.shard.query_qp(number)?)
     }
 
     /// Removes a queue pair: afterwards none of its work requests touches memory.
@@ -299,14 +299,14 @@ impl Device {
     /// # Errors
     /// EBUSY: it is a member of a multicast group; or as the engine's.
     pub fn destroy_qp(&mut self, id: ProgramId, number: QpNumber) -> Result<(), Failure> {
-        let seat = seat(&mut self.seats, id)?;
+        let user = user(&mut self.users, id)?;
         if self.groups.has(id, number) || self.flows.memberships(id, Some(number)) > 0 {
             return Err(Failure::busy("the queue pair is a member of a multicast group: detach it first"));
         }
-        let last = seat.shard.last_words(number);
-        seat.shard.remove_qp(number)?;
-        seat.kinds.remove(&number);
-        seat.forget(End::Qp(number), &mut self.ways);
+        let last = user.shard.last_words(number);
+        user.shard.remove_qp(number)?;
+        user.kinds.remove(&number);
+        user.forget(End::Qp(number), &mut self.ways);
         self.owners.remove(&number);
         self.over.gone(number, last);
         Ok(())
@@ -321,10 +321,10 @@ impl Device {
         if remote.is_multicast() {
             self.only_with_packets("multicast")?;
         }
-        let (seat, end) = (seat(&mut self.seats, id)?, End::Handle(handle.number));
-        seat.shard.add_handle(handle)?;
-        seat.go(end, remote, vector, &mut self.ways);
-        seat.set_way(end, local, &self.ways);
+        let (user, end) = (user(&mut self.users, id)?, End::Handle(handle.number));
+        user.shard.add_handle(handle)?;
+        user.go(end, remote, vector, &mut self.ways);
+        user.set_way(end, local, &self.ways);
         Ok(())
     }
 
@@ -333,7 +333,7 @@ impl Device {
     /// # Errors
     /// ENODEV: the program is not attached any more.
     pub fn has_datagrams(&mut self, id: ProgramId) -> Result<bool, Failure> {
-        Ok(seat(&mut self.seats, id)?.shard.has_datagrams())
+        Ok(user(&mut self.users, id)?.shard.has_datagrams())
     }
 
     /// Removes an address handle.
@@ -341,9 +341,9 @@ impl Device {
     /// # Errors
     /// As the engine's.
     pub fn destroy_handle(&mut self, id: ProgramId, number: Number) -> Result<(), Failure> {
-        let seat = seat(&mut self.seats, id)?;
-        seat.shard.remove_handle(number)?;
-        seat.forget(End::Handle(number), &mut self.ways);
+        let user = user(&mut self.users, id)?;
+        user.shard.remove_handle(number)?;
+        user.forget(End::Handle(number), &mut self.ways);
         Ok(())
     }
 
@@ -352,7 +352,7 @@ impl Device {
     /// # Errors
     /// ENODEV: the program is not attached any more. ENOMEM: it has as many as it may.
     pub fn open_events(&mut self, id: ProgramId, pipe: Arc<dyn EventPipe>, notice: u8) -> Result<Number, Failure> {
-        seat(&mut self.seats, id)?;
+        user(&mut self.users, id)?;
         self.connections.open_channel(id, pipe, notice)
     }
 
@@ -361,7 +361,7 @@ impl Device {
     /// # Errors
     /// ENODEV: the program is not attached any more; or as [`connections::Request`] has them.
     pub fn connect(&mut self, now: Nanos, id: ProgramId, request: &connections::Request) -> Result<Answer, Failure> {
-        seat(&mut self.seats, id)?;
+        user(&mut self.users, id)?;
         self.over_streams(id, request)?;
         self.connections.call(&mut Context { now, ways: &mut self.ways }, id, request)
     }
@@ -373,8 +373,8 @@ impl Device {
     /// EINVAL: a path that is not carried.
     pub fn reach(&mut self, id: ProgramId, vector: Option<&AddressVector>) -> Result<Reach, Failure> {
         let remote = vector.map(|vector| self.remote(vector)).transpose()?;
-        let seat = seat(&mut self.seats, id)?;
-        seat.want(remote, &mut self.ways);
+        let user = user(&mut self.users, id)?;
+        user.want(remote, &mut self.ways);
         Ok(remote.map_or(Reach::Known, |remote| self.ways.reach(remote)))
     }
 
@@ -394,8 +394,8 @@ impl Device {
             return self.manage(now, frame, io);
         }
         let owner = number.and_then(|number| self.owners.get(&number));
-        match owner.and_then(|owner| self.seats.get_mut(owner)) {
-            Some(seat) if ours => seat.rx.push(frame),
+        match owner.and_then(|owner| self.users.get_mut(owner)) {
+            Some(user) if ours => user.rx.push(frame),
             _ if number == Some(MULTICAST_QP) && !ours => self.share_group(frame, io),
             _ => {
                 io.drops.count(if ours { DropReason::QpUnknown } else { DropReason::NotOurs });
@@ -414,7 +414,7 @@ impl Device {
             Some(members) => {
                 for id in members {
                     let twin = io.pool.copy(&frame);
-                    self.seats.entry(id).and_modify(|seat| seat.rx.push(twin));
+                    self.users.entry(id).and_modify(|user| user.rx.push(twin));
                 }
             }
         }
@@ -450,9 +450,9 @@ impl Device {
             io.recorder.iter_mut().for_each(|recorder| recorder.keep(&frame));
             let (before, mut events) = (io.drops.clone(), std::mem::take(&mut self.events));
             self.share_out(now, frame, io);
-            for seat in self.seats.values_mut().filter(|seat| !seat.rx.is_empty()) {
+            for user in self.users.values_mut().filter(|user| !user.rx.is_empty()) {
                 let mut round = Round { now, tx: io.tx, pool: io.pool, drops: io.drops, events: &mut events };
-                seat.poll(&mut round);
+                user.poll(&mut round);
             }
             self.events = events;
             let fate = Fate::of_received(io.drops.since(&before));
@@ -487,13 +487,13 @@ impl Transport for Device {
         let local = self.local();
         for remote in self.ways.look(now, self.sending, io.net) {
             done += 1;
-            self.seats.values_mut().for_each(|seat| seat.set_ways(remote, local, &self.ways));
+            self.users.values_mut().for_each(|user| user.set_ways(remote, local, &self.ways));
         }
         done += self.connections.round(now, &self.ways);
         done += gsi::send(&mut self.connections, local, &self.ways, io);
         done += self.udp.send(now, io);
         let round = &mut Round { now, tx: io.tx, pool: io.pool, drops: io.drops, events: &mut self.events };
-        done += self.seats.values_mut().map(|seat| seat.poll(round)).sum::<usize>();
+        done += self.users.values_mut().map(|user| user.poll(round)).sum::<usize>();
         self.sending = io.tx.len() > from;
         if self.sending && !self.groups.is_empty() {
             self.loop_groups(from, io);
@@ -519,12 +519,12 @@ impl Transport for Device {
 
     /// Without programs and connections of earlier ones only a peer's messages are left to be answered.
     fn is_dormant(&self) -> bool {
-        self.seats.is_empty() && self.connections.is_quiet() && !self.udp.has_work()
+        self.users.is_empty() && self.connections.is_quiet() && !self.udp.has_work()
     }
 
     fn handover_obstacle(&self) -> Option<String> {
-        let names = self.seats.values().take(3).map(|seat| format!("{} ({})", seat.who.pid, seat.who.command));
-        let (host, count, names) = (&self.config.host, self.seats.len(), names.collect::<Vec<_>>().join(", "));
+        let names = self.users.values().take(3).map(|user| format!("{} ({})", user.who.pid, user.who.command));
+        let (host, count, names) = (&self.config.host, self.users.len(), names.collect::<Vec<_>>().join(", "));
         (count > 0).then(|| {
             format!(
                 "host {host} has RDMA programs ({count}), whose queue pairs cannot be handed over: end {names} first"
@@ -533,29 +533,29 @@ impl Transport for Device {
     }
 
     fn prepare_to_sleep(&self) {
-        let bells: Vec<_> = self.seats.values().map(|seat| &seat.bell).collect();
+        let bells: Vec<_> = self.users.values().map(|user| &user.bell).collect();
         shm::Doorbell::prepare_all(bells.iter().copied());
     }
 
     /// Nobody reads the bells: they are watched edge-triggered.
     fn awake(&self) {
-        self.seats.values().for_each(|seat| seat.bell.reset());
+        self.users.values().for_each(|user| user.bell.reset());
     }
 
     fn has_work(&self, now: Nanos) -> bool {
         self.connections.has_work(now)
             || self.udp.has_work()
-            || self.seats.values().any(|seat| seat.shard.has_work(now))
+            || self.users.values().any(|user| user.shard.has_work(now))
     }
 
     fn next_deadline(&self) -> Option<Nanos> {
-        let shards = self.seats.values().filter_map(|seat| seat.shard.next_deadline());
+        let shards = self.users.values().filter_map(|user| user.shard.next_deadline());
         shards.chain(self.connections.next_deadline()).min()
     }
 }
 
-pub(crate) fn seat(seats: &mut BTreeMap<ProgramId, Seat>, id: ProgramId) -> Result<&mut Seat, Failure> {
-    seats.get_mut(&id).ok_or_else(gone)
+pub(crate) fn user(users: &mut BTreeMap<ProgramId, UserContext>, id: ProgramId) -> Result<&mut UserContext, Failure> {
+    users.get_mut(&id).ok_or_else(gone)
 }
 
 pub(crate) fn gone() -> Failure {

@@ -1,6 +1,6 @@
 //! Which frames queue pairs of raw packets get: rules of programs on what no transport of the host claims.
 use crate::failure::Failure;
-use crate::seat::ProgramId;
+use crate::user_context::ProgramId;
 use verbs::flow::{Field, FlowRule, Frames, Layer, MOST_FIELD_BYTES, MOST_FIELDS};
 use verbs::{Number, QpNumber};
 use wire::{Mac, ethernet, ipv4};

@@ -2,7 +2,7 @@
 //! group's address, which is an IPv4-mapped one).
 use crate::failure::Failure;
 use crate::gid;
-use crate::seat::ProgramId;
+use crate::user_context::ProgramId;
 use port::Frame;
 use std::collections::BTreeSet;
 use std::net::Ipv4Addr;

@@ -1,5 +1,5 @@
 //! The general services interface (queue pair 1) as its device has it: datagrams of connection management as frames.
-use crate::cm::{Letter, Manager, Place};
+use crate::cm::{DeviceIdentity, Letter, Manager};
 use crate::config::Config;
 use crate::ways::{Station, Ways, path};
 use host::Io;
@@ -9,8 +9,8 @@ use wire::roce::cm::{GSI_KEY, MAD_LEN};
 use wire::roce::{Bth, Deth, GSI_QP, Headers, Opcode, Psn, finish};
 
 /// What connection management is told of its device.
-pub(crate) fn place(config: &Config, mtu: Mtu) -> Place {
-    Place { address: config.address, guid: guid(config.mac), mtu, secret: config.secret }
+pub(crate) fn place(config: &Config, mtu: Mtu) -> DeviceIdentity {
+    DeviceIdentity { address: config.address, guid: guid(config.mac), mtu, secret: config.secret }
 }
 
 /// A GUID made of a hardware address (EUI-64, as IBTA Annex A17 has it for RoCE).

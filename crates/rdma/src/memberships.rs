@@ -1,8 +1,8 @@
 //! Membership of queue pairs in multicast groups.
-use crate::device::{Device, seat};
+use crate::device::{Device, user};
 use crate::failure::Failure;
 use crate::groups;
-use crate::seat::ProgramId;
+use crate::user_context::ProgramId;
 use verbs::{Gid, QpNumber};
 
 impl Device {
@@ -16,11 +16,11 @@ impl Device {
             return self.join_station_group(id, qp, group);
         }
         let (group, most) = (groups::address_of(group)?, self.stated.limits.memberships);
-        let seat = seat(&mut self.seats, id)?;
-        seat.shard.attach(qp, group)?;
+        let user = user(&mut self.users, id)?;
+        user.shard.attach(qp, group)?;
         let added = self.groups.add(group, id, qp, most);
         if added.is_err() {
-            seat.shard.detach(qp, group)?;
+            user.shard.detach(qp, group)?;
         }
         added
     }
@@ -34,7 +34,7 @@ impl Device {
             return self.leave_station_group(id, qp, group);
         }
         let group = groups::address_of(group)?;
-        seat(&mut self.seats, id)?.shard.detach(qp, group)?;
+        user(&mut self.users, id)?.shard.detach(qp, group)?;
         self.groups.remove(group, id, qp);
         Ok(())
     }

@@ -2,7 +2,7 @@
 use crate::device::Device;
 use crate::failure::Failure;
 use crate::flows::{Name, of_group};
-use crate::seat::{ProgramId, Round};
+use crate::user_context::{ProgramId, Round};
 use engine::Nanos;
 use host::Io;
 use port::{Checksum, Frame};
@@ -58,7 +58,7 @@ impl Device {
 
     /// The program has such a queue pair, of raw packets.
     pub(crate) fn is_raw(&self, id: ProgramId, qp: QpNumber) -> bool {
-        self.seats.get(&id).is_some_and(|seat| seat.kinds.get(&qp) == Some(&QpKind::RawPacket))
+        self.users.get(&id).is_some_and(|user| user.kinds.get(&qp) == Some(&QpKind::RawPacket))
     }
 
     /// Gives a frame that no transport claims to the queue pairs whose rules are for it; returns it where there are
@@ -77,7 +77,7 @@ impl Device {
         }
         for (id, qp) in takers {
             let mut round = Round { now, tx: io.tx, pool: io.pool, drops: io.drops, events: &mut self.events };
-            self.seats.entry(id).and_modify(|seat| seat.take_raw(qp, &frame, &mut round));
+            self.users.entry(id).and_modify(|user| user.take_raw(qp, &frame, &mut round));
         }
         io.pool.put(frame);
         None

@@ -5,7 +5,7 @@ use crate::cm;
 use crate::device::Device;
 use crate::failure::Failure;
 use crate::over::Change;
-use crate::seat::{ProgramId, Seat};
+use crate::user_context::{ProgramId, UserContext};
 use engine::{DropCounts, DropReason, Nanos};
 use smartns::{Arrived, Below, Header, Message, ShardOutput, Steer};
 use std::net::Ipv4Addr;
@@ -99,13 +99,13 @@ impl Device {
     /// One bounded round of its programs and of connection management. Returns how much was done.
     pub fn poll_streams(&mut self, now: Nanos, drops: &mut DropCounts) -> usize {
         let mut done = self.connections.round(now, &self.ways);
-        let Device { seats, events, over, .. } = self;
-        for seat in seats.values_mut() {
+        let Device { users, events, over, .. } = self;
+        for user in users.values_mut() {
             let mut rx = Vec::new();
             let mut out =
                 ShardOutput { tx: &mut over.scratch, pool: &mut over.pool, drops: &mut *drops, events: &mut *events };
-            done += seat.shard.poll(now, &mut rx, &mut out);
-            seat.carry_out(events);
+            done += user.shard.poll(now, &mut rx, &mut out);
+            user.carry_out(events);
         }
         done
     }
@@ -117,7 +117,7 @@ impl Device {
 
     /// Queue pairs that may have messages.
     pub fn take_ready(&mut self) -> Vec<QpNumber> {
-        self.seats.values_mut().flat_map(|seat| std::mem::take(&mut seat.ready)).collect()
+        self.users.values_mut().flat_map(|user| std::mem::take(&mut user.ready)).collect()
     }
 
     /// Messages of connection management for peers.
@@ -158,8 +158,8 @@ impl Device {
 
     /// How long a queue pair waits for an answer; `None`: for ever.
     pub fn patience(&self, qp: QpNumber) -> Option<Nanos> {
-        let seat = self.seats.get(self.owners.get(&qp)?)?;
-        let attributes = seat.shard.query_qp(qp).ok()?;
+        let user = self.users.get(self.owners.get(&qp)?)?;
+        let attributes = user.shard.query_qp(qp).ok()?;
         let code = attributes.timeout.filter(|code| *code > 0)?;
         let tries = Nanos::from(attributes.retries.unwrap_or(0)) + 1;
         // IBTA 1.3, 9.7.6.1.3; a connection takes a while to be opened, which packets have no need of.
@@ -178,64 +178,64 @@ impl Device {
         &mut self,
         qp: QpNumber,
         drops: &mut DropCounts,
-        act: impl FnOnce(&mut Seat, &mut ShardOutput<'_>) -> T,
+        act: impl FnOnce(&mut UserContext, &mut ShardOutput<'_>) -> T,
     ) -> Option<T> {
-        let Device { seats, owners, events, over, .. } = self;
-        let seat = seats.get_mut(owners.get(&qp)?)?;
+        let Device { users, owners, events, over, .. } = self;
+        let user = users.get_mut(owners.get(&qp)?)?;
         let mut out = ShardOutput { tx: &mut over.scratch, pool: &mut over.pool, drops, events };
-        let result = act(seat, &mut out);
-        seat.carry_out(events);
+        let result = act(user, &mut out);
+        user.carry_out(events);
         Some(result)
     }
 
     /// A queue pair has a connection from now on.
     pub fn link(&mut self, qp: QpNumber) {
-        if let Some(seat) = self.owners.get(&qp).and_then(|owner| self.seats.get_mut(owner)) {
-            seat.shard.link(qp);
+        if let Some(user) = self.owners.get(&qp).and_then(|owner| self.users.get_mut(owner)) {
+            user.shard.link(qp);
         }
     }
 
     /// A queue pair's connection is gone, or there will be none.
     pub fn lost(&mut self, now: Nanos, qp: QpNumber, drops: &mut DropCounts) {
-        self.with(qp, drops, |seat, out| seat.shard.lost(now, qp, out));
+        self.with(qp, drops, |user, out| user.shard.lost(now, qp, out));
     }
 
     /// The next message of a queue pair.
     pub fn next_message(&mut self, now: Nanos, qp: QpNumber, drops: &mut DropCounts) -> Option<Message> {
-        self.with(qp, drops, |seat, out| seat.shard.next_message(now, qp, out)).flatten()
+        self.with(qp, drops, |user, out| user.shard.next_message(now, qp, out)).flatten()
     }
 
     /// Where the payload of a message for a queue pair goes, which has `len` bytes with its header.
     pub fn steer(&mut self, now: Nanos, qp: QpNumber, header: &Header, len: u32, drops: &mut DropCounts) -> Steer {
-        self.with(qp, drops, |seat, out| seat.shard.steer(now, qp, header, len, out)).unwrap_or(Steer::Later)
+        self.with(qp, drops, |user, out| user.shard.steer(now, qp, header, len, out)).unwrap_or(Steer::Later)
     }
 
     /// A message for a queue pair is in order.
     pub fn deliver(&mut self, now: Nanos, qp: QpNumber, arrived: Arrived, drops: &mut DropCounts) {
-        self.with(qp, drops, |seat, out| seat.shard.arrived(now, qp, arrived, out));
+        self.with(qp, drops, |user, out| user.shard.arrived(now, qp, arrived, out));
     }
 
     /// A queue pair is one of datagrams.
     pub fn is_of_datagrams(&self, qp: QpNumber) -> bool {
-        let seat = self.owners.get(&qp).and_then(|owner| self.seats.get(owner));
-        seat.is_some_and(|seat| seat.kinds.get(&qp) == Some(&QpKind::Ud))
+        let user = self.owners.get(&qp).and_then(|owner| self.users.get(owner));
+        user.is_some_and(|user| user.kinds.get(&qp) == Some(&QpKind::Ud))
     }
 
     /// The host that the next datagram of a queue pair is for.
     pub fn datagram_to(&mut self, now: Nanos, qp: QpNumber, drops: &mut DropCounts) -> Option<Ipv4Addr> {
-        self.with(qp, drops, |seat, out| seat.shard.datagram_to(now, qp, out)).flatten()
+        self.with(qp, drops, |user, out| user.shard.datagram_to(now, qp, out)).flatten()
     }
 
     /// The next datagram of a queue pair. Its work request has ended.
     pub fn next_datagram(&mut self, now: Nanos, qp: QpNumber, drops: &mut DropCounts) -> Option<Message> {
-        self.with(qp, drops, |seat, out| seat.shard.next_datagram(now, qp, out)).flatten()
+        self.with(qp, drops, |user, out| user.shard.next_datagram(now, qp, out)).flatten()
     }
 
     /// A datagram came from a host.
     pub fn datagram(&mut self, now: Nanos, from: Ipv4Addr, header: &Header, payload: &[u8], drops: &mut DropCounts) {
         let to = self.config.address;
         let known =
-            self.with(header.receive, drops, |seat, out| seat.shard.datagram(now, from, to, header, payload, out));
+            self.with(header.receive, drops, |user, out| user.shard.datagram(now, from, to, header, payload, out));
         if known.is_none() {
             drops.count(DropReason::QpUnknown);
         }
@@ -243,18 +243,18 @@ impl Device {
 
     /// The peer that a queue pair of this program was given.
     pub fn peer_of(&self, qp: QpNumber) -> Option<(Ipv4Addr, QpNumber)> {
-        let seat = self.seats.get(self.owners.get(&qp)?)?;
-        let remote_qp = seat.shard.query_qp(qp).ok()?.remote_qp?;
-        Some((seat.peer_of(qp)?, remote_qp))
+        let user = self.users.get(self.owners.get(&qp)?)?;
+        let remote_qp = user.shard.query_qp(qp).ok()?.remote_qp?;
+        Some((user.peer_of(qp)?, remote_qp))
     }
 
     /// Messages wait until their program posts receives, of which nobody tells.
     pub fn waits_for_receives(&self) -> bool {
-        self.seats.values().any(|seat| seat.shard.waits_for_receives())
+        self.users.values().any(|user| user.shard.waits_for_receives())
     }
 
     /// Nothing of a round is left over.
     pub fn has_mail(&self) -> bool {
-        !self.over.changes.is_empty() || self.seats.values().any(|seat| !seat.ready.is_empty())
+        !self.over.changes.is_empty() || self.users.values().any(|user| !user.ready.is_empty())
     }
 }

@@ -4,7 +4,7 @@
 //! What is received waits here, a bounded part for each port, until the program's library takes it. What is sent leaves
 //! through the host's network layer, which keeps a packet while its next hop is asked for.
 use crate::failure::Failure;
-use crate::seat::{EventPipe, ProgramId};
+use crate::user_context::{EventPipe, ProgramId};
 use crate::view::{IdView, ProgramView};
 use engine::{DropReason, Nanos};
 use host::{Io, Packet};
@@ -177,7 +177,7 @@ impl UdpPorts {
     }
 
     /// Where the parts of a datagram for one of the ports are.
-    fn place(&self, frame: &Frame, io: &Io<'_>) -> Option<Place> {
+    fn place(&self, frame: &Frame, io: &Io<'_>) -> Option<UdpDatagram> {
         if self.ports.is_empty() {
             return None;
         }
@@ -193,12 +193,18 @@ impl UdpPorts {
         let half = |at: usize| u16::from_be_bytes([header[at], header[at + 1]]);
         let port = Some(half(2)).filter(|port| self.ports.contains_key(port))?;
         let from = SocketAddrV4::new(ip.src, half(0));
-        Some(Place { from, port, at: ethernet::HEADER_LEN + ip_len, bytes: ip.payload_len.into(), len: half(4).into() })
+        Some(UdpDatagram {
+            from,
+            port,
+            at: ethernet::HEADER_LEN + ip_len,
+            bytes: ip.payload_len.into(),
+            len: half(4).into(),
+        })
     }
 
     /// Keeps a datagram for its program, where it is sound and there is room.
-    fn keep(&mut self, now: Nanos, place: &Place, frame: &Frame, io: &mut Io<'_>) -> Result<(), DropReason> {
-        let Place { from, port, at, bytes, len } = *place;
+    fn keep(&mut self, now: Nanos, place: &UdpDatagram, frame: &Frame, io: &mut Io<'_>) -> Result<(), DropReason> {
+        let UdpDatagram { from, port, at, bytes, len } = *place;
         let whole = frame.bytes().get(at..at + len).filter(|_| (HEADER_LEN..=bytes).contains(&len));
         let whole = whole.ok_or(DropReason::MessageIncomplete)?;
         // What never left the machine has no checksum yet; a sender may leave it out (RFC 768).
@@ -234,7 +240,7 @@ impl UdpPorts {
 }
 
 /// A datagram in a frame, by what its headers say.
-struct Place {
+struct UdpDatagram {
     from: SocketAddrV4,
     port: u16,
     /// Where the UDP header begins, and how many bytes the packet has from there on.

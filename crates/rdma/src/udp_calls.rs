@@ -1,8 +1,8 @@
 //! What programs ask of UDP ports.
-use crate::device::{Device, seat};
+use crate::device::{Device, user};
 use crate::failure::Failure;
-use crate::seat::{EventPipe, ProgramId};
 use crate::udp::Wanted;
+use crate::user_context::{EventPipe, ProgramId};
 use std::net::SocketAddrV4;
 use std::sync::Arc;
 use verbs::control::Answer;
@@ -21,7 +21,7 @@ impl Device {
         pipe: Arc<dyn EventPipe>,
         is_claimed: impl Fn(u16) -> bool,
     ) -> Result<Answer, Failure> {
-        seat(&mut self.seats, id)?;
+        user(&mut self.users, id)?;
         self.only_with_packets("UDP of datagram sockets (rsockets)")?;
         let begin = self.connections.draw() as u16;
         let wanted = Wanted { address: wanted, begin, is_claimed: &is_claimed };
@@ -34,7 +34,7 @@ impl Device {
     /// # Errors
     /// EINVAL: it names what the program does not have; or as [`Request`] has them.
     pub fn udp(&mut self, id: ProgramId, request: &Request) -> Result<Answer, Failure> {
-        seat(&mut self.seats, id)?;
+        user(&mut self.users, id)?;
         match request {
             Request::Bind(_) => return Err(Failure::invalid("the port's pipe is missing")),
             Request::Release(port) => self.udp.release(id, *port)?,

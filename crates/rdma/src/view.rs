@@ -65,7 +65,7 @@ pub struct CongestionView {
 
 impl From<Sender> for CongestionView {
     fn from(sender: Sender) -> CongestionView {
-        CongestionView { rate: sender.rate, cnps_sent: sender.told, cnps_received: sender.notified }
+        CongestionView { rate: sender.rate, cnps_sent: sender.sent, cnps_received: sender.notified }
     }
 }
 

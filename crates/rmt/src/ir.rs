@@ -185,7 +185,7 @@ pub enum ExprKind {
 #[derive(Debug, Clone, PartialEq)]
 pub struct Dst {
     /// Field, register word or output.
-    pub place: Place,
+    pub place: Destination,
     /// Highest bit written.
     pub hi: u32,
     /// Lowest bit written.
@@ -194,7 +194,7 @@ pub struct Dst {
 
 /// Kinds of destination.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Place {
+pub enum Destination {
     /// A field.
     Field(FieldId),
     /// A word of the register.

@@ -1,5 +1,5 @@
 //! Walking over the expressions of the intermediate form.
-use crate::ir::{Dst, Expr, ExprKind, FieldId, Place};
+use crate::ir::{Destination, Dst, Expr, ExprKind, FieldId};
 
 impl Expr {
     /// Calls `f` for this expression and all below it.
@@ -50,7 +50,7 @@ impl Dst {
     /// The field, where it is one.
     pub fn field(&self) -> Option<FieldId> {
         match self.place {
-            Place::Field(id) => Some(id),
+            Destination::Field(id) => Some(id),
             _ => None,
         }
     }

@@ -1,11 +1,11 @@
 //! Socket calls on the only application's context. A call that would wait says `EAGAIN`; who waits calls it again.
 use crate::stack::Stack;
-use context::{Bump, Congestion, Endpoint, IpAddress, Notice, OptionName, Reply, Request, Slot, Unaccelerated};
+use context::{Bump, Completion, Congestion, Endpoint, IpAddress, OptionName, Reply, Request, Slot, Unaccelerated};
 use libc::{
     EADDRINUSE, EAFNOSUPPORT, EAGAIN, EALREADY, EBADF, ECONNABORTED, EINPROGRESS, EINVAL, EISCONN, EMFILE, ENOTCONN,
     EOPNOTSUPP, EPIPE, EPROTONOSUPPORT,
 };
-use shm::{Doorbell, Mirror};
+use shm::{ByteRing, Doorbell};
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
@@ -70,8 +70,8 @@ pub struct Accepted {
 /// An open connection: positions in its buffers.
 pub(crate) struct Connection {
     slot: Slot,
-    rx: Arc<Mirror>,
-    tx: Arc<Mirror>,
+    rx: Arc<ByteRing>,
+    tx: Arc<ByteRing>,
     tx_head: u32,
     tx_tail: u32,
     rx_head: u32,
@@ -91,8 +91,8 @@ pub struct Sockets {
     pub(crate) table: BTreeMap<i32, Socket>,
     pub(crate) connections: BTreeMap<u32, Connection>,
     answers: BTreeMap<u32, Reply>,
-    /// Notices that overtook the replies that open their connections: the two pairs are not ordered.
-    early: BTreeMap<u32, Notice>,
+    /// Completions that overtook the replies that open their connections: the two pairs are not ordered.
+    early: BTreeMap<u32, Completion>,
     next_tag: u32,
 }
 
@@ -271,7 +271,7 @@ impl Sockets {
             };
         }
         let mut bytes = vec![0; there.min(most)];
-        if let Some(grown) = connection.rx.look() {
+        if let Some(grown) = connection.rx.grown() {
             connection.rx = grown;
         }
         connection.rx.read(connection.rx_head, &mut bytes);
@@ -459,19 +459,19 @@ impl Sockets {
         self.take_in();
     }
 
-    /// Takes replies and notices in.
+    /// Takes replies and completions in.
     pub fn take_in(&mut self) {
         while let Ok(Some(words)) = self.stack.end.replies.pop() {
             if let Some(reply) = Reply::from_words(words) {
                 self.reply(reply);
             }
         }
-        while let Ok(Some(words)) = self.stack.end.notices.pop() {
-            let notice = Notice::from_words(words);
-            let known = self.connections.get_mut(&notice.slot.index);
-            match known.filter(|connection| connection.slot == notice.slot) {
-                Some(connection) => connection.apply(notice),
-                None => drop(self.early.insert(notice.slot.index, notice)),
+        while let Ok(Some(words)) = self.stack.end.completions.pop() {
+            let completion = Completion::from_words(words);
+            let known = self.connections.get_mut(&completion.slot.index);
+            match known.filter(|connection| connection.slot == completion.slot) {
+                Some(connection) => connection.apply(completion),
+                None => drop(self.early.insert(completion.slot.index, completion)),
             }
         }
     }
@@ -547,8 +547,8 @@ impl Sockets {
             error: None,
             broken: false,
         };
-        if let Some(notice) = self.early.remove(&slot.index).filter(|notice| notice.slot == slot) {
-            connection.apply(notice);
+        if let Some(completion) = self.early.remove(&slot.index).filter(|completion| completion.slot == slot) {
+            connection.apply(completion);
         }
         self.connections.insert(slot.index, connection);
     }
@@ -570,9 +570,9 @@ fn any(is_v6: bool, port: u16) -> Endpoint {
 }
 
 impl Connection {
-    fn apply(&mut self, notice: Notice) {
-        self.rx_tail = notice.rx_tail;
-        self.tx_tail = notice.tx_tail;
-        self.peer_fin |= notice.fin;
+    fn apply(&mut self, completion: Completion) {
+        self.rx_tail = completion.rx_tail;
+        self.tx_tail = completion.tx_tail;
+        self.peer_fin |= completion.fin;
     }
 }

@@ -8,17 +8,17 @@
 #[cfg_attr(loom, allow(dead_code))]
 mod announce;
 #[cfg(not(loom))]
-mod copy;
+mod byte_ring;
 #[cfg(not(loom))]
-mod crowd;
+mod contention;
+#[cfg(not(loom))]
+mod copy;
 #[cfg(not(loom))]
 mod doorbell;
 #[cfg(not(loom))]
 pub mod handover;
 #[cfg(not(loom))]
 mod membarrier;
-#[cfg(not(loom))]
-mod mirror;
 #[cfg(all(test, loom))]
 mod model;
 #[cfg(not(loom))]
@@ -36,13 +36,13 @@ mod rings;
 pub mod system_call;
 
 #[cfg(not(loom))]
+pub use byte_ring::{ByteRing, Span};
+#[cfg(not(loom))]
+pub use contention::Contention;
+#[cfg(not(loom))]
 pub use copy::copy;
 #[cfg(not(loom))]
-pub use crowd::Crowd;
-#[cfg(not(loom))]
 pub use doorbell::{Doorbell, SETTLE};
-#[cfg(not(loom))]
-pub use mirror::{Mirror, Span};
 #[cfg(not(loom))]
 pub use pooled::{Pool, Pooled};
 #[cfg(not(loom))]

@@ -13,11 +13,11 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 /// Places of a chunk: one bit each.
-const PLACES: usize = 64;
+const ENTRIES: usize = 64;
 
 /// A place: in lines of the cache that it shares with no other.
 #[repr(C, align(64))]
-struct Place<T> {
+struct Entry<T> {
     value: MaybeUninit<T>,
     /// Which one of its chunk it is.
     index: u32,
@@ -27,7 +27,7 @@ struct Place<T> {
 
 #[repr(C)]
 struct Chunk<T> {
-    places: UnsafeCell<[MaybeUninit<Place<T>>; PLACES]>,
+    places: UnsafeCell<[MaybeUninit<Entry<T>>; ENTRIES]>,
     /// Places that are free, by bit.
     free: AtomicU64,
 }
@@ -81,15 +81,15 @@ impl<T> Chunk<T> {
     fn put(chunk: &Arc<Chunk<T>>, value: T) -> Pooled<T> {
         // Acquire: what the last user did there is over.
         let index = chunk.free.load(Acquire).trailing_zeros();
-        assert!((index as usize) < PLACES, "no place is free");
+        assert!((index as usize) < ENTRIES, "no place is free");
         chunk.free.fetch_and(!(1 << index), Relaxed);
         // The chunk lives as long as each of its values: this count is taken back in `Pooled::end`.
         let chunk = Arc::into_raw(Arc::clone(chunk));
         // SAFETY: the chunk is alive, and the place is free: nobody refers to it. Its address comes from the whole
         // chunk's, to which `Pooled::end` goes back.
         unsafe {
-            let place = (&raw const (*chunk).places).cast::<Place<T>>().cast_mut().add(index as usize);
-            place.write(Place { value: MaybeUninit::new(value), index, count: AtomicU32::new(1) });
+            let place = (&raw const (*chunk).places).cast::<Entry<T>>().cast_mut().add(index as usize);
+            place.write(Entry { value: MaybeUninit::new(value), index, count: AtomicU32::new(1) });
             Pooled { place: NonNull::new_unchecked(place) }
         }
     }
@@ -97,7 +97,7 @@ impl<T> Chunk<T> {
 
 /// A counted reference to a value in a [`Pool`]. The value is dropped with the last one.
 pub struct Pooled<T> {
-    place: NonNull<Place<T>>,
+    place: NonNull<Entry<T>>,
 }
 
 // SAFETY: as `Arc`: a value is shared between threads, and dropped on any of them.
@@ -112,7 +112,7 @@ impl<T> Pooled<T> {
     }
 
     #[inline]
-    fn place(&self) -> &Place<T> {
+    fn place(&self) -> &Entry<T> {
         // SAFETY: the count of this reference keeps the place in use and its chunk alive; only its count changes.
         unsafe { self.place.as_ref() }
     }

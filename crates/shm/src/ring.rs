@@ -200,7 +200,7 @@ impl<const W: usize> Consumer<W> {
             return Ok(false);
         }
         if tail.wrapping_sub(self.head) > Place::per_line::<W>() {
-            self.look_ahead();
+            self.prefetch_ahead();
         }
         Ok(true)
     }
@@ -208,7 +208,7 @@ impl<const W: usize> Consumer<W> {
     /// Prefetches all that waits but for the first line, for which there is no time. Lines that the producer is about
     /// to write are left out.
     #[inline(never)]
-    fn look_ahead(&self) {
+    fn prefetch_ahead(&self) {
         let (per_line, waiting) = (Place::per_line::<W>(), self.tail.wrapping_sub(self.head));
         for at in (per_line..waiting.min(AHEAD * per_line)).step_by(per_line as usize) {
             self.place.prefetch::<W>(self.head.wrapping_add(at));

@@ -35,7 +35,7 @@ impl Level {
 pub struct Rings {
     /// Where it begins, where it does not begin in the full one. A power of two of at least a line of the cache.
     pub small: Option<(usize, usize)>,
-    /// As [`crate::Mirror::map`] asks for.
+    /// As [`crate::ByteRing::map`] asks for.
     pub full: (usize, usize),
     /// Likewise, and larger than that one.
     pub large: Option<(usize, usize)>,

@@ -1,13 +1,13 @@
 //! An application: a small state machine that speaks the context protocol over real shared memory.
 use crate::caller::Caller;
 use crate::connection::{Connection, Wish};
-use crate::pair::{CLIENT, Stage};
+use crate::pair::{CLIENT, SideState};
 use crate::plan::Plan;
 use crate::scene::{Listening, Scene};
-use context::{AppEnd, Endpoint, Notice, OptionName, Reply, Request, Slot};
+use context::{AppEnd, Completion, Endpoint, OptionName, Reply, Request, Slot};
 use engine::ContextId;
 use port::Nanos;
-use shm::Mirror;
+use shm::ByteRing;
 use std::collections::{BTreeMap, VecDeque};
 use std::sync::Arc;
 
@@ -74,8 +74,8 @@ pub(crate) struct App {
     /// When each wants to act.
     pub(crate) due: BTreeMap<u32, Nanos>,
     pub(crate) unknown: BTreeMap<u32, Unknown>,
-    /// The last notice of each slot that came before its connection.
-    pub(crate) early: BTreeMap<u32, Notice>,
+    /// The last completion of each slot that came before its connection.
+    pub(crate) early: BTreeMap<u32, Completion>,
     /// Slots given up and not free yet, since when.
     pub closing: BTreeMap<u32, (Slot, Nanos)>,
     /// The connection that it closed last in a slot.
@@ -134,7 +134,7 @@ impl App {
 
     /// Something was left for it.
     pub(crate) fn has_mail(&self) -> bool {
-        !self.end.notices.is_empty() || !self.end.replies.is_empty()
+        !self.end.completions.is_empty() || !self.end.replies.is_empty()
     }
 
     /// It has nothing open, nothing under way, and nothing to begin.
@@ -168,7 +168,7 @@ impl App {
             return Ok(());
         }
         self.recognise(now, scene)?;
-        self.take_notices(now, scene)?;
+        self.take_completions(now, scene)?;
         self.close_listeners(now, scene);
         self.start_calls(now, scene);
         self.act_on_connections(now, scene)?;
@@ -235,17 +235,17 @@ impl App {
         let buffers = self.buffers(slot)?;
         let mut connection = Connection::new(pair, side, slot, buffers);
         let half = &mut scene.pairs[pair].halves[side];
-        if half.stage != Stage::Waiting {
+        if half.stage != SideState::Waiting {
             return Err(format!("{}: opened twice on one side", scene.pairs[pair].name()));
         }
-        (half.stage, half.opened_at) = (Stage::Open, Some(now));
+        (half.stage, half.opened_at) = (SideState::Open, Some(now));
         // Where modules have threads, the bytes of a connection that moves are copied some rounds after its name is
         // known, and nobody is told of them before.
         let copied_late = scene.plan.hosts[self.host].mapping.threads;
         half.buffer = (!copied_late).then(|| connection.receive_buffer());
         scene.pairs[pair].progress_at = now;
-        if let Some(notice) = self.early.remove(&slot.index).filter(|notice| notice.slot == slot) {
-            connection.notice(now, notice, &mut scene.pairs[pair])?;
+        if let Some(completion) = self.early.remove(&slot.index).filter(|completion| completion.slot == slot) {
+            connection.completion(now, completion, &mut scene.pairs[pair])?;
         }
         self.connections.insert(slot.index, connection);
         self.due.insert(slot.index, 0);
@@ -280,7 +280,7 @@ impl App {
         }
     }
 
-    fn buffers(&self, slot: Slot) -> Result<(Arc<Mirror>, Arc<Mirror>), String> {
+    fn buffers(&self, slot: Slot) -> Result<(Arc<ByteRing>, Arc<ByteRing>), String> {
         let (rx, tx) = self.end.map_buffers(slot).map_err(|error| format!("cannot map buffers: {error}"))?;
         Ok((Arc::new(rx), Arc::new(tx)))
     }
@@ -295,23 +295,28 @@ impl App {
         Ok(())
     }
 
-    pub(crate) fn take_notices(&mut self, now: Nanos, scene: &mut Scene) -> Result<(), String> {
-        while let Some(words) = self.end.notices.pop().map_err(|_| "the ring of notices is corrupt")? {
-            self.take_notice(now, scene, Notice::from_words(words))?;
+    pub(crate) fn take_completions(&mut self, now: Nanos, scene: &mut Scene) -> Result<(), String> {
+        while let Some(words) = self.end.completions.pop().map_err(|_| "the ring of completions is corrupt")? {
+            self.take_completion(now, scene, Completion::from_words(words))?;
         }
         Ok(())
     }
 
-    pub(crate) fn take_notice(&mut self, now: Nanos, scene: &mut Scene, notice: Notice) -> Result<(), String> {
-        let known = self.connections.get_mut(&notice.slot.index);
+    pub(crate) fn take_completion(
+        &mut self,
+        now: Nanos,
+        scene: &mut Scene,
+        completion: Completion,
+    ) -> Result<(), String> {
+        let known = self.connections.get_mut(&completion.slot.index);
         // One for a connection given up is late. One for a connection that it does not have yet is early: the two
         // pairs are not ordered.
-        let Some(connection) = known.filter(|connection| connection.slot == notice.slot) else {
-            self.early.insert(notice.slot.index, notice);
+        let Some(connection) = known.filter(|connection| connection.slot == completion.slot) else {
+            self.early.insert(completion.slot.index, completion);
             return Ok(());
         };
-        connection.notice(now, notice, &mut scene.pairs[connection.pair])?;
-        self.due.insert(notice.slot.index, 0);
+        connection.completion(now, completion, &mut scene.pairs[connection.pair])?;
+        self.due.insert(completion.slot.index, 0);
         Ok(())
     }
 
@@ -371,7 +376,7 @@ impl App {
         for connection in self.connections.values_mut() {
             let slot = connection.slot;
             if let Some((tx_head, rx_head)) = connection.take_rest() {
-                self.outbox.push_back(Request::Rest { slot, tx_head, rx_head });
+                self.outbox.push_back(Request::Reclaim { slot, tx_head, rx_head });
             }
         }
     }

@@ -1,6 +1,6 @@
 //! The connections that an application opens.
 use crate::app::{App, Purpose};
-use crate::pair::{CLIENT, Pair, SERVER, Stage};
+use crate::pair::{CLIENT, Pair, SERVER, SideState};
 use crate::plan::Plan;
 use crate::scene::{Listening, Scene};
 use context::{Congestion, Endpoint, Request};
@@ -99,9 +99,9 @@ impl App {
             return Err(format!("{}: connecting failed with error {errno}", pair_now.name()));
         }
         let client = &mut pair_now.halves[CLIENT];
-        client.stage = Stage::Closed;
-        if pair_now.halves[SERVER].stage == Stage::Waiting {
-            pair_now.halves[SERVER].stage = Stage::Closed;
+        client.stage = SideState::Closed;
+        if pair_now.halves[SERVER].stage == SideState::Waiting {
+            pair_now.halves[SERVER].stage = SideState::Closed;
         }
         scene.count_end(pair);
         self.caller.ended();

@@ -1,10 +1,10 @@
 //! One side of a connection as an application has it: positions in two buffers, and what its script says.
-use crate::pair::{Pair, Stage, may_write, script};
+use crate::pair::{Pair, SideState, may_write, script};
 use crate::plan::{CallPlan, Ending};
 use context::attach::KeptConnection;
-use context::{Bump, Notice, Slot};
+use context::{Bump, Completion, Slot};
 use port::Nanos;
-use shm::Mirror;
+use shm::ByteRing;
 use std::sync::Arc;
 
 const US: Nanos = 1000;
@@ -18,8 +18,8 @@ pub(crate) struct Connection {
     pub side: usize,
     /// Its name in the context.
     pub slot: Slot,
-    rx: Arc<Mirror>,
-    tx: Arc<Mirror>,
+    rx: Arc<ByteRing>,
+    tx: Arc<ByteRing>,
     /// Bytes received, as far as it was told.
     received: u64,
     /// Bytes taken.
@@ -54,7 +54,7 @@ pub(crate) enum Wish {
 
 impl Connection {
     /// A side that was just connected or accepted.
-    pub(crate) fn new(pair: usize, side: usize, slot: Slot, buffers: (Arc<Mirror>, Arc<Mirror>)) -> Connection {
+    pub(crate) fn new(pair: usize, side: usize, slot: Slot, buffers: (Arc<ByteRing>, Arc<ByteRing>)) -> Connection {
         let (rx, tx) = buffers;
         Connection {
             pair,
@@ -77,7 +77,7 @@ impl Connection {
     }
 
     /// The receive buffer, as it was when the connection began.
-    pub(crate) fn receive_buffer(&self) -> Arc<Mirror> {
+    pub(crate) fn receive_buffer(&self) -> Arc<ByteRing> {
         Arc::clone(&self.rx)
     }
 
@@ -138,21 +138,21 @@ impl Connection {
     }
 
     /// The engine told where it is. An older notice than one seen before says nothing.
-    pub(crate) fn notice(&mut self, now: Nanos, notice: Notice, pair: &mut Pair) -> Result<(), String> {
-        let received = ahead(self.received, notice.rx_tail);
-        let acked = ahead(self.acked, notice.tx_tail);
+    pub(crate) fn completion(&mut self, now: Nanos, completion: Completion, pair: &mut Pair) -> Result<(), String> {
+        let received = ahead(self.received, completion.rx_tail);
+        let acked = ahead(self.acked, completion.tx_tail);
         if received - self.read > u64::from(self.rx.most()) {
-            return Err(format!("{}: a notice says more than the receive buffer holds", pair.name()));
+            return Err(format!("{}: a completion says more than the receive buffer holds", pair.name()));
         }
         if self.eof && received != self.received {
             return Err(format!("{}: bytes come after the end", pair.name()));
         }
-        if (received, acked, notice.fin) != (self.received, self.acked, self.eof) {
+        if (received, acked, completion.fin) != (self.received, self.acked, self.eof) {
             pair.progress_at = now;
         }
         (self.received, self.acked) = (received, acked);
         pair.halves[self.side].buffer.get_or_insert_with(|| Arc::clone(&self.rx));
-        self.eof |= notice.fin;
+        self.eof |= completion.fin;
         pair.told(self.side, received, acked, self.eof)
     }
 
@@ -180,7 +180,7 @@ impl Connection {
             return Ok(());
         }
         let mut bytes = vec![0; n as usize];
-        if let Some(grown) = self.rx.look() {
+        if let Some(grown) = self.rx.grown() {
             self.rx = grown;
         }
         self.rx.read(self.read as u32, &mut bytes);
@@ -231,7 +231,7 @@ impl Connection {
             if !abort {
                 half.fin = Some(self.written);
             }
-            (half.stage, half.closed_at) = (Stage::Closed, Some(now));
+            (half.stage, half.closed_at) = (SideState::Closed, Some(now));
             half.buffer = None;
             pair.progress_at = now;
             Some(Wish::Close { abort })
@@ -261,7 +261,7 @@ impl Connection {
     /// The application gives it up for another reason than its script: an error, impatience.
     pub(crate) fn give_up(&self, now: Nanos, pair: &mut Pair) {
         let half = &mut pair.halves[self.side];
-        half.stage = Stage::Closed;
+        half.stage = SideState::Closed;
         half.buffer = None;
         pair.progress_at = now;
     }

@@ -1,6 +1,6 @@
 //! Looks at every frame between a host and the network, and checks what RFC 9293 demands of a sender, knowing both
 //! sides: a stack that corrupts, acknowledges what it has not, or exceeds a window is caught in the act.
-use crate::pair::{CLIENT, Half, Pair, SERVER, Stage};
+use crate::pair::{CLIENT, Half, Pair, SERVER, SideState};
 use control::FlowView;
 use port::capture::Direction as Way;
 use port::{Capture, Checksum, Frame};
@@ -60,7 +60,7 @@ struct Direction {
 }
 
 /// A TCP segment as it stands in a frame.
-struct Segment {
+struct ObservedSegment {
     ends: Ends,
     header: tcp::Header,
     payload: Vec<u8>,
@@ -115,7 +115,7 @@ impl Inspector {
         self.pairs.get(&Ends { from: local, to: remote }).filter(|(_, side)| *side == SERVER).map(|(pair, _)| *pair)
     }
 
-    fn note(&mut self, now: u64, what: &str, segment: &Segment) {
+    fn note(&mut self, now: u64, what: &str, segment: &ObservedSegment) {
         if self.tracing {
             self.note_line(now, format!("{what} {}", describe(segment)));
         }
@@ -147,7 +147,7 @@ impl Inspector {
     pub(crate) fn received(&mut self, now: u64, frame: &Frame) {
         let Ok(Some(segment)) = read(frame, false) else { return };
         self.note(now, "received", &segment);
-        let Segment { ends, header, .. } = segment;
+        let ObservedSegment { ends, header, .. } = segment;
         let reverse = self.directions.get(&ends.reversed()).copied().unwrap_or_default();
         let Some(direction) = self.directions.get_mut(&ends) else { return };
         if header.flags.has(Flags::RST) {
@@ -207,8 +207,8 @@ impl Inspector {
         }
     }
 
-    fn check(&mut self, segment: &Segment, pairs: &[Pair]) -> Result<(), String> {
-        let Segment { ends, header, payload, .. } = segment;
+    fn check(&mut self, segment: &ObservedSegment, pairs: &[Pair]) -> Result<(), String> {
+        let ObservedSegment { ends, header, payload, .. } = segment;
         if header.flags.has(Flags::RST) {
             return Ok(());
         }
@@ -253,7 +253,7 @@ impl Inspector {
     fn forget_pair(&mut self, ends: Ends, header: &tcp::Header, pairs: &[Pair]) {
         let is_new = self.directions.get(&ends).is_some_and(|direction| direction.isn != Some(header.seq));
         let over = |(pair, _): &(usize, usize)| {
-            pairs.get(*pair).is_some_and(|pair| pair.halves[CLIENT].stage == Stage::Closed)
+            pairs.get(*pair).is_some_and(|pair| pair.halves[CLIENT].stage == SideState::Closed)
         };
         if is_new && !header.flags.has(Flags::ACK) && self.pairs.get(&ends).is_some_and(over) {
             self.pairs.remove(&ends);
@@ -375,7 +375,7 @@ fn check_room(
 
 /// No segment is longer than the peer takes (RFC 9293 section 3.7.1). SACK blocks lie beyond the acknowledgement, but
 /// for a first one that tells what came twice (RFC 2883).
-fn check_size(segment: &Segment, reverse: &Direction) -> Result<(), String> {
+fn check_size(segment: &ObservedSegment, reverse: &Direction) -> Result<(), String> {
     let options = segment.header.len() - tcp::HEADER_LEN;
     let most = usize::from(reverse.mss).saturating_sub(options);
     let one = if segment.segment_size > 0 { usize::from(segment.segment_size) } else { segment.payload.len() };
@@ -393,7 +393,7 @@ fn check_size(segment: &Segment, reverse: &Direction) -> Result<(), String> {
 }
 
 /// Nothing is sent beyond the window that the sender has been told. FIN may stand at the edge.
-fn check_window(segment: &Segment, isn: Seq, reverse: &Direction) -> Result<(), String> {
+fn check_window(segment: &ObservedSegment, isn: Seq, reverse: &Direction) -> Result<(), String> {
     let from_syn = reverse.syn_window.map(|window| isn + 1 + u32::from(window));
     let edge = match (reverse.edge_received, from_syn) {
         (Some(a), Some(b)) => a.max(b),
@@ -410,7 +410,7 @@ fn check_window(segment: &Segment, isn: Seq, reverse: &Direction) -> Result<(), 
 }
 
 /// The payload is what the application wrote, at its place; FIN stands where the application put it.
-fn check_payload(segment: &Segment, isn: Seq, pair: &Pair, side: usize) -> Result<(), String> {
+fn check_payload(segment: &ObservedSegment, isn: Seq, pair: &Pair, side: usize) -> Result<(), String> {
     let half = &pair.halves[side];
     let position = u64::from(segment.header.seq - (isn + 1));
     let end = position + segment.payload.len() as u64;
@@ -428,7 +428,7 @@ fn check_payload(segment: &Segment, isn: Seq, pair: &Pair, side: usize) -> Resul
 }
 
 /// Reads a frame; `None` where it is not TCP. With `strict`, anything malformed or with a wrong checksum is an error.
-fn read(frame: &Frame, strict: bool) -> Result<Option<Segment>, String> {
+fn read(frame: &Frame, strict: bool) -> Result<Option<ObservedSegment>, String> {
     let bad = |what: &str| if strict { Err(format!("a frame is sent with a bad {what}")) } else { Ok(None) };
     let Ok(link) = ethernet::Header::parse(frame.bytes()) else { return bad("Ethernet header") };
     if !matches!(link.ethertype, EtherType::Ipv4 | EtherType::Ipv6) {
@@ -457,7 +457,7 @@ fn read(frame: &Frame, strict: bool) -> Result<Option<Segment>, String> {
         return bad("TCP checksum");
     }
     let ends = Ends { from: Endpoint::new(ip.src, header.src_port), to: Endpoint::new(ip.dst, header.dst_port) };
-    Ok(Some(Segment { ends, header, payload, segment_size: frame.segment_size }))
+    Ok(Some(ObservedSegment { ends, header, payload, segment_size: frame.segment_size }))
 }
 
 fn checksum_is_right(frame: &Frame, ip: &ip::Header, header: &[u8], payload: &[u8]) -> bool {
@@ -476,8 +476,8 @@ fn checksum_is_right(frame: &Frame, ip: &ip::Header, header: &[u8], payload: &[u
     }
 }
 
-fn describe(segment: &Segment) -> String {
-    let Segment { ends, header, payload, .. } = segment;
+fn describe(segment: &ObservedSegment) -> String {
+    let ObservedSegment { ends, header, payload, .. } = segment;
     format!(
         "{} -> {} {:?} seq {} ack {} window {} payload {}",
         ends.from,

@@ -3,7 +3,7 @@
 use crate::app::{App, Purpose};
 use crate::connection::Connection;
 use crate::host::{SimHost, fresh_host};
-use crate::pair::{CLIENT, SERVER, Stage};
+use crate::pair::{CLIENT, SERVER, SideState};
 use crate::plan::{Kill, Plan};
 use crate::scene::{Listening, Scene};
 use crate::takeover::is_in_the_midst;
@@ -18,7 +18,7 @@ const KILLED: &str = "a host of it was killed";
 /// When the next look is at a kill that waits for something.
 const LOOK_AGAIN: Nanos = 100_000;
 /// For so long it waits.
-const PATIENCE: Nanos = 1_000_000_000;
+const TIMEOUT: Nanos = 1_000_000_000;
 
 /// Kills to come, the last one first.
 pub(crate) struct Kills(Vec<Coming>);
@@ -36,7 +36,7 @@ impl Kills {
     pub(crate) fn new(kills: &[Kill], start: Nanos) -> Kills {
         let coming = |kill: &Kill| {
             let at = start + kill.at_us * 1000;
-            Coming { kill: *kill, at, until: at + PATIENCE }
+            Coming { kill: *kill, at, until: at + TIMEOUT }
         };
         let mut all: Vec<Coming> = kills.iter().map(coming).collect();
         all.sort_by_key(|coming| std::cmp::Reverse((coming.at, coming.kill.host)));
@@ -96,7 +96,7 @@ fn spoil_pairs(host: usize, closed: &HashSet<(usize, usize)>, scene: &mut Scene)
     for (index, pair) in scene.pairs.iter_mut().enumerate().filter(|(_, pair)| !pair.is_over()) {
         let call = &plan.calls[pair.call];
         let owners = [(CLIENT, call.app), (SERVER, plan.listens[call.to].app)];
-        let lasts = |side: usize| pair.halves[side].stage == Stage::Open || closed.contains(&(index, side));
+        let lasts = |side: usize| pair.halves[side].stage == SideState::Open || closed.contains(&(index, side));
         if owners.into_iter().any(|(side, app)| plan.apps[app].host == host && !lasts(side)) {
             pair.spoil(KILLED);
         }
@@ -133,7 +133,7 @@ impl App {
         if self.away_until.is_some() {
             return Ok(());
         }
-        self.take_notices(now, scene)?;
+        self.take_completions(now, scene)?;
         let ended = self.ended_unheard()?;
         let lasts = self.end.can_go_on();
         self.keep_closes(lasts, &ended);
@@ -200,7 +200,7 @@ impl App {
         for purpose in std::mem::take(&mut self.purposes).into_values() {
             let (Purpose::BindCall(pair) | Purpose::Connect(pair, _)) = purpose else { continue };
             scene.pairs[pair].spoil(KILLED);
-            scene.pairs[pair].halves[CLIENT].stage = Stage::Closed;
+            scene.pairs[pair].halves[CLIENT].stage = SideState::Closed;
             scene.pairs[pair].progress_at = now;
             scene.count_end(pair);
             self.caller.ended();

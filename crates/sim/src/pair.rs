@@ -2,7 +2,7 @@
 use crate::plan::{CallPlan, Script};
 use crate::random::Stream;
 use port::Nanos;
-use shm::Mirror;
+use shm::ByteRing;
 use std::sync::Arc;
 
 /// The side that connects.
@@ -17,7 +17,7 @@ pub(crate) const GIVE_UP_MS: u32 = 3_600_000;
 
 /// How far a side is.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Stage {
+pub(crate) enum SideState {
     /// Not connected or accepted yet.
     Waiting,
     /// The application has it.
@@ -30,7 +30,7 @@ pub(crate) enum Stage {
 #[derive(Clone)]
 pub(crate) struct Half {
     /// How far it is.
-    pub stage: Stage,
+    pub stage: SideState,
     /// When the application got it.
     pub opened_at: Option<Nanos>,
     /// When it closed the connection by itself.
@@ -50,7 +50,7 @@ pub(crate) struct Half {
     /// What it sends.
     pub stream: Stream,
     /// Its receive buffer, while it is open.
-    pub buffer: Option<Arc<Mirror>>,
+    pub buffer: Option<Arc<ByteRing>>,
 }
 
 /// One connection, both sides.
@@ -71,7 +71,7 @@ pub(crate) struct Pair {
 impl Half {
     /// A side that has done nothing yet.
     pub(crate) fn new(stream: Stream) -> Half {
-        let (stage, opened_at, closed_at) = (Stage::Waiting, None, None);
+        let (stage, opened_at, closed_at) = (SideState::Waiting, None, None);
         let (fin, buffer, unsaid) = (None, None, false);
         Half { stage, opened_at, closed_at, written: 0, fin, read: 0, unsaid, acked: 0, eof: false, buffer, stream }
     }
@@ -102,13 +102,13 @@ impl Pair {
     /// Its client has it for an hour and its server never had: where a backlog is always full, those who come at the
     /// right moment get each place that comes free, and who waits may give up.
     pub(crate) fn was_left_waiting(&self, now: Nanos) -> bool {
-        let since = self.halves[CLIENT].opened_at.filter(|_| self.halves[SERVER].stage == Stage::Waiting);
+        let since = self.halves[CLIENT].opened_at.filter(|_| self.halves[SERVER].stage == SideState::Waiting);
         since.is_some_and(|since| now - since >= Nanos::from(GIVE_UP_MS) * 1_000_000)
     }
 
     /// Both applications are done with it.
     pub(crate) fn is_over(&self) -> bool {
-        self.halves.iter().all(|half| half.stage == Stage::Closed)
+        self.halves.iter().all(|half| half.stage == SideState::Closed)
     }
 
     /// A name for people.
@@ -150,7 +150,7 @@ impl Pair {
             return Ok(());
         }
         // The ring that is in use: what the small one does not hold cannot have arrived before it has grown.
-        let grown = buffer.look();
+        let grown = buffer.grown();
         let ring = grown.as_ref().unwrap_or(buffer);
         let held = acked - theirs.read;
         if held > u64::from(ring.size()) {

@@ -1,9 +1,9 @@
 //! What the control plane tells an application.
 use crate::app::{App, Held, Purpose, Unknown};
-use crate::pair::{CLIENT, Half, SERVER, Stage};
+use crate::pair::{CLIENT, Half, SERVER, SideState};
 use crate::plan::Plan;
 use crate::scene::Scene;
-use context::{Endpoint, Notice, Reply, Request, Slot};
+use context::{Completion, Endpoint, Reply, Request, Slot};
 use port::Nanos;
 
 /// How long a connection that came in may have a client that does not know of it.
@@ -84,10 +84,10 @@ impl App {
             Reply::Error { slot, errno } => self.error(now, scene, slot, errno),
             Reply::Freed { slot } => self.freed(now, scene, slot),
             Reply::Ended { slot, rx_tail, tx_tail } => {
-                self.take_notice(now, scene, Notice { slot, rx_tail, tx_tail, fin: true, grown: false })
+                self.take_completion(now, scene, Completion { slot, rx_tail, tx_tail, fin: true, grown: false })
             }
             Reply::SpliceOver { .. } => Err("it did not splice".into()),
-            Reply::Rested { slot, done } => self.rested(now, scene, slot, done),
+            Reply::Reclaimed { slot, done } => self.rested(now, scene, slot, done),
             Reply::Forked { .. } => Err("it did not fork".into()),
             Reply::NotAdopted | Reply::Adopted { .. } => Err("it passed nothing on".into()),
             Reply::Claimed { tag, slot, .. } => match self.purpose(tag)? {
@@ -192,7 +192,7 @@ impl App {
         let unknown: Vec<Unknown> = self.unknown.values().copied().collect();
         for Unknown { slot, local, remote, since } in unknown {
             match scene.inspector.pair_of(local, remote) {
-                Some(pair) if scene.pairs[pair].halves[SERVER].stage == Stage::Waiting => {
+                Some(pair) if scene.pairs[pair].halves[SERVER].stage == SideState::Waiting => {
                     // Otherwise the host takes it back, and is about to say so.
                     if !self.end.accept(slot) {
                         continue;
@@ -253,7 +253,8 @@ impl App {
             return if known { Ok(()) } else { Err("an error of a connection that there is not".into()) };
         };
         let pair = &mut scene.pairs[connection.pair];
-        if connection.side == SERVER && pair.halves[CLIENT].stage == Stage::Waiting && pair.halves[SERVER].read == 0 {
+        if connection.side == SERVER && pair.halves[CLIENT].stage == SideState::Waiting && pair.halves[SERVER].read == 0
+        {
             // An earlier connection between the same ends, accepted late: that of this pair is still to come.
             let stream = pair.halves[SERVER].stream;
             pair.halves[SERVER] = Half::new(stream);
@@ -320,7 +321,7 @@ fn slot_of(reply: &Reply) -> Option<Slot> {
         | Reply::Error { slot, .. }
         | Reply::Freed { slot }
         | Reply::Ended { slot, .. }
-        | Reply::Rested { slot, .. } => Some(slot),
+        | Reply::Reclaimed { slot, .. } => Some(slot),
         _ => None,
     }
 }

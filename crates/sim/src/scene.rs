@@ -1,6 +1,6 @@
 //! What all applications of a simulation share: the plan, all connections, who listens.
 use crate::inspect::Inspector;
-use crate::pair::{Pair, SERVER, Stage, script};
+use crate::pair::{Pair, SERVER, SideState, script};
 use crate::plan::Plan;
 use console::several;
 use port::Nanos;
@@ -108,7 +108,7 @@ impl Scene {
         if self.listening[listen] == Listening::Over {
             let plan = Arc::clone(&self.plan);
             let waiting = |pair: &&mut Pair| {
-                plan.share_port(plan.calls[pair.call].to, listen) && pair.halves[SERVER].stage == Stage::Waiting
+                plan.share_port(plan.calls[pair.call].to, listen) && pair.halves[SERVER].stage == SideState::Waiting
             };
             self.pairs.iter_mut().filter(waiting).for_each(|pair| pair.spoil("its listener went"));
         }

@@ -1,6 +1,6 @@
 //! Takeovers: a host stops in the middle of anything, and another one goes on from its state, as between two daemons.
 use crate::host::{SimHost, fresh_host};
-use crate::pair::{CLIENT, SERVER, Stage, script};
+use crate::pair::{CLIENT, SERVER, SideState, script};
 use crate::plan::{Midst, Takeover};
 use crate::scene::Scene;
 use context::daemon_ends;
@@ -113,7 +113,7 @@ pub(crate) fn is_in_the_midst(host: usize, with: Option<Midst>, scene: &Scene) -
         let call = &plan.calls[pair.call];
         [(CLIENT, call.app), (SERVER, plan.listens[call.to].app)].into_iter().any(|(side, app)| {
             let (mine, theirs) = (&pair.halves[side], &pair.halves[1 - side]);
-            let here = plan.apps[app].host == host && mine.stage == Stage::Open;
+            let here = plan.apps[app].host == host && mine.stage == SideState::Open;
             here && match with {
                 Midst::Unacknowledged => mine.written > mine.acked && mine.written == script(call, side).send,
                 Midst::Unread => theirs.acked > mine.read,

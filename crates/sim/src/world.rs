@@ -3,7 +3,7 @@ use crate::app::{App, Purpose};
 use crate::caller::Caller;
 use crate::host::SimHost;
 use crate::killed::Kills;
-use crate::pair::{Pair, Stage};
+use crate::pair::{Pair, SideState};
 use crate::plan::{AimAt, Plan};
 use crate::random::Random;
 use crate::rdma::device::SharedDevice;
@@ -427,7 +427,7 @@ impl World {
             match purpose {
                 Purpose::BindCall(pair) | Purpose::Connect(pair, _) => {
                     scene.pairs[pair].spoil("one side's process went");
-                    scene.pairs[pair].halves[0].stage = Stage::Closed;
+                    scene.pairs[pair].halves[0].stage = SideState::Closed;
                 }
                 Purpose::Claim(connection) => {
                     scene.pairs[connection.pair].spoil("one side's process went");
@@ -440,7 +440,7 @@ impl World {
         }
         for pair in app.caller.forget() {
             scene.pairs[pair].spoil("one side's process went");
-            scene.pairs[pair].halves.iter_mut().for_each(|half| half.stage = Stage::Closed);
+            scene.pairs[pair].halves.iter_mut().for_each(|half| half.stage = SideState::Closed);
         }
         for held in std::mem::take(&mut app.held) {
             scene.listener_goes(held.listen);
@@ -476,7 +476,7 @@ impl World {
             *served = pair.progress_at.max(*served);
         }
         // Who was not let in yet waits for those who were, where a table or a backlog is small.
-        let waits_outside = |pair: &Pair| pair.halves.iter().any(|half| half.stage == Stage::Waiting);
+        let waits_outside = |pair: &Pair| pair.halves.iter().any(|half| half.stage == SideState::Waiting);
         let progress_at =
             |pair: &Pair| if waits_outside(pair) { served[plan.calls[pair.call].to] } else { pair.progress_at };
         let stands = |pair: &Pair| !pair.is_over() && now.saturating_sub(progress_at(pair)) > waits(pair);
@@ -490,7 +490,7 @@ impl World {
                 given_up |= app.give_up(now, &mut self.scene, pair);
             }
         }
-        let open = |pair: &Pair| pair.spoiled.is_some() && pair.halves.iter().any(|half| half.stage == Stage::Open);
+        let open = |pair: &Pair| pair.spoiled.is_some() && pair.halves.iter().any(|half| half.stage == SideState::Open);
         if !given_up && !sound.is_empty() && !self.scene.pairs.iter().any(open) {
             let pair = &self.scene.pairs[sound[0]];
             let stages = [&pair.halves[0].stage, &pair.halves[1].stage];

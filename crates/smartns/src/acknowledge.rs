@@ -45,8 +45,8 @@ fn acknowledged(qp: &mut Qp, packet: &Packet<'_>, syndrome: Syndrome, round: &mu
     match syndrome {
         Syndrome::Rnr(code) => not_ready(qp, psn, code, round),
         Syndrome::Nak(NakCode::Sequence) => match packet.payload.here().first_chunk::<TOLD_BYTES>() {
-            Some(told) if qp.requester.selective.peer => {
-                lost(qp, psn, u128::from_be_bytes(*told), round);
+            Some(sent) if qp.requester.selective.peer => {
+                lost(qp, psn, u128::from_be_bytes(*sent), round);
             }
             _ => again_from(qp, psn, round),
         },
@@ -58,13 +58,13 @@ fn acknowledged(qp: &mut Qp, packet: &Packet<'_>, syndrome: Syndrome, round: &mu
 }
 
 /// The packet `missing` was lost, and so were those behind it that are not told, up to the last one that is.
-fn lost(qp: &mut Qp, missing: Psn, told: u128, round: &Round<'_, '_>) {
+fn lost(qp: &mut Qp, missing: Psn, sent: u128, round: &Round<'_, '_>) {
     let Qp { requester, queue, settings, .. } = qp;
     // Where nothing is told, what came is beyond what can be.
-    let behind = if told == 0 { TOLD } else { TOLD - 1 - told.leading_zeros() };
+    let behind = if sent == 0 { TOLD } else { TOLD - 1 - sent.leading_zeros() };
     let newest = missing.plus(behind + 1);
-    let untold = (0..behind).filter(|at| told >> at & 1 == 0).map(|at| missing.plus(at + 1));
-    let holes = std::iter::once(missing).chain(untold.filter(|_| told != 0));
+    let untold = (0..behind).filter(|at| sent >> at & 1 == 0).map(|at| missing.plus(at + 1));
+    let holes = std::iter::once(missing).chain(untold.filter(|_| sent != 0));
     for psn in holes {
         // The numbers of a read's responses but the first are no requests.
         let work = queue.holding(psn, requester.begun).and_then(|index| queue.get(index));

@@ -13,7 +13,7 @@ const RESERVED: usize = 16;
 
 /// A packet came from the queue pair's peer. Where it is marked, the peer is told, unless it was a short while ago.
 #[inline]
-pub(crate) fn look(qp: &mut Qp, ecn: Ecn, round: &mut Round<'_, '_>) {
+pub(crate) fn poll(qp: &mut Qp, ecn: Ecn, round: &mut Round<'_, '_>) {
     if ecn == Ecn::Ce && qp.pacer.is_some() {
         tell(qp, round);
     }
@@ -24,10 +24,10 @@ pub(crate) fn look(qp: &mut Qp, ecn: Ecn, round: &mut Round<'_, '_>) {
 fn tell(qp: &mut Qp, round: &mut Round<'_, '_>) {
     let connected = qp.receives() || qp.sends();
     let Some(path) = qp.path.filter(|_| connected) else { return };
-    if !qp.pacer.as_mut().is_some_and(|pacer| pacer.notice.is_due(round.now)) {
+    if !qp.pacer.as_mut().is_some_and(|pacer| pacer.notification_point.is_due(round.now)) {
         return;
     }
-    round.shared.notices.sent += 1;
+    round.shared.cnps.sent += 1;
     let congestion = Congestion { forward: false, backward: true };
     let bth = Bth { congestion, ..Bth::new(Opcode::CNP, qp.settings.remote_qp, Psn::new(0)) };
     let packet = Outgoing { path: marked_path(&path, Marks::Never), bth, headers: Headers::NONE, segment: 0 };
@@ -51,7 +51,7 @@ pub(crate) fn notified(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '
         _ if !from_peer => round.drop(DropReason::QpUnknown),
         Some(pacer) if connected => {
             pacer.notify(round.now);
-            round.shared.notices.received += 1;
+            round.shared.cnps.received += 1;
         }
         _ => round.drop(DropReason::CnpIgnored),
     }

@@ -2,7 +2,7 @@
 //!
 //! Both halves of a queue pair send payload: requests, and answers to the peer's reads. They share one rate.
 use crate::dcqcn::{Dcqcn, SLOWEST};
-use crate::notice::Notice;
+use crate::notification_point::NotificationPoint;
 use engine::Nanos;
 use wire::ipv4::Ecn;
 use wire::roce::Path;
@@ -42,7 +42,7 @@ pub struct Sender {
     /// Notifications that it got.
     pub notified: u64,
     /// Notifications that it sent to its peer.
-    pub told: u64,
+    pub sent: u64,
 }
 
 /// The sender of a queue pair whose host answers congestion.
@@ -60,7 +60,7 @@ pub(crate) struct Pacer {
     asks: bool,
     notified: u64,
     /// What it tells its peer.
-    pub(crate) notice: Notice,
+    pub(crate) notification_point: NotificationPoint,
 }
 
 impl Pacer {
@@ -75,7 +75,7 @@ impl Pacer {
             asked_at: 0,
             asks: false,
             notified: 0,
-            notice: Notice::default(),
+            notification_point: NotificationPoint::default(),
         }))
     }
 
@@ -161,7 +161,7 @@ impl Pacer {
             limit.advance(now);
             (!limit.is_free()).then(|| limit.rate())
         };
-        Sender { rate: self.limit.as_ref().and_then(at), notified: self.notified, told: self.notice.told() }
+        Sender { rate: self.limit.as_ref().and_then(at), notified: self.notified, sent: self.notification_point.sent() }
     }
 }
 
@@ -213,9 +213,9 @@ mod tests {
         // And what the time before allows at once.
         let expected = a_millisecond..a_millisecond * 103 / 100;
         assert!(expected.contains(&leaves(&mut pacer, 1_000_000, 1_000_000)));
-        assert_eq!(pacer.view(1000), Sender { rate: None, notified: 0, told: 0 });
+        assert_eq!(pacer.view(1000), Sender { rate: None, notified: 0, sent: 0 });
         pacer.notify(2_000_000);
-        assert_eq!(pacer.view(2_000_000), Sender { rate: Some(LINE / 2), notified: 1, told: 0 });
+        assert_eq!(pacer.view(2_000_000), Sender { rate: Some(LINE / 2), notified: 1, sent: 0 });
         // The first increase is not due yet.
         let half = leaves(&mut pacer, 2_000_000, 50_000);
         assert!((a_millisecond / 42..a_millisecond / 38).contains(&half), "{half}");

@@ -3,7 +3,7 @@ use crate::completion_queue::CompletionQueue;
 use crate::config::Below;
 use crate::congestion::{Marks, Sender, marked_path};
 use crate::objects::{NewCq, NewHandle, NewQp, NewSrq, Receives, Refusal};
-use crate::output::Notices;
+use crate::output::CnpCounts;
 use crate::qp::{Qp, Settings, Source};
 use crate::shard::Shard;
 use crate::shared::SharedReceives;
@@ -301,8 +301,8 @@ impl Shard {
     }
 
     /// Congestion notifications of all queue pairs so far.
-    pub fn notices(&self) -> Notices {
-        self.shared.notices
+    pub fn cnps(&self) -> CnpCounts {
+        self.shared.cnps
     }
 
     /// Sets the way to the peer of a connected queue pair, of the address vector that [`Shard::modify_qp`] got. Until

@@ -6,7 +6,7 @@ use crate::frames::Outgoing;
 use crate::payload::{Packet, Payload};
 use crate::placement::Part;
 use crate::qp::Qp;
-use crate::requester::Turn;
+use crate::requester::SendProgress;
 use crate::requests::pieces;
 use crate::responder::receive_domain;
 use crate::send_queue::Work;
@@ -25,24 +25,24 @@ const OWN_KEY: u32 = 1 << 31;
 const CAME_BY_IPV4: u8 = 2;
 
 /// Sends up to `budget` datagrams; each has ended when it is sent.
-pub(crate) fn send(qp: &mut Qp, round: &mut Round<'_, '_>, budget: &mut u32) -> Turn {
+pub(crate) fn send(qp: &mut Qp, round: &mut Round<'_, '_>, budget: &mut u32) -> SendProgress {
     while qp.sends() {
         if *budget == 0 {
-            return Turn::Again;
+            return SendProgress::Again;
         }
-        let Some(work) = qp.queue.front() else { return Turn::Wait };
+        let Some(work) = qp.queue.front() else { return SendProgress::Wait };
         *budget -= 1;
         let status = match prepared(qp, work, round) {
             Err(status) => status,
-            Ok(None) => return Turn::Wait,
+            Ok(None) => return SendProgress::Wait,
             Ok(Some(path)) => send_one(qp, work, &path, round),
         };
         qp.requester.next = qp.requester.next.plus(1);
         if !end_front(qp, status, round) {
-            return Turn::Wait;
+            return SendProgress::Wait;
         }
     }
-    Turn::Wait
+    SendProgress::Wait
 }
 
 /// The way of a datagram; `None` where it is not known yet.

@@ -25,7 +25,7 @@ mod dcqcn;
 mod ending;
 mod frames;
 mod intake;
-mod notice;
+mod notification_point;
 mod numbers;
 mod objects;
 mod output;
@@ -52,9 +52,9 @@ mod windows;
 pub use config::{Below, Limits, RawPackets, Recovery, ShardConfig};
 pub use congestion::{Congestion, Sender};
 pub use objects::{NewCq, NewHandle, NewQp, NewSrq, Receives, Refusal};
-pub use output::{Event, Notices, ShardOutput};
+pub use output::{CnpCounts, Event, ShardOutput};
 pub use shard::Shard;
 pub use stream::{
-    Arrived, Content, Denied, HEADER_LEN, Header, LastWords, MOST_DATAGRAM, Message, MessageKind, Place, Steer,
+    Arrived, Content, Denied, HEADER_LEN, Header, LastWords, MOST_DATAGRAM, Message, MessageKind, RegionRange, Steer,
 };
 pub use wire::roce::{Path, destination_qp};

@@ -22,16 +22,16 @@ pub enum Event {
 
 /// Congestion notifications of a shard's queue pairs, also of those that are gone.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Notices {
+pub struct CnpCounts {
     /// Sent, for packets that came marked.
     pub sent: u64,
     /// Received by queue pairs that answer them.
     pub received: u64,
 }
 
-impl Notices {
+impl CnpCounts {
     /// Adds those of another shard.
-    pub fn add(&mut self, other: Notices) {
+    pub fn add(&mut self, other: CnpCounts) {
         self.sent += other.sent;
         self.received += other.received;
     }

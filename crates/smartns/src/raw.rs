@@ -4,7 +4,7 @@ use crate::config::RawPackets;
 use crate::datagram::{append, placed};
 use crate::ending::{Received, complete_receive, end_front};
 use crate::qp::Qp;
-use crate::requester::Turn;
+use crate::requester::SendProgress;
 use crate::send_queue::Work;
 use crate::shared::Round;
 use engine::DropReason;
@@ -12,19 +12,19 @@ use verbs::{CompletionFlags, CompletionOpcode, Status};
 use wire::ethernet;
 
 /// Sends up to `budget` frames; each has ended when it is sent.
-pub(crate) fn send(qp: &mut Qp, round: &mut Round<'_, '_>, budget: &mut u32) -> Turn {
+pub(crate) fn send(qp: &mut Qp, round: &mut Round<'_, '_>, budget: &mut u32) -> SendProgress {
     while qp.sends() {
         if *budget == 0 {
-            return Turn::Again;
+            return SendProgress::Again;
         }
-        let Some(work) = qp.queue.front() else { return Turn::Wait };
+        let Some(work) = qp.queue.front() else { return SendProgress::Wait };
         *budget -= 1;
         let status = send_one(qp, work, round);
         if !end_front(qp, status, round) {
-            return Turn::Wait;
+            return SendProgress::Wait;
         }
     }
-    Turn::Wait
+    SendProgress::Wait
 }
 
 fn send_one(qp: &Qp, work: &Work, round: &mut Round<'_, '_>) -> Status {

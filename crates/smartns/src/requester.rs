@@ -17,7 +17,7 @@ use wire::roce::{AtomicEth, Bth, Opcode, Path, Psn, Reth};
 
 /// What is next for a queue pair that sends.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Turn {
+pub(crate) enum SendProgress {
     /// More can be sent at once.
     Again,
     /// Something else must happen first.
@@ -25,22 +25,22 @@ pub(crate) enum Turn {
 }
 
 /// Sends up to `budget` packets.
-pub(crate) fn send(qp: &mut Qp, round: &mut Round<'_, '_>, budget: &mut u32) -> Turn {
-    let Some(path) = qp.path.filter(|_| qp.sends()) else { return Turn::Wait };
+pub(crate) fn send(qp: &mut Qp, round: &mut Round<'_, '_>, budget: &mut u32) -> SendProgress {
+    let Some(path) = qp.path.filter(|_| qp.sends()) else { return SendProgress::Wait };
     if qp.requester.rnr_until.is_some() {
-        return Turn::Wait;
+        return SendProgress::Wait;
     }
     loop {
         if *budget == 0 {
-            return Turn::Again;
+            return SendProgress::Again;
         }
         if qp.requester.selective.resend.is_empty() && !may_send(qp, round) || qp.is_held(round.now) {
-            return Turn::Wait;
+            return SendProgress::Wait;
         }
         if let Some(resend) = qp.requester.selective.resend.pop_front() {
             *budget -= 1;
             if !send_again(qp, resend, &path, round) {
-                return Turn::Wait;
+                return SendProgress::Wait;
             }
             continue;
         }
@@ -58,7 +58,7 @@ pub(crate) fn send(qp: &mut Qp, round: &mut Round<'_, '_>, budget: &mut u32) -> 
                     work.fault = Some(status);
                 }
                 if fails_now(qp, round) || at > 0 {
-                    return Turn::Wait;
+                    return SendProgress::Wait;
                 }
             }
         }
@@ -67,7 +67,7 @@ pub(crate) fn send(qp: &mut Qp, round: &mut Round<'_, '_>, budget: &mut u32) -> 
         }
         if is_local && !qp.sends() {
             // What came after it had failed already.
-            return Turn::Wait;
+            return SendProgress::Wait;
         }
     }
 }

@@ -74,12 +74,12 @@ impl Held {
     }
 
     /// Which packets behind `missing` are kept: a bit each, the lowest for the next one.
-    pub(crate) fn told(&self, missing: Psn) -> u128 {
+    pub(crate) fn sent(&self, missing: Psn) -> u128 {
         let bit = |at: &u32| {
             let place = missing.plus(at + 1).since(self.base);
             usize::try_from(place).is_ok_and(|place| self.frames.get(place).is_some_and(Option::is_some))
         };
-        (0..TOLD).filter(bit).fold(0, |told, at| told | 1 << at)
+        (0..TOLD).filter(bit).fold(0, |sent, at| sent | 1 << at)
     }
 }
 
@@ -210,13 +210,13 @@ mod tests {
             assert!(held.put(psn(0), psn(at), pool.small()).is_none());
         }
         assert!(held.put(psn(0), psn(3), pool.small()).is_some(), "it is there");
-        assert_eq!((held.told(psn(0)), held.first()), (0b10101, Some(psn(1))));
+        assert_eq!((held.sent(psn(0)), held.first()), (0b10101, Some(psn(1))));
         assert!(held.take(psn(0)).is_none() && held.take(psn(1)).is_some() && held.take(psn(1)).is_none());
-        assert_eq!(held.told(psn(2)), 0b101);
+        assert_eq!(held.sent(psn(2)), 0b101);
         assert!(held.take(psn(4)).is_none(), "the one before is not needed any more");
         assert!(held.take(psn(5)).is_some() && held.is_empty());
         assert!(held.put(psn(9), psn(200), pool.small()).is_none());
-        assert_eq!(held.told(psn(9)), 0, "too far to be told");
+        assert_eq!(held.sent(psn(9)), 0, "too far to be told");
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! The queue pairs of one program: the rounds of the data-path.
 use crate::acknowledge::{response, resume, timers};
 use crate::answer::answer;
-use crate::cnp::{look, notified};
+use crate::cnp::{notified, poll};
 use crate::config::{Below, ShardConfig};
 use crate::ending::{enter_error, flush};
 use crate::intake::{Intake, Next, post};
@@ -9,7 +9,7 @@ use crate::numbers::Numbers;
 use crate::output::{Event, ShardOutput};
 use crate::payload::{Packet, parse};
 use crate::qp::{Qp, Source};
-use crate::requester::{self, Turn, drained};
+use crate::requester::{self, SendProgress, drained};
 use crate::responder::request;
 use crate::selective::Keep;
 use crate::shared::{Round, Shared};
@@ -17,7 +17,7 @@ use crate::stream::{datagrams, turns};
 use crate::unpack::requests;
 use crate::{datagram, raw};
 use engine::{Checksum, DropReason, Frame, Nanos, cut};
-use host::{Calendar, Slab};
+use host::{Slab, TimerQueue};
 use shm::PipeConsumer;
 use std::collections::{BTreeSet, VecDeque};
 use std::net::Ipv4Addr;
@@ -40,7 +40,7 @@ pub struct Shard {
     pub(crate) numbers: Numbers,
     /// Queue pairs that have something to send ("active SQ table", SmartNS section 3.2).
     pub(crate) active: VecDeque<u32>,
-    pub(crate) timers: Calendar,
+    pub(crate) timers: TimerQueue,
     /// Queue pairs whose receive queues are looked at by themselves: in the error state, what comes in there is
     /// flushed; over a stream, a message may wait for it.
     pub(crate) watched: BTreeSet<u32>,
@@ -62,7 +62,7 @@ impl Shard {
             qps,
             numbers: Numbers::default(),
             active: VecDeque::new(),
-            timers: Calendar::default(),
+            timers: TimerQueue::default(),
             watched: BTreeSet::new(),
             groups: BTreeSet::new(),
             corrupt_told: false,
@@ -262,7 +262,7 @@ impl Shard {
             }
             // Each half of an XRC has its own peer: what is for the other half is not for this one.
             (Service::Xrc, kind @ (QpKind::XrcSend | QpKind::XrcReceive)) => {
-                look(qp, packet.ip.ecn, round);
+                poll(qp, packet.ip.ecn, round);
                 match (kind, packet.opcode().is_response()) {
                     (QpKind::XrcSend, true) => return response(qp, packet, round),
                     (QpKind::XrcReceive, false) => return request(qp, packet, round),
@@ -271,7 +271,7 @@ impl Shard {
             }
             (Service::Rc, QpKind::Rc) | (Service::Uc, QpKind::Uc) => {
                 qp.requester.selective.peer |= packet.bth.selective && qp.identity.is_selective;
-                look(qp, packet.ip.ecn, round);
+                poll(qp, packet.ip.ecn, round);
                 let is_response = packet.opcode().is_response();
                 return if is_response { response(qp, packet, round) } else { request(qp, packet, round) };
             }
@@ -412,12 +412,12 @@ fn turn(qp: &mut Qp, round: &mut Round<'_, '_>) -> bool {
         _ => requester::send(qp, round, &mut budget),
     };
     drained(qp, round);
-    next == Turn::Again || qp.state == QpState::Error
+    next == SendProgress::Again || qp.state == QpState::Error
 }
 
 /// Sets the queue pair's timer, unless it is set for a time before: then it looks again when that comes.
 #[inline]
-fn set_timer(timers: &mut Calendar, slot: u32, qp: &mut Qp) {
+fn set_timer(timers: &mut TimerQueue, slot: u32, qp: &mut Qp) {
     match (qp.due(), qp.timer) {
         (Some(due), Some(set)) if set <= due => {}
         (Some(due), _) => {

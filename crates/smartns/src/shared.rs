@@ -2,7 +2,7 @@
 use crate::completion_queue::{Added, CompletionQueue, Solicited};
 use crate::config::ShardConfig;
 use crate::objects::{NewHandle, NewSrq};
-use crate::output::{Event, Notices, ShardOutput};
+use crate::output::{CnpCounts, Event, ShardOutput};
 use crate::placement::Registered;
 use crate::receive_queue::{Receive, ReceiveQueue};
 use crate::windows::Windows;
@@ -52,7 +52,7 @@ pub(crate) struct Shared {
     pub(crate) srqs: Slab<SharedReceives>,
     pub(crate) handles: Slab<NewHandle>,
     /// Congestion notifications so far.
-    pub(crate) notices: Notices,
+    pub(crate) cnps: CnpCounts,
     /// Completion queues with completions since their program's wish was looked at.
     added_to: Vec<Number>,
     /// Completion queues that have overrun, and whose queue pairs are still to be told.
@@ -70,7 +70,7 @@ impl Shared {
             cqs: Slab::new(limits.cqs),
             srqs: Slab::new(limits.srqs),
             handles: Slab::new(limits.handles),
-            notices: Notices::default(),
+            cnps: CnpCounts::default(),
             added_to: Vec::new(),
             overrun: Vec::new(),
         }

@@ -83,7 +83,7 @@ fn packets_with_payload_may_be_marked_and_no_others() {
             assert_eq!(*ecn, if payload(*opcode) { Ecn::Ect0 } else { Ecn::NotEct }, "{opcode:?}");
         }
         assert!(seen.borrow().iter().filter(|(_, opcode, _)| payload(*opcode)).count() >= 20);
-        assert_eq!(sender(&pair, 0), Some(Sender { rate: None, notified: 0, told: 0 }));
+        assert_eq!(sender(&pair, 0), Some(Sender { rate: None, notified: 0, sent: 0 }));
     }
     // A host that answers nothing leaves the bits to the program.
     let (mut pair, seen) = watched(SETTINGS, 0);
@@ -105,10 +105,10 @@ fn marks_are_answered_and_slow_the_side_that_sends_payload() {
         let all = seen.borrow().iter().filter(|(_, opcode, _)| *opcode == Opcode::CNP).count() as u64;
         let [fast, slow] = [1 - slow, slow].map(|side| sender(&pair, side).unwrap());
         assert!(count == all && all > 10, "{opcode:?}: {count} of {all} notifications go to who sends payload");
-        assert!(slow.notified == all && slow.told == 0 && slow.rate.is_some_and(|rate| rate < LINE / 4), "{slow:?}");
-        assert_eq!(fast, Sender { rate: None, notified: 0, told: all });
-        let notices = pair.nodes[0].shard.notices();
-        assert_eq!((notices.sent + notices.received, notices.sent == 0), (all, opcode == SendOpcode::Write));
+        assert!(slow.notified == all && slow.sent == 0 && slow.rate.is_some_and(|rate| rate < LINE / 4), "{slow:?}");
+        assert_eq!(fast, Sender { rate: None, notified: 0, sent: all });
+        let cnps = pair.nodes[0].shard.cnps();
+        assert_eq!((cnps.sent + cnps.received, cnps.sent == 0), (all, opcode == SendOpcode::Write));
         assert!(all < (pair.now / 50_000), "one in 50 us at most");
     }
 }
@@ -183,7 +183,7 @@ fn notifications_that_do_not_count() {
     damaged[60] ^= 1;
     receive(&mut pair, 0, &damaged);
     assert_eq!(drops(&pair, DropReason::RoceIcrc), 1, "with another checksum");
-    assert_eq!(sender(&pair, 0), Some(Sender { rate: None, notified: 0, told: 0 }));
+    assert_eq!(sender(&pair, 0), Some(Sender { rate: None, notified: 0, sent: 0 }));
     let right = notification(&pair.nodes[0], 0, peer, 16);
     receive(&mut pair, 0, &right);
     assert_eq!(sender(&pair, 0).map(|sender| (sender.rate, sender.notified)), Some((Some(LINE / 2), 1)));

@@ -65,7 +65,7 @@ pub struct Client {
     operations: Operations,
     acks: Acks,
     /// When the server's last packet came, and when it was asked last whether it is there.
-    heard: Nanos,
+    last_rx: Nanos,
     asked: Nanos,
     counts: ClientCounts,
 }
@@ -85,7 +85,7 @@ impl Client {
             generation: None,
             state: State::Opening { again: now },
             operations: Operations::default(),
-            heard: now,
+            last_rx: now,
             asked: now,
             counts: ClientCounts::default(),
             config,
@@ -127,7 +127,7 @@ impl Client {
     pub fn submit(&mut self, request: Request, now: Nanos) {
         if self.operations.is_empty() {
             // Silence counts from here: before, nothing was waited for.
-            self.heard = now;
+            self.last_rx = now;
         }
         self.operations.submit(request);
         if let State::Ended(status) = self.state {
@@ -161,15 +161,15 @@ impl Client {
         };
         match self.state {
             State::Opening { .. } if header.kind == Kind::Ticket && header.op == self.nonce => {
-                self.heard = now;
+                self.last_rx = now;
                 self.state = State::Claiming { again: now, ticket: header.session, stamp: header.lba };
             }
             State::Claiming { stamp, .. } if header.kind == Kind::Opened && header.op == stamp => {
-                self.heard = now;
+                self.last_rx = now;
                 self.opened(&header, now);
             }
             State::Open { session, .. } if header.session == session => {
-                self.heard = now;
+                self.last_rx = now;
                 if header.kind.is_acknowledged() {
                     self.acks.add(&header, marked);
                 }
@@ -274,10 +274,10 @@ impl Client {
     }
 
     fn check_silence(&mut self, now: Nanos) {
-        let silence = now.saturating_sub(self.heard);
+        let silence = now.saturating_sub(self.last_rx);
         if !self.operations.is_empty() && silence >= self.config.give_up {
             self.operations.end_all(Status::TimedOut);
-            self.heard = now;
+            self.last_rx = now;
             self.open_again(now);
         }
     }
@@ -307,7 +307,7 @@ impl Client {
             self.send_one(session, next, memory, &mut send);
         }
         let wait = if self.operations.is_empty() { self.config.keep_alive } else { self.config.ask };
-        if now.saturating_sub(self.heard.max(self.asked)) >= wait {
+        if now.saturating_sub(self.last_rx.max(self.asked)) >= wait {
             self.asked = now;
             if let Some(question) = self.sender.ask(now) {
                 self.send_one(session, question, memory, &mut send);
@@ -342,8 +342,8 @@ impl Client {
     /// When [`Client::poll`] has something to do next, if nothing comes.
     pub fn deadline(&self) -> Option<Nanos> {
         let waits = !self.operations.is_empty();
-        let ask = self.heard.max(self.asked) + if waits { self.config.ask } else { self.config.keep_alive };
-        let give_up = waits.then_some(self.heard + self.config.give_up);
+        let ask = self.last_rx.max(self.asked) + if waits { self.config.ask } else { self.config.keep_alive };
+        let give_up = waits.then_some(self.last_rx + self.config.give_up);
         match self.state {
             State::Opening { again } | State::Claiming { again, .. } => {
                 Some(give_up.map_or(again, |give_up| give_up.min(again)))

@@ -1,7 +1,7 @@
 //! The server's end: sessions of clients, and who may write to which volume.
 use crate::config::ServerConfig;
 use crate::packet::{Access, HEADER_LEN, Header, Kind, Status};
-use crate::session::{Opening, Session};
+use crate::session::{NewSession, Session};
 use crate::storage::{Job, Outcome, Storage, Volume};
 use siphasher::sip::SipHasher24;
 use std::collections::{BTreeMap, HashMap};
@@ -159,8 +159,8 @@ impl<P: Copy + Eq + Hash> Server<P> {
             self.claimed.insert(volume.number, stamp);
             generation = claimed;
         }
-        let opening = Opening { peer, volume, number, generation };
-        self.sessions.insert(number, Session::new(&self.config, opening, header, now));
+        let new_session = NewSession { peer, volume, number, generation };
+        self.sessions.insert(number, Session::new(&self.config, new_session, header, now));
         Begun::Yes
     }
 
@@ -171,7 +171,7 @@ impl<P: Copy + Eq + Hash> Server<P> {
             return;
         }
         let spare = self.sessions.iter().filter(|(_, session)| session.fenced || session.peer == peer);
-        if let Some((&number, _)) = spare.min_by_key(|(_, session)| session.heard) {
+        if let Some((&number, _)) = spare.min_by_key(|(_, session)| session.last_rx) {
             self.sessions.remove(&number);
         }
     }
@@ -213,7 +213,7 @@ impl<P: Copy + Eq + Hash> Server<P> {
             send(peer, header.path, &header.write(), &[]);
         }
         let silence = self.config.silence;
-        self.sessions.retain(|_, session| now.saturating_sub(session.heard) < silence);
+        self.sessions.retain(|_, session| now.saturating_sub(session.last_rx) < silence);
         for session in self.sessions.values_mut().filter(|session| !session.fenced) {
             session.poll(now, &mut send);
         }
@@ -221,7 +221,7 @@ impl<P: Copy + Eq + Hash> Server<P> {
 
     /// When [`Server::poll`] has something to do next, if nothing comes.
     pub fn deadline(&self) -> Option<Nanos> {
-        let silent = self.sessions.values().map(|session| session.heard + self.config.silence);
+        let silent = self.sessions.values().map(|session| session.last_rx + self.config.silence);
         let due = self.sessions.values().filter(|session| !session.fenced).filter_map(Session::deadline);
         silent.chain(due).min()
     }

@@ -39,7 +39,7 @@ pub(crate) struct Session<P> {
     /// Another client took the volume: the session only tells so.
     pub(crate) fenced: bool,
     /// When the client's last packet came.
-    pub(crate) heard: Nanos,
+    pub(crate) last_rx: Nanos,
     number: u64,
     /// From the operation `oldest` on: what became of each.
     progress: VecDeque<Progress>,
@@ -51,7 +51,7 @@ pub(crate) struct Session<P> {
 
 /// Whose session, for the volume.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Opening<P> {
+pub(crate) struct NewSession<P> {
     pub(crate) peer: P,
     pub(crate) volume: Volume,
     pub(crate) number: u64,
@@ -59,16 +59,16 @@ pub(crate) struct Opening<P> {
 }
 
 impl<P: Copy> Session<P> {
-    pub(crate) fn new(config: &ServerConfig, opening: Opening<P>, header: &Header, now: Nanos) -> Session<P> {
+    pub(crate) fn new(config: &ServerConfig, new_session: NewSession<P>, header: &Header, now: Nanos) -> Session<P> {
         Session {
-            peer: opening.peer,
-            volume: opening.volume,
+            peer: new_session.peer,
+            volume: new_session.volume,
             access: header.access,
             client: header.lba,
-            generation: opening.generation,
+            generation: new_session.generation,
             fenced: false,
-            heard: now,
-            number: opening.number,
+            last_rx: now,
+            number: new_session.number,
             progress: VecDeque::new(),
             oldest: header.oldest.min(LAST_OLDEST),
             most: config.most_outstanding.max(1).into(),
@@ -99,7 +99,7 @@ impl<P: Copy> Session<P> {
         storage: &mut impl Storage<P>,
         now: Nanos,
     ) {
-        self.heard = now;
+        self.last_rx = now;
         self.advance(header.oldest);
         let taken = match header.kind {
             Kind::Read => self.read(header, storage),

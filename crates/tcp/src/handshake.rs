@@ -8,7 +8,7 @@ use wire::tcp::{Flags, Header, Options, Timestamps};
 /// A connection between its first SYN and the moment when an engine takes it over.
 #[derive(Debug, Clone, Serialize, Deserialize)]
 pub struct Handshake {
-    stage: Stage,
+    stage: HandshakeState,
     /// Initial sequence number of this host.
     pub iss: Seq,
     offer: Offer,
@@ -18,7 +18,7 @@ pub struct Handshake {
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-enum Stage {
+enum HandshakeState {
     SynSent,
     SynReceived { irs: Seq, peer: Peer, recent: u32, passive: bool },
 }
@@ -71,20 +71,20 @@ impl Established {
 impl Handshake {
     /// Active open: enters SYN-SENT.
     pub fn connect(now: Nanos, iss: Seq, offer: Offer) -> Handshake {
-        Handshake { stage: Stage::SynSent, iss, offer, sent: 0, first_sent: now }
+        Handshake { stage: HandshakeState::SynSent, iss, offer, sent: 0, first_sent: now }
     }
 
     /// LISTEN gets a SYN (RFC 9293 section 3.10.7.2): enters SYN-RECEIVED. Data on the SYN is left to the peer's
     /// retransmission.
     pub fn listen(now: Nanos, iss: Seq, offer: Offer, syn: &Segment) -> Handshake {
         let mut handshake = Handshake::connect(now, iss, offer);
-        handshake.stage = Stage::received(&offer, syn, true);
+        handshake.stage = HandshakeState::received(&offer, syn, true);
         handshake
     }
 
     /// The handshake of a cookie, in SYN-RECEIVED: of one that is about to be sent, or of one that came back.
     pub fn of_cookie(now: Nanos, iss: Seq, offer: Offer, irs: Seq, peer: Peer, recent: u32) -> Handshake {
-        let stage = Stage::SynReceived { irs, peer, recent, passive: true };
+        let stage = HandshakeState::SynReceived { irs, peer, recent, passive: true };
         // When it was sent is not kept: no round-trip time comes of it.
         Handshake { stage, iss, offer, sent: 2, first_sent: now }
     }
@@ -99,13 +99,13 @@ impl Handshake {
             self.first_sent = now;
         }
         let (flags, ack, options) = match &self.stage {
-            Stage::SynSent => {
+            HandshakeState::SynSent => {
                 // A SYN that seems to be lost may have been lost because of its ECN bits (RFC 3168 section 6.1.1.1).
                 let ecn = self.offer.ecn && self.sent <= self.offer.ecn_tries;
                 let flags = if ecn { Flags::SYN | Flags::ECE | Flags::CWR } else { Flags::SYN };
                 (flags, Seq(0), self.offer.syn_options(now))
             }
-            Stage::SynReceived { irs, peer, recent, .. } => {
+            HandshakeState::SynReceived { irs, peer, recent, .. } => {
                 let flags = Flags::SYN | Flags::ACK;
                 let flags = if self.offer.ecn && peer.ecn { flags | Flags::ECE } else { flags };
                 (flags, *irs + 1, self.offer.syn_ack_options(now, peer, *recent))
@@ -118,8 +118,8 @@ impl Handshake {
     /// An acknowledgement of all that came so far.
     pub fn ack(&self, now: Nanos, tuple: &FourTuple) -> Header {
         let (ack, options, shift) = match &self.stage {
-            Stage::SynSent => (Seq(0), Options::default(), 0),
-            Stage::SynReceived { irs, peer, recent, .. } => {
+            HandshakeState::SynSent => (Seq(0), Options::default(), 0),
+            HandshakeState::SynReceived { irs, peer, recent, .. } => {
                 let stamp = Timestamps { value: self.offer.clock(now), echo: *recent };
                 let options = Options { timestamps: peer.timestamps.then_some(stamp), ..Options::default() };
                 (*irs + 1, options, self.offer.agree(peer).rcv_shift)
@@ -130,14 +130,14 @@ impl Handshake {
 
     /// RFC 9293's state.
     pub fn state(&self) -> State {
-        if self.stage == Stage::SynSent { State::SynSent } else { State::SynReceived }
+        if self.stage == HandshakeState::SynSent { State::SynSent } else { State::SynReceived }
     }
 
     /// A segment came for this connection.
     pub fn on_segment(&mut self, now: Nanos, segment: &Segment) -> Disposition {
         match self.stage {
-            Stage::SynSent => self.in_syn_sent(now, segment),
-            Stage::SynReceived { irs, peer, recent, passive } => {
+            HandshakeState::SynSent => self.in_syn_sent(now, segment),
+            HandshakeState::SynReceived { irs, peer, recent, passive } => {
                 self.in_syn_received(now, segment, irs, &peer, recent, passive)
             }
         }
@@ -162,12 +162,12 @@ impl Handshake {
         if !segment.syn() {
             return Disposition::Drop(Unacceptable::NoAck);
         }
-        self.stage = Stage::received(&self.offer, segment, false);
+        self.stage = HandshakeState::received(&self.offer, segment, false);
         if !segment.ack() {
             // Simultaneous open (figure 8): "enter SYN-RECEIVED, form a SYN,ACK segment and send it".
             return Disposition::Resend;
         }
-        let Stage::SynReceived { irs, peer, recent, .. } = self.stage else { unreachable!("just set") };
+        let HandshakeState::SynReceived { irs, peer, recent, .. } = self.stage else { unreachable!("just set") };
         // The window of a SYN-ACK is not scaled; payload on it comes again.
         let snd_wnd = segment.header.window as u32;
         let acknowledged = Established { acknowledge: true, ..self.established(now, irs, &peer, recent, snd_wnd) };
@@ -250,10 +250,10 @@ impl Handshake {
     }
 }
 
-impl Stage {
-    fn received(offer: &Offer, syn: &Segment, passive: bool) -> Stage {
+impl HandshakeState {
+    fn received(offer: &Offer, syn: &Segment, passive: bool) -> HandshakeState {
         let recent = syn.header.options.timestamps.map_or(0, |stamp| stamp.value);
-        Stage::SynReceived { irs: syn.header.seq, peer: offer.read(&syn.header), recent, passive }
+        HandshakeState::SynReceived { irs: syn.header.seq, peer: offer.read(&syn.header), recent, passive }
     }
 }
 

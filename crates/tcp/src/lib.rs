@@ -20,8 +20,8 @@ mod reset;
 mod rtt;
 mod scoreboard;
 mod segment;
+mod time_wait;
 mod undo;
-mod wait;
 pub mod window;
 
 pub use acceptance::{ReceiveWindow, Rejected, check_ack, check_timestamp};
@@ -37,6 +37,6 @@ pub use reset::reset_for;
 pub use rtt::{Rto, RtoBounds, RttEstimator, RttTimer};
 pub use scoreboard::Scoreboard;
 pub use segment::Segment;
-pub use wait::{Wait, WaitDisposition};
+pub use time_wait::{TimeWait, TimeWaitDisposition};
 pub use wire::tcp::{Agreed, State, TimestampState, Unacceptable};
 pub use wire::{FourTuple, Nanos};

@@ -48,10 +48,10 @@ impl Unit {
     pub fn words(self) -> &'static [&'static str] {
         match self {
             Unit::Exception => &["foreign", "no_flow", "redirected"],
-            Unit::Timer => &["handshake", "flow", "time_wait", "arp", "fork", "splice", "turn", "survivors"],
+            Unit::Timer => &["handshake", "flow", "time_wait", "arp", "fork", "splice", "reassign", "survivors"],
             Unit::Request => &[
                 "bind", "listen", "connect", "info", "claim", "fork", "arm", "cancel", "unbind", "close", "set",
-                "label", "splice", "rest", "open_log", "join_log", "pass", "adopt", "withdraw", "take", "loopback",
+                "label", "splice", "reclaim", "open_log", "join_log", "pass", "adopt", "withdraw", "take", "loopback",
                 "exec", "carry",
             ],
             _ => &[],
@@ -163,12 +163,12 @@ points! {
     /// The handshake is done.
     Established = "control.handshake.established", Event(local: Endpoint, remote: Endpoint);
     /// A connection attempt failed.
-    OpeningFailed = "control.handshake.failed", Event(remote: Endpoint, error: Error);
+    HandshakeFailed = "control.handshake.failed", Event(remote: Endpoint, error: Error);
     /// The engine is told of a new flow.
     FlowInstalled = "control.flow.installed", Event(local: Endpoint, remote: Endpoint);
     /// The engine is told to forget a flow.
     FlowRemoved = "control.flow.removed", Event();
-    /// A flow's notices go to another context from now on.
+    /// A flow's completions go to another context from now on.
     FlowRenamed = "control.flow.renamed", Event(context: Context);
     /// A flow moves to another context with its buffers.
     FlowMoved = "control.flow.moved", Event(context: Context);
@@ -286,10 +286,10 @@ points! {
 
     /// Descriptors that were taken from applications in a round.
     Descriptors = "flextoe.context_queue.descriptors", Histogram(descriptors: Count);
-    /// An application got a notice.
-    Notice = "flextoe.context_queue.notice", Event(rx_tail: Position, tx_tail: Position);
-    /// An application's ring had no room for a notice.
-    NoticeWaits = "flextoe.context_queue.notice_waits", Event(context: Context, waiting: Count);
+    /// An application got a completion.
+    Completion = "flextoe.context_queue.completion", Event(rx_tail: Position, tx_tail: Position);
+    /// An application's ring had no room for a completion.
+    CompletionWaits = "flextoe.context_queue.completion_waits", Event(context: Context, waiting: Count);
     /// The engine rang the doorbell of an application that sleeps.
     ContextBell = "flextoe.context_queue.bell", Event(context: Context);
     /// The scheduler gave a flow its turn.

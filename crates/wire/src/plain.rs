@@ -229,7 +229,7 @@ mod tests {
 
     /// All that a segment's headers say.
     #[derive(PartialEq, Debug)]
-    struct Said {
+    struct HeaderFields {
         station: u64,
         parties: Parties,
         ecn: Ecn,
@@ -240,14 +240,14 @@ mod tests {
         payload: (u32, u32),
     }
 
-    fn general(bytes: &[u8], have: usize) -> Option<Said> {
+    fn general(bytes: &[u8], have: usize) -> Option<HeaderFields> {
         let link = ethernet::Header::parse(bytes).ok()?;
         let (ip, ip_len) = ip::Header::parse(link.ethertype, bytes.get(IP_AT..)?, have - IP_AT).ok()?;
         let (header, tcp_len) = tcp::Header::parse(&bytes[IP_AT + ip_len..]).ok()?;
         let for_us = ip.protocol == ipv4::TCP && !ip.is_fragment;
         let payload_len = (ip.payload_len as usize).checked_sub(tcp_len)? as u32;
         let ends = (Endpoint::new(ip.dst, header.dst_port), Endpoint::new(ip.src, header.src_port));
-        for_us.then_some(Said {
+        for_us.then_some(HeaderFields {
             station: station(link.dst),
             parties: Parties::of_received(&FourTuple::new(ends.0, ends.1))?.0,
             ecn: ip.ecn,
@@ -259,8 +259,8 @@ mod tests {
         })
     }
 
-    fn said<const N: usize>(plain: Plain<'_, N>) -> Said {
-        Said {
+    fn fields<const N: usize>(plain: Plain<'_, N>) -> HeaderFields {
+        HeaderFields {
             station: plain.station(),
             parties: plain.parties(),
             ecn: plain.ecn(),
@@ -272,8 +272,8 @@ mod tests {
         }
     }
 
-    fn plain(bytes: &[u8], have: usize) -> Option<Said> {
-        PlainV4::parse(bytes, have).map(said).or_else(|| PlainV6::parse(bytes, have).map(said))
+    fn plain(bytes: &[u8], have: usize) -> Option<HeaderFields> {
+        PlainV4::parse(bytes, have).map(fields).or_else(|| PlainV6::parse(bytes, have).map(fields))
     }
 
     /// A segment with `payload_len` bytes of payload elsewhere.
@@ -316,8 +316,8 @@ mod tests {
                     if !v6 && (IP_AT..IP_AT + ipv4::HEADER_LEN).contains(&at) && at != make_up {
                         changed[make_up] = changed[make_up].wrapping_add(by);
                     }
-                    if let Some(said) = plain(&changed, changed.len() + 5) {
-                        assert_eq!(Some(said), general(&changed, changed.len() + 5), "byte {at} = {value}");
+                    if let Some(fields) = plain(&changed, changed.len() + 5) {
+                        assert_eq!(Some(fields), general(&changed, changed.len() + 5), "byte {at} = {value}");
                     }
                 }
             }

@@ -108,10 +108,10 @@ impl From<Ipv4Tuple> for FourTuple {
 
 /// A [`FourTuple`] as large tables keep it: 16 bytes where both addresses are IPv4, and memory of its own elsewhere.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub struct CompactTuple(Kept);
+pub struct CompactTuple(Compact);
 
 #[derive(Debug, Clone, PartialEq, Eq)]
-enum Kept {
+enum Compact {
     V4(Ipv4Tuple),
     V6(Box<FourTuple>),
 }
@@ -130,15 +130,15 @@ impl CompactTuple {
     /// The tuple.
     pub fn get(&self) -> FourTuple {
         match &self.0 {
-            Kept::V4(tuple) => (*tuple).into(),
-            Kept::V6(tuple) => **tuple,
+            Compact::V4(tuple) => (*tuple).into(),
+            Compact::V6(tuple) => **tuple,
         }
     }
 }
 
 impl From<FourTuple> for CompactTuple {
     fn from(tuple: FourTuple) -> CompactTuple {
-        CompactTuple(tuple.as_v4().map_or_else(|| Kept::V6(Box::new(tuple)), Kept::V4))
+        CompactTuple(tuple.as_v4().map_or_else(|| Compact::V6(Box::new(tuple)), Compact::V4))
     }
 }
 

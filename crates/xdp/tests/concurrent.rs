@@ -93,7 +93,7 @@ SEC("xdp.frags") int flows_of(struct xdp_md *ctx)
 "#;
 
 /// The bound of a test that waits for a condition.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Entries come and go in the data-path, by several threads at once, and an operator sets, gets, dumps and deletes
 /// them.
@@ -102,7 +102,7 @@ fn entries_come_and_go(kind: &str, entries: u32) {
     let options: Vec<&str> = options.iter().map(String::as_str).collect();
     let program = load(&compile_with(FLOWS, &options)).unwrap();
     let (mut set, mut refused, mut turns) = (0, 0, 0);
-    let patience = Instant::now() + PATIENCE;
+    let patience = Instant::now() + TIMEOUT;
     let (seen, torn) = under_load(&program, || {
         // A thread that has lost its core in the midst of a frame holds all that was removed since. Nothing can be set
         // until it has a core again.

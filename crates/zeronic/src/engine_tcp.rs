@@ -6,7 +6,7 @@
 //! fetches the payload. What it receives, it copies to a receive buffer that nobody reads, from dummy pages that stay
 //! in the cache.
 use crate::transport::{InOrder, Room, Socket, Transport};
-use context::{AppEnd, Bump, Congestion, Endpoint, Notice, Reply, Request, Slot, daemon_ends};
+use context::{AppEnd, Bump, Completion, Congestion, Endpoint, Reply, Request, Slot, daemon_ends};
 use control::{Application, FlowView, Host, HostConfig};
 use engine::stream::Stream;
 use engine::{DropCounts, Engine, FramePool};
@@ -31,7 +31,7 @@ struct Conn {
     slot: Option<Slot>,
     /// Bytes of its transmit buffer.
     tx_bytes: u32,
-    /// Positions, modulo 2^32, as in [`Bump`] and [`Notice`].
+    /// Positions, modulo 2^32, as in [`Bump`] and [`Completion`].
     tx_head: u32,
     tx_tail: u32,
     rx_head: u32,
@@ -40,7 +40,7 @@ struct Conn {
     acknowledged: u64,
     ending: bool,
     peer_ended: bool,
-    peer_end_said: bool,
+    peer_end_reported: bool,
     /// A Linux error number.
     failed: Option<u16>,
     /// The engine has to be told.
@@ -60,8 +60,8 @@ pub struct EngineTcp {
     by_slot: HashMap<Slot, u32>,
     /// Connections that are being opened, by the request's tag.
     opening: HashMap<u32, u32>,
-    /// Notices that overtook the replies that open their connections: the two pairs are not ordered.
-    early: HashMap<Slot, Notice>,
+    /// Completions that overtook the replies that open their connections: the two pairs are not ordered.
+    early: HashMap<Slot, Completion>,
     accepted: VecDeque<(Socket, Ipv4Tuple)>,
     /// Answers to requests that somebody waits for.
     answers: HashMap<u32, Reply>,
@@ -169,28 +169,28 @@ impl EngineTcp {
         at as u32
     }
 
-    /// Takes replies and notices in.
+    /// Takes replies and completions in.
     fn take_in(&mut self) {
         while let Ok(Some(words)) = self.end.replies.pop() {
             if let Some(reply) = Reply::from_words(words) {
                 self.on_reply(reply);
             }
         }
-        while let Ok(Some(words)) = self.end.notices.pop() {
-            let notice = Notice::from_words(words);
-            match self.by_slot.get(&notice.slot).copied() {
-                Some(at) => self.on_notice(at, notice),
-                None => drop(self.early.insert(notice.slot, notice)),
+        while let Ok(Some(words)) = self.end.completions.pop() {
+            let completion = Completion::from_words(words);
+            match self.by_slot.get(&completion.slot).copied() {
+                Some(at) => self.on_completion(at, completion),
+                None => drop(self.early.insert(completion.slot, completion)),
             }
         }
     }
 
-    fn on_notice(&mut self, at: u32, notice: Notice) {
+    fn on_completion(&mut self, at: u32, completion: Completion) {
         let Some(conn) = self.conns[at as usize].as_mut() else { return };
-        conn.rx_tail = notice.rx_tail;
-        conn.acknowledged += u64::from(notice.tx_tail.wrapping_sub(conn.tx_tail));
-        conn.tx_tail = notice.tx_tail;
-        conn.peer_ended |= notice.fin;
+        conn.rx_tail = completion.rx_tail;
+        conn.acknowledged += u64::from(completion.tx_tail.wrapping_sub(conn.tx_tail));
+        conn.tx_tail = completion.tx_tail;
+        conn.peer_ended |= completion.fin;
     }
 
     fn on_reply(&mut self, reply: Reply) {
@@ -248,8 +248,8 @@ impl EngineTcp {
         if let Some(conn) = self.conns[at as usize].as_mut() {
             (conn.slot, conn.tx_bytes) = (Some(slot), tx.most());
         }
-        if let Some(notice) = self.early.remove(&slot) {
-            self.on_notice(at, notice);
+        if let Some(completion) = self.early.remove(&slot) {
+            self.on_completion(at, completion);
         }
         self.bump(at);
         true
@@ -323,8 +323,8 @@ impl Transport for EngineTcp {
         let Some(conn) = self.conn(socket) else { return Ok(InOrder::default()) };
         let bytes = conn.rx_tail.wrapping_sub(conn.rx_head);
         conn.rx_head = conn.rx_tail;
-        let ended = conn.peer_ended && !conn.peer_end_said;
-        conn.peer_end_said |= ended;
+        let ended = conn.peer_ended && !conn.peer_end_reported;
+        conn.peer_end_reported |= ended;
         let (failed, late) = (conn.failed, conn.news);
         if bytes > 0 || late {
             self.bump(socket.0);

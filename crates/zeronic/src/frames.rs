@@ -7,7 +7,7 @@ use wire::tcp::{self, Flags, Options};
 use wire::{EtherType, Ipv4Tuple, Ipv6Tuple, Mac, Seq, ethernet, ip, ipv4, ipv6};
 
 /// What a frame is.
-pub(crate) enum Look {
+pub(crate) enum FrameKind {
     /// A TCP segment.
     Segment(Segment),
     /// A part of a TCP segment: nobody can say which connection's.
@@ -37,23 +37,23 @@ pub(crate) struct Segment {
 
 /// Looks at a frame, and finds segments over IPv4. `have` is how many bytes the whole frame has: more than `frame`
 /// holds where only its headers were read.
-pub(crate) fn look(frame: &Frame, have: usize) -> Look {
+pub(crate) fn kind(frame: &Frame, have: usize) -> FrameKind {
     let bytes = frame.bytes();
-    let Some(ip_at) = ethernet::payload_at(bytes, EtherType::Ipv4) else { return Look::Other };
+    let Some(ip_at) = ethernet::payload_at(bytes, EtherType::Ipv4) else { return FrameKind::Other };
     let packet = &bytes[ip_at..];
     let (ip, ip_len) = match ipv4::Header::parse(packet, have - ip_at) {
         Ok(parsed) => parsed,
-        Err(_) if packet.get(9) == Some(&ipv4::TCP) => return Look::Malformed,
-        Err(_) => return Look::Other,
+        Err(_) if packet.get(9) == Some(&ipv4::TCP) => return FrameKind::Malformed,
+        Err(_) => return FrameKind::Other,
     };
     if ip.protocol != ipv4::TCP {
-        return Look::Other;
+        return FrameKind::Other;
     }
     if ip.is_fragment {
-        return Look::Fragment;
+        return FrameKind::Fragment;
     }
     let Some((header, mut segment)) = Segment::parse(bytes, ip_at, ip_at + ip_len, ip.payload_len) else {
-        return Look::Malformed;
+        return FrameKind::Malformed;
     };
     segment.incoming = Some(Ipv4Tuple {
         local_ip: ip.dst,
@@ -61,15 +61,15 @@ pub(crate) fn look(frame: &Frame, have: usize) -> Look {
         remote_ip: ip.src,
         remote_port: header.src_port,
     });
-    Look::Segment(segment)
+    FrameKind::Segment(segment)
 }
 
 /// The segment of a frame, over either version of IP; none where it has none, or one that is not as it has to be.
 pub(crate) fn segment(frame: &Frame, have: usize) -> Option<Segment> {
-    match look(frame, have) {
-        Look::Segment(segment) => Some(segment),
-        Look::Other => segment_v6(frame, have),
-        Look::Fragment | Look::Malformed => None,
+    match kind(frame, have) {
+        FrameKind::Segment(segment) => Some(segment),
+        FrameKind::Other => segment_v6(frame, have),
+        FrameKind::Fragment | FrameKind::Malformed => None,
     }
 }
 

@@ -14,7 +14,7 @@ mod words;
 pub use helper::serve_linux;
 pub use words::{LinuxConfig, Share};
 
-use crate::frames::{Look, look};
+use crate::frames::{FrameKind, kind};
 use crate::transport::{InOrder, Room, Socket, Transport};
 use port::{Frame, FramePool, Netns, Port, PortDrops, Tap, TapConfig, unacknowledged};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
@@ -96,8 +96,8 @@ impl LinuxTcp {
         ask(&helper, &Asked::Begin(config.clone()))?;
         wait(&helper, BEGINNING);
         let (device, mac) = match next(&helper) {
-            Next::Said(Answer::Ready(mac), Some(device)) => (device, mac),
-            Next::Said(Answer::Failed(sentence), _) => return Err(sentence),
+            Next::Answered(Answer::Ready(mac), Some(device)) => (device, mac),
+            Next::Answered(Answer::Failed(sentence), _) => return Err(sentence),
             _ => return Err("the helper of Linux' TCP has ended, or makes no device".into()),
         };
         let tap = TapConfig { name: config.device.clone(), mtu: config.mtu, ..TapConfig::default() };
@@ -144,17 +144,17 @@ impl LinuxTcp {
         loop {
             match next(&self.helper) {
                 Next::Nothing => return,
-                Next::Said(Answer::Spare(port), Some(socket)) => self.spare.push_back((port, socket)),
-                Next::Said(Answer::Listening(port), Some(socket)) => drop(self.listening.insert(port, Ok(socket))),
-                Next::Said(Answer::NotListening(port, why), _) => drop(self.listening.insert(port, Err(why))),
-                Next::Said(Answer::NoWay(port, why), _) => {
+                Next::Answered(Answer::Spare(port), Some(socket)) => self.spare.push_back((port, socket)),
+                Next::Answered(Answer::Listening(port), Some(socket)) => drop(self.listening.insert(port, Ok(socket))),
+                Next::Answered(Answer::NotListening(port, why), _) => drop(self.listening.insert(port, Err(why))),
+                Next::Answered(Answer::NoWay(port, why), _) => {
                     let mut kernels = self.sockets.iter_mut().flatten();
                     if let Some(kernel) = kernels.find(|kernel| kernel.port == port) {
                         kernel.failed = Some(why);
                     }
                 }
-                Next::Said(Answer::Failed(why), _) => self.unable = Some(why),
-                Next::Said(..) => {}
+                Next::Answered(Answer::Failed(why), _) => self.unable = Some(why),
+                Next::Answered(..) => {}
                 Next::End => {
                     self.unable = Some("the helper that makes Linux' sockets has ended: start the daemon again".into());
                     return;
@@ -296,8 +296,8 @@ impl Transport for LinuxTcp {
         // One by one: how long a frame is shows once its headers were read.
         let (from, mut bytes) = (into.len(), 0);
         while into.len() - from < room.frames && bytes < room.bytes && self.tap.receive(now, 1, pool, into) > 0 {
-            bytes += into.last().map_or(0, |frame| match look(frame, usize::MAX) {
-                Look::Segment(segment) => segment.payload_len,
+            bytes += into.last().map_or(0, |frame| match kind(frame, usize::MAX) {
+                FrameKind::Segment(segment) => segment.payload_len,
                 _ => frame.len(),
             });
         }
@@ -351,7 +351,7 @@ fn ask(helper: &OwnedFd, asked: &Asked) -> Result<(), String> {
 
 /// What the helper says next.
 enum Next {
-    Said(Answer, Option<OwnedFd>),
+    Answered(Answer, Option<OwnedFd>),
     Nothing,
     End,
 }
@@ -360,7 +360,7 @@ fn next(helper: &OwnedFd) -> Next {
     match handover::recv(helper.as_fd()) {
         Ok((message, _)) if message.is_empty() => Next::End,
         Ok((message, mut descriptors)) => match serde_json::from_slice(&message) {
-            Ok(answer) => Next::Said(answer, descriptors.pop()),
+            Ok(answer) => Next::Answered(answer, descriptors.pop()),
             Err(_) => Next::End,
         },
         Err(error) if error.kind() == std::io::ErrorKind::WouldBlock => Next::Nothing,

@@ -16,7 +16,7 @@ const NO_OPERATION: u8 = 1;
 
 /// What the option says.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum MarkOption {
     /// The sender of a SYN carries messages.
     Offer,
     /// Of which message the payload is a part.
@@ -24,7 +24,7 @@ pub(crate) enum Told {
 }
 
 /// The option of a TCP header, whose other options were parsed before, and where it stands in the header.
-pub(crate) fn find(header: &[u8]) -> Option<(usize, Told)> {
+pub(crate) fn find(header: &[u8]) -> Option<(usize, MarkOption)> {
     let mut at = HEADER_LEN;
     while let [kind, rest @ ..] = header.get(at..)? {
         let len = match (*kind, rest.first()) {
@@ -32,29 +32,29 @@ pub(crate) fn find(header: &[u8]) -> Option<(usize, Told)> {
             (NO_OPERATION, _) => 1,
             (_, Some(len)) => usize::from(*len).max(2),
         };
-        if let Some(told) = header.get(at..at + len).and_then(told) {
-            return Some((at, told));
+        if let Some(reported) = header.get(at..at + len).and_then(reported) {
+            return Some((at, reported));
         }
         at += len;
     }
     None
 }
 
-fn told(option: &[u8]) -> Option<Told> {
+fn reported(option: &[u8]) -> Option<MarkOption> {
     let [KIND, _, first, second, body @ ..] = option else { return None };
     let word = |at: usize| u32::from_be_bytes([body[at], body[at + 1], body[at + 2], body[at + 3]]);
     match ([*first, *second] == EXPERIMENT, option.len()) {
-        (true, OFFER_LEN) => Some(Told::Offer),
-        (true, MARK_LEN) => Some(Told::Mark(Mark { number: word(0), start: Seq(word(4)), len: word(8) })),
+        (true, OFFER_LEN) => Some(MarkOption::Offer),
+        (true, MARK_LEN) => Some(MarkOption::Mark(Mark { number: word(0), start: Seq(word(4)), len: word(8) })),
         _ => None,
     }
 }
 
-fn bytes_of(told: Told) -> ([u8; MARK_LEN], usize) {
+fn bytes_of(reported: MarkOption) -> ([u8; MARK_LEN], usize) {
     let mut bytes = [0; MARK_LEN];
-    let len = match told {
-        Told::Offer => OFFER_LEN,
-        Told::Mark(Mark { number, start, len }) => {
+    let len = match reported {
+        MarkOption::Offer => OFFER_LEN,
+        MarkOption::Mark(Mark { number, start, len }) => {
             for (at, word) in [(4, number), (8, start.0), (12, len)] {
                 bytes[at..at + 4].copy_from_slice(&word.to_be_bytes());
             }
@@ -69,8 +69,8 @@ fn bytes_of(told: Told) -> ([u8; MARK_LEN], usize) {
 impl Segment {
     /// Appends the option to the headers, which are all that the frame has. Where there is no room, SACK blocks go, the
     /// oldest first (RFC 2018 section 3: a segment has as many as fit).
-    pub(crate) fn tell(&mut self, frame: &mut Frame, told: Told) {
-        let (option, len) = bytes_of(told);
+    pub(crate) fn tell(&mut self, frame: &mut Frame, reported: MarkOption) {
+        let (option, len) = bytes_of(reported);
         let mut header = self.header(frame).to_vec();
         while header.len() + len > MAX_HEADER_LEN {
             // Those that this host has no name for go as well.
@@ -111,8 +111,8 @@ impl Segment {
 mod tests {
     use super::*;
 
-    fn mark() -> Told {
-        Told::Mark(Mark { number: 0x0102_0304, start: Seq(u32::MAX), len: 77 })
+    fn mark() -> MarkOption {
+        MarkOption::Mark(Mark { number: 0x0102_0304, start: Seq(u32::MAX), len: 77 })
     }
 
     fn header(options: &[u8]) -> Vec<u8> {
@@ -121,11 +121,11 @@ mod tests {
 
     #[test]
     fn what_is_told_is_found_behind_other_options() {
-        for told in [Told::Offer, mark()] {
-            let (bytes, len) = bytes_of(told);
+        for reported in [MarkOption::Offer, mark()] {
+            let (bytes, len) = bytes_of(reported);
             for before in [&[][..], &[1, 1], &[8, 10, 1, 2, 3, 4, 5, 6, 7, 8], &[253, 4, 9, 9]] {
                 let options = [before, &bytes[..len]].concat();
-                assert_eq!(find(&header(&options)), Some((HEADER_LEN + before.len(), told)));
+                assert_eq!(find(&header(&options)), Some((HEADER_LEN + before.len(), reported)));
             }
         }
     }

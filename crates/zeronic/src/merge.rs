@@ -1,8 +1,8 @@
 //! Headers from the transport: the frames that leave refer to their payload in registered memory, or it is fetched into
 //! them (the paper's section 3.2, "Sending a packet").
 use crate::counters::Counters;
-use crate::frames::{Look, Segment, look};
-use crate::marks::Told;
+use crate::frames::{FrameKind, Segment, kind};
+use crate::marks::MarkOption;
 use crate::nic::{Fetch, FlowId, Memory, Nic, Read};
 use crate::unit::Unit;
 use engine::{DropCounts, DropReason};
@@ -28,8 +28,8 @@ impl<M: Memory> Unit<M> {
         }
         let Leave { pool, out } = leave;
         for frame in frames.drain(..) {
-            match look(&frame, usize::MAX) {
-                Look::Segment(segment) => match segment.outgoing().and_then(|tuple| self.nic.find(&tuple)) {
+            match kind(&frame, usize::MAX) {
+                FrameKind::Segment(segment) => match segment.outgoing().and_then(|tuple| self.nic.find(&tuple)) {
                     Some(flow) => {
                         let Some(frame) = self.hold_outgoing(flow, &segment, frame, pool) else { continue };
                         let to = Onto { flow, wire, reads: &[] };
@@ -39,8 +39,8 @@ impl<M: Memory> Unit<M> {
                     // Of a connection that was closed: its payload would be dummy bytes.
                     None => pool.put(frame),
                 },
-                Look::Other => out.push(frame),
-                Look::Fragment | Look::Malformed => {
+                FrameKind::Other => out.push(frame),
+                FrameKind::Fragment | FrameKind::Malformed => {
                     self.drop_malformed(DropReason::TcpHeader);
                     pool.put(frame);
                 }
@@ -63,8 +63,8 @@ impl<M: Memory> Unit<M> {
     ) {
         let staged = reads.iter().filter_map(|read| Some((read.seq, read.transfer.span()?)));
         let staged: Vec<(Seq, Span)> = staged.collect();
-        match look(&frame, usize::MAX) {
-            Look::Segment(segment) => self.merge(now, Onto { flow, wire, reads: &staged }, frame, segment, leave),
+        match kind(&frame, usize::MAX) {
+            FrameKind::Segment(segment) => self.merge(now, Onto { flow, wire, reads: &staged }, frame, segment, leave),
             _ => leave.pool.put(frame),
         }
     }
@@ -89,7 +89,7 @@ impl<M: Memory> Unit<M> {
         frame.resize(segment.payload_at);
         let has_marks = self.has_marks(flow);
         if has_marks && segment.has(Flags::SYN) {
-            segment.tell(&mut frame, Told::Offer);
+            segment.tell(&mut frame, MarkOption::Offer);
         }
         let una = self.nic.positions(flow).map_or(segment.seq, |positions| positions.una);
         if segment.payload_len > 0 && segment.seq.before(una) {
@@ -150,7 +150,7 @@ impl<M: Memory> Unit<M> {
             headers.bytes_vec().extend_from_slice(frame.bytes());
             headers.segment_size = frame.segment_size;
             let mut part = segment.part(at, len);
-            part.tell(&mut headers, Told::Mark(mark));
+            part.tell(&mut headers, MarkOption::Mark(mark));
             let fetched = self.fetch(to, &headers, &part, leave);
             leave.pool.put(headers);
             at += fetched;

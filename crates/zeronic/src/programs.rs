@@ -215,7 +215,7 @@ impl<T: Transport, M: Memory> Programs<T, M> {
             }
         };
         if let Err(errno) = done {
-            self.tell(id, said(Outcome::Failed, post.id, post.connection, errno));
+            self.report(id, completion(Outcome::Failed, post.id, post.connection, errno));
         }
     }
 
@@ -237,7 +237,7 @@ impl<T: Transport, M: Memory> Programs<T, M> {
         }
         let flow = self.stack.connect(remote, program.ends.domain, carries).map_err(|_| ENETUNREACH)?;
         let connection = self.own(id, flow).ok_or(EBADF)?;
-        self.tell(id, said(Outcome::Connected, number, connection, 0));
+        self.report(id, completion(Outcome::Connected, number, connection, 0));
         Ok(())
     }
 
@@ -260,7 +260,7 @@ impl<T: Transport, M: Memory> Programs<T, M> {
         }
         self.stack.listen(port, program.ends.domain, carries).map_err(|_| EACCES)?;
         self.ports.insert(port, id);
-        self.tell(id, said(Outcome::Listening, number, 0, port.into()));
+        self.report(id, completion(Outcome::Listening, number, 0, port.into()));
         Ok(())
     }
 
@@ -293,22 +293,22 @@ impl<T: Transport, M: Memory> Programs<T, M> {
             Event::Accepted { connection, tuple } => self.accepted(connection, tuple.local_port),
             Event::Received { connection, id: post, bytes } => {
                 if let Some((id, number)) = of(&self.owners, connection) {
-                    self.tell(id, said(Outcome::Received, post, number, bytes));
+                    self.report(id, completion(Outcome::Received, post, number, bytes));
                 }
             }
             Event::Sent { connection, id: post } => {
                 if let Some((id, number)) = of(&self.owners, connection) {
-                    self.tell(id, said(Outcome::Sent, post, number, 0));
+                    self.report(id, completion(Outcome::Sent, post, number, 0));
                 }
             }
             Event::Ended { connection } => {
                 if let Some((id, number)) = of(&self.owners, connection) {
-                    self.tell(id, said(Outcome::Ended, 0, number, 0));
+                    self.report(id, completion(Outcome::Ended, 0, number, 0));
                 }
             }
             Event::Failed { connection, .. } => {
                 if let Some((id, number)) = self.forget(connection) {
-                    self.tell(id, said(Outcome::Lost, 0, number, ECONNABORTED));
+                    self.report(id, completion(Outcome::Lost, 0, number, ECONNABORTED));
                 }
             }
         }
@@ -320,12 +320,12 @@ impl<T: Transport, M: Memory> Programs<T, M> {
         let room =
             |id: &ProgramId| self.programs.get(id).is_some_and(|program| program.connections.len() < MOST_CONNECTIONS);
         match owner.filter(room).and_then(|id| Some((id, self.own(id, flow)?))) {
-            Some((id, number)) => self.tell(id, said(Outcome::Accepted, 0, number, port.into())),
+            Some((id, number)) => self.report(id, completion(Outcome::Accepted, 0, number, port.into())),
             None => self.stack.close(flow),
         }
     }
 
-    fn tell(&mut self, id: ProgramId, completion: Completion) {
+    fn report(&mut self, id: ProgramId, completion: Completion) {
         if let Some(program) = self.programs.get_mut(&id) {
             program.late.push_back(completion);
             program.push_late();
@@ -384,7 +384,7 @@ impl Program {
     }
 }
 
-fn said(outcome: Outcome, id: u64, connection: u32, value: u64) -> Completion {
+fn completion(outcome: Outcome, id: u64, connection: u32, value: u64) -> Completion {
     Completion { outcome, id, connection, value }
 }
 

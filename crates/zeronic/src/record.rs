@@ -1,6 +1,6 @@
 //! Captures (`opentoe pcap`): the wire's frames, whole, with what the NIC's half made of them. What the transport makes
 //! of a header afterwards is not known here.
-use crate::frames::{Look, Segment, look};
+use crate::frames::{FrameKind, Segment, kind};
 use crate::nic::Memory;
 use crate::split::Round;
 use crate::unit::Unit;
@@ -49,7 +49,7 @@ impl<M: Memory> Unit<M> {
 
     /// Sequence numbers of a frame that is about to leave were recorded before.
     fn is_again(&mut self, frame: &Frame) -> bool {
-        let Look::Segment(segment) = look(frame, frame.len()) else { return false };
+        let FrameKind::Segment(segment) = kind(frame, frame.len()) else { return false };
         let Some(flow) = segment.outgoing().and_then(|tuple| self.nic.find(&tuple)) else { return false };
         let Some(way) = self.way(flow) else { return false };
         is_again(&mut way.recorded, &segment)

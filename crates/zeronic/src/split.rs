@@ -1,9 +1,9 @@
 //! Frames from the wire: payload to its place, headers to the transport (the paper's sections 3.1 and 3.2).
-use crate::frames::{Look, Segment, look};
+use crate::frames::{FrameKind, Segment, kind};
 use crate::held::{In, Open};
-use crate::marks::{self, Told};
+use crate::marks::{self, MarkOption};
 use crate::nic::{Arrival, FlowId, Kind, Mark, Memory, Payload};
-use crate::unit::{Kept, Shortage, Unit};
+use crate::unit::{Deferred, Shortage, Unit};
 use context::comm::Carries;
 use engine::DropReason;
 use memory::Fault;
@@ -44,17 +44,17 @@ impl<M: Memory> Unit<M> {
         if frame.checksum == Checksum::Complete {
             round.pool.flatten(&mut frame);
         }
-        match look(&frame, frame.len()) {
-            Look::Segment(segment) => match segment.incoming.and_then(|tuple| self.nic.find(&tuple)) {
+        match kind(&frame, frame.len()) {
+            FrameKind::Segment(segment) => match segment.incoming.and_then(|tuple| self.nic.find(&tuple)) {
                 Some(flow) => self.split(now, flow, frame, segment, round),
                 None => round.up.push(frame),
             },
-            Look::Other => round.up.push(frame),
-            Look::Fragment => {
+            FrameKind::Other => round.up.push(frame),
+            FrameKind::Fragment => {
                 self.drop_malformed(DropReason::Fragment);
                 round.pool.put(frame);
             }
-            Look::Malformed => {
+            FrameKind::Malformed => {
                 self.drop_malformed(DropReason::TcpHeader);
                 round.pool.put(frame);
             }
@@ -83,14 +83,14 @@ impl<M: Memory> Unit<M> {
         }
         // Segments of streams say nothing of messages, but for SYNs.
         let may_tell = segment.has(Flags::SYN) || self.has_marks(flow);
-        let told = if may_tell { marks::find(segment.header(&frame)) } else { None };
-        let mark = match told {
-            Some((_, Told::Mark(mark))) => Some(mark),
+        let reported = if may_tell { marks::find(segment.header(&frame)) } else { None };
+        let mark = match reported {
+            Some((_, MarkOption::Mark(mark))) => Some(mark),
             _ => None,
         };
         let mut on_its_way = None;
         let left = if segment.has(Flags::SYN) {
-            self.begin(flow, &segment, told.is_some_and(|(_, told)| told == Told::Offer))
+            self.begin(flow, &segment, reported.is_some_and(|(_, reported)| reported == MarkOption::Offer))
         } else if segment.payload_len == 0 || segment.has(Flags::RST) {
             Left::Headers(0)
         } else {
@@ -102,9 +102,9 @@ impl<M: Memory> Unit<M> {
             Left::Headers(len) => {
                 let step = usize::from(frame.segment_size);
                 segment.strip(&mut frame, len);
-                if let Some((at, told)) = told {
+                if let Some((at, reported)) = reported {
                     segment.hide(&mut frame, at);
-                    if told == Told::Offer && self.has_marks(flow) {
+                    if reported == MarkOption::Offer && self.has_marks(flow) {
                         segment.leave_room(&mut frame);
                     }
                 }
@@ -253,9 +253,11 @@ impl<M: Memory> Unit<M> {
                     span.append(copy.bytes_vec());
                 }
                 (copy.checksum, copy.segment_size) = (frame.checksum, frame.segment_size);
-                Kept::Frame(copy)
+                Deferred::Frame(copy)
             }
-            Shortage::Defer => Kept::Bytes(segment.seq + placed as u32, mark, segment.payload(frame).copy_from(placed)),
+            Shortage::Defer => {
+                Deferred::Bytes(segment.seq + placed as u32, mark, segment.payload(frame).copy_from(placed))
+            }
         };
         match way.keep(kept) {
             Ok(()) => {
@@ -263,7 +265,7 @@ impl<M: Memory> Unit<M> {
                 shortage == Shortage::Defer
             }
             Err(kept) => {
-                if let Kept::Frame(frame) = kept {
+                if let Deferred::Frame(frame) = kept {
                     pool.put(frame);
                 }
                 self.counters.not_kept += 1;
@@ -277,17 +279,17 @@ impl<M: Memory> Unit<M> {
     pub(crate) fn retry(&mut self, now: Nanos, flow: FlowId, pool: &mut FramePool, up: &mut Vec<Box<Frame>>) {
         let Some(way) = self.way(flow).filter(|way| !way.kept.is_empty()) else { return };
         let (mut frames, mut parts) = (Vec::new(), Vec::new());
-        for kept in way.take_kept() {
+        for kept in way.take_deferred() {
             match kept {
-                Kept::Frame(frame) => frames.push(frame),
-                Kept::Bytes(seq, mark, bytes) => parts.push((seq, mark, bytes)),
+                Deferred::Frame(frame) => frames.push(frame),
+                Deferred::Bytes(seq, mark, bytes) => parts.push((seq, mark, bytes)),
             }
         }
         // In their order, so that none makes a hole that the next one fills.
         if let Some(positions) = self.nic.positions(flow) {
             parts.sort_by_key(|(seq, ..)| (*seq - positions.cursor) as i32);
         }
-        parts.into_iter().for_each(|(seq, mark, bytes)| self.place_kept(flow, seq, mark, bytes));
+        parts.into_iter().for_each(|(seq, mark, bytes)| self.place_deferred(flow, seq, mark, bytes));
         self.incoming(now, &mut frames, pool, up);
         self.touch(flow);
     }
@@ -301,7 +303,7 @@ impl<M: Memory> Unit<M> {
         (skip + len) as usize
     }
 
-    fn place_kept(&mut self, flow: FlowId, seq: Seq, mark: Option<Mark>, bytes: Vec<u8>) {
+    fn place_deferred(&mut self, flow: FlowId, seq: Seq, mark: Option<Mark>, bytes: Vec<u8>) {
         let arrival = self.place(flow, seq, mark, Payload::Bytes(&bytes));
         // The transport has seen its header.
         self.on_its_way(seq, bytes.len(), arrival).into_iter().for_each(|held| self.hold(flow, held));
@@ -326,7 +328,7 @@ impl<M: Memory> Unit<M> {
         if let Some(way) = self.way(flow).filter(|_| placed < bytes.len()) {
             let rest = if placed == 0 { bytes } else { bytes[placed..].to_vec() };
             // What was taken out had room.
-            let _ = way.keep(Kept::Bytes(seq + placed as u32, mark, rest));
+            let _ = way.keep(Deferred::Bytes(seq + placed as u32, mark, rest));
         }
     }
 
@@ -385,9 +387,9 @@ pub(crate) struct Round<'a> {
 
 /// The connection that a frame begins: its SYN, and what the peer would have it carry.
 pub(crate) fn begins(frame: &Frame) -> Option<(wire::Ipv4Tuple, Carries)> {
-    match look(frame, frame.len()) {
-        Look::Segment(segment) if segment.has(Flags::SYN) && !segment.has(Flags::ACK) => {
-            let offer = marks::find(segment.header(frame)).filter(|(_, told)| *told == Told::Offer);
+    match kind(frame, frame.len()) {
+        FrameKind::Segment(segment) if segment.has(Flags::SYN) && !segment.has(Flags::ACK) => {
+            let offer = marks::find(segment.header(frame)).filter(|(_, reported)| *reported == MarkOption::Offer);
             Some((segment.incoming?, if offer.is_some() { Carries::Messages } else { Carries::Stream }))
         }
         _ => None,

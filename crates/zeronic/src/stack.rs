@@ -17,9 +17,9 @@ use wire::{Ipv4Tuple, Nanos};
 /// Frames of one round.
 const BURST: usize = 64;
 /// Each connection is looked at this often.
-const LOOK_NS: Nanos = 100_000_000;
+const POLL_NS: Nanos = 100_000_000;
 /// While a window is closed although a little memory is posted, the next look at it is not later than this.
-const SQUEEZE_LOOK_NS: Nanos = 1_000_000;
+const SQUEEZE_POLL_NS: Nanos = 1_000_000;
 
 /// Names a connection.
 pub type Connection = FlowId;
@@ -114,13 +114,13 @@ pub(crate) struct Talk {
     pub(crate) unsent: u64,
     /// Bytes of the incoming stream that the transport has in order, and that were told.
     in_order: u64,
-    told: u64,
+    reported: u64,
     /// The application ends its stream behind what it posted; the transport was told so.
     pub(crate) ending: bool,
-    end_said: bool,
+    end_sent: bool,
     /// The transport says that the peer's stream has ended; the application was told so.
     pub(crate) ended: bool,
-    end_told: bool,
+    end_reported: bool,
 }
 
 /// The control stack of a host. `T` decides on headers, `M` is registered memory.
@@ -144,7 +144,7 @@ pub struct Stack<T: Transport, M: Memory> {
     /// Until then, the transport may accept connections that are to be reset.
     pub(crate) strays_until: Nanos,
     /// When all connections are looked at.
-    next_look: Nanos,
+    next_poll: Nanos,
     /// Bytes that may go out in one round.
     round_bytes: usize,
 }
@@ -166,7 +166,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             out: Vec::new(),
             now: 0,
             strays_until: 0,
-            next_look: 0,
+            next_poll: 0,
             round_bytes: ROUND_BYTES as usize,
         })
     }
@@ -201,11 +201,11 @@ impl<T: Transport, M: Memory> Stack<T, M> {
 
     /// When something is due by itself.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        let squeezed = (!self.unit.squeezed.is_empty()).then_some(self.now + SQUEEZE_LOOK_NS);
-        let look = (!self.talks.is_empty()).then_some(self.next_look);
+        let squeezed = (!self.unit.squeezed.is_empty()).then_some(self.now + SQUEEZE_POLL_NS);
+        let kind = (!self.talks.is_empty()).then_some(self.next_poll);
         let device = self.unit.memory.devices().and_then(Devices::next_deadline);
         let verbs = self.unit.verbs.as_ref().and_then(|verbs| verbs.next_deadline());
-        [self.transport.next_deadline(), squeezed, look, device, verbs].into_iter().flatten().min()
+        [self.transport.next_deadline(), squeezed, kind, device, verbs].into_iter().flatten().min()
     }
 
     /// A round would do something, whatever the wire has.
@@ -218,7 +218,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
     /// Posts memory to receive into. [`Event::Received`] with this number follows.
     pub fn post_receive(&mut self, connection: Connection, id: u64, segment: Segment) -> Result<(), Refused> {
         let talk = self.talks.get_mut(&connection).ok_or(Refused::Flow)?;
-        if talk.end_told {
+        if talk.end_reported {
             // Nothing will come.
             self.events.push_back(Event::Received { connection, id, bytes: 0 });
             return Ok(());
@@ -256,7 +256,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
     /// Forgets a connection. From now on none of its memory is read or written.
     pub fn close(&mut self, connection: Connection) {
         if let Some(talk) = self.talks.remove(&connection) {
-            if talk.ending && talk.unsent == 0 && !talk.end_said {
+            if talk.ending && talk.unsent == 0 && !talk.end_sent {
                 self.transport.end(talk.socket);
             }
             self.transport.close(talk.socket);
@@ -280,8 +280,8 @@ impl<T: Transport, M: Memory> Stack<T, M> {
                 tuple: way.tuple,
                 carries: way.carries(),
                 moved: way.moved,
-                kept: way.kept_bytes() as u64,
-                received: talk.told,
+                kept: way.deferred_bytes() as u64,
+                received: talk.reported,
                 receives: talk.receives.len(),
                 sends: talk.sends.len(),
                 unsent: talk.unsent,
@@ -345,15 +345,15 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         if !self.begun.is_empty() || now < self.strays_until {
             self.accept();
         }
-        if now >= self.next_look {
+        if now >= self.next_poll {
             // A transport that gives a connection up may say so in no header.
-            self.next_look = now + LOOK_NS;
+            self.next_poll = now + POLL_NS;
             self.talks.keys().for_each(|flow| self.unit.touch(*flow));
         }
-        self.look_after_touched();
+        self.poll_touched();
         if self.unit.verbs.is_some() {
             moved += self.verbs_round();
-            self.look_after_touched();
+            self.poll_touched();
         }
         moved += self.transport.headers_out(
             now,
@@ -373,19 +373,19 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             wire.send(now, &mut self.out, &mut self.pool, drops);
         }
         // Outgoing acknowledgment numbers move cursors, too.
-        self.look_after_touched();
+        self.poll_touched();
         self.unit.memory.devices().into_iter().for_each(Devices::flush);
         moved
     }
 
-    fn look_after_touched(&mut self) {
+    fn poll_touched(&mut self) {
         // What is touched meanwhile is looked at in the next round.
         let mut touched = std::mem::take(&mut self.unit.touched);
         for flow in touched.drain(..) {
             if let Some(way) = self.unit.way(flow) {
                 way.touched = false;
             }
-            if let Err(why) = self.look_after(flow) {
+            if let Err(why) = self.poll_after(flow) {
                 self.fail(flow, why);
             }
         }
@@ -394,7 +394,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         }
     }
 
-    fn look_after(&mut self, flow: FlowId) -> Result<(), String> {
+    fn poll_after(&mut self, flow: FlowId) -> Result<(), String> {
         let Some(talk) = self.talks.get_mut(&flow) else { return Ok(()) };
         let Some(way) = self.unit.way(flow) else { return Ok(()) };
         if let Some(why) = way.broken.take() {
@@ -410,7 +410,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             let read = begin + talk.in_order as u32;
             let in_order = acked.map_or(read, |acked| acked.max(read));
             let moved = self.unit.nic.advance(flow, floor.filter(|floor| floor.before(in_order)).unwrap_or(in_order));
-            talk.told += u64::from(moved);
+            talk.reported += u64::from(moved);
             match kind {
                 Kind::Stream | Kind::Datagrams => finish(&mut talk.receives, u64::from(moved), |id, bytes| {
                     self.events.push_back(Event::Received { connection: flow, id, bytes });
@@ -438,19 +438,19 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             if talk.unsent > 0 {
                 talk.unsent -= self.transport.send(talk.socket, talk.unsent)?;
             }
-            if talk.ending && talk.unsent == 0 && !talk.end_said {
-                talk.end_said = true;
+            if talk.ending && talk.unsent == 0 && !talk.end_sent {
+                talk.end_sent = true;
                 self.transport.end(talk.socket);
             }
         }
-        let over = talk.ended && !talk.end_told && talk.told == talk.in_order;
+        let over = talk.ended && !talk.end_reported && talk.reported == talk.in_order;
         if kind == Kind::Operations {
-            talk.end_told |= over;
+            talk.end_reported |= over;
             self.deliver_operations(flow, over);
             return Ok(());
         }
         if over {
-            talk.end_told = true;
+            talk.end_reported = true;
             // The receive in which the stream ended is done, with what it has; those behind it have nothing.
             for post in talk.receives.drain(..) {
                 self.events.push_back(Event::Received { connection: flow, id: post.id, bytes: post.done });
@@ -479,11 +479,11 @@ impl Talk {
             sends: VecDeque::new(),
             unsent: 0,
             in_order: 0,
-            told: 0,
+            reported: 0,
             ending: false,
-            end_said: false,
+            end_sent: false,
             ended: false,
-            end_told: false,
+            end_reported: false,
         }
     }
 }

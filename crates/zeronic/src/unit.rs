@@ -7,7 +7,7 @@ use crate::window::{Last, Posted, Window};
 use context::comm::Carries;
 use engine::{DropCounts, DropReason};
 use port::{Checksum, Frame, FramePool, Recorder};
-use shm::{Mirror, Region, Span};
+use shm::{ByteRing, Region, Span};
 use std::collections::VecDeque;
 use std::io;
 use std::sync::Arc;
@@ -29,30 +29,30 @@ pub enum Shortage {
 }
 
 /// Most bytes that are kept for a connection under [`Shortage::Buffer`] and [`Shortage::Defer`].
-const MOST_KEPT: usize = 256 << 10;
+const MOST_DEFERRED: usize = 256 << 10;
 /// What a window names at least where payload may be deferred.
 const DEFERRED: u32 = 2 * 1460;
 /// Bytes of dummy payload: as many as an IPv4 packet can have.
 const DUMMY: usize = 1 << 16;
 
 /// Payload that waits for memory.
-pub(crate) enum Kept {
+pub(crate) enum Deferred {
     Frame(Box<Frame>),
     /// From a sequence number on, of a message where the connection carries some.
     Bytes(Seq, Option<Mark>, Vec<u8>),
 }
 
-impl Kept {
+impl Deferred {
     fn len(&self) -> usize {
         match self {
-            Kept::Frame(frame) => frame.len(),
-            Kept::Bytes(_, _, bytes) => bytes.len(),
+            Deferred::Frame(frame) => frame.len(),
+            Deferred::Bytes(_, _, bytes) => bytes.len(),
         }
     }
 }
 
 /// Of a connection, what the unit learns from the headers that pass.
-pub(crate) struct Way {
+pub(crate) struct HeaderState {
     pub(crate) flow: FlowId,
     pub(crate) tuple: Ipv4Tuple,
     pub(crate) kind: Kind,
@@ -68,8 +68,8 @@ pub(crate) struct Way {
     pub(crate) settled: bool,
     /// The last acknowledgment number that the transport sent.
     pub(crate) acked: Option<Seq>,
-    pub(crate) kept: VecDeque<Kept>,
-    kept_bytes: usize,
+    pub(crate) kept: VecDeque<Deferred>,
+    deferred_bytes: usize,
     /// Headers went up, or went out, since the control stack looked.
     pub(crate) touched: bool,
     pub(crate) moved: Moved,
@@ -95,30 +95,30 @@ pub struct Moved {
     pub copied_out: u64,
 }
 
-impl Way {
+impl HeaderState {
     /// For people.
     pub(crate) fn carries(&self) -> Carries {
         if self.kind == Kind::Stream { Carries::Stream } else { Carries::Messages }
     }
 
     /// Keeps payload; false where there is no room.
-    pub(crate) fn keep(&mut self, kept: Kept) -> Result<(), Kept> {
-        if self.kept_bytes + kept.len() > MOST_KEPT {
+    pub(crate) fn keep(&mut self, kept: Deferred) -> Result<(), Deferred> {
+        if self.deferred_bytes + kept.len() > MOST_DEFERRED {
             return Err(kept);
         }
-        self.kept_bytes += kept.len();
+        self.deferred_bytes += kept.len();
         self.kept.push_back(kept);
         Ok(())
     }
 
     /// Bytes that are kept.
-    pub(crate) fn kept_bytes(&self) -> usize {
-        self.kept_bytes
+    pub(crate) fn deferred_bytes(&self) -> usize {
+        self.deferred_bytes
     }
 
     /// All that is kept.
-    pub(crate) fn take_kept(&mut self) -> VecDeque<Kept> {
-        self.kept_bytes = 0;
+    pub(crate) fn take_deferred(&mut self) -> VecDeque<Deferred> {
+        self.deferred_bytes = 0;
         std::mem::take(&mut self.kept)
     }
 }
@@ -134,10 +134,10 @@ pub(crate) struct Unit<M: Memory> {
     pub(crate) drops: DropCounts,
     pub(crate) recorder: Recorder,
     /// By line of the flow table.
-    ways: Vec<Option<Box<Way>>>,
+    ways: Vec<Option<Box<HeaderState>>>,
     /// Lines that were touched.
     pub(crate) touched: Vec<FlowId>,
-    dummy: Arc<Mirror>,
+    dummy: Arc<ByteRing>,
     /// Frames of the unit's own that are to go out.
     pub(crate) own: Vec<Box<Frame>>,
     /// Connections whose window is closed although a little memory is posted.
@@ -151,7 +151,7 @@ pub(crate) struct Unit<M: Memory> {
 impl<M: Memory> Unit<M> {
     pub(crate) fn new(nic: Nic, memory: M, shortage: Shortage) -> io::Result<Unit<M>> {
         let region = Arc::new(Region::create("zeronic dummy payload", DUMMY)?);
-        let dummy = Arc::new(Mirror::map(&region, 0, DUMMY)?);
+        let dummy = Arc::new(ByteRing::map(&region, 0, DUMMY)?);
         let (ways, touched, own, squeezed) = (Vec::new(), Vec::new(), Vec::new(), Vec::new());
         Ok(Unit {
             nic,
@@ -172,7 +172,7 @@ impl<M: Memory> Unit<M> {
     }
 
     pub(crate) fn add_way(&mut self, flow: FlowId, tuple: Ipv4Tuple, kind: Kind) {
-        let way = Way {
+        let way = HeaderState {
             flow,
             tuple,
             kind,
@@ -184,7 +184,7 @@ impl<M: Memory> Unit<M> {
             settled: false,
             acked: None,
             kept: VecDeque::new(),
-            kept_bytes: 0,
+            deferred_bytes: 0,
             touched: false,
             moved: Moved::default(),
             held: Held::default(),
@@ -203,7 +203,7 @@ impl<M: Memory> Unit<M> {
         }
     }
 
-    pub(crate) fn way(&mut self, flow: FlowId) -> Option<&mut Way> {
+    pub(crate) fn way(&mut self, flow: FlowId) -> Option<&mut HeaderState> {
         self.ways.get_mut(flow.line())?.as_deref_mut().filter(|way| way.flow == flow)
     }
 
@@ -236,12 +236,12 @@ impl<M: Memory> Unit<M> {
         let Some(positions) = self.nic.positions(flow) else { return Posted { bytes: 0, end: Seq(0) } };
         let mut end = positions.posted_end;
         let way = self.ways.get(flow.line()).and_then(Option::as_deref);
-        if let Some(way) = way.filter(|way| way.kind == Kind::Operations && way.kept_bytes >= DEFERRED as usize) {
+        if let Some(way) = way.filter(|way| way.kind == Kind::Operations && way.deferred_bytes >= DEFERRED as usize) {
             // What is kept has no place yet, and what follows would have none.
             end = way.acked.unwrap_or(positions.cursor);
         }
         if let (Shortage::Defer, Some(way)) = (self.shortage, way) {
-            let room = way.acked.filter(|_| way.kept_bytes < DEFERRED as usize);
+            let room = way.acked.filter(|_| way.deferred_bytes < DEFERRED as usize);
             end = room.map_or(end, |acked| end.max(acked + DEFERRED));
         }
         Posted { bytes: end - positions.cursor, end }

@@ -5,7 +5,7 @@ mod script;
 mod support;
 
 use memory::Key;
-use script::{HERE, OURS, Said, Scene, THEIRS, THERE};
+use script::{HERE, OURS, Scene, SentSegment, THEIRS, THERE};
 use std::net::SocketAddrV4;
 use support::{DOMAIN, REGION_LEN};
 use wire::Ipv4Tuple;
@@ -20,13 +20,13 @@ fn segment(region: u32, offset: u64, len: u64) -> Segment {
 }
 
 /// Data of the peer's, from byte `at` of its stream on.
-fn data(at: u32, payload: &[u8]) -> Said {
-    Said::new(THEIRS + at, OURS, ACK, payload)
+fn data(at: u32, payload: &[u8]) -> SentSegment {
+    SentSegment::new(THEIRS + at, OURS, ACK, payload)
 }
 
 /// An acknowledgment of the transport's, up to byte `at` of the peer's stream.
-fn ack(at: u32, window: u16) -> Said {
-    Said { window, ..Said::new(OURS, THEIRS + at, ACK, &[]) }
+fn ack(at: u32, window: u16) -> SentSegment {
+    SentSegment { window, ..SentSegment::new(OURS, THEIRS + at, ACK, &[]) }
 }
 
 fn in_order(scene: &mut Scene, bytes: u64) {
@@ -48,7 +48,7 @@ fn payload_is_placed_and_the_transport_sees_headers() {
     assert_eq!(memory(&scene, 0)[7..15], [0, 1, 2, 3, 4, 0, 0, 0]);
     assert_eq!(scene.events(), [], "the receive is not full");
     in_order(&mut scene, 2);
-    scene.peer_says(&[Said { flags: ACK | Flags::URG | Flags::PSH, ..data(4, &[5, 6]) }]);
+    scene.peer_says(&[SentSegment { flags: ACK | Flags::URG | Flags::PSH, ..data(4, &[5, 6]) }]);
     assert_eq!(scene.seen()[0].flags, ACK | Flags::PSH, "no urgent data");
     assert_eq!(scene.events(), [Event::Received { connection: scene.connection, id: 7, bytes: 6 }]);
 }
@@ -76,7 +76,7 @@ fn without_a_place_drop() {
     scene.peer_says(&[data(0, &[1; 4])]);
     assert_eq!(scene.line.sent.len(), 0, "not more often than every 10 ms");
     scene.stack.post_receive(scene.connection, 7, segment(0, 8, 3)).unwrap();
-    scene.peer_says(&[Said { flags: ACK | Flags::FIN, ..data(0, &[1; 4]) }]);
+    scene.peer_says(&[SentSegment { flags: ACK | Flags::FIN, ..data(0, &[1; 4]) }]);
     let seen = scene.seen();
     assert_eq!((seen[0].payload.len(), seen[0].flags), (3, ACK), "shortened to what has a place, without its FIN");
     assert_eq!(memory(&scene, 0)[7..13], [0, 1, 1, 1, 0, 0]);
@@ -137,7 +137,7 @@ fn a_transport_that_acknowledges_what_never_came() {
 fn a_transport_that_sends_what_was_not_posted() {
     let mut scene = Scene::new(Shortage::Drop);
     scene.stack.memory().0.borrow_mut()[0][..8].copy_from_slice(&[1, 2, 3, 4, 5, 6, 7, 8]);
-    let out = |at: u32, len: usize| Said::new(OURS + at, THEIRS, ACK, &vec![0xdd; len]);
+    let out = |at: u32, len: usize| SentSegment::new(OURS + at, THEIRS, ACK, &vec![0xdd; len]);
     scene.transport_says(&[out(0, 3)]);
     assert_eq!(scene.line.sent, [], "nothing was posted");
     scene.stack.post_send(scene.connection, 1, segment(0, 0, 6)).unwrap();
@@ -146,7 +146,7 @@ fn a_transport_that_sends_what_was_not_posted() {
     assert_eq!(sent, [vec![1, 2, 3, 4], vec![3, 4, 5, 6]], "the last one goes beyond");
     // A retransmission of what is acknowledged may meet memory that the application uses again.
     scene.stack.transport().acknowledged = 5;
-    scene.peer_says(&[Said::new(THEIRS, OURS + 5, ACK, &[])]);
+    scene.peer_says(&[SentSegment::new(THEIRS, OURS + 5, ACK, &[])]);
     scene.transport_says(&[out(0, 4), out(3, 3)]);
     let sent: Vec<_> = scene.line.sent.drain(..).map(|said| (said.seq - OURS, said.payload)).collect();
     assert_eq!(sent, [(4, vec![]), (5, vec![6])]);
@@ -159,11 +159,11 @@ fn a_transport_that_says_that_more_was_acknowledged_than_was_sent() {
     scene.stack.post_send(scene.connection, 1, segment(0, 0, 6)).unwrap();
     scene.stack.post_send(scene.connection, 2, segment(0, 6, 6)).unwrap();
     scene.stack.transport().acknowledged = u64::MAX / 2;
-    scene.transport_says(&[Said::new(OURS, THEIRS, ACK, &[0; 6])]);
-    scene.peer_says(&[Said::new(THEIRS, OURS + 12, ACK, &[])]);
+    scene.transport_says(&[SentSegment::new(OURS, THEIRS, ACK, &[0; 6])]);
+    scene.peer_says(&[SentSegment::new(THEIRS, OURS + 12, ACK, &[])]);
     assert_eq!(scene.events().len(), 0, "so far from what was sent, it is behind");
     scene.stack.transport().acknowledged = 12;
-    scene.peer_says(&[Said::new(THEIRS, OURS + 12, ACK, &[])]);
+    scene.peer_says(&[SentSegment::new(THEIRS, OURS + 12, ACK, &[])]);
     assert_eq!(scene.events(), [Event::Sent { connection: scene.connection, id: 1 }]);
 }
 
@@ -177,7 +177,7 @@ fn a_transport_that_dies() {
     // From now on its memory is not touched.
     let before = memory(&scene, 0);
     scene.peer_says(&[data(4, &[2; 4])]);
-    scene.transport_says(&[Said::new(OURS, THEIRS, ACK, &[0xdd; 4])]);
+    scene.transport_says(&[SentSegment::new(OURS, THEIRS, ACK, &[0xdd; 4])]);
     assert_eq!((memory(&scene, 0), scene.line.sent.len()), (before, 0), "nor does dummy payload leave");
     assert!(scene.stack.post_receive(scene.connection, 1, segment(0, 0, 8)).is_err());
 }
@@ -222,7 +222,7 @@ fn ipv4_fragment(frame: &mut [u8]) {
 fn false_syns_move_nothing() {
     let mut scene = Scene::new(Shortage::Drop);
     scene.stack.post_receive(scene.connection, 1, segment(0, 0, 8)).unwrap();
-    let syn = |flags: Flags, ack: Seq| Said::new(THEIRS + 1000, ack, flags, &[9; 4]);
+    let syn = |flags: Flags, ack: Seq| SentSegment::new(THEIRS + 1000, ack, flags, &[9; 4]);
     scene.peer_says(&[syn(Flags::SYN, Seq(0)), syn(Flags::SYN | ACK, OURS), syn(Flags::SYN | ACK, OURS + 9)]);
     scene.peer_says(&[data(0, &[1; 4])]);
     assert_eq!(memory(&scene, 0)[..5], [1, 1, 1, 1, 0]);
@@ -259,7 +259,7 @@ fn an_ack_of_the_nics_own_is_not_ahead_of_what_left() {
     let mut scene = Scene::new(Shortage::Drop);
     scene.stack.memory().0.borrow_mut()[0][..6].copy_from_slice(&[1, 2, 3, 4, 5, 6]);
     scene.stack.post_send(scene.connection, 1, segment(0, 0, 6)).unwrap();
-    let out = |at: u32, len: usize, flags| Said::new(OURS + at, THEIRS, ACK | flags, &vec![0xdd; len]);
+    let out = |at: u32, len: usize, flags| SentSegment::new(OURS + at, THEIRS, ACK | flags, &vec![0xdd; len]);
     // The second one goes beyond what was posted, so it does not leave, nor does its FIN.
     scene.transport_says(&[out(0, 4, Flags(0)), out(4, 9, Flags::FIN)]);
     assert_eq!(window_update(&mut scene, 2).seq, OURS + 4);
@@ -269,7 +269,7 @@ fn an_ack_of_the_nics_own_is_not_ahead_of_what_left() {
 }
 
 /// The ACK of the NIC's own for a receive that is posted.
-fn window_update(scene: &mut Scene, id: u64) -> Said {
+fn window_update(scene: &mut Scene, id: u64) -> SentSegment {
     scene.line.sent.clear();
     scene.stack.post_receive(scene.connection, id, segment(1, 0, 1 << 13)).unwrap();
     scene.poll();
@@ -282,7 +282,7 @@ fn a_window_update_leaves_before_what_the_transport_said_later() {
     let mut scene = Scene::new(Shortage::Drop);
     let said = |value| {
         let options = Options { timestamps: Some(Timestamps { value, echo: 9 }), ..Options::default() };
-        Said { options, ..ack(0, 8) }
+        SentSegment { options, ..ack(0, 8) }
     };
     scene.transport_says(&[said(100)]);
     scene.line.sent.clear();
@@ -320,7 +320,7 @@ fn room_for_deferred_payload_is_not_taken_back_once_it_was_told() {
     scene.peer_says(&[data(1400, &[2; 1400]), data(2800, &[3; 400])]);
     scene.transport_says(&[ack(3200, 100)]);
     let later = scene.line.sent.pop().unwrap();
-    let edge = |said: &Said| said.ack + 64 * u32::from(said.window);
+    let edge = |said: &SentSegment| said.ack + 64 * u32::from(said.window);
     assert_eq!(edge(&told) - THEIRS, 1400 + 45 * 64);
     // Within a unit.
     assert!(edge(&told).before(edge(&later) + 64));
@@ -330,7 +330,7 @@ fn room_for_deferred_payload_is_not_taken_back_once_it_was_told() {
 fn a_receive_that_is_posted_after_the_end_of_the_stream_is_done_at_once() {
     let mut scene = Scene::new(Shortage::Drop);
     scene.stack.transport().in_order = InOrder { bytes: 0, ended: true };
-    scene.peer_says(&[Said::new(THEIRS, OURS, ACK | Flags::FIN, &[])]);
+    scene.peer_says(&[SentSegment::new(THEIRS, OURS, ACK | Flags::FIN, &[])]);
     assert_eq!(scene.events(), [Event::Ended { connection: scene.connection }]);
     scene.stack.post_receive(scene.connection, 5, segment(0, 0, 8)).unwrap();
     assert_eq!(scene.events(), [Event::Received { connection: scene.connection, id: 5, bytes: 0 }]);
@@ -344,7 +344,7 @@ fn who_connects_to_a_port_whose_program_is_gone_is_reset() {
     scene.stack.listen(9000, DOMAIN, Carries::Stream).unwrap();
     scene.stack.unlisten(9000);
     let to = SocketAddrV4::new(*HERE.ip(), 9000);
-    scene.line.to_receive = vec![Said::new(THEIRS, Seq(0), Flags::SYN, &[]).frame(THERE, to)];
+    scene.line.to_receive = vec![SentSegment::new(THEIRS, Seq(0), Flags::SYN, &[]).frame(THERE, to)];
     scene.poll();
     let (local_ip, remote_ip) = (*to.ip(), *THERE.ip());
     let tuple = Ipv4Tuple { local_ip, local_port: to.port(), remote_ip, remote_port: THERE.port() };
@@ -360,7 +360,7 @@ fn memory_that_is_unmapped_under_a_retransmission() {
     let mut scene = Scene::new(Shortage::Drop);
     scene.stack.post_send(scene.connection, 1, segment(0, 0, 8)).unwrap();
     scene.stack.post_receive(scene.connection, 2, segment(1, 0, 8)).unwrap();
-    let out = || Said::new(OURS, THEIRS, ACK, &[0xdd; 8]);
+    let out = || SentSegment::new(OURS, THEIRS, ACK, &[0xdd; 8]);
     scene.transport_says(&[out()]);
     assert_eq!(scene.line.sent.drain(..).count(), 1);
     scene.stack.memory().unmap();

@@ -5,7 +5,7 @@ mod script;
 mod support;
 
 use memory::Key;
-use script::{OURS, Said, Scene, THEIRS};
+use script::{OURS, Scene, SentSegment, THEIRS};
 use wire::Seq;
 use wire::tcp::{Flags, Options, Timestamps};
 use zeronic::{Carries, Event, InOrder, Segment, Shortage};
@@ -25,8 +25,8 @@ fn mark(stream: Seq, number: u32, start: u32, len: u32) -> Vec<u8> {
 }
 
 /// A part of a message of the peer's, from byte `at` of its stream on.
-fn part(at: u32, payload: &[u8], (number, start, len): (u32, u32, u32)) -> Said {
-    Said { experiment: mark(THEIRS, number, start, len), ..Said::new(THEIRS + at, OURS, ACK, payload) }
+fn part(at: u32, payload: &[u8], (number, start, len): (u32, u32, u32)) -> SentSegment {
+    SentSegment { experiment: mark(THEIRS, number, start, len), ..SentSegment::new(THEIRS + at, OURS, ACK, payload) }
 }
 
 fn scene(shortage: Shortage) -> Scene {
@@ -87,7 +87,7 @@ fn a_frame_that_leaves_has_bytes_of_one_message() {
     let sack = [sack[0], sack[1], sack[2], None];
     let options = Options { timestamps: Some(Timestamps { value: 1, echo: 2 }), sack, ..Options::default() };
     let flags = ACK | Flags::PSH | Flags::FIN;
-    scene.transport_says(&[Said { options, ..Said::new(OURS, THEIRS, flags, &[0xdd; 8]) }]);
+    scene.transport_says(&[SentSegment { options, ..SentSegment::new(OURS, THEIRS, flags, &[0xdd; 8]) }]);
     let sent: Vec<_> = scene.line.sent.drain(..).collect();
     let expected = [(0, 0, 3, vec![10, 11, 12]), (1, 3, 1, vec![20]), (2, 4, 4, vec![30, 31, 32, 33])];
     assert_eq!(sent.len(), expected.len());
@@ -99,7 +99,7 @@ fn a_frame_that_leaves_has_bytes_of_one_message() {
         assert_eq!(said.flags, if number == 2 { flags } else { ACK });
     }
     // Sent again from the middle of the second frame on.
-    scene.transport_says(&[Said::new(OURS + 2u32, THEIRS, ACK, &[0xdd; 3])]);
+    scene.transport_says(&[SentSegment::new(OURS + 2u32, THEIRS, ACK, &[0xdd; 3])]);
     let again: Vec<_> = scene.line.sent.drain(..).map(|said| (said.payload, said.experiment)).collect();
     let marks = [(0, 0, 3), (1, 3, 1), (2, 4, 4)].map(|(number, start, len)| mark(OURS, number, start, len));
     assert_eq!(again, [vec![12], vec![20], vec![30]].into_iter().zip(marks).collect::<Vec<_>>());
@@ -115,7 +115,7 @@ fn what_a_mark_cannot_say_is_dropped() {
     scene.seen();
     let before = bytes(&scene, 0, 0, 64);
     let forged = [
-        Said::new(THEIRS + 2u32, OURS, ACK, &[9, 9]),
+        SentSegment::new(THEIRS + 2u32, OURS, ACK, &[9, 9]),
         part(2, &[9, 9], (0, 0, 5)),
         part(2, &[9, 9], (0, 1, 4)),
         part(2, &[9, 9], (1, 2, 4)),
@@ -158,7 +158,7 @@ fn messages_without_a_receive_wait_for_one() {
     let mut scene = scene(Shortage::Defer);
     in_order(&mut scene, 5);
     scene.peer_says(&[part(0, &[1, 2], (0, 0, 2)), part(2, &[3, 4, 5], (1, 2, 3))]);
-    scene.transport_says(&[Said::new(OURS, THEIRS + 5u32, ACK, &[])]);
+    scene.transport_says(&[SentSegment::new(OURS, THEIRS + 5u32, ACK, &[])]);
     for (id, len) in [(1, 2), (2, 3)] {
         assert_eq!(scene.events(), []);
         scene.stack.post_receive(scene.connection, id, segment(0, 10 * id, 9)).unwrap();

@@ -67,11 +67,11 @@ fn payload_lies_in_its_place_ahead_of_a_hole() {
     for mut solo in solos() {
         let sent = solo.receive(&[seg(START + 100, START, ACK, 50)]);
         assert_eq!((sent.len(), sent[0].ack), (1, START), "the engine waits for what is missing");
-        assert_eq!(solo.notice(), None, "and the application is told of nothing");
+        assert_eq!(solo.completion(), None, "and the application is told of nothing");
         assert_eq!(lies_at(&solo, 100, 50), stream(100, 50));
         assert_eq!(lies_at(&solo, 0, 100), [0; 100]);
         solo.receive(&[seg(START, START, ACK, 100)]);
-        assert_eq!(solo.notice(), Some((150, 0, false)));
+        assert_eq!(solo.completion(), Some((150, 0, false)));
         solo.read(150);
         assert_eq!(moved(&solo, "placed_bytes"), 150, "the engine has copied none of it");
     }
@@ -90,7 +90,7 @@ fn a_damaged_frame_leaves_no_byte() {
 fn bytes_that_the_application_was_told_of_stay() {
     for mut solo in solos() {
         solo.receive(&[seg(START, START, ACK, 50)]);
-        assert_eq!(solo.notice(), Some((50, 0, false)));
+        assert_eq!(solo.completion(), Some((50, 0, false)));
         // The same sequence numbers with other bytes, and more behind them.
         let again = with_payload(&mut solo, &seg(START, START, ACK, 80), &[0xee; 80]);
         solo.side.rx.push(again);
@@ -172,7 +172,7 @@ fn a_frame_for_a_flow_that_stands_still_keeps_its_payload() {
         assert_eq!((why, &frame.bytes()[solo.headers()..]), (Exception::NoFlow, &stream(0, 50)[..]));
         solo.side.back.push((why, frame));
         solo.command(stream::Command::Thaw(FLOW));
-        assert_eq!(solo.notice(), Some((50, 0, false)));
+        assert_eq!(solo.completion(), Some((50, 0, false)));
         solo.read(50);
     }
 }
@@ -186,7 +186,7 @@ fn a_flow_that_does_not_stand_still_after_all_gets_what_came_meanwhile() {
         // Fifty bytes are unread: it is busy.
         solo.command(stream::Command::Freeze { flow: FLOW, tx_head: 0, rx_head: 0 });
         assert!(solo.side.exceptions.is_empty());
-        assert_eq!(solo.notice(), Some((100, 0, false)));
+        assert_eq!(solo.completion(), Some((100, 0, false)));
         solo.read(100);
     }
 }
@@ -211,7 +211,7 @@ fn whatever_comes_the_application_reads_the_stream() {
             } else {
                 solo.receive(&[s]);
             }
-            if let Some((rx_tail, ..)) = solo.notice() {
+            if let Some((rx_tail, ..)) = solo.completion() {
                 told = rx_tail;
             }
             let unread = told - solo.side.app.read;

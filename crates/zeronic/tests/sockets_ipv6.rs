@@ -60,10 +60,10 @@ fn payload_behind_extension_headers_has_its_place() {
         let ahead = extended(&mut solo, 50, DESTINATION, options);
         come(&mut solo, ahead);
         assert_eq!(lies_at(&solo, 50), std::array::from_fn(|at| Solo::byte(50 + at as u32)));
-        assert_eq!(solo.notice(), None);
+        assert_eq!(solo.completion(), None);
         let first = extended(&mut solo, 0, DESTINATION, options);
         come(&mut solo, first);
-        assert_eq!(solo.notice(), Some((100, 0, false)));
+        assert_eq!(solo.completion(), Some((100, 0, false)));
         solo.read(100);
         // Its checksum covers what TCP says.
         let mut damaged = extended(&mut solo, 100, DESTINATION, options);
@@ -85,7 +85,7 @@ fn of_parts_of_packets_no_byte_is_placed() {
         // A fragment that is the whole packet is none (RFC 6946).
         let whole = extended(&mut solo, 0, FRAGMENT, [TCP, 0, 0, 0, 0, 0, 0, 7]);
         come(&mut solo, whole);
-        assert_eq!(solo.notice(), Some((50, 0, false)));
+        assert_eq!(solo.completion(), Some((50, 0, false)));
     }
 }
 
@@ -100,7 +100,7 @@ fn each_byte_of_both_addresses_counts() {
             let (why, frame) = solo.side.exceptions.pop().expect("it is the control plane's");
             assert_eq!((why, frame.len()), (Exception::NoFlow, solo.headers() + 50), "byte {at}");
         }
-        assert_eq!((lies_at(&solo, 0), solo.notice()), ([0; 50], None));
+        assert_eq!((lies_at(&solo, 0), solo.completion()), ([0; 50], None));
     }
 }
 
@@ -116,7 +116,7 @@ fn mapped_addresses_are_not_those_of_ipv4() {
         }
         frame.checksum = Checksum::Verified;
         come(&mut here, frame);
-        assert_eq!((lies_at(&here, 0), here.notice()), ([0; 50], None));
+        assert_eq!((lies_at(&here, 0), here.completion()), ([0; 50], None));
     }
 }
 

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 const TRIES: u32 = 5;
 /// The server measures for a second, the client sends for two.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 const BANDWIDTH: &str = "raw_ethernet_bw";
 
 /// Frames without an inner header, by a rule for the station.
@@ -42,7 +42,7 @@ fn bandwidth(bench: &Bench, options: &[&str]) -> Outcome {
         let mut server = bench.session.spawn(command)?;
         let sending = ["--client", "-F", "-f", "0", "-D", "2", "-B", &peer, "-E", &own];
         bench.client(BANDWIDTH, &[&sending[..], options].concat())?;
-        if server.ended_within(PATIENCE)?.is_some() {
+        if server.ended_within(TIMEOUT)?.is_some() {
             return result_line(BANDWIDTH, &server.succeed()?);
         }
         server.kill();

@@ -1,7 +1,7 @@
 //! An attachment without libtoe: the daemon's protocol in the hands of someone who need not keep it.
 use context::attach::{Answer, Hello, Welcome};
-use context::{AppEnd, Bump, Congestion, Endpoint, Notice, Reply, Request, Slot};
-use shm::{Mirror, Region, handover};
+use context::{AppEnd, Bump, Completion, Congestion, Endpoint, Reply, Request, Slot};
+use shm::{ByteRing, Region, handover};
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
 use std::os::fd::{AsFd, OwnedFd};
@@ -11,7 +11,7 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// How long an answer may take: far longer than a daemon that lives needs.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A context of this process.
 pub(crate) struct Attachment {
@@ -19,7 +19,7 @@ pub(crate) struct Attachment {
     pub end: AppEnd,
     _socket: OwnedFd,
     tag: u32,
-    notices: HashMap<Slot, Notice>,
+    completions: HashMap<Slot, Completion>,
 }
 
 /// Connects and says nothing.
@@ -36,7 +36,7 @@ impl Attachment {
         let broken = |e: std::io::Error| e.to_string();
         let region = Arc::new(Region::from_fd(region).map_err(broken)?);
         let end = AppEnd::new(region, welcome.geometry, app_bell, daemon_bell).map_err(broken)?;
-        Ok(Attachment { end, _socket: socket, tag: 0, notices: HashMap::new() })
+        Ok(Attachment { end, _socket: socket, tag: 0, completions: HashMap::new() })
     }
 
     /// Leaves a request; waits where the ring is full.
@@ -145,7 +145,7 @@ impl Attachment {
     }
 
     /// A connection's buffers, as far as its streams have grown.
-    fn buffers(&self, slot: Slot) -> (Mirror, Mirror) {
+    fn buffers(&self, slot: Slot) -> (ByteRing, ByteRing) {
         self.end.map_buffers(slot).expect("a slot that the daemon named")
     }
 
@@ -161,7 +161,7 @@ impl Attachment {
     /// Leaves a bump, where there is room.
     pub(crate) fn post(&mut self, bump: Bump) {
         let begin = Instant::now();
-        while self.end.bumps.push(bump.to_words()).is_err() && begin.elapsed() < PATIENCE {
+        while self.end.bumps.push(bump.to_words()).is_err() && begin.elapsed() < TIMEOUT {
             self.end.daemon_bell.ring_always();
             thread::yield_now();
         }
@@ -171,11 +171,11 @@ impl Attachment {
     /// Waits for these bytes, from the begin of the connection on.
     pub(crate) fn expect(&mut self, slot: Slot, bytes: &[u8]) -> Result<(), String> {
         let begin = Instant::now();
-        while self.notices.get(&slot).is_none_or(|notice| (notice.rx_tail as usize) < bytes.len()) {
-            match self.end.notices.pop().map_err(|_| "the daemon's ring is corrupt")? {
+        while self.completions.get(&slot).is_none_or(|completion| (completion.rx_tail as usize) < bytes.len()) {
+            match self.end.completions.pop().map_err(|_| "the daemon's ring is corrupt")? {
                 Some(words) => {
-                    let notice = Notice::from_words(words);
-                    self.notices.insert(notice.slot, notice);
+                    let completion = Completion::from_words(words);
+                    self.completions.insert(completion.slot, completion);
                 }
                 None => patient(begin, "bytes that were sent")?,
             }
@@ -188,7 +188,7 @@ impl Attachment {
     /// Closes a connection and waits until its slot is free.
     pub(crate) fn close(&mut self, slot: Slot, tx_head: u32, rx_head: u32) -> Result<(), String> {
         self.request(Request::Close { slot, tx_head, rx_head, abort: true })?;
-        self.notices.remove(&slot);
+        self.completions.remove(&slot);
         self.reply("a slot to be free", |reply| (reply == Reply::Freed { slot }).then_some(()))
     }
 }
@@ -213,8 +213,8 @@ fn introduce(socket: &OwnedFd, host: &str) -> Result<(Welcome, Vec<OwnedFd>), St
 }
 
 fn patient(begin: Instant, what: &str) -> Result<(), String> {
-    if begin.elapsed() > PATIENCE {
-        return Err(format!("no sign of {what} for {} s", PATIENCE.as_secs()));
+    if begin.elapsed() > TIMEOUT {
+        return Err(format!("no sign of {what} for {} s", TIMEOUT.as_secs()));
     }
     thread::sleep(Duration::from_micros(50));
     Ok(())

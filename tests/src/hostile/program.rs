@@ -162,7 +162,7 @@ fn lie_about_positions(region: &Region, geometry: &Geometry, dice: &mut Dice) {
     }
 }
 
-/// Sends without ever reading: neither what comes back, nor notices, nor replies.
+/// Sends without ever reading: neither what comes back, nor completions, nor replies.
 fn silent(orders: &Orders) -> Result<String, String> {
     let mut mine = Attachment::new(&orders.socket, &orders.host)?;
     mine.listen(31_000)?;

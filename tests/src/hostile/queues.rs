@@ -20,7 +20,7 @@ use verbs::{
 };
 
 /// How long an answer or a completion may take: longer than all retries of a queue pair.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// Completions that a queue holds.
 pub(super) const COMPLETIONS: u32 = 64;
 /// First packet sequence number of both directions: it wraps soon.
@@ -252,8 +252,8 @@ impl Qp {
 }
 
 fn wait(begin: Instant, what: &str) -> Result<(), String> {
-    if begin.elapsed() > PATIENCE {
-        return Err(format!("no sign of {what} for {} s", PATIENCE.as_secs()));
+    if begin.elapsed() > TIMEOUT {
+        return Err(format!("no sign of {what} for {} s", TIMEOUT.as_secs()));
     }
     thread::yield_now();
     Ok(())

@@ -12,7 +12,7 @@ use serde_json::{Value, json};
 use std::time::Duration;
 
 const PORT: u16 = 10809;
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const MEGABYTES: u64 = 64;
 
 /// What to measure.
@@ -53,7 +53,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
         let load = |seconds: f64| {
             let words = servers::fio(&format!("nbd://{address}:{PORT}"), kind, seconds, MEGABYTES, point);
             let client = lab.client(0, &words)?;
-            let printed = client.finish(&tools.stop, PATIENCE + Duration::from_secs_f64(seconds))?;
+            let printed = client.finish(&tools.stop, TIMEOUT + Duration::from_secs_f64(seconds))?;
             servers::fio_said(&printed, kind)
         };
         load(warm_up)?;

@@ -20,7 +20,7 @@ use std::time::Duration;
 const SECONDS: f64 = 2.0;
 /// What a measurement takes besides its seconds: daemon, mpirun, warm-up.
 const AROUND_S: f64 = 3.0;
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest buffer.
 const MOST: usize = 256 << 20;
 /// What Open MPI and UCX are told by their environment where ranks talk over sockets.
@@ -59,7 +59,7 @@ pub struct Arguments {
 
 /// What two ranks talk over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum LinuxMode {
     /// The kernel's TCP: CUBIC, super-segments over veth.
     Linux { one_core: bool },
     /// OpenTOE's TCP on this engine.
@@ -70,44 +70,44 @@ enum Way {
     Roce,
 }
 
-impl Way {
+impl LinuxMode {
     fn setup(self) -> String {
         match self {
-            Way::Linux { one_core } => if one_core { "linux one-core" } else { "linux cubic" }.into(),
-            Way::Sockets(engine) => format!("{engine} sockets"),
-            Way::Zeronic(transport) => format!("zeronic0 {transport}"),
-            Way::Roce => "rocev2 verbs".into(),
+            LinuxMode::Linux { one_core } => if one_core { "linux one-core" } else { "linux cubic" }.into(),
+            LinuxMode::Sockets(engine) => format!("{engine} sockets"),
+            LinuxMode::Zeronic(transport) => format!("zeronic0 {transport}"),
+            LinuxMode::Roce => "rocev2 verbs".into(),
         }
     }
 
     fn run(self, round: u32, point: &Value) -> Run {
-        let stack = if matches!(self, Way::Linux { .. }) { Stack::Linux } else { Stack::Opentoe };
+        let stack = if matches!(self, LinuxMode::Linux { .. }) { Stack::Linux } else { Stack::Opentoe };
         let engine = match self {
-            Way::Linux { .. } => None,
-            Way::Sockets(engine) => Some(engine.into()),
-            Way::Zeronic(transport) => Some(format!("zeronic over {transport}")),
-            Way::Roce => Some("smartns".into()),
+            LinuxMode::Linux { .. } => None,
+            LinuxMode::Sockets(engine) => Some(engine.into()),
+            LinuxMode::Zeronic(transport) => Some(format!("zeronic over {transport}")),
+            LinuxMode::Roce => Some("smartns".into()),
         };
         Run { setup: self.setup(), engine, ..Run::new(stack, round, point) }
     }
 
     fn environment(self) -> String {
         match self {
-            Way::Linux { .. } => format!("{SOCKETS} {APART}"),
-            Way::Sockets(_) => SOCKETS.into(),
-            Way::Zeronic(_) => format!("{VERBS} UCX_NET_DEVICES=zeronic0:1"),
-            Way::Roce => format!("{VERBS} UCX_NET_DEVICES=toe0:1"),
+            LinuxMode::Linux { .. } => format!("{SOCKETS} {APART}"),
+            LinuxMode::Sockets(_) => SOCKETS.into(),
+            LinuxMode::Zeronic(_) => format!("{VERBS} UCX_NET_DEVICES=zeronic0:1"),
+            LinuxMode::Roce => format!("{VERBS} UCX_NET_DEVICES=toe0:1"),
         }
     }
 
     fn plan(self) -> FabricPlan {
         let plan = FabricPlan::default();
         match self {
-            Way::Linux { .. } => plan,
-            Way::Sockets(engine) => FabricPlan { engine, ..plan },
-            Way::Zeronic(transport) => FabricPlan { zeronic: Some(transport), ..plan },
+            LinuxMode::Linux { .. } => plan,
+            LinuxMode::Sockets(engine) => FabricPlan { engine, ..plan },
+            LinuxMode::Zeronic(transport) => FabricPlan { zeronic: Some(transport), ..plan },
             // Room for packets of 4096 bytes.
-            Way::Roce => {
+            LinuxMode::Roce => {
                 let network = FabricConfig { mtu: 9000, ..FabricConfig::default() };
                 FabricPlan { network, rdma: Some("selective-repeat"), ..plan }
             }
@@ -148,26 +148,26 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
     Ok(report)
 }
 
-fn ways(arguments: &Arguments) -> Result<Vec<Way>, String> {
+fn ways(arguments: &Arguments) -> Result<Vec<LinuxMode>, String> {
     let (engines, transports) = (list(&arguments.engine, engine)?, list(&arguments.transport, transport)?);
     let of = |way| match way {
-        "sockets" => engines.iter().map(|engine| Way::Sockets(engine)).collect(),
-        "zeronic" => transports.iter().map(|transport| Way::Zeronic(transport)).collect(),
-        "roce" => vec![Way::Roce],
-        way => vec![Way::Linux { one_core: way == "one-core" }],
+        "sockets" => engines.iter().map(|engine| LinuxMode::Sockets(engine)).collect(),
+        "zeronic" => transports.iter().map(|transport| LinuxMode::Zeronic(transport)).collect(),
+        "roce" => vec![LinuxMode::Roce],
+        way => vec![LinuxMode::Linux { one_core: way == "one-core" }],
     };
     Ok(list(&arguments.way, way)?.into_iter().flat_map(of).collect())
 }
 
 /// `words` are what is the same for all measurements: memory, seconds of the warm-up and of the rest.
-fn measure(tools: &Tools, way: Way, words: &[String], point: &Value, run: Run) -> Result<Run, String> {
+fn measure(tools: &Tools, way: LinuxMode, words: &[String], point: &Value, run: Run) -> Result<Run, String> {
     let program = tools.app("collectives");
     if !Path::new(&program).is_file() {
         return Err(format!("there is no {program}: make apps builds it where mpicc is installed (libopenmpi-dev)"));
     }
     let operation = point["test"].as_str().unwrap_or_default();
     let rank = [&[program, operation.into(), point["size"].to_string()], words].concat();
-    if let Way::Linux { one_core } = way {
+    if let LinuxMode::Linux { one_core } = way {
         let plan = VethPlan { congestion: Some("cubic".into()), one_core, ..VethPlan::default() };
         let lab = VethLab::new(tools, &plan)?;
         let ranks = [lab.words_of_client(&rank), lab.words_of_server(&rank)];
@@ -175,14 +175,14 @@ fn measure(tools: &Tools, way: Way, words: &[String], point: &Value, run: Run) -
         return follow(tools, mpirun, None, run);
     }
     let lab = FabricLab::new(tools, &way.plan())?;
-    let [receiver, sender] = if matches!(way, Way::Zeronic(_)) { ZERONIC } else { ["server", "client0"] };
+    let [receiver, sender] = if matches!(way, LinuxMode::Zeronic(_)) { ZERONIC } else { ["server", "client0"] };
     let ranks = [sender, receiver].map(|host| lab.words_on(host, &rank));
     let mpirun = lab.plain(&mpirun(way, &ranks))?;
     follow(tools, mpirun, lab.stack_process(), run)
 }
 
 /// The command line for two ranks. Each says itself where it is to run: its host, its core.
-fn mpirun(way: Way, ranks: &[Vec<String>; 2]) -> Vec<String> {
+fn mpirun(way: LinuxMode, ranks: &[Vec<String>; 2]) -> Vec<String> {
     // Ranks that share a core yield it where they find nothing to do.
     let mut words = split(&format!(
         "env {} OMPI_MCA_mpi_yield_when_idle=1 mpirun --allow-run-as-root --oversubscribe --bind-to none",
@@ -198,7 +198,7 @@ fn mpirun(way: Way, ranks: &[Vec<String>; 2]) -> Vec<String> {
 /// Waits for what rank 0 says; the daemon's processor time is that between the warm-up's end and the result.
 fn follow(tools: &Tools, mut mpirun: Process, stack: Option<&Process>, run: Run) -> Result<Run, String> {
     let mut spent = |mark: &str| {
-        tools.stop.until("the ranks", PATIENCE, || {
+        tools.stop.until("the ranks", TIMEOUT, || {
             // In this order: where mpirun has ended, all that it says is there.
             let alive = mpirun.alive();
             if mpirun.output().contains(mark) { Ok(true) } else { alive.map(|()| false) }
@@ -209,7 +209,7 @@ fn follow(tools: &Tools, mut mpirun: Process, stack: Option<&Process>, run: Run)
     let mut run = said(&mpirun.output(), run)?;
     if run.errors == 0 {
         // It fails where numbers were wrong, which the report says better.
-        mpirun.finish(&tools.stop, PATIENCE)?;
+        mpirun.finish(&tools.stop, TIMEOUT)?;
     }
     if stack.is_some() {
         run.cpu_s.insert("toed".into(), after - before);
@@ -303,18 +303,18 @@ mod tests {
     #[test]
     fn what_rank_0_says_is_a_run() {
         let point = json!({ "test": "broadcast", "size": 1024 });
-        let run = said(SAID, Way::Zeronic("laminar").run(1, &point)).unwrap();
+        let run = said(SAID, LinuxMode::Zeronic("laminar").run(1, &point)).unwrap();
         assert_eq!((run.ops_per_s, run.errors, share(&run, "rank1")), (Some(2000.0), 0, 0.25));
         let mut report = Report::new("collectives", json!({}));
         report.runs.push(run);
         assert!(show(&report).contains("zeronic0 laminar"));
         assert_eq!(plots(&report)[0].1.lines[0].points, [(0.0, 0.0164)]);
-        assert!(said("measuring\n", Way::Roce.run(1, &point)).is_err());
+        assert!(said("measuring\n", LinuxMode::Roce.run(1, &point)).is_err());
     }
 
     #[test]
     fn each_rank_has_words_of_its_own() {
-        let words = mpirun(Way::Roce, &["one", "two"].map(|word| vec![word.to_string()])).join(" ");
+        let words = mpirun(LinuxMode::Roce, &["one", "two"].map(|word| vec![word.to_string()])).join(" ");
         assert!(words.ends_with("-np 1 one : -np 1 two") && words.contains("UCX_NET_DEVICES=toe0:1"), "{words}");
     }
 

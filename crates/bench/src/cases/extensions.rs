@@ -4,7 +4,7 @@
 //! one does where it has a data-path thread to itself. Splicing is `spliced.rs`.
 use super::compare::three;
 use super::extension::Extension;
-use super::observed::{Figures, PATIENCE, Part, SIZE, finish, load, moment, note_errors, observe, pause, row};
+use super::observed::{Figures, Part, SIZE, TIMEOUT, finish, load, moment, note_errors, observe, pause, row};
 use super::rpc;
 use super::spliced;
 use crate::arguments::list;
@@ -54,7 +54,7 @@ fn in_turn(
     let lab = FabricLab::new(tools, &FabricPlan { alone, ..FabricPlan::default() })?;
     let load = load(arguments, all);
     let (_servers, clients) = rpc::start(tools, &lab, &load)?;
-    tools.stop.until("the echoes", PATIENCE, || Ok(Figures::read(&lab, "server")?.bytes > 0.0))?;
+    tools.stop.until("the echoes", TIMEOUT, || Ok(Figures::read(&lab, "server")?.bytes > 0.0))?;
     pause(tools, load.warm_up)?;
     for round in 1..=rounds {
         for extension in extensions {

@@ -2,7 +2,7 @@
 use super::bulk::{self, Flows};
 use crate::arguments::{Common, count, list, listed, numbered, stack};
 use crate::lab::{FabricLab, FabricPlan, Lab, Stack, VethLab, VethPlan, congestion, congestion_help};
-use crate::plot::{Chart, Line, Look, series};
+use crate::plot::{Chart, Line, LineStyle, series};
 use crate::report::{Report, Run, label, table};
 use crate::sample::{jain, quantile};
 use crate::setup::{engine, series_name};
@@ -151,7 +151,7 @@ pub(crate) fn show(report: &Report) -> String {
 pub(crate) fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
     let places: Vec<String> = report.points().iter().map(|point| point["flows"].to_string()).collect();
     let all = report.points();
-    let line = |stack: Stack, name: &str, title: &str, look: Look| {
+    let line = |stack: Stack, name: &str, title: &str, look: LineStyle| {
         let of = |at: usize| report.at(stack, &all[at]).map(|run| run.figure(name)).collect();
         let (points, spread) = series(all.len(), |at| Some(at as f64), of);
         Line { name: series_name(stack.name()) + title, points, spread, colour: stack as usize, look }
@@ -165,7 +165,7 @@ pub(crate) fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
         lines: present(lines),
         ..Chart::default()
     };
-    let (full, second) = (Look::Full, Look::Second);
+    let (full, second) = (LineStyle::Full, LineStyle::Second);
     let shares = vec![
         line(Stack::Opentoe, "median_of_fair", ", median", full),
         line(Stack::Opentoe, "p1_of_fair", ", 1st percentile", second),

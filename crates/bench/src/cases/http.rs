@@ -12,7 +12,7 @@ use serde_json::json;
 use std::time::Duration;
 
 const PORT: u16 = 80;
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 
 /// What to measure.
 #[derive(Args, Debug)]
@@ -45,7 +45,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
                 words.extend(["-H".into(), "Connection: close".into()]);
             }
             words.push(format!("http://{address}:{PORT}/"));
-            let output = lab.client(0, &words)?.finish(&tools.stop, PATIENCE + Duration::from_secs(seconds))?;
+            let output = lab.client(0, &words)?.finish(&tools.stop, TIMEOUT + Duration::from_secs(seconds))?;
             servers::wrk_said(&output)
         };
         load(warm_up)?;

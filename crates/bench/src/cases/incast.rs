@@ -4,7 +4,7 @@ use super::rpc::{self, Load};
 use super::window;
 use crate::arguments::{Common, list, listed};
 use crate::lab::{FabricLab, FabricPlan, Lab, Stack, congestion, congestion_help};
-use crate::plot::{Chart, Line, Look, Unit, series};
+use crate::plot::{Chart, Line, LineStyle, Unit, series};
 use crate::report::{Report, Run, table};
 use crate::sample::{jain, wire_bytes};
 use crate::setup::engine;
@@ -184,7 +184,7 @@ pub(crate) fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
             let (points, spread) = series(points.len(), place, of);
             let name = if control == "none" { "no congestion control" } else { control };
             let name = if several { format!("{name}, {engine}") } else { name.to_string() };
-            Line { name, points, spread, colour, look: Look::Full }
+            Line { name, points, spread, colour, look: LineStyle::Full }
         };
         controls.iter().enumerate().map(line).collect()
     };

@@ -7,7 +7,7 @@ use crate::directory::Directory;
 use crate::lab::Stack;
 use crate::process::Process;
 use crate::report::{Report, Run, table};
-use crate::setup::{Needs, Port, Setup, Way};
+use crate::setup::{LinuxMode, Needs, Port, Setup};
 use crate::tools::Tools;
 use clap::Args;
 use port::Netns;
@@ -21,7 +21,7 @@ const ROUNDS: u64 = 200;
 const SECONDS: f64 = 3.0;
 
 /// How long the engine's program may take.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// What to count.
 #[derive(Args, Debug)]
@@ -41,7 +41,7 @@ pub(crate) fn run(tools: &Tools, _arguments: &Arguments) -> Result<Report, Strin
     let params = json!({ "connections": CONNECTIONS, "rounds": ROUNDS, "bytes": 64, "valgrind": "callgrind" });
     let mut report = Report::new("instructions", params);
     tools.say(&format!("instructions: about {:.0} s", estimate()));
-    let setup = Setup { stack: Stack::Opentoe, engine: "flextoe", port: Port::Fabric, way: Way::Cubic };
+    let setup = Setup { stack: Stack::Opentoe, engine: "flextoe", port: Port::Fabric, way: LinuxMode::Cubic };
     for (what, count) in [(ENGINE, engine as Count), (LIBRARY, library as Count)] {
         let run = count(tools, &setup).map(|instructions| {
             let mut run = Run::on(&setup, &json!({ "path": what }));
@@ -69,7 +69,7 @@ fn engine(tools: &Tools, _setup: &Setup) -> Result<f64, String> {
     words.extend([tools.example("cost")?, "paths".into()]);
     words.extend([CONNECTIONS, 64, ROUNDS].map(|number| number.to_string()));
     let program = Process::start(&Netns::create()?, &words, directory.path().join("log"))?;
-    program.finish(&tools.stop, PATIENCE)?;
+    program.finish(&tools.stop, TIMEOUT)?;
     // The example's function whose rounds are requests and responses.
     let of_echo = |call: &&Call| call.function.contains("path_echo") && !call.function.contains("path_echo'");
     let all = callgrind::calls(&file)?;

@@ -6,7 +6,7 @@ use crate::lab::Lab;
 use crate::process::Process;
 use crate::report::{Report, Run};
 use crate::sample::{Latency, Sample};
-use crate::servers::{self, Said, split};
+use crate::servers::{self, ClientReport, split};
 use crate::setup::Needs;
 use crate::tools::Tools;
 use clap::Args;
@@ -22,7 +22,7 @@ const PROBE_BYTES: u64 = 1 << 30;
 const MOST_MEMCACHED: u64 = 900;
 const MOST_REDIS: usize = 1 << 20;
 /// What redis-benchmark may take longer than was thought.
-const PATIENCE: Duration = Duration::from_secs(120);
+const TIMEOUT: Duration = Duration::from_secs(120);
 
 /// What to measure.
 #[derive(Args, Debug)]
@@ -115,8 +115,8 @@ pub(crate) fn memcached_under(
     let server = lab.server(&words, MEMCACHED)?;
     let line =
         format!("{} -c {address} -p {MEMCACHED} -n {conns} -d 1 -s 32 -x 10 -w 1 -t {seconds}", tools.app("kv_client"));
-    lab.client(0, &split(&line))?.finish(&tools.stop, PATIENCE)?;
-    server.end(&tools.stop, PATIENCE)
+    lab.client(0, &split(&line))?.finish(&tools.stop, TIMEOUT)?;
+    server.end(&tools.stop, TIMEOUT)
 }
 
 /// redis-benchmark counts requests, not time: a short run says how many fit, and warms up.
@@ -124,11 +124,11 @@ fn redis(tools: &Tools, lab: &dyn Lab, point: &Value, wanted: Load, run: &mut Ru
     let address = lab.address();
     let server = [lab.server(&servers::redis(&address.to_string(), REDIS, lab.directory()), REDIS)?];
     let (conns, depth, size) = (number(point, "conns"), number(point, "depth"), number(point, "size"));
-    let load = |test: &str, requests: u64| -> Result<Said, String> {
+    let load = |test: &str, requests: u64| -> Result<ClientReport, String> {
         let line = format!(
             "redis-benchmark -h {address} -p {REDIS} -c {conns} -P {depth} -d {size} -n {requests} -t {test} --csv"
         );
-        servers::redis_benchmark_said(&lab.client(0, &split(&line))?.finish(&tools.stop, PATIENCE)?)
+        servers::redis_benchmark_said(&lab.client(0, &split(&line))?.finish(&tools.stop, TIMEOUT)?)
     };
     let (test, probe) = (if wanted.sets == 100 { "set" } else { "get" }, PROBE.min(PROBE_BYTES / size.max(1)));
     load("set", probe)?;
@@ -140,7 +140,13 @@ fn redis(tools: &Tools, lab: &dyn Lab, point: &Value, wanted: Load, run: &mut Ru
 }
 
 /// What a program says that counts requests: the stretch is how long it must have taken.
-pub(crate) fn note_said(run: &mut Run, said: Said, before: window::CpuSeconds, servers: &[Process], lab: &dyn Lab) {
+pub(crate) fn note_said(
+    run: &mut Run,
+    said: ClientReport,
+    before: window::CpuSeconds,
+    servers: &[Process],
+    lab: &dyn Lab,
+) {
     run.ops_per_s = Some(said.ops_per_s);
     let unknown = f64::NAN;
     run.latency_us =

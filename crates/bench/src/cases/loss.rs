@@ -5,7 +5,7 @@ use super::rpc::{self, Load};
 use super::window;
 use crate::arguments::{Common, list, listed, stack};
 use crate::lab::{FabricLab, FabricPlan, Lab, Stack, VethLab, VethPlan, congestion, congestion_help};
-use crate::plot::{Chart, Line, Look, series};
+use crate::plot::{Chart, Line, LineStyle, series};
 use crate::report::{Report, Run, table};
 use crate::setup::{engine, series_name};
 use crate::tools::Tools;
@@ -199,7 +199,7 @@ pub(crate) fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
         let line = |(colour, (_, setup)): (usize, (Stack, String))| {
             let of = |at: usize| report.on(&setup, &points[at]).map(|run| kind_speed(run) / scale).collect();
             let (points, spread) = series(points.len(), |at| Some(at as f64), of);
-            Line { name: series_name(&setup), points, spread, colour, look: Look::Full }
+            Line { name: series_name(&setup), points, spread, colour, look: LineStyle::Full }
         };
         let lines = report.setups().into_iter().enumerate().map(line);
         let lines: Vec<Line> = lines.filter(|line| !line.points.is_empty()).collect();

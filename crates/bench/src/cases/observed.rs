@@ -17,7 +17,7 @@ use std::time::Duration;
 pub(super) const SIZE: u64 = 64;
 /// Seconds of a moment in which it is measured, where nobody says.
 const MOMENT: f64 = 0.25;
-pub(super) const PATIENCE: Duration = Duration::from_secs(30);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(30);
 /// The row that is no extension of one host's while it runs.
 pub(super) const SPLICE: &str = "splice";
 

@@ -15,7 +15,7 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 const PORTS: [u16; 2] = [7000, 7001];
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const SECONDS: f64 = 3.0;
 /// What a measurement takes besides its seconds.
 const AROUND_S: f64 = 1.5;
@@ -79,7 +79,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
     let mut report = Report::new("offload", json!({ "seconds": seconds, "pairs": common.pairs }));
     tools.say(&format!("offload: about {:.0} s", estimate(arguments)));
     for round in 1..=common.pairs {
-        let place = Place::new(tools)?;
+        let place = OffloadLab::new(tools)?;
         for test in &tests {
             for way in ways.iter().copied() {
                 let point = match test {
@@ -100,15 +100,15 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
 }
 
 /// A lab with an offload engine, and a program whose memory is read.
-struct Place<'a> {
+struct OffloadLab<'a> {
     // In the order in which they end.
     _host: Process,
     _engine: Process,
     lab: FabricLab<'a>,
 }
 
-impl<'a> Place<'a> {
-    fn new(tools: &'a Tools) -> Result<Place<'a>, String> {
+impl<'a> OffloadLab<'a> {
+    fn new(tools: &'a Tools) -> Result<OffloadLab<'a>, String> {
         let network = FabricConfig { mtu: 9000, ..FabricConfig::default() };
         let rdma = Some("selective-repeat");
         let lab = FabricLab::new(tools, &FabricPlan { network, rdma, ..FabricPlan::default() })?;
@@ -125,7 +125,7 @@ impl<'a> Place<'a> {
         let words = [&tools.app("offload_host"), &own, &ports[0], &ports[1], "stay"].map(String::from);
         let mut host = lab.on_server(&words)?;
         ready(tools, "the program with memory", &mut host)?;
-        Ok(Place { _host: host, _engine: engine, lab })
+        Ok(OffloadLab { _host: host, _engine: engine, lab })
     }
 
     fn measure(&self, tools: &Tools, test: Test, way: &str, seconds: f64, run: Run) -> Result<Run, String> {
@@ -135,7 +135,7 @@ impl<'a> Place<'a> {
         let program = tools.app("offload_client");
         let words = [&program, &address, &port, &verbs, test.name(), way, &number, &seconds_].map(String::from);
         let client = self.lab.client(0, &words)?;
-        let printed = client.finish(&tools.stop, PATIENCE + Duration::from_secs_f64(seconds))?;
+        let printed = client.finish(&tools.stop, TIMEOUT + Duration::from_secs_f64(seconds))?;
         let sample = Sample::of(&[printed])?;
         let latency_us = Some(sample.latency());
         Ok(Run { ops_per_s: Some(sample.rate()), latency_us, errors: sample.errors, ..run })
@@ -144,7 +144,7 @@ impl<'a> Place<'a> {
 
 /// Waits until a program says that it is ready.
 pub(super) fn ready(tools: &Tools, what: &str, program: &mut Process) -> Result<(), String> {
-    tools.stop.until(what, PATIENCE, || {
+    tools.stop.until(what, TIMEOUT, || {
         program.alive()?;
         Ok(program.output().contains("ready"))
     })

@@ -7,7 +7,7 @@ use super::rpc::{self, Load};
 use super::window;
 use crate::arguments::{Common, list, listed, numbered, stack};
 use crate::lab::{FabricLab, FabricPlan, Lab, Stack, VethLab, VethPlan};
-use crate::plot::{Chart, Line, Look, series};
+use crate::plot::{Chart, Line, LineStyle, series};
 use crate::report::{Report, Run, label};
 use crate::tools::Tools;
 use ::daemon::config::Mapping;
@@ -78,12 +78,12 @@ fn times(common: &Common) -> (f64, f64) {
 }
 
 /// What is measured in turn: a step of OpenTOE's, or Linux.
-type Way = (Stack, &'static str, Mapping);
+type LinuxMode = (Stack, &'static str, Mapping);
 
 /// Runs the experiment.
 pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     let common = &arguments.common;
-    let mut ways: Vec<Way> = Vec::new();
+    let mut ways: Vec<LinuxMode> = Vec::new();
     for stack in list(&arguments.stack, stack)? {
         match stack {
             Stack::Opentoe => {
@@ -118,7 +118,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
     Ok(report)
 }
 
-fn measure(tools: &Tools, common: &Common, (stack, name, mapping): &Way, point: &Value) -> Result<Run, String> {
+fn measure(tools: &Tools, common: &Common, (stack, name, mapping): &LinuxMode, point: &Value) -> Result<Run, String> {
     let number = |name: &str| point[name].as_u64().unwrap_or(0);
     let (programs, connections, size) = (number("programs") as usize, number("conns") as usize, number("size"));
     let (warm_up, seconds) = times(common);
@@ -167,7 +167,7 @@ pub(crate) fn plots(report: &Report) -> Vec<(&'static str, Chart)> {
         let of = |at: usize| report.on(&setup, shown[at]).map(|run| run.speed() / 1e3).collect();
         let (points, spread) = series(shown.len(), place, of);
         let name = if setup.starts_with("linux") { "Linux".into() } else { format!("OpenTOE, {setup}") };
-        Line { name, points, spread, colour, look: Look::Full }
+        Line { name, points, spread, colour, look: LineStyle::Full }
     };
     let chart = Chart {
         title: format!("Echo of {} bytes, {} connections, over programs", first["size"], first["conns"]),

@@ -2,7 +2,7 @@
 //! itself, with the proxy out of the path (`xdp/splice.c`) beside the same proxy that copies. Long requests, because
 //! the others' hosts and all programs share one core: with short ones the proxy's host would wait for them.
 use super::extension;
-use super::observed::{Arguments, Figures, PATIENCE, Part, SPLICE, finish, load, moment, note_errors, observe, pause};
+use super::observed::{Arguments, Figures, Part, SPLICE, TIMEOUT, finish, load, moment, note_errors, observe, pause};
 use super::rpc::{self, Load};
 use crate::lab::{FabricLab, FabricPlan, Lab};
 use crate::report::{Report, Run, middle};
@@ -54,7 +54,7 @@ fn through(tools: &Tools, arguments: &Arguments, setup: &str) -> Result<(Run, Ve
     let load = Load { to: Some(here), size: REQUEST, reply: REPLY, ..load(arguments, moment + MARGIN) };
     let (_servers, clients) = rpc::start(tools, &lab, &load)?;
     let wanted = (arguments.conns * REQUEST) as f64;
-    tools.stop.until("the echoes", PATIENCE, || Ok(Figures::read(&lab, HOST)?.bytes >= wanted))?;
+    tools.stop.until("the echoes", TIMEOUT, || Ok(Figures::read(&lab, HOST)?.bytes >= wanted))?;
     pause(tools, load.warm_up)?;
     let part = Part { lab: &lab, host: HOST, alone: true, request: REQUEST };
     let run = observe(tools, &part, moment, setup, &json!({ "extension": SPLICE }))?;

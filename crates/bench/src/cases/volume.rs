@@ -18,7 +18,7 @@ use std::path::Path;
 use std::time::Duration;
 
 const PORT: u16 = 10809;
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 const MEGABYTES: u64 = 64;
 const SECONDS: f64 = 3.0;
 /// What a measurement takes besides its seconds.
@@ -46,63 +46,63 @@ pub struct Arguments {
 
 /// What carries the blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum LinuxMode {
     Solar,
     NbdOpentoe,
     NbdLinux,
 }
 
-impl Way {
-    const ALL: [(&'static str, Way); 3] =
-        [("solar", Way::Solar), ("nbd-opentoe", Way::NbdOpentoe), ("nbd-linux", Way::NbdLinux)];
+impl LinuxMode {
+    const ALL: [(&'static str, LinuxMode); 3] =
+        [("solar", LinuxMode::Solar), ("nbd-opentoe", LinuxMode::NbdOpentoe), ("nbd-linux", LinuxMode::NbdLinux)];
 
     fn name(self) -> &'static str {
-        Way::ALL.into_iter().find(|(_, way)| *way == self).map_or("", |(name, _)| name)
+        LinuxMode::ALL.into_iter().find(|(_, way)| *way == self).map_or("", |(name, _)| name)
     }
 
     fn stack(self) -> Stack {
-        if self == Way::NbdLinux { Stack::Linux } else { Stack::Opentoe }
+        if self == LinuxMode::NbdLinux { Stack::Linux } else { Stack::Opentoe }
     }
 }
 
 /// Where the volume is served and used.
-enum Place<'a> {
+enum VolumeLab<'a> {
     /// By the daemon itself; clients are programs beside it.
     Solar(FabricLab<'a>),
     /// By a program.
     Nbd { lab: Box<dyn Lab + 'a>, _server: Process },
 }
 
-impl<'a> Place<'a> {
-    fn new(tools: &'a Tools, way: Way, directory: &Path) -> Result<Place<'a>, String> {
+impl<'a> VolumeLab<'a> {
+    fn new(tools: &'a Tools, way: LinuxMode, directory: &Path) -> Result<VolumeLab<'a>, String> {
         let lab: Box<dyn Lab + 'a> = match way {
-            Way::Solar => {
+            LinuxMode::Solar => {
                 let network = FabricConfig { mtu: 9000, ..FabricConfig::default() };
                 let plan = FabricPlan { network, volume: Some(directory.into()), ..FabricPlan::default() };
-                return Ok(Place::Solar(FabricLab::new(tools, &plan)?));
+                return Ok(VolumeLab::Solar(FabricLab::new(tools, &plan)?));
             }
-            Way::NbdOpentoe => Box::new(FabricLab::new(tools, &FabricPlan::default())?),
-            Way::NbdLinux => {
+            LinuxMode::NbdOpentoe => Box::new(FabricLab::new(tools, &FabricPlan::default())?),
+            LinuxMode::NbdLinux => {
                 let congestion = Some("cubic".into());
                 Box::new(VethLab::new(tools, &VethPlan { congestion, ..VethPlan::default() })?)
             }
         };
         let words = split(&format!("nbdkit -f -p {PORT} file {}", directory.join("v").display()));
         let server = lab.server(&words, PORT)?;
-        Ok(Place::Nbd { lab, _server: server })
+        Ok(VolumeLab::Nbd { lab, _server: server })
     }
 
     fn uri(&self, directory: &Path) -> String {
         match self {
-            Place::Solar(_) => format!("nbd+unix:///?socket={}", directory.join("v.sock").display()),
-            Place::Nbd { lab, .. } => format!("nbd://{}:{PORT}", lab.address()),
+            VolumeLab::Solar(_) => format!("nbd+unix:///?socket={}", directory.join("v.sock").display()),
+            VolumeLab::Nbd { lab, .. } => format!("nbd://{}:{PORT}", lab.address()),
         }
     }
 
     fn client(&self, words: &[String]) -> Result<Process, String> {
         match self {
-            Place::Solar(lab) => lab.plain(words),
-            Place::Nbd { lab, .. } => lab.client(0, words),
+            VolumeLab::Solar(lab) => lab.plain(words),
+            VolumeLab::Nbd { lab, .. } => lab.client(0, words),
         }
     }
 }
@@ -145,7 +145,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
 
 /// What fio does, in which way.
 struct Load {
-    way: Way,
+    way: LinuxMode,
     kind: &'static str,
     seconds: f64,
 }
@@ -154,12 +154,12 @@ impl Load {
     fn measure(&self, tools: &Tools, run: Run) -> Result<Run, String> {
         let directory = Directory::new("volume")?;
         fill(&directory.path().join("v")).map_err(|error| format!("cannot make a volume: {error}"))?;
-        let place = Place::new(tools, self.way, directory.path())?;
+        let place = VolumeLab::new(tools, self.way, directory.path())?;
         let (uri, point) = (place.uri(directory.path()), json!(run.point));
         let load = |seconds: f64| {
             let mut words = servers::fio(&uri, self.kind, seconds, MEGABYTES, &point);
             words.extend([format!("--numjobs={}", point["clients"]), "--group_reporting".into()]);
-            let printed = place.client(&words)?.finish(&tools.stop, PATIENCE + Duration::from_secs_f64(seconds))?;
+            let printed = place.client(&words)?.finish(&tools.stop, TIMEOUT + Duration::from_secs_f64(seconds))?;
             servers::fio_said(&printed, self.kind)
         };
         load((self.seconds / 4.0).clamp(0.3, 1.0))?;
@@ -182,9 +182,9 @@ fn fill(path: &Path) -> io::Result<()> {
     fs::File::open(path)?.sync_all()
 }
 
-fn way(text: &str) -> Result<Way, String> {
-    let found = Way::ALL.into_iter().find(|(name, _)| *name == text);
-    let names = || Way::ALL.map(|(name, _)| name).join(", ");
+fn way(text: &str) -> Result<LinuxMode, String> {
+    let found = LinuxMode::ALL.into_iter().find(|(name, _)| *name == text);
+    let names = || LinuxMode::ALL.map(|(name, _)| name).join(", ");
     found.map(|(_, way)| way).ok_or_else(|| format!("there is no way `{text}`; there are {}", names()))
 }
 
@@ -194,8 +194,8 @@ mod tests {
 
     #[test]
     fn ways_are_known_by_name() {
-        assert_eq!(way("nbd-linux"), Ok(Way::NbdLinux));
+        assert_eq!(way("nbd-linux"), Ok(LinuxMode::NbdLinux));
         assert!(way("nvme").unwrap_err().contains("nbd-opentoe"));
-        assert_eq!(Way::Solar.stack(), Stack::Opentoe);
+        assert_eq!(LinuxMode::Solar.stack(), Stack::Opentoe);
     }
 }

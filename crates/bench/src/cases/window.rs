@@ -9,7 +9,7 @@ use std::collections::BTreeMap;
 use std::time::Duration;
 
 /// How long clients may take to connect, and longer than they were told to run.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// CPU seconds by process, in user and kernel mode.
 pub(super) type CpuSeconds = BTreeMap<String, f64>;
@@ -36,7 +36,7 @@ pub(super) fn watch(
     let before = used();
     tools.stop.sleep_until(Duration::from_nanos(end))?;
     let after = used();
-    let finished = programs.into_iter().map(|program| program.finish(&tools.stop, PATIENCE));
+    let finished = programs.into_iter().map(|program| program.finish(&tools.stop, TIMEOUT));
     let printed = finished.collect::<Result<Vec<_>, _>>()?;
     Ok((printed, since(&before, after)))
 }
@@ -65,7 +65,7 @@ pub(super) fn note(run: &mut Run, sample: &Sample, cpu_s: CpuSeconds) {
 
 fn announced(tools: &Tools, program: &mut Process) -> Result<Announced, String> {
     let mut line = String::new();
-    tools.stop.until("its connections", PATIENCE, || {
+    tools.stop.until("its connections", TIMEOUT, || {
         let output = program.output();
         // Other words may come first, and the last line may be a part of one.
         let whole = output.rsplit_once('\n').map_or("", |(whole, _)| whole);

@@ -8,7 +8,7 @@ use super::rpc::{self, Load};
 use super::{rdma, window};
 use crate::arguments::{Common, list, listed, numbered, within};
 use crate::lab::{FabricLab, FabricPlan, Lab, Stack, VethLab, VethPlan, ZERONIC};
-use crate::plot::{Chart, Line, Look, Unit, series};
+use crate::plot::{Chart, Line, LineStyle, Unit, series};
 use crate::report::{Report, Run, label};
 use crate::setup::series_name;
 use crate::tools::Tools;
@@ -20,7 +20,7 @@ use std::time::Duration;
 const PORT: u16 = 7790;
 /// The number of the sender, for its log: beside those of other clients.
 const CLIENT: usize = 99;
-const PATIENCE: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);
 const SECONDS: f64 = 3.0;
 /// What a measurement takes besides its seconds, the warm-up among it.
 const AROUND_S: f64 = 2.5;
@@ -62,7 +62,7 @@ pub struct Arguments {
 
 /// What moves the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Way {
+enum LinuxMode {
     /// ZeroNIC over this transport.
     Zero(&'static str),
     /// Linux' TCP: CUBIC, super-segments over veth.
@@ -71,35 +71,35 @@ enum Way {
     Verbs(&'static str),
 }
 
-impl Way {
-    const ALL: [(&'static str, Way); 6] = [
-        ("flextoe", Way::Zero("flextoe")),
-        ("laminar", Way::Zero("laminar")),
-        ("linux", Way::Zero("linux")),
-        ("tcp", Way::Tcp),
-        ("roce", Way::Verbs("selective-repeat")),
-        ("roce-gbn", Way::Verbs("go-back-n")),
+impl LinuxMode {
+    const ALL: [(&'static str, LinuxMode); 6] = [
+        ("flextoe", LinuxMode::Zero("flextoe")),
+        ("laminar", LinuxMode::Zero("laminar")),
+        ("linux", LinuxMode::Zero("linux")),
+        ("tcp", LinuxMode::Tcp),
+        ("roce", LinuxMode::Verbs("selective-repeat")),
+        ("roce-gbn", LinuxMode::Verbs("go-back-n")),
     ];
 
     fn setup(self) -> String {
         match self {
-            Way::Zero(transport) => format!("zeronic {transport}"),
-            Way::Tcp => "linux cubic".into(),
-            Way::Verbs(recovery) => format!("rocev2 {recovery}"),
+            LinuxMode::Zero(transport) => format!("zeronic {transport}"),
+            LinuxMode::Tcp => "linux cubic".into(),
+            LinuxMode::Verbs(recovery) => format!("rocev2 {recovery}"),
         }
     }
 
     /// RDMA has no ordinary sockets beside it.
     fn runs(self, test: &str) -> bool {
-        test != "short" || !matches!(self, Way::Verbs(_))
+        test != "short" || !matches!(self, LinuxMode::Verbs(_))
     }
 
     fn run(self, round: u32, point: &Value) -> Run {
-        let stack = if self == Way::Tcp { Stack::Linux } else { Stack::Opentoe };
+        let stack = if self == LinuxMode::Tcp { Stack::Linux } else { Stack::Opentoe };
         let engine = match self {
-            Way::Zero(transport) => Some(format!("zeronic over {transport}")),
-            Way::Tcp => None,
-            Way::Verbs(_) => Some("smartns".into()),
+            LinuxMode::Zero(transport) => Some(format!("zeronic over {transport}")),
+            LinuxMode::Tcp => None,
+            LinuxMode::Verbs(_) => Some("smartns".into()),
         };
         Run { setup: self.setup(), engine, ..Run::new(stack, round, point) }
     }
@@ -110,15 +110,15 @@ impl Way {
         let loss = if network.single { network.loss.max(1e-12) } else { network.loss };
         let mtu = match (self, network.mtu) {
             // Room for packets of 4096 bytes.
-            (Way::Verbs(_), 0) => 9000,
+            (LinuxMode::Verbs(_), 0) => 9000,
             (_, 0) => ordinary.mtu,
             (_, mtu) => mtu,
         };
         let network = FabricConfig { loss, mtu, ..ordinary };
         let plan = match self {
-            Way::Zero(transport) => FabricPlan { network, zeronic: Some(transport), ..FabricPlan::default() },
-            Way::Verbs(recovery) => FabricPlan { network, rdma: Some(recovery), ..FabricPlan::default() },
-            Way::Tcp => FabricPlan::default(),
+            LinuxMode::Zero(transport) => FabricPlan { network, zeronic: Some(transport), ..FabricPlan::default() },
+            LinuxMode::Verbs(recovery) => FabricPlan { network, rdma: Some(recovery), ..FabricPlan::default() },
+            LinuxMode::Tcp => FabricPlan::default(),
         };
         FabricLab::new(tools, &plan)
     }
@@ -203,7 +203,7 @@ fn points(arguments: &Arguments) -> Result<Vec<Value>, String> {
     Ok(points)
 }
 
-fn measure(tools: &Tools, way: Way, point: &Value, seconds: f64, run: Run) -> Result<Run, String> {
+fn measure(tools: &Tools, way: LinuxMode, point: &Value, seconds: f64, run: Run) -> Result<Run, String> {
     let flows = |count: usize, size: u64| Flows { size, ..Flows::new(count, warm_up(seconds), seconds) };
     match point["test"].as_str() {
         Some("short") => {
@@ -225,15 +225,15 @@ fn measure(tools: &Tools, way: Way, point: &Value, seconds: f64, run: Run) -> Re
 }
 
 /// One flow, as fast as it goes.
-fn long(tools: &Tools, way: Way, network: Network, flows: &Flows, run: Run) -> Result<Run, String> {
+fn long(tools: &Tools, way: LinuxMode, network: Network, flows: &Flows, run: Run) -> Result<Run, String> {
     let moved = match way {
-        Way::Zero(_) => {
+        LinuxMode::Zero(_) => {
             let lab = way.fabric(tools, network)?;
             let ends = start(tools, &lab, flows)?;
             bulk::measure(tools, &lab, ends)?
         }
-        Way::Tcp => bulk::run(tools, &veth(tools, network)?, flows)?,
-        Way::Verbs(_) => {
+        LinuxMode::Tcp => bulk::run(tools, &veth(tools, network)?, flows)?,
+        LinuxMode::Verbs(_) => {
             let lab = way.fabric(tools, network)?;
             // Bytes are what is compared, not writes.
             let run = rdma::write_bandwidth(tools, &lab, flows.size, flows.seconds, run)?;
@@ -244,7 +244,7 @@ fn long(tools: &Tools, way: Way, network: Network, flows: &Flows, run: Run) -> R
 }
 
 /// Short messages between ordinary sockets, beside so many long flows into the same machine.
-fn short(tools: &Tools, way: Way, flows: &Flows, seconds: f64, run: Run) -> Result<Run, String> {
+fn short(tools: &Tools, way: LinuxMode, flows: &Flows, seconds: f64, run: Run) -> Result<Run, String> {
     let (warm_up, beside) = (warm_up(seconds), flows.flows > 0);
     let load = Load { size: 64, reply: 64, connections: vec![SHORT], depth: 1, warm_up, seconds, ..Load::default() };
     let load = Load { one_place: true, ..load };
@@ -260,7 +260,7 @@ fn short(tools: &Tools, way: Way, flows: &Flows, seconds: f64, run: Run) -> Resu
         Ok(run)
     };
     match way {
-        Way::Tcp => {
+        LinuxMode::Tcp => {
             let lab = veth(tools, Network::default())?;
             let ends = if beside { Some(bulk::start(tools, &lab, flows, 0)?) } else { None };
             with(&lab, ends)
@@ -291,7 +291,7 @@ fn start(tools: &Tools, lab: &FabricLab<'_>, flows: &Flows) -> Result<Ends, Stri
     let times = [flows.warm_up, flows.seconds].map(|time| time.to_string());
     let rate: Vec<String> = (flows.mbit > 0).then(|| flows.mbit.to_string()).into_iter().collect();
     let mut receiver = lab.on_server(&words(&["receive", ZERONIC[0], &port], &times))?;
-    tools.stop.until("the receiver to listen", PATIENCE, || {
+    tools.stop.until("the receiver to listen", TIMEOUT, || {
         receiver.alive()?;
         Ok(receiver.output().contains("listening"))
     })?;
@@ -352,7 +352,7 @@ pub(super) fn chart(
     let line = |(colour, (_, setup)): (usize, (Stack, String))| {
         let of = |at: usize| report.on(&setup, &points[at]).map(figure).collect();
         let (points, spread) = series(points.len(), |at| Some(at as f64), of);
-        Line { name: series_name(&setup), points, spread, colour, look: Look::Full }
+        Line { name: series_name(&setup), points, spread, colour, look: LineStyle::Full }
     };
     let lines: Vec<Line> = report.setups().into_iter().enumerate().map(line).collect();
     let lines = lines.into_iter().filter(|line| !line.points.is_empty()).collect();
@@ -365,9 +365,9 @@ fn test(text: &str) -> Result<&'static str, String> {
     known.ok_or_else(|| format!("there is no test `{text}`; there are rate, mtu, loss and short"))
 }
 
-fn way(text: &str) -> Result<Way, String> {
-    let found = Way::ALL.into_iter().find(|(name, _)| *name == text);
-    let names = || Way::ALL.map(|(name, _)| name).join(", ");
+fn way(text: &str) -> Result<LinuxMode, String> {
+    let found = LinuxMode::ALL.into_iter().find(|(name, _)| *name == text);
+    let names = || LinuxMode::ALL.map(|(name, _)| name).join(", ");
     found.map(|(_, way)| way).ok_or_else(|| format!("there is no way `{text}`; there are {}", names()))
 }
 
@@ -385,7 +385,7 @@ mod tests {
     fn processor_time_is_for_each_byte() {
         let cpu_s = BTreeMap::from([("receiver".to_string(), 1.0), ("toed".to_string(), 2.0)]);
         let moved = Moved { seconds: 4.0, lost: 0, bytes: vec![1 << 30, 1 << 30], cpu_s };
-        let run = noted(Way::Zero("laminar").run(1, &json!({ "test": "rate", "size": 65_536 })), moved);
+        let run = noted(LinuxMode::Zero("laminar").run(1, &json!({ "test": "rate", "size": 65_536 })), moved);
         assert!((run.figure("receiver_ns_per_byte") - 0.4657).abs() < 1e-3);
         assert!((run.figure("full_core_gbit_per_s") - run.speed() * 2.0).abs() < 1e-9);
         let mut report = Report::new("zeronic", json!({}));
@@ -397,9 +397,9 @@ mod tests {
 
     #[test]
     fn words_have_meanings() {
-        assert_eq!(way("tcp"), Ok(Way::Tcp));
+        assert_eq!(way("tcp"), Ok(LinuxMode::Tcp));
         assert!(way("linux!").unwrap_err().contains("laminar"));
         assert!(test("rates").is_err() && probability("0.9").is_err());
-        assert!(!Way::Verbs("go-back-n").runs("short") && Way::Tcp.runs("short"));
+        assert!(!LinuxMode::Verbs("go-back-n").runs("short") && LinuxMode::Tcp.runs("short"));
     }
 }

@@ -1,5 +1,5 @@
 //! A daemon of a lab's own, and programs that run on it.
-use super::{PATIENCE, text};
+use super::{TIMEOUT, text};
 use crate::directory::Directory;
 use crate::private_daemon;
 use crate::process::Process;
@@ -83,7 +83,7 @@ impl<'a> Daemon<'a> {
 
     /// Waits until a program listens on a port of a host; hosts are counted from 0, the server's.
     pub(crate) fn wait_for_listener(&self, server: &mut Process, host: usize, port: u16) -> Result<(), String> {
-        self.tools.stop.until("the server to listen", PATIENCE, || {
+        self.tools.stop.until("the server to listen", TIMEOUT, || {
             server.alive()?;
             let answer = self.ask(&Question::Ls)?;
             let listeners = answer["hosts"][host]["listeners"].as_array().cloned().unwrap_or_default();

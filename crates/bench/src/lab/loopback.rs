@@ -3,7 +3,7 @@
 use super::daemon::{DAEMON_CORE, Daemon, PROGRAM_CORE};
 use super::fabric::{FabricPlan, host_keys};
 use super::sockmap::Sockmap;
-use super::{Lab, PATIENCE, Stack, veth};
+use super::{Lab, Stack, TIMEOUT, veth};
 use crate::directory::Directory;
 use crate::process::Process;
 use crate::tools::Tools;
@@ -85,7 +85,7 @@ impl Lab for LoopbackLab<'_> {
     fn server(&self, words: &[String], port: u16) -> Result<Process, String> {
         // The kernel's work is done in the programs' own time, so each side has a core there.
         let mut server = self.start(words, DAEMON_CORE, format!("server-{port}.log"))?;
-        self.tools.stop.until("the server to listen", PATIENCE, || {
+        self.tools.stop.until("the server to listen", TIMEOUT, || {
             if self.locally == Locally::Unix {
                 server.alive()?;
                 return Ok(self.directory.path().join(port.to_string()).exists());

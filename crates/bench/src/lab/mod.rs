@@ -20,7 +20,7 @@ use std::path::Path;
 use std::time::Duration;
 
 /// How long something may take to start.
-const PATIENCE: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Whose TCP programs are on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]

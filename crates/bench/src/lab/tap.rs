@@ -1,7 +1,7 @@
 //! A daemon whose host is joined to the kernel by a TAP device: one end on OpenTOE, the other on the kernel's TCP.
 use super::daemon::{DAEMON_CORE, Daemon};
 use super::fabric::{FabricPlan, host_keys};
-use super::{Lab, PATIENCE, Stack, veth};
+use super::{Lab, Stack, TIMEOUT, veth};
 use crate::process::Process;
 use crate::tools::Tools;
 use port::Netns;
@@ -60,7 +60,7 @@ impl Lab for TapLab<'_> {
         let log = format!("server-{port}.log");
         if self.on_toe == TapEnd::Client {
             let mut server = self.on_kernel(words, &log)?;
-            self.tools.stop.until("the server to listen", PATIENCE, || server.listens(port))?;
+            self.tools.stop.until("the server to listen", TIMEOUT, || server.listens(port))?;
             return Ok(server);
         }
         let mut server = self.daemon.run(&self.empty, NAME, words, log)?;

@@ -1,7 +1,7 @@
 //! Two network namespaces of the kernel, joined by a daemon's emulated network through TAP uplinks: the kernel's TCP at
 //! both ends, and on the way exactly what hosts of OpenTOE would have there.
 use super::daemon::{DAEMON_CORE, Daemon};
-use super::{Lab, PATIENCE, Stack, tap};
+use super::{Lab, Stack, TIMEOUT, tap};
 use crate::process::Process;
 use crate::tools::Tools;
 use port::{FabricConfig, Netns};
@@ -47,7 +47,7 @@ impl Lab for UplinkLab<'_> {
 
     fn server(&self, words: &[String], port: u16) -> Result<Process, String> {
         let mut server = self.daemon.run_plain(&self.servers, words, &format!("server-{port}.log"))?;
-        self.tools.stop.until("the server to listen", PATIENCE, || server.listens(port))?;
+        self.tools.stop.until("the server to listen", TIMEOUT, || server.listens(port))?;
         Ok(server)
     }
 

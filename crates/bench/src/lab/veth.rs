@@ -1,5 +1,5 @@
 //! Two network namespaces joined by a veth pair: the kernel's TCP at both ends.
-use super::{CLIENT_PORTS, Lab, PATIENCE, Stack};
+use super::{CLIENT_PORTS, Lab, Stack, TIMEOUT};
 use crate::directory::Directory;
 use crate::process::Process;
 use crate::tools::Tools;
@@ -143,7 +143,7 @@ impl Lab for VethLab<'_> {
 
     fn server(&self, words: &[String], port: u16) -> Result<Process, String> {
         let mut server = self.start(&self.servers, self.cores[0], words, format!("server-{port}.log"))?;
-        self.tools.stop.until("the server to listen", PATIENCE, || server.listens(port))?;
+        self.tools.stop.until("the server to listen", TIMEOUT, || server.listens(port))?;
         Ok(server)
     }
 

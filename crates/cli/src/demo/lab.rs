@@ -22,7 +22,7 @@ const VETH: [Ipv4Addr; 2] = [Ipv4Addr::new(10, 78, 0, 1), Ipv4Addr::new(10, 78, 
 const SERVING_CORE: usize = 0;
 const PROGRAM_CORE: usize = 1;
 /// How long something may take to start.
-const PATIENCE: Duration = Duration::from_secs(15);
+const TIMEOUT: Duration = Duration::from_secs(15);
 
 /// Whose TCP a server is on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -45,39 +45,41 @@ impl Stack {
 
 /// Where clients are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Place {
+pub(super) enum ClientLocation {
     /// Beside the server, on the same stack.
     Beside,
     /// On Linux, across a network device.
     Across,
 }
 
-impl Place {
+impl ClientLocation {
     /// In the order of the report.
-    pub(super) const ALL: [Place; 2] = [Place::Beside, Place::Across];
+    pub(super) const ALL: [ClientLocation; 2] = [ClientLocation::Beside, ClientLocation::Across];
 
     /// Its name in reports for machines and lines of progress.
     pub(super) fn name(self) -> &'static str {
         match self {
-            Place::Beside => "loopback",
-            Place::Across => "network",
+            ClientLocation::Beside => "loopback",
+            ClientLocation::Across => "network",
         }
     }
 
     /// What stands above its table.
     pub(super) fn heading(self) -> &'static str {
         match self {
-            Place::Beside => "Clients beside the server, over 127.0.0.1: both ends on OpenTOE, or both on Linux",
-            Place::Across => "Clients on Linux: over a TAP device to OpenTOE, or over a veth pair to Linux",
+            ClientLocation::Beside => {
+                "Clients beside the server, over 127.0.0.1: both ends on OpenTOE, or both on Linux"
+            }
+            ClientLocation::Across => "Clients on Linux: over a TAP device to OpenTOE, or over a veth pair to Linux",
         }
     }
 
     /// Where its clients reach the servers of a stack.
     pub(super) fn address(self, stack: Stack) -> Ipv4Addr {
         match (self, stack) {
-            (Place::Beside, _) => Ipv4Addr::LOCALHOST,
-            (Place::Across, Stack::OpenToe) => TAP[1],
-            (Place::Across, Stack::Linux) => VETH[1],
+            (ClientLocation::Beside, _) => Ipv4Addr::LOCALHOST,
+            (ClientLocation::Across, Stack::OpenToe) => TAP[1],
+            (ClientLocation::Across, Stack::Linux) => VETH[1],
         }
     }
 }
@@ -129,8 +131,8 @@ impl<'a> Lab<'a> {
             Stack::Linux => Process::start(&self.far, &[&pinned(SERVING_CORE)[..], words].concat(), log)?,
             Stack::OpenToe => Process::start(&self.near, &self.on_opentoe(words)?, log)?,
         };
-        let address = SocketAddr::from((Place::Across.address(stack), port));
-        self.stop.until("its first connection", PATIENCE, || {
+        let address = SocketAddr::from((ClientLocation::Across.address(stack), port));
+        self.stop.until("its first connection", TIMEOUT, || {
             process.alive()?;
             Ok(self.near.run(|| TcpStream::connect_timeout(&address, Duration::from_millis(200)).is_ok())?
                 && (stack == Stack::Linux || self.is_accelerated(port)?))
@@ -141,16 +143,16 @@ impl<'a> Lab<'a> {
     /// Runs a client to its end and returns what it wrote.
     pub(super) fn client(
         &self,
-        place: Place,
+        place: ClientLocation,
         stack: Stack,
         words: &[String],
         patience: Duration,
     ) -> Result<String, String> {
         let plain = [&pinned(PROGRAM_CORE)[..], words].concat();
         let (netns, words) = match (place, stack) {
-            (Place::Beside, Stack::OpenToe) => (&self.near, self.on_opentoe(words)?),
-            (Place::Beside, Stack::Linux) => (&self.far, plain),
-            (Place::Across, _) => (&self.near, plain),
+            (ClientLocation::Beside, Stack::OpenToe) => (&self.near, self.on_opentoe(words)?),
+            (ClientLocation::Beside, Stack::Linux) => (&self.far, plain),
+            (ClientLocation::Across, _) => (&self.near, plain),
         };
         Process::start(netns, &words, self.file("client.log"))?.finish(self.stop, patience)
     }

@@ -13,7 +13,7 @@ const VALUE: usize = 64;
 /// One request in this many is a set.
 const SETS: u64 = 10;
 /// How long an answer may take.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 
 /// Loads a server and writes rate and percentiles as JSON.
 pub(crate) fn main(arguments: &MemloadArguments) -> Result<(), String> {
@@ -47,7 +47,7 @@ impl Load {
         let connect = |_| {
             let stream = TcpStream::connect(server)?;
             stream.set_nodelay(true)?;
-            stream.set_read_timeout(Some(PATIENCE))?;
+            stream.set_read_timeout(Some(TIMEOUT))?;
             Ok(Connection { stream, asked: Instant::now(), set: false, answer: Vec::new() })
         };
         Ok(Load { connections: (0..connections.max(1)).map(connect).collect::<io::Result<_>>()?, count: 0 })
@@ -73,7 +73,7 @@ impl Load {
         let begin = Instant::now();
         (0..self.connections.len()).try_for_each(|at| self.next(at))?;
         let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 64];
-        let patience = rustix::event::Timespec { tv_sec: PATIENCE.as_secs() as i64, tv_nsec: 0 };
+        let patience = rustix::event::Timespec { tv_sec: TIMEOUT.as_secs() as i64, tv_nsec: 0 };
         while begin.elapsed() < duration {
             let ready = epoll::wait(&epoll, &mut events[..], Some(&patience))?;
             if ready == 0 {

@@ -9,7 +9,7 @@ use crate::arguments::DemoArguments;
 use crate::{doctor, library, table, units};
 use bench::process::{Process, Stop};
 use bench::session;
-use lab::{Lab, Place, Stack};
+use lab::{ClientLocation, Lab, Stack};
 use programs::{Program, Sample};
 use results::{Results, Run};
 use std::path::PathBuf;
@@ -33,7 +33,7 @@ pub(crate) fn demo(arguments: &DemoArguments) -> Result<(), String> {
     let lab = Lab::new(&library, &stop)?;
     let _servers = serve(&lab, &programs)?;
     let mut results = Results::new(arguments.seconds);
-    for place in Place::ALL {
+    for place in ClientLocation::ALL {
         programs.iter().try_for_each(|program| compare(&lab, *program, place, &mut results))?;
         results.print(place);
     }
@@ -61,7 +61,7 @@ fn serve(lab: &Lab<'_>, programs: &[Program]) -> Result<Vec<Process>, String> {
 }
 
 /// One program on both stacks, round by round in turn, so that what else happens on the machine meets both.
-fn compare(lab: &Lab<'_>, program: Program, place: Place, results: &mut Results) -> Result<(), String> {
+fn compare(lab: &Lab<'_>, program: Program, place: ClientLocation, results: &mut Results) -> Result<(), String> {
     for round in 1..=ROUNDS {
         for stack in Stack::ALL {
             let sample = program.load(lab, place, stack, results.seconds);

@@ -1,7 +1,7 @@
 //! The servers of the demo and the load on each.
-use super::lab::{Lab, Place, Stack};
+use super::lab::{ClientLocation, Lab, Stack};
 use bench::process::Process;
-use bench::servers::{self, Said, split};
+use bench::servers::{self, ClientReport, split};
 use serde::Deserialize;
 use std::fmt;
 use std::net::SocketAddr;
@@ -88,7 +88,13 @@ impl Program {
     }
 
     /// Loads the server for a while.
-    pub(super) fn load(self, lab: &Lab<'_>, place: Place, stack: Stack, seconds: u32) -> Result<Sample, String> {
+    pub(super) fn load(
+        self,
+        lab: &Lab<'_>,
+        place: ClientLocation,
+        stack: Stack,
+        seconds: u32,
+    ) -> Result<Sample, String> {
         let server = SocketAddr::from((place.address(stack), self.port()));
         let patience = Duration::from_secs(u64::from(seconds) * 10 + 20);
         let run = |line: &str| lab.client(place, stack, &split(line), patience);
@@ -108,8 +114,8 @@ impl Program {
     }
 }
 
-impl From<Said> for Sample {
-    fn from(said: Said) -> Sample {
+impl From<ClientReport> for Sample {
+    fn from(said: ClientReport) -> Sample {
         Sample { ops_per_s: said.ops_per_s, p50_us: said.p50_us, p99_us: said.p99_us }
     }
 }

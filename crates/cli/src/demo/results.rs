@@ -1,5 +1,5 @@
 //! The table at the end, and the same for machines.
-use super::lab::{Place, Stack};
+use super::lab::{ClientLocation, Stack};
 use super::programs::{Program, Sample};
 use crate::table::{Table, bold, say, thousands};
 use serde_json::{Map, Value, json};
@@ -7,7 +7,7 @@ use serde_json::{Map, Value, json};
 /// One measurement.
 pub(super) struct Run {
     pub program: Program,
-    pub place: Place,
+    pub place: ClientLocation,
     pub stack: Stack,
     pub round: u32,
     pub sample: Sample,
@@ -30,7 +30,7 @@ impl Results {
     }
 
     /// Prints a table: of each program and stack the round with the median rate.
-    pub(super) fn print(&self, place: Place) {
+    pub(super) fn print(&self, place: ClientLocation) {
         let mut table = Table::new(&["program", "stack", "requests/s", "p50 us", "p99 us", "OpenTOE/Linux"]);
         for program in self.programs() {
             for stack in Stack::ALL {
@@ -73,12 +73,12 @@ impl Results {
                 "errors": 0,
             })
         });
-        let ratio = |program: Program, place: Place| {
+        let ratio = |program: Program, place: ClientLocation| {
             let ratios = self.ratios(program, place);
             let at = |index: usize| ratios.get(index).copied();
             json!({ "min": at(0), "median": at(1), "max": at(2) })
         };
-        let ratios = |place: Place| {
+        let ratios = |place: ClientLocation| {
             let of = |program: Program| (program.name().to_string(), ratio(program, place));
             (place.name().to_string(), self.programs().into_iter().map(of).collect::<Map<_, _>>().into())
         };
@@ -87,7 +87,7 @@ impl Results {
             "params": { "seconds": self.seconds, "loads": self.loads() },
             "machine": bench::machine::facts(),
             "runs": runs.collect::<Vec<_>>(),
-            "ratio": Place::ALL.into_iter().map(ratios).collect::<Map<String, Value>>(),
+            "ratio": ClientLocation::ALL.into_iter().map(ratios).collect::<Map<String, Value>>(),
         });
         format!("{report:#}\n")
     }
@@ -112,19 +112,19 @@ impl Results {
             .into()
     }
 
-    fn of(&self, program: Program, place: Place, stack: Stack) -> Vec<Sample> {
+    fn of(&self, program: Program, place: ClientLocation, stack: Stack) -> Vec<Sample> {
         let wanted = (program, place, stack);
         self.runs.iter().filter(|run| (run.program, run.place, run.stack) == wanted).map(|run| run.sample).collect()
     }
 
-    fn median(&self, program: Program, place: Place, stack: Stack) -> Option<Sample> {
+    fn median(&self, program: Program, place: ClientLocation, stack: Stack) -> Option<Sample> {
         let mut samples = self.of(program, place, stack);
         samples.sort_by(|a, b| a.ops_per_s.total_cmp(&b.ops_per_s));
         samples.get(samples.len() / 2).copied()
     }
 
     /// OpenTOE over Linux, round by round: least, median, most.
-    fn ratios(&self, program: Program, place: Place) -> Vec<f64> {
+    fn ratios(&self, program: Program, place: ClientLocation) -> Vec<f64> {
         let [toe, linux] = Stack::ALL.map(|stack| self.of(program, place, stack));
         let pairs = toe.into_iter().zip(linux);
         let mut ratios: Vec<f64> = pairs.map(|(toe, linux)| toe.ops_per_s / linux.ops_per_s).collect();

@@ -18,20 +18,20 @@ pub struct Bump {
     pub rx_head: u32,
     /// Nothing will be written after `tx_head`: send FIN after it.
     pub fin: bool,
-    /// The ring in which the transmit stream is, or a later one ([`shm::Mirror::number`], docs/MEMORY.md). No later
+    /// The ring in which the transmit stream is, or a later one ([`shm::ByteRing::number`], docs/MEMORY.md). No later
     /// bump says an earlier one. Or [`Bump::UNTIL_SENT`].
     pub ring: u8,
 }
 
 impl Bump {
     /// In the place of a ring: once all before `tx_head`, which an earlier bump has told, was sent, the engine says how
-    /// far it has sent ([`crate::SENT_AT`]), and gives a notice. An engine that cannot finds nothing new.
+    /// far it has sent ([`crate::SENT_AT`]), and gives a completion. An engine that cannot finds nothing new.
     pub const UNTIL_SENT: u8 = 3;
 }
 
 /// Engine to application: the engine's positions in a connection's buffers. Absolute, as in [`Bump`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Notice {
+pub struct Completion {
     /// Which connection.
     pub slot: Slot,
     /// Bytes received in order since the connection began, modulo 2^32.
@@ -70,7 +70,7 @@ impl Bump {
     }
 }
 
-impl Notice {
+impl Completion {
     /// The descriptor's words.
     #[inline]
     pub fn to_words(self) -> [u64; 2] {
@@ -82,17 +82,17 @@ impl Notice {
         (words[0] >> 32) as u32
     }
 
-    /// The [`Notice::tag`] of a notice that says nothing but positions.
+    /// The [`Completion::tag`] of a completion that says nothing but positions.
     #[inline]
     pub fn plain_tag(generation: u16, grown: bool) -> u32 {
-        Notice::tag([pack(Slot { index: 0, generation }, false, grown.into()), 0])
+        Completion::tag([pack(Slot { index: 0, generation }, false, grown.into()), 0])
     }
 
     /// Reads a descriptor.
     #[inline]
-    pub fn from_words(words: [u64; 2]) -> Notice {
+    pub fn from_words(words: [u64; 2]) -> Completion {
         let (slot, fin, ring) = unpack(words[0]);
-        Notice { slot, rx_tail: words[1] as u32, tx_tail: (words[1] >> 32) as u32, fin, grown: ring != 0 }
+        Completion { slot, rx_tail: words[1] as u32, tx_tail: (words[1] >> 32) as u32, fin, grown: ring != 0 }
     }
 }
 
@@ -107,10 +107,10 @@ mod tests {
             let bump = Bump { fin, ring: if grown { 2 } else { u8::from(fin) }, ..bump };
             assert_eq!(Bump::from_words(bump.to_words()), bump);
             for slot in [slot, Slot { index: 3, generation: 0 }] {
-                let notice = Notice { slot, rx_tail: u32::MAX, tx_tail: 0, fin, grown };
-                assert_eq!(Notice::from_words(notice.to_words()), notice);
-                let plain = Notice::plain_tag(slot.generation, grown);
-                assert_eq!(Notice::tag(notice.to_words()) == plain, !fin);
+                let completion = Completion { slot, rx_tail: u32::MAX, tx_tail: 0, fin, grown };
+                assert_eq!(Completion::from_words(completion.to_words()), completion);
+                let plain = Completion::plain_tag(slot.generation, grown);
+                assert_eq!(Completion::tag(completion.to_words()) == plain, !fin);
             }
         }
     }

@@ -1,8 +1,8 @@
 //! The three ends of a context: the application's, the engine's and the control plane's.
 use super::tables::Tables;
-use crate::directory::{APP_BELL, DAEMON_BELL, LET_GO, NOTICES_WAIT};
+use crate::directory::{APP_BELL, COMPLETIONS_WAIT, DAEMON_BELL, LET_GO};
 use crate::{Directory, Geometry, LogEnd, LogShape, Slot};
-use shm::{Consumer, Doorbell, Level, Mirror, News, Producer, Region, Rings};
+use shm::{ByteRing, Consumer, Doorbell, Level, News, Producer, Region, Rings};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -13,13 +13,13 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
 pub struct EngineEnd {
     /// [`crate::Bump`]s from the application.
     pub bumps: Consumer<2>,
-    /// [`crate::Notice`]s to the application.
-    pub notices: Producer<2>,
+    /// [`crate::Completion`]s to the application.
+    pub completions: Producer<2>,
     /// Wakes the application.
     pub app_bell: Arc<Doorbell>,
     region: Arc<Region>,
     geometry: Geometry,
-    /// Notices wait for room, as the region says.
+    /// Completions wait for room, as the region says.
     waits: bool,
 }
 
@@ -27,27 +27,27 @@ impl EngineEnd {
     fn new(region: &Arc<Region>, g: &Geometry, app_bell: Arc<Doorbell>) -> EngineEnd {
         EngineEnd {
             bumps: Consumer::new(region, g.bumps_at(), g.data_entries),
-            notices: Producer::new(region, g.notices_at(), g.data_entries),
+            completions: Producer::new(region, g.completions_at(), g.data_entries),
             app_bell,
             region: Arc::clone(region),
             geometry: *g,
-            waits: region.u32_at(NOTICES_WAIT).load(Acquire) != 0,
+            waits: region.u32_at(COMPLETIONS_WAIT).load(Acquire) != 0,
         }
     }
 
-    /// Says whether notices wait for room in their ring, before anything that they tell of leaves the host. While they
-    /// do, peers may know more of the connections than the application, and nobody can go on with them after a kill
-    /// (docs/RESTART.md).
+    /// Says whether completions wait for room in their ring, before anything that they tell of leaves the host. While
+    /// they do, peers may know more of the connections than the application, and nobody can go on with them after a
+    /// kill (docs/RESTART.md).
     #[inline(always)]
-    pub fn set_notices_wait(&mut self, wait: bool) {
+    pub fn set_completions_wait(&mut self, wait: bool) {
         if wait != self.waits {
             self.waits = wait;
-            self.region.u32_at(NOTICES_WAIT).store(wait.into(), Release);
+            self.region.u32_at(COMPLETIONS_WAIT).store(wait.into(), Release);
         }
     }
 
-    /// Says how far the connection in a slot has sent ([`crate::Bump::UNTIL_SENT`]); a notice of it follows.
-    pub fn tell_sent(&self, slot: u32, position: u32) {
+    /// Says how far the connection in a slot has sent ([`crate::Bump::UNTIL_SENT`]); a completion of it follows.
+    pub fn report_sent(&self, slot: u32, position: u32) {
         if slot < self.geometry.slots {
             self.region.u32_at(self.geometry.sent_at(slot)).store(position, Release);
         }
@@ -99,7 +99,7 @@ impl ControlEnd {
     }
 
     /// Maps the receive and the transmit buffer of slot `index`, in this order: as far as its streams have grown.
-    pub fn map_buffers(&self, index: u32) -> io::Result<(Mirror, Mirror)> {
+    pub fn map_buffers(&self, index: u32) -> io::Result<(ByteRing, ByteRing)> {
         map_buffers(&self.region, &self.geometry, index)
     }
 
@@ -151,7 +151,7 @@ impl ControlEnd {
         if level(&self.region, g, g.rx_level_at(index)) > Level::Small {
             self.region.discard(g.rx_at(index), g.rx_len(index) as usize)?;
         }
-        self.tables.rested(&self.region, &self.geometry, index);
+        self.tables.reclaimed(&self.region, &self.geometry, index);
         Ok(())
     }
 
@@ -173,8 +173,8 @@ impl ControlEnd {
 pub struct AppEnd {
     /// [`crate::Bump`]s to the engine.
     pub bumps: Producer<2>,
-    /// [`crate::Notice`]s from the engine.
-    pub notices: Consumer<2>,
+    /// [`crate::Completion`]s from the engine.
+    pub completions: Consumer<2>,
     /// [`crate::Request`]s to the control plane.
     pub requests: Producer<8>,
     /// [`crate::Reply`]s from the control plane.
@@ -212,7 +212,7 @@ impl AppEnd {
         daemon_bell.rely_on_barrier();
         Ok(AppEnd {
             bumps: Producer::new(&region, g.bumps_at(), g.data_entries),
-            notices: Consumer::new(&region, g.notices_at(), g.data_entries),
+            completions: Consumer::new(&region, g.completions_at(), g.data_entries),
             requests: Producer::new(&region, g.requests_at(), g.control_entries),
             replies: Consumer::new(&region, g.replies_at(), g.control_entries),
             app_bell: Doorbell::new(&region, APP_BELL, app_bell),
@@ -231,20 +231,20 @@ impl AppEnd {
 
     /// Whether another daemon can go on with the connections of this one, which is gone (docs/RESTART.md).
     ///
-    /// Not where it let the application go. Nor where notices had found no room when it ended: the peers may know more
-    /// of the connections than this side.
+    /// Not where it let the application go. Nor where completions had found no room when it ended: the peers may know
+    /// more of the connections than this side.
     pub fn can_go_on(&self) -> bool {
-        [LET_GO, NOTICES_WAIT].into_iter().all(|word| self.region.u32_at(word).load(Acquire) == 0)
+        [LET_GO, COMPLETIONS_WAIT].into_iter().all(|word| self.region.u32_at(word).load(Acquire) == 0)
     }
 
     /// For looks without the ends at whether the daemon has said something.
     pub fn news(&self) -> [News; 2] {
-        [self.notices.news(), self.replies.news()]
+        [self.completions.news(), self.replies.news()]
     }
 
     /// Both buffers of a slot have been given back.
-    pub fn rested(&mut self, slot: Slot) {
-        self.tables.rested(&self.region, &self.geometry, slot.index);
+    pub fn reclaimed(&mut self, slot: Slot) {
+        self.tables.reclaimed(&self.region, &self.geometry, slot.index);
     }
 
     /// Gives the memory of a slot's transmit buffer back to the system; it reads as zero. The application owns what is
@@ -258,7 +258,7 @@ impl AppEnd {
     }
 
     /// Maps the receive and the transmit buffer of a slot, in this order.
-    pub fn map_buffers(&self, slot: Slot) -> io::Result<(Mirror, Mirror)> {
+    pub fn map_buffers(&self, slot: Slot) -> io::Result<(ByteRing, ByteRing)> {
         map_buffers(&self.region, &self.geometry, slot.index)
     }
 }
@@ -268,7 +268,7 @@ fn take(region: &Region, g: &Geometry, slot: Slot) -> bool {
     region.u32_at(g.offered_at(slot.index)).compare_exchange(slot.mark(), 0, AcqRel, Acquire).is_ok()
 }
 
-fn map_buffers(region: &Arc<Region>, g: &Geometry, index: u32) -> io::Result<(Mirror, Mirror)> {
+fn map_buffers(region: &Arc<Region>, g: &Geometry, index: u32) -> io::Result<(ByteRing, ByteRing)> {
     let (first, small, small_at) = (g.first_at(index), g.small_bytes as usize, g.small_at(index));
     let rings = |begin: usize, full: (usize, u32), word: usize| Rings {
         small: g.has_small().then_some((begin, small)),
@@ -279,7 +279,7 @@ fn map_buffers(region: &Arc<Region>, g: &Geometry, index: u32) -> io::Result<(Mi
     let rx = rings(small_at, (g.rx_at(index), g.rx_len(index)), g.rx_level_at(index));
     let tx = rings(small_at + small, (g.tx_at(index), g.tx_len(index)), g.tx_level_at(index));
     let tx = Rings { large: g.large_at(index).map(|at| (at, g.growing.bytes as usize)), ..tx };
-    let [rx, tx] = [rx, tx].map(|rings| Mirror::map_first(region, rings));
+    let [rx, tx] = [rx, tx].map(|rings| ByteRing::map_first(region, rings));
     Ok((rx?.beginning_at(first), tx?.beginning_at(first)))
 }
 
@@ -335,10 +335,10 @@ pub fn begin_anew(region: &Region, geometry: &Geometry) -> io::Result<()> {
     if !fits {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "the region has another layout than the host's"));
     }
-    for ring in [g.bumps_at(), g.notices_at(), g.requests_at(), g.replies_at()] {
+    for ring in [g.bumps_at(), g.completions_at(), g.requests_at(), g.replies_at()] {
         shm::empty_ring(region, ring);
     }
-    for word in [APP_BELL, DAEMON_BELL, NOTICES_WAIT, LET_GO] {
+    for word in [APP_BELL, DAEMON_BELL, COMPLETIONS_WAIT, LET_GO] {
         region.u32_at(word).store(0, Release);
     }
     Ok(())

@@ -23,7 +23,7 @@ pub const OFFERED_AT: usize = READ_FOR_AT - 4;
 pub const SENT_AT: usize = OFFERED_AT - 4;
 
 /// The last words of a slot's state are of both sides: in which ring its receive and its transmit stream are
-/// ([`shm::Mirror::level`]). Each is written by who writes that stream.
+/// ([`shm::ByteRing::level`]). Each is written by who writes that stream.
 const LEVEL_AT: usize = SLOT_STATE_BYTES - 8;
 
 /// Neither buffer of a connection is halved below this: ten segments, what a connection may send at first (RFC 6928).
@@ -117,11 +117,11 @@ impl Geometry {
     pub(crate) fn bumps_at(&self) -> usize {
         PAGE
     }
-    pub(crate) fn notices_at(&self) -> usize {
+    pub(crate) fn completions_at(&self) -> usize {
         self.bumps_at() + ring_bytes::<2>(self.data_entries)
     }
     pub(crate) fn requests_at(&self) -> usize {
-        self.notices_at() + ring_bytes::<2>(self.data_entries)
+        self.completions_at() + ring_bytes::<2>(self.data_entries)
     }
     pub(crate) fn replies_at(&self) -> usize {
         self.requests_at() + ring_bytes::<8>(self.control_entries)
@@ -255,8 +255,8 @@ impl Geometry {
             entry_bytes: 16,
         });
         directory.add_at(Area {
-            kind: AreaKind::Notices,
-            at: self.notices_at(),
+            kind: AreaKind::Completions,
+            at: self.completions_at(),
             len: ring_bytes::<2>(data),
             entries: data,
             entry_bytes: 16,
@@ -361,7 +361,7 @@ mod tests {
         let (rx_bytes, tx_bytes) = (8192, 4096);
         let g = Geometry { slots: 8, full_slots: 8, rx_bytes, tx_bytes, small_bytes: 0, log_bytes: 0, ..SIZES };
         assert!(g.is_valid());
-        for at in [g.bumps_at(), g.notices_at(), g.requests_at(), g.replies_at(), g.slot_state_at(0)] {
+        for at in [g.bumps_at(), g.completions_at(), g.requests_at(), g.replies_at(), g.slot_state_at(0)] {
             assert_eq!(at % CACHE_LINE, 0);
         }
         assert!(g.slot_state_at(7) + SLOT_STATE_BYTES <= g.rx_at(0));

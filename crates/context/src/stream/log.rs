@@ -1,13 +1,13 @@
 //! A shared log in a context's region (docs/SHARED-LOG.md): the places of records and of their state.
 use crate::Geometry;
 use serde::{Deserialize, Serialize};
-use shm::{Mirror, PAGE, Region};
+use shm::{ByteRing, PAGE, Region};
 use std::io;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 
-/// The slot that means the log in [`crate::Bump`]s and [`crate::Notice`]s. Both count records since the log began,
-/// modulo 2^32: a notice's `rx_tail` how many can be read, a bump's `rx_head` how many were given back.
+/// The slot that means the log in [`crate::Bump`]s and [`crate::Completion`]s. Both count records since the log began,
+/// modulo 2^32: a completion's `rx_tail` how many can be read, a bump's `rx_head` how many were given back.
 pub const LOG_SLOT: u32 = u32::MAX;
 
 /// Bytes of what is said of a record.
@@ -58,8 +58,8 @@ pub struct LogRecord {
 /// The daemon's end of a log. It writes, and reads nothing of it.
 pub struct LogEnd {
     /// The records, one after the other.
-    pub records: Mirror,
-    table: Mirror,
+    pub records: ByteRing,
+    table: ByteRing,
     /// Its size.
     pub shape: LogShape,
 }
@@ -70,12 +70,12 @@ impl LogEnd {
             return Err(io::ErrorKind::InvalidInput.into());
         }
         let at = geometry.log_at();
-        let records = Mirror::map(region, at, shape.records_len())?;
-        let table = Mirror::map(region, at + shape.records_len(), shape.table_len())?;
+        let records = ByteRing::map(region, at, shape.records_len())?;
+        let table = ByteRing::map(region, at + shape.records_len(), shape.table_len())?;
         Ok(LogEnd { records, table, shape })
     }
 
-    /// Says what became of record `index`, before a notice lets the application look.
+    /// Says what became of record `index`, before a completion lets the application look.
     pub fn describe(&self, index: u64, record: &LogRecord) {
         let state = record.number << 2 | if record.hole { HOLE } else { WHOLE };
         let mut entry = [0; ENTRY];
@@ -86,7 +86,7 @@ impl LogEnd {
 }
 
 impl LogShape {
-    /// For the application: what is said of record `index`, which a notice said can be read.
+    /// For the application: what is said of record `index`, which a completion said can be read.
     pub fn read(&self, region: &Region, geometry: &Geometry, index: u64) -> LogRecord {
         let at = (index as u32 & (self.records - 1)) as usize;
         let entry = geometry.log_at() + self.records_len() + at * ENTRY;

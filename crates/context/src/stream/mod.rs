@@ -1,8 +1,8 @@
 //! Streams (TCP) in a context: slots with their rings and buffers, the data pair and the control pair, a log.
 mod data;
+mod draining;
 mod ends;
 mod layout;
-mod leavers;
 mod log;
 mod names;
 mod reply;
@@ -10,12 +10,12 @@ mod request;
 mod tables;
 mod words;
 
-pub use data::{Bump, Notice};
+pub use data::{Bump, Completion};
+pub use draining::DrainingContexts;
 pub use ends::{AppEnd, ControlEnd, EngineEnd, begin_anew, daemon_ends};
 pub use layout::{
     Class, Geometry, Growing, LEAST_BUFFER, LongPaths, OFFERED_AT, READ_AT, READ_FOR_AT, SENT_AT, SLOT_STATE_BYTES,
 };
-pub use leavers::Leavers;
 pub use log::{LOG_SLOT, LogEnd, LogRecord, LogShape};
 pub use names::{Congestion, OptionName, Unaccelerated};
 pub use reply::{FlowInfo, Reply};

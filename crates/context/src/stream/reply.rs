@@ -104,18 +104,18 @@ pub enum Reply {
         /// Linux error number: `ECONNRESET`, `ETIMEDOUT`, ...
         errno: u16,
     },
-    /// A connection that was claimed had ended in order before that: what a last notice would say. The slot stays until
-    /// [`crate::Request::Close`].
+    /// A connection that was claimed had ended in order before that: what a last completion would say. The slot stays
+    /// until [`crate::Request::Close`].
     Ended {
         /// Which connection.
         slot: Slot,
-        /// Where the peer's bytes end, as in [`crate::Notice`].
+        /// Where the peer's bytes end, as in [`crate::Completion`].
         rx_tail: u32,
         /// Where its own bytes end, all of them acknowledged.
         tx_tail: u32,
     },
-    /// Answer to [`crate::Request::Rest`]: the application repeats its bump.
-    Rested {
+    /// Answer to [`crate::Request::Reclaim`]: the application repeats its bump.
+    Reclaimed {
         /// Which connection.
         slot: Slot,
         /// The memory was given back. Otherwise the connection was not quiet, or the control plane not idle enough.
@@ -151,7 +151,7 @@ pub enum Reply {
     },
     /// What this context passed to another process was not adopted in time: it is held no longer.
     NotAdopted,
-    /// Notices of the connection come to this context from now on.
+    /// Completions of the connection come to this context from now on.
     Claimed {
         /// Of the request.
         tag: u32,
@@ -231,7 +231,7 @@ impl Reply {
                 w[0] = pair(12, tag);
                 info.put(&mut w);
             }
-            Reply::Rested { slot, done } => {
+            Reply::Reclaimed { slot, done } => {
                 w[0] = pair(14, done as u32);
                 w[1] = put_slot(slot);
             }
@@ -277,7 +277,7 @@ impl Reply {
                 let home = (low(w[1]) != 0).then(|| (low(w[2]), get_slot(w[3])));
                 Reply::Adopted { tag, home, binding: high(w[1]) }
             }
-            14 => Reply::Rested { slot: get_slot(w[1]), done: tag != 0 },
+            14 => Reply::Reclaimed { slot: get_slot(w[1]), done: tag != 0 },
             _ => return None,
         })
     }
@@ -352,7 +352,7 @@ mod tests {
             Reply::Claimed { tag: 10, slot: SLOT, claim: u32::MAX },
             Reply::Info { tag: 11, info },
             Reply::SpliceOver { slot: SLOT, errno: 104 },
-            Reply::Rested { slot: SLOT, done: true },
+            Reply::Reclaimed { slot: SLOT, done: true },
             Reply::Ended { slot: SLOT, rx_tail: 7, tx_tail: u32::MAX },
         ] {
             assert_eq!(Reply::from_words(reply.to_words()), Some(reply));

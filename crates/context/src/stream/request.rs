@@ -156,7 +156,7 @@ pub enum Request {
         /// Of the [`crate::Reply::Forked`].
         token: u64,
     },
-    /// Take over the notices of a connection inherited from another context. Answered by [`crate::Reply::Claimed`].
+    /// Take over the completions of a connection inherited from another context. Answered by [`crate::Reply::Claimed`].
     Claim {
         /// Repeated in the reply.
         tag: u32,
@@ -176,8 +176,8 @@ pub enum Request {
         ends: [SpliceEnd; 2],
     },
     /// A connection has been quiet for a while, with everything acknowledged and read: the memory of its receive buffer
-    /// may be given back (docs/MEMORY.md). Answered by [`crate::Reply::Rested`]; bumps between the two may be lost.
-    Rest {
+    /// may be given back (docs/MEMORY.md). Answered by [`crate::Reply::Reclaimed`]; bumps between the two may be lost.
+    Reclaim {
         /// Which connection.
         slot: Slot,
         /// Bytes that the application has written since the connection began, modulo 2^32.
@@ -291,7 +291,7 @@ impl Request {
                 w[2] = slot.is_some() as u64;
                 w[3] = slot.map_or(0, put_slot);
             }
-            Request::Rest { slot, tx_head, rx_head } => {
+            Request::Reclaim { slot, tx_head, rx_head } => {
                 w[0] = pair(14, 0);
                 w[1] = put_slot(slot);
                 w[2] = pair(tx_head, rx_head);
@@ -349,7 +349,7 @@ impl Request {
                     |at: usize| SpliceEnd { slot: get_slot(w[at]), tx_head: low(w[at + 1]), rx_head: high(w[at + 1]) };
                 Request::Splice { tag, ends: [end(1), end(3)] }
             }
-            14 => Request::Rest { slot: get_slot(w[1]), tx_head: low(w[2]), rx_head: high(w[2]) },
+            14 => Request::Reclaim { slot: get_slot(w[1]), tx_head: low(w[2]), rx_head: high(w[2]) },
             15 => Request::OpenLog { tag, shape: LogShape { record: low(w[1]), records: high(w[1]) } },
             17 => Request::Pass { tag, slot: (low(w[1]) != 0).then(|| get_slot(w[2])), binding: high(w[1]) },
             18 => Request::Adopt { tag, token: w[1] },
@@ -423,7 +423,7 @@ mod tests {
             Request::Withdraw { token: 20 },
             Request::Claim { tag: 12, context: 13, slot: SLOT },
             Request::Label { fd: 14, reason: Unaccelerated::NoRoute, slot: Some(SLOT), binding: 15 },
-            Request::Rest { slot: SLOT, tx_head: 4, rx_head: u32::MAX },
+            Request::Reclaim { slot: SLOT, tx_head: 4, rx_head: u32::MAX },
             Request::OpenLog { tag: 5, shape: LogShape { record: 64, records: u32::MAX } },
             Request::JoinLog { tag: 6, slot: SLOT, rx_head: u32::MAX, mark: u64::MAX },
             Request::Splice {

@@ -13,16 +13,16 @@ const BLOCK: usize = 2 << 20;
 pub(crate) struct Tables {
     /// For each block of addresses, connections that began to rest there since it was last dropped. Connections that
     /// speak meanwhile are not taken out: dropping too much costs some page faults, and nothing else.
-    rested: Vec<u16>,
+    reclaimed: Vec<u16>,
 }
 
 impl Tables {
     pub(super) fn new(geometry: &Geometry) -> Tables {
-        Tables { rested: vec![0; geometry.region_len() / BLOCK + 2] }
+        Tables { reclaimed: vec![0; geometry.region_len() / BLOCK + 2] }
     }
 
     /// The buffers of a slot were given back. Drops the blocks that are quiet now.
-    pub(super) fn rested(&mut self, region: &Region, geometry: &Geometry, index: u32) {
+    pub(super) fn reclaimed(&mut self, region: &Region, geometry: &Geometry, index: u32) {
         let small = geometry.small_pair();
         if small > 0 {
             self.rested_part(region, (geometry.small_at(index), small), geometry.small_at(0)..geometry.rx_at(0));
@@ -41,12 +41,12 @@ impl Tables {
         // As many as make a block worth dropping: about all that it holds.
         let enough = (BLOCK / len).clamp(1, u16::MAX as usize) as u16;
         for block in start / BLOCK..end.div_ceil(BLOCK) {
-            let Some(rested) = self.rested.get_mut(block) else { return };
-            *rested += 1;
-            if *rested < enough {
+            let Some(reclaimed) = self.reclaimed.get_mut(block) else { return };
+            *reclaimed += 1;
+            if *reclaimed < enough {
                 continue;
             }
-            *rested = 0;
+            *reclaimed = 0;
             let from = (block * BLOCK).saturating_sub(lead).max(buffers.start);
             let to = ((block + 1) * BLOCK - lead).min(buffers.end);
             // Where it fails, the tables stay: they are needed by nobody, and harm nobody.
@@ -81,15 +81,15 @@ mod tests {
         (0..64).for_each(|index| word(index).store(index + 1, std::sync::atomic::Ordering::Relaxed));
         let mut tables = Tables::new(&geometry);
         for index in (0..64).chain(0..64) {
-            tables.rested(&region, &geometry, index);
+            tables.reclaimed(&region, &geometry, index);
         }
         assert!((0..64).all(|index| word(index).load(std::sync::atomic::Ordering::Relaxed) == index + 1));
-        assert!(tables.rested.iter().all(|rested| *rested < 4), "four connections of 512 KiB fill a block");
+        assert!(tables.reclaimed.iter().all(|reclaimed| *reclaimed < 4), "four connections of 512 KiB fill a block");
         // A connection that is larger than a block.
         let large = Geometry { slots: 2, rx_bytes: 1 << 22, tx_bytes: 1 << 22, ..geometry };
         let region = large.create_region("test").unwrap();
         let mut tables = Tables::new(&large);
-        tables.rested(&region, &large, 1);
-        assert!(tables.rested.iter().all(|rested| *rested == 0));
+        tables.reclaimed(&region, &large, 1);
+        assert!(tables.reclaimed.iter().all(|reclaimed| *reclaimed == 0));
     }
 }

@@ -44,7 +44,7 @@ impl Flows {
             }
             OptionName::Congestion => {
                 let kind = out.config.chosen_congestion(value as u8);
-                flow.pace.policy = kind.start(flow.agreed.mss as u32, out.now);
+                flow.timers.policy = kind.start(flow.agreed.mss as u32, out.now);
             }
             OptionName::PacingRate => options.pacing_rate = value,
             OptionName::FinTimeout => options.fin_timeout = seconds.max(1),
@@ -57,15 +57,15 @@ impl Flows {
     pub(crate) fn info(&self, id: FlowId) -> Option<FlowInfo> {
         let flow = self.get(id.0)?;
         let figures = flow.stats.read();
-        let pace = &flow.pace;
+        let timers = &flow.timers;
         Some(FlowInfo {
             state: flow.state().number(),
-            congestion: pace.policy.kind().code,
+            congestion: timers.policy.kind().code,
             mss: flow.agreed.mss,
-            rtt_us: (pace.rtt.srtt().unwrap_or(0) / 1000) as u32,
-            rttvar_us: (pace.rtt.rttvar() / 1000) as u32,
-            cwnd: pace.enforced.cwnd,
-            ssthresh: pace.policy.ssthresh(),
+            rtt_us: (timers.rtt.srtt().unwrap_or(0) / 1000) as u32,
+            rttvar_us: (timers.rtt.rttvar() / 1000) as u32,
+            cwnd: timers.enforced.cwnd,
+            ssthresh: timers.policy.ssthresh(),
             retransmits: figures.retransmitted_segments,
             dsack_dups: figures.dsack_dups,
             unacked: figures.outstanding,

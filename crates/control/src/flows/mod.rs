@@ -1,11 +1,11 @@
 //! Flows: those that a host's engine runs, and those that it has given up while an application still has a name for
 //! them.
 mod asks;
-mod pacing;
-mod resting;
+mod polling;
+mod reclaim;
 
 use crate::contexts::{Contexts, Holder};
-use crate::flow::{After, Flow, Name, Place};
+use crate::flow::{After, EngineState, Flow, Name};
 use crate::flow_options::FlowOptions;
 use crate::ledger::Ledger;
 use crate::outbox::Outbox;
@@ -14,14 +14,14 @@ use ::host::{Link, Slab};
 use context::Reply;
 use engine::stream::{self, FlowParams, FlowStats};
 use engine::{Command, FlowId};
-use shm::{Mirror, Pool, Pooled};
+use shm::{ByteRing, Pool, Pooled};
 use std::ops::{Deref, DerefMut};
 use std::sync::Arc;
 use tcp::Established;
 use wire::{IpAddress, Mac};
 
-pub(crate) use pacing::Due;
-pub(crate) use resting::Rest;
+pub(crate) use polling::Due;
+pub(crate) use reclaim::ReclaimRequest;
 
 /// The flows of a host, by number.
 pub(crate) struct Flows {
@@ -92,8 +92,8 @@ impl Flows {
         out: &Outbox<'_>,
         id: FlowId,
         open: &Established,
-        rx: Arc<Mirror>,
-        tx: Arc<Mirror>,
+        rx: Arc<ByteRing>,
+        tx: Arc<ByteRing>,
     ) -> Option<FlowParams> {
         let flow = self.get(id.0)?;
         let Name { context, slot, .. } = flow.name();
@@ -116,9 +116,9 @@ impl Flows {
             ts_recent: open.ts_recent,
             super_segment: caps.super_segment,
             checksum_offload: caps.checksum,
-            dctcp_echo: flow.pace.policy.kind().needs.exact_marks,
-            cwnd: flow.pace.enforced.cwnd,
-            rate: flow.pace.enforced.rate,
+            dctcp_echo: flow.timers.policy.kind().needs.exact_marks,
+            cwnd: flow.timers.enforced.cwnd,
+            rate: flow.timers.enforced.rate,
             stats: flow.stats.clone(),
         })
     }
@@ -126,12 +126,12 @@ impl Flows {
     /// Takes a flow out of the engine.
     pub(crate) fn leave(&mut self, out: &mut Outbox<'_>, id: FlowId, after: After) {
         let Some(flow) = self.all.get_mut(id.0) else { return };
-        if flow.place != Place::Engine {
+        if flow.place != EngineState::Engine {
             return;
         }
-        flow.place = Place::Leaving(after);
+        flow.place = EngineState::Leaving(after);
         out.journal.remove(flow.record.take());
-        self.timed -= std::mem::take(&mut flow.pace.tracked) as u32;
+        self.timed -= std::mem::take(&mut flow.timers.tracked) as u32;
         out.timers.cancel(Timer::Flow(id.0));
         out.commands.push(Command::Remove(id));
     }
@@ -154,15 +154,15 @@ impl Flows {
         Some(shared)
     }
 
-    /// The name that notices go to was closed, but others share the flow: another open name takes its place. A
-    /// closed slot that holds neither the notices nor the buffers is free.
+    /// The name that completions go to was closed, but others share the flow: another open name takes its place. A
+    /// closed slot that holds neither the completions nor the buffers is free.
     pub(crate) fn leave_name(&mut self, out: &mut Outbox<'_>, contexts: &mut Contexts, id: FlowId) {
         let Some(flow) = self.get_mut(id.0) else { return };
         let other = flow.names.iter().position(|name| name.open).filter(|_| !flow.name().open);
         if let Some(other) = other {
             flow.current = other;
             let Name { context, slot, .. } = flow.name();
-            if flow.place == Place::Engine {
+            if flow.place == EngineState::Engine {
                 out.commands.push(stream::Command::Rename { flow: id, context, slot }.into());
             }
         }
@@ -204,7 +204,7 @@ impl Flows {
 
 impl Flow {
     /// Tells the applications that have a name open for it.
-    pub(crate) fn tell(&self, contexts: &mut Contexts, reply: impl Fn(context::Slot) -> Reply) {
+    pub(crate) fn reply(&self, contexts: &mut Contexts, reply: impl Fn(context::Slot) -> Reply) {
         for name in self.names.iter().filter(|name| name.open) {
             contexts.reply(name.context, reply(name.slot));
         }

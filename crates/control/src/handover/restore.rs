@@ -1,17 +1,17 @@
 //! Restoring the parts of a host from the state in which it stopped.
-use super::state::{BindingState, ContextState, FlowState, ListenerState, OpeningState};
+use super::state::{BindingState, ContextState, FlowState, HalfOpenState, ListenerState};
 use crate::bindings::{Binding, Bindings, Listener};
-use crate::connections::{Connections, Stage};
+use crate::connections::{Connections, Lifecycle};
 use crate::contexts::{Context, Contexts, Life};
-use crate::flow::{Flow, Name, Place};
+use crate::flow::{EngineState, Flow, Name};
+use crate::flow_timers::FlowTimers;
 use crate::flows::Flows;
+use crate::half_open::HalfOpen;
+use crate::handshakes::Handshakes;
 use crate::journal::Record;
 use crate::offers::Taker;
-use crate::opening::Opening;
-use crate::openings::Openings;
 use crate::outbox::Outbox;
 use crate::timers::Timer;
-use crate::timing::Pace;
 use context::{ControlEnd, EngineEnd, Reply};
 use engine::stream::{self, FlowEnd, FlowStats, LogState};
 use engine::{Command, ContextId, FlowId};
@@ -72,15 +72,15 @@ pub(crate) fn restore_binding(bindings: &mut Bindings, state: BindingState) {
 }
 
 /// A handshake goes on.
-pub(crate) fn restore_opening(
+pub(crate) fn restore_half_open(
     out: &mut Outbox<'_>,
-    openings: &mut Openings,
+    handshakes: &mut Handshakes,
     connections: &mut Connections,
-    state: OpeningState,
+    state: HalfOpenState,
 ) -> Result<(), String> {
-    let OpeningState { key, tuple, handshake, owner, congestion, rto, tries, unsent, soft_error, peer_mac, open } =
+    let HalfOpenState { key, tuple, handshake, owner, congestion, rto, tries, unsent, soft_error, peer_mac, open } =
         state;
-    let opening = Opening {
+    let half_open = HalfOpen {
         tuple,
         handshake,
         owner,
@@ -94,8 +94,8 @@ pub(crate) fn restore_opening(
         challenges: ChallengeLimit::default(),
         held: Vec::new(),
     };
-    let room = openings.go_on(out, connections, key, opening);
-    Ok(room.ok_or("limits.max_openings is smaller than it was")?)
+    let room = handshakes.go_on(out, connections, key, half_open);
+    Ok(room.ok_or("limits.max_handshakes is smaller than it was")?)
 }
 
 /// A connection goes on.
@@ -134,11 +134,11 @@ pub(crate) fn restore_flow(
         unaccepted: state.unaccepted,
         read: None,
         closing: state.closing,
-        place: if state.end.is_some() { Place::Engine } else { Place::Gone },
+        place: if state.end.is_some() { EngineState::Engine } else { EngineState::Gone },
         options: flows.share_options(state.options),
-        pace: Pace::new(out.now, policy, rtt, enforced, una),
+        timers: FlowTimers::new(out.now, policy, rtt, enforced, una),
         freezing: 0,
-        resting: None,
+        reclaim: None,
         spliced: state.spliced,
         logged: state.logged,
         record,
@@ -146,7 +146,7 @@ pub(crate) fn restore_flow(
     flows.insert_at(state.id, flow).ok_or("max_flows is smaller than what is open")?;
     out.timers.set(Timer::Flow(state.id), out.now);
     if let Some(end) = state.end {
-        connections.set(state.tuple, Stage::Flow(FlowId(state.id)));
+        connections.set(state.tuple, Lifecycle::Flow(FlowId(state.id)));
         let resumed = resume_flow(out, contexts, flows, FlowId(state.id), &end);
         resumed.ok_or("the buffers of a connection cannot be mapped")?;
     }

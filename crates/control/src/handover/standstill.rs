@@ -1,6 +1,6 @@
 //! The standstill of a host: where its engine left each flow, and each log.
 use crate::contexts::Contexts;
-use crate::flow::Place;
+use crate::flow::EngineState;
 use crate::flows::Flows;
 use engine::stream::{FlowEnd, LogState};
 use engine::{ContextId, FlowId};
@@ -42,15 +42,15 @@ impl Standstill {
         let mut with_logs = contexts.iter().filter(|(_, context)| context.has_log);
         with_logs.all(|(id, _)| logs.contains_key(&ContextId(id)))
             && flows.iter().all(|(id, flow)| match flow.place {
-                Place::Engine => ends.contains_key(&FlowId(id)),
-                Place::Leaving(_) => false,
-                Place::Gone => true,
+                EngineState::Engine => ends.contains_key(&FlowId(id)),
+                EngineState::Leaving(_) => false,
+                EngineState::Gone => true,
             })
     }
 
     /// A flow that was removed only to be handed over. False where it was leaving anyway.
     pub(crate) fn take(&mut self, flows: &Flows, id: FlowId, end: &FlowEnd) -> bool {
-        let stays = flows.get(id.0).is_some_and(|flow| flow.place == Place::Engine);
+        let stays = flows.get(id.0).is_some_and(|flow| flow.place == EngineState::Engine);
         match &mut self.left {
             Some(left) if stays => {
                 left.flows.insert(id, *end);

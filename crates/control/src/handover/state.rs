@@ -4,9 +4,9 @@ use crate::contexts::{Application, Holder, SlotsState};
 use crate::flow::{Name, Spliced};
 use crate::flow_options::FlowOptions;
 use crate::forks::HeldFor;
+use crate::half_open::Owner;
 use crate::labels::Label;
 use crate::ledger::Ledger;
-use crate::opening::Owner;
 use crate::splice::SplicesState;
 use ::host::Net;
 use context::{Endpoint, Geometry};
@@ -14,7 +14,7 @@ use engine::stream::{Carries, FlowEnd, FourTuple, LogState};
 use engine::{ContextId, FlowId, Nanos};
 use serde::{Deserialize, Serialize};
 use tcp::congestion::CongestionName;
-use tcp::{Agreed, Closing, Established, Handshake, Wait};
+use tcp::{Agreed, Closing, Established, Handshake, TimeWait};
 use wire::{IpAddress, Mac, Seq};
 
 /// A host that stands still. Its contents are the control plane's own; a daemon carries it to another one.
@@ -34,9 +34,9 @@ pub struct HostState {
     pub(crate) contexts: Vec<ContextState>,
     pub(crate) bindings: Vec<BindingState>,
     pub(crate) last_binding: u32,
-    pub(crate) openings: Vec<OpeningState>,
+    pub(crate) handshakes: Vec<HalfOpenState>,
     pub(crate) flows: Vec<FlowState>,
-    pub(crate) waits: Vec<(u32, Wait)>,
+    pub(crate) time_waits: Vec<(u32, TimeWait)>,
     pub(crate) holds: Vec<HoldState>,
     pub(crate) splices: SplicesState,
     pub(crate) claims: u32,
@@ -110,7 +110,7 @@ pub(crate) struct ListenerState {
 }
 
 #[derive(Serialize, Deserialize)]
-pub(crate) struct OpeningState {
+pub(crate) struct HalfOpenState {
     pub key: u32,
     pub tuple: FourTuple,
     pub handshake: Handshake,

@@ -1,12 +1,12 @@
 //! Taking the state of a host's parts at a standstill.
 use super::standstill::Standstill;
-use super::state::{BindingState, ContextState, FlowState, HoldState, ListenerState, OpeningState};
+use super::state::{BindingState, ContextState, FlowState, HalfOpenState, HoldState, ListenerState};
 use crate::bindings::{Binding, Bindings, Listener};
 use crate::contexts::{Context, Contexts};
 use crate::flow::Flow;
 use crate::forks::{Forks, Hold};
-use crate::opening::Opening;
-use crate::openings::Openings;
+use crate::half_open::HalfOpen;
+use crate::handshakes::Handshakes;
 use engine::{ContextId, FlowId};
 use std::sync::atomic::Ordering::Relaxed;
 
@@ -51,21 +51,21 @@ pub(crate) fn binding_states(bindings: &Bindings) -> Vec<BindingState> {
     bindings.iter().map(state).collect()
 }
 
-pub(crate) fn opening_states(openings: &Openings) -> Vec<OpeningState> {
-    let state = |(key, opening): (u32, &Opening)| OpeningState {
+pub(crate) fn half_open_states(handshakes: &Handshakes) -> Vec<HalfOpenState> {
+    let state = |(key, half_open): (u32, &HalfOpen)| HalfOpenState {
         key,
-        tuple: opening.tuple,
-        handshake: opening.handshake.clone(),
-        owner: opening.owner,
-        congestion: opening.congestion,
-        rto: opening.rto,
-        tries: opening.tries,
-        unsent: opening.unsent,
-        soft_error: opening.soft_error,
-        peer_mac: opening.peer_mac,
-        open: opening.open,
+        tuple: half_open.tuple,
+        handshake: half_open.handshake.clone(),
+        owner: half_open.owner,
+        congestion: half_open.congestion,
+        rto: half_open.rto,
+        tries: half_open.tries,
+        unsent: half_open.unsent,
+        soft_error: half_open.soft_error,
+        peer_mac: half_open.peer_mac,
+        open: half_open.open,
     };
-    openings.iter().map(state).collect()
+    handshakes.iter().map(state).collect()
 }
 
 pub(crate) fn hold_states(forks: &Forks) -> Vec<HoldState> {
@@ -94,8 +94,8 @@ pub(crate) fn flow_state(standstill: &Standstill, id: u32, flow: &Flow) -> FlowS
         unaccepted: flow.unaccepted,
         closing: flow.closing,
         options: *flow.options,
-        congestion: flow.pace.policy.kind(),
-        rtt: flow.pace.rtt.srtt(),
+        congestion: flow.timers.policy.kind(),
+        rtt: flow.timers.rtt.srtt(),
         bytes: (flow.stats.rx_bytes.load(Relaxed), flow.stats.tx_bytes.load(Relaxed)),
         spliced: flow.spliced,
         logged: flow.logged,

@@ -1,7 +1,7 @@
 //! Closing of flows: shares of connections, errors, and the connection's state after its flow left the engine.
-use super::Plane;
+use super::ControlPlane;
 use crate::contexts::Holder;
-use crate::flow::{After, Flow, Place, Spliced};
+use crate::flow::{After, EngineState, Flow, Spliced};
 use crate::flows::Due;
 use crate::outbox::Outbox;
 use crate::splice::{Joining, Over, Then};
@@ -9,7 +9,7 @@ use crate::timers::{MILLISECOND, Timer};
 use context::Reply;
 use engine::stream::{self, FlowEnd, FlowFigures, Stream};
 use engine::{ContextId, Event, FlowId, Nanos};
-use tcp::{ChallengeLimit, ClosingEvent, State, Wait};
+use tcp::{ChallengeLimit, ClosingEvent, State, TimeWait};
 use trace::Point;
 
 /// How long the engine has for what was written before a reset.
@@ -22,7 +22,7 @@ pub(crate) struct Positions {
     pub rx_head: u32,
 }
 
-impl Plane {
+impl ControlPlane {
     /// Gives up a share of a flow; the last one closes the connection. Without `positions` (the process is gone) the
     /// engine's own knowledge of what was written counts.
     pub(super) fn give_up_share(
@@ -53,7 +53,7 @@ impl Plane {
     // Meets RFC 9293: SHLD-3.
     fn close_flow(&mut self, out: &mut Outbox<'_>, id: FlowId, positions: Option<Positions>, abort: bool) {
         let Some(flow) = self.flows.get_mut(id.0) else { return };
-        if flow.place != Place::Engine {
+        if flow.place != EngineState::Engine {
             return self.settle(out, id);
         }
         let figures = flow.stats.read();
@@ -103,7 +103,7 @@ impl Plane {
     // Meets RFC 9293: MUST-13.
     fn leave_engine(&mut self, out: &mut Outbox<'_>, id: FlowId) {
         let Some(flow) = self.flows.get(id.0) else { return };
-        let after = if flow.closing.state() == State::Closed { After::Nothing } else { After::Wait };
+        let after = if flow.closing.state() == State::Closed { After::Nothing } else { After::TimeWait };
         self.remove_flow(out, id, after);
     }
 
@@ -117,12 +117,12 @@ impl Plane {
     // Meets RFC 9293: MUST-12, MUST-20.
     fn fail_flow(&mut self, out: &mut Outbox<'_>, id: FlowId, errno: i32, after: After) {
         let Some(flow) = self.flows.get_mut(id.0) else { return };
-        if flow.place != Place::Engine {
+        if flow.place != EngineState::Engine {
             return;
         }
         out.tracer.event(Point::FlowFailed, id.0, [errno as u64, 0]);
         flow.closing.life = tcp::Life::Dead;
-        flow.tell(&mut self.contexts, |slot| Reply::Error { slot, errno: errno as u16 });
+        flow.reply(&mut self.contexts, |slot| Reply::Error { slot, errno: errno as u16 });
         self.remove_flow(out, id, after);
     }
 
@@ -174,7 +174,9 @@ impl Plane {
         let Some(flow) = self.flows.get_mut(id.0) else { return };
         match flow.closing.state() {
             // It came at once with the acknowledgement of this host's FIN: there is nothing to wait for.
-            State::FinWait2 if flow.place == Place::Leaving(After::Wait) => flow.place = Place::Leaving(After::Nothing),
+            State::FinWait2 if flow.place == EngineState::Leaving(After::TimeWait) => {
+                flow.place = EngineState::Leaving(After::Nothing)
+            }
             // Both sides have ended, and both ends are acknowledged: an end like any other (RFC 9293 section 3.10.7.4,
             // eighth).
             State::TimeWait | State::Closed => self.remove_flow(out, id, After::Nothing),
@@ -196,10 +198,10 @@ impl Plane {
             return;
         }
         let Some(flow) = self.flows.get_mut(id.0) else { return };
-        let Place::Leaving(after) = flow.place else { return };
-        flow.place = Place::Gone;
+        let EngineState::Leaving(after) = flow.place else { return };
+        flow.place = EngineState::Gone;
         // Short connections end before they are polled.
-        flow.pace.newest(&flow.stats.read()).into_iter().for_each(|time| out.ledger.round_trips.record(time));
+        flow.timers.newest(&flow.stats.read()).into_iter().for_each(|time| out.ledger.round_trips.record(time));
         if after != After::Splice {
             out.ledger.closed += 1;
             out.ledger.durations.record(out.now.saturating_sub(flow.since));
@@ -210,11 +212,11 @@ impl Plane {
             self.connections.remove(&tuple);
         }
         match after {
-            After::Wait => {
+            After::TimeWait => {
                 let FlowEnd { snd_nxt, rcv_nxt, .. } = *end;
                 let challenges = ChallengeLimit::default();
-                let wait = Wait { tuple, snd_nxt, rcv_nxt, timestamps, ends, since: out.now, challenges };
-                self.waits.start(out, &mut self.connections, wait);
+                let wait = TimeWait { tuple, snd_nxt, rcv_nxt, timestamps, ends, since: out.now, challenges };
+                self.time_waits.start(out, &mut self.connections, wait);
             }
             After::Reset => {
                 let stamp = timestamps.map(|state| state.stamp(out.now));
@@ -228,7 +230,7 @@ impl Plane {
     /// A flow that left the engine and has no holder is forgotten, and its slots are free.
     fn settle(&mut self, out: &mut Outbox<'_>, id: FlowId) {
         let Some(flow) = self.flows.get(id.0) else { return };
-        if flow.place != Place::Gone || !flow.holders.is_empty() {
+        if flow.place != EngineState::Gone || !flow.holders.is_empty() {
             return;
         }
         // A frame on its way refers to the payload of a connection that was reset, not acknowledged. The bytes stay
@@ -262,7 +264,7 @@ impl Plane {
 
     /// The engine has stopped a flow, or reports that it is not quiet.
     fn freeze_answered(&mut self, out: &mut Outbox<'_>, id: FlowId, end: Option<FlowEnd>) {
-        if !self.flows.freeze_answered(id) || self.flows.rest_answered(out, &mut self.contexts, id, end.is_some()) {
+        if !self.flows.freeze_answered(id) || self.flows.reclaim_answered(out, &mut self.contexts, id, end.is_some()) {
             return;
         }
         let Some(joining) = self.splices.answered(id, end) else { return };
@@ -290,12 +292,12 @@ impl Plane {
     pub(super) fn after_splice(&mut self, out: &mut Outbox<'_>, then: Then) {
         match then {
             Then::GoesOn => {}
-            Then::Reset(flows) => flows.into_iter().for_each(|flow| self.tell_splice_over(flow, libc::ECONNRESET)),
+            Then::Reset(flows) => flows.into_iter().for_each(|flow| self.report_splice_over(flow, libc::ECONNRESET)),
             Then::Over(over) | Then::Reopened(over, _) => {
                 out.ledger.closed += over.sides.len() as u64;
                 self.splice_over(&over);
                 if let Some(wait) = over.wait {
-                    self.waits.start(out, &mut self.connections, wait);
+                    self.time_waits.start(out, &mut self.connections, wait);
                 }
             }
         }
@@ -306,15 +308,15 @@ impl Plane {
         for side in &over.sides {
             self.connections.remove_splice(&side.tuple);
             if let Some(flow) = side.flow {
-                self.tell_splice_over(flow, over.errno);
+                self.report_splice_over(flow, over.errno);
             }
         }
     }
 
-    fn tell_splice_over(&mut self, id: FlowId, errno: i32) {
+    fn report_splice_over(&mut self, id: FlowId, errno: i32) {
         let Some(flow) = self.flows.get_mut(id.0) else { return };
         let errno = errno as u16;
         flow.spliced = Spliced::Over(errno);
-        flow.tell(&mut self.contexts, |slot| Reply::SpliceOver { slot, errno });
+        flow.reply(&mut self.contexts, |slot| Reply::SpliceOver { slot, errno });
     }
 }

@@ -1,9 +1,9 @@
 //! Handover of a host to another daemon, in three steps. It stops: its engine gives up every flow and every ring, at
 //! one moment. Its state is taken. Then either another host goes on from that, or this one goes on as if nothing had
 //! been. docs/TAKEOVER.md is the page.
-use super::Plane;
+use super::ControlPlane;
 use crate::contexts::{Context, Life};
-use crate::flow::{Flow, Place};
+use crate::flow::{EngineState, Flow};
 use crate::forks::Hold;
 use crate::handover::{self, HoldState, HostState, Left};
 use crate::ledger::Ledger;
@@ -16,11 +16,11 @@ use std::collections::HashMap;
 use std::net::Ipv6Addr;
 use wire::IpAddress;
 
-impl Plane {
+impl ControlPlane {
     /// Nothing is in the middle of something that takes several rounds.
     pub(crate) fn is_settled(&self) -> bool {
         let leaving = |context: &Context| context.life == Life::Draining;
-        let stopping = |flow: &Flow| flow.freezing > 0 || flow.resting.is_some();
+        let stopping = |flow: &Flow| flow.freezing > 0 || flow.reclaim.is_some();
         !self.contexts.iter().any(|(_, context)| leaving(context)) && !self.flows.iter().any(|(_, flow)| stopping(flow))
     }
 
@@ -28,7 +28,7 @@ impl Plane {
     /// rings. So nothing is taken from a ring for a flow that is gone. What the applications wrote meanwhile waits for
     /// the host that goes on.
     pub(crate) fn stop(&mut self, commands: &mut Vec<Command<Stream>>) {
-        let flows = self.flows.iter().filter(|(_, flow)| flow.place == Place::Engine).map(|(id, _)| FlowId(id));
+        let flows = self.flows.iter().filter(|(_, flow)| flow.place == EngineState::Engine).map(|(id, _)| FlowId(id));
         let contexts = self.contexts.iter().map(|(id, _)| ContextId(id));
         let with_logs = self.contexts.iter().filter(|(_, context)| context.has_log);
         commands.extend(with_logs.map(|(id, _)| stream::Command::GiveUpLog(ContextId(id)).into()));
@@ -81,10 +81,10 @@ impl Plane {
             contexts: handover::context_states(&self.standstill, &self.contexts),
             bindings: handover::binding_states(&self.bindings),
             last_binding: self.bindings.last(),
-            openings: handover::opening_states(&self.openings),
+            handshakes: handover::half_open_states(&self.handshakes),
             claims: self.forks.claims(),
             flows: self.flows.iter().map(|(id, flow)| handover::flow_state(&self.standstill, id, flow)).collect(),
-            waits: self.waits.iter().map(|(key, wait)| (key, *wait)).collect(),
+            time_waits: self.time_waits.iter().map(|(key, wait)| (key, *wait)).collect(),
             holds: handover::hold_states(&self.forks),
             splices: self.splices.state(),
             ledger: self.ledger(queues),
@@ -114,9 +114,9 @@ impl Plane {
             contexts,
             bindings,
             last_binding,
-            openings,
+            handshakes,
             flows,
-            mut waits,
+            mut time_waits,
             holds,
             splices,
             claims,
@@ -142,8 +142,8 @@ impl Plane {
             handover::restore_binding(&mut self.bindings, binding);
         }
         self.bindings.go_on_after(last_binding);
-        for opening in openings {
-            handover::restore_opening(out, &mut self.openings, &mut self.connections, opening)?;
+        for half_open in handshakes {
+            handover::restore_half_open(out, &mut self.handshakes, &mut self.connections, half_open)?;
         }
         for flow in flows {
             handover::restore_flow(out, &mut self.contexts, &mut self.flows, &mut self.connections, flow)?;
@@ -156,9 +156,9 @@ impl Plane {
             resumed.ok_or("the log of a program cannot be mapped")?;
         }
         self.splices.restore(out, &mut self.connections, splices)?;
-        waits.sort_by_key(|(_, wait)| wait.since);
-        for (_, wait) in waits {
-            self.waits.start(out, &mut self.connections, wait);
+        time_waits.sort_by_key(|(_, wait)| wait.since);
+        for (_, wait) in time_waits {
+            self.time_waits.start(out, &mut self.connections, wait);
         }
         for hold in holds {
             let HoldState { token, held_for, parent, uid, flows, bindings } = hold;

@@ -1,9 +1,9 @@
 //! The exception path: frames that the engine does not process.
-use super::Plane;
-use crate::connections::Stage;
-use crate::flow::{After, Place};
+use super::ControlPlane;
+use crate::connections::Lifecycle;
+use crate::flow::{After, EngineState};
+use crate::handshakes::{Cookie, IcmpEffect};
 use crate::icmp;
-use crate::openings::{Cookie, Told};
 use crate::outbox::Outbox;
 use crate::packet::read_segment;
 use crate::splice::{Passed, Then};
@@ -13,7 +13,7 @@ use port::Frame;
 use tcp::Segment;
 use wire::{IpAddress, Mac};
 
-impl Plane {
+impl ControlPlane {
     /// A TCP packet of the exception path. Gives the frame back where it is not kept.
     pub(crate) fn on_frame(
         &mut self,
@@ -43,9 +43,9 @@ impl Plane {
         frame: Box<Frame>,
     ) -> Option<Box<Frame>> {
         match self.connections.get(&segment.tuple) {
-            Some(Stage::Flow(id)) => return self.on_early_segment(out, why, id, frame),
-            Some(Stage::Opening(key)) => return self.on_opening_segment(out, key, segment, src_mac, frame),
-            Some(Stage::Splice(key, side)) => {
+            Some(Lifecycle::Flow(id)) => return self.on_early_segment(out, why, id, frame),
+            Some(Lifecycle::HalfOpen(key)) => return self.on_half_open_segment(out, key, segment, src_mac, frame),
+            Some(Lifecycle::Splice(key, side)) => {
                 let Passed { frame, then } = self.splices.on_segment(out, key, side, segment, frame);
                 let above = if let Then::Reopened(_, above) = then { Some(above) } else { None };
                 self.after_splice(out, then);
@@ -54,15 +54,15 @@ impl Plane {
                 }
                 return frame;
             }
-            Some(Stage::Wait(key)) => {
-                if let Some(above) = self.waits.on_segment(out, &mut self.connections, key, segment) {
+            Some(Lifecycle::TimeWait(key)) => {
+                if let Some(above) = self.time_waits.on_segment(out, &mut self.connections, key, segment) {
                     self.on_listen(out, segment, src_mac, Some(above));
                 }
             }
             // Its peer sends again. An answer now would be wrong: the connection's position is still open.
-            Some(Stage::Survivor) => out.drops.count(DropReason::NotAccepted),
-            None => match self.opening_of_cookie(out, segment, src_mac) {
-                Some(Cookie::Opening(key)) => return self.on_opening_segment(out, key, segment, src_mac, frame),
+            Some(Lifecycle::Survivor) => out.drops.count(DropReason::NotAccepted),
+            None => match self.half_open_of_cookie(out, segment, src_mac) {
+                Some(Cookie::HalfOpen(key)) => return self.on_half_open_segment(out, key, segment, src_mac, frame),
                 Some(Cookie::Later) => {}
                 None => self.on_listen(out, segment, src_mac, None),
             },
@@ -84,7 +84,7 @@ impl Plane {
             out.drops.count(DropReason::TcpHeader);
             return Some(frame);
         }
-        let comes_back = [Place::Engine, Place::Leaving(After::Wait)];
+        let comes_back = [EngineState::Engine, EngineState::Leaving(After::TimeWait)];
         if self.flows.get(id.0).is_some_and(|flow| comes_back.contains(&flow.place)) {
             out.frames.refeed.push((why, frame));
             return None;
@@ -95,15 +95,15 @@ impl Plane {
 
     /// A neighbour has this hardware address: packets that waited for it go on, and flows through it follow.
     pub(crate) fn neighbour_learned(&mut self, out: &mut Outbox<'_>, ip: IpAddress, mac: Mac) {
-        self.openings.neighbour_learned(out, ip);
+        self.handshakes.neighbour_learned(out, ip);
         self.flows.neighbour_learned(out, ip, mac);
         self.splices.neighbour_learned(ip, mac);
     }
 
     /// A neighbour does not answer: connections that are being opened through it fail.
     pub(crate) fn neighbour_unreachable(&mut self, out: &mut Outbox<'_>, ip: IpAddress) {
-        for key in self.openings.through(out, ip) {
-            self.fail_opening(out, key, libc::EHOSTUNREACH);
+        for key in self.handshakes.through(out, ip) {
+            self.fail_half_open(out, key, libc::EHOSTUNREACH);
         }
     }
 
@@ -113,15 +113,15 @@ impl Plane {
         let Unreachable { cause, quote } = error;
         let Some(quoted) = icmp::quoted(quote) else { return false };
         match (self.connections.get(&quoted.tuple), *cause) {
-            (Some(Stage::Opening(key)), cause) => match self.openings.on_unreachable(key, cause, quoted.seq) {
-                Told::Nothing => false,
-                Told::Soft => true,
-                Told::Fails(errno) => {
-                    self.fail_opening(out, key, errno);
+            (Some(Lifecycle::HalfOpen(key)), cause) => match self.handshakes.on_unreachable(key, cause, quoted.seq) {
+                IcmpEffect::Nothing => false,
+                IcmpEffect::Soft => true,
+                IcmpEffect::Fails(errno) => {
+                    self.fail_half_open(out, key, errno);
                     true
                 }
             },
-            (Some(Stage::Flow(id)), Cause::TooBig(mtu)) => self.flows.lower_mss(out, id, mtu, &quoted),
+            (Some(Lifecycle::Flow(id)), Cause::TooBig(mtu)) => self.flows.lower_mss(out, id, mtu, &quoted),
             // An established connection is not reset by ICMP (RFC 5461); retransmission decides.
             _ => false,
         }

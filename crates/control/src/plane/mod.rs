@@ -1,15 +1,15 @@
 //! The control plane of a host: it takes each input to the part that it concerns, and that part's answer to the next
 //! one. Each part owns its state; what several parts need of the host is in the outbox.
 mod closing;
+mod half_open;
 mod handover;
 mod input;
-mod opening;
 mod placement;
+mod reassignment;
 mod requests;
 mod returning;
 mod shares;
 mod surviving;
-mod turns;
 
 pub use returning::ShownTicket;
 
@@ -21,15 +21,15 @@ use crate::flow_view::Tables;
 use crate::flows::Flows;
 use crate::forks::Forks;
 use crate::handover::Standstill;
+use crate::handshakes::Handshakes;
 use crate::logs::Logs;
-use crate::openings::Openings;
 use crate::outbox::{Outbox, Queues};
 use crate::ports::{InUse, Ports};
 use crate::splice::{SpliceTable, Splices};
 use crate::survivors::Survivors;
+use crate::time_waits::TimeWaits;
 use crate::timers::{Timer, Timers};
 use crate::traced;
-use crate::waits::Waits;
 use ::host::{Budget, Link};
 use context::Endpoint;
 use engine::FlowId;
@@ -39,15 +39,15 @@ use std::sync::Arc;
 use trace::Tracer;
 
 /// The control plane.
-pub(crate) struct Plane {
+pub(crate) struct ControlPlane {
     contexts: Contexts,
     forks: Forks,
     bindings: Bindings,
     ports: Ports,
     connections: Connections,
-    openings: Openings,
+    handshakes: Handshakes,
     flows: Flows,
-    waits: Waits,
+    time_waits: TimeWaits,
     splices: Splices,
     logs: Logs,
     /// The host is being handed over, or was.
@@ -59,20 +59,20 @@ pub(crate) struct Plane {
     engine_work: usize,
 }
 
-impl Plane {
-    pub(crate) fn new(queues: &mut Queues, links: &[Link], carries: Carries) -> Plane {
+impl ControlPlane {
+    pub(crate) fn new(queues: &mut Queues, links: &[Link], carries: Carries) -> ControlPlane {
         let config = &queues.config;
         let addresses = links.iter().flat_map(|link| link.addresses()).map(|(address, _)| address).collect();
         let ephemeral = config.ephemeral_first..=config.ephemeral_last;
-        Plane {
+        ControlPlane {
             contexts: Contexts::new(config.max_contexts),
             forks: Forks::default(),
             bindings: Bindings::default(),
             ports: Ports::new(ephemeral.clone(), queues.random.next()),
             connections: Connections::new(ephemeral, addresses),
-            openings: Openings::new(config.limits.max_openings, carries),
+            handshakes: Handshakes::new(config.limits.max_handshakes, carries),
             flows: Flows::new(config.max_flows, FlowOptions::of(&config.timers)),
-            waits: Waits::new(config),
+            time_waits: TimeWaits::new(config),
             splices: Splices::new(config.limits.max_splices),
             logs: Logs::default(),
             standstill: Standstill::default(),
@@ -101,8 +101,8 @@ impl Plane {
 
     /// All tables of connections, to read.
     pub(crate) fn tables(&self) -> Tables<'_> {
-        let Plane { contexts, flows, openings, waits, splices, .. } = self;
-        Tables { contexts, flows, openings, waits, splices }
+        let ControlPlane { contexts, flows, handshakes, time_waits, splices, .. } = self;
+        Tables { contexts, flows, handshakes, time_waits, splices }
     }
 
     /// What reads the commands to the engine, for tracepoints.
@@ -114,13 +114,13 @@ impl Plane {
     pub(crate) fn table_sizes(&self) -> Vec<(&'static str, u64)> {
         vec![
             ("connections", self.connections.len() as u64),
-            ("openings", self.openings.len() as u64),
+            ("half_open", self.handshakes.len() as u64),
             ("flows", self.flows.len() as u64),
-            ("time_wait", self.waits.len() as u64),
+            ("time_wait", self.time_waits.len() as u64),
             ("contexts", self.contexts.len() as u64),
             ("splices", self.splices.len() as u64),
             ("fork_holds", self.forks.len() as u64),
-            ("held_frames", self.openings.held_frames() as u64),
+            ("held_frames", self.handshakes.held_frames() as u64),
             ("timed_flows", self.flows.timed() as u64),
             ("survivors", self.survivors.len() as u64),
         ]
@@ -133,7 +133,7 @@ impl Plane {
 
     /// Frames that are kept for connections that are not accepted yet.
     pub(crate) fn held_frames(&self) -> u32 {
-        self.openings.held_frames()
+        self.handshakes.held_frames()
     }
 
     /// The host is connected with itself: some of its frames are for itself.
@@ -173,21 +173,21 @@ impl Plane {
     }
 
     /// Prefetches the state of flows that are to be polled soon.
-    pub(crate) fn look_ahead(&self, timers: &Timers, most: usize) {
-        self.flows.look_ahead(timers, most);
+    pub(crate) fn prefetch_ahead(&self, timers: &Timers, most: usize) {
+        self.flows.prefetch_ahead(timers, most);
     }
 
     /// A timer is due.
     pub(crate) fn on_timer(&mut self, out: &mut Outbox<'_>, timer: Timer) {
         match timer {
-            Timer::Opening(key) => self.opening_due(out, key),
+            Timer::HalfOpen(key) => self.half_open_due(out, key),
             Timer::Flow(flow) => self.flow_due(out, FlowId(flow)),
-            Timer::Wait(key) => self.waits.end(out, &mut self.connections, key),
+            Timer::TimeWait(key) => self.time_waits.end(out, &mut self.connections, key),
             Timer::Splice(key) => {
                 let then = self.splices.due(out, key);
                 self.after_splice(out, then);
             }
-            Timer::Turn(binding) => self.turn_due(out, binding),
+            Timer::Reassign(binding) => self.reassignment_due(out, binding),
             Timer::Hold(token) => self.hold_due(out, token),
             Timer::Survivors => self.survivors_due(out),
         }
@@ -195,13 +195,13 @@ impl Plane {
 
     /// A port of the ephemeral range that nothing uses.
     fn free_port(&mut self, out: &mut Outbox<'_>) -> Option<u16> {
-        let Plane { bindings, connections, waits, .. } = self;
-        self.ports.free_port(out.random, &InUse { bindings, connections, waits })
+        let ControlPlane { bindings, connections, time_waits, .. } = self;
+        self.ports.free_port(out.random, &InUse { bindings, connections, time_waits })
     }
 
     /// A port for a connection to `remote`.
     fn port_towards(&mut self, out: &mut Outbox<'_>, remote: Endpoint) -> Option<u16> {
-        let Plane { bindings, connections, waits, .. } = self;
-        self.ports.port_towards(out, &mut InUse { bindings, connections, waits }, remote)
+        let ControlPlane { bindings, connections, time_waits, .. } = self;
+        self.ports.port_towards(out, &mut InUse { bindings, connections, time_waits }, remote)
     }
 }

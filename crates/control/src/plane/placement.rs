@@ -1,14 +1,14 @@
 //! Placement: an open connection becomes a flow, with a context that takes it and parameters for the engine.
-use super::Plane;
-use crate::connections::Stage;
+use super::ControlPlane;
+use crate::connections::Lifecycle;
 use crate::contexts::Holder;
-use crate::flow::{Flow, Name, Place, Spliced};
+use crate::flow::{EngineState, Flow, Name, Spliced};
+use crate::flow_timers::FlowTimers;
+use crate::half_open::Owner;
 use crate::icmp::mss_towards;
 use crate::journal::Record;
 use crate::memory::MemoryConfig;
-use crate::opening::Owner;
 use crate::outbox::Outbox;
-use crate::timing::Pace;
 use context::{Class, Reply, Slot};
 use engine::stream::{self, FlowStats};
 use engine::{Command, ContextId, Exception, FlowId};
@@ -16,7 +16,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use tcp::congestion::{CongestionName, Decision, initial_window};
 use tcp::{Agreed, Closing, Established, RttEstimator};
 
-impl Plane {
+impl ControlPlane {
     /// Hands connections that wait for a context to those that take some.
     pub(super) fn place(&mut self, out: &mut Outbox<'_>, binding: u32) {
         self.bindings.settle(&self.flows, binding);
@@ -29,23 +29,26 @@ impl Plane {
             let Some(slot) = context_of.slots.take(long) else { return };
             match self.install(out, key, context, slot) {
                 Some((flow, mss)) => {
-                    let Some(tuple) = self.openings.get(key).map(|opening| opening.tuple) else { return };
-                    self.openings.finish(out, key);
+                    let Some(tuple) = self.handshakes.get(key).map(|half_open| half_open.tuple) else { return };
+                    self.handshakes.finish(out, key);
                     let (local, remote) = (tuple.local(), tuple.remote());
                     self.offer(out, flow, binding, 0, Reply::Accept { binding, slot, local, remote, mss });
                 }
                 None => {
                     self.contexts.free_slot(out, context, slot);
-                    self.fail_opening(out, key, libc::ENOMEM);
+                    self.fail_half_open(out, key, libc::ENOMEM);
                 }
             }
         }
-        self.time_turns(out, binding);
+        self.time_reassignment(out, binding);
     }
 
     /// An open connection's path is a long one.
     fn is_long(&self, key: u32) -> bool {
-        self.openings.get(key).and_then(|opening| opening.open).is_some_and(|open| MemoryConfig::is_long(open.rtt))
+        self.handshakes
+            .get(key)
+            .and_then(|half_open| half_open.open)
+            .is_some_and(|open| MemoryConfig::is_long(open.rtt))
     }
 
     /// A connection that a program asked for has a slot before its round trip is measured. Over a long path it gets
@@ -61,7 +64,7 @@ impl Plane {
         };
         self.contexts.free_slot(out, context, before);
         let owner = Owner::Connect { context, tag, slot, binding };
-        self.openings.set_owner(key, owner);
+        self.handshakes.set_owner(key, owner);
         owner
     }
 
@@ -110,7 +113,7 @@ impl Plane {
         to: ContextId,
         turns: u8,
     ) -> Option<()> {
-        let flow = self.flows.get_mut(id.0).filter(|flow| flow.place == Place::Engine)?;
+        let flow = self.flows.get_mut(id.0).filter(|flow| flow.place == EngineState::Engine)?;
         let context = self.contexts.get_mut(to.0)?;
         let slot = context.slots.take_as_large(out.config.memory.geometry().class(flow.names[0].slot.index))?;
         // What is there may be more than small rings hold.
@@ -146,10 +149,11 @@ impl Plane {
         context: ContextId,
         slot: Slot,
     ) -> Option<(FlowId, u16)> {
-        let opening = self.openings.get(key)?;
-        let open = opening.open?;
-        let (tuple, congestion, owner, peer_mac) = (opening.tuple, opening.congestion, opening.owner, opening.peer_mac);
-        let held = self.openings.take_held(key);
+        let half_open = self.handshakes.get(key)?;
+        let open = half_open.open?;
+        let (tuple, congestion, owner, peer_mac) =
+            (half_open.tuple, half_open.congestion, half_open.owner, half_open.peer_mac);
+        let held = self.handshakes.take_held(key);
         let id = FlowId(self.flows.vacant()?);
         let end = self.contexts.get_mut(context.0)?;
         let Ok((rx, tx)) = end.slots.begin(slot.index, false, &end.end) else {
@@ -176,11 +180,11 @@ impl Plane {
             unaccepted,
             read: None,
             closing: Closing::default(),
-            place: Place::Engine,
+            place: EngineState::Engine,
             options: self.flows.common_options(),
-            pace: pace(out, congestion, &open, mss.into()),
+            timers: timers(out, congestion, &open, mss.into()),
             freezing: 0,
-            resting: None,
+            reclaim: None,
             spliced: Spliced::No,
             logged: false,
             record: None,
@@ -191,7 +195,7 @@ impl Plane {
         let record = record_of(&flow, &open, region);
         let record = out.journal.add(record);
         self.flows.insert(Flow { record, ..flow });
-        self.connections.set(tuple, Stage::Flow(id));
+        self.connections.set(tuple, Lifecycle::Flow(id));
         let params = self.flows.params(out, id, &open, rx, tx)?;
         out.commands.push(Command::Install(Box::new(params)));
         out.frames.refeed.extend(held.into_iter().map(|frame| (Exception::NoFlow, frame)));
@@ -206,13 +210,13 @@ fn record_of(flow: &Flow, open: &Established, region: u64) -> Record {
     Record { region, slot, tuple, remote_mac, agreed, iss, irs: open.irs, ts_recent: open.ts_recent }
 }
 
-fn pace(out: &Outbox<'_>, congestion: CongestionName, open: &Established, mss: u32) -> Pace {
+fn timers(out: &Outbox<'_>, congestion: CongestionName, open: &Established, mss: u32) -> FlowTimers {
     let mut rtt = RttEstimator::new(out.config.timers.rto_bounds());
     if let Some(first) = open.rtt {
         rtt.sample(first);
     }
     let enforced = Decision { cwnd: initial_window(mss), rate: 0 };
-    Pace::new(out.now, congestion.start(mss, out.now), rtt, enforced, open.iss + 1)
+    FlowTimers::new(out.now, congestion.start(mss, out.now), rtt, enforced, open.iss + 1)
 }
 
 /// Counters of a flow as they stand before the engine's first segment.

@@ -1,18 +1,18 @@
 //! Requests of applications: each is checked against what the application has.
-use super::Plane;
+use super::ControlPlane;
 use super::closing::Positions;
-use super::opening::Connect;
+use super::half_open::Connect;
 use crate::bindings::Binding;
-use crate::connections::Stage;
+use crate::connections::Lifecycle;
 use crate::contexts::{Application, Holder};
-use crate::flows::Rest;
+use crate::flows::ReclaimRequest;
 use crate::forks::Claim;
 use crate::labels::Label;
 use crate::logs::Join;
 use crate::outbox::Outbox;
 use crate::splice::Ask;
 use crate::traced;
-use context::{Congestion, Endpoint, Look, Reply, Request, Slot, SpliceEnd};
+use context::{Congestion, Endpoint, Polled, Reply, Request, Slot, SpliceEnd};
 use engine::stream::FourTuple;
 use engine::{ContextId, DropReason, FlowId};
 use trace::{NO_FLOW, Point};
@@ -25,7 +25,7 @@ const PER_ROUND: usize = 64;
 const WHILE_BUSY: usize = 2;
 const WORK_PER_REQUEST: usize = 16;
 
-impl Plane {
+impl ControlPlane {
     /// Takes requests of all applications; returns how many.
     pub(crate) fn take_requests(&mut self, out: &mut Outbox<'_>) -> usize {
         let mut done = 0;
@@ -33,22 +33,22 @@ impl Plane {
             0 => usize::MAX,
             work => WHILE_BUSY + work / WORK_PER_REQUEST,
         };
-        let mut turns = self.contexts.take_turns();
-        turns.round(|key| {
-            if !self.contexts.begin_turn(ContextId(key)) {
-                return Look::Gone;
+        let mut poll_list = self.contexts.take_poll_list();
+        poll_list.round(|key| {
+            if !self.contexts.begin_poll(ContextId(key)) {
+                return Polled::Gone;
             }
             let before = done;
             while done < most && done - before < PER_ROUND {
                 let waits = self.contexts.get(key).is_none_or(|context| context.is_backlogged());
                 if waits || !self.take_request(out, ContextId(key)) {
-                    return if done > before { Look::Some } else { Look::Nothing };
+                    return if done > before { Polled::Some } else { Polled::Nothing };
                 }
                 done += 1;
             }
-            if done >= most { Look::Full } else { Look::Some }
+            if done >= most { Polled::Full } else { Polled::Some }
         });
-        self.contexts.set_turns(turns);
+        self.contexts.set_poll_list(poll_list);
         done
     }
 
@@ -110,7 +110,7 @@ impl Plane {
             Request::Carry { tag, token, flow, binding } => (tag, self.carry(id, tag, token, flow, binding)),
             Request::Pass { tag, slot, binding } => (tag, self.pass(out, id, tag, slot, binding)),
             Request::Adopt { tag, token } => (tag, self.adopt(out, id, tag, token)),
-            other => return self.on_notice(out, id, other),
+            other => return self.on_completion(out, id, other),
         };
         if let Err(errno) = result {
             if errno == libc::EINVAL || errno == libc::EBADF {
@@ -121,10 +121,10 @@ impl Plane {
     }
 
     /// A request without a tag: the application waits for no answer.
-    fn on_notice(&mut self, out: &mut Outbox<'_>, id: ContextId, request: Request) {
+    fn on_completion(&mut self, out: &mut Outbox<'_>, id: ContextId, request: Request) {
         let done = match request {
-            Request::Rest { slot, tx_head, rx_head } => self.named(id, slot).map(|flow| {
-                let rest = Rest { context: id, slot, flow, tx_head, rx_head };
+            Request::Reclaim { slot, tx_head, rx_head } => self.named(id, slot).map(|flow| {
+                let rest = ReclaimRequest { context: id, slot, flow, tx_head, rx_head };
                 self.flows.rest(out, &mut self.contexts, &rest);
             }),
             Request::Arm { binding, credits } => self.arm(out, id, binding, credits),
@@ -301,10 +301,10 @@ impl Plane {
     fn vacate(&mut self, out: &mut Outbox<'_>, tuple: &FourTuple) -> Option<Option<Seq>> {
         match self.connections.get(tuple) {
             None => Some(None),
-            Some(Stage::Wait(key)) => {
-                let wait = *self.waits.get(key)?;
+            Some(Lifecycle::TimeWait(key)) => {
+                let wait = *self.time_waits.get(key)?;
                 wait.may_be_reused_locally(out.now).then(|| {
-                    self.waits.end(out, &mut self.connections, key);
+                    self.time_waits.end(out, &mut self.connections, key);
                     Some(wait.snd_nxt + (u16::MAX as u32 + 2))
                 })
             }

@@ -1,5 +1,5 @@
 //! Return of listeners of an earlier daemon (docs/RESTART.md).
-use super::Plane;
+use super::ControlPlane;
 use crate::bindings::Binding;
 use crate::contexts::Holder;
 use crate::outbox::Outbox;
@@ -15,7 +15,7 @@ pub struct ShownTicket {
     pub sealed: bool,
 }
 
-impl Plane {
+impl ControlPlane {
     /// The ticket of a listener that a context has, not sealed yet. `None` where it has no such listener.
     pub(crate) fn ticket(&mut self, out: &mut Outbox<'_>, id: ContextId, binding: u32) -> Option<Ticket> {
         let held = self.contexts.has_binding(id, binding);

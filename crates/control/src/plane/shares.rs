@@ -1,6 +1,6 @@
 //! Shares of processes: attaching and leaving, fork, and listeners whose connections lose the context that was to
 //! accept them.
-use super::Plane;
+use super::ControlPlane;
 use crate::contexts::{Application, Context, Holder, Life};
 use crate::forks::Passed;
 use crate::outbox::Outbox;
@@ -8,7 +8,7 @@ use context::{ControlEnd, EngineEnd, Geometry, Reply, Slot};
 use engine::{Command, ContextId, DropReason, FlowId};
 use std::os::fd::OwnedFd;
 
-impl Plane {
+impl ControlPlane {
     /// An application attaches; with a token, as a forked child that shares what its parent had.
     pub(crate) fn attach(
         &mut self,
@@ -35,7 +35,7 @@ impl Plane {
         };
         out.commands.push(Command::Attach(id, engine_end));
         if let Some(token) = token {
-            let Plane { contexts, flows, bindings, .. } = self;
+            let ControlPlane { contexts, flows, bindings, .. } = self;
             self.forks.inherit(out, contexts, flows, bindings, id, token);
         }
         Ok(id)
@@ -43,7 +43,7 @@ impl Plane {
 
     /// A process is about to fork.
     pub(super) fn fork(&mut self, out: &mut Outbox<'_>, parent: ContextId, tag: u32) -> Result<(), i32> {
-        let Plane { contexts, flows, bindings, .. } = self;
+        let ControlPlane { contexts, flows, bindings, .. } = self;
         let token = self.forks.fork(out, contexts, flows, bindings, parent)?;
         self.contexts.reply(parent, Reply::Forked { tag, token });
         Ok(())
@@ -93,7 +93,7 @@ impl Plane {
             Some(slot) => Passed::Flow(self.named(parent, slot).ok_or(libc::EBADF)?),
             None => Passed::Binding(binding),
         };
-        let Plane { contexts, flows, bindings, .. } = self;
+        let ControlPlane { contexts, flows, bindings, .. } = self;
         let token = self.forks.pass(out, contexts, flows, bindings, parent, passed)?;
         self.contexts.reply(parent, Reply::Forked { tag, token });
         Ok(())
@@ -101,7 +101,7 @@ impl Plane {
 
     /// A process got what another one passed.
     pub(super) fn adopt(&mut self, out: &mut Outbox<'_>, id: ContextId, tag: u32, token: u64) -> Result<(), i32> {
-        let Plane { contexts, flows, bindings, .. } = self;
+        let ControlPlane { contexts, flows, bindings, .. } = self;
         let (home, binding) = self.forks.adopt(out, contexts, flows, bindings, id, token)?;
         let home = home.map(|name| (name.context.0, name.slot));
         self.contexts.reply(id, Reply::Adopted { tag, home, binding });
@@ -199,9 +199,9 @@ impl Plane {
         for flow in listener.parked {
             self.give_up_share(out, flow, Holder::Listener(id), None, true);
         }
-        for key in self.openings.of_listener(id) {
+        for key in self.handshakes.of_listener(id) {
             // A handshake that is not complete is forgotten; its peer is reset when it answers.
-            self.fail_opening(out, key, libc::ECONNABORTED);
+            self.fail_half_open(out, key, libc::ECONNABORTED);
         }
     }
 }

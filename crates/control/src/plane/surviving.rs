@@ -1,8 +1,8 @@
 //! Return of connections of an earlier daemon: their programs come back with the regions where they lie
 //! (docs/RESTART.md).
-use super::Plane;
+use super::ControlPlane;
 use crate::contexts::Holder;
-use crate::flow::{Name, Place, Spliced};
+use crate::flow::{EngineState, Name, Spliced};
 use crate::flow_options::FlowOptions;
 use crate::handover::{FlowState, restore_flow};
 use crate::journal::{Record, Records};
@@ -14,7 +14,7 @@ use engine::stream::{FlowEnd, Resume};
 use engine::{ContextId, FlowId};
 use tcp::{Closing, Ends, State};
 
-impl Plane {
+impl ControlPlane {
     /// The host's connections have records there from now on; those that an earlier daemon left wait for their
     /// programs. Returns how many.
     pub(crate) fn keep_records(&mut self, out: &mut Outbox<'_>, records: Box<dyn Records>) -> usize {
@@ -66,7 +66,7 @@ impl Plane {
         }
         // Its buffers cannot be mapped.
         if let Some(flow) = self.flows.get_mut(flow) {
-            flow.place = Place::Gone;
+            flow.place = EngineState::Gone;
             out.journal.remove(flow.record.take());
         }
         out.timers.cancel(Timer::Flow(flow));

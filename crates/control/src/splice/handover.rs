@@ -1,6 +1,6 @@
 //! Splices of a host that another daemon goes on with (docs/TAKEOVER.md). Its module is another one, with empty maps.
 use super::table::{Splice, Splices, Totals};
-use crate::connections::{Connections, Stage};
+use crate::connections::{Connections, Lifecycle};
 use crate::outbox::Outbox;
 use serde::{Deserialize, Serialize};
 
@@ -35,7 +35,7 @@ impl Splices {
         for (key, splice) in state.pairs {
             self.all.insert_at(key, splice).ok_or("limits.max_splices is smaller than what is joined")?;
             for (at, side) in splice.sides.iter().enumerate() {
-                connections.set(side.tuple, Stage::Splice(key, at));
+                connections.set(side.tuple, Lifecycle::Splice(key, at));
                 self.start_direction(key, at);
             }
             self.time(out, key);

@@ -1,7 +1,7 @@
 //! Joining two connections: both are stopped where nothing is on its way, then the pair takes their places.
 use super::table::{Answer, Joining, Seen, Side, Splice, Splices};
-use crate::connections::{Connections, Stage};
-use crate::flow::{After, Flow, Place, Spliced};
+use crate::connections::{Connections, Lifecycle};
+use crate::flow::{After, EngineState, Flow, Spliced};
 use crate::flows::Flows;
 use crate::outbox::Outbox;
 use context::SpliceEnd;
@@ -52,8 +52,8 @@ impl Splices {
             return Err(libc::ENOBUFS);
         }
         let joining = self.joining.iter().any(|joining| flows.iter().any(|flow| joining.flows.contains(flow)));
-        let resting = flows.iter().any(|id| table.get(id.0).is_some_and(|flow| flow.resting.is_some()));
-        if joining || resting || self.joining.len() >= MOST {
+        let reclaim = flows.iter().any(|id| table.get(id.0).is_some_and(|flow| flow.reclaim.is_some()));
+        if joining || reclaim || self.joining.len() >= MOST {
             return Err(libc::EAGAIN);
         }
         self.joining.push(Joining { context, tag, flows, answers: [Answer::None; 2] });
@@ -107,7 +107,7 @@ impl Splices {
             return None;
         }
         let stand = |at: usize| {
-            let flow = table.get(flows[at].0).filter(|flow| flow.place == Place::Engine)?;
+            let flow = table.get(flows[at].0).filter(|flow| flow.place == EngineState::Engine)?;
             Some(Stand::of(out.now, flow, ends[at]))
         };
         let stands = [stand(0)?, stand(1)?];
@@ -119,17 +119,17 @@ impl Splices {
             Some(Side::new(flow, flows[at], next_hop, translation, &stands[at]))
         };
         let sides = [side(0)?, side(1)?];
-        let key = self.all.insert(Splice { sides, first_fin: None, reset: None, heard_at: out.now, segments: 0 })?;
+        let key = self.all.insert(Splice { sides, first_fin: None, reset: None, last_rx: out.now, segments: 0 })?;
         self.totals.made += 1;
         for (at, side) in sides.iter().enumerate() {
             table.leave(out, flows[at], After::Splice);
-            connections.set(side.tuple, Stage::Splice(key, at));
+            connections.set(side.tuple, Lifecycle::Splice(key, at));
             if let Some(flow) = table.get_mut(flows[at].0) {
                 flow.spliced = Spliced::In(key);
             }
             self.start_direction(key, at);
             // The peers get each other's windows, and that all they sent has arrived.
-            let header = opening_ack(side, &stands[at], &stands[1 - at]);
+            let header = half_open_ack(side, &stands[at], &stands[1 - at]);
             out.send_tcp(&side.tuple, header);
         }
         self.time(out, key);
@@ -141,7 +141,7 @@ impl Splices {
 /// each other. This concerns what cannot be translated.
 fn may_be_joined(a: &Flow, b: &Flow) -> Result<(), i32> {
     for flow in [a, b] {
-        if flow.place != Place::Engine || !flow.closing.ends.are_open() || flow.closing.is_orphan() {
+        if flow.place != EngineState::Engine || !flow.closing.ends.are_open() || flow.closing.is_orphan() {
             return Err(libc::ENOTCONN);
         }
         if flow.holders.len() > 1 {
@@ -215,7 +215,7 @@ impl Side {
 }
 
 /// The first segment of the joined path: acknowledges all, with the window of the other peer.
-fn opening_ack(side: &Side, stand: &Stand, other: &Stand) -> Header {
+fn half_open_ack(side: &Side, stand: &Stand, other: &Stand) -> Header {
     let timestamps = stand.clock.map(|value| Timestamps { value, echo: stand.end.ts_recent });
     Header {
         src_port: side.tuple.local_port,

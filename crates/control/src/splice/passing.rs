@@ -6,14 +6,14 @@ use crate::outbox::Outbox;
 use crate::timers::{MILLISECOND, Timer};
 use engine::{DropReason, FlowId, Nanos};
 use port::{Checksum, Frame};
-use tcp::{Ends, Segment, State, TimestampState, Wait};
+use tcp::{Ends, Segment, State, TimeWait, TimestampState};
 use wire::Seq;
 use wire::tcp::{Flags, Header, Options, Timestamps};
 
 /// How long a splice that was reset is kept: the other side resets again a peer that missed it.
 const RESET_LINGER: Nanos = 2000 * MILLISECOND;
 /// Longest time between two polls of a splice: the next hops' addresses are kept known.
-const LOOK: Nanos = 30_000 * MILLISECOND;
+const POLL_COST: Nanos = 30_000 * MILLISECOND;
 /// How far above the last sequence number a connection starts that uses the four-tuple again.
 const REUSE_DISTANCE: u32 = 65_535 + 2;
 
@@ -58,7 +58,7 @@ impl Splices {
             self.hand_over(key, side);
             return Passed { frame: Some(frame), then: Then::GoesOn };
         }
-        splice.heard_at = out.now;
+        splice.last_rx = out.now;
         splice.note(side, segment);
         let revived = !segment.rst() && splice.reset == Some(side);
         if revived {
@@ -75,11 +75,11 @@ impl Splices {
         let (reset, closed) = (splice.reset.is_some(), splice.both_closed());
         let over = splice.sides.iter().all(|side| side.fin_acked);
         if segment.rst() {
-            let told = splice.sides.iter_mut().filter_map(|side| side.flow.take()).collect();
+            let to_wake = splice.sides.iter_mut().filter_map(|side| side.flow.take()).collect();
             self.take_back(key);
             self.totals.resets += 1;
             self.time(out, key);
-            return Then::Reset(told);
+            return Then::Reset(to_wake);
         } else if over && !reset {
             return self.close(out, key);
         } else if closed {
@@ -152,7 +152,7 @@ impl Splices {
         let Some(splice) = self.end(out, key) else { return Then::GoesOn };
         let second = 1 - splice.first_fin.unwrap_or(0);
         let (side, other) = (&splice.sides[second], &splice.sides[1 - second]);
-        let wait = side.fin.zip(other.fin).map(|(fin, own_fin)| Wait {
+        let wait = side.fin.zip(other.fin).map(|(fin, own_fin)| TimeWait {
             tuple: side.tuple,
             snd_nxt: other.translation.seq(own_fin),
             rcv_nxt: fin,
@@ -167,7 +167,7 @@ impl Splices {
     }
 
     /// How long a splice may be silent.
-    fn patience(out: &Outbox<'_>, splice: &Splice) -> Nanos {
+    fn timeout(out: &Outbox<'_>, splice: &Splice) -> Nanos {
         let timers = &out.config.timers;
         if splice.reset.is_some() {
             RESET_LINGER
@@ -181,9 +181,9 @@ impl Splices {
     /// Sets the clock of a splice.
     pub(super) fn time(&mut self, out: &mut Outbox<'_>, key: u32) {
         let Some(splice) = self.all.get(key) else { return };
-        let patience = Splices::patience(out, splice);
-        let due = (splice.heard_at + patience).max(out.now + MILLISECOND);
-        out.timers.set(Timer::Splice(key), due.min(out.now + (patience / 4).clamp(MILLISECOND, LOOK)));
+        let timeout = Splices::timeout(out, splice);
+        let due = (splice.last_rx + timeout).max(out.now + MILLISECOND);
+        out.timers.set(Timer::Splice(key), due.min(out.now + (timeout / 4).clamp(MILLISECOND, POLL_COST)));
     }
 
     /// Looks whether a splice lives.
@@ -191,12 +191,12 @@ impl Splices {
         let segments = [0, 1].map(|side| self.seen(key, side).segments).iter().sum();
         let Some(splice) = self.all.get_mut(key) else { return Then::GoesOn };
         if splice.segments != segments {
-            (splice.segments, splice.heard_at) = (segments, out.now);
+            (splice.segments, splice.last_rx) = (segments, out.now);
         }
-        let (heard_at, reset, closed) = (splice.heard_at, splice.reset.is_some(), splice.both_closed());
+        let (last_rx, reset, closed) = (splice.last_rx, splice.reset.is_some(), splice.both_closed());
         let hops = [0, 1].map(|side| splice.sides[side].next_hop);
-        let patience = Splices::patience(out, splice);
-        if out.now.saturating_sub(heard_at) < patience {
+        let timeout = Splices::timeout(out, splice);
+        if out.now.saturating_sub(last_rx) < timeout {
             for hop in hops {
                 out.net.resolve(out.now, hop);
             }

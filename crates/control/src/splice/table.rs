@@ -88,7 +88,7 @@ pub(crate) struct Splice {
     pub first_fin: Option<usize>,
     /// The side that has reset it.
     pub reset: Option<usize>,
-    pub heard_at: Nanos,
+    pub last_rx: Nanos,
     /// Segments, both ways, at the last poll.
     pub segments: u64,
 }
@@ -105,7 +105,7 @@ pub(crate) struct Over {
     /// What its applications get.
     pub errno: i32,
     /// The side that keeps TIME-WAIT.
-    pub wait: Option<tcp::Wait>,
+    pub wait: Option<tcp::TimeWait>,
 }
 
 /// All splices of a host.

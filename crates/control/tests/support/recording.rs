@@ -11,7 +11,7 @@ use wire::{Endpoint, EtherType, Seq, ethernet, ipv4, tcp};
 #[derive(Default)]
 pub(crate) struct Log {
     pub installed: HashMap<FlowId, FlowParams>,
-    pub commands: Vec<Told>,
+    pub commands: Vec<IcmpEffect>,
     /// Frames of installed flows, by their payload's length.
     pub frames: Vec<(FlowId, usize)>,
     /// Events to raise.
@@ -23,7 +23,7 @@ pub(crate) struct Log {
 
 /// A command, without what cannot be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Told {
+pub(crate) enum IcmpEffect {
     Install(FlowId),
     Remove(FlowId),
     Rename(FlowId, ContextId, Slot),
@@ -69,8 +69,8 @@ impl Engine<Stream> for Recording {
         let mut log = self.0.lock().unwrap();
         let done = burst.commands.len() + burst.rx.len() + burst.back.len();
         for command in burst.commands.drain(..) {
-            let told = log.obey(command, burst.events);
-            log.commands.push(told);
+            let to_wake = log.obey(command, burst.events);
+            log.commands.push(to_wake);
         }
         let events = std::mem::take(&mut log.say);
         burst.events.extend(events);
@@ -107,67 +107,67 @@ impl Log {
         self.installed.values().find(|params| params.tuple == *tuple).map(|params| params.flow)
     }
 
-    fn obey(&mut self, command: Command<Stream>, events: &mut Vec<Event<Stream>>) -> Told {
+    fn obey(&mut self, command: Command<Stream>, events: &mut Vec<Event<Stream>>) -> IcmpEffect {
         match command {
             Command::Attach(context, _) => {
                 self.attached.push(context);
-                Told::Other
+                IcmpEffect::Other
             }
             Command::Drain(context) => {
                 events.push(Event::Drained(context));
-                Told::Other
+                IcmpEffect::Other
             }
             Command::Detach(context) => {
                 assert!(self.installed.values().all(|params| params.context != context), "flows are left");
                 self.attached.retain(|other| *other != context);
-                Told::Other
+                IcmpEffect::Other
             }
             Command::Install(params) => {
                 assert!(self.attached.contains(&params.context));
                 let flow = params.flow;
                 assert!(self.installed.insert(flow, *params).is_none(), "{flow:?} is in use");
-                Told::Install(flow)
+                IcmpEffect::Install(flow)
             }
             Command::Remove(flow) => {
                 if let Some(params) = self.installed.remove(&flow) {
                     events.push(Event::Removed(flow, end_of(&params)));
                 }
-                Told::Remove(flow)
+                IcmpEffect::Remove(flow)
             }
-            Command::NextHop(flow, mac) => Told::NextHop(flow, mac),
-            Command::Modules(_) => Told::Other,
+            Command::NextHop(flow, mac) => IcmpEffect::NextHop(flow, mac),
+            Command::Modules(_) => IcmpEffect::Other,
             Command::Transport(command) => self.obey_stream(command, events),
         }
     }
 
-    fn obey_stream(&mut self, command: stream::Command, events: &mut Vec<Event<Stream>>) -> Told {
+    fn obey_stream(&mut self, command: stream::Command, events: &mut Vec<Event<Stream>>) -> IcmpEffect {
         match command {
             stream::Command::Rename { flow, context, slot } => {
                 self.rename(flow, context, slot);
-                Told::Rename(flow, context, slot)
+                IcmpEffect::Rename(flow, context, slot)
             }
             stream::Command::Move { flow, context, slot, .. } => {
                 self.rename(flow, context, slot);
-                Told::Move(flow, context, slot)
+                IcmpEffect::Move(flow, context, slot)
             }
             stream::Command::Advance { flow, tx_head, rx_head, fin } => {
                 if fin {
                     self.say.push(Event::Transport(stream::Event::FinAcked(flow)));
                     self.say.append(&mut self.after_fin);
                 }
-                Told::Advance(flow, tx_head, rx_head, fin)
+                IcmpEffect::Advance(flow, tx_head, rx_head, fin)
             }
             stream::Command::Freeze { flow, .. } => {
                 let end = self.installed.get(&flow).map(end_of);
                 events.extend(end.map(|end| Event::Transport(stream::Event::Frozen(flow, end))));
-                Told::Freeze(flow)
+                IcmpEffect::Freeze(flow)
             }
-            stream::Command::Thaw(flow) => Told::Thaw(flow),
-            stream::Command::Orphan(flow) => Told::Orphan(flow),
-            stream::Command::Mss(flow, mss) => Told::Mss(flow, mss),
-            stream::Command::Probe(flow) => Told::Probe(flow),
-            stream::Command::Retransmit(flow) => Told::Retransmit(flow),
-            stream::Command::Untrack(flow) => Told::Untrack(flow),
+            stream::Command::Thaw(flow) => IcmpEffect::Thaw(flow),
+            stream::Command::Orphan(flow) => IcmpEffect::Orphan(flow),
+            stream::Command::Mss(flow, mss) => IcmpEffect::Mss(flow, mss),
+            stream::Command::Probe(flow) => IcmpEffect::Probe(flow),
+            stream::Command::Retransmit(flow) => IcmpEffect::Retransmit(flow),
+            stream::Command::Untrack(flow) => IcmpEffect::Untrack(flow),
             stream::Command::Overdue(..)
             | stream::Command::ProbeTail(..)
             | stream::Command::Window(..)
@@ -176,7 +176,7 @@ impl Log {
             | stream::Command::OpenLog(..)
             | stream::Command::JoinLog { .. }
             | stream::Command::GiveUpLog(_)
-            | stream::Command::ResumeLog(..) => Told::Other,
+            | stream::Command::ResumeLog(..) => IcmpEffect::Other,
         }
     }
 

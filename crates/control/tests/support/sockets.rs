@@ -1,15 +1,15 @@
 //! Sockets of a test application: positions and buffers of connections, over the data pair.
 use super::{App, Net};
 use context::attach::KeptConnection;
-use context::{Bump, Notice, Slot};
-use shm::Mirror;
+use context::{Bump, Completion, Slot};
+use shm::ByteRing;
 use std::collections::HashMap;
 
 /// A connection, as an application sees it.
 pub(crate) struct Socket {
     pub slot: Slot,
-    pub rx: Mirror,
-    pub tx: Mirror,
+    pub rx: ByteRing,
+    pub tx: ByteRing,
     pub tx_head: u32,
     pub tx_tail: u32,
     pub rx_head: u32,
@@ -32,14 +32,14 @@ impl Sockets {
         slot
     }
 
-    /// Takes notices.
+    /// Takes completions.
     pub(crate) fn drain(&mut self, app: &mut App) {
-        while let Some(words) = app.end.notices.pop().unwrap() {
-            let notice = Notice::from_words(words);
-            if let Some(socket) = self.0.get_mut(&notice.slot) {
-                socket.rx_tail = notice.rx_tail;
-                socket.tx_tail = notice.tx_tail;
-                socket.peer_fin |= notice.fin;
+        while let Some(words) = app.end.completions.pop().unwrap() {
+            let completion = Completion::from_words(words);
+            if let Some(socket) = self.0.get_mut(&completion.slot) {
+                socket.rx_tail = completion.rx_tail;
+                socket.tx_tail = completion.tx_tail;
+                socket.peer_fin |= completion.fin;
             }
         }
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use std::{fs, thread};
 
 /// A client waits so long for the volume's server.
-const PATIENCE: Duration = Duration::from_secs(10);
+const TIMEOUT: Duration = Duration::from_secs(10);
 /// Most connections at once.
 const CONNECTIONS: usize = 16;
 
@@ -85,7 +85,7 @@ impl Socket {
 }
 
 fn converse(stream: UnixStream, section: &BlockSection, gate: &Arc<Gate>) {
-    let blocks = match gate.queue().wait(PATIENCE) {
+    let blocks = match gate.queue().wait(TIMEOUT) {
         View::Open { blocks } => blocks,
         View::Opening => {
             return tracing::warn!("volume {}: its server {} does not answer", section.volume, section.server);

@@ -7,7 +7,7 @@ use super::views::{BlockPlace, BlockPlaces, VolumePlace};
 use crate::config::Config;
 use crate::datapath::{DataPath, Handle};
 use crate::secret::secret;
-use solar::transport::{Place, Queue, VolumeClient, VolumeServer};
+use solar::transport::{Queue, VolumeAddress, VolumeClient, VolumeServer};
 use solar::{Access, ClientConfig, ServerConfig};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -111,7 +111,7 @@ impl BlockThreads {
             (false, false) => Access::Write,
         };
         let first_port = FIRST_PORT + number * u16::from(config.path.paths);
-        let place = Place { volume: section.volume.clone(), access, server: section.server, first_port };
+        let place = VolumeAddress { volume: section.volume.clone(), access, server: section.server, first_port };
         let queue = Arc::new(Queue::new(handle.waker()));
         let random = u128::from_ne_bytes(secret()?) as u64;
         let client = VolumeClient::new(config, place, Arc::clone(&queue), random, path.clock.now());

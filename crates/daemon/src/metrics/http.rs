@@ -11,7 +11,7 @@ const MOST: usize = 8192;
 /// Most header fields of a request.
 const FIELDS: usize = 64;
 /// How long a request may take to come, and its answer to go.
-const PATIENCE: Duration = Duration::from_secs(2);
+const TIMEOUT: Duration = Duration::from_secs(2);
 const OPENMETRICS: &str = "application/openmetrics-text";
 const PLAIN: &str = "text/plain; charset=utf-8";
 
@@ -28,7 +28,7 @@ pub(super) fn serve(listener: &TcpListener, page: impl Fn(Format) -> Result<Stri
 }
 
 fn answer(mut stream: TcpStream, page: impl Fn(Format) -> Result<String, String>) -> io::Result<()> {
-    stream.set_write_timeout(Some(PATIENCE))?;
+    stream.set_write_timeout(Some(TIMEOUT))?;
     let (status, kind, body, bare) = match head(&mut stream)? {
         Head::Page { bare, format } => match page(format) {
             Ok(body) => ("200 OK", content_type(format), body, bare),
@@ -72,7 +72,7 @@ enum Head {
 
 /// Reads the head of a request.
 fn head(stream: &mut TcpStream) -> io::Result<Head> {
-    let until = Instant::now() + PATIENCE;
+    let until = Instant::now() + TIMEOUT;
     let (mut bytes, mut part) = (Vec::new(), [0; 1024]);
     loop {
         let left = until.saturating_duration_since(Instant::now());

@@ -31,7 +31,7 @@ const SENDS: u32 = 4096;
 /// In the pipe of a channel of connection management: an event of the device that opened it.
 const FIRST_NOTICE: u8 = 1;
 /// How long the next hop of a path may take to answer.
-const PATIENCE: Duration = Duration::from_secs(3);
+const TIMEOUT: Duration = Duration::from_secs(3);
 /// Between two looks whether it has, at first and at most.
 const FIRST_LOOK: Duration = Duration::from_micros(100);
 const LAST_LOOK: Duration = Duration::from_millis(10);
@@ -507,7 +507,7 @@ impl Service {
             match self.at.ask(move |device, id| device.reach(id, Some(&vector)))?? {
                 Reach::Known => break Ok(()),
                 Reach::NoRoute => break Err(Failure::new(libc::ENETUNREACH, "the host has no route to the peer")),
-                Reach::Asked if begin.elapsed() > PATIENCE => {
+                Reach::Asked if begin.elapsed() > TIMEOUT => {
                     break Err(Failure::new(libc::ETIMEDOUT, "the next hop to the peer does not answer"));
                 }
                 Reach::Asked => sleep(pause),

@@ -11,7 +11,7 @@ use port::Port;
 use rustix::net::sockopt::{Timeout, set_socket_timeout};
 use serde::de::DeserializeOwned;
 use serde::{Deserialize, Serialize};
-use shm::{Mirror, PAGE, Region, handover};
+use shm::{ByteRing, PAGE, Region, handover};
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -22,7 +22,7 @@ use wire::Mac;
 /// Version of all that is handed over. A daemon refuses another one's.
 pub(crate) const VERSION: u32 = 13;
 /// How long either waits for the other. Past it, the old daemon goes on.
-const PATIENCE: Duration = Duration::from_secs(20);
+const TIMEOUT: Duration = Duration::from_secs(20);
 
 /// The new daemon's first message.
 #[derive(Debug, Serialize, Deserialize)]
@@ -93,7 +93,7 @@ struct Line(OwnedFd);
 impl Line {
     fn new(socket: OwnedFd) -> Result<Line, String> {
         for which in [Timeout::Recv, Timeout::Send] {
-            set_socket_timeout(&socket, which, Some(PATIENCE)).map_err(|e| e.to_string())?;
+            set_socket_timeout(&socket, which, Some(TIMEOUT)).map_err(|e| e.to_string())?;
         }
         Ok(Line(socket))
     }
@@ -136,18 +136,18 @@ fn in_memory(text: &[u8]) -> Result<Arc<Region>, String> {
     let failed = |e: std::io::Error| format!("no memory for the hosts' states: {e}");
     let size = text.len().max(PAGE).next_power_of_two();
     let region = Arc::new(Region::create("takeover", size).map_err(failed)?);
-    Mirror::map(&region, 0, size).map_err(failed)?.write(0, text);
+    ByteRing::map(&region, 0, size).map_err(failed)?.write(0, text);
     Ok(region)
 }
 
 fn from_memory(fd: OwnedFd, len: usize) -> Result<Vec<u8>, String> {
     let failed = |e: std::io::Error| format!("the hosts' states cannot be read: {e}");
     let region = Arc::new(Region::from_fd(fd).map_err(failed)?);
-    let mirror = Mirror::map(&region, 0, region.len()).map_err(failed)?;
+    let byte_ring = ByteRing::map(&region, 0, region.len()).map_err(failed)?;
     if len > region.len() {
         return Err(strange());
     }
     let mut text = vec![0; len];
-    mirror.read(0, &mut text);
+    byte_ring.read(0, &mut text);
     Ok(text)
 }

@@ -10,12 +10,12 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// How long something that must happen may take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) fn until(what: &str, mut so: impl FnMut() -> bool) {
     let begin = Instant::now();
     while !so() {
-        assert!(begin.elapsed() < PATIENCE, "{what} did not happen");
+        assert!(begin.elapsed() < TIMEOUT, "{what} did not happen");
         sleep(Duration::from_millis(5));
     }
 }

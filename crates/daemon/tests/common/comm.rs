@@ -4,7 +4,7 @@ use context::comm::{Answer, Carries, Completion, Hello, Order, Outcome, Piece, P
 use context::queues::{AppQueues, daemon_bell};
 use memory::{Description, Registrar, Rights};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use shm::{Doorbell, Mirror, Region, handover};
+use shm::{ByteRing, Doorbell, Region, handover};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -14,7 +14,7 @@ use std::time::{Duration, Instant};
 pub(crate) const LEN: usize = 1 << 20;
 pub(crate) const PIECE: usize = LEN / 8;
 /// How long something that must happen may take.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 pub(crate) fn b(port: u16) -> SocketAddrV4 {
     SocketAddrV4::new(Ipv4Addr::new(10, 0, 0, 2), port)
@@ -26,7 +26,7 @@ pub(crate) struct Program {
     pub queues: AppQueues,
     pub daemon: Doorbell,
     pub own: Doorbell,
-    pub memory: Arc<Mirror>,
+    pub memory: Arc<ByteRing>,
     pub region: Arc<Region>,
     pub key: u32,
 }
@@ -46,7 +46,7 @@ impl Program {
             queues: AppQueues::new(&passed).unwrap(),
             daemon: daemon_bell(&passed, bell),
             own: program_bell(&passed, own),
-            memory: Arc::new(Mirror::map(&region, 0, LEN).unwrap()),
+            memory: Arc::new(ByteRing::map(&region, 0, LEN).unwrap()),
             region,
             socket,
             key: 0,
@@ -109,7 +109,7 @@ impl Program {
             if let Some(completion) = found {
                 return completion;
             }
-            assert!(begin.elapsed() < PATIENCE, "nothing came");
+            assert!(begin.elapsed() < TIMEOUT, "nothing came");
         }
     }
 

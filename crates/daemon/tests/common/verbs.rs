@@ -17,7 +17,7 @@ use verbs::{
 };
 
 /// How long a completion may take.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// A context: what a program has after `ibv_open_device`.
 pub(crate) struct Verbs {
@@ -220,7 +220,7 @@ impl Verbs {
     pub(crate) fn push(&mut self, words: [u64; 8]) {
         let begin = Instant::now();
         while self.send.push(words).is_err() {
-            assert!(begin.elapsed() < PATIENCE, "the send pipe stays full");
+            assert!(begin.elapsed() < TIMEOUT, "the send pipe stays full");
             std::thread::yield_now();
         }
         self.bell.ring();
@@ -248,7 +248,7 @@ impl Cq {
             if let Some(completion) = self.poll() {
                 return completion;
             }
-            assert!(begin.elapsed() < PATIENCE, "no completion comes");
+            assert!(begin.elapsed() < TIMEOUT, "no completion comes");
             std::thread::yield_now();
         }
     }

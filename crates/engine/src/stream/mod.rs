@@ -10,7 +10,7 @@ pub use wire::tcp::{Agreed, State};
 use crate::{ContextId, FlowId, Slot, Transport};
 use context::LogEnd;
 use serde::{Deserialize, Serialize};
-use shm::{Mirror, Pooled};
+use shm::{ByteRing, Pooled};
 use std::sync::Arc;
 use wire::{Mac, Seq};
 
@@ -42,7 +42,7 @@ impl From<Event> for crate::Event<Stream> {
 /// A connection at the moment when the handshake is done and the engine takes over.
 ///
 /// Stream positions count payload bytes from 0 in each direction; they, and the positions in [`context::Bump`]
-/// and [`context::Notice`], are modulo 2^32. The byte at position `p` of the transmit stream has sequence number
+/// and [`context::Completion`], are modulo 2^32. The byte at position `p` of the transmit stream has sequence number
 /// `iss + 1 + p`, that at position `p` of the receive stream `irs + 1 + p`.
 #[derive(Clone)]
 pub struct FlowParams {
@@ -54,14 +54,14 @@ pub struct FlowParams {
     pub local_mac: Mac,
     /// The next hop's hardware address.
     pub remote_mac: Mac,
-    /// Where its notices go.
+    /// Where its completions go.
     pub context: ContextId,
     /// Its name there.
     pub slot: Slot,
     /// Its receive buffer, or the small ring before it ([`Features::starts_small`]).
-    pub rx: Arc<Mirror>,
+    pub rx: Arc<ByteRing>,
     /// Its transmit buffer, or the small ring before it.
-    pub tx: Arc<Mirror>,
+    pub tx: Arc<ByteRing>,
     /// Next sequence number to send; everything before it is acknowledged.
     pub snd_nxt: Seq,
     /// Stream position of `snd_nxt`.
@@ -128,8 +128,8 @@ pub struct Resume {
 
 /// Control plane to stream engine, beside what every engine obeys ([`crate::Command`]).
 pub enum Command {
-    /// From now on the flow's notices go to `slot` of `context`, and that context's descriptors for `slot` are for this
-    /// flow. The earlier name is invalid. A notice with the present positions is sent at once (fork: claim).
+    /// From now on the flow's completions go to `slot` of `context`, and that context's descriptors for `slot` are for
+    /// this flow. The earlier name is invalid. A notice with the present positions is sent at once (fork: claim).
     Rename {
         /// Which flow.
         flow: FlowId,
@@ -148,9 +148,9 @@ pub enum Command {
         /// Its name there.
         slot: Slot,
         /// Its new receive buffer, of the same full size.
-        rx: Arc<Mirror>,
+        rx: Arc<ByteRing>,
         /// Its new transmit buffer, of the same full size.
-        tx: Arc<Mirror>,
+        tx: Arc<ByteRing>,
     },
     /// Takes in the application's positions, as in [`context::Bump`], and stops the flow if it is quiet. Quiet is
     /// established, with nothing unread, out of order, unsent or unacknowledged. Answered by [`Event::Frozen`] or,
@@ -181,7 +181,7 @@ pub enum Command {
         /// Send FIN after `tx_head`.
         fin: bool,
     },
-    /// Nobody will read any more: no notices; new data that arrives raises [`Event::OrphanData`].
+    /// Nobody will read any more: no completions; new data that arrives raises [`Event::OrphanData`].
     Orphan(FlowId),
     /// Set the congestion window, bytes.
     Window(FlowId, u32),
@@ -207,7 +207,7 @@ pub enum Command {
     OpenLog(ContextId, Box<LogEnd>),
     /// From now on the flow's stream, from the application's position `rx_head` on, is records of its context's log,
     /// marked with `mark`. Always answered, in order, by [`Event::LogJoined`]. The application's positions in the
-    /// receive stream mean nothing afterwards; notices say of it only its end.
+    /// receive stream mean nothing afterwards; completions say of it only its end.
     JoinLog {
         /// Which flow.
         flow: FlowId,

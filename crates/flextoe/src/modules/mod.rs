@@ -16,7 +16,7 @@ pub(crate) struct Chain {
     stage: Stage,
     /// Which replicas of the modules these are.
     index: u32,
-    modules: Vec<Seat>,
+    modules: Vec<ModuleSlot>,
     /// A module wants all bytes in one piece.
     whole: bool,
     /// What all of them together may change.
@@ -28,7 +28,7 @@ pub(crate) struct Chain {
     fronts: Vec<Noted>,
 }
 
-struct Seat {
+struct ModuleSlot {
     module: LoadedModule,
     replica: Box<dyn Module>,
     /// Batches until the next one whose time is taken.
@@ -66,7 +66,7 @@ impl Chain {
                 Some(at) => old.swap_remove(at),
                 None => {
                     let replica = module.source.replica(self.index);
-                    Seat { module: module.clone(), replica, until_timed: 0 }
+                    ModuleSlot { module: module.clone(), replica, until_timed: 0 }
                 }
             };
             self.modules.push(seat);
@@ -164,7 +164,7 @@ impl Chain {
     }
 }
 
-impl Seat {
+impl ModuleSlot {
     /// Runs the module; true where all that it saw go on.
     #[inline(always)]
     fn process<T>(

@@ -247,7 +247,7 @@ impl Protocol {
                     state.resume(end);
                     // The application may have given a false state of its ring.
                     work.aside = state.outgrown(state.rcv_data_end());
-                    work.notice = Some(state.positions());
+                    work.completion = Some(state.positions());
                 }
             }
             Job::Freeze { tx_head, rx_head } => {
@@ -340,7 +340,7 @@ fn settle(state: &mut ProtocolState, work: &mut Work) {
     }
     work.report = state.report(work.sent());
     if state.asked {
-        state.tell_sent(work);
+        state.report_sent(work);
     }
     state.plain = state.is_plain();
     state.publish();

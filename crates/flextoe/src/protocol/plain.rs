@@ -4,7 +4,7 @@
 //! the same result.
 use super::state::ProtocolState;
 use super::{Due, track};
-use crate::message::{Marks, Place, Positions, Received, Report, Segment, Sent, Summary, Tally};
+use crate::message::{Marks, PayloadPart, Positions, Received, Report, Sent, Summary, Tally, TxSegment};
 use engine::Nanos;
 use std::sync::atomic::Ordering::Relaxed;
 use tcp::Life;
@@ -60,7 +60,7 @@ impl ProtocolState {
         if acked > 0 {
             (tally.acked, tally.rtt) = (acked, self.take_ack_plain(seg.ack, now));
         }
-        let place = Place { pos: seg.seq - self.fixed.rx_base, skip: 0, len: seg.payload_len };
+        let place = PayloadPart { pos: seg.seq - self.fixed.rx_base, skip: 0, len: seg.payload_len };
         if place.len > 0 {
             tally.delivered = place.len;
             self.take_payload_plain(flow, place.len, due, now);
@@ -72,7 +72,7 @@ impl ProtocolState {
         // Nothing has ended on a plain flow: no FIN is part of the positions.
         let (rx_tail, tx_tail) = (self.rcv_nxt - self.fixed.rx_base, self.una - self.fixed.tx_base);
         let report = if self.reported || self.nxt != self.head { self.report(0) } else { None };
-        Some(Received { place, tally, notice: Positions { rx_tail, tx_tail, fin: false }, report })
+        Some(Received { place, tally, completion: Positions { rx_tail, tx_tail, fin: false }, report })
     }
 
     #[inline(always)]
@@ -144,7 +144,7 @@ impl ProtocolState {
 
     /// One segment with all that is to be sent: new data, after all that was sent before.
     #[inline(always)]
-    fn send_plain(&mut self, len: u32, now: Nanos) -> Segment {
+    fn send_plain(&mut self, len: u32, now: Nanos) -> TxSegment {
         let seq = self.head;
         if self.rtt.start(now, seq + len) {
             self.fixed.stats.timed_ns.store(now, Relaxed);
@@ -169,7 +169,7 @@ mod tests {
     use engine::stream::{Agreed, FlowParams, FourTuple};
     use engine::{ContextId, FlowId, Nanos, Slot};
     use proptest::prelude::*;
-    use shm::{Mirror, PAGE, Pooled, Region};
+    use shm::{ByteRing, PAGE, Pooled, Region};
     use std::net::Ipv4Addr;
     use std::sync::Arc;
     use trace::Tracer;
@@ -181,7 +181,7 @@ mod tests {
 
     fn protocol(timestamps: bool, ecn: bool) -> Protocol {
         let region = Arc::new(Region::create("plain", 4 * PAGE).expect("memory"));
-        let ring = |at: usize| Arc::new(Mirror::map(&region, at * PAGE, PAGE).expect("a ring"));
+        let ring = |at: usize| Arc::new(ByteRing::map(&region, at * PAGE, PAGE).expect("a ring"));
         let ip = Ipv4Addr::LOCALHOST;
         let params = FlowParams {
             flow: FlowId(0),
@@ -248,7 +248,7 @@ mod tests {
             Order::Mss(400),
             Order::Retransmit,
             Order::Untrack,
-            Order::TellSent(900),
+            Order::ReportSent(900),
         ];
         let order = prop::sample::select(orders.to_vec()).prop_map(Next::Order);
         prop_oneof![20 => segment, 20 => bump, 3 => Just(Next::Turn), 1 => order, 4 => (0..900_000u32).prop_map(Next::Wait)]
@@ -303,11 +303,11 @@ mod tests {
     }
 
     fn decided(work: &Work) -> String {
-        let Work { ticket, job, send, place, tally, notice, report, events, drops, exception, .. } = work;
+        let Work { ticket, job, send, place, tally, completion, report, events, drops, exception, .. } = work;
         // Of a place without bytes nothing else means anything.
         let place = (place.len > 0).then_some(place);
         format!(
-            "{ticket} {job:?} {send:?} {place:?} {tally:?} {notice:?} {report:?} {events:?} {drops:?} {exception:?}"
+            "{ticket} {job:?} {send:?} {place:?} {tally:?} {completion:?} {report:?} {events:?} {drops:?} {exception:?}"
         )
     }
 

@@ -1,7 +1,7 @@
 //! Receive processing of the protocol module (RX, thesis section 4.3.1.3): a received segment, in the order of RFC 9293
 //! section 3.10.7.4.
 use super::state::ProtocolState;
-use crate::message::{Aside, Events, Marks, Place, Summary, Work};
+use crate::message::{Aside, Events, Marks, PayloadPart, Summary, Work};
 use engine::{DropReason, Nanos};
 use std::sync::atomic::Ordering::Relaxed;
 use tcp::window::ACK_DELAY;
@@ -26,7 +26,7 @@ impl ProtocolState {
         let before = (self.rcv_nxt, self.una);
         let _ = self.steps(work, now);
         if before != (self.rcv_nxt, self.una) && self.life != Life::Orphan {
-            work.notice = Some(self.positions());
+            work.completion = Some(self.positions());
         }
     }
 
@@ -372,7 +372,7 @@ impl ProtocolState {
         if let Some(growth) = self.outgrown(part.seq + part.len) {
             work.aside = Some(growth);
         }
-        work.place = Place { pos: part.seq - self.fixed.rx_base, skip: part.skip, len: part.len };
+        work.place = PayloadPart { pos: part.seq - self.fixed.rx_base, skip: part.skip, len: part.len };
     }
 
     // Meets RFC 5681: 3.2-b.

@@ -1,5 +1,5 @@
 //! The TCP state of a flow, and what follows from it alone.
-use crate::message::{Positions, Segment, Work};
+use crate::message::{Positions, TxSegment, Work};
 use engine::Nanos;
 use engine::stream::{Agreed, FlowEnd, FlowParams, FlowStats, Resume};
 use shm::Pooled;
@@ -270,7 +270,7 @@ impl ProtocolState {
 
     /// A segment that carries the present acknowledgement, and settles what was to be acknowledged.
     #[inline(always)]
-    pub(super) fn segment(&mut self, seq: Seq, flags: Flags, now: Nanos) -> Segment {
+    pub(super) fn segment(&mut self, seq: Seq, flags: Flags, now: Nanos) -> TxSegment {
         let (window, timestamps) = (self.window(), self.stamp(now));
         self.last_ack = self.rcv_nxt;
         self.unacked = 0;
@@ -285,7 +285,7 @@ impl ProtocolState {
             ecn: Ecn::NotEct,
             payload_len: 0,
         };
-        Segment { fields, pos: 0, segment_size: 0 }
+        TxSegment { fields, pos: 0, segment_size: 0 }
     }
 
     /// A pure acknowledgement (thesis section 4.3.1.3: Ack, Stamp). It reports what came `twice` (RFC 2883).
@@ -308,7 +308,7 @@ impl ProtocolState {
         Some(Timestamps { value: ((now / 1_000_000) as u32).wrapping_add(offset), echo: self.ts_recent })
     }
 
-    /// The engine's positions, for a notice.
+    /// The engine's positions, for a completion.
     #[inline(always)]
     pub(super) fn positions(&self) -> Positions {
         let acked = if self.ends.all_acknowledged() { self.head } else { self.una };

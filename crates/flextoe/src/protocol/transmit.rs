@@ -1,7 +1,7 @@
 //! Transmit processing of the protocol module (TX, thesis section 4.3.1.2: Seq): how much of a flow may be sent, and
 //! the next segment.
 use super::state::ProtocolState;
-use crate::message::{Aside, Marks, Order, Report, Segment, Work};
+use crate::message::{Aside, Marks, Order, Report, TxSegment, Work};
 use engine::Nanos;
 use std::sync::atomic::Ordering::Relaxed;
 use tcp::congestion::MAX_WINDOW;
@@ -153,7 +153,7 @@ impl ProtocolState {
     }
 
     #[inline(always)]
-    fn with_payload(&mut self, seq: Seq, len: u32, flags: Flags, now: Nanos) -> Segment {
+    fn with_payload(&mut self, seq: Seq, len: u32, flags: Flags, now: Nanos) -> TxSegment {
         let mut segment = self.segment(seq, flags, now);
         segment.pos = seq - self.fixed.tx_base;
         segment.fields.payload_len = len;
@@ -246,12 +246,12 @@ impl ProtocolState {
             Order::Thaw => {
                 self.frozen = false;
                 self.ack_now |= self.unacked > 0;
-                work.notice = (self.life != Life::Orphan).then(|| self.positions());
+                work.completion = (self.life != Life::Orphan).then(|| self.positions());
             }
-            Order::TellSent(position) => (self.asked, self.asked_for) = (true, self.fixed.tx_base + position),
+            Order::ReportSent(position) => (self.asked, self.asked_for) = (true, self.fixed.tx_base + position),
             // Where bytes lie is nothing to this module.
-            Order::Look => {}
-            Order::Announce => work.notice = (self.life != Life::Orphan).then(|| self.positions()),
+            Order::CheckGrowth => {}
+            Order::Announce => work.completion = (self.life != Life::Orphan).then(|| self.positions()),
         }
     }
 
@@ -282,14 +282,14 @@ impl ProtocolState {
     /// The application has asked how far its bytes were sent: it is told once that is far enough.
     #[cold]
     #[inline(never)]
-    pub(super) fn tell_sent(&mut self, work: &mut Work) {
+    pub(super) fn report_sent(&mut self, work: &mut Work) {
         if self.max.before(self.asked_for) || work.aside.is_some() {
             return;
         }
         self.asked = false;
         let sent = if self.head.before(self.max) { self.head } else { self.max };
         work.aside = Some(Box::new(Aside::Sent(sent - self.fixed.tx_base)));
-        work.notice = (self.life != Life::Orphan).then(|| self.positions());
+        work.completion = (self.life != Life::Orphan).then(|| self.positions());
     }
 
     // Meets RFC 9293: SHLD-12.

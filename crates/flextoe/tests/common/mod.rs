@@ -4,14 +4,14 @@
 
 pub(crate) mod solo;
 
-use context::{AppEnd, Bump, ControlEnd, EngineEnd, Geometry, Notice, daemon_ends};
+use context::{AppEnd, Bump, Completion, ControlEnd, EngineEnd, Geometry, daemon_ends};
 use engine::stream::{self, Agreed, FlowParams, FlowStats, FourTuple, Stream};
 use engine::{
     Burst, Command, ContextId, DropCounts, Engine, Event, Exception, FlowId, Frame, FramePool, Limits, LoadedModule,
     Slot, Worker,
 };
 use flextoe::{FlexToe, Mapping};
-use shm::{Doorbell, Mirror, Pooled};
+use shm::{ByteRing, Doorbell, Pooled};
 use std::sync::Arc;
 use wire::{Endpoint, Mac, Seq};
 
@@ -130,8 +130,8 @@ impl Config {
 /// What an application has: a context with one connection.
 pub(crate) struct App {
     pub end: AppEnd,
-    pub rx: Mirror,
-    pub tx: Mirror,
+    pub rx: ByteRing,
+    pub tx: ByteRing,
     pub slot: Slot,
     pub outgoing: Vec<u8>,
     pub expected: Vec<u8>,
@@ -144,15 +144,15 @@ pub(crate) struct App {
 }
 
 impl App {
-    /// Takes notices, reads and writes some.
+    /// Takes completions, reads and writes some.
     pub(crate) fn step(&mut self, rng: &mut Rng, lazy: u32) {
-        while let Some(words) = self.end.notices.pop().expect("a sound ring") {
-            let notice = Notice::from_words(words);
-            assert_eq!(notice.slot, self.slot);
-            assert!(notice.rx_tail.wrapping_sub(self.available) as i32 >= 0, "notices go forward");
-            self.available = notice.rx_tail;
-            self.freed = notice.tx_tail;
-            self.peer_fin |= notice.fin;
+        while let Some(words) = self.end.completions.pop().expect("a sound ring") {
+            let completion = Completion::from_words(words);
+            assert_eq!(completion.slot, self.slot);
+            assert!(completion.rx_tail.wrapping_sub(self.available) as i32 >= 0, "completions go forward");
+            self.available = completion.rx_tail;
+            self.freed = completion.tx_tail;
+            self.peer_fin |= completion.fin;
         }
         if rng.chance(lazy) {
             return;
@@ -247,7 +247,7 @@ pub(crate) fn mac(first: bool) -> Mac {
 }
 
 /// A context of its own region: the application's end, the engine's, and the engine's mappings of slot 0.
-pub(crate) fn make_context(rx_bytes: u32, tx_bytes: u32) -> (AppEnd, EngineEnd, Arc<Mirror>, Arc<Mirror>) {
+pub(crate) fn make_context(rx_bytes: u32, tx_bytes: u32) -> (AppEnd, EngineEnd, Arc<ByteRing>, Arc<ByteRing>) {
     let (app, engine_end, control_end) = make_large_context(4, rx_bytes, tx_bytes);
     let (rx, tx) = control_end.map_buffers(0).unwrap();
     (app, engine_end, Arc::new(rx), Arc::new(tx))

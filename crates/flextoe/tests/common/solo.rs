@@ -144,7 +144,7 @@ impl Solo {
         self.round()
     }
 
-    /// The application asks to hear once all before a position was sent; how far it hears then, with a notice.
+    /// The application asks to hear once all before a position was sent; how far it hears then, with a completion.
     pub(crate) fn asks_until(&mut self, until: u32) -> Option<u32> {
         let app = &self.side.app;
         let (slot, rx_head) = (app.slot, app.read);
@@ -157,7 +157,7 @@ impl Solo {
     /// How far the application hears that its bytes were sent, where it does.
     pub(crate) fn hears_of_sent(&mut self) -> Option<u32> {
         self.round();
-        self.notice()?;
+        self.completion()?;
         let app = &self.side.app;
         Some(app.end.sent(app.slot.index).swap(0, Acquire)).filter(|sent| *sent > 0)
     }
@@ -269,11 +269,11 @@ impl Solo {
     }
 
     /// What the application heard last: received, acknowledged, end of stream.
-    pub(crate) fn notice(&mut self) -> Option<(u32, u32, bool)> {
+    pub(crate) fn completion(&mut self) -> Option<(u32, u32, bool)> {
         let mut last = None;
-        while let Some(words) = self.side.app.end.notices.pop().unwrap() {
-            let notice = context::Notice::from_words(words);
-            last = Some((notice.rx_tail, notice.tx_tail, notice.fin));
+        while let Some(words) = self.side.app.end.completions.pop().unwrap() {
+            let completion = context::Completion::from_words(words);
+            last = Some((completion.rx_tail, completion.tx_tail, completion.fin));
         }
         last
     }

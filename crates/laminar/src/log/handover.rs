@@ -53,8 +53,8 @@ impl Laminar {
             self.resume_member(Member::resume(number, life_of(at), member), member.flow.0);
         }
         // What the other engine said last may have found no room.
-        let notice = self.logs.get(number).map(|log| log.notice());
-        notice.into_iter().for_each(|notice| self.contexts.tell_log(context.0, notice));
+        let completion = self.logs.get(number).map(|log| log.completion());
+        completion.into_iter().for_each(|completion| self.contexts.tell_log(context.0, completion));
     }
 
     fn resume_member(&mut self, mut member: Member, id: u32) {

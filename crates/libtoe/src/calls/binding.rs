@@ -34,7 +34,7 @@ pub(crate) fn bind_to(lib: &mut Guard, key: Key, local: Endpoint, chosen: bool) 
             socket.kind = Kind::bound(Bound { binding, local: got, chosen });
         }
         None => {
-            ask::tell(lib, Request::Unbind { binding });
+            ask::send_request(lib, Request::Unbind { binding });
             return Err(libc::EBADF);
         }
     }

@@ -9,7 +9,7 @@ use context::comm::{Answer, Completion, Hello, Order, Post, Request, VERSION, pr
 use context::queues::{AppQueues, COMPLETION_WORDS, SEND_WORDS, daemon_bell};
 use cuda::DeviceMemory;
 use libc::c_int;
-use memory::{Description, DmaServer, Refusal, Registrar, Rights, Way};
+use memory::{AccessPath, Description, DmaServer, Refusal, Registrar, Rights};
 use shm::{Doorbell, PipeConsumer, PipeProducer, Region, handover};
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
@@ -149,7 +149,7 @@ impl Comm {
         }
         let refused = |refusal: Refusal| refusal.errno();
         let prepared = self.registrar.prepare(address, len, Rights::LOCAL_WRITE).map_err(refused)?;
-        let by_kernel = prepared.description.extents.iter().any(|extent| extent.way == Way::Kernel);
+        let by_kernel = prepared.description.extents.iter().any(|extent| extent.way == AccessPath::Kernel);
         if by_kernel && !self.handed_over {
             let space = self.registrar.address_space().map_err(refused)?;
             self.ask(&Request::HandOver, &[space])?;
@@ -219,7 +219,7 @@ impl Comm {
     }
 
     /// Takes completions that are there, or come while others have a turn. The daemon need not ring then.
-    fn look(&mut self, list: &mut [Event]) -> usize {
+    fn poll(&mut self, list: &mut [Event]) -> usize {
         for _ in 0..LOOKS {
             let count = self.pop(list);
             if count > 0 {
@@ -236,10 +236,10 @@ impl Comm {
 
     /// As [`Comm::take`], after waiting for the first one; at most `timeout` milliseconds where that is not negative.
     pub(crate) fn wait(&mut self, list: &mut [Event], timeout: c_int) -> Result<usize> {
-        let patience = u64::try_from(timeout).ok().map(Duration::from_millis);
-        let deadline = patience.map(|patience| Instant::now() + patience);
+        let limit = u64::try_from(timeout).ok().map(Duration::from_millis);
+        let deadline = limit.map(|limit| Instant::now() + limit);
         loop {
-            let mut count = self.look(list);
+            let mut count = self.poll(list);
             if count == 0 {
                 count = self.take(list);
             }

@@ -9,14 +9,14 @@ use crate::state::{Lib, Link, events, readiness};
 use crate::system::errno::Result;
 use crate::system::waking;
 use crate::wait::signals::Signals;
-use crate::wait::{Target, Wait};
-use context::{Congestion, Endpoint, FourTuple, Notice, Reply, Request, Slot, Unaccelerated};
+use crate::wait::{Target, WaitOptions};
+use context::{Completion, Congestion, Endpoint, FourTuple, Reply, Request, Slot, Unaccelerated};
 
 /// `connect`. A non-blocking one returns `EINPROGRESS` as soon as the SYN is on its way, also where it is answered at
 /// once. The next call says what came of it.
 pub(crate) fn connect(lib: &mut Guard, key: Key, remote: Endpoint) -> Result<()> {
     let socket = lib.need_socket(key)?;
-    if !matches!(socket.kind, Kind::Connecting { .. }) && std::mem::take(&mut socket.outcome_owed) {
+    if !matches!(socket.kind, Kind::Connecting { .. }) && std::mem::take(&mut socket.outcome_pending) {
         return outcome(socket).inspect_err(|_| lib.disconnect(key));
     }
     match &socket.kind {
@@ -31,10 +31,10 @@ pub(crate) fn connect(lib: &mut Guard, key: Key, remote: Endpoint) -> Result<()>
     wait_until_on_its_way(lib, key)?;
     let socket = lib.need_socket(key)?;
     match socket.kind {
-        _ if socket.outcome_owed && socket.nonblocking => Err(libc::EINPROGRESS),
+        _ if socket.outcome_pending && socket.nonblocking => Err(libc::EINPROGRESS),
         Kind::Connecting { .. } => wait_for_it(lib, key),
         _ => {
-            socket.outcome_owed = false;
+            socket.outcome_pending = false;
             outcome(socket)
         }
     }
@@ -64,9 +64,9 @@ fn ask_for_it(lib: &mut Guard, key: Key, remote: Endpoint) -> Result<()> {
     let tag = context.fresh_tag();
     context.connects.insert(tag, key);
     let socket = lib.need_socket(key)?;
-    (socket.kind, socket.outcome_owed) =
+    (socket.kind, socket.outcome_pending) =
         (Kind::Connecting(Box::new(Attempt { tag, remote, local: None, bound })), true);
-    ask::tell(lib, Request::Connect { tag, binding, remote, congestion, mss });
+    ask::send_request(lib, Request::Connect { tag, binding, remote, congestion, mss });
     Ok(())
 }
 
@@ -74,7 +74,7 @@ fn ask_for_it(lib: &mut Guard, key: Key, remote: Endpoint) -> Result<()> {
 /// be refused at once has been.
 fn wait_until_on_its_way(lib: &mut Guard, key: Key) -> Result<()> {
     let targets = [Target::Socket(key)];
-    let wait = Wait { targets: &targets, ..Wait::forever() };
+    let wait = WaitOptions { targets: &targets, ..WaitOptions::forever() };
     waiting::until(lib, wait, |lib, _| match lib.socket(key).map(|socket| &socket.kind) {
         Some(Kind::Connecting(attempt)) => attempt.local.map(|_| ()),
         _ => Some(()),
@@ -86,12 +86,12 @@ fn wait_for_it(lib: &mut Guard, key: Key) -> Result<()> {
     let signals = if timeout.is_some() { Signals::Interrupt } else { Signals::Restart };
     let targets = [Target::Socket(key)];
     let deadline = timeout.map(|timeout| waking::now() + timeout);
-    let wait = Wait { deadline, targets: &targets, signals, ..Wait::forever() };
+    let wait = WaitOptions { deadline, targets: &targets, signals, ..WaitOptions::forever() };
     let over = waiting::until(lib, wait, |lib, _| match lib.socket(key) {
         None => Some(Err(libc::EBADF)),
         Some(Socket { kind: Kind::Connecting { .. }, .. }) => None,
         Some(socket) => {
-            socket.outcome_owed = false;
+            socket.outcome_pending = false;
             Some(outcome(socket))
         }
     });
@@ -156,16 +156,16 @@ impl Lib {
         socket.options.send_limit.into_iter().for_each(|limit| stream.limit_sending(limit));
         stream.use_unsent_mark(socket.options.unsent_mark, socket.options.low_mark);
         socket.kind = Kind::Stream(Box::new(stream));
-        let early: Option<Notice> = context.use_slot(slot, key);
-        if let Some(notice) = early {
-            self.apply(key, &notice);
+        let early: Option<Completion> = context.use_slot(slot, key);
+        if let Some(completion) = early {
+            self.apply(key, &completion);
         }
     }
 
     /// A connection was opened for a socket that is gone.
     pub(crate) fn refuse_connection(&mut self, slot: Slot) {
         if let Some(context) = self.context() {
-            context.tell_surely(Request::Close { slot, tx_head: 0, rx_head: 0, abort: true });
+            context.send_request_surely(Request::Close { slot, tx_head: 0, rx_head: 0, abort: true });
         }
     }
 
@@ -178,7 +178,7 @@ impl Lib {
             // Without a local address the attempt never began: the call itself says why.
             if let Kind::Connecting(attempt) = &socket.kind {
                 let Attempt { local, bound, .. } = **attempt;
-                socket.outcome_owed = local.is_some();
+                socket.outcome_pending = local.is_some();
                 last_local = Some(local.unwrap_or(ANY));
                 // As on Linux, an attempt that began takes a port that was not asked for with it.
                 let (gone, stays) = match bound {
@@ -192,7 +192,7 @@ impl Lib {
             socket.error = errno;
         }
         if let (Some(Bound { binding, .. }), Some(context)) = (released, self.context()) {
-            context.tell_surely(Request::Unbind { binding });
+            context.send_request_surely(Request::Unbind { binding });
             self.release_kernel_half(key);
         }
         self.wake_socket(key, events::ALL);

@@ -9,7 +9,7 @@ use crate::state::{Lib, Link};
 use crate::system::errno::{self, Result};
 use crate::system::{real, waking};
 use crate::wait::signals::Signals;
-use crate::wait::{Target, Wait};
+use crate::wait::{Target, WaitOptions};
 use libc::{c_int, iovec};
 use std::os::fd::RawFd;
 use std::time::Duration;
@@ -105,7 +105,7 @@ unsafe fn receive_rest(lib: &mut Guard, key: Key, into: &[iovec], wanted: Wanted
     let targets = [Target::Socket(key)];
     let signals = if timeout.is_some() { Signals::Interrupt } else { Signals::Restart };
     loop {
-        let wait = Wait { deadline, targets: &targets, signals, ..Wait::forever() };
+        let wait = WaitOptions { deadline, targets: &targets, signals, ..WaitOptions::forever() };
         // SAFETY: the caller vouches for the buffers.
         let got = waiting::until(lib, wait, |lib, _| unsafe { take_enough(lib, key, into, wanted, done) });
         match got {
@@ -246,7 +246,7 @@ pub(crate) unsafe fn transmit(lib: &mut Guard, key: Key, from: &[iovec], flags: 
     }
     look_at(from)?;
     share::claim(lib, key)?;
-    lib.hear_errors();
+    lib.drain_replies_now();
     let wanted = total(from);
     let more = flags & libc::MSG_MORE != 0;
     // SAFETY: the caller vouches for the buffers.
@@ -291,7 +291,7 @@ unsafe fn transmit_rest(
     let targets = [Target::Socket(key)];
     let signals = if timeout.is_some() { Signals::Interrupt } else { Signals::Restart };
     while done < wanted {
-        let wait = Wait { deadline, targets: &targets, signals, ..Wait::forever() };
+        let wait = WaitOptions { deadline, targets: &targets, signals, ..WaitOptions::forever() };
         // SAFETY: the caller vouches for the buffers.
         let put = waiting::until(lib, wait, |lib, _| unsafe { put_now(lib, key, from, wanted, done, more) });
         match put {
@@ -340,23 +340,23 @@ unsafe fn put_now(
         stream.wants_room = true;
     }
     if written == 0 {
-        if stream.untold {
+        if stream.bump_held {
             lib.bump(key);
         }
         return (wanted == 0).then_some(Ok(0));
     }
-    tell_or_hold(link, key, socket, corked && !full);
+    bump_or_hold(link, key, socket, corked && !full);
     Some(Ok(written))
 }
 
 /// Tells the engine of what was written. Held back only while less than a full segment waits, as `TCP_CORK` and
 /// `MSG_MORE` have it.
-fn tell_or_hold(link: &mut Link, key: Key, socket: &mut Socket, hold: bool) {
+fn bump_or_hold(link: &mut Link, key: Key, socket: &mut Socket, hold: bool) {
     let (Link::Attached(context), Kind::Stream(stream)) = (link, &mut socket.kind) else { return };
     if !hold || stream.in_flight() >= stream.mss as u32 {
         context.bump_and_ask(key, stream);
-    } else if !stream.untold {
-        stream.untold = true;
+    } else if !stream.bump_held {
+        stream.bump_held = true;
         context.held.push(key);
     }
 }
@@ -366,11 +366,11 @@ pub(crate) fn wrote(lib: &mut Lib, key: Key, more: bool) {
     let Lib { sockets, link, .. } = lib;
     let Some(socket) = sockets.get_mut(key.index) else { return };
     let corked = more || socket.options.cork;
-    tell_or_hold(link, key, socket, corked);
+    bump_or_hold(link, key, socket, corked);
 }
 
 /// Bytes were read by other means than `take_now`.
-pub(crate) fn tell_window(lib: &mut Lib, key: Key) {
+pub(crate) fn bump_window(lib: &mut Lib, key: Key) {
     let Lib { sockets, link, .. } = lib;
     let Some(Kind::Stream(stream)) = sockets.get_mut(key.index).map(|socket| &mut socket.kind) else { return };
     if let (Link::Attached(context), true) = (link, stream.window_is_worth_telling()) {
@@ -400,7 +400,7 @@ pub(crate) fn linger(lib: &mut Guard, key: Key) {
     let Some(seconds) = socket.options.linger.filter(|seconds| *seconds > 0 && last) else { return };
     let deadline = Some(waking::now() + Duration::from_secs(seconds as u64));
     let targets = [Target::Socket(key)];
-    let wait = Wait { deadline, targets: &targets, ..Wait::forever() };
+    let wait = WaitOptions { deadline, targets: &targets, ..WaitOptions::forever() };
     let _ = waiting::until(lib, wait, |lib, _| match lib.socket(key) {
         Some(Socket { kind: Kind::Stream(stream), broken: false, .. }) if stream.in_flight() > 0 => {
             // Each acknowledgement is news.
@@ -433,7 +433,7 @@ fn wait_for_room(lib: &mut Guard, key: Key, some_sent: bool) -> Result<()> {
     let deadline = if dont_wait { Some(waking::now()) } else { timeout.map(|timeout| waking::now() + timeout) };
     let targets = [Target::Socket(key)];
     let signals = if timeout.is_some() || some_sent { Signals::Interrupt } else { Signals::Restart };
-    let wait = Wait { deadline, targets: &targets, signals, ..Wait::forever() };
+    let wait = WaitOptions { deadline, targets: &targets, signals, ..WaitOptions::forever() };
     let room = waiting::until(lib, wait, |lib, _| {
         let Some(socket) = lib.socket(key) else { return Some(Err(libc::EBADF)) };
         if let Err(errno) = can_write(socket) {

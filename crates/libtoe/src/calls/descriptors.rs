@@ -15,7 +15,7 @@ impl Lib {
     pub(crate) fn label(&mut self, key: Key, reason: Unaccelerated) {
         let Some(request) = self.socket(key).map(|socket| socket.label(socket.fd, reason)) else { return };
         if let Some(context) = self.context() {
-            context.tell(request);
+            context.send_request(request);
         }
     }
 
@@ -23,7 +23,7 @@ impl Lib {
     pub(crate) fn label_accepted(&mut self, key: Key) {
         let Some(request) = self.socket(key).map(|socket| socket.label(socket.fd, Unaccelerated::No)) else { return };
         if let Some(context) = self.context() {
-            context.tell_surely(request);
+            context.send_request_surely(request);
         }
     }
 
@@ -33,7 +33,7 @@ impl Lib {
         if matches!(socket.kind, Kind::Bound(_) | Kind::Listener(_) | Kind::Stream(_)) {
             let request = socket.label(fd, Unaccelerated::No);
             if let Some(context) = self.context() {
-                context.tell(request);
+                context.send_request(request);
             }
         }
     }
@@ -42,7 +42,7 @@ impl Lib {
     pub(crate) fn label_closed(&mut self, fd: RawFd) {
         let request = Request::Label { fd: fd as u32, reason: Unaccelerated::Undecided, slot: None, binding: 0 };
         if let Some(context) = self.context() {
-            context.tell(request);
+            context.send_request(request);
         }
     }
 
@@ -87,16 +87,16 @@ impl Lib {
         let Some(context) = self.context() else { return };
         match socket.kind {
             Kind::Fresh => {}
-            Kind::Bound(bound) => context.tell_surely(Request::Unbind { binding: bound.binding }),
+            Kind::Bound(bound) => context.send_request_surely(Request::Unbind { binding: bound.binding }),
             Kind::Listener(listener) => {
                 context.listeners.remove(&listener.bound.binding);
-                context.tell_surely(Request::Unbind { binding: listener.bound.binding });
+                context.send_request_surely(Request::Unbind { binding: listener.bound.binding });
             }
             Kind::Connecting(attempt) => {
                 context.connects.remove(&attempt.tag);
-                context.tell_surely(Request::CancelConnect { tag: attempt.tag });
+                context.send_request_surely(Request::CancelConnect { tag: attempt.tag });
                 if let Some(Bound { binding, .. }) = attempt.bound {
-                    context.tell_surely(Request::Unbind { binding });
+                    context.send_request_surely(Request::Unbind { binding });
                 }
             }
             Kind::Stream(stream) => context.close_stream(stream, abort),

@@ -40,7 +40,7 @@ fn parts(lib: &mut Lib, index: usize) -> Option<(&mut Socket, &mut Context)> {
 #[inline(always)]
 fn own(kind: &mut Kind) -> Option<&mut Stream> {
     match kind {
-        Kind::Stream(stream) if !(stream.shared | stream.rest.asked) => Some(stream),
+        Kind::Stream(stream) if !(stream.shared | stream.reclaim.asked) => Some(stream),
         _ => None,
     }
 }

@@ -53,7 +53,7 @@ impl Lib {
         if let Kind::Listener(listener) = &mut socket.kind {
             let before = listener.credits;
             if let Some(request) = listener.arm() {
-                if !context.tell(request) {
+                if !context.send_request(request) {
                     // Tried again at the next call: the number is absolute.
                     listener.credits = before;
                 }
@@ -79,7 +79,7 @@ impl Lib {
 }
 
 /// The program accepts: where nothing waits here, one comes that waits for another process.
-pub(crate) fn look_elsewhere(lib: &mut Guard, key: Key) {
+pub(crate) fn search_elsewhere(lib: &mut Guard, key: Key) {
     let Some(Kind::Listener(listener)) = lib.socket(key).map(|socket| &socket.kind) else { return };
     if !listener.shared {
         return;
@@ -98,7 +98,7 @@ pub(crate) fn look_elsewhere(lib: &mut Guard, key: Key) {
 /// `listen`. A socket that keeps an address, and has no port, gets one of the host's choice (RFC 6056).
 pub(crate) fn listen(lib: &mut Guard, key: Key, backlog: u32) -> Result<()> {
     let socket = lib.need_socket(key)?;
-    if socket.outcome_owed {
+    if socket.outcome_pending {
         return Err(libc::EINVAL);
     }
     if matches!(socket.kind, Kind::Fresh) {
@@ -144,7 +144,7 @@ pub(crate) fn stop_listening(lib: &mut Guard, key: Key) -> Result<()> {
     let context = lib.need_context()?;
     let Bound { binding, local, chosen } = listener.bound;
     context.listeners.remove(&binding);
-    context.tell_surely(Request::Unbind { binding });
+    context.send_request_surely(Request::Unbind { binding });
     if !chosen {
         // The port may go to somebody else in between; then the next listen says so.
         let _ = bind(lib, key, local);

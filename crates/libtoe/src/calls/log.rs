@@ -13,8 +13,8 @@ use crate::state::{Lib, events, readiness};
 use crate::system::errno::Result;
 use crate::system::waking;
 use crate::wait::signals::Signals;
-use crate::wait::{Target, Wait};
-use context::{Bump, LOG_SLOT, LogShape, Notice, Request, Slot};
+use crate::wait::{Target, WaitOptions};
+use context::{Bump, Completion, LOG_SLOT, LogShape, Request, Slot};
 use libc::c_int;
 use std::sync::Arc;
 use std::time::Duration;
@@ -76,7 +76,7 @@ pub(crate) fn read(lib: &mut Guard, key: Key, list: &mut [Record], flags: c_int)
     let deadline = if dont_wait { Some(waking::now()) } else { timeout.map(|timeout| waking::now() + timeout) };
     let targets = [Target::Socket(key)];
     let signals = if timeout.is_some() { Signals::Interrupt } else { Signals::Restart };
-    let wait = Wait { deadline, targets: &targets, signals, ..Wait::forever() };
+    let wait = WaitOptions { deadline, targets: &targets, signals, ..WaitOptions::forever() };
     let found = waiting::until(lib, wait, |lib, _| hand_out(lib, key, list));
     found.map_err(|errno| if errno == libc::ETIMEDOUT { libc::EAGAIN } else { errno })?
 }
@@ -128,17 +128,22 @@ fn log(socket: &mut Socket) -> Result<&mut Log> {
 
 /// A moment in which the daemon goes on, and other threads may use the library.
 fn pause(lib: &mut Guard) {
-    let wait = Wait { deadline: Some(waking::now() + PAUSE), signals: Signals::Keep, ..Wait::forever() };
+    let wait = WaitOptions { deadline: Some(waking::now() + PAUSE), signals: Signals::Keep, ..WaitOptions::forever() };
     let _ = waiting::until(lib, wait, |_, _| None::<()>);
 }
 
 impl Context {
     /// The log can be read further.
-    pub(crate) fn take_log_notice(&mut self, sockets: &mut Slab<Socket>, sets: &mut Slab<EpollSet>, notice: &Notice) {
+    pub(crate) fn take_log_completion(
+        &mut self,
+        sockets: &mut Slab<Socket>,
+        sets: &mut Slab<EpollSet>,
+        completion: &Completion,
+    ) {
         let socket = self.log.and_then(|key| sockets.get_mut(key.index).filter(|socket| socket.id == key.id));
         let Some(socket) = socket else { return };
         if let Kind::Log(log) = &mut socket.kind {
-            let more = notice.rx_tail.wrapping_sub(log.ready as u32);
+            let more = completion.rx_tail.wrapping_sub(log.ready as u32);
             if more as i32 > 0 {
                 log.ready += more as u64;
                 readiness::notify(socket, sets, events::IN);

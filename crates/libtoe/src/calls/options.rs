@@ -156,7 +156,7 @@ fn set_for_flow(lib: &mut Guard, key: Key, option: OptionName, value: u64) -> Re
     socket.options.for_flow.push((option, value));
     if let Kind::Stream(stream) = &socket.kind {
         if let Some(slot) = stream.name {
-            ask::tell(lib, Request::Set { slot, option, value });
+            ask::send_request(lib, Request::Set { slot, option, value });
         }
     }
     Ok(())
@@ -198,7 +198,7 @@ impl Lib {
         let options = socket.options.for_flow.clone();
         let Some(context) = self.context() else { return };
         for (option, value) in options {
-            context.tell_surely(Request::Set { slot, option, value });
+            context.send_request_surely(Request::Set { slot, option, value });
         }
     }
 }

@@ -6,7 +6,7 @@ use crate::state::{Lib, events, readiness};
 use crate::system::errno::Result;
 use crate::table::{self, Entry};
 use crate::wait::signals::Signals;
-use crate::wait::{Target, Wait};
+use crate::wait::{Target, WaitOptions};
 use libc::{c_short, pollfd, sigset_t};
 use std::time::Instant;
 
@@ -25,7 +25,7 @@ pub(crate) fn poll(
     let targets = targets_of(lib, fds)?;
     let kernel = kernel_part(lib, fds);
     share::give_up_unclaimed(lib);
-    let wait = Wait { deadline, targets: &targets, kernel, signals: Signals::Interrupt, mask };
+    let wait = WaitOptions { deadline, targets: &targets, kernel, signals: Signals::Interrupt, mask };
     let found = waiting::until(lib, wait, |lib, kernel| {
         let ready = fill_in(lib, fds, kernel);
         (ready > 0).then_some(ready)

@@ -30,7 +30,7 @@ pub(crate) fn shutdown(lib: &mut Guard, key: Key, how: c_int) -> Result<()> {
     let broken = socket.broken;
     if matches!(socket.kind, Kind::Stream(_)) {
         // As Linux has it: who shuts a connection down knows that it is open.
-        socket.outcome_owed = false;
+        socket.outcome_pending = false;
     }
     let stream = socket.stream()?;
     if broken {
@@ -54,10 +54,10 @@ pub(crate) fn give_up_connecting(lib: &mut Guard, key: Key) -> Result<()> {
     if let Some(context) = lib.context() {
         context.connects.remove(&tag);
     }
-    ask::tell(lib, Request::CancelConnect { tag });
+    ask::send_request(lib, Request::CancelConnect { tag });
     let Lib { sockets, sets, .. } = &mut **lib;
     if let Some(socket) = sockets.get_mut(key.index) {
-        (socket.kind, socket.outcome_owed) = (bound.map_or(Kind::Fresh, Kind::bound), false);
+        (socket.kind, socket.outcome_pending) = (bound.map_or(Kind::Fresh, Kind::bound), false);
         readiness::notify(socket, sets, events::ALL);
     }
     Ok(())

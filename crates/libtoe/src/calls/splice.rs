@@ -14,13 +14,13 @@ use crate::state::{Lib, Link, events, readiness};
 use crate::system::errno::Result;
 use crate::system::waking;
 use crate::wait::signals::Signals;
-use crate::wait::{Target, Wait};
+use crate::wait::{Target, WaitOptions};
 use context::{Request, Slot, SpliceEnd};
 use std::time::{Duration, Instant};
 
 /// How long a call on blocking sockets tries while no byte is passed on or acknowledged. While bytes move it goes on: a
 /// peer on a long path has megabytes of window to fill before it stops.
-const PATIENCE: Duration = Duration::from_millis(200);
+const TIMEOUT: Duration = Duration::from_millis(200);
 /// How long it tries at most.
 const MOST: Duration = Duration::from_secs(2);
 /// Time between two attempts after the control plane said that something is on its way.
@@ -53,7 +53,7 @@ pub(crate) fn splice(lib: &mut Guard, keys: [Key; 2]) -> Result<()> {
         blocking &= !lib.need_socket(key)?.nonblocking;
     }
     let now = waking::now();
-    let [deadline, end] = if blocking { [now + PATIENCE, now + MOST] } else { [now; 2] };
+    let [deadline, end] = if blocking { [now + TIMEOUT, now + MOST] } else { [now; 2] };
     let mut pair = Pair { keys, taken: [0; 2], deadline, end, seen: [[0; 2]; 2], carries: blocking };
     let result = pair.join(lib);
     pair.finish(lib, result.is_ok());
@@ -70,7 +70,7 @@ impl Pair {
             // The engine ignored what the program said of them meanwhile.
             self.keys.into_iter().for_each(|key| lib.bump_again(key));
             let pause = Some(waking::now() + PAUSE);
-            let wait = Wait { deadline: pause, signals: Signals::Keep, ..Wait::forever() };
+            let wait = WaitOptions { deadline: pause, signals: Signals::Keep, ..WaitOptions::forever() };
             let _ = waiting::until(lib, wait, |_, _| None::<()>);
         }
     }
@@ -80,8 +80,13 @@ impl Pair {
         let targets = self.keys.map(Target::Socket);
         let ends = loop {
             let deadline = self.deadline;
-            let wait = Wait { deadline: Some(deadline), targets: &targets, signals: Signals::Keep, ..Wait::forever() };
-            match waiting::until(lib, wait, |lib, _| self.look(lib).transpose()) {
+            let wait = WaitOptions {
+                deadline: Some(deadline),
+                targets: &targets,
+                signals: Signals::Keep,
+                ..WaitOptions::forever()
+            };
+            match waiting::until(lib, wait, |lib, _| self.poll(lib).transpose()) {
                 Ok(ends) => break ends?,
                 // Something moved meanwhile.
                 Err(libc::ETIMEDOUT) if self.deadline > deadline => {}
@@ -93,7 +98,7 @@ impl Pair {
     }
 
     /// Where the program stands in both connections; nothing while bytes are on their way.
-    fn look(&mut self, lib: &mut Lib) -> Result<Option<[SpliceEnd; 2]>> {
+    fn poll(&mut self, lib: &mut Lib) -> Result<Option<[SpliceEnd; 2]>> {
         for key in self.keys {
             let socket = lib.socket(key).ok_or(libc::EBADF)?;
             if socket.error != 0 {
@@ -127,7 +132,7 @@ impl Pair {
         });
         if self.seen != seen {
             self.seen = seen;
-            self.deadline = (waking::now() + PATIENCE).min(self.end);
+            self.deadline = (waking::now() + TIMEOUT).min(self.end);
         }
     }
 

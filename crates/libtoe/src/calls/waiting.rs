@@ -5,28 +5,28 @@ use crate::lock::Guard;
 use crate::state::Lib;
 use crate::system::errno::Result;
 use crate::wait::rounds::Rounds;
-use crate::wait::{Target, Wait};
+use crate::wait::{Target, WaitOptions};
 use libc::pollfd;
 
-/// Waits until `look` gives something ([`Rounds`]).
+/// Waits until `poll` gives something ([`Rounds`]).
 pub(crate) fn until<T>(
     lib: &mut Guard,
-    wait: Wait<'_>,
-    look: impl FnMut(&mut Lib, Option<&[pollfd]>) -> Option<T>,
+    wait: WaitOptions<'_>,
+    poll: impl FnMut(&mut Lib, Option<&[pollfd]>) -> Option<T>,
 ) -> Result<T> {
-    Rounds { wait, prepare: claim, look }.until(lib)
+    Rounds { wait, prepare: claim, poll }.until(lib)
 }
 
 /// The same where the caller has looked already.
 pub(crate) fn go_on<T>(
     lib: &mut Guard,
-    wait: Wait<'_>,
-    look: impl FnMut(&mut Lib, Option<&[pollfd]>) -> Option<T>,
+    wait: WaitOptions<'_>,
+    poll: impl FnMut(&mut Lib, Option<&[pollfd]>) -> Option<T>,
 ) -> Result<T> {
-    Rounds { wait, prepare: claim, look }.go_on(lib)
+    Rounds { wait, prepare: claim, poll }.go_on(lib)
 }
 
-/// Before a wait goes to sleep: its connections' notices come here.
+/// Before a wait goes to sleep: its connections' completions come here.
 fn claim(lib: &mut Guard, targets: &[Target]) -> Result<()> {
     for target in targets {
         match target {

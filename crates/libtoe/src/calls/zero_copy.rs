@@ -11,7 +11,7 @@ use crate::state::stream::Stream;
 use crate::system::errno::Result;
 use crate::system::waking;
 use crate::wait::signals::Signals;
-use crate::wait::{Target, Wait};
+use crate::wait::{Target, WaitOptions};
 use libc::{c_int, iovec};
 use std::time::Duration;
 
@@ -26,7 +26,7 @@ pub(crate) fn reserve(lib: &mut Guard, key: Key, least: usize, flags: c_int) -> 
     if !(1..=own(socket)?.buffer_sizes().1 as usize).contains(&least) {
         return Err(libc::EINVAL);
     }
-    lib.hear_errors();
+    lib.drain_replies_now();
     wait_for(lib, key, dont_wait, timeout, |lib| {
         let socket = lib.socket(key)?;
         if let Err(errno) = can_write(socket) {
@@ -38,7 +38,7 @@ pub(crate) fn reserve(lib: &mut Guard, key: Key, least: usize, flags: c_int) -> 
         // Who writes in place writes much: all of the buffer is theirs.
         let pieces = stream.place(room).pieces(stream.tx_head(), room);
         let pieces = pieces.map(|(base, len)| iovec { iov_base: base.cast(), iov_len: len });
-        stream.rest.reserved |= room as usize >= least;
+        stream.reclaim.reserved |= room as usize >= least;
         (room as usize >= least).then_some(Ok(pieces))
     })
 }
@@ -52,7 +52,7 @@ pub(crate) fn commit(lib: &mut Guard, key: Key, len: usize, flags: c_int) -> Res
     if len > stream.room() as usize {
         return Err(libc::EINVAL);
     }
-    stream.rest.reserved = false;
+    stream.reclaim.reserved = false;
     stream.produced(len as u32);
     data::wrote(lib, key, flags & libc::MSG_MORE != 0);
     Ok(())
@@ -91,7 +91,7 @@ pub(crate) fn release(lib: &mut Guard, key: Key, len: usize) -> Result<()> {
         return Err(libc::EINVAL);
     }
     stream.consume(len as u32);
-    data::tell_window(lib, key);
+    data::bump_window(lib, key);
     Ok(())
 }
 
@@ -121,7 +121,7 @@ pub(crate) fn free(lib: &mut Guard, key: Key, pieces: &[iovec]) -> Result<()> {
     if !stream.keeps() {
         lib.note_activity();
     }
-    data::tell_window(lib, key);
+    data::bump_window(lib, key);
     if all { Ok(()) } else { Err(libc::EINVAL) }
 }
 
@@ -147,16 +147,16 @@ fn wait_for<T>(
     key: Key,
     dont_wait: bool,
     timeout: Option<Duration>,
-    mut look: impl FnMut(&mut Lib) -> Option<Result<T>>,
+    mut poll: impl FnMut(&mut Lib) -> Option<Result<T>>,
 ) -> Result<T> {
-    if let Some(found) = look(lib) {
+    if let Some(found) = poll(lib) {
         return found;
     }
     let deadline = if dont_wait { Some(waking::now()) } else { timeout.map(|timeout| waking::now() + timeout) };
     let targets = [Target::Socket(key)];
     let signals = if timeout.is_some() { Signals::Interrupt } else { Signals::Restart };
-    let wait = Wait { deadline, targets: &targets, signals, ..Wait::forever() };
+    let wait = WaitOptions { deadline, targets: &targets, signals, ..WaitOptions::forever() };
     let found =
-        waiting::until(lib, wait, |lib, _| if lib.socket(key).is_some() { look(lib) } else { Some(Err(libc::EBADF)) });
+        waiting::until(lib, wait, |lib, _| if lib.socket(key).is_some() { poll(lib) } else { Some(Err(libc::EBADF)) });
     found.map_err(|errno| if errno == libc::ETIMEDOUT { libc::EAGAIN } else { errno })?
 }

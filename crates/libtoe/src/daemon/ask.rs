@@ -4,14 +4,14 @@ use crate::state::Lib;
 use crate::state::context_side::Context;
 use crate::system::errno::Result;
 use crate::wait::rounds::Rounds;
-use crate::wait::target::{Target, Wait};
+use crate::wait::target::{Target, WaitOptions};
 use context::{Reply, Request};
 use libc::pollfd;
 
 /// Waits for something that the daemon's answers bring, whatever signals come.
-pub(crate) fn wait<T>(lib: &mut Guard, mut look: impl FnMut(&mut Lib) -> Option<T>) -> Result<T> {
+pub(crate) fn wait<T>(lib: &mut Guard, mut poll: impl FnMut(&mut Lib) -> Option<T>) -> Result<T> {
     let prepare = |_: &mut Guard, _: &[Target]| Ok(());
-    Rounds { wait: Wait::forever(), prepare, look: |lib: &mut Lib, _: Option<&[pollfd]>| look(lib) }.until(lib)
+    Rounds { wait: WaitOptions::forever(), prepare, poll: |lib: &mut Lib, _: Option<&[pollfd]>| poll(lib) }.until(lib)
 }
 
 /// Sends a request and waits for its answer. `ENETDOWN` where the daemon is gone.
@@ -22,7 +22,7 @@ pub(crate) fn ask(lib: &mut Guard, make: impl FnOnce(u32) -> Request) -> Result<
     let request = make(tag);
     wait(lib, |lib| match still(lib, number) {
         None => Some(Err(libc::ENETDOWN)),
-        Some(context) => context.tell(request).then_some(Ok(())),
+        Some(context) => context.send_request(request).then_some(Ok(())),
     })??;
     let reply = wait(lib, |lib| match still(lib, number) {
         None => Some(Err(libc::ENETDOWN)),
@@ -38,11 +38,11 @@ pub(crate) fn ask(lib: &mut Guard, make: impl FnOnce(u32) -> Request) -> Result<
 }
 
 /// Sends a request that is not answered, waiting for room in the ring where there is none.
-pub(crate) fn tell(lib: &mut Guard, request: Request) {
+pub(crate) fn send_request(lib: &mut Guard, request: Request) {
     let Some(number) = lib.context().map(|context| context.number) else { return };
     let _ = wait(lib, |lib| match still(lib, number) {
         None => Some(()),
-        Some(context) => context.tell(request).then_some(()),
+        Some(context) => context.send_request(request).then_some(()),
     });
 }
 

@@ -26,7 +26,7 @@ static ENABLED: AtomicBool = AtomicBool::new(false);
 static NAMED: OnceLock<(PathBuf, Option<String>)> = OnceLock::new();
 
 /// Looks at the environment, once, when the library is loaded.
-pub(crate) fn look_at_environment() {
+pub(crate) fn read_environment() {
     let path = PathBuf::from(std::env::var_os(SOCKET_VARIABLE).unwrap_or_default());
     let host = std::env::var(HOST_VARIABLE).ok().filter(|host| !host.is_empty());
     ENABLED.store(!path.as_os_str().is_empty(), Relaxed);
@@ -103,19 +103,19 @@ pub(crate) fn attach(token: Option<u64>) -> Result<Context, Failure> {
 }
 
 /// How long the answer of a daemon may take that a program with other things to do attaches to.
-const PATIENCE: libc::timespec = libc::timespec { tv_sec: 1, tv_nsec: 0 };
+const TIMEOUT: libc::timespec = libc::timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// Attaches again with the ticket of a listener and the region of an earlier context, where the daemon answers soon.
 /// The program may have other things to do.
 pub(crate) fn attach_again(ticket: Option<Ticket>, home: Option<&Arc<Home>>) -> Result<Context, Failure> {
-    attach_within(None, ticket, home, Some(PATIENCE))
+    attach_within(None, ticket, home, Some(TIMEOUT))
 }
 
 fn attach_within(
     token: Option<u64>,
     ticket: Option<Ticket>,
     home: Option<&Arc<Home>>,
-    patience: Option<libc::timespec>,
+    limit: Option<libc::timespec>,
 ) -> Result<Context, Failure> {
     let (path, host) = NAMED.get().cloned().unwrap_or_default();
     let absent = |e: io::Error| {
@@ -131,15 +131,13 @@ fn attach_within(
     let hello =
         Hello { version: context::VERSION, host, command: command_line(), token, ticket, returns: home.is_some() };
     let greeted =
-        introduce(&socket, &hello, home, patience).map_err(absent).and_then(
-            |(answer, fds)| match serde_json::from_slice(&answer) {
-                Ok(Answer::Welcome(welcome)) => Ok((welcome, fds)),
-                Ok(Answer::Refused(sentence)) => Err(Failure::Refused(sentence)),
-                Err(e) => {
-                    Err(Failure::Refused(format!("the daemon at {} did not answer properly ({e})", path.display())))
-                }
-            },
-        );
+        introduce(&socket, &hello, home, limit).map_err(absent).and_then(|(answer, fds)| match serde_json::from_slice(
+            &answer,
+        ) {
+            Ok(Answer::Welcome(welcome)) => Ok((welcome, fds)),
+            Ok(Answer::Refused(sentence)) => Err(Failure::Refused(sentence)),
+            Err(e) => Err(Failure::Refused(format!("the daemon at {} did not answer properly ({e})", path.display()))),
+        });
     // The number may be the program's next.
     let (welcome, fds) = greeted.inspect_err(|_| table::clear(socket.as_raw_fd()))?;
     let bytes = welcome.geometry.region_len();
@@ -157,14 +155,14 @@ fn introduce(
     socket: &OwnedFd,
     hello: &Hello,
     home: Option<&Arc<Home>>,
-    patience: Option<libc::timespec>,
+    limit: Option<libc::timespec>,
 ) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let region: Vec<BorrowedFd<'_>> = home.iter().map(|home| home.region.fd()).collect();
     handover::send(socket.as_fd(), &serde_json::to_vec(hello)?, &region)?;
-    if let Some(patience) = patience {
+    if let Some(limit) = limit {
         let mut answered = [libc::pollfd { fd: socket.as_raw_fd(), events: libc::POLLIN, revents: 0 }];
         // SAFETY: polls one descriptor of ours.
-        if unsafe { crate::system::real::ppoll_raw(&mut answered, &patience, std::ptr::null()) } <= 0 {
+        if unsafe { crate::system::real::ppoll_raw(&mut answered, &limit, std::ptr::null()) } <= 0 {
             return Err(io::ErrorKind::TimedOut.into());
         }
     }

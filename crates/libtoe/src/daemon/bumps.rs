@@ -14,23 +14,23 @@ impl Lib {
 
     /// `TCP_CORK` was taken off, or `TCP_NODELAY` set: what was held back goes out.
     pub(crate) fn uncork(&mut self, key: Key) {
-        let held = |socket: &Socket| matches!(&socket.kind, Kind::Stream(stream) if stream.untold);
+        let held = |socket: &Socket| matches!(&socket.kind, Kind::Stream(stream) if stream.bump_held);
         if self.sockets.get(key.index).is_some_and(held) {
             self.bump(key);
         }
     }
 
     /// Bumps that found the ring full.
-    pub(crate) fn pay_owed(&mut self) {
+    pub(crate) fn flush_pending(&mut self) {
         let Some(context) = self.context() else { return };
-        if context.owed.is_empty() {
+        if context.pending.is_empty() {
             return;
         }
-        for key in std::mem::take(&mut context.owed) {
+        for key in std::mem::take(&mut context.pending) {
             let Lib { link: Link::Attached(context), sockets, .. } = self else { return };
             let Some(socket) = sockets.get_mut(key.index).filter(|socket| socket.id == key.id) else { continue };
             if let Kind::Stream(stream) = &mut socket.kind {
-                stream.owed = false;
+                stream.pending = false;
                 context.bump_and_ask(key, stream);
             }
         }

@@ -1,18 +1,18 @@
-//! Taking in what the daemon has said: notices of connections, replies, its end.
+//! Taking in what the daemon has said: completions of connections, replies, its end.
 use crate::state::context_side::LIFE_CHECK;
 use crate::state::slab::Key;
 use crate::state::socket::{Kind, Pending};
 use crate::state::{Lib, Link, events, readiness};
-use crate::system::say::{self, Topic};
 use crate::system::waking::{self, Point};
-use context::{Notice, Reply, Slot};
+use crate::system::warn::{self, Topic};
+use context::{Completion, Reply, Slot};
 
 impl Lib {
     /// Takes in all that the daemon has said.
     #[inline]
     pub(crate) fn drain(&mut self) {
         waking::point(Point::Look);
-        let Some(context) = self.context() else { return self.look_for_daemon() };
+        let Some(context) = self.context() else { return self.find_daemon() };
         if context.is_quiet() {
             context.empty_drains = context.empty_drains.wrapping_add(1);
             if context.empty_drains % LIFE_CHECK == 0 {
@@ -21,15 +21,15 @@ impl Lib {
             return;
         }
         self.taken_in = self.taken_in.wrapping_add(1);
-        self.pay_owed();
+        self.flush_pending();
         self.drain_replies();
-        self.drain_notices();
+        self.drain_completions();
         self.note_activity();
     }
 
-    /// Takes replies in, where there are any: for calls that have no reason to look at notices.
+    /// Takes replies in, where there are any: for calls that have no reason to look at completions.
     #[inline]
-    pub(crate) fn hear_errors(&mut self) {
+    pub(crate) fn drain_replies_now(&mut self) {
         if self.context().is_some_and(|context| context.was_answered()) {
             self.drain();
         }
@@ -49,16 +49,16 @@ impl Lib {
         }
     }
 
-    fn drain_notices(&mut self) {
+    fn drain_completions(&mut self) {
         let Lib { link: Link::Attached(context), sockets, sets, .. } = self else { return };
         // Looked up once: nothing below changes where it is.
         let context = &mut **context;
         // The engine may go on while we drain; one ring's worth is enough for one call.
         for _ in 0..context.end.geometry.data_entries {
-            match context.end.notices.pop() {
+            match context.end.completions.pop() {
                 Ok(Some(words)) => {
-                    if context.take_notice_fast(sockets, sets, words).is_none() {
-                        context.take_notice(sockets, sets, &Notice::from_words(words));
+                    if context.take_completion_fast(sockets, sets, words).is_none() {
+                        context.take_completion(sockets, sets, &Completion::from_words(words));
                     }
                 }
                 Ok(None) => return,
@@ -67,9 +67,9 @@ impl Lib {
         }
     }
 
-    /// Applies a notice to the socket's connection and wakes whom it concerns.
-    pub(crate) fn apply(&mut self, key: Key, notice: &Notice) {
-        readiness::apply(&mut self.sockets, &mut self.sets, key.index, notice);
+    /// Applies a completion to the socket's connection and wakes whom it concerns.
+    pub(crate) fn apply(&mut self, key: Key, completion: &Completion) {
+        readiness::apply(&mut self.sockets, &mut self.sets, key.index, completion);
     }
 
     fn take_reply(&mut self, reply: Reply) {
@@ -95,21 +95,21 @@ impl Lib {
             Reply::Unaccept { binding, slot } => self.unaccept_reply(binding, slot),
             Reply::Error { slot, errno } => self.error_reply(slot, errno as i32),
             Reply::Ended { slot, rx_tail, tx_tail } => {
-                self.ended(Notice { slot, rx_tail, tx_tail, fin: true, grown: false })
+                self.ended(Completion { slot, rx_tail, tx_tail, fin: true, grown: false })
             }
             Reply::SpliceOver { slot, errno: 0 } => self.splice_over(slot),
             Reply::SpliceOver { slot, errno } => self.error_reply(slot, errno as i32),
-            Reply::Rested { slot, done } => self.rested(slot, done),
-            Reply::NotAdopted => say::once(Topic::NotAdopted),
+            Reply::Reclaimed { slot, done } => self.reclaimed(slot, done),
+            Reply::NotAdopted => warn::once(Topic::NotAdopted),
             // Which slots are free is the control plane's business.
             Reply::Freed { .. } => {}
         }
     }
 
-    /// The last notice of a connection, by another way.
-    fn ended(&mut self, notice: Notice) {
+    /// The last completion of a connection, by another way.
+    fn ended(&mut self, completion: Completion) {
         let Lib { link: Link::Attached(context), sockets, sets, .. } = self else { return };
-        context.take_notice(sockets, sets, &notice);
+        context.take_completion(sockets, sets, &completion);
     }
 
     fn answer(&mut self, tag: u32, reply: Reply) {

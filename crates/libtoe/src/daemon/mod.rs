@@ -5,5 +5,5 @@ pub(crate) mod attach;
 pub(crate) mod bumps;
 pub(crate) mod drain;
 pub(crate) mod reattach;
-pub(crate) mod rest;
+pub(crate) mod reclaim;
 pub(crate) mod share;

@@ -9,10 +9,10 @@ use crate::state::lost::{Lost, Remains};
 use crate::state::slab::Key;
 use crate::state::socket::{Kind, Socket};
 use crate::state::stream::Stream;
-use crate::state::{Lib, Link, events, quiet, readiness};
-use crate::system::{say, waking};
+use crate::state::{Lib, Link, events, idle, readiness};
+use crate::system::{waking, warn};
 use context::attach::{KeptConnection, MOST_KEPT};
-use context::{Notice, OptionName, Request, Slot, Unaccelerated};
+use context::{Completion, OptionName, Request, Slot, Unaccelerated};
 use std::collections::BTreeSet;
 
 /// What of a socket may come back to the next daemon.
@@ -114,7 +114,7 @@ impl Lib {
         let wanted = remainder.waits() || remains.as_ref().is_some_and(|remains| !remains.closed.is_empty());
         self.link = if comes_back { Link::Lost(Lost::now(wanted), remains.map(Box::new)) } else { Link::Dead };
         if remainder.waits() {
-            say::line(&remainder.sentence());
+            warn::line(&remainder.sentence());
         }
         self.wake_askers();
     }
@@ -139,7 +139,7 @@ impl Lib {
             }
             Kind::Log(_) => socket.broken = true,
             Kind::Stream(stream) => {
-                (stream.owed, stream.untold, stream.rest.asked) = (false, false, false);
+                (stream.pending, stream.bump_held, stream.reclaim.asked) = (false, false, false);
                 if lasts == Lasts::All && !socket.broken && stream.kept_connection().is_some() {
                     return Left::Connection;
                 }
@@ -155,7 +155,7 @@ impl Lib {
         let Some(socket) = self.sockets.get_mut(index) else { return false };
         let Kind::Stream(stream) = &mut socket.kind else { return false };
         // Its slot is nothing to another daemon.
-        (stream.name, stream.gone, stream.rest) = (None, true, quiet::State::default());
+        (stream.name, stream.gone, stream.reclaim) = (None, true, idle::State::default());
         let is_reset = !stream.is_over();
         if is_reset {
             socket.error = libc::ECONNRESET;
@@ -179,9 +179,9 @@ impl Lib {
     /// Bytes that had arrived before the daemon died can still be read.
     fn drain_leftovers(&mut self) {
         while let Link::Attached(context) = &mut self.link {
-            match context.end.notices.pop() {
+            match context.end.completions.pop() {
                 Ok(Some(words)) => {
-                    context.take_notice(&mut self.sockets, &mut self.sets, &Notice::from_words(words));
+                    context.take_completion(&mut self.sockets, &mut self.sets, &Completion::from_words(words));
                 }
                 _ => return,
             }
@@ -190,12 +190,12 @@ impl Lib {
 
     /// Without a daemon: looks for the next one where it is time to.
     #[cold]
-    pub(crate) fn look_for_daemon(&mut self) {
+    pub(crate) fn find_daemon(&mut self) {
         let Link::Lost(lost, remains) = &mut self.link else { return };
         if remains.as_ref().is_some_and(|remains| remains.are_over()) {
             *remains = None;
             if self.end_connections() > 0 {
-                say::line("no daemon came: connections are reset");
+                warn::line("no daemon came: connections are reset");
             }
         } else if lost.is_due(waking::now()) {
             self.come_back();
@@ -232,7 +232,7 @@ impl Lib {
                 for index in self.sockets.indices() {
                     self.give_listener_up(index);
                 }
-                say::line(&format!("the next daemon refuses this program, and its listeners are lost: {sentence}"));
+                warn::line(&format!("the next daemon refuses this program, and its listeners are lost: {sentence}"));
             }
         }
     }
@@ -269,7 +269,7 @@ impl Lib {
         for (kept, abort) in closed.iter().filter(|(kept, _)| go_on.contains(&kept.slot.index)) {
             let KeptConnection { slot, tx_head, rx_head, .. } = *kept;
             let Some(context) = self.context() else { break };
-            context.tell_surely(Request::Close { slot, tx_head, rx_head, abort: *abort });
+            context.send_request_surely(Request::Close { slot, tx_head, rx_head, abort: *abort });
         }
         WentOn { on: open.len() - lost, ended: lost }
     }
@@ -285,10 +285,10 @@ impl Lib {
         let early = context.use_slot(slot, key);
         let policy = u64::from(socket.options.congestion);
         if policy != 0 {
-            context.tell_surely(Request::Set { slot, option: OptionName::Congestion, value: policy });
+            context.send_request_surely(Request::Set { slot, option: OptionName::Congestion, value: policy });
         }
-        if let Some(notice) = early {
-            self.apply(key, &notice);
+        if let Some(completion) = early {
+            self.apply(key, &completion);
         }
         self.send_early_options(key, slot);
         self.label_accepted(key);
@@ -325,10 +325,10 @@ impl Lib {
         let listeners = (back > 0).then(|| format!("listeners ({back}) are back"));
         let what: Vec<String> = connections.chain(listeners).collect();
         if !what.is_empty() {
-            say::line(&format!("attached to the next daemon: {}", what.join("; ")));
+            warn::line(&format!("attached to the next daemon: {}", what.join("; ")));
         }
         if !lost.is_empty() {
-            say::line(&format!("listeners are lost, their addresses cannot be had again: {}", lost.join(", ")));
+            warn::line(&format!("listeners are lost, their addresses cannot be had again: {}", lost.join(", ")));
         }
     }
 
@@ -368,7 +368,7 @@ impl Lib {
     /// As after `listen`: loopback addresses are served where the kernel's half has them.
     fn serve_loopback(&mut self, binding: u32, in_kernel: bool) {
         let Some(context) = self.context().filter(|context| in_kernel && context.welcome.loopback) else { return };
-        context.tell_surely(Request::Loopback { binding });
+        context.send_request_surely(Request::Loopback { binding });
     }
 
     /// Nothing comes to a listener any more but from the kernel. A listener that is readable for ever would make its

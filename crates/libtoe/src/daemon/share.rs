@@ -1,8 +1,8 @@
 //! Connections that this process shares with another one after fork.
 //!
-//! Notices of a connection go to one context at a time: the one that claimed it last, which is written in the shared
-//! slot state. A process that uses a connection whose notices go elsewhere claims it first. One that waits for it
-//! claims it again whenever another one took it meanwhile ([`crate::wait`]): who waits needs the notices.
+//! Completions of a connection go to one context at a time: the one that claimed it last, which is written in the
+//! shared slot state. A process that uses a connection whose completions go elsewhere claims it first. One that waits
+//! for it claims it again whenever another one took it meanwhile ([`crate::wait`]): who waits needs the completions.
 //!
 //! The engine also hears bumps from that context only. So whoever claims writes the connection's positions once more.
 //! Whoever wrote or read checks afterwards whether it still has the claim ([`confirm`]). Either the new claimer read
@@ -17,12 +17,12 @@ use context::{Reply, Request, Slot, Unaccelerated};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::fence;
 
-/// Makes sure that the connection's notices come here and that the daemon hears its bumps. Costs a look where the
+/// Makes sure that the connection's completions come here and that the daemon hears its bumps. Costs a look where the
 /// connection is not shared.
 #[inline]
 pub(crate) fn claim(lib: &mut Guard, key: Key) -> Result<()> {
-    if matches!(&lib.need_socket(key)?.kind, Kind::Stream(stream) if stream.rest.asked) {
-        end_rest(lib, key)?;
+    if matches!(&lib.need_socket(key)?.kind, Kind::Stream(stream) if stream.reclaim.asked) {
+        end_reclaim(lib, key)?;
     }
     let by = match &lib.need_socket(key)?.kind {
         Kind::Stream(stream) if stream.shared => stream.claim_by,
@@ -33,11 +33,11 @@ pub(crate) fn claim(lib: &mut Guard, key: Key) -> Result<()> {
 
 /// Waits until the daemon has answered for a connection that is wanted again: microseconds.
 #[cold]
-fn end_rest(lib: &mut Guard, key: Key) -> Result<()> {
+fn end_reclaim(lib: &mut Guard, key: Key) -> Result<()> {
     ask::wait(lib, |lib| match lib.context() {
         None => Some(()),
         Some(_) => match lib.socket(key).map(|socket| &socket.kind) {
-            Some(Kind::Stream(stream)) if stream.rest.asked => None,
+            Some(Kind::Stream(stream)) if stream.reclaim.asked => None,
             _ => Some(()),
         },
     })
@@ -80,7 +80,7 @@ impl Lib {
     fn take_over(&mut self, key: Key, slot: Slot, (me, claim): (u32, u32)) {
         let Some(Kind::Stream(stream)) = self.socket(key).map(|socket| &mut socket.kind) else {
             self.context().into_iter().for_each(|context| {
-                context.tell_surely(Request::Close { slot, tx_head: 0, rx_head: 0, abort: false });
+                context.send_request_surely(Request::Close { slot, tx_head: 0, rx_head: 0, abort: false });
             });
             return;
         };
@@ -91,8 +91,8 @@ impl Lib {
         if let Some(old) = old.filter(|old| *old != slot) {
             context.forget_slot(old);
         }
-        if let Some(notice) = context.use_slot(slot, key) {
-            self.apply(key, &notice);
+        if let Some(completion) = context.use_slot(slot, key) {
+            self.apply(key, &completion);
         }
         self.catch_up(key);
         if old.is_none() {
@@ -103,7 +103,7 @@ impl Lib {
 }
 
 impl Lib {
-    /// What another process took in is news to the sets here: positions are shared, and a notice that repeats them
+    /// What another process took in is news to the sets here: positions are shared, and a completion that repeats them
     /// is none.
     fn catch_up(&mut self, key: Key) {
         let Some(index) = self.socket(key).map(|_| key.index) else { return };
@@ -123,9 +123,9 @@ pub(crate) fn give_up_unclaimed(lib: &mut Guard) {
         let (context, slot) = stream.claim_by;
         let reply = ask::ask(lib, |tag| Request::Claim { tag, context, slot });
         let Ok(Reply::Claimed { slot, claim, .. }) = reply else { continue };
-        // Whoever else has it finds out that its notices were taken away.
+        // Whoever else has it finds out that its completions were taken away.
         stream.state().claimed(lib.context().map_or(0, |context| context.home.context()), claim);
         let (tx_head, rx_head) = stream.positions();
-        ask::tell(lib, Request::Close { slot, tx_head, rx_head, abort: false });
+        ask::send_request(lib, Request::Close { slot, tx_head, rx_head, abort: false });
     }
 }

@@ -75,8 +75,8 @@ pub(super) unsafe extern "C" fn toe_dma_take(
     let Some(most) = usize::try_from(most).ok().filter(|most| *most > 0 && !list.is_null()) else {
         return give(Err(libc::EINVAL));
     };
-    let patience = u64::try_from(timeout).ok().map(Duration::from_millis);
-    let deadline = patience.map(|patience| Instant::now() + patience);
+    let limit = u64::try_from(timeout).ok().map(Duration::from_millis);
+    let deadline = limit.map(|limit| Instant::now() + limit);
     give(loop {
         let mut count = 0;
         while count < most {

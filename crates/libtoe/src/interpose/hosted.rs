@@ -49,14 +49,14 @@ pub(crate) fn start(descriptors: &'static [AtomicU32]) {
 fn give_up(arguments: &Arguments, why: &str) -> ! {
     let path = arguments.path.to_string_lossy();
     if std::env::var_os(INTERCEPT_VARIABLE).is_some_and(|value| value == SYSTEM_CALLS) {
-        intercept::say(&format!("libtoe: cannot run {path}, which is linked statically: {why}\n"));
+        intercept::warn(&format!("libtoe: cannot run {path}, which is linked statically: {why}\n"));
     } else {
-        intercept::say(&format!("libtoe: {path} stays on the kernel's TCP: it is linked statically, and {why}\n"));
+        intercept::warn(&format!("libtoe: {path} stays on the kernel's TCP: it is linked statically, and {why}\n"));
         let list = |all: &[CString]| all.iter().map(|one| one.as_ptr()).chain([null()]).collect::<Vec<_>>();
         let (words, environment) = (list(arguments.words), list(arguments.environment));
         // SAFETY: lists that end with null.
         unsafe { real::execve(arguments.path.as_ptr(), words.as_ptr(), environment.as_ptr()) };
-        intercept::say(&format!("libtoe: cannot run {path}: {}\n", std::io::Error::last_os_error()));
+        intercept::warn(&format!("libtoe: cannot run {path}: {}\n", std::io::Error::last_os_error()));
     }
     // SAFETY: ends the process.
     unsafe { libc::_exit(127) }
@@ -137,7 +137,7 @@ unsafe fn thread_pointer(operation: usize, address: usize) -> Option<isize> {
                 Some(0)
             }
             ARCH_SET_GS | ARCH_GET_GS => {
-                intercept::say("libtoe: the program wants the GS register, which static programs cannot have here\n");
+                intercept::warn("libtoe: the program wants the GS register, which static programs cannot have here\n");
                 Some(-(libc::EPERM as isize))
             }
             _ => None,

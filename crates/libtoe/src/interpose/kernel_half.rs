@@ -65,7 +65,7 @@ pub(super) unsafe fn bind_any(
 /// an address of the host is not bound here.
 pub(super) fn choose_port(lib: &mut Guard, key: Key, fd: c_int) -> Result<()> {
     let socket = lib.need_socket(key)?;
-    if !matches!(socket.kind, Kind::Fresh) || socket.outcome_owed || !socket.asked_ip().is_unspecified() {
+    if !matches!(socket.kind, Kind::Fresh) || socket.outcome_pending || !socket.asked_ip().is_unspecified() {
         return Ok(());
     }
     let mut any = [0u8; size_of::<libc::sockaddr_in6>()];

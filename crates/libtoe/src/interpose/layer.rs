@@ -36,15 +36,15 @@ pub(crate) fn start() {
         return;
     }
     if !lock::is_alone() {
-        return say("the program has threads already");
+        return warn("the program has threads already");
     }
     real::come_back();
-    fork::hear_of_forks();
+    fork::handle_forks();
     let rules = Rules { class_of, descriptors: table::words(), ask, has_small_stacks: is_go };
     // SAFETY: the dynamic linker runs this before the program has threads or handlers.
     let report = unsafe { intercept::install(&rules, is_own) };
     if report.rewritten == 0 {
-        return say("the system does not let code in memory be changed");
+        return warn("the system does not let code in memory be changed");
     }
     // SAFETY: as above.
     if let Err(error) = unsafe { intercept::spread_net() } {
@@ -88,7 +88,7 @@ fn is_go() -> bool {
 
 const GO_ALIGNMENT: usize = 16;
 
-fn say(why: &str) {
+fn warn(why: &str) {
     write(&format!("libtoe: system calls are not intercepted, only the C library's functions are: {why}\n"));
 }
 

@@ -5,7 +5,7 @@ use crate::process::static_host::{Host, NO_HOST, in_path};
 use crate::process::{confine, exec, fork as forking};
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 use crate::system::errno;
-use crate::system::{real, say};
+use crate::system::{real, warn};
 use libc::{c_char, c_int, c_ulong, c_void, pid_t};
 
 /// `fork`.
@@ -59,7 +59,7 @@ unsafe fn loaded(path: *const c_char, arguments: Strings, environment: Strings) 
         let result = real::execve(host.path.as_ptr(), arguments, host.environment.as_ptr());
         // There may be no /proc, or no dynamic linker in this root.
         if errno::get() == libc::ENOENT {
-            say::line(NO_HOST);
+            warn::line(NO_HOST);
             return None;
         }
         Some(result)

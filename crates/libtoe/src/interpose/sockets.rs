@@ -11,7 +11,7 @@ use crate::system::errno::{self, Result, give};
 use crate::system::{program, real, waking};
 use crate::table::{self, Entry};
 use crate::wait::signals::Signals;
-use crate::wait::{Target, Wait};
+use crate::wait::{Target, WaitOptions};
 use context::{Endpoint, IpAddress, Request, Unaccelerated};
 use libc::{c_int, c_void, pollfd, sockaddr, socklen_t};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -228,7 +228,7 @@ fn listen_in_kernel(lib: &mut Guard, key: Key, fd: c_int, backlog: c_int) -> Res
     if listening {
         lib.watch_kernel_half(key, fd);
         if lib.need_context()?.welcome.loopback {
-            ask::tell(lib, Request::Loopback { binding });
+            ask::send_request(lib, Request::Loopback { binding });
         }
     }
     Ok(())
@@ -258,7 +258,7 @@ unsafe fn accept_ours(
         return Err(libc::EINVAL);
     }
     lib.show_interest(key);
-    listening::look_elsewhere(lib, key);
+    listening::search_elsewhere(lib, key);
     wait_for_connection(lib, key, fd)?;
     // SAFETY: the caller's pointers.
     match unsafe { accept_now(lib, key, (address, len), flags) } {
@@ -283,7 +283,7 @@ fn wait_for_connection(lib: &mut Guard, key: Key, fd: c_int) -> Result<()> {
     };
     let signals = if timeout.is_some() { Signals::Interrupt } else { Signals::Restart };
     let targets = [Target::Socket(key)];
-    let wait = Wait { deadline, targets: &targets, kernel, signals, mask: None };
+    let wait = WaitOptions { deadline, targets: &targets, kernel, signals, mask: None };
     let found = waiting::until(lib, wait, |lib, kernel| {
         let first = lib.takes_first(key);
         let Some(socket) = lib.socket(key) else { return Some(Err(libc::EBADF)) };
@@ -326,7 +326,7 @@ unsafe fn accept_now(
         // SAFETY: the descriptor is fresh and nobody knows it.
         unsafe { real::close(fd) };
         let close = context::Request::Close { slot: pending.slot, tx_head: 0, rx_head: 0, abort: true };
-        lib.need_context()?.tell_surely(close);
+        lib.need_context()?.send_request_surely(close);
         return Err(libc::EMFILE);
     };
     lib.open_stream(accepted, pending.slot, pending.local, pending.remote, pending.mss);
@@ -376,11 +376,11 @@ pub(super) fn decide_connect(lib: &mut Guard, key: Key, to: Address) -> Decided<
     };
     if matches!(lib.need_socket(key)?.kind, Kind::Fresh | Kind::Bound(_)) {
         let socket = lib.need_socket(key)?;
-        if !socket.may_have(remote.ip) && !socket.outcome_owed {
+        if !socket.may_have(remote.ip) && !socket.outcome_pending {
             return Err(libc::ENETUNREACH);
         }
         let asked = socket.asked_ip();
-        if socket.is_v6 && asked.is_v4() && !asked.is_unspecified() && !remote.ip.is_v4() && !socket.outcome_owed {
+        if socket.is_v6 && asked.is_v4() && !asked.is_unspecified() && !remote.ip.is_v4() && !socket.outcome_pending {
             return Err(libc::EAFNOSUPPORT);
         }
         if remote.ip.is_loopback() || remote.ip.is_unspecified() {
@@ -433,7 +433,7 @@ fn not_here(lib: &mut Guard, key: Key, reason: Unaccelerated) -> Decided<c_int> 
                 return Err(errno::get());
             }
             socket.kind = Kind::Fresh;
-            lib.need_context()?.tell_surely(context::Request::Unbind { binding });
+            lib.need_context()?.send_request_surely(context::Request::Unbind { binding });
         }
         Kind::Bound(_) => return Err(libc::ENETUNREACH),
         _ => return Err(libc::EISCONN),

@@ -57,7 +57,7 @@ pub(super) unsafe fn start(call: &Call) -> Option<isize> {
             return None;
         }
         if !has(libc::CLONE_THREAD) {
-            intercept::say("libtoe: the program makes a process that shares its memory, which is refused here\n");
+            intercept::warn("libtoe: the program makes a process that shares its memory, which is refused here\n");
             return Some(-(libc::EPERM as isize));
         }
         let mut frame = own::frame(call);

@@ -25,7 +25,7 @@ pub(crate) fn install<T: PartialEq + From<i8>>(call: impl FnOnce() -> T) -> T {
     if result == T::from(0) {
         CONFINED.store(true, Relaxed);
         #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-        lost.iter().for_each(|sentence| intercept::say(sentence));
+        lost.iter().for_each(|sentence| intercept::warn(sentence));
     } else {
         #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
         intercept::put_net_back();

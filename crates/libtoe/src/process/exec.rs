@@ -109,7 +109,7 @@ impl Prepared {
     /// The program could not be run: nothing is held for it any more.
     pub(crate) fn withdraw(&self, lib: &mut Guard) {
         if let Some(token) = self.token {
-            ask::tell(lib, Request::Withdraw { token });
+            ask::send_request(lib, Request::Withdraw { token });
         }
     }
 }
@@ -190,7 +190,7 @@ fn hold(lib: &mut Guard, sockets: &[SocketRecord]) -> Result<Option<u64>> {
         return Err(libc::EPROTO);
     };
     for (flow, binding) in others {
-        ask::tell(lib, Request::Carry { tag: UNAWAITED, token, flow: *flow, binding: *binding });
+        ask::send_request(lib, Request::Carry { tag: UNAWAITED, token, flow: *flow, binding: *binding });
     }
     // Requests are taken in their order: with the last one all are held. One that fails is of a connection that is
     // over, which the new program finds out.

@@ -6,7 +6,7 @@ use crate::daemon::{ask, attach};
 use crate::lock::{self, Guard};
 use crate::state::few::Few;
 use crate::state::socket::{Kind, Socket};
-use crate::state::{Lib, Link, quiet};
+use crate::state::{Lib, Link, idle};
 use crate::system::real;
 use crate::wait::{self, thread};
 use context::{Reply, Request};
@@ -68,7 +68,7 @@ thread_local! {
 }
 
 /// Lets the C library say when it forks by itself (`daemon`, `forkpty`): before it locks its memory, and after.
-pub(crate) fn hear_of_forks() {
+pub(crate) fn handle_forks() {
     extern "C" fn before() {
         OWN.set(Forking::begin());
     }
@@ -151,10 +151,10 @@ fn inherit_sockets(lib: &mut Lib) {
                 if let Some(name) = stream.name.take() {
                     stream.claim_by.1 = name;
                 }
-                stream.owed = false;
-                stream.untold = false;
+                stream.pending = false;
+                stream.bump_held = false;
                 // The answer to a parent that has just asked to rest goes to the parent.
-                stream.rest = quiet::State::default();
+                stream.reclaim = idle::State::default();
                 if !attached {
                     socket.error = libc::ECONNRESET;
                     socket.broken = true;

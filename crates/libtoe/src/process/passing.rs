@@ -11,7 +11,7 @@ use crate::process::carried::{self, SocketRecord};
 use crate::state::slab::Key;
 use crate::state::socket::Kind;
 use crate::system::errno::{self, Result};
-use crate::system::say::{self, Topic};
+use crate::system::warn::{self, Topic};
 use crate::system::{program, real, stand_in, waking};
 use crate::table::{self, Entry};
 use context::{Reply, Request, Unaccelerated};
@@ -140,7 +140,7 @@ impl Sent {
     fn withdraw(&self) {
         let Ok(mut lib) = lock::lock() else { return };
         for token in &self.tokens {
-            ask::tell(&mut lib, Request::Withdraw { token: *token });
+            ask::send_request(&mut lib, Request::Withdraw { token: *token });
         }
     }
 }
@@ -148,7 +148,7 @@ impl Sent {
 /// Puts envelopes in the places of sockets of ours.
 unsafe fn enclose_all(over: c_int, places: &[*mut RawFd], sent: &mut Sent) -> Result<()> {
     let refuse = |topic| {
-        say::once(topic);
+        warn::once(topic);
         Err(libc::EOPNOTSUPP)
     };
     if waking::is_confined() {
@@ -188,7 +188,7 @@ unsafe fn enclose_all(over: c_int, places: &[*mut RawFd], sent: &mut Sent) -> Re
 /// Its connection was reset. Claimed first, where another process has it as well.
 fn is_over(lib: &mut Guard, key: Key) -> Result<bool> {
     share::claim(lib, key)?;
-    lib.hear_errors();
+    lib.drain_replies_now();
     Ok(lib.need_socket(key)?.broken)
 }
 
@@ -314,7 +314,7 @@ unsafe fn open_all(message: &msghdr, flags: c_int) {
         for place in rights(message) {
             let fd = place.read_unaligned();
             if handover::begins_with(BorrowedFd::borrow_raw(fd), MARK) && open(fd).is_none() {
-                say::once(Topic::NotThere);
+                warn::once(Topic::NotThere);
             }
         }
     }

@@ -12,7 +12,7 @@ use crate::process::static_host::{Host, NO_HOST};
 use crate::state::Lib;
 use crate::state::socket::Socket;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
-use crate::system::say;
+use crate::system::warn;
 use crate::system::{errno, real, sharing};
 use crate::table::{self, Entry};
 use crate::wait::thread;
@@ -211,7 +211,7 @@ unsafe fn execute(number: c_long, arguments: [usize; 6]) -> c_long {
                 if errno::get() != libc::ENOENT {
                     return result;
                 }
-                say::line(NO_HOST);
+                warn::line(NO_HOST);
             }
         }
         real::system_call(number, arguments)

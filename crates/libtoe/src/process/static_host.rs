@@ -3,7 +3,7 @@
 use crate::daemon::attach;
 use crate::process::environment;
 use crate::process::exec::strings;
-use crate::system::say;
+use crate::system::warn;
 use context::attach::{INTERCEPT_VARIABLE, PROGRAM_VARIABLE, SYMBOLS};
 use context::program::{Linkage, linkage};
 use libc::c_char;
@@ -71,7 +71,7 @@ impl Host {
         let path = own.as_deref().unwrap_or(asked);
         let linkage = linkage(Path::new(OsStr::from_bytes(path.to_bytes())));
         if let Some(why) = linkage.obstacle(ONLY_SYMBOLS.load(Relaxed)) {
-            say::line(&format!("{} stays on the kernel's TCP: it {why}", path.to_string_lossy()));
+            warn::line(&format!("{} stays on the kernel's TCP: it {why}", path.to_string_lossy()));
             return None;
         }
         if linkage != Linkage::Static {

@@ -8,7 +8,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// Most that time may leap in all: a thread that leaves the look-out to others naps for a millisecond at a time
-/// ([`crate::wait::lookout`]).
+/// ([`crate::wait::follower`]).
 const MOST_IDLE: Duration = Duration::from_millis(40);
 /// How many random orders of each scenario: `SCHEDULES=20000` for more.
 const RANDOM: u64 = 100;

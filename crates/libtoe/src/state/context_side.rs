@@ -1,15 +1,15 @@
-//! The application's side of a context: its rings, and which socket a notice is for.
+//! The application's side of a context: its rings, and which socket a completion is for.
 use crate::state::home::Home;
 use crate::state::readiness;
 use crate::state::set::EpollSet;
 use crate::state::slab::{Key, Slab};
 use crate::state::socket::{Kind, Socket};
 use crate::state::stream::Stream;
-use crate::system::bed::Bells;
+use crate::system::sleep_set::Bells;
 use crate::system::waking;
 use crate::table;
 use context::attach::Welcome;
-use context::{AppEnd, Endpoint, LOG_SLOT, Notice, Reply, Request, Slot};
+use context::{AppEnd, Completion, Endpoint, LOG_SLOT, Reply, Request, Slot};
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd, RawFd};
 use std::sync::Arc;
@@ -20,13 +20,13 @@ use std::sync::atomic::Ordering::Relaxed;
 struct SlotUse {
     /// Index of its socket; or [`UNUSED`], or [`OVER`].
     socket: u32,
-    /// The [`Notice::tag`] of the notices that say nothing but positions.
+    /// The [`Completion::tag`] of the completions that say nothing but positions.
     tag: u32,
 }
 
 impl SlotUse {
     fn new(socket: u32, generation: u16) -> SlotUse {
-        SlotUse { socket, tag: Notice::plain_tag(generation, false) }
+        SlotUse { socket, tag: Completion::plain_tag(generation, false) }
     }
 
     fn is_of(&self, slot: Slot) -> bool {
@@ -53,8 +53,8 @@ pub(crate) struct Context {
     pub number: u32,
     control: OwnedFd,
     slots: Vec<SlotUse>,
-    /// Notices that overtook the reply that opens their connection, by slot: the two pairs are not ordered.
-    early: BTreeMap<u32, Notice>,
+    /// Completions that overtook the reply that opens their connection, by slot: the two pairs are not ordered.
+    early: BTreeMap<u32, Completion>,
     /// Listening sockets by binding.
     pub listeners: BTreeMap<u32, Key>,
     /// Sockets that are being connected, by tag.
@@ -65,7 +65,7 @@ pub(crate) struct Context {
     /// The socket that is the process's shared log.
     pub log: Option<Key>,
     /// Connections whose bump found the ring full.
-    pub owed: Vec<Key>,
+    pub pending: Vec<Key>,
     /// Connections with bytes that `MSG_MORE` or `TCP_CORK` holds back.
     pub held: Vec<Key>,
     /// Inherited connections that were closed here but never claimed.
@@ -111,7 +111,7 @@ impl Context {
             answers: BTreeMap::new(),
             last_tag: 0,
             log: None,
-            owed: Vec::new(),
+            pending: Vec::new(),
             held: Vec::new(),
             unclaimed: Vec::new(),
             empty_drains: 0,
@@ -147,10 +147,10 @@ impl Context {
     }
 
     /// Gives a slot of the data pair its socket. Says what the engine told of it already.
-    pub(crate) fn use_slot(&mut self, slot: Slot, socket: Key) -> Option<Notice> {
+    pub(crate) fn use_slot(&mut self, slot: Slot, socket: Key) -> Option<Completion> {
         *self.slots.get_mut(slot.index as usize)? = SlotUse::new(socket.index as u32, slot.generation);
         self.end.sent(slot.index).store(0, Relaxed);
-        self.early.remove(&slot.index).filter(|notice| notice.slot == slot)
+        self.early.remove(&slot.index).filter(|completion| completion.slot == slot)
     }
 
     /// The slot means nothing to us any more.
@@ -166,47 +166,52 @@ impl Context {
         (entry.is_of(slot) && entry.socket < OVER).then_some(entry.socket as usize)
     }
 
-    /// Takes a notice in, where it is one of the common case.
+    /// Takes a completion in, where it is one of the common case.
     #[inline(always)]
-    pub(crate) fn take_notice_fast(
+    pub(crate) fn take_completion_fast(
         &self,
         sockets: &mut Slab<Socket>,
         sets: &mut Slab<EpollSet>,
         words: [u64; 2],
     ) -> Option<()> {
-        let notice = Notice::from_words(words);
-        let entry = self.slots.get(notice.slot.index as usize)?;
-        if Notice::tag(words) != entry.tag {
+        let completion = Completion::from_words(words);
+        let entry = self.slots.get(completion.slot.index as usize)?;
+        if Completion::tag(words) != entry.tag {
             return None;
         }
-        readiness::take_notice(sockets.get_mut(entry.socket as usize)?, sets, &notice)
+        readiness::take_completion(sockets.get_mut(entry.socket as usize)?, sets, &completion)
     }
 
-    /// Takes a notice in.
+    /// Takes a completion in.
     #[inline(never)]
-    pub(crate) fn take_notice(&mut self, sockets: &mut Slab<Socket>, sets: &mut Slab<EpollSet>, notice: &Notice) {
-        let Some(entry) = self.slots.get_mut(notice.slot.index as usize) else {
-            if notice.slot.index == LOG_SLOT {
-                self.take_log_notice(sockets, sets, notice);
+    pub(crate) fn take_completion(
+        &mut self,
+        sockets: &mut Slab<Socket>,
+        sets: &mut Slab<EpollSet>,
+        completion: &Completion,
+    ) {
+        let Some(entry) = self.slots.get_mut(completion.slot.index as usize) else {
+            if completion.slot.index == LOG_SLOT {
+                self.take_log_completion(sockets, sets, completion);
             }
             return;
         };
-        match (entry.is_of(notice.slot), entry.socket) {
+        match (entry.is_of(completion.slot), entry.socket) {
             (true, OVER) => {}
-            (false, _) | (true, UNUSED) => self.keep_early(notice),
+            (false, _) | (true, UNUSED) => self.keep_early(completion),
             (true, index) => {
-                entry.tag = Notice::plain_tag(notice.slot.generation, notice.grown);
+                entry.tag = Completion::plain_tag(completion.slot.generation, completion.grown);
                 if let Some(Kind::Stream(stream)) = sockets.get_mut(index as usize).map(|socket| &mut socket.kind) {
-                    stream.hear_sent(self.end.sent(notice.slot.index));
+                    stream.on_sent_report(self.end.sent(completion.slot.index));
                 }
-                readiness::apply(sockets, sets, index as usize, notice);
+                readiness::apply(sockets, sets, index as usize, completion);
             }
         }
     }
 
     #[cold]
-    fn keep_early(&mut self, notice: &Notice) {
-        self.early.insert(notice.slot.index, *notice);
+    fn keep_early(&mut self, completion: &Completion) {
+        self.early.insert(completion.slot.index, *completion);
     }
 
     /// Tells the engine the present positions of a connection. Where the ring is full it is owed, and sent before
@@ -214,7 +219,7 @@ impl Context {
     #[inline(always)]
     pub(crate) fn bump(&mut self, key: Key, stream: &mut Stream) {
         let Some(slot) = stream.name else { return };
-        stream.untold = false;
+        stream.bump_held = false;
         if self.end.bumps.push(stream.bump(slot).to_words()).is_err() {
             self.owe(key, stream);
         }
@@ -223,14 +228,14 @@ impl Context {
 
     #[cold]
     pub(crate) fn owe(&mut self, key: Key, stream: &mut Stream) {
-        if !stream.owed {
-            stream.owed = true;
-            self.owed.push(key);
+        if !stream.pending {
+            stream.pending = true;
+            self.pending.push(key);
         }
     }
 
     /// Sends a request that is not answered; `false` where the ring is full.
-    pub(crate) fn tell(&mut self, request: Request) -> bool {
+    pub(crate) fn send_request(&mut self, request: Request) -> bool {
         let sent = self.end.requests.push(request.to_words()).is_ok();
         self.end.daemon_bell.ring();
         sent
@@ -238,7 +243,7 @@ impl Context {
 
     /// Whether bumps wait for room in the ring.
     pub(crate) fn owes(&self) -> bool {
-        !self.owed.is_empty()
+        !self.pending.is_empty()
     }
 
     /// There are replies to take in.
@@ -258,7 +263,7 @@ impl Context {
     /// Nothing is to be taken in or sent.
     #[inline]
     pub(crate) fn is_quiet(&mut self) -> bool {
-        self.end.notices.is_empty() && self.end.replies.is_empty() && self.owed.is_empty()
+        self.end.completions.is_empty() && self.end.replies.is_empty() && self.pending.is_empty()
     }
 }
 
@@ -272,8 +277,8 @@ impl Drop for Context {
 
 impl Context {
     /// Sends a request that must not be lost, in a call that cannot wait: the ring is emptied by the daemon soon.
-    pub(crate) fn tell_surely(&mut self, request: Request) {
-        while !self.tell(request) && !self.daemon_is_gone() {
+    pub(crate) fn send_request_surely(&mut self, request: Request) {
+        while !self.send_request(request) && !self.daemon_is_gone() {
             waking::yield_now();
         }
     }
@@ -290,7 +295,7 @@ impl Context {
         };
         self.forget_slot(slot);
         let (tx_head, rx_head) = stream.positions();
-        self.tell_surely(Request::Close { slot, tx_head, rx_head, abort });
+        self.send_request_surely(Request::Close { slot, tx_head, rx_head, abort });
     }
 }
 

@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 const PAUSES: (Duration, Duration) = (Duration::from_millis(20), Duration::from_millis(500));
 
 /// How long connections wait for the next daemon. It waits for their programs as long.
-const PATIENCE: Duration = Duration::from_secs(5);
+const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What lasts of a context whose daemon was killed: its region, with the connections in it (docs/RESTART.md).
 pub(crate) struct Remains {
@@ -22,7 +22,7 @@ pub(crate) struct Remains {
 impl Remains {
     /// The daemon ended just now.
     pub(crate) fn now(home: &Arc<Home>, closed: Vec<(KeptConnection, bool)>) -> Remains {
-        Remains { home: Arc::clone(home), until: waking::now() + PATIENCE, closed }
+        Remains { home: Arc::clone(home), until: waking::now() + TIMEOUT, closed }
     }
 
     /// No daemon came in time.

@@ -3,18 +3,18 @@
 //! system it asks of [`crate::system`].
 #![deny(unsafe_code)]
 
+pub(crate) mod borrowed;
 pub(crate) mod context_side;
 pub(crate) mod events;
 pub(crate) mod few;
 pub(crate) mod home;
-pub(crate) mod kept;
+pub(crate) mod idle;
 pub(crate) mod listener;
 pub(crate) mod lists;
 pub(crate) mod log_records;
 pub(crate) mod lost;
 pub(crate) mod members;
 pub(crate) mod option_values;
-pub(crate) mod quiet;
 pub(crate) mod readiness;
 #[expect(unsafe_code, reason = "copies bytes between the program's buffers and shared memory")]
 pub(crate) mod ring;
@@ -27,15 +27,15 @@ pub(crate) mod stream;
 
 use crate::state::context_side::Context;
 use crate::state::few::Few;
+use crate::state::idle::Sweeper;
 use crate::state::lists::Lists;
 use crate::state::lost::{Lost, Remains};
 use crate::state::option_values::Recent;
-use crate::state::quiet::Hand;
 use crate::state::set::EpollSet;
 use crate::state::slab::{Key, Slab};
 use crate::state::socket::{ANY, Socket};
-use crate::system::bed::Bells;
 use crate::system::errno::Result;
+use crate::system::sleep_set::Bells;
 use crate::system::stand_in::StandIns;
 use crate::system::waking::{self, Point};
 use crate::table::{self, Entry};
@@ -78,7 +78,7 @@ pub(crate) struct Lib {
     /// The kernel sockets that most descriptors refer to.
     pub stand_ins: StandIns,
     /// What gives back the memory of quiet connections.
-    pub hand: Hand,
+    pub sweeper: Sweeper,
     /// Options that sockets share.
     pub recent_options: Recent,
     /// What is added to the kernel's lists of interfaces.
@@ -112,7 +112,7 @@ impl Lib {
             sets: Slab::new(),
             askers: Few::None,
             stand_ins: StandIns::new(),
-            hand: Hand::new(),
+            sweeper: Sweeper::new(),
             recent_options: Recent::new(),
             taken_in: 0,
             last_id: 0,

@@ -8,7 +8,7 @@ use crate::state::slot_state::{LOW_MARK, RX_FIN, SHUT_READ, SHUT_WRITE, SPLICED,
 use crate::state::socket::{Kind, Socket};
 use crate::state::stream::{News, Stream};
 use crate::system::waking;
-use context::Notice;
+use context::Completion;
 
 /// What the socket is ready for now; what nobody wants to know need not be looked for.
 #[inline]
@@ -83,12 +83,12 @@ fn wake_waiters(socket: &Socket) {
     socket.waiters.as_slice().iter().for_each(|waiter| waking::wake(*waiter));
 }
 
-/// Takes a notice of a connection in, and wakes whom it concerns.
+/// Takes a completion of a connection in, and wakes whom it concerns.
 #[inline]
-pub(crate) fn apply(sockets: &mut Slab<Socket>, sets: &mut Slab<EpollSet>, index: usize, notice: &Notice) {
+pub(crate) fn apply(sockets: &mut Slab<Socket>, sets: &mut Slab<EpollSet>, index: usize, completion: &Completion) {
     let Some(socket) = sockets.get_mut(index) else { return };
     let Kind::Stream(stream) = &mut socket.kind else { return };
-    let news = stream.apply(notice);
+    let news = stream.apply(completion);
     take_news(socket, sets, news);
 }
 
@@ -124,15 +124,15 @@ pub(crate) fn ready_bits(socket: &Socket, wanted: u32) -> Option<u32> {
     }
 }
 
-/// Takes a notice in that says only that bytes came or were acknowledged, and no end. No thread waits for its
+/// Takes a completion in that says only that bytes came or were acknowledged, and no end. No thread waits for its
 /// connection but in sets, and each byte of it is news. `None`, and nothing was done, for all others.
 #[inline(always)]
-pub(crate) fn take_notice(socket: &mut Socket, sets: &mut Slab<EpollSet>, notice: &Notice) -> Option<()> {
+pub(crate) fn take_completion(socket: &mut Socket, sets: &mut Slab<EpollSet>, completion: &Completion) -> Option<()> {
     let Kind::Stream(stream) = &socket.kind else { return None };
     if stream.wants_room | stream.marked || !matches!(socket.waiters, Few::None) {
         return None;
     }
-    match (stream.advance(notice), &socket.watchers) {
+    match (stream.advance(completion), &socket.watchers) {
         (false, _) | (true, Few::None) => {}
         (true, Few::One(watcher)) => became_ready(sets, *watcher, IN),
         (true, Few::Many(watchers)) => watchers.iter().for_each(|watcher| became_ready(sets, *watcher, IN)),

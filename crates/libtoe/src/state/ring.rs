@@ -48,7 +48,7 @@ impl Limit {
 
 /// One direction of a connection.
 #[derive(Clone, Copy)]
-pub(crate) enum Way {
+pub(crate) enum Direction {
     /// What is received.
     In,
     /// What is sent.
@@ -57,16 +57,16 @@ pub(crate) enum Way {
 
 impl Ring {
     /// The ring of a slot's stream at this level, or at the next one that there is.
-    pub(crate) fn new(home: &Home, slot: Slot, way: Way, level: Level) -> Ring {
+    pub(crate) fn new(home: &Home, slot: Slot, way: Direction, level: Level) -> Ring {
         let (g, index) = (&home.geometry, slot.index);
         let (at, len, small_at) = match way {
-            Way::In => (g.rx_at(index), g.rx_len(index), g.small_at(index)),
-            Way::Out => (g.tx_at(index), g.tx_len(index), g.small_at(index) + g.small_bytes as usize),
+            Direction::In => (g.rx_at(index), g.rx_len(index), g.small_at(index)),
+            Direction::Out => (g.tx_at(index), g.tx_len(index), g.small_at(index) + g.small_bytes as usize),
         };
         let begin = if g.has_small() { Level::Small } else { Level::Full };
         let (level, at, size, full) = match (level.max(begin), way, g.large_at(index)) {
             (Level::Small, ..) => (Level::Small, small_at, g.small_bytes, len),
-            (Level::Large, Way::Out, Some(large)) => (Level::Large, large, g.growing.bytes, g.growing.bytes),
+            (Level::Large, Direction::Out, Some(large)) => (Level::Large, large, g.growing.bytes, g.growing.bytes),
             _ => (Level::Full, at, len, len),
         };
         let ease = if level == Level::Small { size.ilog2() - shm::ease(size).ilog2() } else { 0 } as u8;
@@ -86,7 +86,7 @@ impl Ring {
         Level::of(u32::from(self.which & 3))
     }
 
-    /// The same for bumps ([`shm::Mirror::number`]).
+    /// The same for bumps ([`shm::ByteRing::number`]).
     #[inline(always)]
     pub(crate) fn number(&self) -> u8 {
         self.which >> 2

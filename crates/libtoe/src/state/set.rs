@@ -2,9 +2,9 @@
 use crate::state::events;
 use crate::state::few::Few;
 use crate::state::slab::Slab;
-use crate::system::bed::{Bed, Bells, PROGRAM};
 use crate::system::errno::Result;
 use crate::system::own_fd::OwnFd;
+use crate::system::sleep_set::{Bells, PROGRAM, SleepSet};
 use crate::system::waking;
 use std::os::fd::RawFd;
 
@@ -26,7 +26,7 @@ pub(crate) struct EpollSet {
     /// Entries that may be ready, in their order.
     pub(crate) ready: Vec<u32>,
     /// What its threads sleep on, and what others write to wake one.
-    bed: Option<Bed>,
+    sleep_set: Option<SleepSet>,
     kick: Option<OwnFd>,
     /// Threads that sleep there.
     sleepers: u32,
@@ -82,7 +82,7 @@ impl EpollSet {
             members: 0,
             nested: 0,
             ready: Vec::new(),
-            bed: None,
+            sleep_set: None,
             kick: None,
             sleepers: 0,
             kicked: false,
@@ -116,7 +116,7 @@ impl EpollSet {
     /// In a forked child: those who wait are the parent's, and so is what they sleep on.
     pub(crate) fn forget_sleepers(&mut self) {
         (self.sleepers, self.kicked, self.waiters) = (0, false, Few::None);
-        (self.bed, self.kick) = (None, None);
+        (self.sleep_set, self.kick) = (None, None);
     }
 
     /// Whether members of it live in user space.
@@ -164,14 +164,14 @@ pub(crate) fn became_ready(sets: &mut Slab<EpollSet>, watcher: Watcher, bits: u3
     }
     let alone = found.sleepers == 0 && matches!((&found.waiters, &found.parents), (Few::None, Few::None));
     if !alone {
-        tell(sets, watcher.set);
+        wake_sleepers(sets, watcher.set);
     }
 }
 
 /// A set has a ready member: whoever waits for it hears of it. This ends, since the kernel refuses sets that hold each
 /// other (`ELOOP`).
 #[cold]
-fn tell(sets: &mut Slab<EpollSet>, set: u32) {
+fn wake_sleepers(sets: &mut Slab<EpollSet>, set: u32) {
     let Some(found) = sets.get_mut(set as usize) else { return };
     found.kick();
     found.waiters.as_slice().iter().for_each(|fd| waking::wake(*fd));
@@ -189,18 +189,18 @@ pub(crate) fn forget(sets: &mut Slab<EpollSet>, watcher: Watcher) {
 
 impl EpollSet {
     /// What its threads sleep on, complete as of now.
-    pub(crate) fn make_bed(&mut self, bells: Option<Bells>) -> Result<&mut Bed> {
-        let bed = match &mut self.bed {
-            Some(bed) => bed,
+    pub(crate) fn make_sleep_set(&mut self, bells: Option<Bells>) -> Result<&mut SleepSet> {
+        let sleep_set = match &mut self.sleep_set {
+            Some(sleep_set) => sleep_set,
             none => {
                 let kick = OwnFd::new()?;
-                let bed = Bed::new(kick.fd())?;
-                bed.add(self.fd, PROGRAM, libc::EPOLLIN as u32)?;
+                let sleep_set = SleepSet::new(kick.fd())?;
+                sleep_set.add(self.fd, PROGRAM, libc::EPOLLIN as u32)?;
                 self.kick = Some(kick);
-                none.insert(bed)
+                none.insert(sleep_set)
             }
         };
-        bed.hear(bells)?;
-        Ok(bed)
+        sleep_set.watch(bells)?;
+        Ok(sleep_set)
     }
 }

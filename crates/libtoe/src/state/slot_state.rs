@@ -20,7 +20,7 @@ pub(crate) struct SlotState {
     pub(super) rx_told: AtomicU32,
     /// [`RX_FIN`] and those after it.
     pub(super) flags: AtomicU32,
-    /// The context that gets the notices (low half), and by which claim (high half; 0 where nobody had to claim).
+    /// The context that gets the completions (low half), and by which claim (high half; 0 where nobody had to claim).
     pub(super) owner: AtomicU64,
     /// Process that is copying, where several share the connection.
     pub(super) lock: AtomicU32,
@@ -38,7 +38,7 @@ pub(crate) struct SlotState {
 }
 
 impl SlotState {
-    /// Whether notices go to the context, as far as anybody has said.
+    /// Whether completions go to the context, as far as anybody has said.
     pub(crate) fn is_owned_by(&self, context: u32) -> bool {
         self.owner.load(Acquire) as u32 == context
     }

@@ -30,7 +30,7 @@ pub(crate) struct Socket {
     /// Local addresses that it once had; `None` for most.
     pub past: Option<Box<Past>>,
     /// No `connect` has told yet what came of the last attempt to connect (Linux's state SS_CONNECTING).
-    pub outcome_owed: bool,
+    pub outcome_pending: bool,
     /// The connection was reset, or the daemon died.
     pub broken: bool,
     /// What it is.
@@ -102,7 +102,7 @@ impl Socket {
             nonblocking,
             error: 0,
             past: None,
-            outcome_owed: false,
+            outcome_pending: false,
             broken: false,
             kind: Kind::Fresh,
             options: Options::default(),
@@ -180,7 +180,7 @@ impl Socket {
 
     /// An attempt to connect failed and no `connect` has said so yet: until then Linux shows an ended stream.
     pub(crate) fn attempt_failed(&self) -> bool {
-        self.outcome_owed && matches!(self.kind, Kind::Fresh | Kind::Bound(_))
+        self.outcome_pending && matches!(self.kind, Kind::Fresh | Kind::Bound(_))
     }
 
     /// Takes the pending error.

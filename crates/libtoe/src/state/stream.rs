@@ -3,15 +3,15 @@ mod limit;
 mod marks;
 mod surviving;
 
+use crate::state::borrowed::Rare;
 use crate::state::home::Home;
-use crate::state::kept::Rare;
-use crate::state::quiet;
-use crate::state::ring::{Limit, Ring, Way};
+use crate::state::idle;
+use crate::state::ring::{Direction, Limit, Ring};
 use crate::state::slot_state::{LOW_MARK, RX_FIN, SHUT_WRITE, SlotState, UNSENT_MARK};
 use crate::system::errno::Result;
 use crate::system::exclusive::Exclusive;
 use crate::system::program;
-use context::{Bump, CompactTuple, FourTuple, Notice, Slot};
+use context::{Bump, CompactTuple, Completion, FourTuple, Slot};
 use libc::iovec;
 use shm::Level;
 use std::cell::Cell;
@@ -43,7 +43,7 @@ pub(crate) struct Stream {
     pub claim_by: (u32, Slot),
     state: *const SlotState,
     /// The ring that holds what was received, and the one that holds what was written and not yet acknowledged. They
-    /// are as large as this process has found them. Of a shared connection, [`Stream::look`] says more.
+    /// are as large as this process has found them. Of a shared connection, [`Stream::follow_growth`] says more.
     rx: Cell<Ring>,
     tx: Cell<Ring>,
     /// Its addresses.
@@ -52,8 +52,8 @@ pub(crate) struct Stream {
     pub mss: u16,
     /// Another process may hold it as well.
     pub shared: bool,
-    /// Where what the peer sent ended, its FIN counted, when notices began to come here.
-    heard: u32,
+    /// Where what the peer sent ended, its FIN counted, when completions began to come here.
+    seen_tail: u32,
     /// Its slot was taken back: there is nothing to close.
     pub gone: bool,
     /// The program wants to know when there is room again.
@@ -61,11 +61,11 @@ pub(crate) struct Stream {
     /// Whoever waits is not told of every byte that comes or goes ([`marks`]).
     pub marked: bool,
     /// A bump found the ring full and is still to be sent.
-    pub owed: bool,
+    pub pending: bool,
     /// Bytes were written that the engine was not told of (`MSG_MORE`, `TCP_CORK`).
-    pub untold: bool,
+    pub bump_held: bool,
     /// About giving back the memory of its buffers.
-    pub rest: quiet::State,
+    pub reclaim: idle::State,
     /// What the program took out of the receive buffer in place and has not freed; how much may be unsent.
     rare: Option<Box<Rare>>,
 }
@@ -99,18 +99,18 @@ impl Stream {
             name: None,
             claim_by: (home.context(), slot),
             state,
-            rx: Cell::new(Ring::new(home, slot, Way::In, rx_level)),
-            tx: Cell::new(Ring::new(home, slot, Way::Out, tx_level)),
+            rx: Cell::new(Ring::new(home, slot, Direction::In, rx_level)),
+            tx: Cell::new(Ring::new(home, slot, Direction::Out, tx_level)),
             ends: ends.into(),
             mss,
             shared: false,
-            heard: 0,
+            seen_tail: 0,
             gone: false,
             wants_room: false,
             marked: false,
-            owed: false,
-            untold: false,
-            rest: quiet::State::default(),
+            pending: false,
+            bump_held: false,
+            reclaim: idle::State::default(),
             rare: None,
         }
     }
@@ -125,10 +125,10 @@ impl Stream {
     /// Looks whether a stream has outgrown its ring: after something was heard of positions, and before bytes are
     /// touched.
     #[inline]
-    pub(crate) fn look(&self) {
+    pub(crate) fn follow_growth(&self) {
         let state = self.state();
         if self.rx.get().is_small() && state.rx_level.load(Acquire) != 0 {
-            self.rx.set(Ring::new(&self.home, self.home_slot, Way::In, Level::Full));
+            self.rx.set(Ring::new(&self.home, self.home_slot, Direction::In, Level::Full));
         }
         // Only programs write there.
         if self.shared || self.tx.get().is_small() {
@@ -142,7 +142,7 @@ impl Stream {
     /// Where the next `len` bytes to send go, for which there is room: the stream outgrows its small ring where they
     /// are too many for it.
     pub(crate) fn place(&self, len: u32) -> Ring {
-        self.look();
+        self.follow_growth();
         let (ring, in_flight) = (self.tx.get(), self.in_flight());
         if !ring.is_small() || len.saturating_add(in_flight) <= ring.most() {
             return ring;
@@ -171,10 +171,12 @@ impl Stream {
     /// (`SO_SNDBUF`). Linux lets buffers grow as well (`tcp_wmem`), and programs that move what is left after each
     /// partial write rely on it.
     pub(crate) fn grow_for(&self, len: usize) {
-        self.look();
+        self.follow_growth();
         let ring = self.tx.get();
-        let may =
-            ring.level() < Level::Large && ring.limit == Limit::NONE && self.unsent_mark() == 0 && !self.rest.reserved;
+        let may = ring.level() < Level::Large
+            && ring.limit == Limit::NONE
+            && self.unsent_mark() == 0
+            && !self.reclaim.reserved;
         if may && len > ring.full as usize {
             self.grow(Level::Large);
         }
@@ -242,7 +244,7 @@ impl Stream {
     pub(crate) unsafe fn copy_out(&self, into: &[iovec], skip: u32, most: usize) -> Result<usize> {
         let mut pos = self.state().rx_head.load(Relaxed).wrapping_add(skip);
         let mut left = most.min((self.readable().saturating_sub(skip)) as usize) as u32;
-        self.look();
+        self.follow_growth();
         let ring = self.rx.get();
         left = left.min(ring.size());
         let all = left;
@@ -263,7 +265,7 @@ impl Stream {
     pub(crate) fn unread(&self, skip: u32) -> [iovec; 2] {
         let from = self.state().rx_head.load(Relaxed).wrapping_add(skip);
         let len = self.readable().saturating_sub(skip);
-        self.look();
+        self.follow_growth();
         let ring = self.rx.get();
         let pieces = ring.pieces(from, len.min(ring.size()));
         pieces.map(|(base, len)| iovec { iov_base: base.cast(), iov_len: len })
@@ -279,13 +281,13 @@ impl Stream {
     /// Up to where the receive buffer may be written again: what was read, but for what is kept.
     #[inline]
     fn rx_free(&self) -> u32 {
-        let kept = self.rare.as_deref().and_then(|rare| rare.kept.first());
-        kept.unwrap_or_else(|| self.state().rx_head.load(Relaxed))
+        let borrowed = self.rare.as_deref().and_then(|rare| rare.borrowed.first());
+        borrowed.unwrap_or_else(|| self.state().rx_head.load(Relaxed))
     }
 
     /// Whether the program has bytes of the receive buffer that it took in place.
     pub(crate) fn keeps(&self) -> bool {
-        self.rare.as_deref().is_some_and(|rare| rare.kept.first().is_some())
+        self.rare.as_deref().is_some_and(|rare| rare.borrowed.first().is_some())
     }
 
     /// Bytes of the receive buffer that are not free although they may have been read.
@@ -296,12 +298,12 @@ impl Stream {
     /// Reads `len` bytes without giving their place back: where they lie.
     pub(crate) fn keep(&mut self, len: u32) -> [iovec; 2] {
         let head = self.state().rx_head.load(Relaxed);
-        self.look();
+        self.follow_growth();
         let ring = self.rx.get();
         let pieces =
             ring.pieces(head, len.min(ring.size())).map(|(base, len)| iovec { iov_base: base.cast(), iov_len: len });
         if len > 0 {
-            self.rare.get_or_insert_default().kept.keep(head, len);
+            self.rare.get_or_insert_default().borrowed.keep(head, len);
             self.consume(len);
         }
         pieces
@@ -314,14 +316,14 @@ impl Stream {
         }
         // All that is kept lies within the ring's size from the oldest on, so an address is one position. What was
         // taken before the stream grew lies in the small ring.
-        let (from, before) = (self.rx_free(), Ring::new(&self.home, self.home_slot, Way::In, Level::Small));
+        let (from, before) = (self.rx_free(), Ring::new(&self.home, self.home_slot, Direction::In, Level::Small));
         let place = [self.rx.get(), before].iter().find_map(|ring| ring.position(piece.iov_base.cast(), from));
         let (Some((pos, behind)), Some(rare)) = (place, self.rare.as_deref_mut()) else { return false };
         if piece.iov_len > behind as usize {
             return false;
         }
-        let freed = rare.kept.free(pos, piece.iov_len as u32);
-        if rare.kept.first().is_none() && rare.unsent_mark == 0 {
+        let freed = rare.borrowed.free(pos, piece.iov_len as u32);
+        if rare.borrowed.first().is_none() && rare.unsent_mark == 0 {
             self.rare = None;
         }
         freed
@@ -450,7 +452,7 @@ impl Stream {
         let rx_head = self.rx_free();
         if self.shared {
             // Another process may have written, and grown.
-            self.look();
+            self.follow_growth();
         }
         state.rx_told.store(rx_head, Relaxed);
         Bump {
@@ -503,30 +505,30 @@ impl Stream {
         state.rx_tail.load(Acquire).wrapping_sub(state.rx_head.load(Relaxed))
     }
 
-    /// Takes in a notice that says nothing but positions, while nobody waits for room; says whether bytes came.
+    /// Takes in a completion that says nothing but positions, while nobody waits for room; says whether bytes came.
     #[inline(always)]
-    pub(crate) fn advance(&self, notice: &Notice) -> bool {
+    pub(crate) fn advance(&self, completion: &Completion) -> bool {
         let state = self.state();
         let (tx_tail, rx_tail) = (state.tx_tail.load(Relaxed), state.rx_tail.load(Relaxed));
-        if notice.tx_tail.wrapping_sub(tx_tail) as i32 > 0 {
-            state.tx_tail.store(notice.tx_tail, Release);
+        if completion.tx_tail.wrapping_sub(tx_tail) as i32 > 0 {
+            state.tx_tail.store(completion.tx_tail, Release);
         }
-        let data = notice.rx_tail.wrapping_sub(rx_tail) as i32 > 0;
+        let data = completion.rx_tail.wrapping_sub(rx_tail) as i32 > 0;
         if data {
             // The program is about to read what lies in the cache of the daemon's core.
             self.rx.get().prefetch(rx_tail);
             // It is going to answer where the daemon's core has read.
             self.tx.get().prefetch_to_write(state.tx_head.load(Relaxed));
-            state.rx_tail.store(notice.rx_tail, Release);
+            state.rx_tail.store(completion.rx_tail, Release);
         }
         data
     }
 
-    /// Takes a notice in: positions only move forward. Says what became new: received bytes, room, end of stream.
+    /// Takes a completion in: positions only move forward. Says what became new: received bytes, room, end of stream.
     #[inline]
-    pub(crate) fn apply(&self, notice: &Notice) -> News {
+    pub(crate) fn apply(&self, completion: &Completion) -> News {
         let state = self.state();
-        self.look();
+        self.follow_growth();
         let forward = |word: &AtomicU32, value: u32| {
             let is_new = value.wrapping_sub(word.load(Relaxed)) as i32 > 0;
             if is_new {
@@ -534,20 +536,20 @@ impl Stream {
             }
             is_new
         };
-        let bytes = forward(&state.rx_tail, notice.rx_tail);
+        let bytes = forward(&state.rx_tail, completion.rx_tail);
         // What was sent shows elsewhere.
-        let room = forward(&state.tx_tail, notice.tx_tail) || self.unsent_mark() != 0;
-        let end = notice.fin && self.raise(RX_FIN) & RX_FIN == 0;
+        let room = forward(&state.tx_tail, completion.tx_tail) || self.unsent_mark() != 0;
+        let end = completion.fin && self.raise(RX_FIN) & RX_FIN == 0;
         News { bytes, room, end }
     }
 
     /// Another process may have it as well from now on.
     pub(crate) fn share(&mut self) {
         self.shared = true;
-        self.heard = self.hears();
+        self.seen_tail = self.shared_tail();
     }
 
-    fn hears(&self) -> u32 {
+    fn shared_tail(&self) -> u32 {
         self.state().rx_tail.load(Acquire).wrapping_add(u32::from(self.has_fin()))
     }
 
@@ -555,10 +557,10 @@ impl Stream {
         self.flags() & RX_FIN != 0
     }
 
-    /// Notices come here again. Whether another process took in meanwhile that there are bytes to read, and a FIN.
+    /// Completions come here again. Whether another process took in meanwhile that there are bytes to read, and a FIN.
     pub(crate) fn catch_up(&mut self) -> News {
-        let now = self.hears();
-        let news = std::mem::replace(&mut self.heard, now) != now;
+        let now = self.shared_tail();
+        let news = std::mem::replace(&mut self.seen_tail, now) != now;
         News { bytes: news && self.unread_bytes() != 0, room: true, end: news && self.has_fin() }
     }
 

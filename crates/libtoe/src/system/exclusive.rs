@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn a_process_that_was_killed_while_it_copied_keeps_nobody_out() {
         let lock = AtomicU32::new(0);
-        // It ends at once, and its parent takes no notice before it wants the lock.
+        // It ends at once, and its parent takes no completion before it wants the lock.
         let mut child = std::process::Command::new("true").spawn().unwrap();
         lock.store(child.id(), Relaxed);
         drop(Exclusive::new(&lock));

@@ -1,5 +1,4 @@
 //! What the library asks of the operating system, and how it touches the program's memory.
-pub(crate) mod bed;
 pub(crate) mod errno;
 pub(crate) mod exclusive;
 pub(crate) mod faults;
@@ -7,7 +6,8 @@ pub(crate) mod own_fd;
 pub(crate) mod program;
 pub(crate) mod real;
 pub(crate) mod room;
-pub(crate) mod say;
 pub(crate) mod sharing;
+pub(crate) mod sleep_set;
 pub(crate) mod stand_in;
 pub(crate) mod waking;
+pub(crate) mod warn;

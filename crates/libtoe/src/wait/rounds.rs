@@ -1,27 +1,27 @@
 //! The rounds of a wait: take in what came, look, yield for a while, then sleep.
-use super::patience::{Patience, yield_until_news};
 use super::sleep::{Sleeper, Woken, sleep};
-use super::target::{Target, Wait};
+use super::spin::{SpinTime, yield_until_news};
+use super::target::{Target, WaitOptions};
 use super::time::is_over;
 use crate::lock::Guard;
 use crate::state::Lib;
 use crate::system::errno::Result;
 use crate::system::real;
 use crate::system::waking::wakes;
-use crate::wait::lookout::End;
+use crate::wait::follower::End;
 use crate::wait::signals::BlockedSignals;
 use libc::{pollfd, timespec};
 
 /// A wait with what it looks for.
 pub(crate) struct Rounds<'a, P, L> {
     /// How to wait.
-    pub wait: Wait<'a>,
+    pub wait: WaitOptions<'a>,
     /// What is done before each sleep.
     pub prepare: P,
     /// Looks for what is waited for, with the lock held and after everything that the daemon said was taken in. Gets
     /// the kernel's descriptors, with `revents` filled in where it is time to look at them, too: not right before a
     /// sleep, which they end by themselves.
-    pub look: L,
+    pub poll: L,
 }
 
 impl<T, P, L> Rounds<'_, P, L>
@@ -29,9 +29,9 @@ where
     P: FnMut(&mut Guard, &[Target]) -> Result<()>,
     L: FnMut(&mut Lib, Option<&[pollfd]>) -> Option<T>,
 {
-    /// Waits until `look` gives something.
+    /// Waits until `poll` gives something.
     pub(crate) fn until(mut self, lib: &mut Guard) -> Result<T> {
-        match self.look_at_all(lib) {
+        match self.poll_all(lib) {
             Some(found) => Ok(found),
             None => self.go_on(lib),
         }
@@ -43,12 +43,12 @@ where
             return Err(libc::ETIMEDOUT);
         }
         let mut blocked = BlockedSignals::of_wait(self.wait.signals, self.wait.mask);
-        let (patience, mut sleeper) = (self.patience(lib), None::<Sleeper>);
+        let (spin, mut sleeper) = (self.spin(lib), None::<Sleeper>);
         loop {
-            let found = if sleeper.is_none() && patience.lasts() {
-                match yield_until_news(lib, &patience, self.wait.deadline) {
-                    true => self.look_at_ours(lib),
-                    false => self.look_at_all(lib),
+            let found = if sleeper.is_none() && spin.lasts() {
+                match yield_until_news(lib, &spin, self.wait.deadline) {
+                    true => self.poll_ours(lib),
+                    false => self.poll_all(lib),
                 }
             } else {
                 let blocked = &*blocked.get_or_insert_with(|| BlockedSignals::new(self.wait.mask));
@@ -64,17 +64,17 @@ where
     }
 
     /// A thread that waits for descriptors of the kernel alone does not yield: they are slower anyway.
-    fn patience(&self, lib: &mut Guard) -> Patience {
+    fn spin(&self, lib: &mut Guard) -> SpinTime {
         let ours = |key| lib.set(key).is_some_and(|set| set.has_ours());
-        if self.wait.own_set().is_none_or(ours) { Patience::new() } else { Patience::none() }
+        if self.wait.own_set().is_none_or(ours) { SpinTime::new() } else { SpinTime::none() }
     }
 
-    fn look_at_ours(&mut self, lib: &mut Lib) -> Option<T> {
+    fn poll_ours(&mut self, lib: &mut Lib) -> Option<T> {
         lib.drain();
-        (self.look)(lib, None)
+        (self.poll)(lib, None)
     }
 
-    fn look_at_all(&mut self, lib: &mut Lib) -> Option<T> {
+    fn poll_all(&mut self, lib: &mut Lib) -> Option<T> {
         let kernel = &mut self.wait.kernel;
         if !kernel.is_empty() {
             let now = timespec { tv_sec: 0, tv_nsec: 0 };
@@ -82,22 +82,22 @@ where
             unsafe { real::ppoll_raw(kernel, &now, std::ptr::null()) };
         }
         lib.drain();
-        (self.look)(lib, Some(kernel))
+        (self.poll)(lib, Some(kernel))
     }
 
     /// One sleep, and a look after it. `EINTR` where a handler ran that ends the call.
     fn sleep(&mut self, lib: &mut Guard, sleeper: &mut Sleeper, blocked: &BlockedSignals) -> Result<Option<T>> {
         (self.prepare)(lib, self.wait.targets)?;
-        let (interrupted, end) = match sleep(lib, &mut self.wait, sleeper, blocked, &mut self.look)? {
+        let (interrupted, end) = match sleep(lib, &mut self.wait, sleeper, blocked, &mut self.poll)? {
             Woken::Found(found) => return Ok(Some(found)),
             Woken::Slept { interrupted, end } => (interrupted, end),
         };
         let before = wakes();
-        let found = self.look_at_all(lib);
+        let found = self.poll_all(lib);
         if found.is_some() {
             return Ok(found);
         }
-        end.into_iter().for_each(|end| sleeper.lookout.woke(End { woke: wakes() != before, ..end }));
+        end.into_iter().for_each(|end| sleeper.follower.woke(End { woke: wakes() != before, ..end }));
         if interrupted && !blocked.goes_on(self.wait.signals) { Err(libc::EINTR) } else { Ok(None) }
     }
 }

@@ -2,33 +2,33 @@
 //!
 //! It announces itself on the bell, looks a last time, says on its targets whom to wake, and sleeps. What the daemon
 //! says after the announcement rings the bell; the lock is held from the look on, so what other threads do comes after.
-use super::target::{Target, Wait};
+use super::target::{Target, WaitOptions};
 use super::time::{milliseconds, until_deadline};
 use crate::lock::Guard;
 use crate::state::members::has_shared;
 use crate::state::{Lib, Link};
-use crate::system::bed::{BELL, DAEMON, KICK, REASONS};
 use crate::system::errno::{self, Result};
+use crate::system::sleep_set::{BELL, DAEMON, KICK, REASONS};
 use crate::system::waking;
-use crate::wait::lookout::{End, Lookout};
+use crate::wait::follower::{End, Follower};
 use crate::wait::signals::BlockedSignals;
 use crate::wait::thread;
 use libc::{pollfd, timespec};
 use std::os::fd::RawFd;
 use std::time::Duration;
 
-/// First and longest sleep on a connection whose notices may go to another process.
+/// First and longest sleep on a connection whose completions may go to another process.
 const SHARED_NAPS: (Duration, Duration) = (Duration::from_millis(1), Duration::from_millis(50));
 /// In the place of a descriptor: `poll` passes it over.
 const NOBODY: RawFd = -1;
 /// Longest sleep while a bump waits for room in the ring.
-const OWED_NAP: Duration = Duration::from_millis(1);
+const PENDING_NAP: Duration = Duration::from_millis(1);
 
 /// What a wait remembers from one sleep to the next.
 #[derive(Default)]
 pub(super) struct Sleeper {
     naps: Naps,
-    pub lookout: Lookout,
+    pub follower: Follower,
 }
 
 /// How long a wait for shared connections sleeps at a time, until it claims them again. It is a little longer each
@@ -64,19 +64,19 @@ pub(super) enum Woken<T> {
 /// Sleeps until something may have happened, unless the last look finds something.
 pub(super) fn sleep<T>(
     lib: &mut Guard,
-    wait: &mut Wait<'_>,
-    Sleeper { naps, lookout }: &mut Sleeper,
+    wait: &mut WaitOptions<'_>,
+    Sleeper { naps, follower }: &mut Sleeper,
     blocked: &BlockedSignals,
-    look: &mut impl FnMut(&mut Lib, Option<&[pollfd]>) -> Option<T>,
+    poll: &mut impl FnMut(&mut Lib, Option<&[pollfd]>) -> Option<T>,
 ) -> Result<Woken<T>> {
     let me = if wait.own_set().is_some() { NOBODY } else { thread::wake_fd()? };
     lib.send_held();
-    let place = Place::of(lib, wait, lookout)?;
-    let short = lookout.leaves_it();
+    let place = SleepTarget::of(lib, wait, follower)?;
+    let short = follower.leaves_it();
     let nap = longest_nap(lib, wait.targets, naps.next()).into_iter().chain(short).min();
     let announced = if short.is_none() { lib.announce_sleep() } else { None };
     lib.drain();
-    if let Some(found) = look(lib, None) {
+    if let Some(found) = poll(lib, None) {
         lib.end_sleep(announced);
         return Ok(Woken::Found(found));
     }
@@ -105,34 +105,35 @@ pub(super) fn sleep<T>(
 
 /// What a thread sleeps on, besides the program's own descriptors.
 #[derive(Clone, Copy)]
-enum Place {
-    /// The [bed](crate::system::bed::Bed) of the set that the call waits for; the program's descriptors are in it.
+enum SleepTarget {
+    /// The [bed](crate::system::sleep_set::SleepSet) of the set that the call waits for; the program's descriptors are
+    /// in it.
     Members(RawFd),
     /// A bed of the thread: the bell wakes one of the threads that sleep so.
-    Bed(RawFd),
+    SleepSet(RawFd),
     /// One descriptor for all, under a filter of system calls.
     Single(RawFd),
     /// The bell, the daemon's socket and the thread's wake-up.
     Each,
 }
 
-impl Place {
-    fn of(lib: &mut Lib, wait: &Wait<'_>, lookout: &mut Lookout) -> Result<Place> {
+impl SleepTarget {
+    fn of(lib: &mut Lib, wait: &WaitOptions<'_>, follower: &mut Follower) -> Result<SleepTarget> {
         let Lib { sets, link, .. } = lib;
         let bells = link.bells();
         if let Some(key) = wait.own_set() {
             let set = sets.get_mut(key.index).filter(|set| set.id == key.id).ok_or(libc::EBADF)?;
-            let bed = set.make_bed(bells)?;
-            if lookout.steps_back() {
-                bed.step_back(bells)?;
+            let sleep_set = set.make_sleep_set(bells)?;
+            if follower.steps_back() {
+                sleep_set.step_back(bells)?;
             }
-            return Ok(Place::Members(bed.set.fd()));
+            return Ok(SleepTarget::Members(sleep_set.set.fd()));
         }
         if waking::is_confined() {
-            return Ok(thread::single().map_or(Place::Each, Place::Single));
+            return Ok(thread::single().map_or(SleepTarget::Each, SleepTarget::Single));
         }
-        let bed = if wait.sleeps_in_turn() { thread::bed(bells, lookout.steps_back()) } else { None };
-        Ok(bed.map_or(Place::Each, Place::Bed))
+        let sleep_set = if wait.sleeps_in_turn() { thread::sleep_set(bells, follower.steps_back()) } else { None };
+        Ok(sleep_set.map_or(SleepTarget::Each, SleepTarget::SleepSet))
     }
 }
 
@@ -161,37 +162,37 @@ struct Each {
 /// Sleeps, for `nap` at most.
 fn sleep_in(
     lib: &mut Guard,
-    place: Place,
+    place: SleepTarget,
     each: Each,
-    wait: &mut Wait<'_>,
+    wait: &mut WaitOptions<'_>,
     nap: Option<Duration>,
     blocked: &BlockedSignals,
 ) -> Result<Slept> {
     let timeout = until_deadline(wait.deadline, nap);
     match place {
-        Place::Members(bed) => {
-            let slept = lib.unlocked(|| sleep_in_bed(bed, timeout, blocked))?;
+        SleepTarget::Members(sleep_set) => {
+            let slept = lib.unlocked(|| sleep_in_set(sleep_set, timeout, blocked))?;
             // The kick was the set's, for any thread that sleeps there.
             Ok(Slept { kick: false, ..slept })
         }
-        Place::Bed(bed) => {
-            let slept = lib.unlocked(|| sleep_in_bed(bed, timeout, blocked));
+        SleepTarget::SleepSet(sleep_set) => {
+            let slept = lib.unlocked(|| sleep_in_set(sleep_set, timeout, blocked));
             // A filter of the program's does not let it sleep there.
             slept.or_else(|_| Ok(sleep_on_each(lib, each, wait, timeout, blocked)))
         }
-        Place::Single(fd) => {
+        SleepTarget::Single(fd) => {
             let (interrupted, [woken]) = sleep_beside(lib, wait, [readable(fd)], timeout, blocked);
             let daemon = woken && lib.context().is_some_and(|context| context.daemon_is_gone());
             Ok(Slept { interrupted, bell: woken, daemon, kick: woken })
         }
-        Place::Each => Ok(sleep_on_each(lib, each, wait, timeout, blocked)),
+        SleepTarget::Each => Ok(sleep_on_each(lib, each, wait, timeout, blocked)),
     }
 }
 
 fn sleep_on_each(
     lib: &mut Guard,
     Each { me, listens }: Each,
-    wait: &mut Wait<'_>,
+    wait: &mut WaitOptions<'_>,
     timeout: Option<timespec>,
     blocked: &BlockedSignals,
 ) -> Slept {
@@ -211,7 +212,7 @@ fn readable(fd: RawFd) -> pollfd {
 /// Sleeps on the program's descriptors and these; returns whether a signal handler ran, and which of these are ready.
 fn sleep_beside<const N: usize>(
     lib: &mut Guard,
-    wait: &mut Wait<'_>,
+    wait: &mut WaitOptions<'_>,
     ours: [pollfd; N],
     timeout: Option<timespec>,
     blocked: &BlockedSignals,
@@ -227,11 +228,12 @@ fn sleep_beside<const N: usize>(
 }
 
 /// Sleeps in a bed. An error where a filter of the program's does not let it.
-fn sleep_in_bed(bed: RawFd, timeout: Option<timespec>, blocked: &BlockedSignals) -> Result<Slept> {
+fn sleep_in_set(sleep_set: RawFd, timeout: Option<timespec>, blocked: &BlockedSignals) -> Result<Slept> {
     let mut reasons = [libc::epoll_event { events: 0, u64: 0 }; REASONS];
     // SAFETY: a descriptor of ours and a valid mask.
-    let got =
-        unsafe { waking::sleep_in(bed, reasons.as_mut_ptr(), reasons.len(), milliseconds(timeout), blocked.outside()) };
+    let got = unsafe {
+        waking::sleep_in(sleep_set, reasons.as_mut_ptr(), reasons.len(), milliseconds(timeout), blocked.outside())
+    };
     let interrupted = match got {
         0.. => false,
         _ if errno::get() == libc::EINTR => true,
@@ -275,9 +277,9 @@ fn longest_nap(lib: &mut Lib, targets: &[Target], shared: Duration) -> Option<Du
     if let Link::Lost(lost, _) = &lib.link {
         return lost.nap();
     }
-    let rest = lib.rest_some();
+    let rest = lib.reclaim_some();
     if lib.context().is_some_and(|context| context.owes()) {
-        return Some(OWED_NAP);
+        return Some(PENDING_NAP);
     }
     let shared = targets.iter().any(|target| is_shared(lib, *target)).then_some(shared);
     [rest, shared].into_iter().flatten().min()

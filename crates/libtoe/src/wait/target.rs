@@ -18,7 +18,7 @@ pub(crate) enum Target {
 }
 
 /// How to wait.
-pub(crate) struct Wait<'a> {
+pub(crate) struct WaitOptions<'a> {
     /// `ETIMEDOUT` from then on.
     pub deadline: Option<Instant>,
     /// Whose news end the sleep. Answers to requests always do.
@@ -34,10 +34,10 @@ pub(crate) struct Wait<'a> {
 /// Shorter times than this are kept to the microsecond, others to the millisecond.
 const EXACT: Duration = Duration::from_millis(20);
 
-impl Wait<'_> {
+impl WaitOptions<'_> {
     /// Until an answer comes, whatever happens.
-    pub(crate) fn forever() -> Wait<'static> {
-        Wait { deadline: None, targets: &[], kernel: Vec::new(), signals: Signals::Keep, mask: None }
+    pub(crate) fn forever() -> WaitOptions<'static> {
+        WaitOptions { deadline: None, targets: &[], kernel: Vec::new(), signals: Signals::Keep, mask: None }
     }
 
     /// Other threads may look for it: who waits for sockets or sets hears of them from whoever takes their news in.

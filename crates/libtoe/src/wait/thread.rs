@@ -1,7 +1,7 @@
 //! What a thread of the program has here for itself: how others wake it, and what it sleeps on.
-use crate::system::bed::{Bed, Bells};
 use crate::system::errno::{self, Result};
 use crate::system::own_fd::OwnFd;
+use crate::system::sleep_set::{Bells, SleepSet};
 use crate::system::{real, sharing, waking};
 use libc::epoll_event;
 use std::cell::RefCell;
@@ -11,7 +11,7 @@ struct Own {
     /// Written by other threads.
     wake: OwnFd,
     /// For waits for OpenTOE's sockets alone, beside other threads.
-    bed: Option<Bed>,
+    sleep_set: Option<SleepSet>,
     /// For waits under a filter of system calls.
     single: Option<Single>,
 }
@@ -64,7 +64,7 @@ pub(crate) fn wake_fd() -> Result<RawFd> {
     let wake = OwnFd::new()?;
     let fd = wake.fd();
     // In a thread that is ending, the descriptor would be closed at once: such a thread cannot wait any more.
-    OWN.try_with(|own| own.replace(Some(Own { wake, bed: None, single: None }))).map_err(|_| libc::ENOMEM)?;
+    OWN.try_with(|own| own.replace(Some(Own { wake, sleep_set: None, single: None }))).map_err(|_| libc::ENOMEM)?;
     Ok(fd)
 }
 
@@ -80,19 +80,19 @@ pub(crate) fn clear_wake() {
 
 /// What this thread sleeps on where the bell need not wake every thread; nothing where there can be no such thing.
 /// Behind all others, where the bell woke it for their news.
-pub(crate) fn bed(bells: Option<Bells>, step_back: bool) -> Option<RawFd> {
+pub(crate) fn sleep_set(bells: Option<Bells>, step_back: bool) -> Option<RawFd> {
     let made = |own: &RefCell<Option<Own>>| {
         let mut own = own.borrow_mut();
-        let Own { wake, bed, .. } = own.as_mut()?;
-        if bed.is_none() && !sharing::is_child() {
-            *bed = Bed::new(wake.fd()).ok();
+        let Own { wake, sleep_set, .. } = own.as_mut()?;
+        if sleep_set.is_none() && !sharing::is_child() {
+            *sleep_set = SleepSet::new(wake.fd()).ok();
         }
-        let bed = bed.as_mut()?;
-        bed.hear(bells).ok()?;
+        let sleep_set = sleep_set.as_mut()?;
+        sleep_set.watch(bells).ok()?;
         if step_back {
-            bed.step_back(bells).ok()?;
+            sleep_set.step_back(bells).ok()?;
         }
-        Some(bed.set.fd())
+        Some(sleep_set.set.fd())
     };
     OWN.try_with(made).unwrap_or(None)
 }
@@ -102,7 +102,7 @@ pub(crate) fn bed(bells: Option<Bells>, step_back: bool) -> Option<RawFd> {
 /// descriptors that the child made: it lacks them. Where there is no room for any, the child's sockets stay behind.
 pub(crate) fn prepare_for_child(bells: Option<Bells>) {
     if bells.is_some() && !waking::is_confined() && wake_fd().is_ok() {
-        let _ = bed(bells, false);
+        let _ = sleep_set(bells, false);
     }
 }
 

@@ -1,13 +1,13 @@
 //! Connections of the stand-in: two ends, and bytes that go from one's transmit to the other's receive buffer.
 use super::Host;
-use context::{Bump, Endpoint, Notice, Reply, Slot};
-use shm::Mirror;
+use context::{Bump, Completion, Endpoint, Reply, Slot};
+use shm::ByteRing;
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
 /// One end of a connection.
 pub(super) struct End {
-    /// Context and slot that its notices go to.
+    /// Context and slot that its completions go to.
     pub owner: (u32, Slot),
     /// All names that it had: an inherited connection is claimed by an earlier one.
     pub names: Vec<(u32, Slot)>,
@@ -15,8 +15,8 @@ pub(super) struct End {
     pub holders: BTreeSet<u32>,
     /// Tokens of forks whose child has not come yet.
     pub held_for_child: BTreeSet<u64>,
-    pub rx: Mirror,
-    pub tx: Arc<Mirror>,
+    pub rx: ByteRing,
+    pub tx: Arc<ByteRing>,
     pub tx_head: u32,
     pub tx_sent: u32,
     pub rx_head: u32,
@@ -34,7 +34,7 @@ pub(super) struct Connection {
 }
 
 impl End {
-    pub(super) fn new(owner: (u32, Slot), (rx, tx): (Mirror, Mirror)) -> End {
+    pub(super) fn new(owner: (u32, Slot), (rx, tx): (ByteRing, ByteRing)) -> End {
         End {
             owner,
             names: vec![owner],
@@ -65,8 +65,14 @@ impl End {
         (self.tx_head, self.rx_head) = (further(self.tx_head, tx_head), further(self.rx_head, rx_head));
     }
 
-    pub(super) fn notice(&self) -> Notice {
-        Notice { slot: self.owner.1, rx_tail: self.rx_tail, tx_tail: self.tx_sent, fin: self.peer_fin, grown: false }
+    pub(super) fn completion(&self) -> Completion {
+        Completion {
+            slot: self.owner.1,
+            rx_tail: self.rx_tail,
+            tx_tail: self.tx_sent,
+            fin: self.peer_fin,
+            grown: false,
+        }
     }
 }
 
@@ -101,7 +107,7 @@ impl Host {
             let bump = Bump::from_words(words);
             let all = self.connections.iter_mut().flat_map(|connection| &mut connection.ends);
             let Some(end) = all.into_iter().find(|end| end.owner == (id, bump.slot)) else { continue };
-            if let Some(ring) = end.tx.look().filter(|_| bump.ring > end.tx.number()) {
+            if let Some(ring) = end.tx.grown().filter(|_| bump.ring > end.tx.number()) {
                 end.tx = ring;
             }
             end.advance(bump.tx_head, bump.rx_head);
@@ -119,19 +125,19 @@ impl Host {
             let moved = carry(a, b) | carry(b, a);
             if moved {
                 busy = true;
-                let notices = [(a.owner.0, a.notice()), (b.owner.0, b.notice())];
-                notices.into_iter().for_each(|(context, notice)| self.notify(context, notice));
+                let completions = [(a.owner.0, a.completion()), (b.owner.0, b.completion())];
+                completions.into_iter().for_each(|(context, completion)| self.notify(context, completion));
             }
         }
         self.reap();
         busy
     }
 
-    pub(super) fn notify(&mut self, context: u32, notice: Notice) {
+    pub(super) fn notify(&mut self, context: u32, completion: Completion) {
         let Some(app) = self.apps.get_mut(&context) else { return };
         // A full ring would have to be remembered; here the application gets time to empty it.
         for _ in 0..1000 {
-            if app.engine.notices.push(notice.to_words()).is_ok() {
+            if app.engine.completions.push(completion.to_words()).is_ok() {
                 break;
             }
             app.engine.app_bell.ring();

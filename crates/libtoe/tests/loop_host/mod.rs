@@ -227,7 +227,7 @@ impl Host {
             while let Some(words) = self.apps.get_mut(&id).and_then(|app| app.control.requests.pop().unwrap()) {
                 busy = true;
                 match (Request::from_words(words).expect("a known request"), &mut self.late) {
-                    (request @ Request::Rest { .. }, Some(late)) => late.push((id, request)),
+                    (request @ Request::Reclaim { .. }, Some(late)) => late.push((id, request)),
                     (request, _) => self.request(id, request),
                 }
             }

@@ -45,9 +45,9 @@ impl Host {
             Request::Withdraw { token } => self.withdraw(token),
             Request::Claim { tag, context, slot } => self.claim(from, tag, context, slot),
             // It has no data-path that could pass anything on.
-            Request::Rest { slot, tx_head, rx_head } => {
+            Request::Reclaim { slot, tx_head, rx_head } => {
                 let done = self.rest(from, slot, (tx_head, rx_head));
-                self.reply(from, Reply::Rested { slot, done });
+                self.reply(from, Reply::Reclaimed { slot, done });
             }
             Request::Splice { tag, .. } | Request::OpenLog { tag, .. } | Request::JoinLog { tag, .. } => {
                 self.reply(from, Reply::Failed { tag, errno: libc::EOPNOTSUPP as u16 });
@@ -240,9 +240,9 @@ impl Host {
         if known.is_none() {
             end.names.push(name);
         }
-        let notice = end.notice();
+        let completion = end.completion();
         self.claims += 1;
         self.reply(from, Reply::Claimed { tag, slot: name.1, claim: self.claims });
-        self.notify(from, notice);
+        self.notify(from, completion);
     }
 }

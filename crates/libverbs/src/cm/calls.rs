@@ -1,11 +1,11 @@
 //! Calls on identifiers: made, ended, given an address, resolved, listening.
 use super::address;
+use super::device_identifier::DeviceIdentifier;
 use super::events;
 use super::held::kind;
 use super::identifier::{self, Id};
 use super::lifetime::{acknowledge, create, destroy, migrate};
 use super::placement::{bind, choose, is_bound, this_host};
-use super::seat::Seat;
 use super::service::services;
 use crate::abi::{IbvContext, RdmaCmEvent, RdmaCmId, RdmaEventChannel};
 use crate::errno::{self, Result};
@@ -109,7 +109,7 @@ unsafe fn resolve(id: *mut RdmaCmId, source: *mut sockaddr, destination: *mut so
             bind(id, address::read(source)?)?;
         }
         choose(id, *to.ip())?;
-        let Seat { service, number } = Id::of(id).seat();
+        let DeviceIdentifier { service, number } = Id::of(id).seat();
         let request = Request::Resolve { id: number, to, timeout: timeout.max(0) as u32 };
         if let Answer::Bound(local) = service.answer(request)? {
             identifier::bind(service, id, local);
@@ -123,7 +123,7 @@ unsafe fn resolve(id: *mut RdmaCmId, source: *mut sockaddr, destination: *mut so
 pub(crate) unsafe extern "C" fn rdma_resolve_route(id: *mut RdmaCmId, _timeout: c_int) -> c_int {
     // SAFETY: the program passes an identifier.
     errno::minus_one(unsafe {
-        let Seat { service, number } = Id::of(id).seat();
+        let DeviceIdentifier { service, number } = Id::of(id).seat();
         service.done(Request::Route(number)).and_then(|()| complete(id))
     })
 }
@@ -139,7 +139,7 @@ pub(crate) unsafe extern "C" fn rdma_listen(id: *mut RdmaCmId, backlog: c_int) -
             unsafe { bind(id, SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0))? };
         }
         let backlog = backlog.max(0) as u32;
-        let listen = |Seat { service, number }| service.done(Request::Listen { id: number, backlog });
+        let listen = |DeviceIdentifier { service, number }| service.done(Request::Listen { id: number, backlog });
         of.seats().into_iter().try_for_each(listen)
     };
     errno::minus_one(listened())

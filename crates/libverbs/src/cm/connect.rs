@@ -1,8 +1,8 @@
 //! Connections and lookups: asked for, accepted, refused, ended.
 use super::calls::complete;
+use super::device_identifier::DeviceIdentifier;
 use super::events::{attributes, fail, make_ready};
 use super::identifier::Id;
-use super::seat::Seat;
 use crate::abi::{IbvQpAttr, IbvQpCap, RdmaCmId, RdmaConnParam};
 use crate::attributes::{found, mask};
 use crate::errno::{self, Result};
@@ -82,7 +82,7 @@ unsafe fn parameters(id: *mut RdmaCmId, given: *const RdmaConnParam, most: Reads
 pub(crate) unsafe extern "C" fn rdma_connect(id: *mut RdmaCmId, given: *mut RdmaConnParam) -> c_int {
     // SAFETY: the program passes an identifier, and parameters or null.
     errno::minus_one(unsafe {
-        let Seat { service, number } = Id::of(id).seat();
+        let DeviceIdentifier { service, number } = Id::of(id).seat();
         let most = service.attachment.device().limits.reads;
         let parameters = parameters(id, given, Reads { resources: most, depth: most });
         service.done(Request::Connect { id: number, parameters }).and_then(|()| complete(id))
@@ -101,7 +101,7 @@ unsafe fn accept(id: *mut RdmaCmId, given: *const RdmaConnParam) -> Result<()> {
     // SAFETY: as the caller says.
     unsafe {
         let of = Id::of(id);
-        let Seat { service, number } = of.seat();
+        let DeviceIdentifier { service, number } = of.seat();
         let limit = service.attachment.device().limits.reads;
         let most = {
             let told = &of.private().told;
@@ -124,7 +124,7 @@ unsafe fn accept(id: *mut RdmaCmId, given: *const RdmaConnParam) -> Result<()> {
 #[unsafe(no_mangle)]
 pub(crate) unsafe extern "C" fn rdma_reject(id: *mut RdmaCmId, data: *const c_void, len: u8) -> c_int {
     // SAFETY: the program passes an identifier, and so many bytes.
-    let (Seat { service, number }, data) = unsafe { (Id::of(id).seat(), bytes(data, len)) };
+    let (DeviceIdentifier { service, number }, data) = unsafe { (Id::of(id).seat(), bytes(data, len)) };
     errno::minus_one(service.done(Request::Reject { id: number, data }))
 }
 
@@ -138,7 +138,7 @@ unsafe extern "C" fn rdma_reject_ece(id: *mut RdmaCmId, data: *const c_void, len
 #[unsafe(no_mangle)]
 unsafe extern "C" fn rdma_establish(id: *mut RdmaCmId) -> c_int {
     // SAFETY: the program passes an identifier.
-    let Seat { service, number } = unsafe { Id::of(id) }.seat();
+    let DeviceIdentifier { service, number } = unsafe { Id::of(id) }.seat();
     errno::minus_one(service.done(Request::Establish(number)))
 }
 
@@ -157,7 +157,7 @@ unsafe extern "C" fn rdma_disconnect(id: *mut RdmaCmId) -> c_int {
     errno::minus_one(unsafe {
         let of = Id::of(id);
         fail(of);
-        let Seat { service, number } = of.seat();
+        let DeviceIdentifier { service, number } = of.seat();
         service.done(Request::Disconnect(number)).and_then(|()| complete(id))
     })
 }

@@ -12,7 +12,7 @@ use std::ptr::null_mut;
 /// `RAI_PASSIVE`.
 const PASSIVE: c_int = 1;
 /// How long a next hop may take to answer, in milliseconds.
-const PATIENCE: c_int = 2000;
+const TIMEOUT: c_int = 2000;
 
 /// The result of a call of C that sets `errno`.
 fn done(result: c_int) -> Result<()> {
@@ -47,8 +47,8 @@ unsafe fn prepare(id: *mut RdmaCmId, info: &RdmaAddrInfo, domain: *mut IbvPd, as
             Id::of(id).private().queue_pair = asked.as_ref().map(|asked| Template(*asked));
             return Ok(());
         }
-        done(rdma_resolve_addr(id, info.ai_src_addr, info.ai_dst_addr, PATIENCE))?;
-        done(rdma_resolve_route(id, PATIENCE))?;
+        done(rdma_resolve_addr(id, info.ai_src_addr, info.ai_dst_addr, TIMEOUT))?;
+        done(rdma_resolve_route(id, TIMEOUT))?;
         match asked.as_mut() {
             None => Ok(()),
             Some(asked) => resources::create(id, domain, asked),

@@ -1,9 +1,9 @@
 //! Events: taken from a channel, prepared for the program (the steps of its queue pair go before), acknowledged.
-use super::held::{Shape, Told, held, kind};
+use super::device_identifier::DeviceIdentifier;
+use super::held::{EventDetails, Shape, held, kind};
 use super::identifier::{self, Channel, Id};
 use super::joined::joined;
 use super::lifetime;
-use super::seat::Seat;
 use super::service::{Service, service};
 use crate::abi::{RdmaCmEvent, RdmaCmId, RdmaEventChannel};
 use crate::channel::read_message;
@@ -114,7 +114,7 @@ fn take(service: &'static Service, channel: *mut RdmaEventChannel, event: Event)
     let Event { id, what } = event;
     if let Happened::Requested { listener, .. } = &what {
         let listener = *listener;
-        return requested(Seat { service, number: id }, channel, listener, what);
+        return requested(DeviceIdentifier { service, number: id }, channel, listener, what);
     }
     let id = *service.ids().get(&id)?;
     // SAFETY: an identifier leaves the table before it is freed.
@@ -130,7 +130,7 @@ fn take(service: &'static Service, channel: *mut RdmaEventChannel, event: Event)
 
 /// A peer asks: the identifier for it.
 fn requested(
-    seat: Seat,
+    seat: DeviceIdentifier,
     channel: *mut RdmaEventChannel,
     listener: verbs::Number,
     what: Happened,
@@ -159,8 +159,8 @@ fn requested(
     }
     of.events.got();
     let told = match space {
-        Space::Connections => Told::Connection(parameters),
-        Space::Datagrams => Told::Datagrams(parameters.data, 0, 0),
+        Space::Connections => EventDetails::Connection(parameters),
+        Space::Datagrams => EventDetails::Datagrams(parameters.data, 0, 0),
     };
     let shape = Shape { kind: kind::CONNECT_REQUEST, status: 0, told };
     Some(held(id, listening, shape, remote_gid(made)))
@@ -173,10 +173,10 @@ fn shape(id: *mut RdmaCmId, of: &Id, what: Happened) -> Shape {
         Happened::RouteResolved => Shape::of(kind::ROUTE_RESOLVED, 0),
         Happened::Replied(parameters) => replied(id, of, parameters),
         Happened::Established(parameters) => {
-            Shape { kind: kind::ESTABLISHED, status: 0, told: Told::Connection(parameters) }
+            Shape { kind: kind::ESTABLISHED, status: 0, told: EventDetails::Connection(parameters) }
         }
         Happened::Found { qp, key, data } => {
-            Shape { kind: kind::ESTABLISHED, status: 0, told: Told::Datagrams(data, qp, key) }
+            Shape { kind: kind::ESTABLISHED, status: 0, told: EventDetails::Datagrams(data, qp, key) }
         }
         Happened::TimedOut => {
             fail(of);
@@ -184,11 +184,11 @@ fn shape(id: *mut RdmaCmId, of: &Id, what: Happened) -> Shape {
         }
         Happened::Rejected { reason, data } => {
             fail(of);
-            let told = Told::Connection(Parameters { data, ..Parameters::default() });
+            let told = EventDetails::Connection(Parameters { data, ..Parameters::default() });
             Shape { kind: kind::REJECTED, status: reason.into(), told }
         }
         Happened::NotFound { status, data } => {
-            Shape { kind: kind::UNREACHABLE, status: status.into(), told: Told::Datagrams(data, 0, 0) }
+            Shape { kind: kind::UNREACHABLE, status: status.into(), told: EventDetails::Datagrams(data, 0, 0) }
         }
         Happened::Disconnected => Shape::of(kind::DISCONNECTED, 0),
         Happened::TimeWaitOver => Shape::of(kind::TIMEWAIT_EXIT, 0),
@@ -200,11 +200,11 @@ fn shape(id: *mut RdmaCmId, of: &Id, what: Happened) -> Shape {
 /// by itself (`rdma_establish`).
 fn replied(id: *mut RdmaCmId, of: &Id, parameters: Parameters) -> Shape {
     of.private().told = parameters.clone();
-    let told = Told::Connection(parameters);
+    let told = EventDetails::Connection(parameters);
     if of.public.qp.is_null() {
         return Shape { kind: kind::CONNECT_RESPONSE, status: 0, told };
     }
-    let Seat { service, number } = of.seat();
+    let DeviceIdentifier { service, number } = of.seat();
     // SAFETY: an identifier in the table.
     let ready = unsafe { make_ready(id, None) }.and_then(|()| service.done(Request::Establish(number)));
     match ready {
@@ -239,7 +239,7 @@ pub(crate) unsafe fn make_ready(id: *mut RdmaCmId, own: Option<&Parameters>) -> 
 
 /// What the daemon says that a queue pair needs for a state.
 pub(crate) fn attributes(of: &Id, state: QpState) -> Result<QpAttributes> {
-    let Seat { service, number } = of.seat();
+    let DeviceIdentifier { service, number } = of.seat();
     match service.ask(Request::Attributes { id: number, state })? {
         Control::Attributes(attributes) => Ok(attributes),
         _ => Err(libc::EIO),

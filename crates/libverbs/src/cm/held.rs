@@ -40,11 +40,11 @@ struct Held {
 pub(crate) struct Shape {
     pub(crate) kind: c_int,
     pub(crate) status: c_int,
-    pub(crate) told: Told,
+    pub(crate) told: EventDetails,
 }
 
 /// What an event tells.
-pub(crate) enum Told {
+pub(crate) enum EventDetails {
     Nothing,
     /// Of a connection.
     Connection(Parameters),
@@ -59,7 +59,7 @@ pub(crate) enum Told {
 
 impl Shape {
     pub(crate) fn of(kind: c_int, status: c_int) -> Shape {
-        Shape { kind, status, told: Told::Nothing }
+        Shape { kind, status, told: EventDetails::Nothing }
     }
 }
 
@@ -70,13 +70,13 @@ pub(crate) fn held(id: *mut RdmaCmId, listen_id: *mut RdmaCmId, shape: Shape, re
     // SAFETY: zeros are a valid value of each.
     let mut param: RdmaParam = unsafe { std::mem::zeroed() };
     match told {
-        Told::Nothing => {}
-        Told::Connection(parameters) => {
+        EventDetails::Nothing => {}
+        EventDetails::Connection(parameters) => {
             param.conn = connection(&parameters);
             data = parameters.data;
             param.conn.private_data = at(&data);
         }
-        Told::Datagrams(bytes, qp_num, qkey) => {
+        EventDetails::Datagrams(bytes, qp_num, qkey) => {
             data = bytes;
             let path = AddressVector { gid: remote, gid_index: 1, hop_limit: 64, ..AddressVector::default() };
             param.ud = RdmaUdParam {
@@ -87,7 +87,7 @@ pub(crate) fn held(id: *mut RdmaCmId, listen_id: *mut RdmaCmId, shape: Shape, re
                 qkey,
             };
         }
-        Told::Group { group, context } => {
+        EventDetails::Group { group, context } => {
             let path = AddressVector { gid: group, gid_index: 1, hop_limit: 1, ..AddressVector::default() };
             param.ud = RdmaUdParam {
                 private_data: context as *const c_void,

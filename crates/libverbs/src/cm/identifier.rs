@@ -1,7 +1,7 @@
 //! What stands behind `struct rdma_cm_id` and `struct rdma_event_channel`.
 use super::address;
+use super::device_identifier::DeviceIdentifier;
 use super::membership::Membership;
-use super::seat::Seat;
 use super::service::{Service, service, service_at};
 use crate::abi::{IbvGid, IbvQpInitAttr, RdmaAddr, RdmaCmId, RdmaEventChannel, RdmaIbAddr, RdmaRoute};
 use crate::channel::Unacknowledged;
@@ -127,7 +127,7 @@ unsafe impl Send for Template {}
 pub(crate) struct Id {
     pub(crate) public: RdmaCmId,
     /// Where it is: one at least.
-    seats: Mutex<Vec<Seat>>,
+    seats: Mutex<Vec<DeviceIdentifier>>,
     private: Mutex<Private>,
     /// Events that the program got and has not acknowledged.
     pub(crate) events: Unacknowledged,
@@ -135,7 +135,12 @@ pub(crate) struct Id {
 
 impl Id {
     /// A new one, in the table.
-    pub(crate) fn add(seat: Seat, channel: *mut RdmaEventChannel, context: *mut c_void, space: Space) -> *mut RdmaCmId {
+    pub(crate) fn add(
+        seat: DeviceIdentifier,
+        channel: *mut RdmaEventChannel,
+        context: *mut c_void,
+        space: Space,
+    ) -> *mut RdmaCmId {
         let (ps, kind) = match space {
             Space::Connections => (SPACE_TCP, QpKind::Rc),
             Space::Datagrams => (SPACE_UDP, QpKind::Ud),
@@ -182,12 +187,12 @@ impl Id {
     }
 
     /// Where it is; the first place, where it is at all devices.
-    pub(crate) fn seat(&self) -> Seat {
+    pub(crate) fn seat(&self) -> DeviceIdentifier {
         self.seats.lock().unwrap_or_else(PoisonError::into_inner)[0]
     }
 
     /// All places where it is.
-    pub(crate) fn seats(&self) -> Vec<Seat> {
+    pub(crate) fn seats(&self) -> Vec<DeviceIdentifier> {
         self.seats.lock().unwrap_or_else(PoisonError::into_inner).clone()
     }
 
@@ -195,7 +200,7 @@ impl Id {
     ///
     /// # Safety
     /// [`Id::add`] made the identifier, and it is not destroyed.
-    pub(crate) unsafe fn sit(id: *mut RdmaCmId, to: Vec<Seat>) {
+    pub(crate) unsafe fn sit(id: *mut RdmaCmId, to: Vec<DeviceIdentifier>) {
         // SAFETY: as the caller says.
         let of = unsafe { Id::of(id) };
         for seat in &to {

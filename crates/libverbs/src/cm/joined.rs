@@ -1,5 +1,5 @@
 //! The event of a multicast group: the queue pair is attached with it, as librdmacm does it.
-use super::held::{Shape, Told, kind};
+use super::held::{EventDetails, Shape, kind};
 use super::identifier::Id;
 use super::membership::Membership;
 use crate::qp_calls::attach;
@@ -24,5 +24,5 @@ pub(crate) fn joined(of: &Id, group: SocketAddrV4) -> Option<Shape> {
         Ok(()) => (kind::MULTICAST_JOIN, 0),
         Err(number) => (kind::MULTICAST_ERROR, -number),
     };
-    Some(Shape { kind, status, told: Told::Group { group: gid, context } })
+    Some(Shape { kind, status, told: EventDetails::Group { group: gid, context } })
 }

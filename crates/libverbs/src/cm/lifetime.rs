@@ -1,7 +1,7 @@
 //! Identifiers: made, moved to another channel, ended.
+use super::device_identifier::DeviceIdentifier;
 use super::held::rdma_ack_cm_event;
 use super::identifier::{Channel, Id, SPACE_TCP, SPACE_UDP};
-use super::seat::Seat;
 use super::service::service;
 use crate::abi::{RdmaCmEvent, RdmaCmId, RdmaEventChannel};
 use crate::errno::Result;
@@ -28,7 +28,7 @@ pub(crate) unsafe fn create(
     let channel = if waits { Channel::open()? } else { channel };
     // SAFETY: as the caller says, or made just now.
     let of = unsafe { Channel::of(channel) }.at(service);
-    let made = of.and_then(|of| Seat::create(service, of, space));
+    let made = of.and_then(|of| DeviceIdentifier::create(service, of, space));
     if made.is_err() && waits {
         // SAFETY: made just now.
         unsafe { Channel::close(channel) };
@@ -46,7 +46,7 @@ pub(crate) unsafe fn create(
 pub(crate) unsafe fn destroy(id: *mut RdmaCmId) -> Result<()> {
     // SAFETY: as the caller says.
     let of = unsafe { Id::of(id) };
-    of.seats().into_iter().try_for_each(Seat::destroy)?;
+    of.seats().into_iter().try_for_each(DeviceIdentifier::destroy)?;
     // SAFETY: as the caller says.
     unsafe { acknowledge(id) };
     of.events.wait();
@@ -85,7 +85,7 @@ pub(crate) unsafe fn migrate(id: *mut RdmaCmId, channel: *mut RdmaEventChannel) 
     let channel = if waits { Channel::open()? } else { channel };
     // SAFETY: as the caller says, or made just now.
     let to = unsafe { Channel::of(channel) };
-    let moved = of.seats().into_iter().try_for_each(|Seat { service, number }| {
+    let moved = of.seats().into_iter().try_for_each(|DeviceIdentifier { service, number }| {
         service.done(Request::Migrate { id: number, channel: to.at(service)? })
     });
     if let (Err(_), true) = (moved, waits) {

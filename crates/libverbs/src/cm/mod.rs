@@ -9,6 +9,7 @@
 mod address;
 mod calls;
 mod connect;
+mod device_identifier;
 mod endpoint;
 mod events;
 mod held;
@@ -21,7 +22,6 @@ mod placement;
 mod refused;
 mod resolver;
 mod resources;
-mod seat;
 mod service;
 
 pub(crate) use address::{plain, read as read_address};

@@ -1,9 +1,9 @@
 //! Multicast groups of identifiers of datagrams, as programs call it.
 use super::address;
 use super::calls::complete;
+use super::device_identifier::DeviceIdentifier;
 use super::identifier::Id;
 use super::membership::Membership;
-use super::seat::Seat;
 use crate::abi::RdmaCmId;
 use crate::errno::{self, Result};
 use crate::qp_calls::detach;
@@ -57,7 +57,7 @@ unsafe extern "C" fn rdma_join_multicast_ex(
 unsafe fn join(id: *mut RdmaCmId, group: SocketAddrV4, flags: u32, context: *mut c_void) -> Result<()> {
     // SAFETY: as the caller says.
     let of = unsafe { Id::of(id) };
-    let Seat { service, number: own } = of.seat();
+    let DeviceIdentifier { service, number: own } = of.seat();
     let receives = flags != SENDS_ONLY;
     let membership = Membership { group, context: context as usize, receives, is_attached: false };
     of.private().groups.push(membership);

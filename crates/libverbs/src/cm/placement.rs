@@ -1,6 +1,6 @@
 //! On which devices an identifier is: it begins on the first one, and its addresses choose.
+use super::device_identifier::{DeviceIdentifier, everywhere};
 use super::identifier::{self, Channel, Id};
-use super::seat::{Seat, everywhere};
 use super::service::{Service, service, service_of};
 use crate::abi::RdmaCmId;
 use crate::device;
@@ -86,7 +86,7 @@ unsafe fn move_to(id: *mut RdmaCmId, service: &'static Service) -> Result<()> {
         let of = Id::of(id);
         if of.seat().service.place != service.place {
             let channel = Channel::of(of.public.channel).at(service)?;
-            Id::sit(id, vec![Seat::create(service, channel, of.space())?]);
+            Id::sit(id, vec![DeviceIdentifier::create(service, channel, of.space())?]);
         }
         Ok(())
     }

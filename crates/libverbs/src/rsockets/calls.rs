@@ -2,7 +2,7 @@
 use super::datagrams::Datagrams;
 use super::named::Side;
 use super::settings;
-use super::socket::{Inner, PATIENCE, Phase, Socket};
+use super::socket::{Inner, Phase, Socket, TIMEOUT};
 use super::table::{self, Rsocket};
 use crate::cm::{rdma_bind_addr, rdma_listen, rdma_resolve_addr, rdma_set_option, read_address};
 use crate::errno::{self, Result};
@@ -136,7 +136,7 @@ unsafe fn connect(socket: &Socket, address: *const sockaddr) -> Result<()> {
                 unsafe { read_address(address)? };
                 inner.phase = Phase::Connecting;
                 // SAFETY: the identifier is the socket's; the address was read just now.
-                let asked = unsafe { rdma_resolve_addr(inner.id, std::ptr::null_mut(), address.cast_mut(), PATIENCE) };
+                let asked = unsafe { rdma_resolve_addr(inner.id, std::ptr::null_mut(), address.cast_mut(), TIMEOUT) };
                 done(asked).inspect_err(|number| inner.end(*number))?;
             }
             Phase::Connecting => return Err(libc::EALREADY),

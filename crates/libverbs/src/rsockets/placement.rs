@@ -1,6 +1,6 @@
 //! `riomap` and `riowrite`: bytes that a peer writes straight into a buffer of the program.
 use super::calls::value;
-use super::protocol::{Mapping, Place};
+use super::protocol::{Mapping, RemoteBuffer};
 use super::registered::{Access, Registered};
 use super::socket::{Inner, Phase};
 use super::stream::Stream;
@@ -66,7 +66,7 @@ unsafe extern "C" fn riomap(
                 (true, Some(_)) if !stream.can_control() => return None,
                 (true, Some(index)) => {
                     let key = registered.as_ref().map_or(0, Registered::key);
-                    let place = Place { address: buffer.addr() as u64, key, len: short };
+                    let place = RemoteBuffer { address: buffer.addr() as u64, key, len: short };
                     stream.map(index, Mapping { offset: offset as u64, place });
                 }
             }

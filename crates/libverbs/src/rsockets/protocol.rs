@@ -72,7 +72,7 @@ impl Message {
 /// Memory of a peer: address, key, bytes (of a table: entries). In memory as the machine has numbers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 #[repr(C)]
-pub(super) struct Place {
+pub(super) struct RemoteBuffer {
     pub(super) address: u64,
     pub(super) key: u32,
     pub(super) len: u32,
@@ -83,7 +83,7 @@ pub(super) struct Place {
 #[repr(C)]
 pub(super) struct Mapping {
     pub(super) offset: u64,
-    pub(super) place: Place,
+    pub(super) place: RemoteBuffer,
 }
 
 /// What a peer tells when a connection is made.
@@ -94,9 +94,9 @@ pub(super) struct Connection {
     /// Mappings that its table has room for; it stands behind the table of receive buffers.
     pub(super) mappings: u32,
     /// Its table of receive buffers.
-    pub(super) table: Place,
+    pub(super) table: RemoteBuffer,
     /// Its first receive buffer.
-    pub(super) buffer: Place,
+    pub(super) buffer: RemoteBuffer,
 }
 
 impl Connection {
@@ -123,7 +123,7 @@ impl Connection {
             return Err(libc::EPROTO);
         }
         let number = |at: usize| u32::from_be_bytes([bytes[at], bytes[at + 1], bytes[at + 2], bytes[at + 3]]);
-        let place = |at: usize| Place {
+        let place = |at: usize| RemoteBuffer {
             address: u64::from(number(at)) << 32 | u64::from(number(at + 4)),
             key: number(at + 8),
             len: number(at + 12),
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn connection_data_come_back_and_others_are_refused() {
-        let place = |seed: u64| Place { address: seed << 40 | 7, key: seed as u32 * 3, len: seed as u32 };
+        let place = |seed: u64| RemoteBuffer { address: seed << 40 | 7, key: seed as u32 * 3, len: seed as u32 };
         let told = Connection { credits: 384, mappings: 100, table: place(2), buffer: place(65_536) };
         let mut bytes = told.encode();
         assert_eq!((bytes[0], bytes[1], &bytes[2..4]), (1, 2, &[1, 128][..]));
@@ -199,6 +199,6 @@ mod tests {
             assert_eq!(of_scale(to_scale(rounded)), rounded, "{asked}");
             assert!(rounded >= asked.min(127 << 8));
         }
-        assert_eq!((size_of::<Place>(), size_of::<Mapping>()), (16, 24));
+        assert_eq!((size_of::<RemoteBuffer>(), size_of::<Mapping>()), (16, 24));
     }
 }

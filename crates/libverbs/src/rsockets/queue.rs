@@ -1,6 +1,6 @@
 //! The queue pair of a stream, with one completion queue and its channel: work requests posted, completions taken.
 use super::completions::{Completions, posted};
-use super::protocol::{Message, Place};
+use super::protocol::{Message, RemoteBuffer};
 use crate::abi::{IbvQp, IbvQpCap, IbvQpInitAttr, IbvRecvWr, IbvSendWr, IbvSge};
 use crate::abi::{RdmaCmId, WrBind, WrRdma, WrTarget};
 use crate::cm::{Service, create_queue_pair, rdma_destroy_qp};
@@ -49,9 +49,9 @@ pub(super) struct Depth {
 /// A WRITE that is to be posted.
 pub(super) struct Write {
     /// From here, with this local key.
-    pub(super) from: Place,
+    pub(super) from: RemoteBuffer,
     /// To this address, with this remote key.
-    pub(super) to: Place,
+    pub(super) to: RemoteBuffer,
     /// With this message; silently without.
     pub(super) message: Option<Message>,
     /// It is a control message, which frees nothing of the send buffer.

@@ -141,5 +141,5 @@ impl Drop for Buffer {
 
 /// Types of which every bit pattern is a value.
 pub(super) trait Plain {}
-impl Plain for super::protocol::Place {}
+impl Plain for super::protocol::RemoteBuffer {}
 impl Plain for super::protocol::Mapping {}

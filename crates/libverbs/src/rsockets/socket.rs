@@ -18,7 +18,7 @@ use std::ptr::null_mut;
 use std::sync::Arc;
 
 /// Milliseconds that resolving may take.
-pub(super) const PATIENCE: c_int = 2000;
+pub(super) const TIMEOUT: c_int = 2000;
 /// A socket, named by the descriptor of its event channel.
 pub(super) type Socket = Waiting<Inner>;
 
@@ -192,7 +192,7 @@ impl Inner {
             (kind::CONNECT_REQUEST, _) => self.waiting.push_back(id),
             (kind::ADDR_RESOLVED, Phase::Connecting) => {
                 // SAFETY: the socket's identifier.
-                let asked = unsafe { rdma_resolve_route(self.id, PATIENCE) };
+                let asked = unsafe { rdma_resolve_route(self.id, TIMEOUT) };
                 self.went(if asked == 0 { Ok(()) } else { Err(errno::get()) });
             }
             (kind::ROUTE_RESOLVED, Phase::Connecting) => {

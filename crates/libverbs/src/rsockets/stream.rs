@@ -2,7 +2,7 @@
 //!
 //! The receive buffer is a ring of two halves. Each half is told to the peer by itself, and filled before the next one:
 //! so the ring is filled in order, and messages only say how many bytes have come.
-use super::protocol::{Connection, Mapping, Message, Place, TARGETS};
+use super::protocol::{Connection, Mapping, Message, RemoteBuffer, TARGETS};
 use super::queue::{Depth, Done, Queue, Write};
 use super::registered::{Access, Buffer};
 use super::settings::Sizes;
@@ -94,7 +94,7 @@ impl Stream {
             receive: u32::from(sizes.receive_queue) + CONTROLS,
             inline: sizes.inline.max(size_of::<Mapping>() as u32),
         };
-        let table = TARGETS * size_of::<Place>() + sizes.mappings as usize * size_of::<Mapping>();
+        let table = TARGETS * size_of::<RemoteBuffer>() + sizes.mappings as usize * size_of::<Mapping>();
         // SAFETY: as the caller says; the service's domain stays.
         unsafe {
             Ok(Stream {
@@ -123,7 +123,12 @@ impl Stream {
                     tell_at: sizes.receive_queue / 2,
                     entry: 1,
                 },
-                peer: Connection { credits: 0, mappings: 0, table: Place::default(), buffer: Place::default() },
+                peer: Connection {
+                    credits: 0,
+                    mappings: 0,
+                    table: RemoteBuffer::default(),
+                    buffer: RemoteBuffer::default(),
+                },
                 end: End::default(),
             })
         }
@@ -131,8 +136,11 @@ impl Stream {
 
     /// What the peer is to be told.
     pub(super) fn told(&self) -> Connection {
-        let place =
-            |buffer: &Buffer, len: usize| Place { address: buffer.address(0), key: buffer.key(), len: len as u32 };
+        let place = |buffer: &Buffer, len: usize| RemoteBuffer {
+            address: buffer.address(0),
+            key: buffer.key(),
+            len: len as u32,
+        };
         Connection {
             credits: self.sizes.receive_queue,
             mappings: self.sizes.mappings,
@@ -189,9 +197,9 @@ impl Stream {
         receiving.tell_at = receiving.read.wrapping_add(self.sizes.receive_queue / 2);
         let message = Message::Credits(receiving.read.wrapping_add(self.sizes.receive_queue));
         if !has_half {
-            return self.control(&[], Place::default(), message);
+            return self.control(&[], RemoteBuffer::default(), message);
         }
-        let place = Place {
+        let place = RemoteBuffer {
             address: receiving.buffer.address(receiving.free_at),
             key: receiving.buffer.key(),
             len: half as u32,
@@ -201,15 +209,15 @@ impl Stream {
         receiving.open += half;
         receiving.free_at = (receiving.free_at + half) % self.sizes.receive;
         receiving.entry = (receiving.entry + 1) % self.peer.table.len.max(1) as usize;
-        let mut bytes = [0; size_of::<Place>()];
+        let mut bytes = [0; size_of::<RemoteBuffer>()];
         bytes[..8].copy_from_slice(&place.address.to_ne_bytes());
         bytes[8..12].copy_from_slice(&place.key.to_ne_bytes());
         bytes[12..].copy_from_slice(&place.len.to_ne_bytes());
         self.control(&bytes, to, message);
     }
 
-    fn control(&mut self, bytes: &[u8], to: Place, message: Message) {
-        let from = Place { address: bytes.as_ptr().expose_provenance() as u64, key: 0, len: bytes.len() as u32 };
+    fn control(&mut self, bytes: &[u8], to: RemoteBuffer, message: Message) {
+        let from = RemoteBuffer { address: bytes.as_ptr().expose_provenance() as u64, key: 0, len: bytes.len() as u32 };
         let write = Write { from, to, message: Some(message), is_control: true };
         match self.queue.post_write(&write, 0) {
             Ok(()) => self.sending.controls += 1,
@@ -241,9 +249,10 @@ impl Stream {
             let target = self.target();
             let piece = &left[..left.len().min(target.len as usize).min(MOST_BYTES).min(self.contiguous())];
             let count = piece.len() as u32;
-            let rest = Place { address: target.address.wrapping_add(count.into()), len: target.len - count, ..target };
+            let rest =
+                RemoteBuffer { address: target.address.wrapping_add(count.into()), len: target.len - count, ..target };
             // Before the bytes go: the peer may tell a new buffer in this place as soon as it has the last of them.
-            self.table.store(self.sending.target * size_of::<Place>(), rest);
+            self.table.store(self.sending.target * size_of::<RemoteBuffer>(), rest);
             if !self.post(piece, target, Some(Message::Data(count))) {
                 break;
             }
@@ -275,25 +284,26 @@ impl Stream {
     }
 
     /// What is mapped at an offset, from there to its end.
-    fn mapping(&self, offset: u64) -> Option<Place> {
-        let first = TARGETS * size_of::<Place>();
+    fn mapping(&self, offset: u64) -> Option<RemoteBuffer> {
+        let first = TARGETS * size_of::<RemoteBuffer>();
         (0..self.sizes.mappings as usize).find_map(|index| {
             let Mapping { offset: begin, place } = self.table.load(first + index * size_of::<Mapping>());
             let inside = offset.checked_sub(begin).filter(|inside| *inside < place.len.into())?;
-            Some(Place { address: place.address.wrapping_add(inside), len: place.len - inside as u32, ..place })
+            Some(RemoteBuffer { address: place.address.wrapping_add(inside), len: place.len - inside as u32, ..place })
         })
     }
 
     /// Tells the peer of a mapping. `index` is one of its table.
     pub(super) fn map(&mut self, index: u32, mapping: Mapping) {
         let table = self.peer.table;
-        let behind = u64::from(table.len) * size_of::<Place>() as u64 + u64::from(index) * size_of::<Mapping>() as u64;
+        let behind =
+            u64::from(table.len) * size_of::<RemoteBuffer>() as u64 + u64::from(index) * size_of::<Mapping>() as u64;
         let mut bytes = [0; size_of::<Mapping>()];
         bytes[..8].copy_from_slice(&mapping.offset.to_ne_bytes());
         bytes[8..16].copy_from_slice(&mapping.place.address.to_ne_bytes());
         bytes[16..20].copy_from_slice(&mapping.place.key.to_ne_bytes());
         bytes[20..].copy_from_slice(&mapping.place.len.to_ne_bytes());
-        let to = Place { address: table.address.wrapping_add(behind), ..table };
+        let to = RemoteBuffer { address: table.address.wrapping_add(behind), ..table };
         self.control(&bytes, to, Message::Mapping(index));
     }
 
@@ -303,11 +313,14 @@ impl Stream {
     }
 
     /// Copies bytes to the send buffer and posts them.
-    fn post(&mut self, bytes: &[u8], to: Place, message: Option<Message>) -> bool {
+    fn post(&mut self, bytes: &[u8], to: RemoteBuffer, message: Option<Message>) -> bool {
         let sending = &mut self.sending;
         sending.buffer.write(sending.at, bytes);
-        let from =
-            Place { address: sending.buffer.address(sending.at), key: sending.buffer.key(), len: bytes.len() as u32 };
+        let from = RemoteBuffer {
+            address: sending.buffer.address(sending.at),
+            key: sending.buffer.key(),
+            len: bytes.len() as u32,
+        };
         let write = Write { from, to, message, is_control: false };
         if self.queue.post_write(&write, self.sizes.inline).is_err() {
             self.end.broken = true;
@@ -325,8 +338,8 @@ impl Stream {
     }
 
     /// The peer's receive buffer that is filled.
-    fn target(&self) -> Place {
-        self.table.load(self.sending.target * size_of::<Place>())
+    fn target(&self) -> RemoteBuffer {
+        self.table.load(self.sending.target * size_of::<RemoteBuffer>())
     }
 
     /// Takes bytes that have arrived: how many. `keep` leaves them for the next call.
@@ -384,7 +397,7 @@ impl Stream {
     pub(super) fn shut(&mut self, both: bool) {
         let message = if both || self.end.peer_sends { Message::Disconnect } else { Message::Shutdown };
         (self.end.sends, self.end.takes) = (true, self.end.takes || both);
-        self.control(&[], Place::default(), message);
+        self.control(&[], RemoteBuffer::default(), message);
     }
 
     /// All that was sent is in the peer's memory.
@@ -446,6 +459,6 @@ impl Receiving {
 }
 
 /// Where an entry of a peer's table is.
-fn entry(table: &Place, index: usize) -> Place {
-    Place { address: table.address.wrapping_add((index * size_of::<Place>()) as u64), ..*table }
+fn entry(table: &RemoteBuffer, index: usize) -> RemoteBuffer {
+    RemoteBuffer { address: table.address.wrapping_add((index * size_of::<RemoteBuffer>()) as u64), ..*table }
 }

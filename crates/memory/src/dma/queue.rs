@@ -5,7 +5,7 @@ use super::{
     SERVER_BELL, STAGING,
 };
 use crate::fault::Fault;
-use shm::{Doorbell, Mirror, PipeConsumer, PipeProducer, Region, Span};
+use shm::{ByteRing, Doorbell, PipeConsumer, PipeProducer, Region, Span};
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
@@ -51,7 +51,7 @@ impl Transfer {
         }
         let held = Arc::clone(self) as Arc<dyn Send + Sync>;
         // SAFETY: the staging area, in a sealed region that the transfer's run keeps mapped. It is mapped for writing.
-        let area = unsafe { Mirror::borrowed(self.run.staging().base()?, STAGING as u32, held) };
+        let area = unsafe { ByteRing::borrowed(self.run.staging().base()?, STAGING as u32, held) };
         Some(Span::new(&Arc::new(area), self.run.at() as u32, self.len as u32))
     }
 
@@ -169,7 +169,7 @@ impl DmaQueue {
         address: u64,
         len: usize,
         whose: &Arc<()>,
-        fill: impl FnOnce(&Mirror, u32),
+        fill: impl FnOnce(&ByteRing, u32),
     ) -> Result<Arc<Transfer>, Fault> {
         if len > MOST {
             return Err(Fault::Bounds);
@@ -181,7 +181,7 @@ impl DmaQueue {
         }
         let slot = *state.free.last().ok_or(Fault::Busy)?;
         let run = self.staging.take(len).ok_or(Fault::Busy)?;
-        fill(self.staging.mirror(), run.at() as u32);
+        fill(self.staging.byte_ring(), run.at() as u32);
         let number = state.lap * u64::from(ENTRIES) + u64::from(slot);
         let words = [number, direction as u64, address, len as u64, run.at() as u64, 0, 0, 0];
         state.orders.push(words).map_err(|_| Fault::Busy)?;

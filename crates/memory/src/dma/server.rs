@@ -4,7 +4,7 @@ use super::{
     SERVER_BELL, STAGING, STAGING_AT,
 };
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use shm::{Doorbell, Mirror, PipeConsumer, PipeProducer, Region, handover};
+use shm::{ByteRing, Doorbell, PipeConsumer, PipeProducer, Region, handover};
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub struct DmaCopy {
 /// The server's end of a queue.
 pub struct DmaServer {
     region: Arc<Region>,
-    staging: Mirror,
+    staging: ByteRing,
     orders: PipeConsumer<ORDER_WORDS>,
     completions: PipeProducer<COMPLETION_WORDS>,
     own: Doorbell,
@@ -52,7 +52,7 @@ impl DmaServer {
             return Err(strange());
         }
         Ok(DmaServer {
-            staging: Mirror::map(&region, STAGING_AT, STAGING)?,
+            staging: ByteRing::map(&region, STAGING_AT, STAGING)?,
             orders: PipeConsumer::new(&region, ORDERS_AT, ENTRIES, 0),
             completions: PipeProducer::new(&region, COMPLETIONS_AT, ENTRIES, 0, ENTRIES / 4),
             own: Doorbell::new(&region, SERVER_BELL, own),

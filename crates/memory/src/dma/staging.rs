@@ -1,6 +1,6 @@
 //! The staging area of a DMA queue: bytes on their way, in runs of whole pages.
 use super::{STAGING, STAGING_AT};
-use shm::{Mirror, PAGE, Region};
+use shm::{ByteRing, PAGE, Region};
 use std::io;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -11,7 +11,7 @@ const PAGES: usize = STAGING / PAGE;
 /// The area, as the data-path has it.
 pub(super) struct Staging {
     region: Arc<Region>,
-    mirror: Arc<Mirror>,
+    byte_ring: Arc<ByteRing>,
     used: Mutex<Used>,
 }
 
@@ -27,9 +27,9 @@ pub(super) struct Run {
 
 impl Staging {
     pub(super) fn new(region: &Arc<Region>) -> io::Result<Staging> {
-        let mirror = Arc::new(Mirror::map(region, STAGING_AT, STAGING)?);
+        let byte_ring = Arc::new(ByteRing::map(region, STAGING_AT, STAGING)?);
         let used = Mutex::new(Used(vec![false; PAGES].into()));
-        Ok(Staging { region: Arc::clone(region), mirror, used })
+        Ok(Staging { region: Arc::clone(region), byte_ring, used })
     }
 
     /// Room for so many bytes; none where there is not so much in a row.
@@ -40,8 +40,8 @@ impl Staging {
     }
 
     /// To copy bytes in.
-    pub(super) fn mirror(&self) -> &Mirror {
-        &self.mirror
+    pub(super) fn byte_ring(&self) -> &ByteRing {
+        &self.byte_ring
     }
 
     /// The first byte of the area, which stays mapped as long as this lives.

@@ -11,7 +11,7 @@ use std::thread::sleep;
 use std::time::{Duration, Instant};
 
 /// How long the program may take for anything that it is asked.
-const PATIENCE: Duration = Duration::from_secs(60);
+const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// The running program.
 pub(crate) struct Process {
@@ -41,7 +41,7 @@ impl Process {
         let socket = loop {
             match handover::accept(listener.as_fd()) {
                 Ok(socket) => break socket,
-                Err(_) if began.elapsed() < PATIENCE && child.try_wait().unwrap().is_none() => {
+                Err(_) if began.elapsed() < TIMEOUT && child.try_wait().unwrap().is_none() => {
                     sleep(Duration::from_millis(2));
                 }
                 Err(error) => panic!("the program does not come: {error}"),
@@ -83,7 +83,7 @@ impl Process {
             if now[1] > before + 20 {
                 return now[0];
             }
-            assert!(began.elapsed() < PATIENCE, "the program's threads stand still");
+            assert!(began.elapsed() < TIMEOUT, "the program's threads stand still");
             sleep(Duration::from_millis(1));
         }
     }

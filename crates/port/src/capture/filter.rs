@@ -20,9 +20,9 @@ pub struct Filter(Box<[Step]>);
 #[derive(Debug, Clone, Copy)]
 enum Step {
     /// Into the accumulator.
-    Load(Place),
+    Load(LoadSource),
     /// Into the index register.
-    LoadIndex(Place),
+    LoadIndex(LoadSource),
     Store(usize),
     StoreIndex(usize),
     Calculate(Operator, Operand),
@@ -37,7 +37,7 @@ enum Step {
 }
 
 #[derive(Debug, Clone, Copy)]
-enum Place {
+enum LoadSource {
     Constant(u32),
     /// Bytes of the frame: where, and how many.
     Frame(u32, usize),
@@ -142,29 +142,29 @@ fn step((code, jt, jf, k): Instruction, left: usize) -> Result<Step, &'static st
     })
 }
 
-fn place(code: u16, k: u32) -> Result<Place, &'static str> {
+fn place(code: u16, k: u32) -> Result<LoadSource, &'static str> {
     Ok(match code {
-        0x00 => Place::Constant(k),
-        0x20 => Place::Frame(k, 4),
-        0x28 => Place::Frame(k, 2),
-        0x30 => Place::Frame(k, 1),
-        0x40 => Place::Indexed(k, 4),
-        0x48 => Place::Indexed(k, 2),
-        0x50 => Place::Indexed(k, 1),
-        0x60 if (k as usize) < MEMORY => Place::Memory(k as usize),
+        0x00 => LoadSource::Constant(k),
+        0x20 => LoadSource::Frame(k, 4),
+        0x28 => LoadSource::Frame(k, 2),
+        0x30 => LoadSource::Frame(k, 1),
+        0x40 => LoadSource::Indexed(k, 4),
+        0x48 => LoadSource::Indexed(k, 2),
+        0x50 => LoadSource::Indexed(k, 1),
+        0x60 if (k as usize) < MEMORY => LoadSource::Memory(k as usize),
         0x60 => return Err("leaves the scratch memory"),
-        0x80 => Place::Length,
+        0x80 => LoadSource::Length,
         _ => return Err("has an opcode that does not exist"),
     })
 }
 
-fn place_of_index(code: u16, k: u32) -> Result<Place, &'static str> {
+fn place_of_index(code: u16, k: u32) -> Result<LoadSource, &'static str> {
     Ok(match code {
-        0x01 => Place::Constant(k),
-        0x61 if (k as usize) < MEMORY => Place::Memory(k as usize),
+        0x01 => LoadSource::Constant(k),
+        0x61 if (k as usize) < MEMORY => LoadSource::Memory(k as usize),
         0x61 => return Err("leaves the scratch memory"),
-        0x81 => Place::Length,
-        0xb1 => Place::HeaderLength(k),
+        0x81 => LoadSource::Length,
+        0xb1 => LoadSource::HeaderLength(k),
         _ => return Err("has an opcode that does not exist"),
     })
 }
@@ -265,14 +265,14 @@ impl Run<'_> {
         }
     }
 
-    fn load(&self, place: Place) -> Option<u32> {
+    fn load(&self, place: LoadSource) -> Option<u32> {
         match place {
-            Place::Constant(value) => Some(value),
-            Place::Frame(at, count) => self.view.load(at, count),
-            Place::Indexed(at, count) => self.view.load(self.index.checked_add(at)?, count),
-            Place::Memory(slot) => Some(self.memory[slot]),
-            Place::Length => Some(self.view.len()),
-            Place::HeaderLength(at) => Some((self.view.load(at, 1)? & 0xf) << 2),
+            LoadSource::Constant(value) => Some(value),
+            LoadSource::Frame(at, count) => self.view.load(at, count),
+            LoadSource::Indexed(at, count) => self.view.load(self.index.checked_add(at)?, count),
+            LoadSource::Memory(slot) => Some(self.memory[slot]),
+            LoadSource::Length => Some(self.view.len()),
+            LoadSource::HeaderLength(at) => Some((self.view.load(at, 1)? & 0xf) << 2),
         }
     }
 

@@ -1,7 +1,7 @@
 //! Frames for the tests of ports.
 #![allow(dead_code, reason = "each test file uses its part")]
 use port::{Checksum, Frame, FramePool, Netns, PortDrops};
-use shm::{Mirror, PAGE, Region, Span};
+use shm::{ByteRing, PAGE, Region, Span};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
@@ -16,7 +16,7 @@ pub(crate) const IP_A: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 1);
 pub(crate) const IP_B: Ipv4Addr = Ipv4Addr::new(10, 9, 0, 2);
 
 /// How long the kernel may take for what it must do: on a crowded machine its threads get no core for seconds.
-pub(crate) const PATIENCE: Duration = Duration::from_secs(60);
+pub(crate) const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// Looks every now and then until there is something.
 pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
@@ -25,7 +25,7 @@ pub(crate) fn until<T>(what: &str, mut look: impl FnMut() -> Option<T>) -> T {
         if let Some(found) = look() {
             return found;
         }
-        assert!(begin.elapsed() < PATIENCE, "{what} did not come");
+        assert!(begin.elapsed() < TIMEOUT, "{what} did not come");
         std::thread::sleep(Duration::from_millis(1));
     }
 }
@@ -152,11 +152,11 @@ pub(crate) fn pattern(len: usize) -> Vec<u8> {
 /// A super-segment whose payload stands in a ring, by reference.
 pub(crate) fn super_segment(pool: &mut FramePool, data: &[u8]) -> Box<Frame> {
     let region = Arc::new(Region::create("frame-test", 32 * PAGE).unwrap());
-    let mirror = Arc::new(Mirror::map(&region, 0, 32 * PAGE).unwrap());
-    mirror.write(9, data);
+    let byte_ring = Arc::new(ByteRing::map(&region, 0, 32 * PAGE).unwrap());
+    byte_ring.write(9, data);
     let (bytes, headers) = tcp_segment(B, A, 7, Flags::ACK, ipv4::Ecn::NotEct, data);
     let mut frame = frame_of(pool, &bytes[..headers]);
-    frame.set_payload(Some(Span::new(&mirror, 9, data.len() as u32)));
+    frame.set_payload(Some(Span::new(&byte_ring, 9, data.len() as u32)));
     (frame.checksum, frame.segment_size) = (TCP_PARTIAL, 1448);
     frame
 }

@@ -5,7 +5,7 @@ use super::manager::{Manager, Peer, key, port_space};
 use super::timing;
 use crate::failure::Failure;
 use crate::gid;
-use crate::seat::{EventPipe, ProgramId};
+use crate::user_context::{EventPipe, ProgramId};
 use crate::ways::Ways;
 use engine::Nanos;
 use std::net::{Ipv4Addr, SocketAddrV4};
@@ -15,7 +15,7 @@ use verbs::control::Answer;
 use verbs::{AddressVector, Number, QpAttributes, QpState};
 use wire::roce::DEFAULT_PKEY;
 use wire::roce::cm::{
-    self, Lookup, LookupReply, LookupStatus, Mad, Message, Named, PrivateData, QueuePair, Service, Way,
+    self, ConnectionPath, Lookup, LookupReply, LookupStatus, Mad, Message, Named, PrivateData, QueuePair, Service,
 };
 
 /// Requests that may wait for a program.
@@ -252,12 +252,12 @@ impl Manager {
             cm_retries: timing::RETRIES,
             pkey: DEFAULT_PKEY,
             mtu: facts.mtu.code(),
-            way: Way {
+            way: ConnectionPath {
                 local: gid_of(named.source),
                 remote: gid_of(named.destination),
                 hop_limit: HOP_LIMIT,
                 ack_timeout: facts.ack_timeout,
-                ..Way::default()
+                ..ConnectionPath::default()
             },
             has_alternate: false,
             data: PrivateData(named.with(&parameters.data)),

@@ -1,6 +1,6 @@
 //! Identifiers and event channels of the programs (`struct rdma_cm_id`, `struct rdma_event_channel`).
 use crate::failure::Failure;
-use crate::seat::{EventPipe, ProgramId};
+use crate::user_context::{EventPipe, ProgramId};
 use engine::Nanos;
 use std::collections::{BTreeMap, HashMap, VecDeque};
 use std::net::{Ipv4Addr, SocketAddrV4};

@@ -5,7 +5,7 @@ use super::lookup::Question;
 use super::outbox::{Letter, Outbox};
 use super::ports::Ports;
 use super::reopening::{GRACE, Reopening};
-use crate::seat::ProgramId;
+use crate::user_context::ProgramId;
 use crate::view::IdView;
 use crate::ways::{Reach, Ways};
 use engine::Nanos;
@@ -61,7 +61,7 @@ pub(crate) struct Peer {
 
 /// What the manager is told of its device.
 #[derive(Clone)]
-pub(crate) struct Place {
+pub(crate) struct DeviceIdentity {
     pub(crate) address: Ipv4Addr,
     pub(crate) guid: u64,
     pub(crate) mtu: Mtu,
@@ -70,7 +70,7 @@ pub(crate) struct Place {
 
 /// See the module's page.
 pub(crate) struct Manager {
-    pub(crate) place: Place,
+    pub(crate) place: DeviceIdentity,
     drawn: u64,
     pub(crate) programs: BTreeMap<ProgramId, Program>,
     pub(crate) connections: HashMap<CommId, Held>,
@@ -99,7 +99,7 @@ pub(crate) fn port_space(space: Space) -> PortSpace {
 }
 
 impl Manager {
-    pub(crate) fn new(place: Place) -> Manager {
+    pub(crate) fn new(place: DeviceIdentity) -> Manager {
         Manager {
             place,
             drawn: 0,

@@ -15,7 +15,7 @@ mod reopening;
 mod timing;
 
 pub(crate) use commands::Context;
-pub(crate) use manager::{Manager, Place};
+pub(crate) use manager::{DeviceIdentity, Manager};
 pub use outbox::{Letter, Outbox};
 
 #[doc(hidden)]

@@ -19,7 +19,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 /// No answer takes longer, however busy the machine is: what takes longer does not come.
-const PATIENCE: Duration = Duration::from_secs(30);
+const TIMEOUT: Duration = Duration::from_secs(30);
 /// Operations are sent at the latest when they are so many bytes.
 const BLOCK: usize = 32 << 10;
 /// How often, every ten milliseconds, a process that was asked to end is looked at before it is killed.
@@ -57,8 +57,8 @@ impl Channel {
         let failed = |e: io::Error| format!("cannot start the simulated model {}: {e}", executable.path.display());
         let (socket, theirs) = UnixStream::pair().map_err(failed)?;
         let both = theirs.try_clone().map_err(failed)?;
-        socket.set_read_timeout(Some(PATIENCE)).map_err(failed)?;
-        socket.set_write_timeout(Some(PATIENCE)).map_err(failed)?;
+        socket.set_read_timeout(Some(TIMEOUT)).map_err(failed)?;
+        socket.set_write_timeout(Some(TIMEOUT)).map_err(failed)?;
         let mut command = Command::new(&executable.path);
         command.args(&executable.waveform).env_clear();
         command.stdin(Stdio::from(OwnedFd::from(theirs))).stdout(Stdio::from(OwnedFd::from(both)));
@@ -183,7 +183,7 @@ impl Channel {
     fn fail(&mut self, error: &io::Error) {
         let why = match error.kind() {
             io::ErrorKind::WouldBlock | io::ErrorKind::TimedOut => {
-                format!("did not answer for {} seconds", PATIENCE.as_secs())
+                format!("did not answer for {} seconds", TIMEOUT.as_secs())
             }
             _ => "has ended".into(),
         };

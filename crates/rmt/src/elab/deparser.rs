@@ -1,5 +1,5 @@
 //! Deparsers: headers in order, checksums, mirror, digest.
-use super::scope::{Elab, Object, Place};
+use super::scope::{Elab, Lvalue, Object};
 use super::types::Type;
 use crate::ast::{self, StmtKind};
 use crate::diag::{Pos, Problem, Res};
@@ -147,13 +147,13 @@ impl<'a> Elab<'a> {
 }
 
 /// A header, or all headers of a struct in order.
-fn emit(place: &Place, out: &mut Vec<Deparse>, pos: Pos) -> Res<()> {
+fn emit(place: &Lvalue, out: &mut Vec<Deparse>, pos: Pos) -> Res<()> {
     match place {
-        Place::Header(h) => {
+        Lvalue::Header(h) => {
             out.push(Deparse::Emit(*h));
             Ok(())
         }
-        Place::Struct(s) => s.members.iter().try_for_each(|(_, p)| emit(p, out, pos)),
+        Lvalue::Struct(s) => s.members.iter().try_for_each(|(_, p)| emit(p, out, pos)),
         _ => Err(Problem::error(pos, "only headers can be emitted")),
     }
 }

@@ -1,5 +1,5 @@
 //! Expressions: names to fields, types to widths, constants folded (P4-16 section 8).
-use super::scope::{Binding, Elab, Object, Place};
+use super::scope::{Binding, Elab, Lvalue, Object};
 use crate::ast::{self, BinOp, UnOp};
 use crate::diag::{Pos, Problem, Res};
 use crate::ir::{Dst, Expr, ExprKind, Ty, mask};
@@ -77,7 +77,7 @@ impl<'a> Elab<'a> {
             Some(Binding::Const(v, ty)) => Ok(Expr { kind: ExprKind::Const(*v), ty: *ty, pos }),
             Some(Binding::Value(value)) => Ok(value.clone()),
             Some(Binding::Arg(i, ty)) => Ok(Expr { kind: ExprKind::Arg(*i), ty: *ty, pos }),
-            Some(Binding::Place(place)) => scalar_place(place, pos).ok_or_else(|| self.not_a_value(e)),
+            Some(Binding::Lvalue(place)) => scalar_place(place, pos).ok_or_else(|| self.not_a_value(e)),
             Some(_) => Err(self.not_a_value(e)),
             None => Err(self.unknown(name, pos)),
         }
@@ -113,11 +113,11 @@ impl<'a> Elab<'a> {
     }
 
     /// The place that a path of names stands for.
-    pub(super) fn place(&mut self, e: &ast::Expr) -> Res<Place> {
+    pub(super) fn place(&mut self, e: &ast::Expr) -> Res<Lvalue> {
         match &e.kind {
             ast::ExprKind::Name(name) => match self.lookup(name) {
-                Some(Binding::Place(place)) => Ok(place.clone()),
-                Some(Binding::Value(Expr { kind: ExprKind::Field(id), ty, .. })) => Ok(Place::Scalar(*id, *ty)),
+                Some(Binding::Lvalue(place)) => Ok(place.clone()),
+                Some(Binding::Value(Expr { kind: ExprKind::Field(id), ty, .. })) => Ok(Lvalue::Scalar(*id, *ty)),
                 Some(_) => Err(Problem::error(e.pos, format!("`{name}` is not a variable"))),
                 None => Err(self.unknown(name, e.pos)),
             },
@@ -131,10 +131,10 @@ impl<'a> Elab<'a> {
         }
     }
 
-    fn no_member(&self, place: &Place, member: &ast::Name) -> Box<Problem> {
+    fn no_member(&self, place: &Lvalue, member: &ast::Name) -> Box<Problem> {
         let names: Vec<String> = match place {
-            Place::Struct(s) => s.members.iter().map(|(n, _)| n.clone()).collect(),
-            Place::Header(h) => {
+            Lvalue::Struct(s) => s.members.iter().map(|(n, _)| n.clone()).collect(),
+            Lvalue::Header(h) => {
                 let header = &self.out.headers[*h];
                 let short = |id: &ir::FieldId| self.out.field(*id).name[header.name.len() + 1..].to_string();
                 header.fields.iter().map(short).collect()
@@ -176,9 +176,9 @@ impl<'a> Elab<'a> {
             return Ok((Dst { hi: dst.lo + hi, lo: dst.lo + lo, ..dst }, Ty::Bit(hi - lo + 1)));
         }
         let (place, ty) = match self.place(e)? {
-            Place::Scalar(id, ty) => (ir::Place::Field(id), ty),
-            Place::Mem(w, ty) => (ir::Place::Mem(w), ty),
-            Place::Out(i, ty) => (ir::Place::Out(i), ty),
+            Lvalue::Scalar(id, ty) => (ir::Destination::Field(id), ty),
+            Lvalue::Mem(w, ty) => (ir::Destination::Mem(w), ty),
+            Lvalue::Out(i, ty) => (ir::Destination::Out(i), ty),
             _ => {
                 return Err(Problem::error(e.pos, "whole headers and structs can't be assigned")
                     .help("assign the fields one by one"));
@@ -189,8 +189,8 @@ impl<'a> Elab<'a> {
     }
 
     /// "Its port is input only": some of the architecture's fields can't be written.
-    fn writable(&self, place: ir::Place, pos: Pos) -> Res<()> {
-        let ir::Place::Field(id) = place else { return Ok(()) };
+    fn writable(&self, place: ir::Destination, pos: Pos) -> Res<()> {
+        let ir::Destination::Field(id) = place else { return Ok(()) };
         let intrinsic = self.out.headers.iter().any(|h| h.intrinsic && h.fields.contains(&id));
         if intrinsic {
             let name = &self.out.field(id).name;
@@ -350,7 +350,7 @@ impl<'a> Elab<'a> {
             }
         }
         if method == "isValid" {
-            if let Place::Header(h) = self.place(of)? {
+            if let Lvalue::Header(h) = self.place(of)? {
                 let valid = self.out.headers[h].valid;
                 return Ok(Expr { kind: ExprKind::Field(valid), ty: Ty::Bool, pos });
             }
@@ -366,10 +366,10 @@ impl<'a> Elab<'a> {
     }
 }
 
-fn scalar_place(place: &Place, pos: Pos) -> Option<Expr> {
+fn scalar_place(place: &Lvalue, pos: Pos) -> Option<Expr> {
     match place {
-        Place::Scalar(id, ty) => Some(Expr { kind: ExprKind::Field(*id), ty: *ty, pos }),
-        Place::Mem(w, ty) => Some(Expr { kind: ExprKind::Mem(*w), ty: *ty, pos }),
+        Lvalue::Scalar(id, ty) => Some(Expr { kind: ExprKind::Field(*id), ty: *ty, pos }),
+        Lvalue::Mem(w, ty) => Some(Expr { kind: ExprKind::Mem(*w), ty: *ty, pos }),
         _ => None,
     }
 }

@@ -4,7 +4,7 @@
 use super::scope::{Elab, Object};
 use crate::ast;
 use crate::diag::{Pos, Problem, Res};
-use crate::ir::{BinOp, Dst, Expr, ExprKind, Place, Register, RegisterAction, Stmt, StmtKind, Ty};
+use crate::ir::{BinOp, Destination, Dst, Expr, ExprKind, Register, RegisterAction, Stmt, StmtKind, Ty};
 
 /// The average moves by the difference shifted by this. On the chip, the control plane sets the filter's time
 /// constants.
@@ -62,6 +62,6 @@ fn program(sample: Expr, pos: Pos) -> Vec<Stmt> {
     let step = expr(ExprKind::Cast(Box::new(step)), WORD);
     let moved = binary(BinOp::Add, average(), step, WORD);
     let first = binary(BinOp::Eq, average(), number(0, WORD), Ty::Bool);
-    let choice = StmtKind::If(first, vec![set(Place::Mem(0), sample)], vec![set(Place::Mem(0), moved)]);
-    vec![Stmt { kind: choice, pos }, set(Place::Out(0), average())]
+    let choice = StmtKind::If(first, vec![set(Destination::Mem(0), sample)], vec![set(Destination::Mem(0), moved)]);
+    vec![Stmt { kind: choice, pos }, set(Destination::Out(0), average())]
 }

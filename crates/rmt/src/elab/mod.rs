@@ -15,7 +15,7 @@ mod types;
 use crate::ast;
 use crate::diag::{Pos, Problem, Res};
 use crate::ir::{self, FieldId, Gress, Program, Role, Ty};
-use scope::{Binding, Elab, Object, Place, StructPlace};
+use scope::{Binding, Elab, Lvalue, Object, StructLvalue};
 use std::collections::HashMap;
 use std::rc::Rc;
 use types::Type;
@@ -174,12 +174,12 @@ impl<'a> Elab<'a> {
     }
 
     /// Fields for a variable of a type.
-    fn instantiate(&mut self, name: &str, ty: &Type, role: Role, pos: Pos) -> Res<Place> {
+    fn instantiate(&mut self, name: &str, ty: &Type, role: Role, pos: Pos) -> Res<Lvalue> {
         if self.out.fields.len() > 20_000 {
             return Err(Problem::error(pos, "the program has too many fields"));
         }
         match ty {
-            Type::Scalar(ty) => Ok(Place::Scalar(self.new_field(name.to_string(), *ty, role), *ty)),
+            Type::Scalar(ty) => Ok(Lvalue::Scalar(self.new_field(name.to_string(), *ty, role), *ty)),
             Type::Header(c) => {
                 let mut fields = Vec::new();
                 let mut bits = 0;
@@ -202,29 +202,29 @@ impl<'a> Elab<'a> {
                     bits,
                     intrinsic,
                 });
-                Ok(Place::Header(self.out.headers.len() - 1))
+                Ok(Lvalue::Header(self.out.headers.len() - 1))
             }
             Type::Struct(c) => {
                 let mut members = Vec::new();
                 for (member, ty) in &c.members {
                     members.push((member.clone(), self.instantiate(&format!("{name}.{member}"), ty, role, pos)?));
                 }
-                Ok(Place::Struct(Rc::new(StructPlace { type_name: c.name.clone(), members })))
+                Ok(Lvalue::Struct(Rc::new(StructLvalue { type_name: c.name.clone(), members })))
             }
             Type::Void => Err(Problem::error(pos, "nothing can be of type `void`")),
         }
     }
 }
 
-impl Place {
-    fn member(&self, name: &str, headers: &[ir::Header], fields: &[ir::Field]) -> Option<Place> {
+impl Lvalue {
+    fn member(&self, name: &str, headers: &[ir::Header], fields: &[ir::Field]) -> Option<Lvalue> {
         match self {
-            Place::Struct(s) => s.members.iter().find(|(n, _)| n == name).map(|(_, p)| p.clone()),
-            Place::Header(h) => {
+            Lvalue::Struct(s) => s.members.iter().find(|(n, _)| n == name).map(|(_, p)| p.clone()),
+            Lvalue::Header(h) => {
                 let header = &headers[*h];
                 let full = format!("{}.{name}", header.name);
                 let id = *header.fields.iter().find(|id| fields[id.0 as usize].name == full)?;
-                Some(Place::Scalar(id, fields[id.0 as usize].ty))
+                Some(Lvalue::Scalar(id, fields[id.0 as usize].ty))
             }
             _ => None,
         }

@@ -1,5 +1,5 @@
 //! Parsers: states with operations and transitions.
-use super::scope::{Binding, Elab, Object, Place};
+use super::scope::{Binding, Elab, Lvalue, Object};
 use super::types::Type;
 use crate::ast::{self, StmtKind, Transition};
 use crate::diag::{Pos, Problem, Res};
@@ -125,7 +125,7 @@ impl<'a> Elab<'a> {
         let ast::ExprKind::Member(of, method) = &call.callee.kind else {
             return Err(Problem::error(pos, "this can't be called in a parser"));
         };
-        if let Ok(Place::Header(_)) = self.place(of) {
+        if let Ok(Lvalue::Header(_)) = self.place(of) {
             return Err(Problem::error(pos, "a header becomes valid in a parser by extract only"));
         }
         match (self.object(of)?, method.text.as_str()) {
@@ -162,7 +162,7 @@ impl<'a> Elab<'a> {
             return Err(Problem::error(pos, "extract has one header; variable lengths are not supported"));
         };
         match self.place(e)? {
-            Place::Header(h) => {
+            Lvalue::Header(h) => {
                 ops.push(ParseOp::Extract(h, pos));
                 Ok(())
             }

@@ -1,5 +1,5 @@
 //! From `Switch(...) main` to the six parts of the pipeline, and controls within controls.
-use super::scope::{Binding, Elab, Object, Place};
+use super::scope::{Binding, Elab, Lvalue, Object};
 use super::types::Type;
 use crate::ast::{self, ExprKind, Param, TypeKind};
 use crate::diag::{Pos, Problem, Res};
@@ -7,7 +7,7 @@ use crate::ir::{self, FieldId, Gress, Role};
 use std::collections::{BTreeMap, HashMap};
 
 /// The parameters that all three parts of a half share, by the name of their type.
-type Shared = HashMap<String, Place>;
+type Shared = HashMap<String, Lvalue>;
 
 impl<'a> Elab<'a> {
     pub(super) fn pipeline(&mut self) -> Res<()> {
@@ -99,7 +99,7 @@ impl<'a> Elab<'a> {
             let place = self.instantiate(&name, &ty, Role::Intrinsic, Pos::default())?;
             let (Type::Header(c) | Type::Struct(c)) = &ty else { continue };
             for (member, _) in &c.members {
-                if let Some(Place::Scalar(id, _)) = place.member(member, &self.out.headers, &self.out.fields) {
+                if let Some(Lvalue::Scalar(id, _)) = place.member(member, &self.out.headers, &self.out.fields) {
                     by_name.insert(format!("{name}.{member}"), id);
                 }
             }
@@ -118,14 +118,14 @@ impl<'a> Elab<'a> {
             let binding = match name.as_str() {
                 "packet_in" => Binding::Object(Object::PacketIn),
                 "packet_out" => Binding::Object(Object::PacketOut),
-                _ => Binding::Place(self.shared_place(param, name, shared, parser)?),
+                _ => Binding::Lvalue(self.shared_place(param, name, shared, parser)?),
             };
             self.bind(&param.name, binding)?;
         }
         Ok(())
     }
 
-    fn shared_place(&mut self, param: &Param, name: String, shared: &mut Shared, parser: bool) -> Res<Place> {
+    fn shared_place(&mut self, param: &Param, name: String, shared: &mut Shared, parser: bool) -> Res<Lvalue> {
         // A typedef may stand for the type: the composite's own name decides.
         let ty = self.type_of(&param.ty)?;
         let key = ty.composite_name().map(str::to_string).unwrap_or(name);
@@ -185,14 +185,14 @@ impl<'a> Elab<'a> {
         }
         let place = self.place(arg)?;
         let same = match &place {
-            Place::Header(h) => ty.composite_name() == Some(&self.out.headers[*h].type_name),
-            Place::Struct(s) => ty.composite_name() == Some(&s.type_name),
-            Place::Scalar(_, found) | Place::Mem(_, found) | Place::Out(_, found) => ty.scalar() == Some(*found),
+            Lvalue::Header(h) => ty.composite_name() == Some(&self.out.headers[*h].type_name),
+            Lvalue::Struct(s) => ty.composite_name() == Some(&s.type_name),
+            Lvalue::Scalar(_, found) | Lvalue::Mem(_, found) | Lvalue::Out(_, found) => ty.scalar() == Some(*found),
         };
         if !same {
             return Err(Problem::error(arg.pos, format!("this is not what `{}` is declared as", param.name.text)));
         }
-        Ok(Binding::Place(place))
+        Ok(Binding::Lvalue(place))
     }
 }
 

@@ -11,7 +11,7 @@ use std::rc::Rc;
 pub(super) enum Binding {
     Const(u128, Ty),
     Enum(HashMap<String, u128>, Ty),
-    Place(Place),
+    Lvalue(Lvalue),
     /// A parameter of an action that is expanded in place.
     Value(ir::Expr),
     /// Action data.
@@ -25,18 +25,18 @@ pub(super) enum Binding {
 
 /// Something with fields.
 #[derive(Debug, Clone)]
-pub(super) enum Place {
+pub(super) enum Lvalue {
     Scalar(FieldId, Ty),
     Mem(usize, Ty),
     Out(usize, Ty),
     Header(usize),
-    Struct(Rc<StructPlace>),
+    Struct(Rc<StructLvalue>),
 }
 
 #[derive(Debug)]
-pub(super) struct StructPlace {
+pub(super) struct StructLvalue {
     pub(super) type_name: String,
-    pub(super) members: Vec<(String, Place)>,
+    pub(super) members: Vec<(String, Lvalue)>,
 }
 
 /// Instances of externs, and the architecture's objects.

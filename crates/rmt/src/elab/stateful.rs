@@ -1,6 +1,6 @@
 //! Registers and the programs of their stateful ALUs (RegisterAction).
 use super::expr::show;
-use super::scope::{Binding, Elab, Object, Place, StructPlace};
+use super::scope::{Binding, Elab, Lvalue, Object, StructLvalue};
 use super::types::Type;
 use crate::ast::{self, Dir};
 use crate::diag::{Pos, Problem, Res};
@@ -122,14 +122,14 @@ impl<'a> Elab<'a> {
         };
         let words = &self.out.registers[register].words;
         let place = if words.len() == 1 {
-            Place::Mem(0, words[0])
+            Lvalue::Mem(0, words[0])
         } else {
             let names = &self.out.registers[register].word_names;
-            let member = |(i, n): (usize, &String)| (n.clone(), Place::Mem(i, words[i]));
+            let member = |(i, n): (usize, &String)| (n.clone(), Lvalue::Mem(i, words[i]));
             let members = names.iter().enumerate().map(member).collect();
-            Place::Struct(Rc::new(StructPlace { type_name: String::new(), members }))
+            Lvalue::Struct(Rc::new(StructLvalue { type_name: String::new(), members }))
         };
-        self.bind(&value.name, Binding::Place(place))?;
+        self.bind(&value.name, Binding::Lvalue(place))?;
         if outputs.len() > 4 {
             return Err(Problem::error(outputs[4].name.pos, "a stateful ALU has at most four outputs"));
         }
@@ -140,7 +140,7 @@ impl<'a> Elab<'a> {
             if param.dir != Dir::Out || ty != declared {
                 return Err(Problem::error(param.name.pos, format!("this output is `out {}`", show(declared))));
             }
-            self.bind(&param.name, Binding::Place(Place::Out(i, ty)))?;
+            self.bind(&param.name, Binding::Lvalue(Lvalue::Out(i, ty)))?;
             list.push(ty);
         }
         Ok(list)

@@ -1,5 +1,5 @@
 //! Statements of controls, actions and stateful programs.
-use super::scope::{Binding, Elab, Object, Place};
+use super::scope::{Binding, Elab, Lvalue, Object};
 use crate::ast::{self, StmtKind};
 use crate::diag::{Pos, Problem, Res};
 use crate::ir::{self, Dst, Role, Ty};
@@ -49,7 +49,7 @@ impl<'a> Elab<'a> {
         let t = self.type_of(ty)?;
         let full = self.full_name(name);
         let place = self.instantiate(&full, &t, Role::Metadata, ty.pos)?;
-        self.bind(name, Binding::Place(place))?;
+        self.bind(name, Binding::Lvalue(place))?;
         match init {
             Some(e) => {
                 let left = ast::Expr { kind: ast::ExprKind::Name(name.text.clone()), pos: name.pos };
@@ -219,7 +219,7 @@ impl<'a> Elab<'a> {
                 Some(ty) if matches!(param.dir, ast::Dir::None | ast::Dir::In) => {
                     Binding::Value(self.expr(arg, Some(ty))?)
                 }
-                _ => Binding::Place(self.place(arg)?),
+                _ => Binding::Lvalue(self.place(arg)?),
             };
             bound.push(binding);
         }
@@ -239,7 +239,7 @@ impl<'a> Elab<'a> {
         pos: Pos,
     ) -> Res<()> {
         if matches!(method.text.as_str(), "setValid" | "setInvalid") {
-            let Place::Header(h) = self.place(of)? else {
+            let Lvalue::Header(h) = self.place(of)? else {
                 return Err(Problem::error(pos, "only a header can be made valid"));
             };
             out.push(ir::Stmt { kind: ir::StmtKind::SetValid(h, method.text == "setValid"), pos });
@@ -314,7 +314,7 @@ impl<'a> Elab<'a> {
             match &e.kind {
                 ast::ExprKind::List(list) => out.extend(self.value_list(list)?),
                 ast::ExprKind::Name(_) | ast::ExprKind::Member(..) => match self.place(e) {
-                    Ok(Place::Header(h)) => out.extend(self.header_values(h, e.pos)),
+                    Ok(Lvalue::Header(h)) => out.extend(self.header_values(h, e.pos)),
                     _ => out.push(self.expr(e, None)?),
                 },
                 _ => out.push(self.expr(e, None)?),

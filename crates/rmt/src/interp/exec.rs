@@ -2,7 +2,7 @@
 use super::bits::{BitWriter, bits};
 use super::hash::hash;
 use super::machine::Machine;
-use crate::ir::{ActionCall, Apply, BinOp, Dst, Expr, ExprKind, FieldId, Place, Program, Stmt, StmtKind, mask};
+use crate::ir::{ActionCall, Apply, BinOp, Destination, Dst, Expr, ExprKind, FieldId, Program, Stmt, StmtKind, mask};
 use crate::ops;
 use std::ops::ControlFlow;
 
@@ -73,7 +73,7 @@ impl Run<'_> {
     }
 
     pub(super) fn assign(&mut self, dst: &Dst, value: u128) {
-        let Place::Field(id) = dst.place else { return };
+        let Destination::Field(id) = dst.place else { return };
         self.port_set |= Some(id) == self.port;
         let slot = &mut self.phv[id.0 as usize];
         *slot = insert(*slot, dst, value);
@@ -184,9 +184,9 @@ impl Run<'_> {
                 StmtKind::Assign(dst, e) => {
                     let value = scope.eval(e);
                     let slot = match dst.place {
-                        Place::Mem(w) => &mut mem[w],
-                        Place::Out(i) => &mut outs[i],
-                        Place::Field(_) => continue,
+                        Destination::Mem(w) => &mut mem[w],
+                        Destination::Out(i) => &mut outs[i],
+                        Destination::Field(_) => continue,
                     };
                     *slot = insert(*slot, dst, value);
                 }

@@ -2,7 +2,7 @@
 use super::bits::{BitWriter, bits};
 use super::exec::{Run, Scope};
 use super::machine::Machine;
-use crate::ir::{Deparse, Dst, Expr, FieldId, Gress, ParseOp, Place, Program, Target, mask};
+use crate::ir::{Deparse, Destination, Dst, Expr, FieldId, Gress, ParseOp, Program, Target, mask};
 use crate::scan::one;
 
 /// States that a parser goes through at most.
@@ -171,7 +171,7 @@ impl Parse<'_> {
 }
 
 fn set(phv: &mut [u128], dst: &Dst, value: u128) {
-    if let Place::Field(FieldId(id)) = dst.place {
+    if let Destination::Field(FieldId(id)) = dst.place {
         phv[id as usize] = super::exec::insert(phv[id as usize], dst, value);
     }
 }

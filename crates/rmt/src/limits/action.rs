@@ -1,6 +1,6 @@
 //! Actions: all assignments of an action happen at once, each is one operation of two operands.
 use crate::diag::{Pos, Problem};
-use crate::ir::{Action, BinOp, Expr, ExprKind, FieldId, Place, Program, Stmt, StmtKind};
+use crate::ir::{Action, BinOp, Destination, Expr, ExprKind, FieldId, Program, Stmt, StmtKind};
 use std::collections::BTreeSet;
 
 /// A run of statements that is one action without a table, or one statement that is not part of an action.
@@ -126,7 +126,7 @@ pub(super) fn check_action(program: &Program, action: &Action, out: &mut Vec<Pro
 pub(super) fn check_statements(list: &[&Stmt], out: &mut Vec<Problem>) {
     for stmt in list {
         let result = match &stmt.kind {
-            StmtKind::Assign(dst, e) if matches!(dst.place, Place::Field(_)) => operation(e),
+            StmtKind::Assign(dst, e) if matches!(dst.place, Destination::Field(_)) => operation(e),
             StmtKind::If(..) => Err(Problem::error(stmt.pos, "an action can't decide")
                 .help("decide by a table's key, or by `if` around tables in the control")),
             StmtKind::Apply(_) => Err(Problem::error(stmt.pos, "an action can't apply a table")),

@@ -2,7 +2,7 @@
 use super::action::body_reads;
 use super::text::text;
 use crate::diag::{Pos, Problem, Res};
-use crate::ir::{BinOp, Dst, Expr, ExprKind, Gress, Place, Program, RegisterAction, Stmt, StmtKind, Ty, UnOp};
+use crate::ir::{BinOp, Destination, Dst, Expr, ExprKind, Gress, Program, RegisterAction, Stmt, StmtKind, Ty, UnOp};
 use std::collections::{BTreeMap, BTreeSet};
 
 const MAX_COMPARES: usize = 4;
@@ -187,7 +187,7 @@ impl<'p> Alu<'p> {
 
     fn assign(&mut self, dst: &Dst, e: &Expr, guard: &str, written: &mut [bool], pos: Pos) -> Res<()> {
         match dst.place {
-            Place::Mem(word) => {
+            Destination::Mem(word) => {
                 if dst.lo != 0 || dst.hi + 1 != self.program.registers[self.action.register].words[word].width() {
                     return self.refuse(pos, "a part of a word is assigned", "assign whole words");
                 }
@@ -200,7 +200,7 @@ impl<'p> Alu<'p> {
                 written[word] = true;
                 Ok(())
             }
-            Place::Out(output) => match &strip(e).kind {
+            Destination::Out(output) => match &strip(e).kind {
                 ExprKind::Mem(_) => Ok(()),
                 ExprKind::Predicate(list) => list.iter().try_for_each(|c| self.condition(c, written)),
                 _ => {
@@ -208,7 +208,7 @@ impl<'p> Alu<'p> {
                     self.operation(e, written)
                 }
             },
-            Place::Field(_) => {
+            Destination::Field(_) => {
                 self.refuse(pos, "a field of the packet is assigned", "return it as output and assign the result")
             }
         }

@@ -1,7 +1,9 @@
 //! Which fields are still looked at after a place in a program, on the ways that the facts there leave open. What
 //! nobody looks at needs not be looked up, computed or told apart.
 use super::facts::{Bits, Facts};
-use crate::ir::{Apply, Deparse, Dst, Expr, ExprKind, FieldId, Half, Place, Program, Stmt, StmtKind, Table, mask};
+use crate::ir::{
+    Apply, Deparse, Destination, Dst, Expr, ExprKind, FieldId, Half, Program, Stmt, StmtKind, Table, mask,
+};
 
 /// One flag for each field of the program.
 pub(super) type Fields = Vec<bool>;
@@ -25,7 +27,7 @@ fn read(live: &mut Fields, e: &Expr) {
 
 /// The value is written, and read only if somebody looks at it afterwards.
 fn written(live: &mut Fields, program: &Program, dst: &Dst) -> bool {
-    let Place::Field(id) = dst.place else { return false };
+    let Destination::Field(id) = dst.place else { return false };
     let wanted = live[id.0 as usize];
     if dst.lo == 0 && dst.hi + 1 >= program.field(id).ty.width() {
         live[id.0 as usize] = false;
@@ -197,7 +199,7 @@ impl Ahead<'_> {
     }
 
     fn no_matter(&self, body: &[Stmt], live: &Fields) -> bool {
-        let dead = |dst: &Dst| matches!(dst.place, Place::Field(id) if !live[id.0 as usize]);
+        let dead = |dst: &Dst| matches!(dst.place, Destination::Field(id) if !live[id.0 as usize]);
         body.iter().all(|stmt| match &stmt.kind {
             StmtKind::Assign(dst, _) | StmtKind::Hash(_, _, dst) => dead(dst),
             StmtKind::SetValid(h, _) => !live[self.program.headers[*h].valid.0 as usize],
@@ -281,7 +283,7 @@ fn stmt_reads(stmt: &Stmt, live: &mut Fields) {
 
 fn stmt_writes(stmt: &Stmt) -> bool {
     match &stmt.kind {
-        StmtKind::Assign(dst, _) => matches!(dst.place, Place::Mem(_)),
+        StmtKind::Assign(dst, _) => matches!(dst.place, Destination::Mem(_)),
         StmtKind::If(_, yes, no) => yes.iter().chain(no).any(stmt_writes),
         _ => false,
     }
@@ -290,7 +292,7 @@ fn stmt_writes(stmt: &Stmt) -> bool {
 /// Fields that these statements may write, actions of their tables included.
 pub(super) fn may_write(program: &Program, block: &[Stmt], out: &mut Fields) {
     let field = |dst: &Dst, out: &mut Fields| {
-        if let Place::Field(id) = dst.place {
+        if let Destination::Field(id) = dst.place {
             out[id.0 as usize] = true;
         }
     };

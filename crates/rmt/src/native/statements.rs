@@ -5,7 +5,7 @@ use super::facts::Bits;
 use super::lower::{Helpers, Lower, Refusal, call, container};
 use super::values::{Operand, Scope};
 use super::ways::{Next, Way, follow};
-use crate::ir::{Dst, Expr, Gress, Place, Program, Stmt, StmtKind};
+use crate::ir::{Destination, Dst, Expr, Gress, Program, Stmt, StmtKind};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I8, I16, I32, I64, I128};
 use cranelift_codegen::ir::{InstBuilder, MemFlags, Type, Value};
@@ -263,9 +263,9 @@ impl<'f, 'p> Lower<'f, 'p> {
             match &stmt.kind {
                 StmtKind::Assign(dst, e) => {
                     let (old, whole) = match dst.place {
-                        Place::Mem(w) => (state.mem[w], self.program.registers[ra.register].words[w].width()),
-                        Place::Out(i) => (state.outs[i], ra.outputs[i].width()),
-                        Place::Field(_) => continue,
+                        Destination::Mem(w) => (state.mem[w], self.program.registers[ra.register].words[w].width()),
+                        Destination::Out(i) => (state.outs[i], ra.outputs[i].width()),
+                        Destination::Field(_) => continue,
                     };
                     let value = self.eval(e, scope)?;
                     let value = self.merged(|_| old, whole, dst, value, e.ty.width());
@@ -274,9 +274,9 @@ impl<'f, 'p> Lower<'f, 'p> {
                         None => value,
                     };
                     match dst.place {
-                        Place::Mem(w) => (state.mem[w], state.changed[w]) = (value, true),
-                        Place::Out(i) => state.outs[i] = value,
-                        Place::Field(_) => {}
+                        Destination::Mem(w) => (state.mem[w], state.changed[w]) = (value, true),
+                        Destination::Out(i) => state.outs[i] = value,
+                        Destination::Field(_) => {}
                     }
                 }
                 StmtKind::If(cond, then, els) => {

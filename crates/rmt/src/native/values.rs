@@ -1,7 +1,7 @@
 //! Expressions to machine code. A value of W bits lies zero-extended in 32, 64 or 128 bits, whichever is the least
 //! that holds it, and agrees with [`crate::ops`] to the bit.
 use super::lower::{Lower, Refusal, call, container};
-use crate::ir::{BinOp, Dst, Expr, ExprKind, Match, Place, Ty, UnOp, mask};
+use crate::ir::{BinOp, Destination, Dst, Expr, ExprKind, Match, Ty, UnOp, mask};
 use cranelift_codegen::ir::condcodes::IntCC;
 use cranelift_codegen::ir::types::{I32, I64, I128};
 use cranelift_codegen::ir::{InstBuilder, Type, Value};
@@ -387,7 +387,7 @@ impl Lower<'_, '_> {
 
     /// A value to a field.
     pub(super) fn assign_field(&mut self, dst: &Dst, value: Value, width: u32) {
-        let Place::Field(id) = dst.place else { return };
+        let Destination::Field(id) = dst.place else { return };
         let whole = self.program.field(id).ty.width();
         let value = self.merged(|l| l.get_field(id), whole, dst, value, width);
         self.set_field(id, value);

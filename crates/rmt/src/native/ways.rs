@@ -64,13 +64,13 @@ pub(super) enum Way<'p> {
 }
 
 /// A place: statement, and for an action of a table its entry's data.
-pub(super) type Place<'p> = (usize, Option<(usize, &'p [u128], bool)>);
+pub(super) type CodePoint<'p> = (usize, Option<(usize, &'p [u128], bool)>);
 
 /// All places that were reached.
 pub(super) struct Ways<'p> {
     /// Numbers of statements, such that every way goes up.
     pub order: HashMap<usize, u32>,
-    pub known: HashMap<Place<'p>, Vec<(Facts, Block)>>,
+    pub known: HashMap<CodePoint<'p>, Vec<(Facts, Block)>>,
     pub work: BTreeMap<(u32, u32), (Block, Way<'p>)>,
     /// What is the same on all ways that lead to a block so far.
     pub met: HashMap<Block, Facts>,
@@ -128,7 +128,7 @@ fn number(block: &[Stmt], order: &mut HashMap<usize, u32>) {
 }
 
 impl<'p> Way<'p> {
-    pub(super) fn place(&self) -> Place<'p> {
+    pub(super) fn place(&self) -> CodePoint<'p> {
         match self {
             Way::On(next) => (next.place(), None),
             Way::Chosen(apply, call, hit, _) => {

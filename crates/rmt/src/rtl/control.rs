@@ -56,12 +56,12 @@ struct Known {
 
 /// A place in a hashed table.
 #[derive(Clone, Copy, PartialEq, Eq, Hash)]
-struct Place {
+struct TableSlot {
     way: u32,
     slot: u32,
 }
 
-impl Place {
+impl TableSlot {
     /// On the control bus.
     fn index(self) -> u32 {
         self.way << 24 | self.slot
@@ -79,8 +79,8 @@ enum State {
     },
     /// By their way and slot.
     Hashed {
-        places: HashMap<Place, Known>,
-        by_key: HashMap<Vec<u128>, Place>,
+        places: HashMap<TableSlot, Known>,
+        by_key: HashMap<Vec<u128>, TableSlot>,
         most: usize,
     },
 }
@@ -292,14 +292,14 @@ impl Control {
     }
 
     /// The places where a key may stand: one in each way.
-    fn places(&self, target: usize, keys: &[Match]) -> Vec<Place> {
+    fn places(&self, target: usize, keys: &[Match]) -> Vec<TableSlot> {
         let layout = self.layout(target);
         let Shape::Hashed { ways, address } = layout.shape else { return Vec::new() };
         let key = key_bits(layout, keys);
         let mix = u128::from(key.crc(0x82f6_3b78)) << 32 | u128::from(key.crc(0xedb8_8320));
         let twice = mix << 64 | mix;
         let slot = |way: u32| (twice >> (way * address % 64) & mask(address)) as u32;
-        (0..ways).map(|way| Place { way, slot: slot(way) }).collect()
+        (0..ways).map(|way| TableSlot { way, slot: slot(way) }).collect()
     }
 
     /// Cuckoo hashing: the shortest chain of moves that ends at a free place, the last move first.
@@ -310,7 +310,7 @@ impl Control {
             return Some(vec![self.put(target, place, new)]);
         }
         let start = self.places(target, &new.keys);
-        let mut seen: Vec<(Place, Option<usize>)> = start.into_iter().map(|p| (p, None)).collect();
+        let mut seen: Vec<(TableSlot, Option<usize>)> = start.into_iter().map(|p| (p, None)).collect();
         let mut at = 0;
         let free = loop {
             let (place, _) = *seen.get(at)?;
@@ -337,7 +337,7 @@ impl Control {
     }
 
     /// Writes an entry to a place of a hashed table.
-    fn put(&mut self, target: usize, place: Place, known: Known) -> Operation {
+    fn put(&mut self, target: usize, place: TableSlot, known: Known) -> Operation {
         let mut bits = Bits(vec![true]);
         bits.0.extend(key_bits(self.layout(target), &known.keys).0);
         self.data(&mut bits, target, &known.call);

@@ -3,7 +3,7 @@ use super::expr::refuse;
 use super::text::Names;
 use crate::deps::{Graph, Why};
 use crate::diag::{Pos, Res};
-use crate::ir::{Apply, Deparse, Dst, Expr, FieldId, Gress, ParseOp, Place, Program, Role, Stmt, StmtKind};
+use crate::ir::{Apply, Deparse, Destination, Dst, Expr, FieldId, Gress, ParseOp, Program, Role, Stmt, StmtKind};
 use crate::limits::{Group, groups};
 use std::collections::BTreeSet;
 
@@ -394,7 +394,7 @@ impl Mark {
             };
             at += 1;
             if sets {
-                let dst = Dst { place: Place::Field(self.bit), hi: 0, lo: 0 };
+                let dst = Dst { place: Destination::Field(self.bit), hi: 0, lo: 0 };
                 let one = Expr { kind: crate::ir::ExprKind::Const(1), ty: crate::ir::Ty::Bit(1), pos };
                 block.insert(at, Stmt { kind: StmtKind::Assign(dst, one), pos });
                 at += 1;

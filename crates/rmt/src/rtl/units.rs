@@ -4,7 +4,7 @@ use super::functions;
 use super::plan::{Plan, Work};
 use super::text::{Text, bits_for, logic, number};
 use crate::diag::{Pos, Res};
-use crate::ir::{Expr, ExprKind, FieldId, Place, Program, Stmt, StmtKind};
+use crate::ir::{Destination, Expr, ExprKind, FieldId, Program, Stmt, StmtKind};
 use crate::limits::Uses;
 use std::collections::{BTreeMap, BTreeSet};
 
@@ -321,13 +321,13 @@ fn block(text: &mut Text, alu: &Alu, unit: &Unit, body: &[Stmt]) -> Res<()> {
             StmtKind::Assign(dst, e) => {
                 let value = expression(e, alu)?;
                 match dst.place {
-                    Place::Mem(w) => text.line(assignment(&alu.words[w], widths[w], dst, &value, e.ty.width())),
-                    Place::Out(i) => {
+                    Destination::Mem(w) => text.line(assignment(&alu.words[w], widths[w], dst, &value, e.ty.width())),
+                    Destination::Out(i) => {
                         if let Some(width) = unit.outputs.get(&i) {
                             text.line(assignment(&format!("out_{i}"), *width, dst, &value, e.ty.width()));
                         }
                     }
-                    Place::Field(_) => {}
+                    Destination::Field(_) => {}
                 }
             }
             StmtKind::If(cond, then, els) => {

@@ -9,7 +9,7 @@ const FILL: u8 = 0x10;
 
 /// `log_h`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Place {
+struct LogHeader {
     offset: u32,
     before: u32,
     after: u32,
@@ -17,10 +17,10 @@ struct Place {
 }
 
 /// `log_h` lies between the descriptor and the payload.
-fn place_of(dma: &mut Dma) -> Place {
+fn place_of(dma: &mut Dma) -> LogHeader {
     let head: Vec<u8> = dma.payload.drain(..16).collect();
     let word = |i: usize| u32::from_be_bytes([head[i], head[i + 1], head[i + 2], head[i + 3]]);
-    Place { offset: word(0), before: word(4), after: word(8), place: word(12) }
+    LogHeader { offset: word(0), before: word(4), after: word(8), place: word(12) }
 }
 
 /// The flow's records, which begin at this sequence number, go to the log.
@@ -30,7 +30,7 @@ fn join(m: &mut Machine, flow: u16, first: u32) {
     m.table_add("logs", &[EntryKey::Exact(flow as u128)], 0, "appends", &args).unwrap();
 }
 
-fn logged(m: &mut Machine, seq: u32, len: usize) -> (Dma, Place) {
+fn logged(m: &mut Machine, seq: u32, len: usize) -> (Dma, LogHeader) {
     let mut dma = delivered(receive(m, &Seg::data(seq, len))).0.expect("delivered");
     let place = place_of(&mut dma);
     assert_eq!(dma.payload, vec![0xab; len]);
@@ -44,17 +44,17 @@ fn segments_get_places_and_gaps_keep_theirs() {
     m.register_write("log_tail", LOG, &[640]).unwrap();
     let (dma, place) = logged(&mut m, 1000, 128);
     assert_eq!((dma.address, dma.flags & FILL), (640, 0));
-    assert_eq!(place, Place { offset: 0, before: 0, after: 128, place: 640 });
+    assert_eq!(place, LogHeader { offset: 0, before: 0, after: 128, place: 640 });
     // Half a record has a whole one's place.
     let (dma, place) = logged(&mut m, 1128, 32);
-    assert_eq!((dma.address, place), (768, Place { offset: 128, before: 128, after: 192, place: 768 }));
+    assert_eq!((dma.address, place), (768, LogHeader { offset: 128, before: 128, after: 192, place: 768 }));
     // Its rest has a place already, which the host knows.
     let (dma, place) = logged(&mut m, 1160, 32);
-    assert_eq!((dma.flags & FILL, place), (FILL, Place { offset: 160, before: 192, after: 192, place: 832 }));
+    assert_eq!((dma.flags & FILL, place), (FILL, LogHeader { offset: 160, before: 192, after: 192, place: 832 }));
     // A record is missing: it keeps its place before the next one.
     let (dma, place) = logged(&mut m, 1256, 64);
     assert_eq!((dma.address, dma.flags & FILL), (832 + 64, 0));
-    assert_eq!(place, Place { offset: 256, before: 192, after: 320, place: 832 });
+    assert_eq!(place, LogHeader { offset: 256, before: 192, after: 320, place: 832 });
     let (dma, place) = logged(&mut m, 1192, 64);
     assert_eq!((dma.flags & FILL, place.offset, place.before, place.after), (FILL, 192, 320, 320));
     assert_eq!(m.register_read("log_tail", LOG).unwrap(), [960]);
@@ -174,7 +174,7 @@ impl Lab {
     }
 
     /// The host: into the log by the data-path's address, or by what it knows of earlier places.
-    fn place(&mut self, at: usize, dma: &Dma, place: &Place) {
+    fn place(&mut self, at: usize, dma: &Dma, place: &LogHeader) {
         let writer = &mut self.writers[at];
         if place.after != place.before {
             writer.extents.push((place.before, place.place));

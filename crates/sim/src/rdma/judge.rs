@@ -4,7 +4,7 @@ use super::network::Network;
 use super::plan::{LEAST_RAW, LinkKind, LinkPlan};
 use super::program::{Half, SPARE};
 use super::raw::Lane;
-use super::work::{Place, Work, draw, stream};
+use super::work::{Work, WorkIndex, draw, stream};
 use crate::plan::Plan;
 use crate::random::Random;
 use ::memory::MemoryTable;
@@ -117,7 +117,7 @@ impl Judge {
 
     /// The bytes of a work request.
     pub(crate) fn data(&self, side: usize, qp: usize, number: usize) -> Vec<u8> {
-        let stream = stream(self.seed, Place { link: self.link, side, qp, work: number });
+        let stream = stream(self.seed, WorkIndex { link: self.link, side, qp, work: number });
         let len = self.works[side][qp][number].len;
         if let Some(lane) = self.lanes[1 - side].get(qp) {
             return lane.frame(number, stream, len);

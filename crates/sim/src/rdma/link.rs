@@ -22,7 +22,7 @@ const MOST_LIVES: u32 = 40;
 
 /// How far the queue pairs of one number are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum Stage {
+enum LinkState {
     /// They wait for the addresses of hosts.
     Connecting,
     Running,
@@ -43,7 +43,7 @@ pub(crate) struct Link {
     pids: [u32; 2],
     sides: [Option<Program>; 2],
     gids: [Gid; 2],
-    stages: Vec<Stage>,
+    stages: Vec<LinkState>,
     lives: Vec<u32>,
     /// When each queue pair may post again, by side; and when a program may offer memory again.
     post_at: [Vec<Nanos>; 2],
@@ -91,7 +91,7 @@ impl Link {
             pids,
             sides: sides.map(Some),
             gids,
-            stages: vec![Stage::Connecting; link.qps],
+            stages: vec![LinkState::Connecting; link.qps],
             lives: vec![0; link.qps],
             post_at: [vec![begin; link.qps], vec![begin; link.qps]],
             offer_at: [begin; 2],
@@ -166,7 +166,7 @@ impl Link {
             (0..self.plan.qps).try_for_each(|qp| self.post(now, side, qp))?;
         }
         self.break_later(now);
-        if self.stages.iter().all(|stage| *stage == Stage::Over) {
+        if self.stages.iter().all(|stage| *stage == LinkState::Over) {
             self.finish(now)?;
         }
         Ok(())
@@ -186,7 +186,8 @@ impl Link {
         }
         if let Some(program) = self.sides[vanish.side].take() {
             self.leave(now, vanish.side, &program)?;
-            let orphaned = |stage: &Stage| if *stage == Stage::Over { Stage::Over } else { Stage::Orphaned };
+            let orphaned =
+                |stage: &LinkState| if *stage == LinkState::Over { LinkState::Over } else { LinkState::Orphaned };
             self.stages = self.stages.iter().map(orphaned).collect();
             self.progress_at = now;
         }
@@ -338,16 +339,16 @@ impl Link {
     /// The queue pairs of one number go on.
     fn advance(&mut self, now: Nanos, qp: usize) -> Result<(), String> {
         match self.stages[qp] {
-            Stage::Connecting => self.connect(now, qp),
-            Stage::Running => self.run(now, qp),
-            Stage::Failing => self.renew_if_drained(now, qp),
-            Stage::Ending if self.is_drained(qp) => self.stage(now, qp, Stage::Over),
-            Stage::Orphaned => self.end_alone(now, qp),
-            Stage::Ending | Stage::Over => Ok(()),
+            LinkState::Connecting => self.connect(now, qp),
+            LinkState::Running => self.run(now, qp),
+            LinkState::Failing => self.renew_if_drained(now, qp),
+            LinkState::Ending if self.is_drained(qp) => self.stage(now, qp, LinkState::Over),
+            LinkState::Orphaned => self.end_alone(now, qp),
+            LinkState::Ending | LinkState::Over => Ok(()),
         }
     }
 
-    fn stage(&mut self, now: Nanos, qp: usize, stage: Stage) -> Result<(), String> {
+    fn stage(&mut self, now: Nanos, qp: usize, stage: LinkState) -> Result<(), String> {
         (self.stages[qp], self.progress_at) = (stage, now);
         // The others may have waited for it.
         self.wake(now, now);
@@ -367,7 +368,7 @@ impl Link {
         one.connect(qp, self.gids[1], &ends[1], psns)?;
         other.connect(qp, self.gids[0], &ends[0], [psns[1], psns[0]])?;
         (one.halves[qp].expected, other.halves[qp].expected) = (other.halves[qp].done, one.halves[qp].done);
-        self.stage(now, qp, Stage::Running)
+        self.stage(now, qp, LinkState::Running)
     }
 
     fn run(&mut self, now: Nanos, qp: usize) -> Result<(), String> {
@@ -380,11 +381,11 @@ impl Link {
         }
         if broken.is_some() || failed {
             (0..2).try_for_each(|side| self.move_to_error(side, qp))?;
-            return self.stage(now, qp, Stage::Failing);
+            return self.stage(now, qp, LinkState::Failing);
         }
         if self.is_done(now, qp) {
             (0..2).try_for_each(|side| self.move_to_error(side, qp))?;
-            return self.stage(now, qp, Stage::Ending);
+            return self.stage(now, qp, LinkState::Ending);
         }
         Ok(())
     }
@@ -460,9 +461,9 @@ impl Link {
         self.lost += usize::from(self.plan.shared_queues() > 0);
         if self.lives[qp] > MOST_LIVES {
             // Both are in the state reset: nothing is outstanding.
-            return self.stage(now, qp, Stage::Over);
+            return self.stage(now, qp, LinkState::Over);
         }
-        self.stage(now, qp, Stage::Connecting)
+        self.stage(now, qp, LinkState::Connecting)
     }
 
     /// The other program is gone: what is outstanding fails, or ends; then this one ends, too.
@@ -478,11 +479,11 @@ impl Link {
             self.wake(now, now);
         }
         let moved = self.sides[side].as_ref().is_some_and(|program| program.halves[qp].was_moved);
-        if moved && self.is_drained(qp) { self.stage(now, qp, Stage::Over) } else { Ok(()) }
+        if moved && self.is_drained(qp) { self.stage(now, qp, LinkState::Over) } else { Ok(()) }
     }
 
     fn break_later(&mut self, now: Nanos) {
-        let running = |it: &super::plan::Break| self.stages[it.qp] == Stage::Running;
+        let running = |it: &super::plan::Break| self.stages[it.qp] == LinkState::Running;
         let next = self.breaks.iter().filter(|(_, it)| running(it)).map(|(at, _)| *at).min();
         if let Some(at) = next {
             self.wake(now, at);

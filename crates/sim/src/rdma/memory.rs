@@ -1,7 +1,7 @@
 //! A program's registered memory: sections with places in them, and bytes between that nobody may write.
 use super::windows::GRANTS;
 use crate::random::Stream;
-use ::memory::{Description, Domain, Extent, Key, MemoryTable, Rights, Way};
+use ::memory::{AccessPath, Description, Domain, Extent, Key, MemoryTable, Rights};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
@@ -77,7 +77,7 @@ impl Memory {
         let target = if needs.windows { Rights::LOCAL_WRITE | Rights::WINDOWS } else { Rights::ALL };
         for ((places, len), rights) in needs.places.into_iter().zip(lens).zip([Rights::ALL, target, Rights::ALL]) {
             let extents =
-                vec![Extent { len: (places * stride) as u64, way: Way::Shared { file: 0, offset: at as u64 } }];
+                vec![Extent { len: (places * stride) as u64, way: AccessPath::Shared { file: 0, offset: at as u64 } }];
             let description = Description { address: ADDRESS + at as u64, rights, extents };
             let passed = file.try_clone().map_err(failed)?.into();
             let key = table.register(domain, &description, &[passed], None).map_err(failed)?;

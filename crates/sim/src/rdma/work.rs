@@ -111,7 +111,7 @@ fn draw_one(plan: &LinkPlan, random: &mut Random) -> Work {
 
 /// Where a work request stands among all of a link.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Place {
+pub(crate) struct WorkIndex {
     pub(crate) link: usize,
     pub(crate) side: usize,
     pub(crate) qp: usize,
@@ -119,8 +119,8 @@ pub(crate) struct Place {
 }
 
 /// The bytes that a work request moves: what is sent, written or read by it.
-pub(crate) fn stream(seed: u64, place: Place) -> Stream {
-    let Place { link, side, qp, work } = place;
+pub(crate) fn stream(seed: u64, place: WorkIndex) -> Stream {
+    let WorkIndex { link, side, qp, work } = place;
     let number = ((link * 2 + side) * 64 + qp) * 512 + work;
     Stream(seed ^ (number as u64 + 1) << 40)
 }

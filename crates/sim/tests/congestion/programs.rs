@@ -1,7 +1,7 @@
 //! What runs on the hosts: one that receives, the others send to it; requests of 64 KiB with short replies, or bytes
 //! without end. Only positions in buffers are spoken of: nobody looks at the bytes.
 use crate::network::{Net, Plan, Station};
-use context::{Bump, Congestion, Endpoint, Notice, Reply, Request, Slot};
+use context::{Bump, Completion, Congestion, Endpoint, Reply, Request, Slot};
 use port::Nanos;
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -118,14 +118,14 @@ impl Run {
         self.net.round(wake.map_or(end, |at| at.clamp(self.net.now, end)));
         for at in 0..self.programs.len() {
             let station = &self.net.stations[at];
-            if !station.app.notices.is_empty() || !station.app.replies.is_empty() {
+            if !station.app.completions.is_empty() || !station.app.replies.is_empty() {
                 let program = &mut self.programs[at];
                 program.wake_at = if program.wake_at > 0 { program.wake_at } else { self.net.now + LATENCY };
             }
             if self.programs[at].wake_at > 0 && self.programs[at].wake_at <= self.net.now {
                 self.programs[at].wake_at = 0;
                 self.take_replies(at);
-                self.take_notices(at);
+                self.take_completions(at);
             }
         }
     }
@@ -152,13 +152,13 @@ impl Run {
         }
     }
 
-    fn take_notices(&mut self, at: usize) {
-        while let Some(words) = self.net.stations[at].app.notices.pop().unwrap() {
-            let notice = Notice::from_words(words);
-            let Some(connection) = self.programs[at].connections.get_mut(&notice.slot) else { continue };
+    fn take_completions(&mut self, at: usize) {
+        while let Some(words) = self.net.stations[at].app.completions.pop().unwrap() {
+            let completion = Completion::from_words(words);
+            let Some(connection) = self.programs[at].connections.get_mut(&completion.slot) else { continue };
             let now = self.net.now;
-            let taken = notice.rx_tail.wrapping_sub(connection.rx_head);
-            connection.rx_head = notice.rx_tail;
+            let taken = completion.rx_tail.wrapping_sub(connection.rx_head);
+            connection.rx_head = completion.rx_tail;
             match (at, self.load) {
                 (0, Load::Requests(size)) => {
                     let whole = connection.rx_head.wrapping_sub(connection.answered.wrapping_mul(size)) / size;
@@ -173,14 +173,14 @@ impl Run {
                 }
                 (0, Load::Bulk) => {}
                 (_, Load::Bulk) => {
-                    let acked = notice.tx_tail.wrapping_sub(connection.answered);
-                    connection.answered = notice.tx_tail;
+                    let acked = completion.tx_tail.wrapping_sub(connection.answered);
+                    connection.answered = completion.tx_tail;
                     self.moved[connection.number] += u64::from(acked);
-                    connection.tx_head = notice.tx_tail.wrapping_add(self.buffer);
+                    connection.tx_head = completion.tx_tail.wrapping_add(self.buffer);
                 }
                 _ => {}
             }
-            bump(&mut self.net.stations[at], notice.slot, connection);
+            bump(&mut self.net.stations[at], completion.slot, connection);
         }
     }
 }

@@ -5,7 +5,7 @@ use crate::datagram::{Datagram, append, key, prepared, receive};
 use crate::ending::{complete_work, fail_front};
 use crate::output::Event;
 use crate::qp::Qp;
-use crate::requester::Turn;
+use crate::requester::SendProgress;
 use crate::shared::Round;
 use engine::DropReason;
 use std::net::Ipv4Addr;
@@ -16,11 +16,11 @@ use wire::ipv4;
 pub const MOST_BYTES: usize = 4096;
 
 /// A queue pair's turn: whoever carries datagrams is told that it has some.
-pub(crate) fn offer(qp: &Qp, round: &mut Round<'_, '_>) -> Turn {
+pub(crate) fn offer(qp: &Qp, round: &mut Round<'_, '_>) -> SendProgress {
     if qp.sends() && !qp.queue.is_empty() {
         round.out.events.push(Event::Ready(qp.identity.number));
     }
-    Turn::Wait
+    SendProgress::Wait
 }
 
 /// The host that the next datagram is for. Where it cannot be sent, the queue pair fails now.

@@ -26,7 +26,7 @@ use wire::roce::NakCode;
 
 /// Bytes of a region.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Place {
+pub struct RegionRange {
     /// The region's key.
     pub key: Key,
     /// The first byte's offset in the region.
@@ -41,7 +41,7 @@ pub enum Content {
     /// Here.
     Bytes(Vec<u8>),
     /// In these places of registered memory, in their order.
-    Places(Domain, Vec<Place>),
+    Places(Domain, Vec<RegionRange>),
     /// So many bytes that the receiver has already: what they were does not matter any more.
     Had(u64),
 }
@@ -69,7 +69,7 @@ pub struct LastWords {
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Steer {
     /// To these places, in their order.
-    Places(Domain, Vec<Place>),
+    Places(Domain, Vec<RegionRange>),
     /// Nowhere yet, and it must not hold others up: whoever carries the stream keeps it until
     /// [`crate::Shard::arrived`].
     Keep,
@@ -143,7 +143,7 @@ pub(crate) struct Stream {
     acknowledged: u32,
     /// Requests of the peer that were carried out; how many the peer was told of.
     carried_out: u32,
-    told: u32,
+    sent: u32,
     /// Receive work requests that messages have taken which are not in order yet, from this one on.
     taken: VecDeque<Receive>,
     first_taken: u32,
@@ -183,7 +183,7 @@ impl Stream {
     }
 
     fn last_words(&self) -> Option<LastWords> {
-        let owes = self.told != self.carried_out;
+        let owes = self.sent != self.carried_out;
         let message = Header { carried_out: self.carried_out, ..Header::new(MessageKind::Acknowledge) };
         let last = LastWords { message: owes.then_some(message), acknowledged: self.acknowledged };
         (self.linked && self.lost.is_none()).then_some(last)
@@ -197,13 +197,13 @@ impl Stream {
 
 impl Registered {
     /// Where a range of memory is, which the access is permitted to.
-    fn locate(&self, target: Target, len: u32, access: Access) -> Result<Place, Fault> {
+    fn locate(&self, target: Target, len: u32, access: Access) -> Result<RegionRange, Fault> {
         let (lease, offset) = self.open(target, access)?;
         let end = offset.checked_add(len.into()).ok_or(Fault::Bounds)?;
         if end > lease.len() {
             return Err(Fault::Bounds);
         }
-        Ok(Place { key: Key(target.key), offset, len: len.into() })
+        Ok(RegionRange { key: Key(target.key), offset, len: len.into() })
     }
 
     /// Where a part is of what the entries name.
@@ -213,7 +213,7 @@ impl Registered {
         pieces: impl Iterator<Item = Piece>,
         part: Part,
         access: Access,
-    ) -> Result<Vec<Place>, Fault> {
+    ) -> Result<Vec<RegionRange>, Fault> {
         let (mut skip, mut len) = (part.skip, part.len as u32);
         let mut places = Vec::new();
         for piece in pieces {

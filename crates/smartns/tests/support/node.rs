@@ -1,6 +1,6 @@
 //! A shard, and the program that uses it.
 use engine::{DropCounts, Frame, FramePool};
-use memory::{Description, Domain, Extent, Key, MemoryTable, Rights, Way};
+use memory::{AccessPath, Description, Domain, Extent, Key, MemoryTable, Rights};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use shm::{PipeConsumer, PipeProducer, Region, pipe_bytes};
 use smartns::{Below, Congestion, Event, Limits, NewCq, NewQp, NewSrq, Receives, Recovery, Shard, ShardConfig};
@@ -93,7 +93,7 @@ fn registered(table: &MemoryTable, domain: Domain) -> (File, Key) {
     let memory = File::from(memory);
     memory.set_len(MEMORY).unwrap();
     fcntl_add_seals(&memory, SealFlags::SHRINK).unwrap();
-    let extents = vec![Extent { len: MEMORY, way: Way::Shared { file: 0, offset: 0 } }];
+    let extents = vec![Extent { len: MEMORY, way: AccessPath::Shared { file: 0, offset: 0 } }];
     let description = Description { address: ADDRESS, rights: Rights::ALL, extents };
     let file = memory.try_clone().unwrap().into();
     let key = table.register(domain, &description, &[file], None).unwrap();
@@ -215,7 +215,7 @@ impl Node {
 
     /// The same with these rights.
     pub(crate) fn register_as(&self, at: u64, len: u64, rights: Rights) -> Key {
-        let extents = vec![Extent { len, way: Way::Shared { file: 0, offset: at } }];
+        let extents = vec![Extent { len, way: AccessPath::Shared { file: 0, offset: at } }];
         let description = Description { address: ADDRESS + at, rights, extents };
         let file = self.memory.try_clone().unwrap().into();
         self.table.register(Domain(7), &description, &[file], None).unwrap()

@@ -1,7 +1,7 @@
 //! A client of one volume as a transport of a host.
 use super::queue::{Queue, Submission, View};
 use super::report::{ClientReport, RequestCounts};
-use super::udp::{self, Way};
+use super::udp::{self, UdpPath};
 use crate::client::mix;
 use crate::packet::{BLOCK_LEN, PORT, Status};
 use crate::{Access, Client, ClientConfig, Direction, Memory, Request};
@@ -17,7 +17,7 @@ const AGAIN: Nanos = 1_000_000_000;
 
 /// Where the volume is, and how it is reached.
 #[derive(Debug, Clone)]
-pub struct Place {
+pub struct VolumeAddress {
     /// Its name at the server.
     pub volume: String,
     /// What the client may do with it.
@@ -50,7 +50,7 @@ impl Memory for Buffers {
 pub struct VolumeClient {
     client: Client,
     config: ClientConfig,
-    place: Place,
+    place: VolumeAddress,
     paths: u8,
     queue: Arc<Queue>,
     buffers: Buffers,
@@ -65,7 +65,7 @@ pub struct VolumeClient {
 
 impl VolumeClient {
     /// Uses a volume, for those who have the queue. `random` is as in [`Client::new`].
-    pub fn new(config: ClientConfig, place: Place, queue: Arc<Queue>, random: u64, now: Nanos) -> VolumeClient {
+    pub fn new(config: ClientConfig, place: VolumeAddress, queue: Arc<Queue>, random: u64, now: Nanos) -> VolumeClient {
         let paths = config.path.paths.max(1);
         let client = Client::new(config.clone(), &place.volume, place.access, random, now);
         VolumeClient {
@@ -164,7 +164,7 @@ impl Transport for VolumeClient {
         }
         let place = &self.place;
         self.client.poll(&self.buffers, now, |path, header, payload| {
-            let way = Way { remote: place.server, from: place.first_port + u16::from(path), to: PORT };
+            let way = UdpPath { remote: place.server, from: place.first_port + u16::from(path), to: PORT };
             udp::send(now, way, header, payload, io);
             done += 1;
         });

@@ -5,7 +5,7 @@ mod report;
 mod server;
 mod udp;
 
-pub use client::{Place, VolumeClient};
+pub use client::{VolumeAddress, VolumeClient};
 pub use queue::{Queue, Submission, View};
 pub use report::{ClientReport, RequestCounts, ServerReport, SessionReport};
 pub use server::{Backend, Peer, VolumeServer};

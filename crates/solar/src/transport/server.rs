@@ -1,6 +1,6 @@
 //! A storage server as a transport of a host.
 use super::report::{ServerReport, SessionReport};
-use super::udp::{self, Way};
+use super::udp::{self, UdpPath};
 use crate::packet::PORT;
 use crate::session::Session;
 use crate::{Header, Job, Outcome, Server, ServerConfig, Storage};
@@ -76,7 +76,7 @@ impl<B: Backend> Transport for VolumeServer<B> {
             self.server.finish(job, outcome);
         }
         self.server.poll(now, |(remote, first), path, header, payload| {
-            let way = Way { remote, from: PORT, to: first.wrapping_add(path.into()) };
+            let way = UdpPath { remote, from: PORT, to: first.wrapping_add(path.into()) };
             udp::send(now, way, header, payload, io);
             done += 1;
         });

@@ -19,14 +19,14 @@ pub const LEAST_MTU: u16 = (ipv4::HEADER_LEN + UDP_LEN + HEADER_LEN + BLOCK_LEN)
 
 /// From which port to which, at which address.
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Way {
+pub(crate) struct UdpPath {
     pub(crate) remote: Ipv4Addr,
     pub(crate) from: u16,
     pub(crate) to: u16,
 }
 
 /// Sends a packet. Where the next hop is not known, it is asked for, and the packet is lost: it will be sent again.
-pub(crate) fn send(now: Nanos, way: Way, header: &[u8; HEADER_LEN], payload: &[u8], io: &mut Io<'_>) {
+pub(crate) fn send(now: Nanos, way: UdpPath, header: &[u8; HEADER_LEN], payload: &[u8], io: &mut Io<'_>) {
     let remote = way.remote.into();
     let next_hop = if io.net.is_own(remote) { Some(remote) } else { io.net.routes.next_hop(remote) };
     let Some(next_hop) = next_hop else { return io.drops.count(engine::DropReason::NoRoute) };
@@ -57,12 +57,12 @@ pub(crate) fn send(now: Nanos, way: Way, header: &[u8; HEADER_LEN], payload: &[u
 
 /// A received packet: the way back, whether it met congestion, and its bytes. Its own checksums cover the bytes, so
 /// UDP's is not looked at. `None` where the network layer has it, or the frame is malformed.
-pub(crate) fn receive<'f>(now: Nanos, frame: &'f mut Box<Frame>, io: &mut Io<'_>) -> Option<(Way, bool, &'f [u8])> {
+pub(crate) fn receive<'f>(now: Nanos, frame: &'f mut Box<Frame>, io: &mut Io<'_>) -> Option<(UdpPath, bool, &'f [u8])> {
     frame.flatten();
     let Received::Packet(ip) = io.net.receive(now, frame, io.drops) else { return None };
     let datagram = ip.body(frame)?;
     let half = |at: usize| Some(u16::from_be_bytes([*datagram.get(at)?, *datagram.get(at + 1)?]));
-    let way = Way { remote: ip.header.src.as_v4()?, from: half(2)?, to: half(0)? };
+    let way = UdpPath { remote: ip.header.src.as_v4()?, from: half(2)?, to: half(0)? };
     let packet = datagram.get(UDP_LEN..usize::from(half(4)?))?;
     Some((way, ip.header.ecn == ipv4::Ecn::Ce, packet))
 }

@@ -122,7 +122,7 @@ pub enum Fetch {
 }
 
 #[derive(Clone, Default)]
-struct Line {
+struct FlowSlot {
     generation: u16,
     flow: Option<Flow>,
 }
@@ -132,7 +132,7 @@ struct Line {
 pub struct Nic {
     limits: Limits,
     store: Store,
-    lines: Box<[Line]>,
+    lines: Box<[FlowSlot]>,
     free: Vec<u16>,
     by_tuple: HashMap<Ipv4Tuple, u16>,
     /// What was placed ahead of holes, of those flows that have some.
@@ -161,7 +161,7 @@ impl Nic {
         Nic {
             limits,
             store: Store::new(limits.entries),
-            lines: (0..flows).map(|_| Line::default()).collect(),
+            lines: (0..flows).map(|_| FlowSlot::default()).collect(),
             free: (0..flows as u16).rev().collect(),
             by_tuple: HashMap::with_capacity(flows),
             ahead: HashMap::new(),
@@ -541,7 +541,7 @@ impl Nic {
     }
 }
 
-fn find_mut(lines: &mut [Line], id: FlowId) -> Option<&mut Flow> {
+fn find_mut(lines: &mut [FlowSlot], id: FlowId) -> Option<&mut Flow> {
     lines.get_mut(id.line()).filter(|line| line.generation == id.generation)?.flow.as_mut()
 }
 

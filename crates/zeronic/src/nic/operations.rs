@@ -3,7 +3,7 @@
 //! message is checked as for other messages (`messages.rs`).
 use super::payload::{Memory, Payload};
 use memory::{Domain, Fault};
-use smartns::{Content, Denied, HEADER_LEN, Header, MessageKind, Place, Steer};
+use smartns::{Content, Denied, HEADER_LEN, Header, MessageKind, RegionRange, Steer};
 use std::collections::VecDeque;
 use std::ops::Range;
 
@@ -35,7 +35,7 @@ pub struct Finished {
     /// It was steered nowhere.
     pub denied: Option<Denied>,
     /// Its last byte, and where it goes, where that is not written yet.
-    pub last: Option<(Domain, Place, u8)>,
+    pub last: Option<(Domain, RegionRange, u8)>,
 }
 
 /// Says where the payload of a message goes, by its header and its length.
@@ -44,7 +44,7 @@ pub type Guide<'a> = &'a mut dyn FnMut(&[u8; HEADER_LEN], u32) -> Steer;
 #[derive(Debug, Clone)]
 enum Target {
     Unknown,
-    Places(Domain, Vec<Place>),
+    Places(Domain, Vec<RegionRange>),
     Kept(Vec<u8>),
     Nowhere(Denied),
 }
@@ -103,12 +103,12 @@ fn content_len(content: &Content) -> u64 {
 }
 
 /// Shows the parts of `len` bytes from byte `from` on of what the places are in a row.
-fn walk(places: &[Place], mut from: u64, mut len: u64, mut each: impl FnMut(Place)) {
+fn walk(places: &[RegionRange], mut from: u64, mut len: u64, mut each: impl FnMut(RegionRange)) {
     for place in places {
         let here = from.min(place.len);
         let count = (place.len - here).min(len);
         if count > 0 {
-            each(Place { offset: place.offset + here, len: count, ..*place });
+            each(RegionRange { offset: place.offset + here, len: count, ..*place });
         }
         (from, len) = (from - here, len - count);
     }
@@ -219,7 +219,8 @@ impl Operations {
         let mut finished = Finished { header, len: len - HEADER_LEN as u32, kept: None, denied: None, last: None };
         match target {
             Target::Places(domain, places) => {
-                let place = places.last().map(|place| Place { offset: place.offset + place.len - 1, len: 1, ..*place });
+                let place =
+                    places.last().map(|place| RegionRange { offset: place.offset + place.len - 1, len: 1, ..*place });
                 finished.last = place.zip(last).map(|(place, byte)| (domain, place, byte));
             }
             Target::Kept(kept) => {
@@ -325,7 +326,7 @@ impl Operations {
     }
 
     /// The first place of `len` bytes of a message from byte `from` on; `None` where they are not memory's.
-    pub(super) fn place_at(&self, index: usize, from: u32, len: u32) -> Option<(Domain, Place)> {
+    pub(super) fn place_at(&self, index: usize, from: u32, len: u32) -> Option<(Domain, RegionRange)> {
         let at = u64::from(from).checked_sub(HEADER_LEN as u64)?;
         let Content::Places(domain, places) = &self.outgoing.get(index)?.content else { return None };
         let mut first = None;
@@ -361,7 +362,7 @@ mod tests {
         let mut operations = Operations::default();
         for number in [7, 8] {
             let header = Header { number, ..Header::new(MessageKind::Send) }.bytes();
-            let place = Place { key: Key(1), offset: u64::from(number), len: 8 };
+            let place = RegionRange { key: Key(1), offset: u64::from(number), len: 8 };
             assert!(operations.post(Outgoing { header, content: Content::Places(Domain(1), vec![place]) }));
         }
         operations

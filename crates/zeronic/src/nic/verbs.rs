@@ -118,7 +118,7 @@ impl Nic {
         let (mark, _) = messages.at(seq, flow.una())?;
         let (index, from) = (messages.place_of(mark), seq - mark.start);
         let header = (smartns::HEADER_LEN as u32).saturating_sub(from);
-        let worth = |place: &smartns::Place| place.len >= WORTH_REFERRING;
+        let worth = |place: &smartns::RegionRange| place.len >= WORTH_REFERRING;
         if header > 0 {
             // The header, and behind it what is worth a frame of its own.
             let rest = len.checked_sub(header)?;

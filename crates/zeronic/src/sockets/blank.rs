@@ -1,6 +1,6 @@
 //! Blank rings: what the engine inside takes for the buffers of its connections. Their bytes mean nothing, so all
 //! connections share them, and all sizes the same memory.
-use shm::{Mirror, Region, Span};
+use shm::{ByteRing, Region, Span};
 use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
@@ -8,7 +8,7 @@ use std::sync::Arc;
 /// Blank rings, by size.
 pub(super) struct Blanks {
     region: Arc<Region>,
-    rings: HashMap<u32, Arc<Mirror>>,
+    rings: HashMap<u32, Arc<ByteRing>>,
 }
 
 impl Blanks {
@@ -19,11 +19,11 @@ impl Blanks {
     }
 
     /// The ring of so many bytes; none where that is more than there may be.
-    pub(super) fn ring(&mut self, size: u32) -> Option<Arc<Mirror>> {
+    pub(super) fn ring(&mut self, size: u32) -> Option<Arc<ByteRing>> {
         if let Some(ring) = self.rings.get(&size) {
             return Some(Arc::clone(ring));
         }
-        let ring = Arc::new(Mirror::map(&self.region, 0, size as usize).ok()?);
+        let ring = Arc::new(ByteRing::map(&self.region, 0, size as usize).ok()?);
         self.rings.insert(size, Arc::clone(&ring));
         Some(ring)
     }

@@ -1,7 +1,7 @@
 //! Headers from the engine inside: they leave with the payload that they speak of, by reference to the transmit buffer
 //! where the engine refers to its own.
 use super::SocketEngine;
-use super::line::Standing;
+use super::flow_entry::Standing;
 use crate::frames::{Segment, segment};
 use engine::Burst;
 use engine::stream::Stream;

@@ -1,12 +1,12 @@
 //! Unmodified socket programs on a ZeroNIC host: a stream engine (FlexTOE, Laminar) below a NIC's half of its own
 //! (docs/ZERONIC.md, "Socket programs").
 //!
-//! Contexts, control plane and notices are those of any host of TCP, and the engine inside is unmodified. It works on
-//! headers: in front of it, payload goes to its place in the receive buffer, also ahead of a hole; behind it, frames
+//! Contexts, control plane and completions are those of any host of TCP, and the engine inside is unmodified. It works
+//! on headers: in front of it, payload goes to its place in the receive buffer, also ahead of a hole; behind it, frames
 //! get the payload of the transmit buffer that their headers speak of. The engine's own buffers are blank rings.
 mod blank;
+mod flow_entry;
 mod flows;
-mod line;
 mod merge;
 mod record;
 mod split;
@@ -14,9 +14,9 @@ mod split;
 use blank::Blanks;
 use engine::stream::{self, Features, FlowParams, Stream};
 use engine::{Burst, Command, Engine, Event, FlowId, Frame, Nanos, ProgramSource, Registers, Worker};
+use flow_entry::{FlowEntry, Standing};
 use flows::Flows;
-use line::{Line, Standing};
-use shm::Mirror;
+use shm::ByteRing;
 use std::sync::Arc;
 use trace::Traces;
 
@@ -26,7 +26,7 @@ pub struct SocketEngine {
     inner: Box<dyn Engine<Stream>>,
     blanks: Blanks,
     /// By flow.
-    lines: Vec<Option<Box<Line>>>,
+    lines: Vec<Option<Box<FlowEntry>>>,
     flows: Flows,
     /// Commands for the engine inside.
     commands: Vec<Command<Stream>>,
@@ -73,7 +73,7 @@ impl SocketEngine {
         })
     }
 
-    fn line(&mut self, flow: FlowId) -> Option<&mut Line> {
+    fn line(&mut self, flow: FlowId) -> Option<&mut FlowEntry> {
         self.lines.get_mut(flow.0 as usize)?.as_deref_mut()
     }
 
@@ -106,7 +106,7 @@ impl SocketEngine {
     /// is the engine's alone, with its copies.
     fn install(&mut self, mut params: Box<FlowParams>) -> Box<FlowParams> {
         let blanks = self.blanks.ring(params.rx.most()).zip(self.blanks.ring(params.tx.most()));
-        let line = Line::new(&params, blanks.as_ref().map(|(rx, _)| rx));
+        let line = FlowEntry::new(&params, blanks.as_ref().map(|(rx, _)| rx));
         let at = params.flow.0 as usize;
         if self.lines.len() <= at {
             self.lines.resize_with(at + 1, || None);
@@ -150,7 +150,7 @@ impl SocketEngine {
     }
 
     /// A connection's buffers are others now; returns what the engine is to take for them.
-    fn move_to(&mut self, flow: FlowId, rx: Arc<Mirror>, tx: Arc<Mirror>) -> (Arc<Mirror>, Arc<Mirror>) {
+    fn move_to(&mut self, flow: FlowId, rx: Arc<ByteRing>, tx: Arc<ByteRing>) -> (Arc<ByteRing>, Arc<ByteRing>) {
         let blanks = self.blanks.ring(rx.most()).zip(self.blanks.ring(tx.most()));
         match (self.line(flow).filter(|line| line.standing != Standing::Whole), blanks) {
             // No buffer is too large for a blank ring, as this one was not before.
@@ -164,7 +164,7 @@ impl SocketEngine {
 
     /// One round of the engine inside, on headers. Its frames get their payload.
     fn round(&mut self, now: Nanos, burst: &mut Burst<'_, Stream>) -> usize {
-        let (first, told, aside) = (burst.tx.len(), burst.events.len(), burst.exceptions.len());
+        let (first, reported, aside) = (burst.tx.len(), burst.events.len(), burst.exceptions.len());
         let done = self.inner.poll(
             now,
             &mut Burst {
@@ -182,7 +182,7 @@ impl SocketEngine {
         );
         self.merge(first, burst);
         self.unsplit(aside, burst);
-        for event in &burst.events[told..] {
+        for event in &burst.events[reported..] {
             self.note(event);
         }
         done

@@ -1,12 +1,12 @@
 //! Frames from the wire: payload to its place in the receive buffer, headers to the engine inside (figure 8).
 use super::SocketEngine;
-use super::line::{Place, Standing};
+use super::flow_entry::{Placement, Standing};
 use crate::frames::{Segment, segment};
 use crate::nic::Payload;
 use engine::stream::Stream;
 use engine::{Burst, DropReason, Exception, FlowId, Nanos};
 use port::{Checksum, Frame};
-use shm::Mirror;
+use shm::ByteRing;
 use std::ops::Range;
 use wire::tcp::Flags;
 
@@ -91,18 +91,18 @@ impl SocketEngine {
         }
         let (seq, whole) = (segment.seq, segment.payload_len as u32);
         let left = match line.place(seq, whole) {
-            Place::Old => {
+            Placement::Old => {
                 counts.old += 1;
                 whole
             }
-            Place::At { skip, len } => {
+            Placement::At { skip, len } => {
                 let (buffer, pos) = line.receive_at(seq + skip);
                 place(buffer, pos, segment.payload(&frame), skip as usize..(skip + len) as usize);
                 counts.placed_bytes += u64::from(len);
                 counts.without_place += u64::from(skip + len < whole);
                 skip + len
             }
-            Place::None => {
+            Placement::None => {
                 counts.without_place += 1;
                 // A sender whose window is closed asks with data, and gives up where nobody answers (RFC 9293 section
                 // 3.8.6.1). A segment below the window is answered, too.
@@ -141,7 +141,7 @@ impl SocketEngine {
 }
 
 /// Copies these bytes of a payload to a position of a buffer.
-fn place(buffer: &Mirror, pos: u32, payload: Payload, part: Range<usize>) {
+fn place(buffer: &ByteRing, pos: u32, payload: Payload, part: Range<usize>) {
     match payload {
         Payload::Span(span, _) => buffer.write_part(pos, span, (part.start as u32, part.len() as u32)),
         Payload::Bytes(bytes) => buffer.write(pos, &bytes[part]),

@@ -1,6 +1,6 @@
 //! What the control stack does for verbs: rounds of the device, connections that come and go, messages that go out.
 use super::links::{CLOSING, Link, STRANGE, Wanted};
-use super::{LOOK, RETRY, ROOM, VERBS_PORT, Verbs};
+use super::{POLL, RETRY, ROOM, VERBS_PORT, Verbs};
 use crate::nic::{FlowId, Kind, Memory, Outgoing};
 use crate::stack::{Listener, Stack};
 use crate::transport::Transport;
@@ -68,16 +68,16 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         if !verbs.wanted.is_empty() {
             self.connect_wanted(&mut verbs);
         }
-        self.look_at_opening(&mut verbs);
+        self.poll_new_link(&mut verbs);
         let mut ready = verbs.device.take_ready();
         ready.extend(std::mem::take(&mut verbs.blocked));
         ready.extend(std::mem::take(&mut verbs.again));
         for qp in ready {
             done += self.pull(&mut verbs, qp);
         }
-        if self.now >= verbs.next_look {
-            verbs.next_look = self.now + LOOK;
-            self.look_at_links(&mut verbs);
+        if self.now >= verbs.next_poll {
+            verbs.next_poll = self.now + POLL;
+            self.poll_links(&mut verbs);
         }
         let later = match self.now >= verbs.next_retry {
             true => std::mem::take(&mut verbs.later),
@@ -190,7 +190,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
     }
 
     /// Connections that this side opened, and that the peer has taken.
-    fn look_at_opening(&mut self, verbs: &mut Verbs) {
+    fn poll_new_link(&mut self, verbs: &mut Verbs) {
         let Verbs { links, device, asked, opening, .. } = verbs;
         opening.retain(|flow| {
             let Some(link) = links.get_mut(flow).filter(|link| link.closing.is_none()) else { return false };
@@ -309,7 +309,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
     }
 
     /// Connections that wait for something, and queue pairs that wait for a connection.
-    fn look_at_links(&mut self, verbs: &mut Verbs) {
+    fn poll_links(&mut self, verbs: &mut Verbs) {
         let flows: Vec<FlowId> = verbs.links.keys().copied().collect();
         for flow in flows {
             let Some(link) = verbs.links.get(&flow) else { continue };
@@ -317,7 +317,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             if link.closing.is_some() {
                 self.close_if_over(verbs, flow);
             } else if link.is_of_hosts {
-                self.look_at_host(verbs, flow);
+                self.poll_host(verbs, flow);
             } else if link.qp.is_none() && !is_managed {
                 // Nothing was agreed on it any more, or nothing was for a long time.
                 let is_old = self.now >= link.since + STRANGE;

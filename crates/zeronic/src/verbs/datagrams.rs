@@ -94,7 +94,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
     }
 
     /// A connection between hosts is looked at: it ends where nobody needs it any more.
-    pub(super) fn look_at_host(&mut self, verbs: &mut Verbs, flow: FlowId) {
+    pub(super) fn poll_host(&mut self, verbs: &mut Verbs, flow: FlowId) {
         let is_idle = |link: &Link| link.is_begun_here && self.now >= link.used + IDLE;
         if verbs.links.get(&flow).is_some_and(is_idle) {
             self.leave_host(verbs, flow);

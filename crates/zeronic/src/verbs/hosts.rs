@@ -7,7 +7,7 @@ use std::net::Ipv4Addr;
 use wire::Nanos;
 
 /// For so long, datagrams wait for room on a connection. Those behind them are dropped, until there is room.
-const PATIENCE: Nanos = 1_000_000_000;
+const TIMEOUT: Nanos = 1_000_000_000;
 
 /// The connections of a peer host.
 #[derive(Debug, Default)]
@@ -33,7 +33,7 @@ impl Host {
 
     /// There is none, and it is worth waiting for.
     pub(super) fn may_wait(&mut self, now: Nanos) -> bool {
-        now < *self.full.get_or_insert(now) + PATIENCE
+        now < *self.full.get_or_insert(now) + TIMEOUT
     }
 }
 
@@ -74,7 +74,7 @@ impl Hosts {
 
     /// When one that waits for room has waited long enough.
     pub(super) fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
-        let ends = self.0.values().filter_map(|host| host.full).map(|since| since + PATIENCE);
+        let ends = self.0.values().filter_map(|host| host.full).map(|since| since + TIMEOUT);
         ends.filter(|end| *end > now).min()
     }
 }

@@ -25,7 +25,7 @@ const ROOM: u64 = 256 << 10;
 /// Between two looks at what waits for a program, of which nobody tells.
 const RETRY: Nanos = 200_000;
 /// Between two looks at all connections that wait for something.
-const LOOK: Nanos = 10_000_000;
+const POLL: Nanos = 10_000_000;
 
 /// A device, and the connections of its queue pairs.
 pub(crate) struct Verbs {
@@ -54,7 +54,7 @@ pub(crate) struct Verbs {
     /// Connections whose peer sends no more, or which the transport gave up.
     ended: Vec<FlowId>,
     next_retry: Nanos,
-    next_look: Nanos,
+    next_poll: Nanos,
 }
 
 impl Verbs {
@@ -76,7 +76,7 @@ impl Verbs {
             later: BTreeSet::new(),
             ended: Vec::new(),
             next_retry: 0,
-            next_look: 0,
+            next_poll: 0,
         }
     }
 
@@ -117,9 +117,9 @@ impl Verbs {
         let is_unclaimed = |link: &Link| link.qp.is_none() && !link.is_of_hosts;
         let is_watched = |link: &Link| is_unclaimed(link) || !link.is_open || link.closing.is_some();
         let watched = !self.wanted.is_empty() || !self.asked.is_empty() || self.links.values().any(is_watched);
-        let look = watched.then_some(self.next_look);
+        let kind = watched.then_some(self.next_poll);
         let hosts = self.hosts.next_deadline(self.now);
-        [host::Transport::next_deadline(&self.device), retry, look, hosts].into_iter().flatten().min()
+        [host::Transport::next_deadline(&self.device), retry, kind, hosts].into_iter().flatten().min()
     }
 
     /// Where the payload of a message goes, whose header has come.

@@ -7,7 +7,7 @@ use engines::{EngineKind, Mapping};
 use memory::{Domain, Key, Limits as MemoryLimits, MemoryTable, Registrar, Rights};
 use port::{Fabric, FabricConfig, FabricPort, FramePool, Netns, Port, PortDrops};
 use rustix::event::PollFlags;
-use shm::{Mirror, Region};
+use shm::{ByteRing, Region};
 use std::collections::VecDeque;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
@@ -45,7 +45,7 @@ pub(crate) fn fill(at: u64, salt: u64, into: &mut [u8]) {
 
 /// A registered buffer, used as a ring.
 pub(crate) struct Buffer {
-    mirror: Arc<Mirror>,
+    byte_ring: Arc<ByteRing>,
     pub key: Key,
     scratch: Vec<u8>,
 }
@@ -53,24 +53,24 @@ pub(crate) struct Buffer {
 impl Buffer {
     pub(crate) fn register(table: &MemoryTable) -> Buffer {
         let region = Arc::new(Region::create("zeronic test", BUFFER).unwrap());
-        let mirror = Arc::new(Mirror::map(&region, 0, BUFFER).unwrap());
+        let byte_ring = Arc::new(ByteRing::map(&region, 0, BUFFER).unwrap());
         let address = region.address(0, BUFFER) as u64;
         let prepared = Registrar::new().prepare(address, BUFFER as u64, Rights::LOCAL_WRITE).unwrap();
         let key = table.register(DOMAIN, &prepared.description, &prepared.files, None).unwrap();
-        Buffer { mirror, key, scratch: Vec::new() }
+        Buffer { byte_ring, key, scratch: Vec::new() }
     }
 
     fn write(&mut self, offset: usize, len: usize, at: u64, salt: u64) {
         self.scratch.resize(len, 0);
         fill(at, salt, &mut self.scratch);
-        self.mirror.write(offset as u32, &self.scratch);
+        self.byte_ring.write(offset as u32, &self.scratch);
     }
 
     fn check(&mut self, offset: usize, len: usize, at: u64, salt: u64) {
         self.scratch.resize(2 * len, 0);
         let (expected, got) = self.scratch.split_at_mut(len);
         fill(at, salt, expected);
-        self.mirror.read(offset as u32, got);
+        self.byte_ring.read(offset as u32, got);
         if expected != got {
             let wrong = expected.iter().zip(got.iter()).position(|(a, b)| a != b).unwrap();
             panic!("byte {} of the stream is wrong", at + wrong as u64);

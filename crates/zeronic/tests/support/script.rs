@@ -20,7 +20,7 @@ const SYN_OPTIONS: Options =
 
 /// What a segment says.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(crate) struct Said {
+pub(crate) struct SentSegment {
     pub seq: Seq,
     pub ack: Seq,
     pub flags: Flags,
@@ -31,10 +31,10 @@ pub(crate) struct Said {
     pub payload: Vec<u8>,
 }
 
-impl Said {
-    pub(crate) fn new(seq: Seq, ack: Seq, flags: Flags, payload: &[u8]) -> Said {
+impl SentSegment {
+    pub(crate) fn new(seq: Seq, ack: Seq, flags: Flags, payload: &[u8]) -> SentSegment {
         let (options, experiment) = (Options::default(), Vec::new());
-        Said { seq, ack, flags, window: 1000, options, experiment, payload: payload.to_vec() }
+        SentSegment { seq, ack, flags, window: 1000, options, experiment, payload: payload.to_vec() }
     }
 
     /// The whole frame, with right checksums.
@@ -65,7 +65,7 @@ impl Said {
     }
 
     /// What a frame says. Payload by reference counts as so many zeros.
-    pub(crate) fn of(frame: &Frame) -> Option<Said> {
+    pub(crate) fn of(frame: &Frame) -> Option<SentSegment> {
         let mut bytes = frame.bytes().to_vec();
         bytes.resize(frame.len(), 0);
         let (ip, ip_len) = ipv4::Header::parse(bytes.get(14..)?, bytes.len() - 14).ok()?;
@@ -74,14 +74,14 @@ impl Said {
         let tcp::Header { seq, ack, flags, window, options, .. } = header;
         // What is behind the options that have names.
         let experiment = bytes[34 + header.len()..14 + ip_len + len].to_vec();
-        Some(Said { seq, ack, flags, window, options, experiment, payload })
+        Some(SentSegment { seq, ack, flags, window, options, experiment, payload })
     }
 }
 
 /// A transport that says what it is told to say.
 #[derive(Default)]
 pub(crate) struct Script {
-    pub seen: Vec<Said>,
+    pub seen: Vec<SentSegment>,
     pub out: Vec<Vec<u8>>,
     pub in_order: InOrder,
     pub acknowledged: u64,
@@ -120,7 +120,7 @@ impl Transport for Script {
     }
     fn headers_in(&mut self, _: Nanos, frames: &mut Vec<Box<Frame>>, pool: &mut FramePool) {
         for frame in frames.drain(..) {
-            self.seen.extend(Said::of(&frame));
+            self.seen.extend(SentSegment::of(&frame));
             pool.put(frame);
         }
     }
@@ -136,12 +136,12 @@ impl Transport for Script {
 
 /// A wire that gives what it is given, and keeps what is sent.
 #[derive(Default)]
-pub(crate) struct Line {
+pub(crate) struct ScriptedWire {
     pub to_receive: Vec<Vec<u8>>,
-    pub sent: Vec<Said>,
+    pub sent: Vec<SentSegment>,
 }
 
-impl Port for Line {
+impl Port for ScriptedWire {
     fn name(&self) -> String {
         "line".into()
     }
@@ -163,8 +163,8 @@ impl Port for Line {
         for frame in frames.drain(..) {
             assert_eq!(frame.checksum, Checksum::Complete);
             let layers = wire::rewrite::Layers::of(frame.bytes()).unwrap();
-            assert!(layers.tcp_is_sound(frame.bytes()), "a wrong checksum leaves: {:?}", Said::of(&frame));
-            self.sent.extend(Said::of(&frame));
+            assert!(layers.tcp_is_sound(frame.bytes()), "a wrong checksum leaves: {:?}", SentSegment::of(&frame));
+            self.sent.extend(SentSegment::of(&frame));
             pool.put(frame);
         }
     }
@@ -185,7 +185,7 @@ impl Port for Line {
 /// A stack with one connection, whose SYNs have passed.
 pub(crate) struct Scene {
     pub stack: Stack<Script, Plain>,
-    pub line: Line,
+    pub line: ScriptedWire,
     pub connection: Connection,
     pub now: Nanos,
 }
@@ -206,15 +206,18 @@ impl Scene {
         let pool = FramePool::new(64);
         let mut stack = Stack::new(Script::default(), Plain::new(), small_limits(), shortage, pool).unwrap();
         let connection = stack.connect(THERE, DOMAIN, carries).unwrap();
-        let mut scene = Scene { stack, line: Line::default(), connection, now: 1 };
-        scene.transport_says(&[Said { options: SYN_OPTIONS, ..Said::new(OURS - 1u32, Seq(0), Flags::SYN, &[]) }]);
+        let mut scene = Scene { stack, line: ScriptedWire::default(), connection, now: 1 };
+        scene.transport_says(&[SentSegment {
+            options: SYN_OPTIONS,
+            ..SentSegment::new(OURS - 1u32, Seq(0), Flags::SYN, &[])
+        }]);
         scene
     }
 
     /// The peer's SYN comes, with this option for experiments.
     pub(crate) fn answered(&mut self, experiment: &[u8]) {
-        let answer = Said::new(THEIRS - 1u32, OURS, Flags::SYN | Flags::ACK, &[]);
-        self.peer_says(&[Said { options: SYN_OPTIONS, experiment: experiment.to_vec(), ..answer }]);
+        let answer = SentSegment::new(THEIRS - 1u32, OURS, Flags::SYN | Flags::ACK, &[]);
+        self.peer_says(&[SentSegment { options: SYN_OPTIONS, experiment: experiment.to_vec(), ..answer }]);
     }
 
     pub(crate) fn poll(&mut self) {
@@ -223,13 +226,13 @@ impl Scene {
     }
 
     /// Frames come from the peer.
-    pub(crate) fn peer_says(&mut self, said: &[Said]) {
+    pub(crate) fn peer_says(&mut self, said: &[SentSegment]) {
         self.line.to_receive = said.iter().map(|said| said.frame(THERE, HERE)).collect();
         self.poll();
     }
 
     /// The transport sends headers; their payload is dummy.
-    pub(crate) fn transport_says(&mut self, said: &[Said]) {
+    pub(crate) fn transport_says(&mut self, said: &[SentSegment]) {
         self.stack.transport().out = said.iter().map(|said| said.frame(HERE, THERE)).collect();
         self.poll();
     }
@@ -239,7 +242,7 @@ impl Scene {
     }
 
     /// What the transport has seen since the last call.
-    pub(crate) fn seen(&mut self) -> Vec<Said> {
+    pub(crate) fn seen(&mut self) -> Vec<SentSegment> {
         std::mem::take(&mut self.stack.transport().seen)
     }
 }

@@ -12,7 +12,7 @@ use crate::state::{Lib, events};
 use crate::system::errno::{self, Result};
 use crate::system::{program, real, waking};
 use crate::wait::signals::Signals;
-use crate::wait::{Target, Wait};
+use crate::wait::{Target, WaitOptions};
 use libc::{epoll_event, sigset_t};
 use std::time::Duration;
 
@@ -32,7 +32,7 @@ pub(crate) fn wait_events(
 ) -> Result<usize> {
     let at_once = timeout.is_some_and(|timeout| timeout.is_zero());
     lib.drain();
-    let found = look(lib, key, out, at_once)?;
+    let found = poll(lib, key, out, at_once)?;
     if found > 0 || at_once {
         return Ok(found);
     }
@@ -51,8 +51,8 @@ fn wait_longer(
     let deadline = timeout.and_then(|timeout| waking::now().checked_add(timeout));
     share::give_up_unclaimed(lib);
     let targets = [Target::Members(key)];
-    let wait = Wait { deadline, targets: &targets, signals: Signals::Interrupt, mask, ..Wait::forever() };
-    let found = waiting::go_on(lib, wait, |lib, kernel| match look(lib, key, out, kernel.is_some()) {
+    let wait = WaitOptions { deadline, targets: &targets, signals: Signals::Interrupt, mask, ..WaitOptions::forever() };
+    let found = waiting::go_on(lib, wait, |lib, kernel| match poll(lib, key, out, kernel.is_some()) {
         Ok(0) => None,
         found => Some(found),
     });
@@ -70,7 +70,7 @@ fn wait_longer(
 
 /// What is ready now, of both kinds: of the kernel's where OpenTOE's sockets give nothing and the caller says so, and
 /// sometimes first.
-fn look(lib: &mut Lib, key: Key, out: Out, kernel: bool) -> Result<usize> {
+fn poll(lib: &mut Lib, key: Key, out: Out, kernel: bool) -> Result<usize> {
     let set = lib.set(key).ok_or(libc::EBADF)?;
     set.turn = set.turn.wrapping_add(1);
     // Where both kinds have plenty, they take turns in being first.
@@ -160,13 +160,13 @@ impl Lib {
     #[inline]
     fn ready_sets(&mut self, key: Key) -> Vec<u32> {
         match self.sets.get(key.index) {
-            Some(set) if set.nested > 0 => self.look_at_nested(set.ready.clone(), key.index),
+            Some(set) if set.nested > 0 => self.poll_nested(set.ready.clone(), key.index),
             _ => Vec::new(),
         }
     }
 
     #[cold]
-    fn look_at_nested(&mut self, mut ready: Vec<u32>, set: usize) -> Vec<u32> {
+    fn poll_nested(&mut self, mut ready: Vec<u32>, set: usize) -> Vec<u32> {
         ready.retain(|entry| {
             let target = self.sets.get(set).and_then(|set| set.entries.get(*entry as usize)).map(|entry| entry.target);
             matches!(target, Some(Member::Set(nested)) if self.is_ready(nested as usize, 1))

@@ -3,7 +3,7 @@
 //! Programs set it low so that what they write next is not behind seconds of what they wrote before. The buffer stays
 //! as large as the host's configuration has it; less of it is used.
 use super::Stream;
-use crate::state::ring::{Limit, Ring, Way};
+use crate::state::ring::{Direction, Limit, Ring};
 use crate::state::slab::Key;
 use crate::state::socket::Kind;
 use crate::state::{Lib, events, readiness};
@@ -27,7 +27,7 @@ impl Stream {
     }
 
     fn limited(&self, level: Level, limit: Limit) -> Ring {
-        Ring::new(&self.home, self.home_slot, Way::Out, level).eased_to(limit)
+        Ring::new(&self.home, self.home_slot, Direction::Out, level).eased_to(limit)
     }
 }
 

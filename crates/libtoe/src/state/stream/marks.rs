@@ -45,7 +45,7 @@ impl Stream {
     }
 
     /// A notice has come: what the engine may have said of what was sent.
-    pub(crate) fn hear_sent(&mut self, word: &AtomicU32) {
+    pub(crate) fn on_sent_report(&mut self, word: &AtomicU32) {
         if let Some(rare) = &mut self.rare {
             rare.tx_sent = word.load(Acquire);
         }

@@ -38,7 +38,7 @@ impl Drop for Handle {
 
 /// How a destination is reached: its queue pair, by a handle that is there as long as the table is not changed.
 #[derive(Debug, Clone, Copy)]
-pub(super) struct Way {
+pub(super) struct PeerPath {
     pub(super) handle: *mut IbvAh,
     pub(super) qp: QpNumber,
 }
@@ -73,9 +73,9 @@ impl Peers {
     }
 
     /// How a destination is reached; `None` where it is new, or has not answered yet.
-    pub(super) fn way(&mut self, address: SocketAddrV4) -> Option<Way> {
+    pub(super) fn way(&mut self, address: SocketAddrV4) -> Option<PeerPath> {
         let peer = self.used(address);
-        peer.way.as_ref().map(|(handle, qp)| Way { handle: handle.0, qp: *qp })
+        peer.way.as_ref().map(|(handle, qp)| PeerPath { handle: handle.0, qp: *qp })
     }
 
     /// A destination has told its queue pair.

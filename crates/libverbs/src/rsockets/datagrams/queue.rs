@@ -1,7 +1,7 @@
 //! The queue pair of a datagram socket, with its completion queue and channel, and the buffers of what is sent and
 //! received: slots of one datagram each.
 use super::header::HEADER_LEN;
-use super::peers::Way;
+use super::peers::PeerPath;
 use crate::abi::{IbvPd, IbvQp, IbvQpCap, IbvQpInitAttr, IbvRecvWr, IbvSendWr, IbvSge, WrBind, WrTarget, WrUd};
 use crate::cm::Service;
 use crate::errno::Result;
@@ -112,7 +112,7 @@ impl Queue {
     ///
     /// # Safety
     /// The entries name bytes of the program.
-    pub(super) unsafe fn send(&mut self, way: Way, header: [u8; HEADER_LEN], list: &[iovec]) -> Result<bool> {
+    pub(super) unsafe fn send(&mut self, way: PeerPath, header: [u8; HEADER_LEN], list: &[iovec]) -> Result<bool> {
         let Some(slot) = self.free.pop() else { return Ok(false) };
         let begin = slot * SLOT;
         self.sent.write(begin, &header);
@@ -134,7 +134,7 @@ impl Queue {
         }
     }
 
-    fn post_send(&self, slot: usize, len: usize, way: Way) -> Result<()> {
+    fn post_send(&self, slot: usize, len: usize, way: PeerPath) -> Result<()> {
         let mut entry = IbvSge { addr: self.sent.address(slot * SLOT), length: len as u32, lkey: self.sent.key() };
         let is_inline = entry.length <= self.inline;
         let flags = SendFlags::SIGNALED.0 | if is_inline { SendFlags::INLINE.0 } else { 0 };

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 /// How long a socket that is closed waits until its datagrams are sent.
-const PATIENCE: Duration = Duration::from_secs(1);
+const TIMEOUT: Duration = Duration::from_secs(1);
 /// No address yet.
 const NOWHERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::UNSPECIFIED, 0);
 
@@ -150,7 +150,7 @@ impl Datagrams {
 
     /// Ends it, once its datagrams are sent.
     pub(in crate::rsockets) fn close(&self) {
-        let end = Instant::now() + PATIENCE;
+        let end = Instant::now() + TIMEOUT;
         let _ = self.until(true, |inner| {
             let quiet = inner.endpoint.as_ref().is_none_or(Endpoint::is_quiet);
             (quiet || Instant::now() >= end).then_some(Ok(()))

@@ -1,5 +1,5 @@
 //! What the programs of a link post: memory to receive into, and their work requests.
-use super::{Link, Stage};
+use super::{Link, LinkState};
 use crate::random::Random;
 use crate::rdma::plan::LinkKind;
 use crate::rdma::program::{Half, Order};
@@ -15,7 +15,7 @@ impl Link {
         let queues = 0..self.plan.shared_queues().max(1);
         let all = (0..self.plan.qps).flat_map(|qp| queues.clone().map(move |queue| (qp, queue)));
         for (qp, queue) in all {
-            if self.stages[qp] != Stage::Running {
+            if self.stages[qp] != LinkState::Running {
                 continue;
             }
             let Some(program) = &mut self.sides[side] else { return Ok(()) };
@@ -43,7 +43,7 @@ impl Link {
 
     /// Posts work requests, as many as may be outstanding.
     pub(super) fn post(&mut self, now: Nanos, side: usize, qp: usize) -> Result<(), String> {
-        while self.stages[qp] == Stage::Running {
+        while self.stages[qp] == LinkState::Running {
             self.bind_if_free(side, qp);
             let (Some(program), Some(peer)) = (&self.sides[side], &self.sides[1 - side]) else { return Ok(()) };
             let (half, peer) = (&program.halves[qp], &peer.halves[qp]);

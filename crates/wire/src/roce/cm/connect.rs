@@ -33,7 +33,7 @@ pub struct QueuePair {
 
 /// The path of a connection, as the side that asks for it sees it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub struct Way {
+pub struct ConnectionPath {
     /// The GID of who asks.
     pub local: [u8; 16],
     /// The GID of who is asked.
@@ -76,7 +76,7 @@ pub struct Request {
     /// A code of 4 bits for the payload of a packet at most.
     pub mtu: u8,
     /// The path.
-    pub way: Way,
+    pub way: ConnectionPath,
     /// An alternate path is named, too.
     pub has_alternate: bool,
     /// Private data: 92 bytes.
@@ -110,7 +110,7 @@ impl Request {
             cm_retries: tail >> 4,
             pkey: be16(body, 48),
             mtu: mtu >> 4,
-            way: Way {
+            way: ConnectionPath {
                 local: gid(body, 56),
                 remote: gid(body, 72),
                 flow_label: be32(body, 88) >> 12,

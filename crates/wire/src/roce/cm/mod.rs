@@ -10,7 +10,7 @@ mod lookup;
 mod named;
 mod parts;
 
-pub use connect::{QueuePair, Reply, Request, Way};
+pub use connect::{ConnectionPath, QueuePair, Reply, Request};
 pub use end::{About, Reason, Reject, Wait};
 pub use lookup::{Lookup, LookupReply, LookupStatus};
 pub use named::{Named, PortSpace, Service};

@@ -39,7 +39,7 @@ fn request() -> Request {
         cm_retries: 15,
         pkey: 0xffff,
         mtu: 3,
-        way: Way {
+        way: ConnectionPath {
             local: [1; 16],
             remote: [2; 16],
             flow_label: 0xf_edcb,

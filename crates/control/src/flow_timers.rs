@@ -1,0 +1,503 @@
+//! Timers of an established flow: retransmission (RFC 6298), zero-window probes (RFC 9293 section 3.8.6.1), keepalive
+//! (section 3.8.4), giving up (section 3.8.3). Congestion control runs with them (FlexTOE appendix D). A pure function
+//! of the engine's counters: [`FlowTimers::poll`] gives what to do and when to poll again.
+use crate::flow_options::FlowOptions;
+use engine::Nanos;
+use engine::stream::FlowFigures;
+use tcp::RttEstimator;
+use tcp::congestion::{Controller, Decision, Sample};
+use wire::Seq;
+
+const MILLISECOND: Nanos = 1_000_000;
+
+/// Looks in a round trip while a window follows acknowledgements.
+const POLLS_IN_SLOW_START: Nanos = 8;
+
+/// So often the time until a probe of the end of what was sent is doubled.
+const MOST_VAIN: u8 = 6;
+
+/// Quiet polls of a flow before its timing stops.
+const QUIET_TICKS: u32 = 2;
+
+/// What a look remembers of the engine's counters.
+#[derive(Debug, Clone, Copy)]
+struct Seen {
+    acked_bytes: u64,
+    ecn_bytes: u64,
+    snd_una: u32,
+    snd_nxt: u32,
+    rtt_samples: u16,
+    undone: u8,
+    fast_retransmits: u32,
+    last_rx_ns: u64,
+    timed_ns: u64,
+}
+
+impl Seen {
+    fn of(figures: &FlowFigures) -> Seen {
+        Seen {
+            acked_bytes: figures.acked_bytes,
+            ecn_bytes: figures.ecn_bytes,
+            snd_una: figures.snd_una,
+            snd_nxt: figures.snd_nxt,
+            rtt_samples: figures.rtt_samples,
+            undone: figures.undone,
+            fast_retransmits: figures.fast_retransmits,
+            last_rx_ns: figures.last_rx_ns,
+            timed_ns: figures.timed_ns,
+        }
+    }
+}
+
+/// A flow's clocks.
+#[derive(Debug)]
+pub(crate) struct FlowTimers {
+    pub policy: Controller,
+    pub rtt: RttEstimator,
+    /// The engine reports nothing new to time: this flow is polled.
+    pub tracked: bool,
+    /// As last sent to the engine.
+    pub enforced: Decision,
+    last: Seen,
+    /// Retransmission or zero-window probe.
+    retry_at: Option<Nanos>,
+    /// When that timer was started.
+    timed_from: Nanos,
+    /// When something was last acknowledged, or first waited to be.
+    progress_at: Nanos,
+    last_rx: Nanos,
+    /// When the connection lost its last holder.
+    orphan_since: Option<Nanos>,
+    quiet: u32,
+    probes: u32,
+    /// How often it was sent again because time was up.
+    pub timeouts: u32,
+    /// A timeout sent something again since the last round trip was measured: all before this.
+    sent_again: Option<u32>,
+    front: Front,
+    /// How often the time until the end of what was sent is sent again is doubled.
+    vain: u8,
+    /// The engine runs RACK-TLP on this flow ([`engine::stream::Features::rack`]).
+    pub rack: bool,
+    /// A loss was found, and it is made up for when this is acknowledged.
+    recovers: Option<u32>,
+}
+
+/// What was done about the oldest byte that is not acknowledged, beside its timer.
+#[derive(Debug, Clone, Copy, Default)]
+struct Front {
+    una: u32,
+    /// It was sent again as the end of what was sent.
+    probed: bool,
+    /// When a hole there counts as lost: 0 where none was seen.
+    overdue_at: Nanos,
+}
+
+/// What is due on a flow.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct TimerActions {
+    pub window: Option<u32>,
+    pub rate: Option<u64>,
+    pub retransmit: bool,
+    pub probe: bool,
+    /// What the peer lacks at the front is lost.
+    pub overdue: bool,
+    /// The end of what was sent may be.
+    pub tail: bool,
+    /// The newest round-trip time, where some were measured since the last look.
+    pub measured: Option<Nanos>,
+    /// The connection has failed: no answer came.
+    pub failed: bool,
+    /// Stop polling until the engine reports that there is something.
+    pub untrack: bool,
+    /// Several timeouts in a row: the next hop's address may be wrong.
+    pub doubt_path: bool,
+    /// Look again then.
+    pub next: Option<Nanos>,
+}
+
+impl FlowTimers {
+    /// Clocks of a flow that starts with everything before `snd_una` acknowledged.
+    pub(crate) fn new(
+        now: Nanos,
+        policy: Controller,
+        rtt: RttEstimator,
+        enforced: Decision,
+        snd_una: Seq,
+    ) -> FlowTimers {
+        FlowTimers {
+            policy,
+            rtt,
+            tracked: false,
+            enforced,
+            last: Seen::of(&FlowFigures { snd_una: snd_una.0, snd_nxt: snd_una.0, ..FlowFigures::default() }),
+            retry_at: None,
+            timed_from: now,
+            progress_at: now,
+            last_rx: now,
+            orphan_since: None,
+            quiet: 0,
+            probes: 0,
+            timeouts: 0,
+            sent_again: None,
+            front: Front::default(),
+            vain: 0,
+            rack: false,
+            recovers: None,
+        }
+    }
+
+    /// The engine has something to time. Returns when to look first.
+    // Meets RFC 6298: 5.1.
+    pub(crate) fn start(
+        &mut self,
+        now: Nanos,
+        figures: &FlowFigures,
+        ack_delay: Nanos,
+        interval: Nanos,
+        mss: u32,
+    ) -> Nanos {
+        let timeout = self.timeout(figures, ack_delay, interval, mss);
+        if !self.tracked {
+            self.tracked = true;
+            self.quiet = 0;
+            self.progress_at = now;
+            (self.timed_from, self.retry_at) = (now, Some(now + timeout));
+        }
+        now + self.interval(interval).min(timeout)
+    }
+
+    /// The retransmission timeout. A peer may hold back the acknowledgement of what is not more than one full segment
+    /// (RFC 9293 section 3.8.6.3). With short round-trip times this looks like a loss. RFC 8985 section 7.2 makes the
+    /// same allowance for its probes. With tens of thousands of flows it is at least the time between two polls of one
+    /// of them, a quarter of a second. (RFC 6298 section 2.4 asks for a whole one.) Otherwise each would be polled for
+    /// its timeout's sake.
+    fn timeout(&self, figures: &FlowFigures, ack_delay: Nanos, interval: Nanos, mss: u32) -> Nanos {
+        let single = figures.outstanding > 0 && figures.outstanding <= mss;
+        let rto = if single { self.rtt.rto().nanos().max(ack_delay) } else { self.rtt.rto().nanos() };
+        rto.max(interval).saturating_add(self.pause(mss))
+    }
+
+    /// How long the engine waits between two segments at the flow's rate: that is no sign of a loss, or of a closed
+    /// window.
+    fn pause(&self, mss: u32) -> Nanos {
+        (Nanos::from(mss) * 1_000_000_000).checked_div(self.enforced.rate).unwrap_or(0)
+    }
+
+    /// Looks at the counters. `interval` is the least time until the next look.
+    pub(crate) fn poll(
+        &mut self,
+        now: Nanos,
+        figures: &FlowFigures,
+        options: &FlowOptions,
+        orphan: bool,
+        interval: Nanos,
+        mss: u32,
+    ) -> TimerActions {
+        let measured = self.measure(now, figures, orphan);
+        let mut actions = TimerActions { measured, ..TimerActions::default() };
+        // A closed connection has at least its FIN to deliver, even where its application lied about where it belongs.
+        let busy = figures.outstanding > 0 || figures.unsent > 0 || orphan;
+        let limit = if orphan { options.fin_timeout.min(options.give_up) } else { options.give_up };
+        let timeout = self.timeout(figures, options.ack_delay, interval, mss);
+        if busy {
+            self.restart(now, figures, timeout);
+        }
+        self.note_front(figures);
+        let tail_due = self.tail_due(figures, options.tail_probe, interval, mss).filter(|_| busy);
+        actions.tail = tail_due.is_some_and(|due| now >= due) && (self.rack || !self.is_timed_out(now));
+        if actions.tail {
+            self.front.probed = true;
+            if self.is_timed_out(now) {
+                // The probe goes first. The timeout follows where no answer comes (RFC 8985 section 7.3).
+                self.retry_at = Some(now + timeout);
+            }
+        }
+        let timeout = busy && self.retry(now, figures, interval, limit, mss, &mut actions);
+        actions.overdue = !self.rack && !timeout && self.is_overdue(now, figures, interval);
+        let acked = figures.acked_bytes.wrapping_sub(self.last.acked_bytes);
+        if busy || acked > 0 || figures.undone != self.last.undone {
+            self.control(now, figures, measured, timeout, mss, options, &mut actions);
+        }
+        let give_up_at = self.give_up_at(now, options, orphan);
+        actions.failed = busy && now >= give_up_at;
+        if busy {
+            let next = now + self.interval(interval).max(self.leisure());
+            let lost = [self.front.overdue_at].into_iter().chain(tail_due).filter(|due| now < *due);
+            let next = lost.fold(next, Nanos::min);
+            actions.next = Some(next.min(self.retry_at.unwrap_or(next)).min(give_up_at).max(now + 1));
+            self.quiet = 0;
+        } else {
+            self.rest(now, acked > 0, interval, &mut actions);
+            self.keep_alive(now, options, &mut actions);
+        }
+        self.last = Seen::of(figures);
+        actions
+    }
+
+    /// When the connection has failed, unless something is acknowledged before. What an application left behind has the
+    /// whole of its shorter time from then on, however long nothing was acknowledged before.
+    fn give_up_at(&mut self, now: Nanos, options: &FlowOptions, orphan: bool) -> Nanos {
+        let end = self.progress_at.saturating_add(options.give_up);
+        if !orphan {
+            return end;
+        }
+        let since = *self.orphan_since.get_or_insert(now);
+        end.min(self.progress_at.max(since).saturating_add(options.fin_timeout))
+    }
+
+    /// While timeouts follow each other, no answer comes and there is little to poll for. A small part of the timeout
+    /// is soon enough to notice the next answer.
+    fn leisure(&self) -> Nanos {
+        if self.rtt.backoffs() > 0 { (self.rtt.rto().nanos() / 16).min(100 * MILLISECOND) } else { 0 }
+    }
+
+    /// Smoothed round-trip time, but at least `least`. A part of it in slow start. The window that follows what is
+    /// acknowledged should not follow it a round trip later, or it grows half as fast.
+    fn interval(&self, least: Nanos) -> Nanos {
+        let round = self.rtt.srtt().unwrap_or(least);
+        let part = if self.policy.follows_acknowledgements() { round / POLLS_IN_SLOW_START } else { round };
+        part.max(least)
+    }
+
+    /// Takes in round-trip times and progress. Returns the newest round-trip time.
+    // Meets RFC 9293: MUST-37, SHLD-17.
+    // Meets RFC 6298: 5.3.
+    fn measure(&mut self, now: Nanos, figures: &FlowFigures, orphan: bool) -> Option<Nanos> {
+        let measured = self.newest(figures);
+        if let Some(rtt) = measured {
+            self.rtt.sample(rtt);
+            self.sent_again = None;
+        }
+        if figures.snd_una != self.last.snd_una {
+            // Karn's rule (RFC 6298 section 5): a backoff stays until a round trip was measured. What was acknowledged
+            // may have been sent again too early, and so would be the next; with many connections that alone fills the
+            // data-path. What was sent first after the last timeout is not in doubt. A sender that goes back through
+            // many holes sends most of its window again before anything can be measured. It may time out once more in
+            // it.
+            if self.sent_again.is_none_or(|sent| Seq(sent).before(Seq(figures.snd_una))) {
+                self.rtt.reset_backoff();
+                self.sent_again = None;
+            }
+            self.progress_at = now;
+            self.retry_at = None;
+        }
+        if self.has_fast_retransmit(figures) {
+            self.retry_at = None;
+        }
+        if figures.last_rx_ns > self.last_rx {
+            self.last_rx = figures.last_rx_ns;
+            self.probes = 0;
+            // "The connection should be allowed to stay open as long as the receiving host answers probes" (RFC 9293
+            // section 3.8.6.1), but not for a socket that is gone.
+            if figures.snd_wnd == 0 && !orphan {
+                self.progress_at = now;
+            }
+        }
+        measured
+    }
+
+    /// The newest round-trip time, where some were measured since the last look.
+    pub(crate) fn newest(&self, figures: &FlowFigures) -> Option<Nanos> {
+        let fresh = figures.rtt_samples != self.last.rtt_samples && figures.rtt_ns > 0;
+        fresh.then_some(figures.rtt_ns as Nanos)
+    }
+
+    /// A fast retransmit since the last look. It starts the timer again, as in Linux: it is acknowledged a round trip
+    /// later, about when the timer of what was lost would end. RFC 6298 section 5 leaves that open.
+    fn has_fast_retransmit(&self, figures: &FlowFigures) -> bool {
+        figures.fast_retransmits != self.last.fast_retransmits
+    }
+
+    /// When the retransmission timer that this look finds stopped was started.
+    ///
+    /// A fast retransmit follows the third duplicate, which came not later than the last segment. What was outstanding
+    /// at the last poll and still is was sent before it. So the acknowledgement of the rest restarted the timer (RFC
+    /// 6298 section 5.3): it came not later than the last segment. Where all of that is acknowledged, the first data
+    /// after it started the timer (section 5.1): the engine timed that segment, or a later one. An acknowledgement that
+    /// came after that one restarted the timer.
+    // Meets RFC 6298: 5.1, 5.3.
+    fn restarted_at(&self, now: Nanos, figures: &FlowFigures) -> Nanos {
+        let heard = figures.last_rx_ns > self.last.last_rx_ns;
+        if heard && self.has_fast_retransmit(figures) {
+            return figures.last_rx_ns.min(now);
+        }
+        let left = self.last.snd_nxt.wrapping_sub(figures.snd_una) as i32;
+        let moved = figures.snd_una != self.last.snd_una;
+        let timed = figures.timed_ns != self.last.timed_ns;
+        match (moved && heard, left > 0, timed) {
+            (true, true, _) => figures.last_rx_ns.min(now),
+            (true, false, true) => figures.timed_ns.max(figures.last_rx_ns).min(now),
+            (false, false, true) => figures.timed_ns.min(now),
+            _ => now,
+        }
+    }
+
+    /// Starts the retransmission timer, where it does not run.
+    // Meets RFC 6298: 5.1, 5.3.
+    fn restart(&mut self, now: Nanos, figures: &FlowFigures, timeout: Nanos) {
+        let sent = figures.snd_nxt != self.last.snd_nxt;
+        if figures.outstanding == 0 && sent {
+            self.retry_at = None;
+        }
+        if self.retry_at.is_none() {
+            self.timed_from = self.restarted_at(now, figures);
+        }
+        self.retry_at.get_or_insert(self.timed_from + timeout);
+    }
+
+    fn is_timed_out(&self, now: Nanos) -> bool {
+        self.retry_at.is_some_and(|due| due <= now)
+    }
+
+    /// Takes in what was acknowledged at the front, and whether a loss is being made up for.
+    fn note_front(&mut self, figures: &FlowFigures) {
+        if self.front.una != figures.snd_una {
+            self.vain = if self.front.probed { (self.vain + 1).min(MOST_VAIN) } else { self.vain.saturating_sub(1) };
+            self.front = Front { una: figures.snd_una, ..Front::default() };
+        }
+        if self.has_fast_retransmit(figures) {
+            self.recovers = Some(figures.snd_nxt);
+        }
+        self.recovers = self.recovers.filter(|end| Seq(figures.snd_una).before(Seq(*end)));
+    }
+
+    /// The retransmission timer with data outstanding, the persist timer without. True where data timed out.
+    // Meets RFC 9293: MUST-20, SHLD-10, MUST-35, MUST-36, SHLD-29, SHLD-30.
+    // Meets RFC 6298: 5.4, 5.5.
+    fn retry(
+        &mut self,
+        now: Nanos,
+        figures: &FlowFigures,
+        interval: Nanos,
+        limit: Nanos,
+        mss: u32,
+        actions: &mut TimerActions,
+    ) -> bool {
+        if !self.is_timed_out(now) {
+            return false;
+        }
+        actions.retransmit = figures.outstanding > 0;
+        actions.probe = !actions.retransmit;
+        if actions.retransmit {
+            self.sent_again = Some(figures.snd_nxt);
+            self.recovers = self.sent_again;
+        }
+        self.timeouts += u32::from(actions.retransmit);
+        self.rtt.back_off();
+        actions.doubt_path = self.rtt.backoffs() == 3;
+        // Probes come often enough for a peer that answers them to count as alive.
+        let longest = if actions.probe { limit / 4 } else { Nanos::MAX };
+        self.retry_at = Some(now + (self.rtt.rto().nanos().max(interval) + self.pause(mss)).min(longest));
+        actions.retransmit
+    }
+
+    /// The reordering timer (RFC 8985 section 6.2, step 5). For a quarter of a round trip, the peer has had something
+    /// beyond the oldest byte that it lacks. What was sent before that has had its time. Three duplicate
+    /// acknowledgements say so earlier, where so much was sent.
+    fn is_overdue(&mut self, now: Nanos, figures: &FlowFigures, interval: Nanos) -> bool {
+        if figures.sacked == 0 || self.has_fast_retransmit(figures) {
+            self.front.overdue_at = 0;
+            return false;
+        }
+        if self.front.overdue_at == 0 {
+            self.front.overdue_at = now + (self.rtt.srtt().unwrap_or(MILLISECOND) / 4).max(interval);
+        }
+        let is_overdue = now >= self.front.overdue_at;
+        if is_overdue {
+            // Once: what is sent again may be lost again, and then times out.
+            self.front.overdue_at = Nanos::MAX;
+        }
+        is_overdue
+    }
+
+    /// When the end of what is outstanding is probed (RFC 8985 section 7.2): after two round trips, and not later than
+    /// the timeout would be. An engine without RACK probes one segment only. Once, and not while a loss is being made
+    /// up for.
+    ///
+    /// Section 7.2 allows for an acknowledgement of one segment that is held back, so that no probe is in vain. This
+    /// timer counts on the round trips that were measured, which have the time that acknowledgements were held back. A
+    /// peer that begins to hold them back for longer is sent a segment in vain. So each probe doubles the time until
+    /// the next one, and each acknowledgement without one halves it: after a few, they are measured again.
+    // Meets RFC 8985: 7.2-a, 7.2-b, 7.2-c.
+    fn tail_due(&self, figures: &FlowFigures, least: Nanos, interval: Nanos, mss: u32) -> Option<Nanos> {
+        let single = figures.outstanding <= mss;
+        let some = figures.outstanding > 0 && figures.snd_wnd > 0 && (single || self.rack);
+        let recovers = self.rtt.backoffs() > 0 || self.recovers.is_some();
+        let doubted = figures.sacked > 0 || recovers || self.front.probed;
+        let expected = self.rtt.expected().filter(|_| least > 0 && some && !doubted)?;
+        let wait = if single { expected.max(least) << self.vain } else { expected.max(least) };
+        let due = self.timed_from + wait.max(interval) + self.pause(mss);
+        Some(if self.rack { due.min(self.retry_at.unwrap_or(due)) } else { due })
+    }
+
+    #[allow(clippy::too_many_arguments)]
+    fn control(
+        &mut self,
+        now: Nanos,
+        figures: &FlowFigures,
+        rtt: Option<Nanos>,
+        timeout: bool,
+        mss: u32,
+        options: &FlowOptions,
+        actions: &mut TimerActions,
+    ) {
+        let sample = Sample {
+            now,
+            acked: figures.acked_bytes.wrapping_sub(self.last.acked_bytes),
+            ecn_acked: figures.ecn_bytes.wrapping_sub(self.last.ecn_bytes),
+            rtt,
+            srtt: self.rtt.srtt(),
+            losses: figures.fast_retransmits.wrapping_sub(self.last.fast_retransmits),
+            undone: figures.undone != self.last.undone,
+            timeout,
+            outstanding: figures.outstanding,
+            unsent: figures.unsent,
+            mss,
+        };
+        let mut decision = self.policy.update(&sample);
+        if options.pacing_rate > 0 && (decision.rate == 0 || decision.rate > options.pacing_rate) {
+            decision.rate = options.pacing_rate;
+        }
+        actions.window = (decision.cwnd != self.enforced.cwnd).then_some(decision.cwnd);
+        actions.rate = (decision.rate != self.enforced.rate).then_some(decision.rate);
+        self.enforced = decision;
+    }
+
+    /// Nothing to send: after some quiet looks, timing stops.
+    // Meets RFC 6298: 5.2.
+    fn rest(&mut self, now: Nanos, moved: bool, interval: Nanos, actions: &mut TimerActions) {
+        self.retry_at = None;
+        self.progress_at = now;
+        if !self.tracked {
+            return;
+        }
+        self.quiet = if moved { 0 } else { self.quiet + 1 };
+        if self.quiet >= QUIET_TICKS {
+            self.tracked = false;
+            actions.untrack = true;
+        } else {
+            let pause = if moved { self.interval(interval) } else { self.interval(interval).max(MILLISECOND) };
+            actions.next = Some(now + pause);
+        }
+    }
+
+    // Meets RFC 9293: MUST-26, MUST-29.
+    fn keep_alive(&mut self, now: Nanos, options: &FlowOptions, actions: &mut TimerActions) {
+        if !options.keepalive {
+            return;
+        }
+        let due = |probes: u32| self.last_rx + options.keepalive_idle + probes as Nanos * options.keepalive_interval;
+        if now >= due(self.probes) {
+            actions.failed |= self.probes >= options.keepalive_probes;
+            actions.probe = !actions.failed;
+            self.probes += 1;
+        }
+        // A probe that came late does not hurry the next one.
+        let next = due(self.probes).max(now + if actions.probe { options.keepalive_interval } else { 1 });
+        actions.next = Some(actions.next.map_or(next, |earlier| earlier.min(next)));
+    }
+}
+
+#[cfg(test)]
+mod tests;

@@ -1,0 +1,35 @@
+//! Completions to applications: their connections' positions.
+use crate::Laminar;
+use tcp::Life;
+
+impl Laminar {
+    /// An application that has asked how far its bytes were sent gets the position, once that is far enough.
+    #[cold]
+    pub(crate) fn report_sent(&mut self, id: u32) {
+        let flow = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut);
+        // A push may have answered already.
+        let Some(flow) = flow.filter(|flow| flow.asked) else { return };
+        if let Some(position) = flow.take_sent() {
+            self.contexts.report_sent(flow.params.context.0, flow.params.slot.index, position);
+            self.notify(id);
+        }
+    }
+
+    /// The flow's application is to hear of its positions.
+    pub(crate) fn notify(&mut self, id: u32) {
+        let Some(flow) = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut) else { return };
+        if flow.life != Life::Orphan && !flow.noticed {
+            flow.noticed = true;
+            self.contexts.wants(id, flow.params.context.0);
+        }
+    }
+
+    pub(crate) fn deliver(&mut self) {
+        let flows = &mut self.flows;
+        self.contexts.deliver(|id, context| {
+            let flow = flows[id as usize].as_deref_mut().filter(|flow| flow.params.context.0 == context)?;
+            flow.noticed = false;
+            Some(flow.completion(flow.params.slot))
+        });
+    }
+}

@@ -1,0 +1,151 @@
+//! A connection in the NIC's half: where its payload lies, and which of it may be written.
+use engine::stream::{FlowEnd, FlowParams, FlowStats};
+use shm::{ByteRing, Pooled, Span};
+use std::sync::Arc;
+use std::sync::atomic::Ordering::Relaxed;
+use wire::{CompactTuple, Mac, Seq};
+
+/// Whether the engine takes a connection's segments.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(super) enum Standing {
+    /// It does.
+    Goes,
+    /// The engine was asked to let it stand still, and has not answered.
+    Asked,
+    /// Its segments go to the control plane, as they are.
+    Still,
+    /// It does, with their payload.
+    Whole,
+}
+
+/// A connection.
+pub(super) struct FlowEntry {
+    pub(super) tuple: CompactTuple,
+    /// This host's hardware address.
+    pub(super) station: Mac,
+    rx: Arc<ByteRing>,
+    tx: Arc<ByteRing>,
+    /// What the engine takes for `rx`.
+    blank: Arc<ByteRing>,
+    /// Sequence number of the first byte of each stream.
+    rx_begin: Seq,
+    tx_begin: Seq,
+    /// The right edge of the window: the peer was never promised more.
+    edge: Seq,
+    /// Shift of the windows that this host sends.
+    shift: u8,
+    /// The port computes no checksums.
+    pub(super) completes: bool,
+    stats: Pooled<FlowStats>,
+    /// How far the application has written, as the control plane knows.
+    written: u32,
+    pub(super) standing: Standing,
+    /// Sequence number behind the last byte that a capture has.
+    pub(super) recorded: Option<Seq>,
+}
+
+/// What figure 8 makes of a segment.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum Placement {
+    /// All of it lies below the cursor.
+    Old,
+    /// `len` bytes from byte `skip` of the payload on have a place.
+    At { skip: u32, len: u32 },
+    /// The peer was promised none of it.
+    None,
+}
+
+impl FlowEntry {
+    /// `blank` is what the engine is to take for the receive buffer; none where the engine has the payload.
+    pub(super) fn new(params: &FlowParams, blank: Option<&Arc<ByteRing>>) -> FlowEntry {
+        // The cursor, until the engine moves it.
+        params.stats.rcv_nxt.store(params.rcv_nxt.0, Relaxed);
+        FlowEntry {
+            tuple: params.tuple.into(),
+            station: params.local_mac,
+            rx: Arc::clone(&params.rx),
+            tx: Arc::clone(&params.tx),
+            blank: Arc::clone(blank.unwrap_or(&params.rx)),
+            rx_begin: params.rcv_nxt - params.rx_pos,
+            tx_begin: params.snd_nxt - params.tx_pos,
+            edge: params.rcv_nxt + params.rx.most(),
+            shift: params.agreed.rcv_shift,
+            completes: !params.checksum_offload,
+            stats: params.stats.clone(),
+            written: params.tx_pos,
+            standing: if blank.is_some() { Standing::Goes } else { Standing::Whole },
+            recorded: None,
+        }
+    }
+
+    /// It goes on where another engine left it.
+    pub(super) fn resume(&mut self, end: &FlowEnd) {
+        self.stats.rcv_nxt.store(end.rcv_nxt.0, Relaxed);
+        if let Some(resume) = &end.resume {
+            self.edge = end.rcv_nxt + resume.window;
+        }
+    }
+
+    /// The application has written so far.
+    pub(super) fn written(&mut self, tx_head: u32) {
+        self.written = Seq(self.written).max(Seq(tx_head)).0;
+    }
+
+    /// The sequence number up to which the engine has the stream in order. Bytes below it are the application's.
+    pub(super) fn cursor(&self) -> Seq {
+        Seq(self.stats.rcv_nxt.load(Relaxed))
+    }
+
+    /// A segment of the engine's promises a window.
+    pub(super) fn promise(&mut self, ack: Seq, window: u16) {
+        self.edge = self.edge.max(ack + (u32::from(window) << self.shift));
+    }
+
+    /// Where `len` bytes from `seq` on belong.
+    pub(super) fn place(&self, seq: Seq, len: u32) -> Placement {
+        let (cursor, end) = (self.cursor(), seq + len);
+        if end.at_or_before(cursor) {
+            return Placement::Old;
+        }
+        let skip = if seq.before(cursor) { cursor - seq } else { 0 };
+        let behind = if self.edge.before(end) { end - self.edge } else { 0 };
+        match len.checked_sub(skip.saturating_add(behind)) {
+            None | Some(0) => Placement::None,
+            Some(len) => Placement::At { skip, len },
+        }
+    }
+
+    /// The receive buffer, and the position in it of a byte of the stream.
+    pub(super) fn receive_at(&self, seq: Seq) -> (&ByteRing, u32) {
+        (&self.rx, seq - self.rx_begin)
+    }
+
+    /// What lies in the receive buffer from a byte of the stream on; none where the buffer is shorter.
+    pub(super) fn received(&self, seq: Seq, len: u32) -> Option<Span> {
+        (len <= self.rx.size()).then(|| Span::new(&self.rx, seq - self.rx_begin, len))
+    }
+
+    /// Bytes of the transmit buffer; none where it is shorter.
+    pub(super) fn to_send(&self, seq: Seq, len: u32) -> Option<Span> {
+        (len <= self.tx.size()).then(|| Span::new(&self.tx, seq - self.tx_begin, len))
+    }
+
+    /// What stands for a segment's payload: just the bytes to which the engine copies it, so that it copies nothing.
+    pub(super) fn dummy(&self, seq: Seq, len: u32) -> Option<Span> {
+        (len <= self.blank.size()).then(|| Span::new(&self.blank, seq - self.rx_begin, len))
+    }
+
+    /// From now on its buffers are these, which are no smaller: what is in them goes along. Of the transmit buffer,
+    /// only what was written: behind that, the application may write already.
+    pub(super) fn move_to(&mut self, rx: Arc<ByteRing>, tx: Arc<ByteRing>, blank: Arc<ByteRing>) {
+        // All that lies in it ends before the edge.
+        let from = self.edge - self.rx.size() - self.rx_begin;
+        rx.write_span(from, &Span::new(&self.rx, from, self.rx.size().min(rx.size())));
+        let una = Seq(self.stats.snd_una.load(Relaxed)) - self.tx_begin;
+        let next = Seq(self.stats.snd_nxt.load(Relaxed)) - self.tx_begin;
+        let head = Seq(next + self.stats.unsent.load(Relaxed)).max(Seq(self.written));
+        let len = (head - Seq(una)).min(self.tx.size()).min(tx.size());
+        tx.write_span(una, &Span::new(&self.tx, una, len));
+        (self.rx, self.tx, self.blank) = (rx, tx, blank);
+    }
+}
