@@ -1,4 +1,4 @@
-//! What `opentoe why PID FD` says of a running service: its listener, connections on either stack, and numbers of
+//! Output of `opentoe why PID FD` for a running service: its listener, connections on either stack, and numbers of
 //! descriptors that were another connection's before.
 use crate::cases::{Bench, redis};
 use crate::daemon::Daemon;

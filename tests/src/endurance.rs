@@ -1,5 +1,5 @@
-//! What takes too long for every run: programs and daemons killed at random moments under load, very many connections
-//! at once, and one after the other. Each says in one line what it did and what the daemon held.
+//! Endurance tests, which take too long for every run: programs and daemons killed at random moments under load, very
+//! many connections at once, and one after the other. Each says in one line what it did and what the daemon held.
 use crate::cases::{Bench, Files, app};
 use crate::daemon::Daemon;
 use crate::faults::{Bystanders, complaint, endless_transfer, ends_with_error, transfer};

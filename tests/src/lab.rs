@@ -1,4 +1,4 @@
-//! Where a case runs: a server's side and a client's, each on OpenTOE or on the kernel, and the link between.
+//! Lab of a case: a server's side and a client's, each on OpenTOE or on the kernel, and the link between.
 use crate::daemon::Daemon;
 use crate::network::{Namespace, join};
 use crate::process::Session;

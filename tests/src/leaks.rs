@@ -1,4 +1,4 @@
-//! What a run may leave behind: nothing.
+//! Leak check: a run may leave nothing behind.
 use crate::network::{PREFIX, namespaces};
 use crate::process::MARK;
 use std::collections::BTreeSet;

@@ -1,4 +1,4 @@
-//! What must be refused: with one sentence that says what is wrong, the right exit status, and nothing started.
+//! Refusals: one sentence that says what is wrong, the right exit status, and nothing started.
 use crate::daemon::beside;
 use crate::process::{Process, Session};
 use crate::report::Outcome;

@@ -1,4 +1,4 @@
-//! What cases take from the command line: what all of them have, and lists of numbers and names.
+//! Command-line arguments of the cases: those of all cases, and lists of numbers and names.
 use crate::lab::Stack;
 use clap::Args;
 use std::ops::RangeInclusive;

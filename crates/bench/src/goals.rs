@@ -1,4 +1,4 @@
-//! What `opentoe bench all` measures, and the goals that it is held against (the table of the project's goals for
+//! Goals: measurements of `opentoe bench all`, and what each must reach (the table of the project's goals for
 //! speed).
 use crate::cases::compare::three;
 use crate::cases::{incast_rdma, instructions};

@@ -1,4 +1,4 @@
-//! What a figure depends on besides the program: the machine.
+//! Description of the machine, which figures depend on besides the program.
 use serde_json::{Value, json};
 
 /// `24684096 kB`, as the kernel says it.

@@ -1,4 +1,4 @@
-//! What processes and the kernel hold in memory.
+//! Memory of processes and of the kernel.
 use std::collections::BTreeMap;
 use std::ops::Sub;
 use std::os::unix::fs::MetadataExt;

@@ -1,4 +1,4 @@
-//! Where a report comes from: which OpenTOE, when, by which command.
+//! Provenance of a report: which OpenTOE, when, by which command.
 use serde::{Deserialize, Serialize};
 use std::time::{SystemTime, UNIX_EPOCH};
 

@@ -1,4 +1,4 @@
-//! What a case comes to: for machines as one JSON object, for people as a table.
+//! Report of a case: for machines as one JSON object, for people as a table.
 use crate::lab::Stack;
 use crate::machine;
 use crate::provenance::Provenance;

@@ -1,4 +1,4 @@
-//! What the programs print, and what follows from it.
+//! Samples: the measured programs' output, parsed, and figures derived from it.
 use hdrhistogram::Histogram;
 use serde::{Deserialize, Deserializer, Serialize};
 

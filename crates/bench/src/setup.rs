@@ -1,4 +1,4 @@
-//! What is compared: a stack with its engine and port, or Linux with what can be chosen there.
+//! Set-ups that are compared: a stack with its engine and port, or Linux with its options.
 use crate::arguments::{list, listed, stack};
 use crate::lab::{FabricLab, FabricPlan, Lab, Locally, LoopbackLab, Stack, TapEnd, TapLab, VethLab, VethPlan};
 use crate::tools::Tools;

@@ -1,4 +1,4 @@
-//! What every measurement needs: this program, the library, the programs to measure, and the user's wish to go on.
+//! Tools of every measurement: this program, the library, the programs to measure, and the user's interrupt.
 use crate::process::Stop;
 use crate::session;
 use std::path::{Path, PathBuf};

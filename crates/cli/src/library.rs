@@ -1,4 +1,4 @@
-//! Where libtoe.so is, and the libraries for verbs.
+//! Search for libtoe.so and for the verbs libraries.
 use std::path::{Path, PathBuf};
 
 /// The library: the one asked for, or the one that was built or installed together with this program.

@@ -1,4 +1,4 @@
-//! Which daemon a command is about.
+//! Choice of the daemon that a command addresses.
 use crate::private;
 use crate::shared::programs_of;
 use context::attach::SOCKET_VARIABLE;

@@ -1,5 +1,5 @@
-//! What a program's file says of how it will run under libtoe: `opentoe doctor PROGRAM`, and `opentoe why PID` of a
-//! process that has no context.
+//! Inspection of a program's file, for how it will run under libtoe: `opentoe doctor PROGRAM`, and `opentoe why PID` of
+//! a process that has no context.
 use context::elf::Elf;
 use std::fs::File;
 use std::io::Read;

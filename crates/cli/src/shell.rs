@@ -1,4 +1,4 @@
-//! What a shell needs to complete the command's words.
+//! Shell completion of the command's words.
 use crate::arguments::{Arguments, CompletionsArguments};
 use clap::CommandFactory;
 

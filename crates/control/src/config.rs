@@ -40,7 +40,7 @@ pub struct HostConfig {
     pub congestion: Option<CongestionName>,
     /// TCP's timers.
     pub timers: TimerConfig,
-    /// Limits on opening connections and on answers to strangers.
+    /// Limits on half-open connections and on answers to unknown peers.
     pub limits: LimitConfig,
     /// First port of the range that connections without a bound port take.
     pub ephemeral_first: u16,
@@ -136,7 +136,7 @@ pub struct TimerConfig {
     pub pass_hold_ms: u32,
 }
 
-/// Limits on opening connections and on answers to strangers.
+/// Limits on half-open connections and on answers to unknown peers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(deny_unknown_fields, default)]
 pub struct LimitConfig {

@@ -1,4 +1,4 @@
-//! What the application or the configuration wants of a flow.
+//! Options of a flow, from the application or the configuration.
 use crate::config::TimerConfig;
 use engine::Nanos;
 use serde::{Deserialize, Serialize};

@@ -94,7 +94,7 @@ impl TimeWaits {
                 }
             }
             TimeWaitDisposition::Finished => {
-                // Not within the budget for answers to strangers: without it, a peer that closes thousands of
+                // Not within the budget for answers to unknown peers: without it, a peer that closes thousands of
                 // connections a second keeps them all in LAST-ACK.
                 out.send_tcp(&segment.tuple, ack);
                 self.restart_clock(out, key);

@@ -25,7 +25,7 @@ pub(crate) enum Timer {
     Survivors,
 }
 
-/// The set of timers. Those of connections are many and set often: they have calendars.
+/// The set of timers. Those of connections are many and set often: they have timer queues.
 #[derive(Default)]
 pub(crate) struct Timers {
     flows: TimerQueue,
@@ -35,7 +35,7 @@ pub(crate) struct Timers {
 }
 
 impl Timers {
-    /// The calendar that a timer is in, and its number there.
+    /// The timer queue that a timer is in, and its number there.
     fn timer_queue(&mut self, timer: Timer) -> Option<(&mut TimerQueue, u32)> {
         match timer {
             Timer::Flow(flow) => Some((&mut self.flows, flow)),

@@ -1,5 +1,5 @@
-//! Who may do what: who attaches to which host, and who changes the daemon. The sockets' own permissions come first;
-//! this is for those who could open them.
+//! Access rights: which users attach to which host, and which change the daemon. The sockets' own permissions come
+//! first; this is for those who could open them.
 use crate::config::HostSection;
 use shm::handover;
 use std::fs;

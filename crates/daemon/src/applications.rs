@@ -68,7 +68,7 @@ impl Applications {
         self.peers.values().filter(|peer| peer.place.is_some()).count()
     }
 
-    /// Takes a new connection. Where too many strangers are waiting, the one that has waited longest goes: who says
+    /// Takes a new connection. Where too many unknown peers are waiting, the one that has waited longest goes: who says
     /// hello does so at once, and others are not kept out by those who never do.
     pub(crate) fn add(&mut self, number: u64, socket: OwnedFd, door: Door) {
         if self.peers.len() - self.attached() >= MAX_GREETING {

@@ -1,4 +1,4 @@
-//! What attaching has in common for programs of both kinds, streams and verbs.
+//! Attaching, as far as it is the same for programs of streams and of verbs.
 use crate::build::HostPlace;
 use crate::protocol::no_host;
 

@@ -226,10 +226,10 @@ impl Drop for Capture {
     }
 }
 
-/// The asker has shut its side down, or is gone; waits for that no longer than `patience`.
-fn has_enough(mut stream: &UnixStream, patience: &Timespec) -> io::Result<bool> {
+/// The asker has shut its side down, or is gone; waits for that no longer than `timeout`.
+fn has_enough(mut stream: &UnixStream, timeout: &Timespec) -> io::Result<bool> {
     let mut fds = [PollFd::new(&stream, PollFlags::IN)];
-    match poll(&mut fds, Some(patience)) {
+    match poll(&mut fds, Some(timeout)) {
         Ok(0) | Err(Errno::INTR) => return Ok(false),
         waited => waited?,
     };

@@ -1,5 +1,5 @@
-//! What the daemon gives up once everything is open: its capabilities, the right to gain others, and the system calls
-//! that it has no use for. docs/SECURITY.md says against whom.
+//! Confinement of the daemon, once everything is open. It gives up its capabilities, the right to gain others, and the
+//! system calls that it has no use for. docs/SECURITY.md says against whom.
 use rustix::thread::{
     CapabilitySet, CapabilitySets, capabilities, clear_ambient_capability_set, remove_capability_from_bounding_set,
     set_capabilities, set_no_new_privs,

@@ -350,7 +350,7 @@ impl DataPath {
     pub(crate) fn run(mut self) {
         let _guard = EndWithThread;
         let spin = Nanos::from(self.polling.spin_us) * 1000;
-        let patience = spin + Nanos::from(self.polling.yield_us) * 1000;
+        let limit = spin + Nanos::from(self.polling.yield_us) * 1000;
         let mut idle_since: Option<Nanos> = None;
         // When the last round with work began, where that was the last round.
         let mut busy_since: Option<Nanos> = None;
@@ -381,7 +381,7 @@ impl DataPath {
                 continue;
             }
             let idle = now - *idle_since.get_or_insert(now);
-            if idle > patience || (idle > spin && contention.is_there()) {
+            if idle > limit || (idle > spin && contention.is_there()) {
                 self.sleep();
                 idle_since = None;
             } else if idle > spin {

@@ -15,7 +15,7 @@ pub(crate) fn hello(socket: BorrowedFd<'_>) -> Option<(Vec<u8>, Option<Region>)>
     Some((message, regions.into_iter().next().and_then(|region| Region::from_fd(region).ok())))
 }
 
-/// Closing a file that a stranger chose may wait for its server: no other thread than this one does.
+/// Closing a file that an unknown peer chose may wait for its server: no other thread than this one does.
 fn let_go(descriptors: Vec<OwnedFd>) {
     if !descriptors.is_empty() {
         // Without a thread to spare, they are closed here.

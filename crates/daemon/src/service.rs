@@ -274,11 +274,11 @@ impl Desk {
         let mut events = [epoll::Event { flags: epoll::EventFlags::empty(), data: epoll::EventData::new_u64(0) }; 64];
         let mut unused_since = None;
         loop {
-            let patience = match self.lingers(&mut unused_since) {
-                Lingers::For(patience) => patience,
+            let timeout = match self.lingers(&mut unused_since) {
+                Lingers::For(timeout) => timeout,
                 Lingers::NoMore => return Ended::OwnerGone,
             };
-            let count = epoll::wait(&self.epoll, &mut events[..], patience.as_ref()).unwrap_or(0);
+            let count = epoll::wait(&self.epoll, &mut events[..], timeout.as_ref()).unwrap_or(0);
             for event in &events[..count] {
                 match event.data.u64() {
                     SIGNAL | STOP => return Ended::Told,
@@ -323,7 +323,7 @@ impl Desk {
 
     /// Lets everybody go, and connections end in order, unless another daemon goes on with them.
     fn end(&mut self, ended: &Ended, manager: &ServiceManager, handles: &[Handle]) {
-        let patience = match ended {
+        let timeout = match ended {
             Ended::TakenOver => return,
             Ended::OwnerGone => LONG_FAREWELL,
             Ended::Told => FAREWELL,
@@ -334,7 +334,7 @@ impl Desk {
         }
         self.applications.remove_all();
         self.programs.remove_all();
-        farewell(handles, patience);
+        farewell(handles, timeout);
     }
 
     /// Attached programs of all kinds.
@@ -510,10 +510,10 @@ pub fn leave_streams(log: &Path) -> io::Result<()> {
 
 /// Serves on until all connections have ended in order, within limits: the applications are gone, but what they wrote
 /// last may be on its way.
-fn farewell(handles: &[Handle], patience: Duration) {
+fn farewell(handles: &[Handle], timeout: Duration) {
     let begin = Instant::now();
     let busy = || handles.iter().any(|handle| handle.ask(|path| path.open_flows() > 0).unwrap_or(false));
-    while busy() && begin.elapsed() < patience {
+    while busy() && begin.elapsed() < timeout {
         thread::sleep(Duration::from_millis(5));
     }
 }

@@ -70,7 +70,7 @@ impl Drop for Workers {
 }
 
 fn work(worker: &mut dyn Worker, clock: Clock, polling: PollingConfig, leader: &Wake, stop: &AtomicBool) {
-    let patience = Nanos::from(polling.spin_us + polling.yield_us) * 1000;
+    let limit = Nanos::from(polling.spin_us + polling.yield_us) * 1000;
     let mut idle_since = None;
     let (mut quiet, mut rounds, mut rests) = (Quiet::new(clock.now()), 0, false);
     while !stop.load(SeqCst) {
@@ -88,7 +88,7 @@ fn work(worker: &mut dyn Worker, clock: Clock, polling: PollingConfig, leader: &
                 reserve::give_back();
             }
         }
-        if now - *idle_since.get_or_insert(now) > patience && leader.is_asleep() {
+        if now - *idle_since.get_or_insert(now) > limit && leader.is_asleep() {
             // Unparked when the leader wakes; a wake-up before this line makes it return at once.
             if rests { thread::park() } else { thread::park_timeout(Duration::from_nanos(quiet::PERIOD)) }
         } else {

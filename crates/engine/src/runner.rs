@@ -1,4 +1,4 @@
-//! How the program of an engine runs, as the configuration has it.
+//! Back-ends that run an engine's program, as the configuration names them.
 use serde::de::value::{MapAccessDeserializer, StrDeserializer};
 use serde::de::{Error, MapAccess, Visitor};
 use serde::{Deserialize, Deserializer, Serialize};

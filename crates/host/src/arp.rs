@@ -8,9 +8,9 @@ use wire::arp::{Operation, Packet};
 use wire::{IpAddress, Mac};
 
 impl Net {
-    /// RFC 826, with what keeps strangers from writing into the table. Only an answer to a question, or a question to
-    /// this host, adds an entry. Anything else at most changes one that is there. What comes by one port has no bearing
-    /// on the neighbours of another.
+    /// RFC 826, with what keeps unknown peers from writing into the table. Only an answer to a question, or a question
+    /// to this host, adds an entry. Anything else at most changes one that is there. What comes by one port has no
+    /// bearing on the neighbours of another.
     pub(crate) fn on_arp(&mut self, now: Nanos, port: usize, packet: &Packet, drops: &mut DropCounts) -> Received {
         let sender = IpAddress::v4(packet.sender_ip);
         // Nobody else has this host's address, and group addresses are no stations.

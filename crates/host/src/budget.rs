@@ -1,4 +1,4 @@
-//! Rate limits on answers to strangers: so many a second, and no more.
+//! Rate limits on answers to unknown peers: so many a second, and no more.
 use engine::Nanos;
 
 const SECOND: Nanos = 1_000_000_000;

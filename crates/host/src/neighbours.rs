@@ -14,8 +14,8 @@ pub trait Neighbours: Send {
     /// Keeps a packet until the address answers. False where a packet was lost: the one that waited before, or this
     /// one, because the table is full.
     fn queue(&mut self, ip: IpAddress, packet: Packet) -> bool;
-    /// Takes in that `ip` is at `mac`. A stranger is only added where `add` is set: otherwise any station could fill
-    /// the table.
+    /// Takes in that `ip` is at `mac`. An unknown peer is only added where `add` is set: otherwise any station could
+    /// fill the table.
     fn learn(&mut self, now: Nanos, ip: IpAddress, mac: Mac, add: bool) -> Option<Learned>;
     /// An entry may be wrong: a connection through it gets no answers. Ask again at the next look-up.
     fn doubt(&mut self, now: Nanos, ip: IpAddress);

@@ -294,7 +294,7 @@ impl Net {
     }
 
     /// A neighbour is at a hardware address. What comes by one port has no bearing on the neighbours of another, and a
-    /// stranger is added only where `add` is set.
+    /// unknown peer is added only where `add` is set.
     pub(crate) fn learn(&mut self, now: Nanos, port: usize, ip: IpAddress, mac: Mac, add: bool) -> Received {
         if self.port_towards(ip) != port {
             return Received::Done;

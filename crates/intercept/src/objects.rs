@@ -1,5 +1,5 @@
-//! What the dynamic linker has loaded: executable ranges, and where functions begin (`.eh_frame_hdr`, which stripped
-//! objects have as well: LSB Core, "Exception Frames").
+//! Objects that the dynamic linker has loaded: executable ranges, and where functions begin (`.eh_frame_hdr`, which
+//! stripped objects have as well: LSB Core, "Exception Frames").
 use libc::{c_int, c_void, dl_phdr_info, size_t};
 use std::ffi::CStr;
 

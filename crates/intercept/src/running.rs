@@ -1,4 +1,4 @@
-//! What of a place can be replaced by a jump while other threads run.
+//! Patching of running code: what a jump may replace while other threads run.
 //!
 //! No thread may be between two instructions that a jump replaces. An instruction that loads the call's number in
 //! front of it has five bytes alone. Behind a call that is always caught, a thread is only where it jumps to.

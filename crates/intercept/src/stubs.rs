@@ -1,4 +1,4 @@
-//! What a jump leads to: the moved instructions, with a way into `entry` between them. Pure.
+//! Stubs, the targets of jumps: the moved instructions, with a call of `entry` between them. Pure.
 use crate::sites::{CALL, JUMP, Site};
 
 /// Bytes of one area's head: the address of `entry`.

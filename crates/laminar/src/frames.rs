@@ -1,4 +1,4 @@
-//! What is done with a frame whatever the pipeline said of it: sums, captures, and payload to its place.
+//! Common steps for every frame, whatever the pipeline decides: checksums, captures, payload copies.
 use crate::descriptor::Dma;
 use engine::{DropReason, Frame, Nanos, Recorder};
 use port::Checksum;

@@ -1,4 +1,4 @@
-//! Which flow a frame may be of, before the pipeline has found it.
+//! Prediction of a frame's flow, before the pipeline's look-up.
 use engine::Frame;
 use engine::stream::FourTuple;
 use wire::{ethernet, ipv4, ipv6};

@@ -1,4 +1,4 @@
-//! What becomes of what leaves the pipeline: payload to its place, news to the application, frames to the network.
+//! Output of the pipeline: payload to its place, completions to the application, frames to the network.
 use crate::descriptor::{ACK_DELAYED, CHALLENGE, DMA_GRANT, DMA_LEN, DMA_RX, DUP_ACK, Dma, FAST_RETRANSMIT, LogPlace};
 use crate::flow::{Change, Flow};
 use crate::frames::{self, FrameVerdict, place};

@@ -1,6 +1,6 @@
-//! What libraries of network cards (libmlx5, libefa, ...) link: programs link those for functions of such cards, and
-//! the dynamic linker wants every name. They register with this library when they are loaded, and are never asked for
-//! a device, since none is theirs. So none of the other functions runs.
+//! Symbols that libraries of network cards (libmlx5, libefa, ...) export: programs link those for functions of such
+//! cards, and the dynamic linker wants every name. They register with this library when they are loaded, and are never
+//! asked for a device, since none is theirs. So none of the other functions runs.
 use crate::errno;
 use libc::c_int;
 

@@ -1,4 +1,4 @@
-//! What the device, its port and its tables are.
+//! Queries: attributes of the device, its port and its tables.
 use crate::abi::{
     IbvContext, IbvDeviceAttr, IbvDeviceAttrEx, IbvGid, IbvGidEntry, IbvPortAttr, IbvValuesEx, OdpCaps, RssCaps,
 };

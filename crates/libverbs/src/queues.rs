@@ -1,4 +1,4 @@
-//! What posting and polling share: the work requests of a queue that have not ended, and the program's names for them.
+//! Outstanding work requests of a queue, and the program's names for them: shared by posting and polling.
 use crate::errno::Result;
 use crate::lock::Lock;
 use context::queues::RECEIVE_WORDS;

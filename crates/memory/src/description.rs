@@ -1,4 +1,4 @@
-//! What a program states about memory that it registers. Hostile until it is checked.
+//! Description of memory that a program registers. Untrusted until it is checked.
 use crate::fault::Refusal;
 use crate::rights::Rights;
 use serde::{Deserialize, Serialize};

@@ -1,4 +1,4 @@
-//! What can be wrong with an access, and with a registration.
+//! Errors of an access, and of a registration.
 use std::fmt;
 use std::io;
 

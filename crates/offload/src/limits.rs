@@ -1,4 +1,4 @@
-//! What an offload engine and its functions may use.
+//! Limits of an offload engine and its functions.
 use serde::{Deserialize, Serialize};
 use std::time::Duration;
 

@@ -1,4 +1,4 @@
-//! What is asked of an offload engine over its socket, one message each way, as JSON. The same messages go from the
+//! Protocol of an offload engine's socket: one message each way, as JSON. The same messages go from the
 //! supervisor to the worker, which is the process of the functions.
 use crate::limits::Settings;
 use memory::Description;

@@ -1,4 +1,4 @@
-//! Where frames enter and leave a host, behind one burst interface: [`Port`].
+//! Ports, where frames enter and leave a host, behind one burst interface: [`Port`].
 //!
 //! A port moves frames and parses nothing above what it needs to steer.
 

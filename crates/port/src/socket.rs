@@ -1,4 +1,4 @@
-//! What only the kernel has to say about a TCP socket of its own.
+//! State of a TCP socket of the kernel.
 use std::io;
 use std::os::fd::{AsFd, AsRawFd};
 

@@ -1,4 +1,4 @@
-//! What a device is made of, and what it states of itself.
+//! Configuration of a device, and its attributes.
 use crate::gid;
 use crate::objects::Most;
 use memory::MemoryTable;

@@ -1,4 +1,4 @@
-//! Which frames queue pairs of raw packets get: rules of programs on what no transport of the host claims.
+//! Flow steering for queue pairs of raw packets: programs' rules on frames that no transport of the host claims.
 use crate::failure::Failure;
 use crate::user_context::ProgramId;
 use verbs::flow::{Field, FlowRule, Frames, Layer, MOST_FIELD_BYTES, MOST_FIELDS};

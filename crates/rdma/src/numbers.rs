@@ -1,6 +1,6 @@
 //! Numbers of queue pairs: 24 bits, unique on a host.
 //!
-//! They come from a permutation that a secret chooses, applied to a counter. So a stranger who knows some numbers
+//! They come from a permutation that a secret chooses, applied to a counter. So an unknown peer that knows some numbers
 //! cannot compute others. A number comes back only after all others: a late packet finds no queue pair of somebody
 //! else.
 use siphasher::sip::SipHasher13;

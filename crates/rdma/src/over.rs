@@ -1,4 +1,4 @@
-//! What a device over streams keeps for whoever carries them.
+//! State of a device over streams, for the transport that carries them.
 use engine::FramePool;
 use port::Frame;
 use smartns::{Below, LastWords};

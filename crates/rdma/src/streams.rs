@@ -14,7 +14,7 @@ use verbs::{QpKind, QpNumber};
 use wire::roce::cm::{CommId, MAD_LEN, Mad, Message as Management, Pair, Reason, Reject};
 
 /// How long a queue pair waits for its connection at least.
-const LEAST_PATIENCE: Nanos = 3_000_000_000;
+const LEAST_TIMEOUT: Nanos = 3_000_000_000;
 
 /// A message of connection management.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -157,13 +157,13 @@ impl Device {
     }
 
     /// How long a queue pair waits for an answer; `None`: for ever.
-    pub fn patience(&self, qp: QpNumber) -> Option<Nanos> {
+    pub fn timeout(&self, qp: QpNumber) -> Option<Nanos> {
         let user = self.users.get(self.owners.get(&qp)?)?;
         let attributes = user.shard.query_qp(qp).ok()?;
         let code = attributes.timeout.filter(|code| *code > 0)?;
         let tries = Nanos::from(attributes.retries.unwrap_or(0)) + 1;
         // IBTA 1.3, 9.7.6.1.3; a connection takes a while to be opened, which packets have no need of.
-        Some(((4096 << code.min(31)) * tries).max(LEAST_PATIENCE))
+        Some(((4096 << code.min(31)) * tries).max(LEAST_TIMEOUT))
     }
 
     /// A connection of this number goes on: messages about it may still follow.

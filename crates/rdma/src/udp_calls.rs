@@ -1,4 +1,4 @@
-//! What programs ask of UDP ports.
+//! Requests of programs to UDP ports.
 use crate::device::{Device, user};
 use crate::failure::Failure;
 use crate::udp::Wanted;

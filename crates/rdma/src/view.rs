@@ -1,4 +1,4 @@
-//! What people see of a device.
+//! Views of a device, for people.
 use serde::Serialize;
 use smartns::Sender;
 use verbs::{QpKind, QpNumber, QpState};

@@ -1,4 +1,4 @@
-//! What a control plane names: tables, actions, registers. Shared by everything that runs a program.
+//! Objects of the control API: tables, actions, registers. Shared by everything that runs a program.
 use crate::ir::{ActionCall, Match, MatchKind, Program, Table, mask};
 use std::fmt;
 

@@ -1,4 +1,4 @@
-//! What must come after what: the logical tables of both halves, and the dependencies between them (match, action and
+//! Dependency graph: the logical tables of both halves, and the dependencies between them (match, action and
 //! successor dependencies, as in the RMT literature).
 use crate::diag::{Pos, Problem, Res, Sources};
 use crate::ir::{Apply, FieldId, Gress, Program, Stmt, StmtKind};

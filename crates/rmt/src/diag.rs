@@ -1,4 +1,4 @@
-//! Where something stands in the source, and what is wrong with it.
+//! Diagnostics: positions in the source, and errors.
 use std::fmt;
 
 /// A place in the source: file, line and column, both from 1.

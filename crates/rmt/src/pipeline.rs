@@ -1,5 +1,5 @@
-//! What runs a program for an engine: native code, or the simulation of its RTL. Both have the same control API, and
-//! make the same of each packet.
+//! Pipelines that run a program for an engine: native code, or the simulation of its RTL. Both have the same control
+//! API, and make the same of each packet.
 use crate::control::{ControlError, EntryKey};
 use crate::cosim::Model;
 use crate::interp::Session;

@@ -1,4 +1,4 @@
-//! What a program uses, in the form of thesis table 5.2, and where everything was placed.
+//! Resource report in the form of thesis table 5.2, and the placement of everything.
 use crate::deps::{Graph, Kind};
 use crate::ir::{Gress, Program};
 use crate::place::{Placement, Resources, STAGE, STAGES, phv_bits};

@@ -1,4 +1,4 @@
-//! What `--so_flags` may say: words `key=value`, separated by commas.
+//! Option `--so_flags`: words `key=value`, separated by commas.
 use control::HostConfig;
 use engines::{EngineKind, Mapping};
 use std::net::{Ipv4Addr, Ipv6Addr};

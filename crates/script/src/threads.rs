@@ -1,4 +1,4 @@
-//! Which threads of the runner stand still. Virtual time passes only while all threads stand still but the one that
+//! Blocked threads of the runner. Virtual time passes only while all threads stand still but the one that
 //! lets it pass. So what a script finds does not depend on how the kernel schedules the runner's threads.
 //!
 //! A thread stands still where it waits in a call and has taken in all that changed. It also does where it is outside

@@ -47,7 +47,7 @@ enum Keeper {
     },
 }
 
-// SAFETY: the mapping lives as long as the Mirror; bytes are only copied in and out.
+// SAFETY: the mapping lives as long as the ByteRing; bytes are only copied in and out.
 unsafe impl Send for ByteRing {}
 // SAFETY: as above: concurrent copies may tear bytes, which every reader must expect of shared memory.
 unsafe impl Sync for ByteRing {}

@@ -1,4 +1,4 @@
-//! Whether others want the core: then who waits sleeps at once instead of yielding.
+//! Contention for the core: where other programs want it, a waiting thread sleeps at once instead of yielding.
 //!
 //! A yield is the cheapest hand-over where only those who wait for each other share a core. Where somebody computes
 //! there, the scheduler gives that program a whole slice for each yield, milliseconds. Who sleeps gets the core as soon

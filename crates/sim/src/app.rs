@@ -371,7 +371,7 @@ impl App {
         !slots.is_empty()
     }
 
-    /// Asks for rest where a connection is quiet.
+    /// Asks for reclaim where a connection is quiet.
     fn rest(&mut self) {
         for connection in self.connections.values_mut() {
             let slot = connection.slot;
@@ -440,7 +440,7 @@ impl App {
         child.forked = true;
         child.held = self.held.clone();
         for (index, mut connection) in std::mem::take(&mut self.connections) {
-            // The answer to a parent that has just asked to rest goes to the parent.
+            // The answer to a parent that has just asked for reclaim goes to the parent.
             connection.asked = false;
             let (context, bump) = (self.context.0, connection.bump());
             self.due.remove(&index);

@@ -1,4 +1,4 @@
-//! Which connections an application still has to open.
+//! Connections that an application still has to open.
 use crate::plan::{CallPlan, Plan};
 use port::Nanos;
 

@@ -32,7 +32,7 @@ pub(crate) struct Connection {
     fin: bool,
     /// The engine has not been told the present positions.
     pub dirty: bool,
-    /// It was asked to let the flow rest, and has not answered.
+    /// It was asked to reclaim the flow, and has not answered.
     pub asked: bool,
     /// Bytes written and read when it was last asked to.
     rested_at: (u64, u64),
@@ -92,8 +92,8 @@ impl Connection {
         }
     }
 
-    /// The positions at which the flow may rest now: nothing is unread or unacknowledged, and it did not rest here
-    /// before.
+    /// The positions at which the flow may be reclaimed now: nothing is unread or unacknowledged, and it was not
+    /// reclaimed here before.
     pub(crate) fn take_rest(&mut self) -> Option<(u32, u32)> {
         let quiet = self.read == self.received && self.acked == self.written && !self.eof && !self.fin && !self.dirty;
         let here = (self.written, self.read);
@@ -195,8 +195,8 @@ impl Connection {
         Ok(())
     }
 
-    /// Bytes that it may write now: none while the flow may be resting, for the memory of small rings goes as a whole
-    /// (docs/MEMORY.md).
+    /// Bytes that it may write now: none while the flow may be under reclaim, for the memory of small rings goes as a
+    /// whole (docs/MEMORY.md).
     fn room(&self, call: &CallPlan) -> u64 {
         let free = u64::from(self.tx.most()) - (self.written - self.acked);
         let wanted = may_write(call, self.side, self.read).saturating_sub(self.written);

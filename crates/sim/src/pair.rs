@@ -1,4 +1,4 @@
-//! What both sides of a connection did so far, as the one who sees both: the yardstick for what either side sees.
+//! Model of a connection's two sides: what both did so far, against which either side's view is judged.
 use crate::plan::{CallPlan, Script};
 use crate::random::Stream;
 use port::Nanos;

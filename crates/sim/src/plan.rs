@@ -164,8 +164,8 @@ pub struct AppPlan {
     /// After the fork, the parent ends at once.
     #[serde(default)]
     pub parent_leaves: bool,
-    /// It lets connections rest whenever nothing is unread or unacknowledged: the flow is frozen, its memory is given
-    /// back.
+    /// It lets connections be reclaimed whenever nothing is unread or unacknowledged: the flow is frozen, its memory is
+    /// given back.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub rests: bool,
 }

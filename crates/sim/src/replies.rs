@@ -1,4 +1,4 @@
-//! What the control plane tells an application.
+//! Replies of the control plane to an application.
 use crate::app::{App, Held, Purpose, Unknown};
 use crate::pair::{CLIENT, Half, SERVER, SideState};
 use crate::plan::Plan;

@@ -1,4 +1,4 @@
-//! What all applications of a simulation share: the plan, all connections, who listens.
+//! Shared state of a simulation's applications: the plan, all connections, the listeners.
 use crate::inspect::Inspector;
 use crate::pair::{Pair, SERVER, SideState, script};
 use crate::plan::Plan;

@@ -1,4 +1,4 @@
-//! When hosts change hands.
+//! Schedule of takeovers.
 use crate::plan::{Plan, Takeover};
 use port::Nanos;
 

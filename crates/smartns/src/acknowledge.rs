@@ -1,4 +1,4 @@
-//! What a requester does with responses (IBTA 1.3, 9.7.5 and 9.7.6).
+//! Responses at the requester (IBTA 1.3, 9.7.5 and 9.7.6).
 use crate::ending::fail_front;
 use crate::payload::{Packet, Payload};
 use crate::qp::Qp;

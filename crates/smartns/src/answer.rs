@@ -1,4 +1,4 @@
-//! What a responder sends: answers to reads and atomics, acknowledgements, refusals; in the order of their requests
+//! Output of the responder: answers to reads and atomics, acknowledgements, refusals; in the order of their requests
 //! (IBTA 1.3, 9.7.5.1).
 use crate::ending::enter_error;
 use crate::frames::{Outgoing, REFERRED, Run};

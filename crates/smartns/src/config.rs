@@ -1,4 +1,4 @@
-//! How a shard is set up.
+//! Configuration of a shard.
 use crate::congestion::Congestion;
 use memory::MemoryTable;
 use std::sync::Arc;

@@ -1,4 +1,4 @@
-//! How work requests end: completions, the error state, and the flush (IBTA 1.3, 10.3.1.6 and 10.8.5).
+//! End of work requests: completions, the error state, and the flush (IBTA 1.3, 10.3.1.6 and 10.8.5).
 use crate::completion_queue::Solicited;
 use crate::qp::{Qp, Requester, Source};
 use crate::send_queue::Work;

@@ -1,4 +1,4 @@
-//! What the control plane makes, and why it is refused.
+//! Objects that the control plane creates, and reasons to refuse them.
 use memory::Domain;
 use shm::{PipeConsumer, PipeProducer};
 use std::fmt;

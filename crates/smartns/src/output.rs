@@ -1,4 +1,4 @@
-//! What comes out of a poll.
+//! Output of a poll.
 use engine::{DropCounts, Frame, FramePool};
 use verbs::{AsyncEvent, Number, QpNumber};
 

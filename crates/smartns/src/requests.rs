@@ -1,4 +1,4 @@
-//! What the packets of a work request say, and what is noted when they are sent.
+//! Packets of a work request, and the record of those that were sent.
 use crate::frames::Run;
 use crate::qp::{Qp, Requester, Settings};
 use crate::send_queue::{SendQueue, Work};

@@ -1,4 +1,4 @@
-//! What the queue pairs of a shard share.
+//! State that the queue pairs of a shard share.
 use crate::completion_queue::{Added, CompletionQueue, Solicited};
 use crate::config::ShardConfig;
 use crate::objects::{NewHandle, NewSrq};

@@ -1,4 +1,4 @@
-//! What both ends of Solar are configured with.
+//! Configuration of both ends of Solar.
 use tcp::congestion::{self, CongestionName};
 use tcp::{Nanos, RtoBounds};
 

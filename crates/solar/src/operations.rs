@@ -1,4 +1,4 @@
-//! What a client has been asked to do: requests of many blocks, and the operation of each block.
+//! Outstanding operations of a client: requests of many blocks, and the operation of each block.
 use crate::packet::Status;
 use std::collections::{HashMap, VecDeque};
 

@@ -1,4 +1,4 @@
-//! What keeps the blocks of a server's volumes, and how operations on them end.
+//! Storage of a server's volumes, and the end of operations on it.
 use crate::packet::Status;
 use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;

@@ -2,8 +2,8 @@
 use crate::Nanos;
 
 /// How many more challenges a connection is answered with in the present interval. Each connection has its own limit.
-/// With one limit for all, a stranger could use it up on a connection of his own. What is left would show whether a
-/// guess at another connection hit (CVE-2016-5696; RFC 5961 section 10).
+/// With one limit for all, an unknown peer could use it up on a connection of its own. What is left would show whether
+/// a guess at another connection hit (CVE-2016-5696; RFC 5961 section 10).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ChallengeLimit {
     left: u8,

@@ -1,4 +1,4 @@
-//! What losses and disorder have taught a sender about its path: RACK-TLP (RFC 8985), with order in the place of
+//! RACK-TLP (RFC 8985): what a sender has learned of loss and reordering on its path, with order in the place of
 //! transmit times.
 //!
 //! RACK holds a segment for lost once a later one was delivered, and a reordering window has passed since. The RFC

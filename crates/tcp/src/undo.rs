@@ -1,5 +1,6 @@
-//! Whether a loss was one (RFC 3708, with the count of Linux). What was sent again since it was found is counted. If
-//! the peer reports all of that to have come twice (D-SACK, RFC 2883), nothing was lost: segments were late.
+//! Detection of spurious retransmissions by D-SACK (RFC 3708, with the count of Linux). What was sent again since it
+//! was found is counted. If the peer reports all of that to have come twice (D-SACK, RFC 2883), nothing was lost:
+//! segments were late.
 use wire::Seq;
 
 /// What was sent again for one loss, and how much of it came for nothing.

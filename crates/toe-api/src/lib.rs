@@ -1,4 +1,4 @@
-//! What OpenTOE offers programs beyond sockets, in Rust: the functions of `include/toe.h`.
+//! Rust interface for what OpenTOE offers programs beyond sockets: the functions of `include/toe.h`.
 //!
 //! They are looked up in the running program, so the same program runs with and without `libtoe.so` preloaded;
 //! [`Connection::new`] says which it is.

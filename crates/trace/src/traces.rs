@@ -1,4 +1,4 @@
-//! What is traced of a host, or of a data-path thread: who wants which points, and all tracers.
+//! Tracing of a host or a data-path thread: which readers want which points, and all tracers.
 use crate::histogram::Distribution;
 use crate::log::Log;
 use crate::points::{Kind, Point};

@@ -1,6 +1,6 @@
-//! How a verbs library attaches: one message each way over the daemon's attach socket, as JSON. Control requests follow
-//! on the same socket ([`crate::control`]). It stays open as long as the process lives; at its end, the daemon removes
-//! what the process had.
+//! Attach protocol of the verbs library: one message each way over the daemon's attach socket, as JSON. Control
+//! requests follow on the same socket ([`crate::control`]). It stays open as long as the process lives; at its end, the
+//! daemon removes what the process had.
 //!
 //! With [`Answer::Welcome`] come, in this order: the context's region, which has the daemon's doorbell (docs/RDMA.md)
 //! and the first send pipe (`context::queues`); the eventfd of that doorbell; the read end of the pipe of asynchronous

@@ -1,4 +1,4 @@
-//! Whether a program wants an event for the next completion of a queue (`ibv_req_notify_cq`).
+//! Event requests: a program wants an event for the next completion of a queue (`ibv_req_notify_cq`).
 //!
 //! The wish is a word of the queue's region, where other regions have the application's doorbell. The program writes
 //! the word and then polls once more; the engine adds a completion and then reads the word. Each has a full fence

@@ -1,4 +1,4 @@
-//! What the headers of both versions of IP say alike.
+//! Header fields that both versions of IP have.
 use crate::ipv4::{self, Ecn};
 use crate::{EtherType, IpAddress, Malformed, ethernet, ipv6};
 

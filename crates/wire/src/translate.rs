@@ -1,5 +1,5 @@
-//! What turns a segment of one connection into one of another: splicing (FlexTOE listing 1). `xdp/splice.c` is the same
-//! arithmetic in the data-path.
+//! Translation of a segment of one connection into one of another: splicing (FlexTOE listing 1). `xdp/splice.c` is the
+//! same arithmetic in the data-path.
 use crate::checksum::Sum;
 use crate::{Mac, Malformed, Seq, be16, be32, ethernet, ipv4, tcp};
 use serde::{Deserialize, Serialize};

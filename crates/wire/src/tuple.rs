@@ -1,4 +1,4 @@
-//! What identifies a connection.
+//! Tuples that identify a connection.
 use crate::{Endpoint, IpAddress, be16, ipv6};
 use serde::{Deserialize, Serialize};
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};

@@ -1,4 +1,4 @@
-//! What was counted.
+//! Counters.
 
 /// Totals of a stack.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]

@@ -59,7 +59,7 @@ pub struct EngineTcp {
     conns: Vec<Option<Conn>>,
     by_slot: HashMap<Slot, u32>,
     /// Connections that are being opened, by the request's tag.
-    opening: HashMap<u32, u32>,
+    connecting: HashMap<u32, u32>,
     /// Completions that overtook the replies that open their connections: the two pairs are not ordered.
     early: HashMap<Slot, Completion>,
     accepted: VecDeque<(Socket, Ipv4Tuple)>,
@@ -98,7 +98,7 @@ impl EngineTcp {
             pool,
             conns: Vec::new(),
             by_slot: HashMap::new(),
-            opening: HashMap::new(),
+            connecting: HashMap::new(),
             early: HashMap::new(),
             accepted: VecDeque::new(),
             answers: HashMap::new(),
@@ -208,13 +208,13 @@ impl EngineTcp {
                     self.conns[at as usize] = None;
                 }
             }
-            Reply::Connected { tag, slot, .. } => match self.opening.remove(&tag) {
+            Reply::Connected { tag, slot, .. } => match self.connecting.remove(&tag) {
                 Some(at) => drop(self.open(at, slot)),
                 // It was closed meanwhile.
                 None => self.request(Request::Close { slot, tx_head: 0, rx_head: 0, abort: true }),
             },
-            Reply::Failed { tag, errno } if self.opening.contains_key(&tag) => {
-                let at = self.opening.remove(&tag).unwrap_or_default();
+            Reply::Failed { tag, errno } if self.connecting.contains_key(&tag) => {
+                let at = self.connecting.remove(&tag).unwrap_or_default();
                 if let Some(conn) = self.conns.get_mut(at as usize).and_then(Option::as_mut) {
                     conn.failed = Some(errno);
                 }
@@ -264,7 +264,7 @@ impl Transport for EngineTcp {
     fn connect(&mut self, remote: SocketAddrV4) -> Result<(Socket, Ipv4Tuple), String> {
         let at = self.keep(Conn::default());
         let tag = self.tag();
-        self.opening.insert(tag, at);
+        self.connecting.insert(tag, at);
         let remote = Endpoint::from(remote);
         let request = Request::Connect { tag, binding: 0, remote, congestion: Congestion::DEFAULT, mss: 0 };
         let local = match self.ask(tag, request) {
@@ -275,7 +275,7 @@ impl Transport for EngineTcp {
         match local.and_then(|local| tuple(local, remote).ok_or("only IPv4 is there".into())) {
             Ok(tuple) => Ok((Socket(at), tuple)),
             Err(why) => {
-                self.opening.remove(&tag);
+                self.connecting.remove(&tag);
                 self.conns[at as usize] = None;
                 Err(format!("cannot connect to {remote}: {why}"))
             }
@@ -344,9 +344,9 @@ impl Transport for EngineTcp {
 
     fn close(&mut self, socket: Socket) {
         let Some(conn) = self.conns.get_mut(socket.0 as usize).and_then(Option::take) else { return };
-        let opening = self.opening.iter().find(|(_, at)| **at == socket.0).map(|(tag, _)| *tag);
-        if let Some(tag) = opening {
-            self.opening.remove(&tag);
+        let connecting = self.connecting.iter().find(|(_, at)| **at == socket.0).map(|(tag, _)| *tag);
+        if let Some(tag) = connecting {
+            self.connecting.remove(&tag);
             self.request(Request::CancelConnect { tag });
         }
         let Some(slot) = conn.slot else { return };

@@ -1,4 +1,4 @@
-//! What the split and merge unit reads in a frame, and changes in its headers.
+//! Frame parsing of the split and merge unit, and changes of headers.
 use crate::nic::Payload;
 use port::{Checksum, Frame};
 use wire::plain::PlainV6;

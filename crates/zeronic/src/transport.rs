@@ -1,4 +1,4 @@
-//! What the control stack asks of a transport: TCP on headers. Bytes are counted, never looked at.
+//! Transport interface of the control stack: TCP on headers. Payload bytes are counted, never read.
 use engine::DropCounts;
 use port::{Frame, FramePool, TcpPorts};
 use std::net::SocketAddrV4;

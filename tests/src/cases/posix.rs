@@ -1,4 +1,4 @@
-//! What single socket calls do: libtoe's own cases, which pass on the kernel's TCP, too.
+//! Semantics of single socket calls: libtoe's own cases, which pass on the kernel's TCP, too.
 use super::Bench;
 use crate::lab::Link;
 use crate::report::Outcome;

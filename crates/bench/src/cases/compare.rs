@@ -1,4 +1,4 @@
-//! What all cases of speed have in common: points, each measured on every set-up in turn, and the table.
+//! Common part of all cases of speed: points, each measured on every set-up in turn, and the table.
 use crate::arguments::{Common, list};
 use crate::lab::{FabricPlan, Stack};
 use crate::report::{Report, Run, label, table};

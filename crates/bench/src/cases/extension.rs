@@ -1,4 +1,4 @@
-//! What can be put on a running daemon and taken off again: tracepoints, a capture, modules.
+//! Cost of extensions that a running daemon can load and unload: tracepoints, a capture, modules.
 use crate::lab::FabricLab;
 use crate::tools::Tools;
 use clap::ValueEnum;

@@ -1,4 +1,4 @@
-//! What can be measured.
+//! Cases that can be measured.
 pub(crate) mod block;
 mod bulk;
 pub(crate) mod collectives;

@@ -1,4 +1,4 @@
-//! Where programs are measured: one server's place, and one or more of clients.
+//! Labs in which programs are measured: a place for the server, and one or more for clients.
 mod daemon;
 mod fabric;
 mod loopback;

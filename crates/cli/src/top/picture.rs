@@ -1,4 +1,4 @@
-//! What happened between two moments: rates, and states as they are.
+//! Difference of two samples: rates, and present states.
 use super::sample::{Flow, Host, Sample, Thread};
 use serde::Serialize;
 use std::collections::{BTreeMap, HashMap};

@@ -1,4 +1,4 @@
-//! What the daemon counted up to a moment: its answers, as far as the live view needs them.
+//! Sample of the daemon's counters at one time, as far as the live view needs them.
 use daemon::client;
 use daemon::protocol::{Question, Xdp};
 use serde::Deserialize;

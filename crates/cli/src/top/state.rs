@@ -1,4 +1,4 @@
-//! What the user chose: sorting, host, filter; and which key chooses what.
+//! State of the user interface: sorting, host, filter, and the keys that change them.
 use super::picture::{FlowRow, Picture};
 use ratatui::crossterm::event::{KeyCode, KeyEvent, KeyModifiers};
 

@@ -1,4 +1,4 @@
-//! Idle reclaim: the memory of a resting connection's receive buffer goes back to the system (docs/MEMORY.md).
+//! Idle reclaim: the memory of a quiet connection's receive buffer goes back to the system (docs/MEMORY.md).
 //!
 //! The engine may write to a receive buffer at any moment, on whatever thread. So it is asked to stop the flow
 //! ([`Command::Freeze`]), which it does only where nothing is unread or out of order. Then the buffer is not in use.
@@ -43,7 +43,7 @@ impl Flows {
         flow.freezing == 0
     }
 
-    /// The engine has answered for a flow that rests; `stands`: it stands still. Returns whether it was one.
+    /// The engine has answered for a flow under reclaim; `stands`: it stands still. Returns whether it was one.
     pub(crate) fn reclaim_answered(
         &mut self,
         out: &mut Outbox<'_>,

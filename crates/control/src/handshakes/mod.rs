@@ -160,8 +160,8 @@ impl Handshakes {
         let Some(half_open) = self.all.get_mut(key) else { return };
         let tuple = half_open.tuple;
         out.timers.set(Timer::HalfOpen(key), out.now + half_open.rto);
-        // A stranger's SYN is answered to the station that it came from. Asking ARP for each address that a flood makes
-        // up would fill the table.
+        // An unknown peer's SYN is answered to the station that it came from. Asking ARP for each address that a flood
+        // makes up would fill the table.
         if half_open.peer_mac.is_some() && matches!(half_open.owner, Owner::Listener(_)) {
             let (header, mac) = (half_open.handshake.syn(out.now, &tuple), half_open.peer_mac);
             out.tracer.event(Point::SynSent, NO_FLOW, traced::ends(&tuple));
@@ -239,9 +239,9 @@ impl Handshakes {
         Answered::Done(Some(frame))
     }
 
-    /// Answers a segment that a stranger may have sent, within the connection's limit. The answer goes to the station
-    /// that the segment came from, where ARP has no entry. One that waits for ARP may leave when the connection has
-    /// ended, and begin it anew.
+    /// Answers a segment that an unknown peer may have sent, within the connection's limit. The answer goes to the
+    /// station that the segment came from, where ARP has no entry. One that waits for ARP may leave when the connection
+    /// has ended, and begin it anew.
     fn challenge(&mut self, out: &mut Outbox<'_>, key: u32, header: Header, station: Mac) {
         let most = out.config.limits.challenges_per_interval();
         let Some(half_open) = self.all.get_mut(key) else { return };

@@ -1,4 +1,4 @@
-//! Opening of connections: from a request or a SYN to a flow that an engine runs.
+//! Half-open connections: from a request or a SYN to a flow that an engine runs.
 use super::ControlPlane;
 use crate::half_open::Owner;
 use crate::handshakes::{self, Answered, Cookie, Listening, Start};
@@ -98,7 +98,7 @@ impl ControlPlane {
         if shm::reserve::is_short() {
             return out.turn_away(DropReason::NoMemory);
         }
-        // Strangers leave room for connections that this host's own programs open.
+        // Unknown peers leave room for connections that this host's own programs open.
         let crowded =
             !self.has_flow_room(out) || self.handshakes.len() >= out.config.limits.max_handshakes as usize / 4 * 3;
         // Apart from the backlog, which is for connections that wait to be accepted: as Linux's tcp_max_syn_backlog and

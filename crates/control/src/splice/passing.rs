@@ -53,7 +53,7 @@ impl Splices {
         let ending = segment.fin() || segment.rst();
         let window = seen[1 - side].window.max(u16::MAX as u32);
         if ending && splice.distance(side, segment.header.seq, seen[1 - side].ack) > window {
-            // A stranger's guess: the peer behind would not accept it either, and nothing ends.
+            // An unknown peer's guess: the peer behind would not accept it either, and nothing ends.
             out.drops.count(REFUSED);
             self.hand_over(key, side);
             return Passed { frame: Some(frame), then: Then::GoesOn };
@@ -62,7 +62,7 @@ impl Splices {
         splice.note(side, segment);
         let revived = !segment.rst() && splice.reset == Some(side);
         if revived {
-            // The peer goes on: the RST was a stranger's.
+            // The peer goes on: the RST was an unknown peer's.
             splice.reset = None;
         }
         let frame = self.pass(out, key, side, segment, frame);
@@ -235,7 +235,7 @@ impl Splice {
             first_fin.get_or_insert(side);
             sides[side].fin = Some(end);
         } else if sides[side].fin.is_some_and(|fin| fin.before(end)) {
-            // The FIN was a stranger's: the peer goes on after it.
+            // The FIN was an unknown peer's: the peer goes on after it.
             (sides[side].fin, sides[side].fin_acked) = (None, false);
             *first_fin = first_fin.filter(|first| *first != side);
         }

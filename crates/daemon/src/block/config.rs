@@ -1,4 +1,4 @@
-//! What `[[volume]]` and `[[block]]` sections say.
+//! Configuration sections `[[volume]]` and `[[block]]`.
 use crate::config::{Config, PortKind, PortSection};
 use serde::Deserialize;
 use solar::transport::LEAST_MTU;

@@ -1,4 +1,4 @@
-//! What goes to a volume from all connections of its socket: bounded, and one alone where it must be.
+//! Admission of requests to a volume from all connections of its socket: bounded, and exclusive where needed.
 use super::budget::Budget;
 use solar::transport::{Queue, Submission};
 use solar::{BLOCK_LEN, Direction, Status};

@@ -1,4 +1,4 @@
-//! What the management socket answers of volumes, and of their use.
+//! Views of volumes and their use, for the management socket.
 use super::config::{BlockSection, VolumeSection};
 use super::writer::Shared;
 use crate::datapath::Handle;

@@ -1,4 +1,4 @@
-//! What single keys cannot say: that the parts of a configuration fit together.
+//! Checks across keys: that the parts of a configuration fit together.
 use super::{Config, HostSection, PortKind, addressing};
 use engines::Backend;
 use std::collections::HashSet;

@@ -1,5 +1,5 @@
-//! What a configuration needs of the machine that it is for: users, groups, modules, cores. The start finds these by
-//! using them; `toed --check` looks beforehand.
+//! Checks of a configuration against the machine that it is for: users, groups, modules, cores. The start finds these
+//! by using them; `toed --check` looks beforehand.
 use super::{Config, HostSection};
 use crate::access::Access;
 use crate::modules;

@@ -1,4 +1,4 @@
-//! What a data-path thread says and does when a network or an engine is gone for good.
+//! Failures: what a data-path thread logs and does when a network or an engine is gone for good.
 use super::{DataPath, FabricSeat};
 use crate::wake::watch;
 use rustix::event::epoll;

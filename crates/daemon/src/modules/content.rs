@@ -1,4 +1,4 @@
-//! What a loaded module is made of: code, and the maps that an operator may look into and change.
+//! Content of a loaded module: code, and maps that an operator may read and change.
 use crate::splices::SpliceMaps;
 use control::HostConfig;
 use engine::{FlowId, ModuleSource};

@@ -1,4 +1,4 @@
-//! How queue pairs of RDMA programs answer congestion.
+//! Congestion control of queue pairs, as the configuration names it.
 use rdma::Congestion;
 use serde::Deserialize;
 

@@ -1,4 +1,4 @@
-//! What the attach socket needs to know of a host's RDMA device.
+//! A host's RDMA device, as the attach socket needs it.
 use super::domains::Domains;
 use super::users::RdmaUsers;
 use ::rdma::ProgramView;

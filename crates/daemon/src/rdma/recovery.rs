@@ -1,4 +1,4 @@
-//! How lost packets of RDMA programs are made up for.
+//! Loss recovery of queue pairs, as the configuration names it.
 use serde::Deserialize;
 use smartns::Recovery;
 

@@ -1,4 +1,4 @@
-//! Whose programs may use RDMA.
+//! Users whose programs may use RDMA.
 use serde::Deserialize;
 
 /// Whose programs may use a host's RDMA device (docs/SECURITY.md).

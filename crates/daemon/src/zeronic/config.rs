@@ -1,4 +1,4 @@
-//! What a `[[zeronic]]` section says.
+//! Configuration section `[[zeronic]]`.
 use super::transport::TransportKind;
 use crate::config::{Config, FabricSection, HostSection};
 use control::CongestionName;

@@ -31,11 +31,11 @@ impl ProgramDevices {
     ///
     /// # Errors
     /// The program has as many as it may, or the system has no memory or no descriptor.
-    pub(super) fn make(&mut self, table: &MemoryTable, bell: OwnedFd, patience: u64) -> io::Result<(u32, OwnedFd)> {
+    pub(super) fn make(&mut self, table: &MemoryTable, bell: OwnedFd, timeout: u64) -> io::Result<(u32, OwnedFd)> {
         if self.all.len() >= MOST {
             return Err(Errno::MFILE.into());
         }
-        let (queue, ends) = DmaQueue::create(bell, patience)?;
+        let (queue, ends) = DmaQueue::create(bell, timeout)?;
         let (ours, its) = handover::pair()?;
         ends.send(&ours)?;
         let queue = Arc::new(queue);

@@ -248,8 +248,8 @@ impl Service {
             (e.raw_os_error().unwrap_or(libc::ENOMEM), format!("the daemon can make no DMA queue for the program: {e}"))
         };
         let bell = self.bell.try_clone().map_err(failed)?;
-        let patience = u64::from(self.place.section.device_timeout_ms) * 1_000_000;
-        let (number, socket) = self.devices.make(&self.place.table, bell, patience).map_err(failed)?;
+        let timeout = u64::from(self.place.section.device_timeout_ms) * 1_000_000;
+        let (number, socket) = self.devices.make(&self.place.table, bell, timeout).map_err(failed)?;
         Ok((Answer::Device(number), Some(socket)))
     }
 

@@ -1,4 +1,4 @@
-//! What a data-path thread does for ZeroNIC hosts, between two rounds.
+//! Work of a data-path thread for ZeroNIC hosts, between two rounds.
 use super::seat::ZeronicSeat;
 use crate::datapath::DataPath;
 use std::io;

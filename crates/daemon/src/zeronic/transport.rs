@@ -1,4 +1,4 @@
-//! What decides on the headers of a ZeroNIC host.
+//! Transports of a ZeroNIC host, which process its headers.
 use control::FlowView;
 use engine::DropCounts;
 use engines::EngineKind;

@@ -1,4 +1,4 @@
-//! What the management socket answers of ZeroNIC hosts.
+//! Views of ZeroNIC hosts, for the management socket.
 use super::place::ZeronicPlace;
 use super::seat::ZeronicSeat;
 use crate::clock::Clock;

@@ -1,4 +1,4 @@
-//! What the host's half does about loss: limited transmit, fast retransmit, go-back-N but for what the peer has.
+//! Loss recovery in the host's half: limited transmit, fast retransmit, go-back-N but for what the peer has.
 use super::Flow;
 use crate::descriptor::{DUP_ACK, Dma, FAST_RETRANSMIT, TIMEOUT};
 use ::tcp::DUPLICATES;

@@ -1,4 +1,4 @@
-//! What the calls on sockets do, apart from how programs pass their arguments ([`crate::interpose`]).
+//! Socket calls, apart from how programs pass their arguments ([`crate::interpose`]).
 pub(crate) mod address;
 pub(crate) mod binding;
 pub(crate) mod comm;

@@ -1,10 +1,10 @@
-//! Giving back the memory of connections that are quiet (docs/MEMORY.md).
+//! Idle reclaim: the memory of quiet connections is given back (docs/MEMORY.md).
 //!
 //! A connection uses its buffers from front to end, again and again, so in time every page of them is resident. Where
 //! everything that was written is acknowledged and everything that came was read, nothing in them is of use. Once a
-//! second, all sockets are looked at. One whose positions have not moved since the last time rests. Its transmit buffer
-//! is given back here: no other process writes there, and nothing is left to send again. The daemon gives its receive
-//! buffer back when it is asked to.
+//! second, all sockets are looked at. One whose positions have not moved since the last time is reclaimed. Its transmit
+//! buffer is given back here: no other process writes there, and nothing is left to send again. The daemon gives its
+//! receive buffer back when it is asked to.
 use crate::state::context_side::Context;
 use crate::state::slab::Key;
 use crate::state::socket::{Kind, Socket};
@@ -14,13 +14,13 @@ use crate::system::waking;
 use context::{Request, Slot};
 use std::time::Duration;
 
-/// Time from one round of the hand to the next: a connection rests after one to two of them, at first.
+/// Time from one sweep to the next: a connection is reclaimed after one to two of them, at first.
 const ROUND: Duration = Duration::from_secs(1);
-/// Sleep at most so long while the hand is under way.
+/// Sleep at most so long while a sweep is under way.
 const STEP_NAP: Duration = Duration::from_millis(1);
 /// Sockets looked at in one step.
 const STEP: usize = 1024;
-/// Connections that begin to rest in one step.
+/// Connections that are reclaimed in one step.
 const MOST: usize = 64;
 /// A process that never sleeps takes a step after so many batches of completions.
 const BATCHES: u32 = 1024;
@@ -36,7 +36,7 @@ impl Lib {
         }
     }
 
-    /// A step of the hand, where it is time for one. Says when the next one is due: the longest that a thread may
+    /// A step of the sweep, where it is time for one. Says when the next one is due: the longest that a thread may
     /// sleep.
     pub(crate) fn reclaim_some(&mut self) -> Option<Duration> {
         let Lib { link: Link::Attached(context), sockets, sweeper, .. } = self else { return None };
@@ -97,9 +97,9 @@ enum Found {
     Nothing,
     /// It was used since the last look, or not for long enough.
     Moved,
-    /// It rests from now on.
+    /// It is reclaimed from now on.
     Idle,
-    /// It is to rest, but the daemon's ring of requests is full.
+    /// It is to be reclaimed, but the daemon's ring of requests is full.
     NoRoom,
 }
 

@@ -1,6 +1,6 @@
 //! Making, binding, connecting, accepting sockets; addresses and options.
 use crate::calls::address::{self, Address};
-use crate::calls::{binding, connect as opening, listening, options, shutdown, waiting};
+use crate::calls::{binding, connect as connecting, listening, options, shutdown, waiting};
 use crate::daemon::{ask, attach, share};
 use crate::interfaces::netlink;
 use crate::interpose::kernel_half;
@@ -392,7 +392,7 @@ pub(super) fn decide_connect(lib: &mut Guard, key: Key, to: Address) -> Decided<
             return not_here(lib, key, Unaccelerated::NoRoute);
         }
     }
-    opening::connect(lib, key, remote)?;
+    connecting::connect(lib, key, remote)?;
     Ok(Some(0))
 }
 
@@ -412,7 +412,7 @@ fn connect_loopback(lib: &mut Guard, key: Key, remote: Endpoint) -> Decided<c_in
         true => IpAddress::v6(Ipv6Addr::LOCALHOST, 0),
         false => remote.ip,
     };
-    match opening::connect(lib, key, Endpoint { ip, ..remote }) {
+    match connecting::connect(lib, key, Endpoint { ip, ..remote }) {
         // Nobody listens there on the host, or there is no room: the kernel's half has some.
         Err(libc::ENETUNREACH | libc::ENOBUFS | libc::ENOMEM) => not_here(lib, key, Unaccelerated::Loopback),
         done => done.map(|()| Some(0)),

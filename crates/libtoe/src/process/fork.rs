@@ -153,7 +153,7 @@ fn inherit_sockets(lib: &mut Lib) {
                 }
                 stream.pending = false;
                 stream.bump_held = false;
-                // The answer to a parent that has just asked to rest goes to the parent.
+                // The answer to a parent that has just asked for reclaim goes to the parent.
                 stream.reclaim = idle::State::default();
                 if !attached {
                     socket.error = libc::ECONNRESET;

@@ -1,4 +1,4 @@
-//! What becomes of sockets when the program forks, runs another one, passes descriptors on, or confines itself.
+//! Process events and sockets: fork, exec, passing of descriptors, confinement.
 pub(crate) mod carried;
 pub(crate) mod confine;
 pub(crate) mod environment;

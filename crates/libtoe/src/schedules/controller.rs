@@ -1,4 +1,4 @@
-//! Who runs: one thread at a time, and the daemon's stand-in between them.
+//! Scheduler of the exploration: one thread runs at a time, and the daemon's stand-in between them.
 #[path = "../../tests/loop_host/mod.rs"]
 mod loop_host;
 

@@ -1,4 +1,4 @@
-//! What threads do: programs of a few threads that wait for each other in different ways.
+//! Scenarios: programs of a few threads that wait for each other in different ways.
 //!
 //! Their sleeps have time-outs of ten seconds or none. So where time leaps by more than the library's own short naps,
 //! somebody slept although there was something for them.

@@ -1,4 +1,4 @@
-//! What a socket can be ready for, in epoll's bits.
+//! Events of sockets, in epoll's bits.
 
 /// Something can be read or accepted.
 pub(crate) const IN: u32 = libc::EPOLLIN as u32 | libc::EPOLLRDNORM as u32;

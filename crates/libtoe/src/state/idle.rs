@@ -1,10 +1,10 @@
-//! How long connections have been quiet, and where the hand that looks at them is ([`crate::daemon::reclaim`]).
+//! Idle time of connections, and the state of the sweep over them ([`crate::daemon::reclaim`]).
 use std::time::Instant;
 
 /// Rounds that a connection must be quiet at most.
 const MOST_THRESHOLD: u8 = 64;
 
-/// Where the hand is.
+/// State of the sweep.
 pub(crate) struct Sweeper {
     pub(crate) at: usize,
     /// When the last round began; none is under way before the first.
@@ -12,7 +12,7 @@ pub(crate) struct Sweeper {
     /// When the first one did.
     pub(crate) first: Option<Instant>,
     pub(crate) under_way: bool,
-    /// Something was said of a connection since the round began, or one was found that may rest next time.
+    /// A completion came since the round began, or a connection was found that may be reclaimed next time.
     pub(crate) again: bool,
     pub(crate) batches: u32,
 }
@@ -30,7 +30,7 @@ impl Sweeper {
     }
 }
 
-/// What a connection's buffers were when the hand came by.
+/// What a connection's buffers were when the sweep came by.
 #[derive(Default)]
 pub(crate) struct State {
     /// Positions (written, read) at the last look.
@@ -44,21 +44,21 @@ pub(crate) struct State {
     pub(crate) idle: Idle,
 }
 
-/// How long a connection has been quiet, and how long it must be. To rest and to wake costs system calls and page
-/// faults. So a connection that wakes soon, again and again, must be quiet for longer and longer: 32,000 may have a
-/// message every other second.
+/// How long a connection has been quiet, and how long it must be. To be reclaimed and to wake costs system calls and
+/// page faults. So a connection that wakes soon, again and again, must be quiet for longer and longer: 32,000 may have
+/// a message every other second.
 #[derive(Default)]
 pub(crate) struct Idle {
     /// Looks that found it as the one before did.
     pub(crate) sweeps: u8,
     /// Looks that it takes, less one.
     threshold: u8,
-    /// When it began to rest, until it wakes: seconds as [`Sweeper::seconds`] has them; 0 for none.
+    /// When it was reclaimed, until it wakes: seconds as [`Sweeper::seconds`] has them; 0 for none.
     pub(crate) since: u32,
 }
 
 impl Idle {
-    /// A look of the round that began at second `now`; whether it is time to rest.
+    /// A look of the round that began at second `now`; whether it is time to reclaim it.
     pub(crate) fn is_due(&mut self, moved: bool, now: u32) -> bool {
         if !moved {
             self.sweeps = self.sweeps.saturating_add(1);
@@ -78,7 +78,7 @@ impl Idle {
 mod tests {
     use super::*;
 
-    /// Looks once a round at a connection that speaks every `period` rounds; how often it rests in 1000 rounds.
+    /// Looks once a round at a connection that speaks every `period` rounds; how often it is reclaimed in 1000 rounds.
     fn rests(period: u32) -> u32 {
         let (mut idle, mut asleep, mut rests) = (Idle::default(), false, 0);
         for round in 0..1000 {

@@ -1,4 +1,4 @@
-//! What a listening socket is: its address, and the connections that wait to be accepted.
+//! A listening socket: its address, and the connections that wait to be accepted.
 use context::attach::Ticket;
 use context::{Endpoint, Request, Slot};
 use libc::c_int;

@@ -1,4 +1,4 @@
-//! What is added to the kernel's lists of interfaces, until the program receives it ([`crate::interfaces`]).
+//! Additions to the kernel's lists of interfaces, until the program receives them ([`crate::interfaces`]).
 use std::collections::VecDeque;
 use std::os::fd::RawFd;
 

@@ -1,4 +1,4 @@
-//! What a socket is ready for, in epoll's bits, and telling those who wait for it.
+//! Readiness of a socket, in epoll's bits, and the wake-ups that follow.
 use crate::state::events::{ERR, HUP, IN, OUT, RDHUP};
 use crate::state::few::Few;
 use crate::state::option_values::Options;

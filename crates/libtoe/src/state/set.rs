@@ -1,4 +1,4 @@
-//! What an epoll set is: its members, those that may be ready, and who sleeps on it.
+//! An epoll set: its members, those that may be ready, and the threads that sleep on it.
 use crate::state::events;
 use crate::state::few::Few;
 use crate::state::slab::Slab;

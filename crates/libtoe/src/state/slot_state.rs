@@ -1,4 +1,4 @@
-//! What of a connection lies in the region, for all processes that share it.
+//! State of a connection in the region, for all processes that share it.
 use std::mem::offset_of;
 use std::sync::atomic::Ordering::{AcqRel, Acquire, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};

@@ -1,4 +1,4 @@
-//! What the library asks of the operating system, and how it touches the program's memory.
+//! The operating system: the library's system calls, and its access to the program's memory.
 pub(crate) mod errno;
 pub(crate) mod exclusive;
 pub(crate) mod faults;

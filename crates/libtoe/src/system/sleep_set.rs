@@ -1,8 +1,8 @@
-//! What a thread sleeps on that waits for a set, or for a socket.
+//! Sleep sets: epoll sets of the kernel on which threads sleep that wait for a set or a socket.
 //!
-//! All beds of a process watch the one bell of its context, and a ring ends the sleep of one thread (`EPOLLEXCLUSIVE`).
-//! It takes in what came, and wakes those whom it concerns. Of several beds with sleepers the kernel takes the one that
-//! has watched the bell for longest. Who was woken for others' news steps back behind all of them.
+//! All sleep sets of a process watch the one bell of its context, and a ring ends the sleep of one thread
+//! (`EPOLLEXCLUSIVE`). It takes in what came, and wakes those whom it concerns. Of several with sleepers the kernel
+//! takes the one that has watched the bell for longest. Who was woken for others' news steps back behind all of them.
 use crate::system::errno::{self, Result};
 use crate::system::own_fd::OwnFd;
 use crate::system::real;
@@ -35,7 +35,7 @@ pub(crate) struct SleepSet {
     watches_daemon: u32,
 }
 
-/// `data` in a bed: the program's set has something.
+/// `data` in a sleep set: the program's set has something.
 pub(crate) const PROGRAM: u64 = 0;
 /// The context's bell rang.
 pub(crate) const BELL: u64 = 1;

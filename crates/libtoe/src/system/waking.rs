@@ -1,4 +1,4 @@
-//! What waiting asks of the operating system: the time, to let others run, to sleep, to wake.
+//! Sleeping and waking: the time, yields, sleeps and wake-ups of the operating system.
 //!
 //! In one place, so that a test can put a scheduler of its own there (`schedules`). It runs real threads of this
 //! library in any order, in virtual time. In the product, nothing of that is left.

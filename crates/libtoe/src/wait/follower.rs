@@ -1,4 +1,4 @@
-//! Who looks for news that concern others.
+//! Leader and followers: which thread takes completions in for the others.
 //!
 //! Any thread that calls the library takes in what came for all of them, and wakes those that sleep. So a thread that
 //! sleeps beside a busy one is woken for nothing, as a thread in `accept` beside those that serve. The daemon makes a

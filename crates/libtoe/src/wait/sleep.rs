@@ -106,10 +106,10 @@ pub(super) fn sleep<T>(
 /// What a thread sleeps on, besides the program's own descriptors.
 #[derive(Clone, Copy)]
 enum SleepTarget {
-    /// The [bed](crate::system::sleep_set::SleepSet) of the set that the call waits for; the program's descriptors are
-    /// in it.
+    /// The [sleep set](crate::system::sleep_set::SleepSet) of the set that the call waits for; the program's
+    /// descriptors are in it.
     Members(RawFd),
-    /// A bed of the thread: the bell wakes one of the threads that sleep so.
+    /// A sleep set of the thread: the bell wakes one of the threads that sleep so.
     SleepSet(RawFd),
     /// One descriptor for all, under a filter of system calls.
     Single(RawFd),
@@ -227,7 +227,7 @@ fn sleep_beside<const N: usize>(
     (interrupted, woken)
 }
 
-/// Sleeps in a bed. An error where a filter of the program's does not let it.
+/// Sleeps in a sleep set. An error where a filter of the program's does not let it.
 fn sleep_in_set(sleep_set: RawFd, timeout: Option<timespec>, blocked: &BlockedSignals) -> Result<Slept> {
     let mut reasons = [libc::epoll_event { events: 0, u64: 0 }; REASONS];
     // SAFETY: a descriptor of ours and a valid mask.

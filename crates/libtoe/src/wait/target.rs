@@ -1,4 +1,4 @@
-//! What a call waits for, and how.
+//! Targets and options of a wait.
 use crate::lock;
 use crate::state::slab::Key;
 use crate::system::waking;

@@ -1,4 +1,4 @@
-//! What a thread of the program has here for itself: how others wake it, and what it sleeps on.
+//! Per-thread state of a waiting thread: its wake-up, and its sleep set.
 use crate::system::errno::{self, Result};
 use crate::system::own_fd::OwnFd;
 use crate::system::sleep_set::{Bells, SleepSet};

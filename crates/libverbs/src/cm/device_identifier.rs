@@ -1,4 +1,4 @@
-//! Where an identifier is: the devices whose daemon's part has it, and its number there. One that is bound to no
+//! An identifier's devices: those whose daemon's part has it, and its number there. One that is bound to no
 //! address in particular is at all devices; every other one is at one.
 use super::service::{Service, services};
 use crate::errno::Result;

@@ -1,4 +1,4 @@
-//! What stands behind `struct rdma_cm_id` and `struct rdma_event_channel`.
+//! Implementation of `struct rdma_cm_id` and `struct rdma_event_channel`.
 use super::address;
 use super::device_identifier::DeviceIdentifier;
 use super::membership::Membership;

@@ -1,4 +1,4 @@
-//! What is not offered: options of vendors.
+//! Calls that are refused: options of vendors.
 use crate::abi::{IbvEce, RdmaCmId};
 use crate::errno;
 use libc::c_int;

@@ -1,4 +1,4 @@
-//! What completes for a socket: a completion queue, and the channel that tells of it.
+//! Completions of a socket: a completion queue, and its channel.
 use crate::abi::{IbvCompChannel, IbvCq, IbvWc};
 use crate::channel::{ibv_create_comp_channel, ibv_destroy_comp_channel, read_message};
 use crate::cm::Service;

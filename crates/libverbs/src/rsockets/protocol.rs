@@ -1,4 +1,4 @@
-//! What two rsockets say to each other ("rsocket Protocol and Design Guide", rdma-core). There are connection data in
+//! Protocol between two rsockets ("rsocket Protocol and Design Guide", rdma-core). There are connection data in
 //! the messages of connection management, 32-bit messages as immediate data, and tables that peers write.
 use crate::errno::Result;
 

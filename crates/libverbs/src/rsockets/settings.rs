@@ -1,4 +1,4 @@
-//! What can be set of a socket, and its limits.
+//! Options of a socket, and its limits.
 use super::protocol::rounded;
 use crate::errno::Result;
 use libc::c_int;

@@ -92,7 +92,7 @@ pub struct DmaQueue {
     server: Doorbell,
     own: Doorbell,
     /// Nanoseconds that an order may take.
-    patience: u64,
+    timeout: u64,
 }
 
 /// What the server of a queue needs.
@@ -110,7 +110,7 @@ impl DmaQueue {
     ///
     /// # Errors
     /// The system has no memory or no descriptor.
-    pub fn create(bell: OwnedFd, patience: u64) -> io::Result<(DmaQueue, DmaServerEnds)> {
+    pub fn create(bell: OwnedFd, timeout: u64) -> io::Result<(DmaQueue, DmaServerEnds)> {
         let region = Arc::new(Region::create("opentoe-dma", REGION)?);
         region.u64_at(0).store(MAGIC, Release);
         let (its, ours) = Doorbell::pair()?;
@@ -134,7 +134,7 @@ impl DmaQueue {
             abandoned: AtomicBool::new(false),
             server,
             own,
-            patience,
+            timeout,
         };
         Ok((queue, ends))
     }
@@ -207,7 +207,7 @@ impl DmaQueue {
             let Some([number, error]) = state.completions.pop() else { break };
             ended += usize::from(state.complete(number, if error == 0 { DONE } else { FAILED }));
         }
-        let late = state.oldest().is_some_and(|since| now >= since.saturating_add(self.patience));
+        let late = state.oldest().is_some_and(|since| now >= since.saturating_add(self.timeout));
         if std::mem::take(&mut state.news) {
             self.server.ring();
         }
@@ -257,7 +257,7 @@ impl DmaQueue {
 
     /// Nanoseconds: when the server is lost, if it does nothing.
     pub fn next_deadline(&self) -> Option<u64> {
-        self.state().oldest().map(|since| since.saturating_add(self.patience))
+        self.state().oldest().map(|since| since.saturating_add(self.timeout))
     }
 
     /// The data-path is about to sleep: the server must ring from now on. Ask [`DmaQueue::has_news`] once more.

@@ -1,4 +1,4 @@
-//! What the XDP program does: which frames are the host's, and which the kernel's.
+//! The XDP program: which frames are the host's, and which the kernel's.
 use std::net::IpAddr;
 use std::os::fd::RawFd;
 use wire::IpAddress;

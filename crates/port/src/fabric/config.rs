@@ -1,4 +1,4 @@
-//! What the emulated network does to frames.
+//! Configuration of the emulated network.
 use crate::Nanos;
 use serde::{Deserialize, Serialize};
 

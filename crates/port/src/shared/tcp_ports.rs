@@ -1,4 +1,4 @@
-//! Whose a TCP port is, where two stacks have the same addresses.
+//! Owners of TCP ports, where two stacks have the same addresses.
 use std::ops::RangeInclusive;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 

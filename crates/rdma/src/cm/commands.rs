@@ -1,4 +1,4 @@
-//! What programs ask of connection management.
+//! Commands of programs to connection management.
 use super::connection::{Connection, Facts, Input, init};
 use super::ids::{Id, IdKey, Role};
 use super::manager::{Manager, Peer, key, port_space};

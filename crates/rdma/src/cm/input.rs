@@ -1,4 +1,4 @@
-//! What peers send: datagrams for the general services interface.
+//! Input from peers: datagrams for the general services interface.
 use super::connection::{Connection, Facts, Input};
 use super::ids::{Asker, Id, IdKey, Role};
 use super::manager::{Held, Manager, port_space, refusal};

@@ -21,7 +21,7 @@ use wire::roce::cm::{CommId, Lookup, LookupReply, LookupStatus, Mad, Message, Pa
 
 /// Connections of a device, those included that only wait for late packets.
 const MOST_CONNECTIONS: usize = 16_384;
-/// Answers a second to strangers: to requests for what there is not.
+/// Answers a second to unknown peers: to requests for what there is not.
 const ANSWERS: u32 = 1000;
 
 /// What is due by itself.
@@ -86,7 +86,7 @@ pub(crate) struct Manager {
     /// Identifiers that wait for a next hop.
     resolving: BTreeSet<IdKey>,
     pub(crate) outbox: Outbox,
-    /// Answers to strangers.
+    /// Answers to unknown peers.
     pub(crate) answers: Budget,
 }
 

@@ -1,4 +1,4 @@
-//! What connection management leaves for others: datagrams to send.
+//! Output of connection management: datagrams to send.
 use std::net::Ipv4Addr;
 use wire::Mac;
 use wire::roce::cm::Mad;

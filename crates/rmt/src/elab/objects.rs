@@ -1,4 +1,4 @@
-//! What a control declares: instances of externs and controls, actions, tables.
+//! Declarations of a control: instances of externs and controls, actions, tables.
 use super::scope::{Binding, Elab, Object};
 use crate::ast::{self, Dir, Local, TypeKind};
 use crate::diag::{Pos, Problem, Res};

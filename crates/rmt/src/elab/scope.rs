@@ -1,4 +1,4 @@
-//! What the steps of elaboration share: the program so far, and what names mean in it.
+//! Scopes of elaboration: the program so far, and the meaning of names in it.
 use super::types::Type;
 use crate::ast;
 use crate::diag::Problem;

@@ -1,4 +1,4 @@
-//! What the control plane sees: tables, registers and counters by name.
+//! The interpreter's control API: tables, registers and counters by name.
 use super::entries::values;
 use super::machine::Machine;
 use crate::control::{self, Addition, ControlError, EntryKey};

@@ -1,4 +1,4 @@
-//! What the architecture can't do, apart from room: rules for actions, conditions, stateful ALUs, mirrors and checksum
+//! Limits of the architecture, apart from room: rules for actions, conditions, stateful ALUs, mirrors and checksum
 //! units. Each refusal says what to write instead.
 mod action;
 mod gateway;

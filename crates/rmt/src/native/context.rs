@@ -1,4 +1,4 @@
-//! What generated code and the rest share: the layout of one pass's memory, and the functions that generated code
+//! Interface of generated code and the rest: the layout of one pass's memory, and the functions that generated code
 //! calls. The only unsafe code of the crate is here and in `code`.
 #![allow(unsafe_code)]
 

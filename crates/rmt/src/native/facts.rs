@@ -1,5 +1,5 @@
-//! What the way to a place in a program says of fields: packets of one kind take few of all ways, and on each of them
-//! most headers' presence and most verdicts are constants. Code is made for each such way (see [`super::ways`]).
+//! Facts about fields on the control-flow path to a place: packets of one kind take few of all ways, and on each of
+//! them most headers' presence and most verdicts are constants. Code is made for each such way (see [`super::ways`]).
 use crate::ir::{BinOp, Expr, ExprKind, FieldId, Match, Program, UnOp, mask};
 use crate::ops;
 

@@ -1,4 +1,4 @@
-//! Which fields are still looked at after a place in a program, on the ways that the facts there leave open. What
+//! Liveness: fields that are still read after a place in a program, on the paths that the facts there leave open. What
 //! nobody looks at needs not be looked up, computed or told apart.
 use super::facts::{Bits, Facts};
 use crate::ir::{

@@ -1,4 +1,4 @@
-//! Where ways part and come together: which code a way shares with others, and what is known there.
+//! Splits and joins of control-flow paths: code that paths share, and the facts that hold there.
 use super::facts::{Bits, Facts};
 use super::live::{Ahead, Fields, may_write};
 use super::lower::{Lower, Refusal};

@@ -1,4 +1,4 @@
-//! How entries lie in memory: what the tables' memory and generated code must agree on.
+//! Layout of table entries in memory, for the tables and for generated code.
 use crate::ir::{MatchKind, Program, Table};
 
 /// Of a record in memory: words before the action's data.

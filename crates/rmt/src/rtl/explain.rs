@@ -1,4 +1,4 @@
-//! Which lines of a P4 program a signal of its RTL comes from: for those who look at a waveform or a report.
+//! Mapping from signals of the RTL to lines of the P4 program: for those who look at a waveform or a report.
 use super::{Design, SourceFile};
 use crate::Loaded;
 

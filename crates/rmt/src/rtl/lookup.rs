@@ -1,4 +1,4 @@
-//! What a table finds: by its constant entries, or in memories that the control plane writes.
+//! Table look-up: by constant entries, or in memories that the control plane writes.
 use super::expr::{Operands, expression};
 use super::tables::{Layout, Shape, packed_args};
 use super::text::{Text, fit, logic, number};

@@ -1,4 +1,4 @@
-//! What stands around a generated half has to know: sizes of its ports, and what the control bus reaches.
+//! Register map of a generated half: sizes of its ports, and what the control bus reaches.
 use super::tables::{Layout, Shape};
 use crate::ir::Gress;
 

@@ -1,4 +1,4 @@
-//! How a table is laid out: which memory it becomes, and the bits of its entries.
+//! Layout of tables: which memory each becomes, and the bits of its entries.
 use super::expr::refuse;
 use super::text::bits_for;
 use crate::diag::Res;

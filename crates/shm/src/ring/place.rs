@@ -1,4 +1,4 @@
-//! Where a ring lies: in a region, or, under the model checker, in memory of its own.
+//! Memory of a ring: in a region, or, under the model checker, memory of its own.
 
 #[cfg(loom)]
 pub(super) use modelled::Place;

@@ -1,4 +1,4 @@
-//! What a scenario's network may do to RDMA.
+//! Network faults of a scenario, for RDMA.
 use crate::plan::Plan;
 use port::Nanos;
 

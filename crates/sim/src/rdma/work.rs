@@ -1,4 +1,4 @@
-//! What a queue pair is to send: drawn before, so that both sides' judge has it, too.
+//! Work of a queue pair: drawn before, so that the judge of both sides has it, too.
 use super::plan::{LEAST_RAW, LinkKind, LinkPlan};
 use crate::random::{Random, Stream};
 use verbs::SendOpcode;

@@ -1,4 +1,4 @@
-//! What each completion promises must be so at this moment.
+//! Judge of completions: what each promises must hold at that time.
 use super::plan::ShortagePlan;
 use super::program::{Conn, Posted, Program, RECEIVE, SOURCE};
 use crate::random::Stream;

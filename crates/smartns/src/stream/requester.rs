@@ -189,8 +189,8 @@ pub(super) fn refused(qp: &mut Qp, header: &Header, round: &mut Round<'_, '_>) {
 pub(super) fn lost(qp: &mut Qp, round: &mut Round<'_, '_>) {
     let tries = Nanos::from(qp.settings.retries) + 1;
     let Some(stream) = qp.stream.as_mut() else { return };
-    let patience = if stream.linked { qp.settings.timeout * tries } else { 0 };
-    let until = *stream.lost.get_or_insert(round.now + patience);
+    let timeout = if stream.linked { qp.settings.timeout * tries } else { 0 };
+    let until = *stream.lost.get_or_insert(round.now + timeout);
     if round.now < until || !qp.sends() || qp.queue.is_empty() {
         return;
     }

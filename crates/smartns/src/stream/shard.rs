@@ -1,4 +1,4 @@
-//! What carries the stream asks of a shard.
+//! Interface of a shard for the transport that carries its streams.
 use super::datagrams;
 use super::requester::lost;
 use super::responder::steer;

@@ -1,4 +1,4 @@
-//! What transports of Solar say of themselves ([`host::Transport::report`]).
+//! Reports of Solar's transports ([`host::Transport::report`]).
 use super::queue::View;
 use crate::packet::Access;
 use crate::{ClientCounts, PathReport, ServerCounts};

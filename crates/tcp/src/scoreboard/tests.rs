@@ -1,4 +1,4 @@
-//! What a scoreboard sends again, and when.
+//! Retransmissions by a scoreboard, and their times.
 use super::*;
 use proptest::prelude::*;
 

@@ -1,4 +1,4 @@
-//! What is known at one point of one way through a program.
+//! Abstract state at one point of one path through a program.
 use super::value::{ALONE, FAR, Id, Names, Number, Offset, Value};
 use crate::insn::{FP, Reg};
 

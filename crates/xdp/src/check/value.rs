@@ -1,4 +1,4 @@
-//! What a register or a slot of the stack may hold, as far as it is known.
+//! Abstract values of registers and stack slots.
 use std::fmt;
 
 /// An unknown number between two, unsigned.

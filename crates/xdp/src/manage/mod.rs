@@ -1,4 +1,4 @@
-//! What people do with a loaded program's maps: list, dump, get, set, delete, read rings. No I/O: text and JSON in,
+//! Management of a loaded program's maps: list, dump, get, set, delete, read rings. No I/O: text and JSON in,
 //! text and JSON out; errors are sentences.
 mod format;
 mod parse;

@@ -1,4 +1,4 @@
-//! When a removed entry may be used again: when every run that may still hold a pointer to it has ended.
+//! Epoch-based reclamation: a removed entry is free once every run that may hold a pointer to it has ended.
 //!
 //! Epoch-based reclamation (Fraser, "Practical lock freedom", 2004, section 5.2.3). There is one count of epochs for a
 //! program. A run that looks into a map *pins* the epoch of that moment first. Removing an entry notes the epoch in

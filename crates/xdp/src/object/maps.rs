@@ -1,4 +1,4 @@
-//! What an object says about its maps. They are structs in the section `.maps` (libbpf's BTF-defined maps), and
+//! Map definitions of an object. They are structs in the section `.maps` (libbpf's BTF-defined maps), and
 //! sections of global variables, each a map with one value.
 use super::sections::Sections;
 use crate::btf::{Type, TypeId, Types};

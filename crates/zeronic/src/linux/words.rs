@@ -1,4 +1,4 @@
-//! What the transport and the helper in its namespace say to each other.
+//! Messages between the transport and the helper in its namespace.
 use serde::{Deserialize, Serialize};
 use std::net::{Ipv4Addr, SocketAddrV4};
 

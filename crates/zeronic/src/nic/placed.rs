@@ -1,4 +1,4 @@
-//! What was placed ahead of a hole: intervals of the stream, in order and apart from each other.
+//! Out-of-order intervals of the stream, placed ahead of a hole: in order, and apart from each other.
 use wire::Seq;
 
 /// Intervals `[start, end)` above the first hole. Few: each is a loss or a frame that was overtaken.

@@ -1,4 +1,4 @@
-//! Which connection a segment is of: for those over IPv4 a table of its own, so that IPv6 costs them one test.
+//! Flow look-up: a table of its own for IPv4, so that IPv6 costs those connections one test.
 use crate::frames::Segment;
 use engine::FlowId;
 use port::Frame;

@@ -1,4 +1,4 @@
-//! What the control stack does for verbs: rounds of the device, connections that come and go, messages that go out.
+//! Work of the control stack for verbs: rounds of the device, connections that come and go, outgoing messages.
 use super::links::{CLOSING, Link, STRANGE, Wanted};
 use super::{POLL, RETRY, ROOM, VERBS_PORT, Verbs};
 use crate::nic::{FlowId, Kind, Memory, Outgoing};
@@ -164,7 +164,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
     pub(super) fn open_link(&mut self, verbs: &mut Verbs, to: Ipv4Addr) -> Result<FlowId, String> {
         let flow = self.open(SocketAddrV4::new(to, VERBS_PORT), NO_DOMAIN, Kind::Operations)?;
         verbs.links.insert(flow, Link { is_begun_here: true, ..Link::new(to, self.now) });
-        verbs.opening.push(flow);
+        verbs.connecting.push(flow);
         Ok(flow)
     }
 
@@ -191,8 +191,8 @@ impl<T: Transport, M: Memory> Stack<T, M> {
 
     /// Connections that this side opened, and that the peer has taken.
     fn poll_new_link(&mut self, verbs: &mut Verbs) {
-        let Verbs { links, device, asked, opening, .. } = verbs;
-        opening.retain(|flow| {
+        let Verbs { links, device, asked, connecting, .. } = verbs;
+        connecting.retain(|flow| {
             let Some(link) = links.get_mut(flow).filter(|link| link.closing.is_none()) else { return false };
             link.is_open = self.unit.way(*flow).is_some_and(|way| way.incoming.is_some());
             if let Some(qp) = link.qp.filter(|_| link.is_open) {
@@ -332,8 +332,8 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         let is_open = |flow: &FlowId| links.get(flow).is_some_and(|link| link.is_open);
         asked.retain(|qp, _| !by_qp.get(qp).is_some_and(is_open));
         let given_up = |(qp, since): (&QpNumber, &Nanos)| {
-            let patience = verbs.device.patience(*qp);
-            patience.is_some_and(|patience| self.now >= since + patience).then_some(*qp)
+            let timeout = verbs.device.timeout(*qp);
+            timeout.is_some_and(|timeout| self.now >= since + timeout).then_some(*qp)
         };
         let given_up: Vec<QpNumber> = verbs.asked.iter().filter_map(given_up).collect();
         for qp in given_up {

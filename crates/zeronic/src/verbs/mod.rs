@@ -35,7 +35,7 @@ pub(crate) struct Verbs {
     links: BTreeMap<FlowId, Link>,
     by_qp: HashMap<QpNumber, FlowId>,
     /// Connections that this side has begun and the peer has not taken.
-    opening: Vec<FlowId>,
+    connecting: Vec<FlowId>,
     /// Those that datagrams go over.
     hosts: Hosts,
     /// Queue pairs of this host that are each other's peers, and a message of each that has no place yet.
@@ -65,7 +65,7 @@ impl Verbs {
             now: 0,
             links: BTreeMap::new(),
             by_qp: HashMap::new(),
-            opening: Vec::new(),
+            connecting: Vec::new(),
             hosts: Hosts::default(),
             local: BTreeMap::new(),
             stashed: BTreeMap::new(),

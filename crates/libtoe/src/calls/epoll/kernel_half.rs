@@ -1,4 +1,4 @@
-//! What a set of the kernel must know of sockets that were or become OpenTOE's: a socket that falls back, and the
+//! The kernel's half of an epoll set, for sockets that were or become OpenTOE's: a socket that falls back, and the
 //! kernel's half of a listener. A set within a set is in the kernel's set, too.
 use super::out::Out;
 use crate::state::events;

@@ -1,4 +1,4 @@
-//! Where a program wants the events of `epoll_wait`.
+//! Output array of `epoll_wait`.
 use crate::system::program;
 use libc::epoll_event;
 

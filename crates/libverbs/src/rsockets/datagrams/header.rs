@@ -1,4 +1,4 @@
-//! What stands before the bytes of a datagram ("rsocket Protocol and Design Guide", rdma-core; `struct ds_udp_header`
+//! Header of a datagram ("rsocket Protocol and Design Guide", rdma-core; `struct ds_udp_header`
 //! and `struct ds_header` of its rsocket.c), between IPv4 addresses.
 use std::net::{Ipv4Addr, SocketAddrV4};
 use verbs::QpNumber;

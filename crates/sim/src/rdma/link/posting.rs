@@ -1,4 +1,4 @@
-//! What the programs of a link post: memory to receive into, and their work requests.
+//! Posting by the programs of a link: memory to receive into, and work requests.
 use super::{Link, LinkState};
 use crate::random::Random;
 use crate::rdma::plan::LinkKind;

@@ -1,4 +1,4 @@
-//! What the messages share.
+//! Parts that several messages have.
 use super::attribute;
 use super::bits::{copy, put32};
 use crate::be32;
