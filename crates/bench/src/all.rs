@@ -4,6 +4,7 @@ use crate::goals::{self, PARTS, Part, Row};
 use crate::measurement::{Case, measure, plots};
 use crate::page;
 use crate::report::{Report, table};
+use crate::tables;
 use crate::tools::Tools;
 use clap::{Args, Parser};
 use std::collections::{BTreeMap, HashSet};
@@ -30,6 +31,9 @@ pub struct ReportArguments {
     /// Also draw their plots into this directory, as SVG and PNG
     #[arg(long, value_name = "DIR")]
     pub plots: Option<PathBuf>,
+    /// Also write the result tables of this Markdown page anew; it marks them with comments (docs/BENCH.md)
+    #[arg(long, value_name = "PAGE")]
+    pub tables: Vec<PathBuf>,
 }
 
 /// Repetitions and seconds of a measurement where nobody says.
@@ -69,12 +73,26 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<(), String> {
             failed.push(format!("{}: {sentence}", part.name));
         }
     }
-    report(directory, None)?;
+    show(directory)?;
     if failed.is_empty() { Ok(()) } else { Err(failed.join("; ")) }
 }
 
+/// Shows the reports of a directory in all forms that were asked for.
+pub(crate) fn report(arguments: &ReportArguments) -> Result<(), String> {
+    let (reports, rows) = show(&arguments.directory)?;
+    arguments.plots.as_deref().map_or(Ok(()), |folder| draw(&reports, folder))?;
+    for page in &arguments.tables {
+        let tables::Written { count, left } = tables::write(page, &reports, &rows)?;
+        console::print(&format!("{}: {count} tables written\n", page.display()));
+        if !left.is_empty() {
+            console::print(&format!("  not measured, and left as they were: {}\n", left.join(", ")));
+        }
+    }
+    Ok(())
+}
+
 /// Shows the goals and writes the page of what is in a directory.
-pub(crate) fn report(directory: &Path, drawings: Option<&Path>) -> Result<(), String> {
+fn show(directory: &Path) -> Result<(BTreeMap<String, Report>, Vec<Row>), String> {
     let reports = read(directory)?;
     if reports.is_empty() {
         return Err(format!("there is no report of opentoe bench in {}: write some with --json", directory.display()));
@@ -85,7 +103,7 @@ pub(crate) fn report(directory: &Path, drawings: Option<&Path>) -> Result<(), St
     let page = page::page(&reports, &rows)?;
     std::fs::write(&file, page).map_err(|e| format!("cannot write {}: {e}", file.display()))?;
     console::print(&format!("the page: {}\n", file.display()));
-    drawings.map_or(Ok(()), |folder| draw(&reports, folder))
+    Ok((reports, rows))
 }
 
 /// Draws what can be drawn; two pictures of one name have that of their report before it.

@@ -50,7 +50,7 @@ pub fn run(verb: &Verb, library: PathBuf) -> Result<(), String> {
 
 /// Shows what was measured earlier; needs no privilege and no library.
 pub fn report(arguments: &all::ReportArguments) -> Result<(), String> {
-    all::report(&arguments.directory, arguments.plots.as_deref())
+    all::report(arguments)
 }
 
 fn finish(common: &Common, report: &Report, table: &str) -> Result<(), String> {

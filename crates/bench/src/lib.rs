@@ -28,4 +28,5 @@ mod sample;
 pub mod servers;
 pub mod session;
 mod setup;
+mod tables;
 mod tools;

@@ -57,22 +57,26 @@ pub(crate) fn page(reports: &BTreeMap<String, Report>, rows: &[Row]) -> Result<S
 }
 
 fn machine(html: &mut String, reports: &BTreeMap<String, Report>) {
-    let Some(report) = reports.values().next() else { return };
+    let Some(words) = machine_words(reports) else { return };
     let _ = writeln!(html, "<p>{}</p>", escape(&times(reports)));
-    let word = |key: &str| report.machine[key].as_str().unwrap_or("?").to_string();
     let _ = writeln!(
         html,
-        "<p class=\"small\">{} cores of {}, {}, Linux {}. Client and server are the same programs on every stack. On OpenTOE the \
-         daemon has one core and both programs share the other; on Linux each program has a core.</p>",
-        report.machine["cores"],
-        escape(&word("cpu")),
-        escape(&gib(report.machine["memory_bytes"].as_u64())),
-        escape(&word("kernel")),
+        "<p class=\"small\">{} Client and server are the same programs on every stack. On OpenTOE the daemon has one \
+         core and both programs share the other; on Linux each program has a core.</p>",
+        escape(&words),
     );
 }
 
+/// The machine of the first report, in a sentence.
+pub(crate) fn machine_words(reports: &BTreeMap<String, Report>) -> Option<String> {
+    let machine = &reports.values().next()?.machine;
+    let word = |key: &str| machine[key].as_str().unwrap_or("?");
+    let (cores, memory) = (&machine["cores"], gib(machine["memory_bytes"].as_u64()));
+    Some(format!("{cores} cores of {}, {memory}, Linux {}.", word("cpu"), word("kernel")))
+}
+
 /// When all of it was measured, how long it took, and with which OpenTOE.
-fn times(reports: &BTreeMap<String, Report>) -> String {
+pub(crate) fn times(reports: &BTreeMap<String, Report>) -> String {
     let of = |pick: fn(&Provenance) -> Option<String>| -> Vec<String> {
         reports.values().filter_map(|report| pick(&report.provenance)).collect::<BTreeSet<_>>().into_iter().collect()
     };

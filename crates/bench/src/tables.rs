@@ -1,0 +1,188 @@
+//! Result tables of Markdown pages, written from reports: `opentoe bench report DIR --tables PAGE`.
+//!
+//! A page has a block for each table, between two comments:
+//!
+//! ```text
+//! <!-- opentoe bench report --tables: goals -->
+//! <!-- end of table -->
+//! ```
+//!
+//! `goals` has the goals, `cpu` the processor time of each process for a request, and the name of a part of `opentoe
+//! bench all` that part's table. What stands between the comments is replaced; all else stays.
+use crate::cases::compare::three;
+use crate::goals::{self, PARTS, Row};
+use crate::measurement::shown;
+use crate::page;
+use crate::report::{Report, Run, label, middle};
+use std::collections::BTreeMap;
+use std::fmt::Write as _;
+use std::path::Path;
+
+const BEGIN: &str = "<!-- opentoe bench report --tables: ";
+const END: &str = "<!-- end of table -->";
+
+/// Writes the tables of a page anew; returns how many, and the names of those for which nothing was measured.
+///
+/// # Errors
+/// A sentence: the page cannot be read or written, a table has no end, or its name means nothing.
+pub(crate) fn write(page: &Path, reports: &BTreeMap<String, Report>, rows: &[Row]) -> Result<Written, String> {
+    let failed = |what: &str, e: std::io::Error| format!("cannot {what} {}: {e}", page.display());
+    let text = std::fs::read_to_string(page).map_err(|e| failed("read", e))?;
+    let (text, written) =
+        fill(&text, |name| table(name, reports, rows)).map_err(|sentence| format!("{}: {sentence}", page.display()))?;
+    std::fs::write(page, text).map_err(|e| failed("write", e))?;
+    Ok(written)
+}
+
+/// What became of a page's tables.
+#[derive(Debug, Default, PartialEq)]
+pub(crate) struct Written {
+    /// Tables that were written.
+    pub count: usize,
+    /// Those that stay as they were: nothing of them was measured.
+    pub left: Vec<String>,
+}
+
+/// A page with its tables replaced by what `table` makes of their names.
+fn fill(text: &str, table: impl Fn(&str) -> Result<Option<String>, String>) -> Result<(String, Written), String> {
+    let (mut out, mut written) = (String::new(), Written::default());
+    let mut lines = text.split_inclusive('\n');
+    while let Some(line) = lines.next() {
+        out += line;
+        let Some(name) = line.trim_end().strip_prefix(BEGIN).and_then(|rest| rest.strip_suffix(" -->")) else {
+            continue;
+        };
+        let mut old = String::new();
+        let end = loop {
+            match lines.next() {
+                Some(line) if line.trim_end() == END => break line,
+                Some(line) => old += line,
+                None => return Err(format!("table `{name}` has no end: write `{END}` behind it")),
+            }
+        };
+        match table(name)? {
+            Some(new) => {
+                written.count += 1;
+                let _ = write!(out, "\n{}\n\n", new.trim_end());
+            }
+            None => {
+                written.left.push(name.to_string());
+                out += &old;
+            }
+        }
+        out += end;
+    }
+    Ok((out, written))
+}
+
+/// The table of a name; `None` where nothing of it was measured.
+fn table(name: &str, reports: &BTreeMap<String, Report>, rows: &[Row]) -> Result<Option<String>, String> {
+    match name {
+        "goals" => Ok((!reports.is_empty()).then(|| goals_table(reports, rows))),
+        "cpu" => Ok(cpu_table(reports)),
+        part if PARTS.iter().any(|known| known.name == part) => Ok(reports.get(part).map(part_table)),
+        other => {
+            let parts = PARTS.iter().map(|part| part.name).collect::<Vec<_>>().join(", ");
+            Err(format!("there is no table `{other}`; there are goals, cpu, {parts}"))
+        }
+    }
+}
+
+fn goals_table(reports: &BTreeMap<String, Report>, rows: &[Row]) -> String {
+    let met = rows.iter().filter(|row| row.met).count();
+    let mut text = format!("**{met} of {} goals are met.**\n\n", rows.len());
+    text += "| what | goal | measured: median (least-most) | |\n|---|---|---|---|\n";
+    for row in rows {
+        let measured = row.measured.as_deref().unwrap_or("-");
+        let _ = writeln!(text, "| {} | {} | {measured} | {} |", row.goal.what, row.goal.goal, goals::verdict(row));
+    }
+    text + &conditions(reports)
+}
+
+/// Where and when, below a table.
+fn conditions(reports: &BTreeMap<String, Report>) -> String {
+    let machine = page::machine_words(reports).map_or(String::new(), |words| format!(" {words}"));
+    format!("\nConditions: {}{machine}\n", page::times(reports))
+}
+
+/// Parts whose processor time is shown, in this order.
+const CPU_PARTS: [&str; 8] =
+    ["echo-128", "echo-many", "echo-depth", "echo-batch", "memcached", "redis", "connect", "http-close"];
+
+/// Nanoseconds of each process for a request: medians over the repetitions.
+fn cpu_table(reports: &BTreeMap<String, Report>) -> Option<String> {
+    let mut text = String::from("| part | set-up | k/s | toed | server | clients |\n|---|---|---|---|---|---|\n");
+    let mut any = false;
+    for (name, report) in CPU_PARTS.iter().filter_map(|name| Some((name, reports.get(*name)?))) {
+        for point in report.points() {
+            let points = report.points().len() > 1;
+            for (at, (_, setup)) in report.setups().iter().enumerate() {
+                let Some(rate) = report.median_on(setup, &point, Run::speed) else { continue };
+                let of = |process: &str| {
+                    let times = report.on(setup, &point).map(|run| nanoseconds(run, process)).collect();
+                    middle(times).map_or("-".into(), |value| format!("{value:.0}"))
+                };
+                let what = match (at, points) {
+                    (0, true) => format!("{name}: {}", label(&point)),
+                    (0, false) => (*name).to_string(),
+                    _ => String::new(),
+                };
+                let [toed, server, clients] = ["toed", "server", "clients"].map(of);
+                let _ = writeln!(text, "| {what} | {setup} | {} | {toed} | {server} | {clients} |", three(rate / 1e3));
+                any = true;
+            }
+        }
+    }
+    any.then_some(text)
+}
+
+/// Processor time of a process for a request; no number where it was not measured.
+fn nanoseconds(run: &Run, process: &str) -> f64 {
+    let requests = run.ops_per_s.unwrap_or(f64::NAN) * run.figure("seconds");
+    run.cpu_s.get(process).map_or(f64::NAN, |seconds| seconds * 1e9 / requests)
+}
+
+/// A part's own table, as the terminal shows it.
+fn part_table(report: &Report) -> String {
+    format!("```text\n{}\n```\n", shown(report).trim_end())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::lab::Stack;
+    use serde_json::json;
+
+    #[test]
+    fn only_what_stands_between_the_comments_is_replaced() {
+        let page = format!("before\n{BEGIN}a -->\nold\n{END}\nbetween\n{BEGIN}b -->\nkept\n{END}\nafter");
+        let table = |name: &str| Ok((name == "a").then(|| "new\n".to_string()));
+        let (text, written) = fill(&page, table).unwrap();
+        assert_eq!(text, format!("before\n{BEGIN}a -->\n\nnew\n\n{END}\nbetween\n{BEGIN}b -->\nkept\n{END}\nafter"));
+        assert_eq!(written, Written { count: 1, left: vec!["b".into()] });
+        assert_eq!(fill(&text, table).unwrap().0, text, "a second time changes nothing");
+    }
+
+    #[test]
+    fn a_table_without_an_end_or_a_meaning_is_an_error() {
+        let error = fill(&format!("{BEGIN}goals -->\nrest of the page\n"), |_| Ok(None)).unwrap_err();
+        assert!(error.contains("`goals` has no end"), "{error}");
+        let error = table("gaols", &BTreeMap::new(), &[]).unwrap_err();
+        assert!(error.contains("no table `gaols`") && error.contains("echo-128"), "{error}");
+    }
+
+    #[test]
+    fn processor_time_is_that_of_a_request() {
+        let mut report = Report::new("echo", json!({}));
+        for (round, seconds) in [(1, 0.5), (2, 0.7), (3, 0.6)] {
+            let mut run = Run::new(Stack::Opentoe, round, &json!({ "conns": 128 }));
+            run.ops_per_s = Some(1e6);
+            run.figures.insert("seconds".into(), json!(2.0));
+            run.cpu_s.insert("toed".into(), seconds);
+            report.runs.push(run);
+        }
+        let text = cpu_table(&BTreeMap::from([("echo-128".to_string(), report)])).unwrap();
+        assert!(text.contains("| echo-128 | opentoe | 1000 | 300 | - | - |"), "{text}");
+        assert_eq!(cpu_table(&BTreeMap::new()), None);
+    }
+}
