@@ -245,7 +245,7 @@ mod tests {
     use serde_json::json;
 
     #[test]
-    fn networks_of_other_daemons_are_taken_as_they_say_and_never_trusted() {
+    fn networks_of_other_daemons_are_never_trusted() {
         let hosts = ["10.77.3.2/24", "10.1.2.3/99", "10.1.2.3/0", "nowhere"];
         let hosts: Vec<Value> = hosts.iter().map(|address| json!({ "address": address })).collect();
         assert_eq!(networks(&json!({ "hosts": hosts })), [(0x0a4d_0300, 0xffff_ff00)]);

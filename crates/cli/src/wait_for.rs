@@ -239,7 +239,7 @@ mod tests {
     }
 
     #[test]
-    fn the_kernels_listeners_are_found_and_its_other_sockets_are_not() {
+    fn only_listeners_of_the_kernel_are_found() {
         let [bound, any, six] = ["127.0.0.3:0", "0.0.0.0:0", "[::]:0"].map(TcpListener::bind);
         let (bound, any) = (bound.unwrap(), any.unwrap());
         let port = |listener: &TcpListener| listener.local_addr().unwrap().port();

@@ -8,7 +8,7 @@ use std::os::unix::net::UnixStream;
 use std::path::Path;
 
 #[test]
-fn an_answer_that_cannot_be_written_is_an_error_and_a_reader_who_leaves_is_none() {
+fn a_write_error_counts_and_a_reader_that_left_does_not() {
     let scratch = Scratch::new();
     for arguments in [&["completions", "bash"][..], &["trace", "--list"], &["trace", "--list", "--json"]] {
         let full = fs::File::options().write(true).open("/dev/full").unwrap();
@@ -169,7 +169,7 @@ fn what_cannot_be_run_is_said_before_anything_is_started() {
 }
 
 #[test]
-fn a_program_runs_with_its_own_exit_status_and_its_daemon_goes_with_it() {
+fn a_program_keeps_its_exit_status_and_its_daemon_ends() {
     let scratch = Scratch::new();
     let configuration = scratch.0.join("lab.toml");
     fs::write(&configuration, "[[host]]\nname = \"a\"\naddress = \"10.0.0.1\"\nprefix_len = 24\n").unwrap();
@@ -275,7 +275,7 @@ fn without_a_daemon_one_is_made_that_the_kernel_reaches() {
 
 /// Before anything is looked for, and before minutes of measuring.
 #[test]
-fn words_of_a_measurement_that_cannot_be_are_refused_with_their_option() {
+fn impossible_measurements_are_refused_by_option() {
     let scratch = Scratch::new();
     let words = [("--conns", "0"), ("--engine", "fast"), ("--stack", "bsd"), ("--port", "serial"), ("--duration", "0")];
     for (option, word) in words {

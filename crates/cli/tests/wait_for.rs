@@ -31,7 +31,7 @@ fn bound() -> (rustix::fd::OwnedFd, u16) {
 }
 
 #[test]
-fn a_program_starts_when_its_server_listens_and_the_server_meets_nobody_else() {
+fn a_program_starts_when_its_server_listens() {
     let scratch = Scratch::new();
     let (socket, port) = bound();
     let mut child = waiting(&scratch, port, &[]).spawn().unwrap();
@@ -52,7 +52,7 @@ fn a_program_starts_when_its_server_listens_and_the_server_meets_nobody_else() {
 }
 
 #[test]
-fn a_server_that_does_not_come_is_one_sentence_and_the_program_is_not_started() {
+fn without_its_server_a_program_is_not_started() {
     let scratch = Scratch::new();
     let (_socket, port) = bound();
     let output = waiting(&scratch, port, &["--quiet", "--wait-limit", "1"]).output().unwrap();

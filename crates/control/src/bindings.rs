@@ -313,7 +313,7 @@ mod tests {
     }
 
     #[test]
-    fn a_cookie_of_one_listener_is_known_to_those_that_share_its_port() {
+    fn listeners_that_share_a_port_accept_each_others_cookies() {
         let mut all = bindings(ANY, false, true, true);
         assert_eq!(all.cookie_sent(80), None);
         all.listener(1).expect("it listens").cookie_sent = Some(7);

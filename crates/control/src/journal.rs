@@ -233,7 +233,7 @@ pub(crate) mod tests {
     }
 
     #[test]
-    fn the_next_journal_has_what_the_last_one_left_and_uses_other_places() {
+    fn the_next_journal_has_what_the_last_one_left() {
         let memory = RecordsInMemory::new(4);
         let mut journal = Journal::default();
         assert_eq!(journal.add(record(1)), None, "nothing is kept");

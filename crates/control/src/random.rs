@@ -108,7 +108,7 @@ mod tests {
     // Checks RFC 6528: 3-a, 3-b.
     // Checks RFC 7323: 5.4-b.
     #[test]
-    fn sequence_numbers_grow_with_time_and_differ_by_tuple_and_secret() {
+    fn initial_sequence_numbers_differ_by_time_tuple_and_secret() {
         let ip = Ipv4Addr::new(10, 0, 0, 1).into();
         let tuple = |port| FourTuple { local_ip: ip, remote_ip: ip, local_port: port, remote_port: 80 };
         let random = Random::new([7; 16]);

@@ -81,7 +81,7 @@ fn challenges_are_limited_for_each_connection() {
 
 /// RFC 1191 sections 6.2 and 6.3: what was learned of a path is the next connection's, for ten minutes.
 #[test]
-fn a_new_connection_begins_with_the_path_mtu_that_another_one_learned() {
+fn a_new_connection_begins_with_the_learned_path_mtu() {
     let (mut net, logs) = two();
     let (mut client, mut server) = (net.attach(0), net.attach(1));
     server.serve(&mut net, 80);

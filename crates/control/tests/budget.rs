@@ -49,7 +49,7 @@ fn sizes(log: &Shared, app: &App, slot: Slot) -> (u32, u32) {
 }
 
 #[test]
-fn later_connections_have_smaller_buffers_until_earlier_ones_are_closed() {
+fn later_connections_have_smaller_buffers_for_a_while() {
     let (mut net, log) = with(2 * FULL + 1000);
     let (mut server, mut client) = (net.attach(0), net.attach(1));
     server.serve(&mut net, 80);
@@ -120,7 +120,7 @@ fn take_time(net: &mut Net, way: u64) {
 }
 
 #[test]
-fn a_connection_over_a_long_path_has_larger_buffers_whoever_opened_it() {
+fn long_paths_have_larger_buffers_on_both_sides() {
     let (mut net, log) = with_long_paths();
     let (mut first, mut other) = (net.attach(0), net.attach(1));
     first.serve(&mut net, 80);
@@ -155,7 +155,7 @@ fn a_connection_over_a_long_path_has_larger_buffers_whoever_opened_it() {
 }
 
 #[test]
-fn one_over_a_long_path_moves_only_to_whoever_has_as_large_buffers() {
+fn a_long_path_connection_moves_to_equal_buffers_only() {
     let (mut net, log) = with_long_paths();
     let (mut first, mut client) = (net.attach(0), net.attach(1));
     let binding = first.serve(&mut net, 80);

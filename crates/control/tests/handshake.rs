@@ -122,7 +122,7 @@ fn whichever_segment_is_lost_the_connection_opens() {
 }
 
 #[test]
-fn many_connections_to_a_new_neighbour_all_leave_when_it_answers() {
+fn connections_to_a_new_neighbour_all_leave_at_its_answer() {
     let (mut net, _) = two();
     let (mut client, mut server) = (net.attach(0), net.attach(1));
     server.serve(&mut net, 80);
@@ -186,7 +186,7 @@ fn an_old_duplicate_syn_does_not_hurt() {
 }
 
 #[test]
-fn a_listener_without_an_armed_context_keeps_connections_and_their_first_data() {
+fn an_unarmed_listener_keeps_connections_and_first_data() {
     let (mut net, logs) = two();
     let (mut client, mut server) = (net.attach(0), net.attach(1));
     let (binding, _) = server.bind(&mut net, 80, false, false).unwrap();
@@ -455,7 +455,7 @@ fn a_cancelled_attempt_leaves_nothing() {
 
 // Checks RFC 9293: MUST-47, SHLD-25, MUST-54.
 #[test]
-fn a_host_unreachable_message_is_what_a_silent_attempt_fails_with() {
+fn a_silent_attempt_fails_with_the_icmp_error() {
     let (mut net, _) = two();
     let mut client = net.attach(0);
     net.filter = Box::new(|_, frame| !is_tcp(frame));

@@ -109,7 +109,7 @@ fn inject_segments(segments: &[AnySegment], closed: usize) {
 /// A reset that is right ends the server's end; then somebody opens the same connection anew, and acknowledges what the
 /// old one has sent. The client is still in CLOSE-WAIT: the two ends answer each other's acknowledgements, and stop.
 #[test]
-fn a_handshake_with_the_end_of_an_older_connection_comes_to_rest() {
+fn a_handshake_with_the_end_of_an_older_connection_ends() {
     let reset = (0, 0, 0, 0, 108, 0, None);
     let open = (0, 0, 0, 0, 130, 0, Some(3_106_190_322));
     let acknowledge = (0, 0, 2, 0, 88, 0, Some(0));

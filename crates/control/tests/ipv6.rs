@@ -181,7 +181,7 @@ fn a_host_has_its_own_loopback_without_an_address_of_ipv6() {
 }
 
 #[test]
-fn a_program_of_another_network_namespace_has_no_part_in_the_loopback() {
+fn programs_of_another_namespace_have_no_loopback_here() {
     let mut net = flextoe_net();
     let mut server = net.attach(0);
     let stranger = Application { pid: 7, uid: 0, gid: 0, command: "stranger".into(), loopback: false };
@@ -196,7 +196,7 @@ fn a_program_of_another_network_namespace_has_no_part_in_the_loopback() {
 /// RFC 4861 section 7.2.3.
 // Checks RFC 4861: 7.2.3-a, 7.2.4-a.
 #[test]
-fn questions_for_the_own_addresses_are_answered_and_learned_from() {
+fn solicitations_for_own_addresses_are_answered() {
     for target in [v6_of(0), link_local_of(0)] {
         for (to, asks) in [(target.solicited_node(), v6_of(1)), (target, link_local_of(1))] {
             let mut net = v6_net(Mapping::default());
@@ -509,7 +509,7 @@ fn extension_headers(mut net: Net) {
 
 // Checks RFC 8200: 5-a.
 #[test]
-fn an_engine_that_does_not_carry_it_and_a_short_link_are_refused() {
+fn engines_and_links_that_cannot_carry_it_are_refused() {
     let (engine, _) = support::recording::Recording::boxed();
     let links = vec![v6_config(0).link(mac_of(0), CAPS)];
     let refused = control::host(v6_config(0), links, engine, [0; 16]).err().expect("refused");

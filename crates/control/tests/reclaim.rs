@@ -48,7 +48,7 @@ fn a_quiet_connection_gives_its_receive_memory_back() {
 }
 
 #[test]
-fn a_connection_rests_only_where_nothing_is_unread_or_unacknowledged() {
+fn only_a_drained_connection_is_reclaimed() {
     let (mut net, mut a, first, mut b, second) = pair();
     a.write(first, b"unread");
     net.settle();

@@ -89,7 +89,7 @@ fn notices_go_back_when_the_child_closes() {
 }
 
 #[test]
-fn a_child_that_outlives_its_parent_keeps_the_connection_and_the_listener() {
+fn an_orphaned_child_keeps_connection_and_listener() {
     let (mut net, logs) = with(config(0));
     let (mut parent, mut client) = (net.attach(0), net.attach(1));
     let binding = parent.serve(&mut net, 80);
@@ -139,7 +139,7 @@ fn a_token_is_for_the_same_user_and_for_once() {
 }
 
 #[test]
-fn connections_that_a_leaving_worker_did_not_accept_go_to_another() {
+fn unaccepted_connections_of_a_leaving_worker_move() {
     let (mut net, logs) = with(config(0));
     let (mut first, mut client) = (net.attach(0), net.attach(1));
     let binding = first.serve(&mut net, 80);
@@ -163,7 +163,7 @@ fn connections_that_a_leaving_worker_did_not_accept_go_to_another() {
 }
 
 #[test]
-fn connections_of_a_killed_worker_are_moved_or_closed_and_nobody_else_notices() {
+fn a_killed_workers_connections_are_moved_or_closed() {
     let (mut net, logs) = with(config(0));
     let (mut first, mut client) = (net.attach(0), net.attach(1));
     let binding = first.serve(&mut net, 80);
@@ -279,7 +279,7 @@ fn bind_has_the_rules_of_the_kernel() {
 }
 
 #[test]
-fn ipv6_addresses_are_refused_as_addresses_that_the_host_has_not() {
+fn unknown_ipv6_addresses_are_refused() {
     let (mut net, _) = with(HostConfig { loopback: false, ..config(0) });
     let mut app = net.attach(0);
     let failures = ["::", "::1", "2001:db8::1", "fe80::1%2", "ff02::1%2"].map(|text| {
@@ -354,7 +354,7 @@ fn an_application_cannot_have_more_than_its_share() {
 }
 
 #[test]
-fn requests_for_what_one_does_not_have_are_counted_and_harm_nobody() {
+fn requests_for_foreign_names_are_counted() {
     let (mut net, _) = with(config(0));
     let (mut server, mut client, mut thief) = (net.attach(0), net.attach(1), net.attach(0));
     let binding = server.serve(&mut net, 80);
@@ -378,7 +378,7 @@ fn requests_for_what_one_does_not_have_are_counted_and_harm_nobody() {
 }
 
 #[test]
-fn what_is_passed_is_adopted_once_by_whoever_has_the_token_and_a_connection_by_the_same_user_only() {
+fn a_passed_socket_is_adopted_once_by_its_token() {
     let (mut net, _) = with(config(0));
     let (mut sender, mut client) = (net.attach(0), net.attach(1));
     let binding = sender.serve(&mut net, 80);
@@ -429,7 +429,7 @@ fn what_is_passed_and_not_adopted_is_let_go_and_said() {
 }
 
 #[test]
-fn whoever_gets_the_number_of_one_that_is_gone_has_nothing_to_do_with_what_that_one_passed() {
+fn a_reused_number_inherits_nothing_that_was_passed() {
     let limits = LimitConfig { passes_per_application: 1, ..LimitConfig::default() };
     let (mut net, _) = with(HostConfig { limits, ..config(0) });
     let mut sender = net.attach(0);
@@ -516,7 +516,7 @@ fn replies_wait_for_a_slow_application() {
 
 /// A peer that acknowledges the FIN and resets at once: both in one batch of the engine.
 #[test]
-fn a_reset_with_the_acknowledgement_of_the_fin_leaves_nothing_to_wait_for() {
+fn a_reset_that_acknowledges_the_fin_ends_all() {
     let (mut net, logs) = with(config(0));
     let (mut server, mut client) = (net.attach(0), net.attach(1));
     server.serve(&mut net, 80);

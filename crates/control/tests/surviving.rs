@@ -216,7 +216,7 @@ fn ends_of_streams_go_on_over_kills() {
 }
 
 #[test]
-fn what_nobody_comes_back_for_is_forgotten_and_its_peer_is_reset() {
+fn survivors_without_a_program_are_reset() {
     for make in ENGINES {
         let mut two = joined(make);
         two.kill(1);

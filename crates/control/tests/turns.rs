@@ -61,7 +61,7 @@ impl Family {
 }
 
 #[test]
-fn what_one_process_does_not_accept_another_one_gets_and_further_ones_at_once() {
+fn unaccepted_connections_go_to_another_process() {
     let mut family = Family::new();
     family.arm_child();
     family.connect();
@@ -95,7 +95,7 @@ fn a_connection_waits_for_ever_where_no_other_process_takes_any() {
 }
 
 #[test]
-fn a_connection_that_was_accepted_stays_though_the_control_plane_has_not_heard_of_it() {
+fn an_acceptance_that_is_still_under_way_counts() {
     let mut family = Family::new();
     family.arm_child();
     family.connect();
@@ -107,7 +107,7 @@ fn a_connection_that_was_accepted_stays_though_the_control_plane_has_not_heard_o
 }
 
 #[test]
-fn a_process_that_accepts_and_finds_nothing_gets_what_waits_where_none_was_ever_accepted() {
+fn an_accepting_process_gets_what_waits_at_an_idle_one() {
     let mut family = Family::new();
     family.arm_child();
     family.connect();
@@ -141,7 +141,7 @@ fn a_connection_that_ended_while_it_waited_is_nobodys() {
 }
 
 #[test]
-fn a_connection_goes_round_where_nobody_accepts_and_each_turn_is_longer() {
+fn an_unaccepted_connection_goes_round_with_longer_waits() {
     let mut family = Family::new();
     family.arm_child();
     family.connect();

@@ -215,7 +215,7 @@ fn a_peer_that_vanished_is_given_up() {
 
 // Checks RFC 9293: MUST-21, MUST-25.
 #[test]
-fn nobody_asks_an_idle_peer_unless_told_to_and_patience_can_be_set() {
+fn keepalive_is_off_by_default_and_user_timeout_is_kept() {
     let (mut net, mut a, first, b, _) = pair();
     net.filter = Box::new(|_, _| false);
     net.seen.clear();
@@ -255,7 +255,7 @@ fn keepalive_finds_a_peer_that_vanished() {
 /// Requests of two programs come in any order: a parent may have said where it stood before its child read on, and be
 /// heard last.
 #[test]
-fn what_one_share_has_read_is_not_unread_when_the_last_one_is_given_up() {
+fn reads_of_one_share_hold_when_the_last_one_closes() {
     let (mut net, mut a, first, mut b, second) = pair();
     let token = a.app.fork(&mut net);
     let mut child = net.attach_as(0, 0, Some(token)).unwrap();

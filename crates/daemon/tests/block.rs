@@ -152,7 +152,7 @@ fn peak(toed: &Toed) -> u64 {
 }
 
 #[test]
-fn a_byte_that_was_changed_on_the_disk_is_an_error_until_the_block_is_written() {
+fn a_changed_byte_on_disk_is_an_error_until_it_is_written() {
     let store = Store::new();
     let sections = store.volume("v", "s", "size = 65536") + &store.block("v", "c", "v.sock", "");
     let _toed = Toed::start(&(hosts(WIDE) + &sections));

@@ -8,7 +8,7 @@ fn refusal(text: &str) -> String {
 }
 
 #[test]
-fn an_unknown_key_is_named_with_its_line_and_the_nearest_known_one() {
+fn an_unknown_key_is_named_with_the_nearest_known_one() {
     assert_eq!(
         refusal("[[host]]\nname = \"a\"\nadress = \"10.0.0.1\"\n"),
         "test.toml:3: unknown key `adress`; did you mean `address`?"

@@ -151,7 +151,7 @@ fn one_program_does_not_reach_what_another_has() {
 }
 
 #[test]
-fn requests_that_make_no_sense_are_refused_and_the_program_goes_on() {
+fn senseless_requests_are_refused_and_the_program_goes_on() {
     let toed = Toed::start(CONFIGURATION);
     let verbs = Verbs::open(&toed.socket(), "a");
     for text in ["", "{", "null", "{\"DestroyQp\":-1}", "{\"CreateCq\":{\"entries\":1}", "\"Explode\""] {

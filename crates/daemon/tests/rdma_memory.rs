@@ -137,7 +137,7 @@ impl Dice {
 }
 
 #[test]
-fn memory_of_every_kind_is_written_and_read_beside_the_programs_own_writes() {
+fn memory_of_every_kind_is_shared_with_the_program() {
     let toed = Toed::start(CONFIGURATION);
     let (mut program, mut peer) = (Program::start(&toed, false), Peer::open(&toed));
     let mut qp = peer.connect(&program);
@@ -169,7 +169,7 @@ fn memory_of_every_kind_is_written_and_read_beside_the_programs_own_writes() {
 }
 
 #[test]
-fn after_fork_the_parent_has_what_is_written_and_the_child_what_was_there() {
+fn after_fork_the_child_has_what_was_there() {
     let toed = Toed::start(CONFIGURATION);
     let (mut program, mut peer) = (Program::start(&toed, true), Peer::open(&toed));
     let mut qp = peer.connect(&program);
@@ -219,7 +219,7 @@ fn what_is_not_mapped_or_may_not_be_written_is_refused() {
 
 // Checks IBTA: 10.6-a.
 #[test]
-fn deregistering_while_a_write_is_under_way_lets_no_byte_in_afterwards() {
+fn no_byte_is_written_after_deregistration() {
     let toed = Toed::start(CONFIGURATION);
     let (mut program, mut peer) = (Program::start(&toed, true), Peer::open(&toed));
     for (round, area) in ["heap", "memfd-sealed", "crossing", "heap", "memfd-sealed"].into_iter().enumerate() {

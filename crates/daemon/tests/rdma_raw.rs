@@ -131,7 +131,7 @@ fn a_group_of_stations_has_several_members() {
 }
 
 #[test]
-fn a_frame_with_another_source_or_of_no_length_fails_its_queue_pair() {
+fn a_false_source_or_no_length_fails_the_queue_pair() {
     let toed = Toed::start(CONFIGURATION);
     let socket = toed.socket();
     let mut victim = Party::raw(&socket, "b");
@@ -173,7 +173,7 @@ fn a_frame_with_another_source_or_of_no_length_fails_its_queue_pair() {
 }
 
 #[test]
-fn raw_packets_need_the_hosts_permission_and_rules_need_raw_packets() {
+fn raw_packets_need_permission_and_rules_raw_packets() {
     let toed = Toed::start(CONFIGURATION);
     let party = Party::open(&toed.socket(), "c");
     let (domain, cq) = (party.domain, party.verbs.cq(16, None));

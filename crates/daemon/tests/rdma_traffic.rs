@@ -60,7 +60,7 @@ fn programs_of_two_hosts_send_write_and_read() {
 /// look finds what was published about when it fell asleep. Without that look nothing would for a second: the queue
 /// pairs have no timers.
 #[test]
-fn what_was_published_as_the_daemon_fell_asleep_is_found_without_a_ring() {
+fn bumps_at_the_daemons_sleep_are_found_without_a_ring() {
     let toed = Toed::start(CONFIGURATION);
     let (mut one, other) = (Peer::open(&toed.socket(), "a", 4096), Peer::open(&toed.socket(), "b", 4096));
     for (own, peer) in [(&one, &other), (&other, &one)] {
@@ -178,7 +178,7 @@ fn until_congested(congestion: &str, is_it: impl Fn(&Value) -> bool) -> (Toed, [
 }
 
 #[test]
-fn queue_pairs_answer_marks_of_the_fabric_as_the_configuration_says() {
+fn queue_pairs_answer_marks_as_configured() {
     let count = |hosts: &Value, at: usize, key: &str| hosts[at]["rdma"][key].as_u64().unwrap();
     let answered = |hosts: &Value| count(hosts, 0, "cnps_received") >= 10 && count(hosts, 1, "cnps_sent") >= 10;
     let (toed, peers) = until_congested("rdma_congestion = \"dcqcn\"\n", answered);
@@ -417,7 +417,7 @@ fn captures_have_the_frames_with_what_became_of_them() {
 }
 
 #[test]
-fn a_daemon_with_idle_programs_sleeps_and_wakes_for_their_next_request() {
+fn a_daemon_sleeps_beside_idle_programs_and_wakes() {
     let toed = Toed::start(CONFIGURATION);
     let (mut one, other) = Peer::pair(&toed.socket(), 10_000);
     for round in 0..3 {

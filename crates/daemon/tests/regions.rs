@@ -46,7 +46,7 @@ fn it_gets_it_with_the_connection_and_not_before() {
 }
 
 #[test]
-fn one_that_asks_and_reads_no_answers_is_thrown_out_and_holds_nobody_up() {
+fn a_client_that_reads_no_answers_is_thrown_out() {
     let toed = Toed::start(CONFIGURATION);
     let (rude, _, _) = attach_numbered(&toed.socket(), "a");
     let ask_for = serde_json::to_vec(&Ask::Region { context: 0 }).unwrap();

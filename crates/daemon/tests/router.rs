@@ -116,7 +116,7 @@ fn a_host_on_a_network_card_of_its_own_does_so_too() {
 }
 
 #[test]
-fn where_another_station_has_the_address_the_daemon_says_so_and_ends() {
+fn a_duplicate_address_ends_the_daemon_with_a_sentence() {
     let Some((near, far)) = cable("an address twice") else { return };
     // The other end has the link-local address that the host's hardware address gives, and uses it already.
     let ip = |arguments: &[&str]| {

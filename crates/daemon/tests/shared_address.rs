@@ -185,7 +185,7 @@ fn a_port_is_a_sockets_or_a_programs_of_toe_comm() {
 }
 
 #[test]
-fn sockets_and_programs_of_one_host_reach_each_other_where_an_engine_decides_on_headers() {
+fn sockets_and_programs_of_one_zeronic_host_meet() {
     for transport in transports("one host") {
         let toed = Toed::start(&configuration(transport, ""));
         let (_one, mut sockets) = attach(&toed.socket(), "b");

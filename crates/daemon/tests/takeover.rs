@@ -25,7 +25,7 @@ fn refusal(toed: &Toed, version: u64) -> String {
 }
 
 #[test]
-fn the_version_before_is_refused_in_one_sentence_and_the_same_one_takes_over() {
+fn only_the_same_version_takes_over() {
     let mut old = Toed::start(CONFIGURATION);
     let sentence = refusal(&old, 0);
     let words: Vec<&str> = sentence.split([' ', ',']).collect();
@@ -50,7 +50,7 @@ fn the_version_before_is_refused_in_one_sentence_and_the_same_one_takes_over() {
 /// What a service manager's reload command is: it ends when programs can attach to the new daemon, which names
 /// itself the service's main process.
 #[test]
-fn a_daemon_in_the_background_takes_over_and_is_the_next_main_process() {
+fn a_background_daemon_takes_over_as_the_main_process() {
     let mut old = Toed::start(CONFIGURATION);
     let place = std::env::temp_dir().join(format!("toed-main-process-{}", std::process::id()));
     let manager = UnixDatagram::bind(&place).unwrap();

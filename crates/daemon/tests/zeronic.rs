@@ -281,7 +281,7 @@ fn listen_again(program: &mut Program, port: u16) {
 }
 
 #[test]
-fn a_program_that_dies_loses_its_connections_and_its_port_is_free() {
+fn a_dead_programs_connections_and_port_are_freed() {
     let toed = Toed::start(&configuration("flextoe", ""));
     let mut one = Program::open(&toed, "a");
     let mut other = Program::open(&toed, "b");

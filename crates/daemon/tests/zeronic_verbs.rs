@@ -196,9 +196,9 @@ fn a_peer_may_end_first_as_on_hardware() {
 /// The acknowledgement of a message that was carried out is under way, and other messages with it: both arrive although
 /// queue pair, memory and program go at once.
 #[test]
-fn what_was_carried_out_is_acknowledged_although_the_program_ends() {
+fn executed_requests_are_acknowledged_at_the_end() {
     let faults = "reorder = 0.4\nreorder_delay_ns = 20_000_000\nseed = 11";
-    for transport in transports("what_was_carried_out_is_acknowledged_although_the_program_ends") {
+    for transport in transports("executed_requests_are_acknowledged_at_the_end") {
         let toed = Toed::start(&configuration(transport, faults));
         let mut pairs: Vec<(Peer, Peer)> = (0..16).map(|_| Peer::pair(&toed.socket(), 4096)).collect();
         for (one, other) in &mut pairs {

@@ -135,7 +135,7 @@ mod tests {
     use wire::template::Fields;
 
     #[test]
-    fn who_says_more_than_its_small_ring_holds_gets_what_lies_in_the_full_one() {
+    fn a_small_ring_that_overflows_grows_into_the_full_one() {
         let region = Arc::new(Region::create("test", 3 * PAGE).unwrap());
         let rings = Rings { small: Some((0, 64)), full: (PAGE, PAGE), large: None, word: 128 };
         let small = Arc::new(ByteRing::map_first(&region, rings).unwrap());

@@ -326,7 +326,7 @@ mod tests {
     }
 
     #[test]
-    fn a_flow_with_little_to_say_waits_for_few_bytes_of_those_with_much() {
+    fn short_flows_wait_for_few_bytes_of_long_ones() {
         let mut s = Scheduler::new(5, true);
         (0..5).for_each(|flow| s.install(flow, 0, 0));
         // Four flows have sent a super-segment each, and have more; then the fifth has a segment.
@@ -400,7 +400,7 @@ mod tests {
     }
 
     #[test]
-    fn a_removed_flow_gets_no_turn_even_where_its_number_is_used_again() {
+    fn a_removed_flow_gets_no_turn_under_a_reused_number() {
         let mut s = Scheduler::new(1, true);
         s.install(0, 0, 1_000_000);
         s.report(0, Report { segments: 5, sent: 1448 }, true, 100_000);

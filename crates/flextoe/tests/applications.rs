@@ -241,7 +241,7 @@ fn a_moved_flow_takes_its_bytes_along() {
 }
 
 #[test]
-fn what_a_process_left_counts_before_anybody_hears_that_it_is_gone() {
+fn what_an_ended_process_left_counts() {
     let threads = Mapping { threads: true, preprocess: 1, flow_groups: 1, postprocess: 1, dma: 2 };
     for mapping in [Mapping::default(), threads] {
         let mut solo = Solo::new(Config { timestamps: false, mss: 1000, mapping, ..Config::clean(3) });

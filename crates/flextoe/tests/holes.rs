@@ -91,7 +91,7 @@ fn what_came_twice_is_no_duplicate_acknowledgement() {
 }
 
 #[test]
-fn a_receiver_keeps_32_intervals_and_drops_what_would_be_one_more() {
+fn a_receiver_keeps_32_intervals_and_drops_one_more() {
     let mut solo = Solo::plain();
     for at in 0..33 {
         solo.receive(&[seg(1100 + 100 * at, 1000, ACK, 50)]);
@@ -234,7 +234,7 @@ fn what_was_sent_again_and_is_lost_again_needs_no_timeout() {
 }
 
 #[test]
-fn the_congestion_window_bounds_what_is_in_flight_during_recovery() {
+fn the_window_bounds_bytes_in_flight_in_recovery() {
     let mut solo = sender(20);
     solo.command(stream::Command::Window(FLOW, 6000));
     // In flight are seven segments that nothing is known of; the first of the lost ones goes all the same.
@@ -246,7 +246,7 @@ fn the_congestion_window_bounds_what_is_in_flight_during_recovery() {
 
 /// The end of the stream is part of what is sent again.
 #[test]
-fn a_lost_end_of_the_stream_is_sent_again_with_the_hole_before_it() {
+fn a_lost_tail_is_sent_again_with_the_hole_before_it() {
     let mut solo = sender(4);
     assert_eq!(solo.write(2000, true).len(), 2);
     let sent = solo.receive(&[told(1000, &[(2000, 6000)])]);

@@ -355,7 +355,7 @@ fn pair(generation: u32, strangers: &Arc<AtomicU64>, seen: &Arc<AtomicU64>) -> [
 }
 
 #[test]
-fn a_change_under_traffic_is_atomic_and_modules_that_stay_keep_their_state() {
+fn a_change_under_traffic_is_atomic_and_keeps_state() {
     for mapping in mappings() {
         for seed in 0..6 {
             let config = Config { mapping: mapping.clone(), bytes: 60_000, ..Config::random(seed) };

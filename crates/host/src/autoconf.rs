@@ -326,7 +326,7 @@ mod tests {
     // Checks RFC 4861: 6.3.7-a, 6.3.4-a, 5.4-a.
     // Checks RFC 4862: 5.4.2-a, 5.5.3-a.
     #[test]
-    fn an_address_is_made_of_a_routers_prefix_and_tried_before_it_is_used() {
+    fn an_address_from_a_prefix_is_tried_before_use() {
         let mut auto = Autoconf::new(5, MAC);
         let frames = auto.fire(5);
         assert_eq!(frames[0][..6], Mac([0x33, 0x33, 0, 0, 0, 0x16]).0, "the report of the group");
@@ -402,7 +402,7 @@ mod tests {
 
     // Checks RFC 4862: 5.5.3-a.
     #[test]
-    fn a_prefix_that_gives_no_addresses_is_left_and_a_router_without_lifetime_is_none() {
+    fn only_prefixes_and_routers_that_may_be_used_are_used() {
         let ends = |frames: &[&Vec<u8>]| {
             let mut auto = soliciting();
             frames.iter().for_each(|frame| auto.receive(6 + PROBE, frame));

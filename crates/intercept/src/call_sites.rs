@@ -116,7 +116,7 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_that_was_caught_before_another_one_rewrote_the_place_goes_the_same_way() {
+    fn a_thread_caught_during_a_rewrite_goes_the_same_way() {
         let call = toe_intercept_place as *const () as u64 + 3;
         let own = 0x1000;
         // SAFETY: no stub runs; the place is code of this program that nobody runs.

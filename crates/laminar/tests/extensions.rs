@@ -99,7 +99,7 @@ fn a_hole_that_had_its_time_is_sent_again() {
 
 /// RFC 8985 section 7.
 #[test]
-fn the_end_of_what_was_sent_is_sent_again_where_it_is_one_segment() {
+fn a_tail_of_one_segment_is_probed() {
     let mut s = solo(sack, false, true);
     let sent = |sent: &[Seg]| sent.iter().map(|s| (s.seq - S, s.len)).collect::<Vec<_>>();
     let told = |ack| Seg { window: 65535, ..seg(S, ack, ACK, 0) };

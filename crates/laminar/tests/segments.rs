@@ -29,7 +29,7 @@ const S: u32 = START;
 // Checks RFC 9293: SHLD-31.
 // Checks RFC 5681: 3.2-a, 3.2-b.
 #[test]
-fn segments_in_order_and_out_of_order_are_acknowledged_one_by_one() {
+fn every_segment_is_acknowledged_one_by_one() {
     let mut s = solo();
     assert_eq!(acks(&s.receive(&[seg(S, S, ACK, 500)])), [S + 500]);
     let sent = s.receive(&[seg(S + 1000, S, ACK, 500), seg(S + 1500, S, ACK, 100)]);
@@ -62,7 +62,7 @@ fn the_peers_fin_waits_for_what_is_missing() {
 }
 
 #[test]
-fn what_a_process_left_counts_before_anybody_hears_that_it_is_gone() {
+fn what_an_ended_process_left_counts() {
     assert_eq!(solo().leave(60), 60);
 }
 
@@ -194,7 +194,7 @@ fn a_timeout_goes_back_and_a_closed_window_is_probed() {
 
 // Checks RFC 3168: 6.1.2-b, 6.1.5-a.
 #[test]
-fn what_is_sent_again_is_not_ecn_capable_and_a_reduced_window_is_told() {
+fn retransmissions_are_not_ecn_capable_and_cwr_is_sent() {
     let mut s = Solo::new(Config { ecn: true, ..solo_config() });
     let marks = |sent: Vec<Seg>| sent.iter().map(|s| (s.ecn, s.flags.has(Flags::CWR))).collect::<Vec<_>>();
     assert_eq!(marks(s.write(2000, false)), [(Ecn::Ect0, false); 2]);

@@ -161,7 +161,7 @@ fn what_came_before_the_connection_joined_is_records_too() {
 }
 
 #[test]
-fn a_reader_that_stops_closes_the_window_and_one_that_goes_on_opens_it() {
+fn a_reader_closes_the_window_and_opens_it() {
     let mut l = Logged::new(RECORDS);
     l.join(0).unwrap();
     for at in 0..4 {
@@ -250,7 +250,7 @@ fn a_log_takes_no_more_connections_than_it_has_room_for() {
 }
 
 #[test]
-fn a_program_without_the_extension_is_refused_while_there_is_a_log() {
+fn a_log_keeps_programs_without_the_extension_out() {
     let mut l = Logged::new(RECORDS);
     l.join(0).unwrap();
     l.solo.receive(&[data(0, 100)]);

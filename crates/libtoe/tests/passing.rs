@@ -65,7 +65,7 @@ print('passed')"
 /// Who is at the other end of a UNIX socket with a name can be seen: a message to a program that is not on OpenTOE is
 /// refused.
 #[test]
-fn a_socket_for_a_program_that_is_not_on_opentoe_is_refused_with_a_sentence() {
+fn passing_a_socket_to_a_kernel_program_is_refused() {
     let fixture = Fixture::new("outside");
     let outside = "import socket; s = socket.socket(socket.AF_UNIX); s.bind('outside'); s.listen()
 c = s.accept()[0]; print(c.recv(100).decode(), end='')";
@@ -121,7 +121,7 @@ print(child.communicate()[0], end='')"
 
 /// A receiver of a connection would see the bytes of all the sender's.
 #[test]
-fn a_connection_for_a_process_of_another_user_is_refused_with_a_sentence() {
+fn passing_a_connection_to_another_user_is_refused() {
     let fixture = Fixture::new("other-user");
     let script = format!(
         "import errno, os, socket

@@ -58,7 +58,7 @@ for watched in (s, inner):
 }
 
 #[test]
-fn a_wildcard_listener_takes_both_kinds_whether_of_tcp_or_of_multipath_tcp() {
+fn a_wildcard_listener_takes_tcp_and_multipath_tcp() {
     let fixture = Fixture::new("both");
     let script = format!(
         "import socket, sys

@@ -280,7 +280,7 @@ mod tests {
     }
 
     #[test]
-    fn a_child_has_the_bytes_as_of_the_fork_and_its_own_from_then_on() {
+    fn a_child_has_the_bytes_as_of_the_fork_then_its_own() {
         begin();
         let address = allocate(4096, 64 * PAGE).unwrap();
         // SAFETY: a buffer of this length.

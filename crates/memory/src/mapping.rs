@@ -261,7 +261,7 @@ mod tests {
     }
 
     #[test]
-    fn bytes_are_referred_to_where_a_power_of_two_holds_them_and_the_mapping_stays() {
+    fn bytes_are_sent_by_reference_where_the_mapping_stays() {
         let sealed = memfd(8 * 4096, SealFlags::SHRINK);
         // 7,000 bytes: the pieces are [0, 4096) and [2904, 7000).
         let mut mapping = Mapping::new(sealed.as_fd(), 4000, 7000, true).unwrap();

@@ -120,7 +120,7 @@ impl Dice {
 }
 
 #[test]
-fn every_kind_of_memory_is_read_and_written_in_place_beside_the_programs_own_writes() {
+fn every_kind_of_memory_is_accessed_in_place() {
     let pages = HugePages::raise();
     let mut program = Program::start(false);
     let areas = program.process.areas();
@@ -185,7 +185,7 @@ fn pieces_and_the_last_byte() {
 }
 
 #[test]
-fn sealed_shared_memory_is_mapped_and_the_rest_goes_through_the_kernel() {
+fn sealed_memory_is_mapped_and_other_goes_by_the_kernel() {
     let mut program = Program::start(true);
     for area in program.process.areas().iter().filter(|area| *area != "read-only") {
         let key = program.register(area);
@@ -195,7 +195,7 @@ fn sealed_shared_memory_is_mapped_and_the_rest_goes_through_the_kernel() {
 }
 
 #[test]
-fn after_fork_the_parent_has_what_is_written_and_the_child_what_was_there() {
+fn after_fork_the_child_has_what_was_there() {
     let mut program = Program::start(true);
     for area in ["heap", "stack", "static", "transparent-huge", "file-private", "memfd-sealed", "shm"] {
         let shared = matches!(area, "memfd-sealed" | "shm");
@@ -272,7 +272,7 @@ fn a_file_that_shrinks_is_a_fault_and_nothing_else() {
 }
 
 #[test]
-fn memory_of_a_program_that_is_killed_or_runs_another_one_is_gone() {
+fn memory_goes_with_a_killed_or_replaced_program() {
     for exec in [false, true] {
         let mut program = Program::start(true);
         let keys = [program.register("heap"), program.register("stack"), program.register("shm")];

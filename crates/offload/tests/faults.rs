@@ -128,7 +128,7 @@ fn ends_its_worker(fixture: &Fixture, host: &HostProgram, opcode: &str, why: &st
 }
 
 #[test]
-fn a_function_that_crashes_or_does_not_wait_is_stopped_and_nobody_else() {
+fn only_the_function_that_crashes_or_hangs_is_stopped() {
     let fixture = Fixture::new(&["--turn-ms", "100"]);
     let host = fixture.host(7000, &[]);
     wrong(&fixture);

@@ -337,7 +337,7 @@ mod tests {
     }
 
     #[test]
-    fn a_packet_that_refers_to_its_payload_is_the_same_when_it_has_it() {
+    fn a_packet_is_the_same_with_payload_by_reference() {
         use wire::roce::{Bth, Headers, Opcode, Path, Psn, Reth};
         let region = Arc::new(shm::Region::create("frame", 3 * shm::PAGE).unwrap());
         let byte_ring = Arc::new(shm::ByteRing::map(&region, shm::PAGE, shm::PAGE).unwrap());

@@ -265,7 +265,7 @@ mod tests {
     }
 
     #[test]
-    fn each_stack_receives_its_own_frames_in_order_whoever_looks_first() {
+    fn each_stack_receives_its_own_frames_in_order() {
         let (mut peer, mut stacks) = network();
         let mut pool = FramePool::new(64);
         for looks_first in [0, 1] {

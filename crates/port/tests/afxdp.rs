@@ -172,7 +172,7 @@ fn another_process_goes_on_with_the_queue() {
 }
 
 #[test]
-fn bursts_larger_than_the_memory_are_bounded_and_the_port_recovers() {
+fn large_bursts_are_bounded_and_the_port_recovers() {
     let Some(lab) = lab("bursts") else { return };
     let Some(mut port) = open(&lab, "bursts") else { return };
     let hands = &mut Hands::new();
@@ -295,7 +295,7 @@ fn send_raw(netns: &Netns, device: &str, frame: &[u8]) {
 }
 
 #[test]
-fn closing_and_opening_again_at_once_works_and_two_at_once_do_not() {
+fn reopening_at_once_works_and_two_at_once_do_not() {
     let Some(lab) = lab("again") else { return };
     for _ in 0..5 {
         let Some(mut port) = open(&lab, "again") else { return };

@@ -202,7 +202,7 @@ fn what_is_wanted_is_recorded_whole_with_what_is_known() {
 }
 
 #[test]
-fn without_room_frames_are_lost_and_counted_and_the_rest_stays_in_order() {
+fn lost_frames_are_counted_and_the_others_in_order() {
     let hands = &mut Hands::new();
     let mut recorder = Recorder::default();
     let queue = recorder.start(&Arc::new(Wanted::everything()), 0, 0);

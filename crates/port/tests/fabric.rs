@@ -56,7 +56,7 @@ fn numbered(hands: &mut Hands, number: u32, len: usize) -> Box<Frame> {
 }
 
 #[test]
-fn a_perfect_link_hands_over_super_segments_and_references_untouched() {
+fn a_perfect_link_hands_super_segments_over_untouched() {
     let (_fabric, mut a, mut b, mut hands) = pair(FabricConfig::default());
     let offer = a.capabilities();
     assert!(offer.super_segment > 64_000 && offer.checksum && offer.mtu == 1500);
@@ -161,7 +161,7 @@ fn the_backlog_is_bounded_and_marked_above_the_threshold() {
 }
 
 #[test]
-fn a_receiver_that_never_polls_bounds_the_memory_without_a_rate_too() {
+fn a_receiver_that_never_polls_bounds_the_memory() {
     let (_fabric, mut a, mut b, mut hands) = pair(FabricConfig { buffer_bytes: 65_536, ..FabricConfig::default() });
     for i in 0..1000 {
         let frame = numbered(&mut hands, i, 1000);
@@ -420,7 +420,7 @@ fn an_uplink_is_learned_served_and_adapted_to() {
 }
 
 #[test]
-fn a_quiet_uplink_is_looked_at_rarely_and_again_at_once_after_sleep() {
+fn a_quiet_uplink_is_polled_rarely_until_a_sleep() {
     let (fabric, mut a, _b, mut hands) = pair(FabricConfig::default());
     let inwards: Arc<Mutex<Vec<Box<Frame>>>> = Arc::default();
     let outside = Outside {

@@ -84,7 +84,7 @@ fn the_kernel_answers_arp_and_ping() {
 
 /// RST answers a super-segment by reference to a port that nobody listens on: so the kernel took it as valid.
 #[test]
-fn the_kernel_completes_checksums_and_takes_super_segments_by_reference() {
+fn the_kernel_completes_checksums_and_cuts_super_segments() {
     let Some((netns, mut tap)) = open("the_kernel_takes_super_segments", true) else { return };
     let hands = &mut Hands::new();
     let kernel = introduce(&mut tap, hands);
@@ -110,7 +110,7 @@ fn the_kernel_completes_checksums_and_takes_super_segments_by_reference() {
 }
 
 #[test]
-fn a_complete_checksum_is_not_touched_and_a_wrong_one_is_refused_by_the_kernel() {
+fn complete_checksums_stay_and_the_kernel_refuses_wrong_ones() {
     let Some((_netns, mut tap)) = open("a_wrong_checksum", true) else { return };
     let hands = &mut Hands::new();
     let kernel = introduce(&mut tap, hands);

@@ -180,7 +180,7 @@ mod tests {
     }
 
     #[test]
-    fn a_frame_for_a_station_has_one_taker_and_the_least_priority_goes_first() {
+    fn a_unicast_frame_has_one_taker_by_least_priority() {
         let mut flows = Flows::default();
         let port = rule(7, Frames::Matching, &[(Layer::Udp, 2, &[0x12, 0x34])]);
         flows.add(ONE, Name::Rule(0), FlowRule { priority: 5, ..port.clone() }).unwrap();
@@ -197,7 +197,7 @@ mod tests {
     }
 
     #[test]
-    fn what_is_left_goes_to_the_rules_for_the_rest_and_groups_have_several_takers() {
+    fn unmatched_frames_go_to_the_default_rules() {
         let (mut flows, group) = (Flows::default(), Mac([1, 0, 0x5e, 0, 0, 9]));
         flows.add(ONE, Name::Rule(0), rule(5, Frames::MulticastRest, &[])).unwrap();
         assert_eq!(flows.takers(&datagram(STATION, 1, 5)), []);
@@ -212,7 +212,7 @@ mod tests {
     }
 
     #[test]
-    fn short_frames_and_headers_that_are_not_there_agree_with_nothing() {
+    fn short_frames_agree_with_nothing() {
         let mut flows = Flows::default();
         flows.add(ONE, Name::Rule(0), rule(5, Frames::Matching, &[(Layer::Udp, 2, &[0, 1])])).unwrap();
         flows.add(ONE, Name::Rule(1), rule(6, Frames::Matching, &[(Layer::Ipv6, 0, &[])])).unwrap();

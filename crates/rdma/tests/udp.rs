@@ -177,7 +177,7 @@ fn a_device_over_streams_has_no_udp() {
 }
 
 #[test]
-fn datagrams_wait_for_their_program_and_say_whether_the_way_back_is_known() {
+fn datagrams_wait_and_say_whether_the_way_back_is_known() {
     let mut world = World::new();
     let id = world.attach();
     let (port, pipe) = world.bind(id, SocketAddrV4::new(OWN, 7174)).unwrap();

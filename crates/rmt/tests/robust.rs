@@ -198,7 +198,7 @@ fn files_that_include_themselves() {
 }
 
 #[test]
-fn names_given_from_outside_that_the_program_does_not_have_are_named() {
+fn unknown_names_from_outside_are_named() {
     let folder = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../p4");
     let file = |path: &Path| std::fs::read_to_string(folder.join(path)).ok();
     let text = "#ifdef IN_MAIN\n#endif\n#include \"more.p4\"\n";

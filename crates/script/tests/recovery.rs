@@ -48,7 +48,7 @@ fn a_hole_waits_for_a_quarter_of_a_round_trip() {
 
 // Checks RFC 8985: 6.2-h.
 #[test]
-fn a_retransmission_that_is_lost_is_sent_again_without_a_timeout() {
+fn a_lost_retransmission_is_sent_again_without_a_timeout() {
     on_flextoe("min_rto_ms=1000", |s| {
         let fd = sender(s, 20, 6);
         s.sleep_ms(20);

@@ -23,7 +23,7 @@ fn a_call_that_waits_goes_on_when_a_packet_comes() {
 }
 
 #[test]
-fn libcs_getsockopt_asks_the_table_where_the_library_is_preloaded() {
+fn getsockopt_of_libc_asks_the_preloaded_table() {
     on_all("", |s| {
         let state = |fd| Script::libc_get(fd, IPPROTO_TCP, libc::TCP_INFO)[0];
         let listener = s.listen();

@@ -176,7 +176,7 @@ fn three_duplicate_acknowledgements_send_again_at_once() {
 
 // Checks RFC 5681: 3.2-e.
 #[test]
-fn the_first_two_duplicate_acknowledgements_send_a_new_segment_each() {
+fn limited_transmit_sends_two_new_segments() {
     // RFC 3042: limited transmit, beyond the congestion window of ten segments, which stays as it is.
     on_all("min_rto_ms=1000", |s| {
         let listener = s.listen();
@@ -313,7 +313,7 @@ fn empty_segments_that_cannot_be_are_answered_within_the_limit() {
 
 // Checks RFC 5961: 5.2-a.
 #[test]
-fn an_acknowledgement_is_not_older_than_the_largest_window_that_the_peer_told() {
+fn an_acknowledgement_older_than_the_largest_window_is_old() {
     on_all("", |s| {
         let listener = s.listen();
         let fd = s.establish(listener);
@@ -348,7 +348,7 @@ fn what_lies_outside_the_window_acknowledges_nothing() {
 }
 
 #[test]
-fn an_acknowledgement_of_what_was_never_sent_is_answered_and_dropped() {
+fn an_acknowledgement_of_unsent_bytes_is_answered() {
     // RFC 9293 section 3.10.7.4, fifth; RFC 5961 section 5.2.
     on_all("", |s| {
         let listener = s.listen();
@@ -535,7 +535,7 @@ fn what_does_not_fit_the_window_is_not_taken() {
 // Checks RFC 9293: MUST-1.
 // Checks RFC 5961: 3.2-a.
 #[test]
-fn what_lies_beyond_the_advertised_window_is_not_taken_though_the_buffer_has_room() {
+fn bytes_beyond_the_advertised_window_are_not_taken() {
     // RFC 9293 section 3.10.7.4: the window is the one that was advertised, here 65,535 bytes at most, since the peer
     // does not scale. RFC 5961 section 3.2: a reset beyond it is dropped silently.
     on_all("rx_bytes=8388608", |s| {

@@ -24,7 +24,7 @@ fn use_and_free(bytes: usize) {
 }
 
 #[test]
-fn threads_that_live_keep_nothing_of_the_large_blocks_that_they_freed() {
+fn living_threads_keep_no_large_freed_blocks() {
     fix_thresholds();
     let [all_freed, measured] = [Barrier::new(THREADS + 1), Barrier::new(THREADS + 1)];
     let before = used_kib();

@@ -19,7 +19,7 @@ fn limit(bytes: u64) {
 }
 
 #[test]
-fn an_allocation_that_fails_gets_the_reserve_and_nothing_new_is_begun() {
+fn a_failed_allocation_gets_the_reserve() {
     assert!(!is_short(), "nobody keeps one");
     assert!(keep() && keep() && !is_short());
     let mut kept: Vec<Vec<u8>> = Vec::with_capacity(2000);

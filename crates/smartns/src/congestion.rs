@@ -206,7 +206,7 @@ mod tests {
     }
 
     #[test]
-    fn the_line_is_the_limit_before_a_notification_and_after_it_was_answered() {
+    fn the_line_is_the_limit_before_and_after_a_notification() {
         assert!(Pacer::new(Congestion::None).is_none());
         let mut pacer = pacer();
         let a_millisecond = LINE / 8 / 1000;

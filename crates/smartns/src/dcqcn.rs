@@ -183,7 +183,7 @@ mod tests {
     }
 
     #[test]
-    fn five_increases_by_time_go_half_of_the_way_and_later_ones_add_to_the_target() {
+    fn five_fast_increases_then_additive_ones() {
         let mut sender = sender(2 * GBIT, 10 * GBIT);
         let mut expected = 2.0e9;
         for round in 1..=5 {

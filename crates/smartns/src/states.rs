@@ -228,7 +228,7 @@ mod tests {
 
     // Checks IBTA: 10.3.1-a.
     #[test]
-    fn reset_and_error_can_be_reached_from_everywhere_and_left_by_reset_only() {
+    fn reset_and_error_are_reached_from_every_state() {
         for from in QpState::ALL {
             for end in [QpState::Reset, QpState::Error] {
                 assert_eq!(checked(QpKind::Rc, *from, &to(end)), Some(end));

@@ -92,7 +92,7 @@ fn a_message_that_does_not_fit_fails_on_both_sides() {
 }
 
 #[test]
-fn memory_of_the_receiver_that_may_not_be_written_fails_on_both_sides() {
+fn read_only_receive_memory_fails_on_both_sides() {
     let mut pair = pair();
     let other = &mut pair.nodes[1];
     other.post_receive(&[Piece { key: 12345, ..other.piece(0, 1500) }]);
@@ -177,7 +177,7 @@ fn a_peer_that_is_never_ready_is_given_up_after_all_rnr_retries() {
 
 // Checks IBTA: 9.7.5-g.
 #[test]
-fn an_rnr_nak_makes_the_message_wait_for_its_receive_work_request() {
+fn an_rnr_nak_makes_the_message_wait_for_its_receive() {
     let mut pair = pair();
     let element = pair.nodes[0].work(SendOpcode::Send);
     pair.nodes[0].post_inline(element, b"late");
@@ -191,7 +191,7 @@ fn an_rnr_nak_makes_the_message_wait_for_its_receive_work_request() {
 
 // Checks IBTA: 10.10.2-a.
 #[test]
-fn a_completion_queue_that_overruns_takes_its_queue_pairs_with_it() {
+fn an_overrun_of_a_completion_queue_ends_its_queue_pairs() {
     let settings = Settings { completions: 16, ..SETTINGS };
     let mut pair = Pair::connected([settings; 2], Wire::perfect());
     let [one, other] = &mut pair.nodes;
@@ -237,7 +237,7 @@ fn the_error_state_flushes_what_is_there_and_what_comes() {
 }
 
 #[test]
-fn a_reset_forgets_everything_and_the_queue_pair_can_be_used_again() {
+fn a_queue_pair_can_be_used_again_after_a_reset() {
     let mut pair = pair();
     pair.nodes[0].post_receive(&[pair.nodes[0].piece(0, 10)]);
     let element = pair.nodes[0].work(SendOpcode::Send);

@@ -61,7 +61,7 @@ fn receive(pair: &mut Pair, side: usize, frames: &[Vec<u8>]) {
 
 // Checks IBTA: 9.6-a, 9.7.4-a.
 #[test]
-fn sound_frames_with_made_up_contents_complete_no_more_than_was_posted() {
+fn made_up_contents_complete_no_more_than_was_posted() {
     for seed in 0..300 {
         let mut random = Random::new(seed);
         let kind = KINDS[seed as usize % 3];

@@ -92,7 +92,7 @@ fn messages_go_into_receive_work_requests_in_order() {
 }
 
 #[test]
-fn a_write_with_immediate_data_takes_a_receive_work_request_and_leaves_its_memory_alone() {
+fn a_write_with_immediate_takes_a_receive_but_no_memory() {
     let mut pair = pair();
     let [one, other] = &mut pair.nodes;
     one.write(0, &pattern(2500));
@@ -142,7 +142,7 @@ fn reads_and_atomics_bring_what_is_there() {
 
 // Checks IBTA: 10.8.5-a.
 #[test]
-fn work_requests_that_are_not_signalled_complete_with_the_next_one() {
+fn unsignalled_work_requests_complete_with_the_next() {
     let settings = support::Settings { signals_all: false, ..SETTINGS };
     let mut pair = Pair::connected([settings; 2], Wire::perfect());
     let [one, other] = &mut pair.nodes;
@@ -160,7 +160,7 @@ fn work_requests_that_are_not_signalled_complete_with_the_next_one() {
 }
 
 #[test]
-fn short_messages_travel_together_and_each_ends_as_it_would_alone() {
+fn short_messages_travel_together_and_end_alone() {
     for recovery in [Recovery::GoBackN, Recovery::SelectiveRepeat] {
         let mut pair = Pair::connected([support::Settings { recovery, ..SETTINGS }; 2], Wire::perfect());
         let data = pattern(6 * 50);

@@ -222,7 +222,7 @@ fn a_peer_gives_back_what_it_was_granted() {
 }
 
 #[test]
-fn a_message_in_the_middle_of_which_the_window_goes_places_no_more() {
+fn a_message_whose_window_goes_places_no_more() {
     let settings = Settings { window: 8, ..SETTINGS };
     let (mut pair, binding) = pair_on(settings, Wire::between_machines());
     let len = REGION_LEN - AT;

@@ -92,7 +92,7 @@ fn nothing_is_wrong_in_random_worlds() {
 }
 
 #[test]
-fn a_path_that_fails_is_left_within_ten_milliseconds_and_without_an_error() {
+fn a_failed_path_is_left_within_ten_milliseconds() {
     let mut world = World::new(3, BLOCKS);
     load(&mut world, 100);
     world.run_until_done(100 * MS);
@@ -111,7 +111,7 @@ fn a_path_that_fails_is_left_within_ten_milliseconds_and_without_an_error() {
 }
 
 #[test]
-fn a_server_that_is_gone_fails_requests_after_the_time_that_was_configured() {
+fn a_lost_server_fails_requests_after_the_configured_time() {
     let mut world = World::new(4, BLOCKS);
     load(&mut world, 10);
     world.run_until_done(100 * MS);
@@ -128,7 +128,7 @@ fn a_server_that_is_gone_fails_requests_after_the_time_that_was_configured() {
 }
 
 #[test]
-fn a_server_that_starts_again_is_found_although_all_was_acknowledged() {
+fn a_restarted_server_is_found_though_nothing_is_due() {
     let mut world = World::new(5, BLOCKS);
     world.disk.latency = 10_000 * MS;
     world.submit(Direction::Write, 9, 4);

@@ -165,7 +165,7 @@ mod tests {
     }
 
     #[test]
-    fn a_keepalive_that_acknowledges_what_was_never_sent_is_challenged() {
+    fn a_keepalive_that_acknowledges_too_much_is_challenged() {
         let keepalive = WINDOW.check_sequence(NEXT - 1, 0, false, NEXT).unwrap_err();
         let with_ack = |ack| keepalive.with_ack(check_ack(Seq(ack), Seq(50), Seq(80), 100));
         assert_eq!(with_ack(80), Rejected::Answered(Unacceptable::OutsideWindow));

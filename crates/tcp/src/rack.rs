@@ -139,7 +139,7 @@ mod tests {
 
     // Checks RFC 8985: 6.2-d, 6.2-e.
     #[test]
-    fn the_window_is_a_quarter_of_the_least_round_trip_once_reordering_was_seen() {
+    fn reordering_makes_the_window_a_quarter_round_trip() {
         let mut rack = Rack::default();
         assert_eq!((rack.window(false, &MOMENT), rack.window(true, &MOMENT)), (2000, 0));
         rack.reordered = true;
@@ -149,7 +149,7 @@ mod tests {
 
     // Checks RFC 8985: 6.2-f.
     #[test]
-    fn the_window_is_widened_once_a_round_trip_and_for_sixteen_recoveries() {
+    fn the_window_widens_once_a_round_trip_for_16_recoveries() {
         let mut rack = Rack { reordered: true, latest: 10_000, ..Rack::default() };
         rack.widen(UNA, UNA + 500);
         rack.widen(UNA + 499, UNA + 900);
@@ -168,7 +168,7 @@ mod tests {
 
     // Checks RFC 8985: 7.4-a, 7.4-b.
     #[test]
-    fn a_probe_has_repaired_a_loss_where_the_peer_goes_on_and_does_not_report_it_twice() {
+    fn a_probe_that_repairs_a_loss_is_recognised() {
         let judge = |again, ack: u32, twice: Option<(u32, u32)>, duplicate| {
             let mut rack = Rack::default();
             rack.begin_probe(UNA + 1000, again);

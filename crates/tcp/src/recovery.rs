@@ -288,7 +288,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_that_grows_into_what_was_sent_again_shows_that_the_front_is_lost_again() {
+    fn a_block_that_covers_a_retransmission_shows_a_new_loss() {
         let mut recovery = Recovery::new(UNA);
         recovery.note_block(at(3000), at(4000), MAX);
         recovery.begin(MAX);

@@ -303,7 +303,7 @@ mod tests {
     }
 
     #[test]
-    fn whatever_a_changed_byte_makes_of_it_the_general_parsers_agree() {
+    fn the_general_parsers_agree_on_changed_bytes() {
         for (v6, timestamps) in [(false, false), (false, true), (true, false), (true, true)] {
             let frame = segment(v6, timestamps, 5);
             for at in 0..frame.len() {

@@ -251,7 +251,7 @@ mod tests {
     }
 
     #[test]
-    fn a_tag_an_option_and_what_the_module_wrote_itself_change_nothing() {
+    fn tags_options_and_own_writes_change_nothing() {
         let old = segment(b"payload", false);
         let tagged = changed(&old, |frame| drop(frame.splice(12..12, [0x81, 0, 0, 5])));
         assert_eq!(is_sound(&tagged), (true, true));

@@ -163,7 +163,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn an_edge_that_is_only_rounded_stays_and_one_that_shrinks_moves() {
+    fn a_rounded_edge_stays_and_a_shrinking_one_moves() {
         let window = Window { offered: Some(Seq(1000)), ..Window::default() };
         assert_eq!(window.not_rounded(Seq(1000 - 127), 7), Seq(1000));
         assert_eq!(window.not_rounded(Seq(1000 - 128), 7), Seq(1000 - 128));

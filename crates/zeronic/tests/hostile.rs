@@ -154,7 +154,7 @@ fn a_transport_that_sends_what_was_not_posted() {
 }
 
 #[test]
-fn a_transport_that_says_that_more_was_acknowledged_than_was_sent() {
+fn a_transport_that_acknowledges_more_than_was_sent() {
     let mut scene = Scene::new(Shortage::Drop);
     scene.stack.post_send(scene.connection, 1, segment(0, 0, 6)).unwrap();
     scene.stack.post_send(scene.connection, 2, segment(0, 6, 6)).unwrap();
@@ -327,7 +327,7 @@ fn room_for_deferred_payload_is_not_taken_back_once_it_was_told() {
 }
 
 #[test]
-fn a_receive_that_is_posted_after_the_end_of_the_stream_is_done_at_once() {
+fn a_receive_posted_after_the_end_is_done_at_once() {
     let mut scene = Scene::new(Shortage::Drop);
     scene.stack.transport().in_order = InOrder { bytes: 0, ended: true };
     scene.peer_says(&[SentSegment::new(THEIRS, OURS, ACK | Flags::FIN, &[])]);

@@ -136,7 +136,7 @@ fn what_a_mark_cannot_say_is_dropped() {
 }
 
 #[test]
-fn a_message_that_is_longer_than_its_receive_ends_the_connection() {
+fn a_message_longer_than_its_receive_ends_the_connection() {
     for shortage in [Shortage::Drop, Shortage::Buffer, Shortage::Defer] {
         let mut scene = scene(shortage);
         for id in [1, 2] {

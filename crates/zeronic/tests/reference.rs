@@ -35,7 +35,7 @@ fn every_sequence_of_four_steps_on_five_bytes() {
 }
 
 #[test]
-fn every_sequence_of_five_steps_on_four_bytes_with_memory_posted() {
+fn every_sequence_of_five_steps_with_memory_posted() {
     let mut pair = Pair::new(Seq(u32::MAX - 1));
     // Lengths that no border of an arrival agrees with, and a change of the region.
     [Step::Post(0, 1), Step::Post(1, 2)].into_iter().for_each(|step| pair.step(step));

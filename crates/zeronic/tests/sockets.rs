@@ -178,7 +178,7 @@ fn a_frame_for_a_flow_that_stands_still_keeps_its_payload() {
 }
 
 #[test]
-fn a_flow_that_does_not_stand_still_after_all_gets_what_came_meanwhile() {
+fn a_freeze_that_fails_gives_back_what_came_meanwhile() {
     for mut solo in solos() {
         solo.receive(&[seg(START, START, ACK, 50)]);
         let frame = solo.frame(&seg(START + 50, START, ACK, 50));

@@ -37,8 +37,8 @@ fn too_long(line: &str) -> bool {
     line.chars().count() > COLUMNS
 }
 
-#[test]
-fn comments_fit_a_window() {
+/// Lines of all our sources, tests included, that break a rule.
+fn lines_that(breaks: impl Fn(&str) -> bool) -> Found {
     let mut found = Found::new();
     for krate in crates().iter().map(|krate| format!("crates/{krate}")).chain(["fuzz".into(), "tests".into()]) {
         let mut files = Vec::new();
@@ -46,13 +46,35 @@ fn comments_fit_a_window() {
         let offences = found.entry(krate.trim_start_matches("crates/").into()).or_default();
         for file in files {
             let text = fs::read_to_string(&file).expect("sources are UTF-8");
-            let long =
-                text.lines().enumerate().filter(|(_, line)| line.trim_start().starts_with("//") && too_long(line));
-            offences.extend(long.map(|(at, line)| format!("{}:{} {}", relative(&file), at + 1, line.trim())));
+            let lines = text.lines().enumerate().filter(|(_, line)| breaks(line));
+            offences.extend(lines.map(|(at, line)| format!("{}:{} {}", relative(&file), at + 1, line.trim())));
         }
         offences.sort();
     }
+    found
+}
+
+#[test]
+fn comments_fit_a_window() {
+    let found = lines_that(|line| line.trim_start().starts_with("//") && too_long(line));
     hold("comments", "comment lines over 120 columns, which rustfmt leaves alone", &found);
+}
+
+/// Characters in the name of a function. Those of tests are sentences, and a sentence that long says too much.
+const LONGEST_NAME: usize = 60;
+
+/// The name of the function that a line begins.
+fn function_name(line: &str) -> Option<&str> {
+    let line = line.trim_start();
+    let line = line.strip_prefix("pub ").or_else(|| line.strip_prefix("pub(crate) ")).unwrap_or(line);
+    line.strip_prefix("fn ")?.split(['(', '<']).next()
+}
+
+#[test]
+fn names_are_short() {
+    assert_eq!(function_name("    pub(crate) fn a_name<T>(x: T) {"), Some("a_name"));
+    let found = lines_that(|line| function_name(line).is_some_and(|name| name.len() > LONGEST_NAME));
+    hold("names", "functions with names over 60 characters", &found);
 }
 
 #[test]

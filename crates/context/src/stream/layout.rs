@@ -374,7 +374,7 @@ mod tests {
     }
 
     #[test]
-    fn further_slots_have_smaller_buffers_and_what_all_have_together_is_bounded() {
+    fn further_slots_have_smaller_buffers_within_a_bound() {
         let sizes = SIZES;
         let kib = |index| (sizes.rx_len(index) >> 10, sizes.tx_len(index) >> 10);
         assert_eq!([0, 3, 4, 7, 8, 11, 12, 15].map(|index| kib(index).0), [256, 256, 128, 128, 64, 64, 32, 32]);
@@ -423,7 +423,7 @@ mod tests {
     }
 
     #[test]
-    fn the_rings_of_streams_that_outgrow_their_buffers_lie_at_the_end() {
+    fn large_rings_lie_at_the_end() {
         let (long, growing) = (LongPaths { slots: 3, bytes: 1 << 20 }, Growing { slots: 2, bytes: 1 << 19 });
         let sizes = Geometry { slots: 16, long, growing, ..SIZES };
         assert!(sizes.is_valid());

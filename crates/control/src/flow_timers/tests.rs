@@ -46,7 +46,7 @@ fn run(
 
 /// On a long path a window that is opening is looked at several times in a round trip, and doubles with it.
 #[test]
-fn a_window_that_opens_follows_what_is_acknowledged_within_a_round_trip() {
+fn slow_start_follows_acknowledgements_within_a_round_trip() {
     let mut rtt = RttEstimator::new(RtoBounds::new(10 * MS, 60_000 * MS));
     rtt.sample(80 * MS);
     let mut timers =
@@ -66,7 +66,7 @@ fn a_window_that_opens_follows_what_is_acknowledged_within_a_round_trip() {
 
 // Checks RFC 8985: 7.2-a, 7.2-b, 7.2-c.
 #[test]
-fn with_rack_the_end_of_several_segments_is_probed_before_it_times_out() {
+fn rack_probes_a_tail_of_several_segments() {
     let mut long = RttEstimator::new(RtoBounds::new(10 * MS, 60_000 * MS));
     (0..100).for_each(|_| long.sample(100 * MS));
     let figures = FlowFigures { outstanding: 5000, snd_nxt: 5000, snd_wnd: 60_000, ..FlowFigures::default() };
@@ -126,7 +126,7 @@ fn lost_data_is_sent_again_with_backoff_until_given_up() {
 /// look.
 // Checks RFC 6298: 5.3.
 #[test]
-fn the_timer_restarts_with_the_acknowledgement_and_not_with_the_look() {
+fn the_timer_restarts_with_the_acknowledgement_not_the_poll() {
     let mut rtt = RttEstimator::new(RtoBounds::new(10 * MS, 60_000 * MS));
     (0..50).for_each(|_| rtt.sample(100 * MS));
     let rto = rtt.rto().nanos();
@@ -254,7 +254,7 @@ fn a_backoff_ends_with_what_was_sent_first_after_the_timeout() {
 /// With tens of thousands of flows there is a quarter of a second from one look to the next, and no timeout in
 /// between.
 #[test]
-fn flows_that_are_looked_at_seldom_do_not_time_out_between_two_looks() {
+fn seldom_polled_flows_do_not_time_out_between_polls() {
     let figures = FlowFigures { outstanding: 2000, ..FlowFigures::default() };
     let (mut timers, mut looks, mut sent_again) = (timers(), 0, Vec::new());
     let mut now = timers.start(0, &figures, OPTIONS.ack_delay, 250 * MS, 1000);
@@ -367,7 +367,7 @@ fn acknowledgements_restart_the_timer() {
 
 /// RFC 8985 section 6.2, step 5.
 #[test]
-fn a_hole_that_stays_open_for_a_quarter_of_a_round_trip_is_overdue_once() {
+fn a_hole_is_overdue_once_after_a_quarter_round_trip() {
     let mut rtt = RttEstimator::new(RtoBounds::new(10 * MS, 60_000 * MS));
     (0..50).for_each(|_| rtt.sample(80 * MS));
     let enforced = Decision { cwnd: 10_000, rate: 0 };
@@ -417,7 +417,7 @@ fn the_end_of_what_was_sent_is_sent_again_once_before_the_timer() {
 
 /// A peer that holds each acknowledgement back for 40 ms, as Linux does, is sent a few segments in vain, and no more.
 #[test]
-fn a_peer_that_holds_acknowledgements_back_is_probed_less_and_less() {
+fn a_peer_with_late_acknowledgements_is_probed_less() {
     let (mut timers, mut now, mut probed) = (timers(), 0, Vec::new());
     let mut figures = FlowFigures { snd_wnd: 9000, ..FlowFigures::default() };
     timers.start(now, &figures, OPTIONS.ack_delay, MS / 10, 1000);

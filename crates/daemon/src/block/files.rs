@@ -317,7 +317,7 @@ mod tests {
     }
 
     #[test]
-    fn a_write_that_is_cut_at_any_step_leaves_the_old_or_the_new_bytes() {
+    fn an_interrupted_write_leaves_old_or_new_bytes() {
         let directory = Directory::new("cut");
         let blocks: Vec<Vec<u8>> = (0..4).map(|value| vec![value; 4096]).collect();
         for steps in 0..3 {
@@ -347,7 +347,7 @@ mod tests {
     }
 
     #[test]
-    fn a_bit_that_flips_in_the_file_is_an_error_until_the_block_is_written() {
+    fn a_flipped_bit_is_an_error_until_the_block_is_written() {
         let directory = Directory::new("flip");
         let files = directory.open();
         write(&files, 3, &[9; 4096]);
@@ -373,7 +373,7 @@ mod tests {
     }
 
     #[test]
-    fn a_volume_that_was_given_up_is_free_though_a_child_has_its_file() {
+    fn a_volume_is_free_though_a_child_has_its_file() {
         let directory = Directory::new("free");
         let files = directory.open();
         // As between fork and exec.

@@ -93,7 +93,7 @@ mod tests {
     }
 
     #[test]
-    fn who_speaks_every_few_seconds_soon_rests_no_more_and_who_is_silent_for_long_rests_each_time() {
+    fn frequent_connections_are_reclaimed_less_often() {
         assert!((1..=3).contains(&rests(3)), "{}", rests(3));
         assert_eq!((rests(20), rests(500)), (50, 2));
     }

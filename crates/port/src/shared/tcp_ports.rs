@@ -134,7 +134,7 @@ mod tests {
     }
 
     #[test]
-    fn segments_cross_to_the_stack_that_has_the_port_unless_it_is_closed() {
+    fn segments_cross_to_the_stack_that_has_the_port() {
         let ports = TcpPorts::new(61_000..=65_535);
         assert!(ports.take(7000) && ports.take(4791));
         ports.close(4791);

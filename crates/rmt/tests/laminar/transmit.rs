@@ -87,7 +87,7 @@ fn the_peers_window_is_respected() {
 }
 
 #[test]
-fn a_window_is_believed_only_with_an_acknowledgement_that_can_be() {
+fn a_window_counts_only_with_a_valid_acknowledgement() {
     let mut m = machine(10_000);
     credit(&mut m, 10_000);
     send(&mut m, 0, &[1; 100]);
@@ -182,7 +182,7 @@ fn what_is_sent_moves_the_window_below_which_nothing_is_taken() {
 }
 
 #[test]
-fn an_acknowledgement_older_than_the_largest_window_is_left_to_the_host() {
+fn a_very_old_acknowledgement_is_left_to_the_host() {
     let mut m = machine(10_000);
     let old = |behind: u32| Seg { ack: ISS.wrapping_sub(behind), ..Seg::data(1000, 7) };
     let (dma, pseudo) = delivered(receive(&mut m, &old(60_001)));

@@ -121,7 +121,7 @@ mod tests {
     use super::*;
 
     #[test]
-    fn a_stream_that_outgrows_its_small_ring_goes_on_in_the_full_one_on_both_sides() {
+    fn a_stream_grows_out_of_its_small_ring_on_both_sides() {
         let region = Arc::new(Region::create("test", 3 * PAGE).unwrap());
         let rings = Rings { small: Some((64, 64)), full: (PAGE, 2 * PAGE), large: None, word: 8 };
         let map = || ByteRing::map_first(&region, rings).unwrap().beginning_at(10);
@@ -148,7 +148,7 @@ mod tests {
     }
 
     #[test]
-    fn a_stream_goes_through_three_rings_and_whoever_looks_late_finds_the_last_one() {
+    fn a_late_reader_finds_the_last_of_three_rings() {
         let region = Arc::new(Region::create("test", 7 * PAGE).unwrap());
         let rings = Rings { small: Some((64, 64)), full: (PAGE, 2 * PAGE), large: Some((3 * PAGE, 4 * PAGE)), word: 8 };
         let map = || Arc::new(ByteRing::map_first(&region, rings).unwrap().beginning_at(10));
@@ -186,7 +186,7 @@ mod tests {
     }
 
     #[test]
-    fn rings_that_are_not_in_the_region_or_no_larger_than_the_one_before_are_refused() {
+    fn rings_outside_the_region_or_not_larger_are_refused() {
         let region = Arc::new(Region::create("test", 2 * PAGE).unwrap());
         let first = |small, full, large| ByteRing::map_first(&region, Rings { small, full, large, word: 0 }).is_ok();
         let small = |at, size, full| first(Some((at, size)), (full, PAGE), None);

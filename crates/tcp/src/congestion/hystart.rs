@@ -84,7 +84,7 @@ mod tests {
 
     // Checks RFC 9406: 4.2-a, 4.2-b, 4.2-d.
     #[test]
-    fn longer_round_trips_slow_the_growth_and_end_it_after_five_rounds() {
+    fn longer_round_trips_slow_growth_for_five_rounds() {
         let slower = [50, 50, 53, 56, 63, 70, 77, 84, 91, 98];
         let (all, part) = (Some(8000), Some(2000));
         assert_eq!(grown(&slower), [all, all, all, all, part, part, part, part, None, None]);
@@ -92,7 +92,7 @@ mod tests {
 
     // Checks RFC 9406: 4.2-c.
     #[test]
-    fn a_single_long_round_trip_is_forgotten_with_the_next_shorter_one() {
+    fn one_long_round_trip_is_forgotten_with_a_shorter_one() {
         let (all, part) = (Some(8000), Some(2000));
         assert_eq!(grown(&[50, 50, 70, 51, 50, 52]), [all, all, part, all, all, all]);
     }

@@ -242,7 +242,7 @@ mod tests {
     }
 
     #[test]
-    fn what_was_taken_for_the_paths_own_time_is_forgotten_when_a_shorter_one_comes() {
+    fn the_base_round_trip_follows_a_shorter_one() {
         let mut timely = Timely { rate: MIN_RATE, starting: false, ..Timely::new(MSS) };
         for _ in 0..PROOF {
             timely.update(&with_rtt(3_000_000));

@@ -51,7 +51,7 @@ fn only_holes_are_sent_again() {
 }
 
 #[test]
-fn a_hole_is_lost_by_bytes_by_blocks_or_by_three_acknowledgements() {
+fn a_hole_is_lost_by_bytes_blocks_or_three_duplicates() {
     assert_eq!(resend(&mut board(&[(100, 300)]), 0, 1000), []);
     assert_eq!(resend(&mut board(&[(100, 301)]), 0, 1000), [(0, 100)]);
     assert_eq!(resend(&mut board(&[(100, 110), (120, 130)]), 0, 1000), []);
@@ -193,7 +193,7 @@ fn after_a_timeout_all_is_lost_whatever_the_peer_had() {
 
 /// Nothing new can be sent here: only the order of what was sent again decides.
 #[test]
-fn what_was_sent_again_is_lost_again_by_what_was_sent_again_after_it() {
+fn a_lost_retransmission_is_found_by_a_later_one() {
     let mut board = Scoreboard::new(UNA);
     board.lose_all(UNA, at(1000));
     assert_eq!(resend(&mut board, 0, 1000), [(0, 1000)]);
