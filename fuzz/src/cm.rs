@@ -6,7 +6,7 @@ use engine::{Frame, FramePool, Nanos};
 use host::{Host, Link, NeighbourTable, NeighbourTiming, Net, NetConfig, RouteTable, Transport};
 use memory::{Limits, MemoryTable};
 use port::Capabilities;
-use rdma::{Below, Config, Congestion, Device, EventPipe, LIMITS, NewProgram, ProgramId, Recovery, Who};
+use rdma::{Config, Congestion, Device, EventPipe, LIMITS, LowerLayer, NewProgram, ProgramId, Recovery, Who};
 use shm::Doorbell;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
@@ -84,7 +84,7 @@ impl World {
             recovery: Recovery::GoBackN,
             congestion: Congestion::None,
             raw_packets: true,
-            below: Below::Packets,
+            lower_layer: LowerLayer::Packets,
             secret: [7; 16],
         });
         let device = Shared(Arc::new(Mutex::new(device.expect("a port with room"))));

@@ -4,7 +4,9 @@ use crate::Input;
 use engine::{DropCounts, FramePool};
 use memory::{AccessPath, Description, Domain, Extent, Key, MemoryTable, Rights};
 use shm::{PAGE, PipeConsumer, PipeProducer, Region, pipe_bytes};
-use smartns::{Below, Congestion, Limits, NewCq, NewQp, Path, Receives, Recovery, Shard, ShardConfig, ShardOutput};
+use smartns::{
+    Congestion, Limits, LowerLayer, NewCq, NewQp, Path, Receives, Recovery, Shard, ShardConfig, ShardOutput,
+};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use verbs::{AddressVector, Capacities, Mtu, Notify, QpAttributes, QpKind, QpState};
@@ -60,8 +62,15 @@ impl Side {
             Recovery::GoBackN => Congestion::None,
             Recovery::SelectiveRepeat => Congestion::Dcqcn { line_rate: 100_000_000_000 },
         };
-        let config =
-            ShardConfig { table, limits, recovery, congestion, below: Below::Packets, mtu: Mtu::B1024, raw: None };
+        let config = ShardConfig {
+            table,
+            limits,
+            recovery,
+            congestion,
+            lower_layer: LowerLayer::Packets,
+            mtu: Mtu::B1024,
+            raw: None,
+        };
         let mut shard = Shard::new(config, PipeConsumer::new(&sends, PAGE, ENTRIES, 0));
         let pipe = PipeProducer::new(&completions, PAGE, ENTRIES, 0, 8);
         let cq = NewCq { number: 0, pipe, notify: Notify::new(&completions), has_channel: false };

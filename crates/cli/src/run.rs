@@ -4,7 +4,7 @@ use crate::arguments::RunArguments;
 use crate::private::{self, Embedded, Private};
 use crate::{library, locate, shared, sysfs, wait_for};
 use context::attach::{HOST_VARIABLE, INTERCEPT_VARIABLE, PROGRAM_VARIABLE, SOCKET_VARIABLE, SYMBOLS};
-use context::program::{Linkage, linkage};
+use context::linkage::{Linkage, linkage};
 use daemon::client;
 use daemon::protocol::Question;
 use serde_json::Value;

@@ -13,8 +13,8 @@ pub mod attach;
 pub mod comm;
 mod directory;
 pub mod elf;
+pub mod linkage;
 mod poll_list;
-pub mod program;
 pub mod queues;
 pub mod stream;
 

@@ -1,6 +1,6 @@
 //! Bindings: local addresses that applications reserved, and their listeners.
+use crate::accept_queue::AcceptQueue;
 use crate::contexts::Holder;
-use crate::offers::Taker;
 use crate::port_set::PortSet;
 use context::Endpoint;
 use engine::{ContextId, FlowId, Nanos};
@@ -40,7 +40,7 @@ pub(crate) struct Listener {
     /// Connections taken back from a context that went, still run by the engine in that context's buffers.
     pub parked: VecDeque<FlowId>,
     /// The contexts that take connections.
-    pub armed: BTreeMap<ContextId, Taker>,
+    pub armed: BTreeMap<ContextId, AcceptQueue>,
     /// A timer is set for the turns of connections that wait.
     pub timed: bool,
     /// Who got the last connection.

@@ -1,5 +1,5 @@
 //! The configuration of one host. Every key has a default, so an empty section is a working host.
-use crate::memory::MemoryConfig;
+use crate::memory_config::MemoryConfig;
 use ::host::{AddressV6, Link, RouteConfig};
 use engine::Runner;
 use port::Capabilities;

@@ -14,14 +14,14 @@ const MILLISECOND: Nanos = 1_000_000;
 const POLLS_IN_SLOW_START: Nanos = 8;
 
 /// So often the time until a probe of the end of what was sent is doubled.
-const MOST_VAIN: u8 = 6;
+const MOST_PROBE_BACKOFF: u8 = 6;
 
 /// Quiet polls of a flow before its timing stops.
 const QUIET_TICKS: u32 = 2;
 
 /// What a look remembers of the engine's counters.
 #[derive(Debug, Clone, Copy)]
-struct Seen {
+struct Snapshot {
     acked_bytes: u64,
     ecn_bytes: u64,
     snd_una: u32,
@@ -33,9 +33,9 @@ struct Seen {
     timed_ns: u64,
 }
 
-impl Seen {
-    fn of(figures: &FlowFigures) -> Seen {
-        Seen {
+impl Snapshot {
+    fn of(figures: &FlowFigures) -> Snapshot {
+        Snapshot {
             acked_bytes: figures.acked_bytes,
             ecn_bytes: figures.ecn_bytes,
             snd_una: figures.snd_una,
@@ -58,7 +58,7 @@ pub(crate) struct FlowTimers {
     pub tracked: bool,
     /// As last sent to the engine.
     pub enforced: Decision,
-    last: Seen,
+    last: Snapshot,
     /// Retransmission or zero-window probe.
     retry_at: Option<Nanos>,
     /// When that timer was started.
@@ -76,7 +76,7 @@ pub(crate) struct FlowTimers {
     sent_again: Option<u32>,
     front: Front,
     /// How often the time until the end of what was sent is sent again is doubled.
-    vain: u8,
+    probe_backoff: u8,
     /// The engine runs RACK-TLP on this flow ([`engine::stream::Features::rack`]).
     pub rack: bool,
     /// A loss was found, and it is made up for when this is acknowledged.
@@ -130,7 +130,7 @@ impl FlowTimers {
             rtt,
             tracked: false,
             enforced,
-            last: Seen::of(&FlowFigures { snd_una: snd_una.0, snd_nxt: snd_una.0, ..FlowFigures::default() }),
+            last: Snapshot::of(&FlowFigures { snd_una: snd_una.0, snd_nxt: snd_una.0, ..FlowFigures::default() }),
             retry_at: None,
             timed_from: now,
             progress_at: now,
@@ -141,7 +141,7 @@ impl FlowTimers {
             timeouts: 0,
             sent_again: None,
             front: Front::default(),
-            vain: 0,
+            probe_backoff: 0,
             rack: false,
             recovers: None,
         }
@@ -217,21 +217,21 @@ impl FlowTimers {
         actions.overdue = !self.rack && !timeout && self.is_overdue(now, figures, interval);
         let acked = figures.acked_bytes.wrapping_sub(self.last.acked_bytes);
         if busy || acked > 0 || figures.undone != self.last.undone {
-            self.control(now, figures, measured, timeout, mss, options, &mut actions);
+            self.update_congestion(now, figures, measured, timeout, mss, options, &mut actions);
         }
         let give_up_at = self.give_up_at(now, options, orphan);
         actions.failed = busy && now >= give_up_at;
         if busy {
-            let next = now + self.interval(interval).max(self.leisure());
+            let next = now + self.interval(interval).max(self.backoff_interval());
             let lost = [self.front.overdue_at].into_iter().chain(tail_due).filter(|due| now < *due);
             let next = lost.fold(next, Nanos::min);
             actions.next = Some(next.min(self.retry_at.unwrap_or(next)).min(give_up_at).max(now + 1));
             self.quiet = 0;
         } else {
-            self.rest(now, acked > 0, interval, &mut actions);
+            self.stop_if_idle(now, acked > 0, interval, &mut actions);
             self.keep_alive(now, options, &mut actions);
         }
-        self.last = Seen::of(figures);
+        self.last = Snapshot::of(figures);
         actions
     }
 
@@ -248,7 +248,7 @@ impl FlowTimers {
 
     /// While timeouts follow each other, no answer comes and there is little to poll for. A small part of the timeout
     /// is soon enough to notice the next answer.
-    fn leisure(&self) -> Nanos {
+    fn backoff_interval(&self) -> Nanos {
         if self.rtt.backoffs() > 0 { (self.rtt.rto().nanos() / 16).min(100 * MILLISECOND) } else { 0 }
     }
 
@@ -353,7 +353,11 @@ impl FlowTimers {
     /// Takes in what was acknowledged at the front, and whether a loss is being made up for.
     fn note_front(&mut self, figures: &FlowFigures) {
         if self.front.una != figures.snd_una {
-            self.vain = if self.front.probed { (self.vain + 1).min(MOST_VAIN) } else { self.vain.saturating_sub(1) };
+            self.probe_backoff = if self.front.probed {
+                (self.probe_backoff + 1).min(MOST_PROBE_BACKOFF)
+            } else {
+                self.probe_backoff.saturating_sub(1)
+            };
             self.front = Front { una: figures.snd_una, ..Front::default() };
         }
         if self.has_fast_retransmit(figures) {
@@ -426,13 +430,13 @@ impl FlowTimers {
         let recovers = self.rtt.backoffs() > 0 || self.recovers.is_some();
         let doubted = figures.sacked > 0 || recovers || self.front.probed;
         let expected = self.rtt.expected().filter(|_| least > 0 && some && !doubted)?;
-        let wait = if single { expected.max(least) << self.vain } else { expected.max(least) };
+        let wait = if single { expected.max(least) << self.probe_backoff } else { expected.max(least) };
         let due = self.timed_from + wait.max(interval) + self.pause(mss);
         Some(if self.rack { due.min(self.retry_at.unwrap_or(due)) } else { due })
     }
 
     #[allow(clippy::too_many_arguments)]
-    fn control(
+    fn update_congestion(
         &mut self,
         now: Nanos,
         figures: &FlowFigures,
@@ -466,7 +470,7 @@ impl FlowTimers {
 
     /// Nothing to send: after some quiet looks, timing stops.
     // Meets RFC 6298: 5.2.
-    fn rest(&mut self, now: Nanos, moved: bool, interval: Nanos, actions: &mut TimerActions) {
+    fn stop_if_idle(&mut self, now: Nanos, moved: bool, interval: Nanos, actions: &mut TimerActions) {
         self.retry_at = None;
         self.progress_at = now;
         if !self.tracked {

@@ -1,10 +1,10 @@
 //! The owner's interface to a host's TCP, beside polling: applications, views, modules, handover.
 use crate::config::HostConfig;
 use crate::contexts::Application;
+use crate::counters::Counters;
 use crate::flow_view::{FlowPage, FlowTotals, FlowView};
 use crate::handover::{self, HostState};
 use crate::journal::Records;
-use crate::ledger::Ledger;
 use crate::outbox::Queues;
 use crate::plane::{ControlPlane, ShownTicket};
 use crate::splice::SpliceTable;
@@ -304,13 +304,13 @@ impl Tcp {
     }
 
     /// Sums over the connections that are over.
-    pub fn ledger(&self) -> &Ledger {
-        &self.queues.ledger
+    pub fn counters(&self) -> &Counters {
+        &self.queues.counters
     }
 
     /// Adds what at most `most` connections from place `from` on counted so far; returns where to go on.
-    pub fn add_to_ledger(&self, ledger: &mut Ledger, from: u32, most: usize) -> Option<u32> {
-        self.plane.flows().add_to(ledger, from, most)
+    pub fn add_to_ledger(&self, counters: &mut Counters, from: u32, most: usize) -> Option<u32> {
+        self.plane.flows().add_to(counters, from, most)
     }
 
     /// The number of entries in the control plane's tables.

@@ -96,7 +96,7 @@ impl Bindings {
         listener
             .armed
             .iter()
-            .filter(|(id, taker)| taker.credits > 0 && may_have(**id))
+            .filter(|(id, accept_queue)| accept_queue.credits > 0 && may_have(**id))
             .filter_map(|(id, _)| {
                 let context = contexts.get(id.0)?;
                 let fits = !contexts.is_full(out, *id) && context.slots.has_free(class);
@@ -115,8 +115,8 @@ impl Bindings {
         }
         if let Some(listener) = self.listener(binding) {
             listener.last = Some(context);
-            if let Some(taker) = listener.armed.get_mut(&context) {
-                taker.credits -= 1;
+            if let Some(accept_queue) = listener.armed.get_mut(&context) {
+                accept_queue.credits -= 1;
             }
         }
     }

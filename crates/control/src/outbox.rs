@@ -1,7 +1,7 @@
 //! The outbox: what a part of the control plane may use of the host, and where it leaves commands, packets and timers.
 use crate::config::HostConfig;
+use crate::counters::Counters;
 use crate::journal::Journal;
-use crate::ledger::Ledger;
 use crate::packet;
 use crate::random::Random;
 use crate::timers::Timers;
@@ -22,7 +22,7 @@ pub(crate) struct Outbox<'a> {
     /// What was dropped, host-wide.
     pub drops: &'a mut DropCounts,
     /// Sums over the host's connections.
-    pub ledger: &'a mut Ledger,
+    pub counters: &'a mut Counters,
     /// For the engine.
     pub commands: &'a mut Vec<Command<Stream>>,
     /// When connections are to be polled again.
@@ -60,7 +60,7 @@ impl Outbox<'_> {
     /// A SYN gets no connection, for this reason.
     pub(crate) fn turn_away(&mut self, reason: DropReason) {
         self.drops.count(reason);
-        self.ledger.refused += 1;
+        self.counters.refused += 1;
     }
 
     /// Sends a segment without payload.
@@ -98,7 +98,7 @@ impl Outbox<'_> {
 /// The queues of an outbox, which last from one use to the next.
 pub(crate) struct Queues {
     pub commands: Vec<Command<Stream>>,
-    pub ledger: Ledger,
+    pub counters: Counters,
     pub timers: Timers,
     pub frames: KeptFrames,
     pub random: Random,
@@ -111,7 +111,7 @@ impl Queues {
     pub(crate) fn new(config: HostConfig, secret: [u8; 16]) -> Queues {
         Queues {
             commands: Vec::new(),
-            ledger: Ledger::default(),
+            counters: Counters::default(),
             timers: Timers::default(),
             frames: KeptFrames::default(),
             random: Random::new(secret),
@@ -123,7 +123,7 @@ impl Queues {
 
     pub(crate) fn outbox<'a>(&'a mut self, context: NetContext<'a>) -> Outbox<'a> {
         let NetContext { now, net, drops } = context;
-        let Queues { commands, ledger, timers, frames, random, journal, config, tracer } = self;
-        Outbox { now, net, drops, ledger, commands, timers, frames, random, journal, config, tracer }
+        let Queues { commands, counters, timers, frames, random, journal, config, tracer } = self;
+        Outbox { now, net, drops, counters, commands, timers, frames, random, journal, config, tracer }
     }
 }

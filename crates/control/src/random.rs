@@ -22,7 +22,7 @@ enum Purpose {
     Spread,
     Next,
     Cookie,
-    Redeemed,
+    UsedCookies,
     Port,
     Loopback,
 }
@@ -77,8 +77,8 @@ impl Random {
     }
 
     /// Stands for a cookie that came back.
-    pub(crate) fn redeemed(&self, tuple: &FourTuple, iss: Seq, irs: Seq) -> u64 {
-        self.prf(Purpose::Redeemed, (tuple, iss.0, irs.0))
+    pub(crate) fn used_cookies(&self, tuple: &FourTuple, iss: Seq, irs: Seq) -> u64 {
+        self.prf(Purpose::UsedCookies, (tuple, iss.0, irs.0))
     }
 
     /// Spreads connections over listeners that share a port.

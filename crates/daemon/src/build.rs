@@ -104,12 +104,12 @@ pub(crate) fn build(config: &Config, clock: Clock, mut devices: AllDevices) -> R
         hosts.push(HostPlace { config, thread: section.thread, index, routes, v6, interfaces, traces, access, rdma });
     }
     let seats: Vec<_> = hosts.iter().map(|host| (host.config.stack.name.clone(), host.thread, host.index)).collect();
-    let blocks = block::place(config, &seats, &mut paths, &handles)?;
+    let blocks = block::assign(config, &seats, &mut paths, &handles)?;
     let mut zeronics = Vec::new();
     for section in &config.zeronics {
         let (path, handle) = (&mut paths[section.thread], &handles[section.thread]);
         let part = section.host.as_ref().and_then(|host| shared.remove(host));
-        let made = zeronic::place(path, handle, section, &fabrics, &pool, part);
+        let made = zeronic::make(path, handle, section, &fabrics, &pool, part);
         zeronics.push(made.map_err(|e| format!("zeronic {}: {e}", section.name))?);
     }
     for (name, fabric) in fabrics {

@@ -8,11 +8,11 @@ pub(crate) use handover::Stopped;
 
 use crate::clock::Clock;
 use crate::config::PollingConfig;
-use crate::quiet::{self, Quiet};
-use crate::rdma::{DeviceAt, RdmaSeat};
+use crate::memory_trim::{self, Quiet};
+use crate::rdma::{DeviceAt, ThreadDevice};
 use crate::wake::{Wake, watch};
 use crate::workers::{EndWithThread, Workers};
-use crate::zeronic::ZeronicSeat;
+use crate::zeronic::ThreadZeronic;
 use ::rdma::{Device, EventPipe, Failure, NewProgram, ProgramId};
 use context::{ControlEnd, EngineEnd};
 use control::{Application, Host};
@@ -37,12 +37,12 @@ const BURST: usize = 64;
 const ACTIONS: usize = 64;
 
 /// A host with its ports.
-pub(crate) struct HostSeat {
+pub(crate) struct ThreadHost {
     pub(crate) name: String,
     pub(crate) host: Host,
     pub(crate) ports: Ports,
     /// Its RDMA device, where it has one.
-    pub(crate) rdma: Option<RdmaSeat>,
+    pub(crate) rdma: Option<ThreadDevice>,
     received: Vec<Box<Frame>>,
     to_send: Vec<Box<Frame>>,
     /// Doorbells that are watched: of contexts whose process lives.
@@ -58,7 +58,7 @@ pub(crate) struct HostSeat {
 }
 
 /// An emulated network whose uplinks this thread serves.
-pub(crate) struct FabricSeat {
+pub(crate) struct ThreadFabric {
     pub(crate) name: String,
     pub(crate) fabric: Fabric,
     /// What its uplinks dropped.
@@ -78,14 +78,14 @@ const WIDE: usize = 4;
 
 /// All that one data-path thread serves.
 pub(crate) struct DataPath {
-    pub(crate) hosts: Vec<HostSeat>,
+    pub(crate) hosts: Vec<ThreadHost>,
     /// The host that is first in this round. Who sends first finds links empty: were it always the same one, its
     /// packets would be neither marked nor dropped where others' are.
     first: usize,
     /// Until this round, a host may have something to do soon.
     shared_until: u64,
-    pub(crate) fabrics: Vec<FabricSeat>,
-    pub(crate) zeronics: Vec<ZeronicSeat>,
+    pub(crate) fabrics: Vec<ThreadFabric>,
+    pub(crate) zeronics: Vec<ThreadZeronic>,
     /// Of programs of RDMA devices; watched while they live.
     verbs_bells: HashMap<(DeviceAt, ProgramId), OwnedFd>,
     pub(crate) clock: Clock,
@@ -205,7 +205,7 @@ impl DataPath {
         for worker in host.workers() {
             self.workers.start(worker, self.clock, self.polling, Arc::clone(&self.wake))?;
         }
-        self.hosts.push(HostSeat {
+        self.hosts.push(ThreadHost {
             name: name.into(),
             host,
             rdma: None,
@@ -227,7 +227,7 @@ impl DataPath {
         for fd in &fds {
             watch(&self.epoll, fd.as_fd(), epoll::EventFlags::empty())?;
         }
-        self.fabrics.push(FabricSeat { name: name.into(), fabric, drops: PortDrops::default(), failures: 0, fds });
+        self.fabrics.push(ThreadFabric { name: name.into(), fabric, drops: PortDrops::default(), failures: 0, fds });
         Ok(())
     }
 
@@ -253,7 +253,7 @@ impl DataPath {
     }
 
     /// A host, and the present time.
-    pub(crate) fn seat(&mut self, host: usize) -> Option<(Nanos, &mut HostSeat)> {
+    pub(crate) fn seat(&mut self, host: usize) -> Option<(Nanos, &mut ThreadHost)> {
         Some((self.clock.now(), self.hosts.get_mut(host)?))
     }
 
@@ -281,7 +281,7 @@ impl DataPath {
     /// A host that was added has an RDMA device from now on.
     pub(crate) fn add_rdma(&mut self, host: usize, device: Device) -> Result<(), String> {
         let seat = self.hosts.get_mut(host).ok_or("the host is gone")?;
-        let (rdma, transport) = RdmaSeat::new(device);
+        let (rdma, transport) = ThreadDevice::new(device);
         seat.host.add(transport)?;
         seat.rdma = Some(rdma);
         Ok(())
@@ -307,7 +307,7 @@ impl DataPath {
         let DeviceAt::Host(host) = at else {
             return self.with_device(at, |device, _| device.bind_udp(id, address, pipe, |_| false));
         };
-        let HostSeat { host, rdma, .. } = self.hosts.get_mut(host)?;
+        let ThreadHost { host, rdma, .. } = self.hosts.get_mut(host)?;
         let is_claimed = |port| host.is_claimed(Claim::UdpPort(port));
         Some(rdma.as_mut()?.device().bind_udp(id, address, pipe, is_claimed))
     }
@@ -440,11 +440,11 @@ impl DataPath {
             seat.ports.prepare_to_sleep();
         });
         self.fabrics.iter().for_each(|seat| seat.fabric.prepare_to_sleep());
-        self.zeronics.iter().for_each(ZeronicSeat::prepare_to_sleep);
+        self.zeronics.iter().for_each(ThreadZeronic::prepare_to_sleep);
         let now = self.clock.now();
         let deadline = self.next_deadline();
         if !self.has_work(now) && deadline.is_none_or(|deadline| deadline > now) {
-            let look = self.may_rest().then_some(now + quiet::PERIOD);
+            let look = self.may_rest().then_some(now + memory_trim::PERIOD);
             self.tracer.event(Point::Asleep, NO_FLOW, [deadline.map_or(0, |deadline| deadline - now), 0]);
             let woken = self.wait(now, deadline.into_iter().chain(look).min());
             let awake = self.clock.now();
@@ -461,7 +461,7 @@ impl DataPath {
             }
         }
         self.fabrics.iter().for_each(|seat| seat.fabric.awake());
-        self.zeronics.iter_mut().for_each(ZeronicSeat::awake);
+        self.zeronics.iter_mut().for_each(ThreadZeronic::awake);
         self.hosts.iter().for_each(|seat| {
             seat.ports.awake();
             seat.host.awake();
@@ -493,7 +493,7 @@ impl DataPath {
 
     /// There may be something to give back, once little has been done for a while.
     fn may_rest(&self) -> bool {
-        self.pool.has_spare() || self.figures.busy_rounds - self.rested >= quiet::FEW
+        self.pool.has_spare() || self.figures.busy_rounds - self.rested >= memory_trim::FEW
     }
 
     /// Gives back what busy times needed.
@@ -516,12 +516,12 @@ impl DataPath {
     fn next_deadline(&self) -> Option<Nanos> {
         let hosts = self.hosts.iter().flat_map(|seat| [seat.host.next_deadline(), seat.ports.next_deadline()]);
         let fabrics = self.fabrics.iter().map(|seat| seat.fabric.next_deadline());
-        let zeronics = self.zeronics.iter().map(ZeronicSeat::next_deadline);
+        let zeronics = self.zeronics.iter().map(ThreadZeronic::next_deadline);
         hosts.chain(fabrics).chain(zeronics).flatten().min()
     }
 }
 
-impl HostSeat {
+impl ThreadHost {
     fn round(&mut self, now: Nanos, pool: &mut FramePool) -> usize {
         self.tracer.refresh();
         let received = self.ports.receive(now, BURST, pool, &mut self.received);

@@ -2,11 +2,11 @@
 use crate::block::BlockPlaces;
 use crate::build::HostPlace;
 use crate::clock::Clock;
-use crate::datapath::{DataPath, Handle, HostSeat};
+use crate::datapath::{DataPath, Handle, ThreadHost};
 use crate::protocol::FLOWS;
 use crate::zeronic::ZeronicPlace;
 use ::rdma::{CnpCounts, ProgramView};
-use control::{BindingView, ContextView, DropView, FlowPage, FlowTotals, Ledger, Times};
+use control::{BindingView, ContextView, Counters, DropView, FlowPage, FlowTotals, Times};
 use engine::FlowId;
 use host::Link;
 use port::{Port, PortCounters, PortDrops};
@@ -32,7 +32,7 @@ pub(crate) struct Observer {
     storage: BlockPlaces,
     socket: PathBuf,
     /// What was last told of each host's connections.
-    ledgers: Mutex<BTreeMap<String, Ledger>>,
+    ledgers: Mutex<BTreeMap<String, Counters>>,
 }
 
 impl Observer {
@@ -147,7 +147,7 @@ impl Observer {
             add_page(&mut answer, page);
             let FlowTotals { states, totals } = self.totals(place)?;
             (answer["states"], answer["totals"]) = (json!(states), json!(totals));
-            answer["connections"] = connections(&self.ledger(place)?);
+            answer["connections"] = connections(&self.counters(place)?);
             answer["contexts"] = json!(self.at(place, |seat| seat.host.base().contexts())?);
             hosts.push(answer);
         }
@@ -221,20 +221,20 @@ impl Observer {
     }
 
     /// Sums over all connections that a host ever had, taken in several looks; none is less than it was told before.
-    fn ledger(&self, place: &HostPlace) -> Result<Ledger, String> {
-        let mut ledger = self.at(place, |seat| seat.host.base().ledger().clone())?;
+    fn counters(&self, place: &HostPlace) -> Result<Counters, String> {
+        let mut counters = self.at(place, |seat| seat.host.base().counters().clone())?;
         let mut next = Some(0);
         while let Some(from) = next {
-            (ledger, next) = self.at(place, move |seat| {
-                let next = seat.host.base().add_to_ledger(&mut ledger, from, AT_ONCE);
-                (ledger, next)
+            (counters, next) = self.at(place, move |seat| {
+                let next = seat.host.base().add_to_ledger(&mut counters, from, AT_ONCE);
+                (counters, next)
             })?;
         }
         let mut ledgers = self.ledgers.lock().unwrap_or_else(PoisonError::into_inner);
         let told = ledgers.entry(place.config.stack.name.clone()).or_default();
-        ledger.at_least(told);
-        *told = ledger.clone();
-        Ok(ledger)
+        counters.at_least(told);
+        *told = counters.clone();
+        Ok(counters)
     }
 
     /// What was dropped, by reason, in all hosts and their ports.
@@ -254,7 +254,7 @@ impl Observer {
     pub(crate) fn descriptors(&self, pid: i32, fd: Option<u32>) -> Result<Value, String> {
         let process = u32::try_from(pid).unwrap_or(0);
         for place in &self.hosts {
-            let look = move |seat: &mut HostSeat| {
+            let look = move |seat: &mut ThreadHost| {
                 let tcp = seat.host.base();
                 let mut labels = tcp.labels(process)?;
                 labels.retain(|label| fd.is_none_or(|fd| fd == label.fd));
@@ -283,7 +283,7 @@ impl Observer {
     pub(crate) fn at<T: Send + 'static>(
         &self,
         place: &HostPlace,
-        look: impl FnOnce(&mut HostSeat) -> T + Send + 'static,
+        look: impl FnOnce(&mut ThreadHost) -> T + Send + 'static,
     ) -> Result<T, String> {
         let index = place.index;
         self.handles[place.thread].ask(move |path| look(&mut path.hosts[index]))
@@ -308,7 +308,7 @@ struct Inventory {
 }
 
 impl Inventory {
-    fn of(seat: &mut HostSeat) -> Inventory {
+    fn of(seat: &mut ThreadHost) -> Inventory {
         Inventory {
             ports: seat
                 .ports
@@ -389,17 +389,17 @@ fn counters(port: &PortCounters) -> Value {
 }
 
 /// What a host's connections came to.
-fn connections(ledger: &Ledger) -> Value {
+fn connections(counters: &Counters) -> Value {
     let times = |times: &Times| json!({ "count": times.count, "sum": times.sum, "at_most": times.cumulative() });
     json!({
-        "opened": ledger.opened,
-        "accepted": ledger.accepted,
-        "refused": ledger.refused,
-        "failed": ledger.failed,
-        "closed": ledger.closed,
-        "sums": ledger.sums().map(|(name, sum)| (name.into(), sum.into())).collect::<Map<_, _>>(),
-        "round_trip_ns": times(&ledger.round_trips),
-        "duration_ns": times(&ledger.durations),
+        "opened": counters.opened,
+        "accepted": counters.accepted,
+        "refused": counters.refused,
+        "failed": counters.failed,
+        "closed": counters.closed,
+        "sums": counters.sums().map(|(name, sum)| (name.into(), sum.into())).collect::<Map<_, _>>(),
+        "round_trip_ns": times(&counters.round_trips),
+        "duration_ns": times(&counters.durations),
     })
 }
 
@@ -414,7 +414,7 @@ struct Figures {
 }
 
 impl Figures {
-    fn of(seat: &mut HostSeat) -> Figures {
+    fn of(seat: &mut ThreadHost) -> Figures {
         Figures {
             port: seat.ports.counters(),
             ports: seat.ports.iter().map(|port| (port.name(), port.counters())).collect(),
@@ -473,7 +473,7 @@ fn system_time() -> Option<u64> {
 }
 
 /// A host's drops and its ports', added up.
-fn all_drops(seat: &mut HostSeat) -> Vec<DropView> {
+fn all_drops(seat: &mut ThreadHost) -> Vec<DropView> {
     let mut drops = DropView::all(seat.host.drops());
     for (reason, count) in seat.ports.drops().iter() {
         match drops.iter_mut().find(|drop| drop.reason == reason.label()) {

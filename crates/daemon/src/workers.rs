@@ -1,7 +1,7 @@
 //! Threads for an engine's modules that do not run on the data-path thread.
 use crate::clock::Clock;
 use crate::config::PollingConfig;
-use crate::quiet::{self, Quiet};
+use crate::memory_trim::{self, Quiet};
 use crate::wake::Wake;
 use engine::{Nanos, Worker};
 use shm::reserve;
@@ -90,7 +90,7 @@ fn work(worker: &mut dyn Worker, clock: Clock, polling: PollingConfig, leader: &
         }
         if now - *idle_since.get_or_insert(now) > limit && leader.is_asleep() {
             // Unparked when the leader wakes; a wake-up before this line makes it return at once.
-            if rests { thread::park() } else { thread::park_timeout(Duration::from_nanos(quiet::PERIOD)) }
+            if rests { thread::park() } else { thread::park_timeout(Duration::from_nanos(memory_trim::PERIOD)) }
         } else {
             thread::yield_now();
         }

@@ -1,7 +1,7 @@
 //! Context queues: takes the applications' bumps and gives them completions (thesis sections 4.3.1.1 and 4.3.1.3,
 //! Notify).
 use crate::batch::{Batch, MANY};
-use crate::message::{Job, Order, Positions, Work};
+use crate::message::{FlowCommand, Job, Positions, Work};
 use crate::scheduler::Scheduler;
 use crate::slots::Slots;
 use context::{Bump, Completion, DrainingContexts, EngineEnd, PollList, Polled, Slot};
@@ -315,10 +315,10 @@ impl Context {
             };
             if bump.ring > ring {
                 if bump.ring == Bump::UNTIL_SENT {
-                    works.add(flow, Job::Order(Order::ReportSent(bump.tx_head))).group = group;
+                    works.add(flow, Job::FlowCommand(FlowCommand::ReportSent(bump.tx_head))).group = group;
                     continue;
                 }
-                works.add(flow, Job::Order(Order::CheckGrowth)).group = group;
+                works.add(flow, Job::FlowCommand(FlowCommand::CheckGrowth)).group = group;
                 self.flows[bump.slot.index as usize].ring = bump.ring;
             }
             let turn = match flow == last {

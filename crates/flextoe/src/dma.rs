@@ -1,6 +1,6 @@
 //! DMA: the copies between frames and payload buffers (thesis section 4.3.1, Payload). On one machine a transmission
 //! needs no copy here: the frame refers to the buffer, and the port moves the bytes.
-use crate::message::{Aside, Buffers, Control, Job, Order, PayloadPart, TxSegment, Work};
+use crate::message::{Aside, Buffers, Control, FlowCommand, Job, PayloadPart, TxSegment, Work};
 use crate::slots::Slots;
 use engine::Frame;
 use shm::{ByteRing, Span};
@@ -41,7 +41,7 @@ impl Dma {
     pub(crate) fn grown(&self, work: &Work) -> Option<Buffers> {
         let buffers = || self.flows.get(work.flow);
         match (&work.aside, work.job) {
-            (None, Job::Order(Order::CheckGrowth)) => {
+            (None, Job::FlowCommand(FlowCommand::CheckGrowth)) => {
                 buffers().and_then(|Buffers { rx, tx }| Some(Buffers { rx: Arc::clone(rx), tx: tx.grown()? }))
             }
             (Some(aside), _) => match **aside {
@@ -66,7 +66,7 @@ impl Dma {
                     Dma::received(frame, work.summary.payload_at, work.place, &buffers.rx);
                 }
             }
-            Job::Transmit { .. } | Job::Bump { .. } | Job::Order(Order::ProbeTail) => {
+            Job::Transmit { .. } | Job::Bump { .. } | Job::FlowCommand(FlowCommand::ProbeTail) => {
                 if let (Some(frame), Some(segment), Some(buffers)) =
                     (&mut work.out, &work.send, self.flows.get(work.flow))
                 {

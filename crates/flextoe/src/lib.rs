@@ -24,11 +24,11 @@ mod mapping;
 mod message;
 mod modules;
 pub mod native;
-mod netif;
 mod postprocess;
 mod preprocess;
 mod protocol;
 mod record;
+mod reorder;
 mod scheduler;
 mod service;
 mod slots;
@@ -44,7 +44,7 @@ use engine::{
     LoadedModule, Nanos, Slot, Stage, Worker,
 };
 use local::Local;
-use message::{Aside, Buffers, Control, Job, Order, Relocation, Skips};
+use message::{Aside, Buffers, Control, FlowCommand, Job, Relocation, Skips};
 use modules::Chain;
 use service::Service;
 use shm::ByteRing;
@@ -202,7 +202,7 @@ impl FlexToe {
                 if let Some(group) = self.group(flow) {
                     self.name(flow, group, context, slot, &buffers.rx);
                 }
-                self.order(flow, Job::Order(Order::Announce));
+                self.flow_command(flow, Job::FlowCommand(FlowCommand::Announce));
                 return None;
             }
         };
@@ -228,7 +228,7 @@ impl FlexToe {
             stream::Command::Rename { flow, context, slot } => {
                 if let Some(group) = self.group(flow) {
                     self.service.contexts.name((flow.0, group), context.0, slot);
-                    self.order(flow, Job::Order(Order::Announce));
+                    self.flow_command(flow, Job::FlowCommand(FlowCommand::Announce));
                 }
             }
             stream::Command::Move { flow, context, slot, rx, tx } => {
@@ -247,23 +247,23 @@ impl FlexToe {
                 }
             }
             stream::Command::Advance { flow, tx_head, rx_head, fin } => {
-                self.order(flow, Job::Order(Order::CheckGrowth));
-                self.order(flow, Job::Bump { tx_head, rx_head, fin, turn: false });
+                self.flow_command(flow, Job::FlowCommand(FlowCommand::CheckGrowth));
+                self.flow_command(flow, Job::Bump { tx_head, rx_head, fin, turn: false });
             }
             stream::Command::Freeze { flow, tx_head, rx_head } => {
-                self.order(flow, Job::Order(Order::CheckGrowth));
-                self.order(flow, Job::Freeze { tx_head, rx_head });
+                self.flow_command(flow, Job::FlowCommand(FlowCommand::CheckGrowth));
+                self.flow_command(flow, Job::Freeze { tx_head, rx_head });
             }
-            stream::Command::Thaw(flow) => self.order(flow, Job::Order(Order::Thaw)),
-            stream::Command::Orphan(flow) => self.order(flow, Job::Order(Order::Orphan)),
-            stream::Command::Window(flow, cwnd) => self.order(flow, Job::Order(Order::Window(cwnd))),
-            stream::Command::Mss(flow, mss) => self.order(flow, Job::Order(Order::Mss(mss))),
-            stream::Command::Retransmit(flow) => self.order(flow, Job::Order(Order::Retransmit)),
+            stream::Command::Thaw(flow) => self.flow_command(flow, Job::FlowCommand(FlowCommand::Thaw)),
+            stream::Command::Orphan(flow) => self.flow_command(flow, Job::FlowCommand(FlowCommand::Orphan)),
+            stream::Command::Window(flow, cwnd) => self.flow_command(flow, Job::FlowCommand(FlowCommand::Window(cwnd))),
+            stream::Command::Mss(flow, mss) => self.flow_command(flow, Job::FlowCommand(FlowCommand::Mss(mss))),
+            stream::Command::Retransmit(flow) => self.flow_command(flow, Job::FlowCommand(FlowCommand::Retransmit)),
             // The protocol module has a timer of its own.
             stream::Command::Overdue(_) => {}
-            stream::Command::ProbeTail(flow) => self.order(flow, Job::Order(Order::ProbeTail)),
-            stream::Command::Probe(flow) => self.order(flow, Job::Order(Order::Probe)),
-            stream::Command::Untrack(flow) => self.order(flow, Job::Order(Order::Untrack)),
+            stream::Command::ProbeTail(flow) => self.flow_command(flow, Job::FlowCommand(FlowCommand::ProbeTail)),
+            stream::Command::Probe(flow) => self.flow_command(flow, Job::FlowCommand(FlowCommand::Probe)),
+            stream::Command::Untrack(flow) => self.flow_command(flow, Job::FlowCommand(FlowCommand::Untrack)),
             // It keeps none, as its features have it.
             stream::Command::OpenLog(..)
             | stream::Command::JoinLog { .. }
@@ -284,7 +284,7 @@ impl FlexToe {
         self.groups.get(flow.0 as usize).copied().flatten()
     }
 
-    fn order(&mut self, flow: FlowId, job: Job) {
+    fn flow_command(&mut self, flow: FlowId, job: Job) {
         if let Some(group) = self.group(flow) {
             self.batch.add(flow.0, job).group = group;
         }

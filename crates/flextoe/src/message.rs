@@ -142,7 +142,7 @@ pub(crate) enum Job {
     /// The application's positions; with a turn, as in `Transmit` without a limit, where no other flow waits for one.
     Bump { tx_head: u32, rx_head: u32, fin: bool, turn: bool },
     /// A command that only the protocol module carries out.
-    Order(Order),
+    FlowCommand(FlowCommand),
     /// A pure acknowledgement, made by the protocol module itself.
     Ack,
     /// The wait of a hole is over; made by the protocol module itself.
@@ -180,7 +180,7 @@ pub(crate) enum Aside {
 
 /// Commands for the protocol module, named as in [`engine::Command`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum Order {
+pub(crate) enum FlowCommand {
     Window(u32),
     Mss(u16),
     Retransmit,
@@ -321,7 +321,7 @@ impl Marks {
     /// The peer closed its window.
     pub(crate) const WINDOW_CLOSED: Marks = Marks(128);
     /// A D-SACK: the peer got something twice.
-    pub(crate) const TWICE: Marks = Marks(256);
+    pub(crate) const DSACK: Marks = Marks(256);
     /// All that was sent again since a loss was found came twice: nothing was lost.
     pub(crate) const UNDONE: Marks = Marks(512);
     /// Those that a flow's counters have, but for the first.

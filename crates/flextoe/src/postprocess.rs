@@ -220,7 +220,7 @@ impl<const SHARED: bool> Counters<'_, SHARED> {
             (Marks::OUT_OF_ORDER, &stats.out_of_order),
             (Marks::FAST_RETRANSMIT, &stats.fast_retransmits),
             (Marks::RETRANSMITTED, &stats.retransmitted_segments),
-            (Marks::TWICE, &stats.dsack_dups),
+            (Marks::DSACK, &stats.dsack_dups),
         ];
         each.iter().filter(|(mark, _)| tally.marks.has(*mark)).for_each(|(_, counter)| self.add32(counter));
         stats.undone.fetch_add(tally.marks.has(Marks::UNDONE).into(), Relaxed);

@@ -1,7 +1,7 @@
 //! Tracepoints of the modules (FlexTOE section 5.1). A module notes what it did in the works that it passes on. So most
 //! of it is read off a batch after the module, and costs one branch a batch while nothing is on. What is only in the
 //! protocol module's state is in `protocol/traced.rs`.
-use crate::message::{Job, Marks, Order, Received, Sent, Work};
+use crate::message::{FlowCommand, Job, Marks, Received, Sent, Work};
 use engine::{DropReason, Exception};
 use trace::{NO_FLOW, Point, Tracer};
 
@@ -158,7 +158,10 @@ fn count(module: ModuleName, works: &[Work], tracer: &Tracer) {
             for work in works {
                 match (work.job, &work.send) {
                     (Job::Receive, _) => placed.add(work.place.len.into(), tracer),
-                    (Job::Transmit { .. } | Job::Bump { .. } | Job::Order(Order::ProbeTail), Some(segment)) => {
+                    (
+                        Job::Transmit { .. } | Job::Bump { .. } | Job::FlowCommand(FlowCommand::ProbeTail),
+                        Some(segment),
+                    ) => {
                         attached.add(segment.fields.payload_len.into(), tracer);
                     }
                     _ => {}
@@ -204,7 +207,7 @@ fn preprocessed(work: &Work, tracer: &Tracer) {
 fn moved(work: &Work, tracer: &Tracer) {
     match (work.job, &work.send) {
         (Job::Receive, _) if work.place.len > 0 => tracer.value(Point::DmaPlaced, work.flow, work.place.len.into()),
-        (Job::Transmit { .. } | Job::Bump { .. } | Job::Order(Order::ProbeTail), Some(segment))
+        (Job::Transmit { .. } | Job::Bump { .. } | Job::FlowCommand(FlowCommand::ProbeTail), Some(segment))
             if segment.fields.payload_len > 0 =>
         {
             tracer.value(Point::DmaAttached, work.flow, segment.fields.payload_len.into());

@@ -252,10 +252,10 @@ fn what_modules_send_out_again_keeps_its_order() {
             let segments: Vec<_> = (0..300).map(|at| seg(START + 10 * at, START, ACK, 10)).collect();
             arrive(&mut solo, &segments);
             let out = settle(&mut solo);
-            let order: Vec<Seq> =
+            let flow_command: Vec<Seq> =
                 out.iter().map(|frame| PlainV4::parse(frame.bytes(), frame.len()).unwrap().seq()).collect();
-            assert!(order.windows(2).all(|pair| pair[0].before(pair[1])), "{order:?}");
-            assert_eq!(order.len(), 100);
+            assert!(flow_command.windows(2).all(|pair| pair[0].before(pair[1])), "{flow_command:?}");
+            assert_eq!(flow_command.len(), 100);
         }
     }
 }

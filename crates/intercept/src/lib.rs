@@ -12,25 +12,25 @@
 //! rewritten while threads run), `pool` (its stubs).
 #![cfg(all(target_arch = "x86_64", target_os = "linux"))]
 
-mod apart;
 mod call_sites;
 mod dispositions;
 mod entry;
-mod net;
 mod objects;
-pub mod own;
 mod patch;
 mod pool;
 mod running;
 mod sites;
+mod small_stacks;
+pub mod static_programs;
 mod stubs;
+mod user_dispatch;
 
 pub use dispositions::{Action, BIT as NEVER_BLOCKED, change as change_action, unchanged as action_unchanged};
 pub use entry::{Ask, Call, Class, NUMBERS, Rules, Verdict};
-pub use net::{
+pub use sites::Reason;
+pub use user_dispatch::{
     go_on_in_child, is_there as has_net, put_back as put_net_back, take_away as take_net_away, warn, what_is_lost,
 };
-pub use sites::Reason;
 
 /// What [`install`] did.
 #[derive(Debug, Default, Clone, PartialEq, Eq)]
@@ -51,7 +51,7 @@ pub struct Report {
 pub unsafe fn install(rules: &Rules, skip: fn(&str) -> bool) -> Report {
     entry::set(rules);
     if rules.has_small_stacks {
-        apart::set(rules);
+        small_stacks::set(rules);
     }
     let mut report = Report::default();
     for object in objects::loaded().iter().filter(|object| !skip(&object.path)) {
@@ -84,5 +84,5 @@ pub unsafe fn install(rules: &Rules, skip: fn(&str) -> bool) -> Report {
 /// As [`install`].
 pub unsafe fn spread_net() -> Result<(), libc::c_int> {
     // SAFETY: the caller's promise.
-    unsafe { net::start(entry::address()) }
+    unsafe { user_dispatch::start(entry::address()) }
 }

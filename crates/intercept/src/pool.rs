@@ -32,7 +32,8 @@ unsafe extern "C" {
     static toe_intercept_pool: [u8; ROOM];
 }
 
-/// Stubs use no stack of the program's, and tell children from other calls: those of programs that [`crate::own`] runs.
+/// Stubs use no stack of the program's, and tell children from other calls: those of programs that
+/// [`crate::static_programs`] runs.
 static WITHOUT_STACK: AtomicBool = AtomicBool::new(false);
 static USED: AtomicUsize = AtomicUsize::new(0);
 

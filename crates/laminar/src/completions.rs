@@ -1,6 +1,6 @@
 //! Completions to applications: their connections' positions.
 use crate::Laminar;
-use tcp::Life;
+use tcp::Owner;
 
 impl Laminar {
     /// An application that has asked how far its bytes were sent gets the position, once that is far enough.
@@ -18,7 +18,7 @@ impl Laminar {
     /// The flow's application is to hear of its positions.
     pub(crate) fn notify(&mut self, id: u32) {
         let Some(flow) = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut) else { return };
-        if flow.life != Life::Orphan && !flow.noticed {
+        if flow.life != Owner::Orphan && !flow.noticed {
             flow.noticed = true;
             self.contexts.wants(id, flow.params.context.0);
         }

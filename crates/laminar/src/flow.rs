@@ -14,7 +14,7 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use tcp::window::{self, SmallSegment, Waiting};
-use tcp::{ChallengeLimit, Ends, FlightLimit, Life, Recovery, RttTimer};
+use tcp::{ChallengeLimit, Ends, FlightLimit, Owner, Recovery, RttTimer};
 use wire::Seq;
 use wire::tcp::Flags;
 
@@ -65,7 +65,7 @@ pub(crate) struct Flow {
     pub overriding: bool,
     /// This host's FIN stands at `head`; the peer's behind `rx_tail`.
     pub ends: Ends,
-    pub life: Life,
+    pub life: Owner,
     pub tracked: bool,
     /// Bytes of a segment's headers without options.
     pub plain: u8,
@@ -186,7 +186,7 @@ impl Flow {
             ack_due: None,
             ack_listed: false,
             ends: Ends::default(),
-            life: Life::Owned,
+            life: Owner::Owned,
             fin_held: None,
             tracked: false,
             plain: plain as u8,
@@ -282,7 +282,7 @@ impl Flow {
         let gain = self.rx_head.wrapping_sub(self.synced);
         let open = self.rx_window - self.rx_tail.wrapping_sub(self.synced);
         let worth = window::is_worth_telling(gain, open, self.rx_window, self.mss);
-        if self.ends.peer_ended() || self.life == Life::Dead || gain == 0 || !worth {
+        if self.ends.peer_ended() || self.life == Owner::Dead || gain == 0 || !worth {
             return None;
         }
         self.synced = self.rx_head;
@@ -368,13 +368,13 @@ impl Flow {
 
     /// Established, with nothing unread, unsent or unacknowledged. What is out of order the pipeline knows.
     pub(crate) fn is_quiet(&self) -> bool {
-        let open = self.ends.are_open() && self.fin_held.is_none() && self.life != Life::Dead;
+        let open = self.ends.are_open() && self.fin_held.is_none() && self.life != Owner::Dead;
         open && self.una == self.head && self.nxt == self.head && self.rx_tail == self.rx_head
     }
 
     /// There is something to send, as far as the peer's window goes.
     pub(crate) fn has_more(&self) -> bool {
-        self.nxt.before(self.end()) && self.nxt.before(self.edge) && self.life != Life::Dead
+        self.nxt.before(self.end()) && self.nxt.before(self.edge) && self.life != Owner::Dead
     }
 
     /// The next segment, if one may be sent. Silly windows are avoided as RFC 9293 section 3.8.6.2.1 says.
@@ -382,7 +382,7 @@ impl Flow {
     // Meets RFC 5681: 3.1-a.
     pub(crate) fn next_push(&mut self) -> Option<Push> {
         self.skip_block();
-        if self.life == Life::Dead || (self.rate > 0 && self.credits == 0) {
+        if self.life == Owner::Dead || (self.rate > 0 && self.credits == 0) {
             return None;
         }
         let data = if self.nxt.before(self.head) { self.head - self.nxt } else { 0 };
@@ -509,7 +509,7 @@ impl Flow {
     /// The control plane hears of it when there first is something to send or to be acknowledged.
     #[inline]
     pub(crate) fn track(&mut self, id: u32, events: &mut Vec<Event<Stream>>) {
-        if !self.tracked && self.life != Life::Dead && self.una != self.end() {
+        if !self.tracked && self.life != Owner::Dead && self.una != self.end() {
             self.tracked = true;
             events.push(stream::Event::Active(FlowId(id)).into());
         }

@@ -10,28 +10,28 @@
 //! | `log`, `places` | shared logs: the host's half of the sequencer; one that another daemon had |
 //! | `flow` | the host's half of a flow: credits, transmission head |
 //! | `slow` | the switch's processor: FIN, RST, SYN, options, probes |
-//! | `ahead`, `guesses` | what a batch is going to need, asked for before its turn |
+//! | `ahead`, `flow_predictor` | what a batch is going to need, asked for before its turn |
 //! | `exchange` | another program in the place of the present one |
 //! | `standing` | a flow that stands still, and goes on |
 //! | `resume` | a flow in the place of one that another daemon had |
 //! | `outcome`, `frames` | what becomes of what leaves the pipeline |
 #![forbid(unsafe_code)]
 
-mod ahead;
 mod completions;
 mod contexts;
 mod descriptor;
 mod exchange;
 mod flow;
+mod flow_predictor;
 mod frames;
-mod guesses;
+mod frozen;
 mod log;
-mod outcome;
+mod pipeline_output;
 mod places;
+mod prefetch;
 mod program;
 mod resume;
 mod slow;
-mod standing;
 mod switch;
 
 use context::Bump;
@@ -43,12 +43,12 @@ use engine::{
     Runner, Slot,
 };
 use flow::{Bumped, Flow};
-use guesses::Guesses;
+use flow_predictor::FlowPredictor;
 use places::Logs;
 use program::Program;
 use std::collections::{HashMap, VecDeque};
 use switch::{Carried, Switch};
-use tcp::Life;
+use tcp::Owner;
 
 pub use program::{Extensions, MOST_FLOWS, prepare};
 
@@ -66,7 +66,7 @@ pub struct Laminar {
     /// Installed flows by their addresses, for segments that the pipeline leaves to the slow path.
     tuples: HashMap<FourTuple, u32>,
     /// The same for frames that have not had their turn; of those of this batch, which flows they may be of.
-    guesses: Guesses,
+    flow_predictor: FlowPredictor,
     ahead: Vec<u32>,
     /// Flows that may have something to send, in turn.
     ready: VecDeque<u32>,
@@ -108,7 +108,7 @@ impl Laminar {
             contexts: Contexts::new(limits.contexts),
             flows: (0..limits.flows).map(|_| None).collect(),
             tuples: HashMap::new(),
-            guesses: Guesses::new(limits.flows),
+            flow_predictor: FlowPredictor::new(limits.flows),
             ahead: Vec::new(),
             ready: VecDeque::new(),
             paced: Vec::new(),
@@ -251,7 +251,7 @@ impl Laminar {
             return;
         }
         self.tuples.insert(bare(&params.tuple), id);
-        self.guesses.learn(&params.tuple, id);
+        self.flow_predictor.learn(&params.tuple, id);
         self.contexts.name(id, params.context.0, params.slot);
         let rate = params.rate;
         let mut flow = Flow::new(params);
@@ -272,7 +272,7 @@ impl Laminar {
         self.switch.program.remove(&flow.params);
         self.forget_tuple(&flow.params.tuple);
         self.contexts.forget(id.0, flow.params.context.0, flow.params.slot);
-        if flow.noticed && flow.life != Life::Orphan {
+        if flow.noticed && flow.life != Owner::Orphan {
             self.contexts.part(flow.params.context.0, flow.completion(flow.params.slot));
         }
         self.paced.retain(|paced| *paced != id.0);
@@ -355,7 +355,7 @@ impl Laminar {
 
     /// Retransmission timeout: the pipeline tells the host to start again from the oldest byte.
     fn timeout(&mut self, id: u32, burst: &mut Burst<'_, Stream>) {
-        let Some(flow) = self.flow(id).filter(|flow| flow.life != Life::Dead) else { return };
+        let Some(flow) = self.flow(id).filter(|flow| flow.life != Owner::Dead) else { return };
         let context = flow.params.context.0 as u16;
         let closed = flow.edge.at_or_before(flow.una);
         let dma = Dma { op: DMA_GRANT, flags: TIMEOUT, context, flow: id as u16, ..Dma::default() };
@@ -430,7 +430,7 @@ impl Laminar {
     }
 
     fn wants_credits(&self, id: u32) -> bool {
-        self.flows[id as usize].as_ref().is_some_and(|flow| flow.life != Life::Dead && flow.nxt != flow.end())
+        self.flows[id as usize].as_ref().is_some_and(|flow| flow.life != Owner::Dead && flow.nxt != flow.end())
     }
 
     /// Acknowledgements that the pipeline delayed and nothing took along. Thesis 5.5.3 leaves the timer to the control

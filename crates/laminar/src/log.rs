@@ -12,7 +12,7 @@ use engine::stream::{self, LogRefusal, MOST_LOGS, Stream};
 use engine::{Burst, ContextId, DropReason, FlowId, Frame};
 use shm::Span;
 use std::collections::VecDeque;
-use tcp::Life;
+use tcp::Owner;
 
 impl Laminar {
     pub(crate) fn open_log(&mut self, context: ContextId, end: LogEnd) {
@@ -61,7 +61,7 @@ impl Laminar {
             return Err(LogRefusal::Joined);
         }
         let taken = rx_head.wrapping_sub(flow.rx_head);
-        if flow.life != Life::Owned || flow.frozen || taken > flow.rx_tail.wrapping_sub(flow.rx_head) {
+        if flow.life != Owner::Owned || flow.frozen || taken > flow.rx_tail.wrapping_sub(flow.rx_head) {
             return Err(LogRefusal::Unfit);
         }
         let window = (flow.rx_size / log.record()) as u64;

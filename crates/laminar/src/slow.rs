@@ -5,7 +5,7 @@ use crate::descriptor::PORT_NET;
 use crate::flow::Flow;
 use crate::frames::{FrameVerdict, ip_header, is_tcp};
 use crate::program::Program;
-use ::tcp::{Life, PeerFin, ReceiveWindow, Rejected, Unacceptable};
+use ::tcp::{Owner, PeerFin, ReceiveWindow, Rejected, Unacceptable};
 use engine::stream::{self, Stream};
 use engine::{Burst, DropReason, Exception, FlowId, Frame};
 use port::Checksum;
@@ -94,7 +94,7 @@ impl Laminar {
         let window = ReceiveWindow { next, edge };
         let Some(flow) = self.flows[id as usize].as_deref() else { return Err(Some(DropReason::NoFlow)) };
         let flags = parts.tcp.flags;
-        if flow.life == Life::Dead {
+        if flow.life == Owner::Dead {
             return Err(Some(DropReason::AfterClose));
         }
         let checked = self.check_timestamp(id, parts).and(window.check_reset_and_syn(flags, parts.tcp.seq));
@@ -108,7 +108,7 @@ impl Laminar {
         let fin = parts.tcp.seq + parts.payload;
         let fits = next.at_or_before(fin) && fin - next <= window.size();
         // Nobody will read what it brings. The pipeline would acknowledge it (RFC 9293 section 3.6.1).
-        if flow.life == Life::Orphan && parts.payload > 0 && next.before(fin) && fits {
+        if flow.life == Owner::Orphan && parts.payload > 0 && next.before(fin) && fits {
             burst.events.push(stream::Event::OrphanData(FlowId(id)).into());
             return Err(Some(DropReason::AfterClose));
         }
@@ -125,7 +125,7 @@ impl Laminar {
         let flow = self.flow(id)?;
         match rejected {
             Rejected::Reset => {
-                flow.life = Life::Dead;
+                flow.life = Owner::Dead;
                 burst.events.push(stream::Event::Reset(FlowId(id)).into());
                 None
             }
@@ -199,7 +199,7 @@ impl Laminar {
     pub(crate) fn take_fin(&mut self, id: u32, burst: &mut Burst<'_, Stream>) {
         let next = Seq(self.switch.program.rx_window(id)[0]);
         let Some(flow) = self.flows[id as usize].as_mut() else { return };
-        if flow.life == Life::Dead || flow.ends.peer_ended() || flow.fin_held != Some(next) {
+        if flow.life == Owner::Dead || flow.ends.peer_ended() || flow.fin_held != Some(next) {
             return;
         }
         flow.fin_held = None;
@@ -220,7 +220,7 @@ impl Laminar {
     // Meets RFC 3168: 6.1.6-a.
     pub(crate) fn probe(&mut self, id: u32, burst: &mut Burst<'_, Stream>) {
         let [next, edge] = self.switch.program.rx_window(id).map(Seq);
-        let Some(flow) = self.flows[id as usize].as_ref().filter(|flow| flow.life != Life::Dead) else { return };
+        let Some(flow) = self.flows[id as usize].as_ref().filter(|flow| flow.life != Owner::Dead) else { return };
         let p = &flow.params;
         let open = if next.before(edge) { edge - next } else { 0 };
         let clock = self.switch.program.peer_clock(id);

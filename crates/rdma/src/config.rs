@@ -2,7 +2,7 @@
 use crate::gid;
 use crate::objects::Most;
 use memory::MemoryTable;
-use smartns::{Below, Congestion, RawPackets, Recovery, ShardConfig};
+use smartns::{Congestion, LowerLayer, RawPackets, Recovery, ShardConfig};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use verbs::attach::{Device as Stated, Limits};
@@ -49,7 +49,7 @@ pub struct Config {
     /// Programs may send and receive whole Ethernet frames.
     pub raw_packets: bool,
     /// What carries their requests. Over streams, who carries them finds the ways to peers, too.
-    pub below: Below,
+    pub lower_layer: LowerLayer,
     /// Registered memory of all programs of the daemon.
     pub table: Arc<MemoryTable>,
     /// Makes numbers of queue pairs unguessable.
@@ -89,8 +89,8 @@ impl Config {
             gids: gid::table(self.mac, self.address.into()),
             mtu: self.mtu()?,
             speed: self.speed,
-            atomics: self.below == Below::Packets,
-            xrc: self.below == Below::Packets,
+            atomics: self.lower_layer == LowerLayer::Packets,
+            xrc: self.lower_layer == LowerLayer::Packets,
             limits: self.limits,
         })
     }
@@ -109,7 +109,15 @@ impl Config {
         let (recovery, congestion) = (self.recovery, self.congestion);
         let most_bytes = u32::from(self.ip_mtu) + MOST_ETHERNET;
         let raw = self.raw_packets.then_some(RawPackets { source: self.mac, most_bytes });
-        ShardConfig { table: Arc::clone(&self.table), limits, recovery, congestion, below: self.below, mtu, raw }
+        ShardConfig {
+            table: Arc::clone(&self.table),
+            limits,
+            recovery,
+            congestion,
+            lower_layer: self.lower_layer,
+            mtu,
+            raw,
+        }
     }
 }
 

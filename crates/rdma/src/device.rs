@@ -1,15 +1,15 @@
 //! A host's RDMA device: the shards of all programs, and whose each queue pair is.
+use crate::address_resolution::{AddressResolution, Reach, Station, remote_of};
 use crate::cm::{Context, Manager};
 use crate::config::Config;
 use crate::failure::Failure;
 use crate::flows::Flows;
 use crate::groups::{self, Groups};
 use crate::numbers::Numbers;
-use crate::over::Over;
+use crate::stream_binding::StreamBinding;
 use crate::udp::UdpPorts;
 use crate::user_context::{End, EventPipe, NewProgram, ProgramId, Round, UserContext};
 use crate::view::ProgramView;
-use crate::ways::{Reach, Station, Ways, remote_of};
 use crate::{gsi, limits};
 use engine::{DropReason, Nanos};
 use host::{Claim, Io, Neighbour, Transport};
@@ -17,7 +17,7 @@ use memory::{Domain, Key};
 use port::Frame;
 use port::capture::{Direction, Fate, Sight};
 use shm::PipeProducer;
-use smartns::{Below, CnpCounts, Event, NewCq, NewHandle, NewQp, NewSrq, Refusal, destination_qp};
+use smartns::{CnpCounts, Event, LowerLayer, NewCq, NewHandle, NewQp, NewSrq, Refusal, destination_qp};
 use std::collections::{BTreeMap, HashMap};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
@@ -41,7 +41,7 @@ pub struct Device {
     pub(crate) owners: HashMap<QpNumber, ProgramId>,
     pub(crate) users: BTreeMap<ProgramId, UserContext>,
     attached: u32,
-    pub(crate) ways: Ways,
+    pub(crate) ways: AddressResolution,
     pub(crate) groups: Groups,
     /// Rules for frames that no transport claims.
     pub(crate) flows: Flows,
@@ -50,7 +50,7 @@ pub struct Device {
     /// Empty between polls.
     pub(crate) events: Vec<Event>,
     /// Of a device over streams: what whoever carries them is to be told, and frames that nobody sends.
-    pub(crate) over: Over,
+    pub(crate) over: StreamBinding,
     /// The last poll sent something.
     sending: bool,
     /// Congestion notifications of programs that are gone.
@@ -72,8 +72,12 @@ impl Device {
             window_numbers: Numbers::new(config.secret.map(|byte| !byte)),
             windows: HashMap::new(),
             connections: Manager::new(gsi::place(&config, stated.mtu)),
-            ways: if config.below == Below::Stream { Ways::elsewhere() } else { Ways::default() },
-            over: Over::new(config.below),
+            ways: if config.lower_layer == LowerLayer::Stream {
+                AddressResolution::elsewhere()
+            } else {
+                AddressResolution::default()
+            },
+            over: StreamBinding::new(config.lower_layer),
             udp: UdpPorts::new(config.address),
             config,
             stated,

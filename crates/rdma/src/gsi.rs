@@ -1,7 +1,7 @@
 //! The general services interface (queue pair 1) as its device has it: datagrams of connection management as frames.
+use crate::address_resolution::{AddressResolution, Station, path};
 use crate::cm::{DeviceIdentity, Letter, Manager};
 use crate::config::Config;
-use crate::ways::{Station, Ways, path};
 use host::Io;
 use verbs::{AddressVector, Mtu};
 use wire::Mac;
@@ -20,7 +20,7 @@ fn guid(mac: Mac) -> u64 {
 }
 
 /// Sends what waits, and returns how much that was. What has no next hop is dropped: it is sent again.
-pub(crate) fn send(manager: &mut Manager, local: Station, ways: &Ways, io: &mut Io<'_>) -> usize {
+pub(crate) fn send(manager: &mut Manager, local: Station, ways: &AddressResolution, io: &mut Io<'_>) -> usize {
     let letters = manager.take_letters();
     for letter in &letters {
         send_one(letter, local, ways, io);
@@ -28,7 +28,7 @@ pub(crate) fn send(manager: &mut Manager, local: Station, ways: &Ways, io: &mut 
     letters.len()
 }
 
-fn send_one(letter: &Letter, local: Station, ways: &Ways, io: &mut Io<'_>) {
+fn send_one(letter: &Letter, local: Station, ways: &AddressResolution, io: &mut Io<'_>) {
     let Some(mac) = ways.mac(letter.to).or(letter.next_hop) else { return };
     let remote = Station { mac, address: letter.to };
     let path = path(local, remote, &AddressVector::default(), GSI_QP);

@@ -6,6 +6,7 @@
 //! frames to the program that owns the queue pair, and finds the ways to peers.
 #![forbid(unsafe_code)]
 
+mod address_resolution;
 pub mod cm;
 mod config;
 mod device;
@@ -18,22 +19,21 @@ mod limits;
 mod memberships;
 mod numbers;
 mod objects;
-mod over;
 mod raw;
+mod stream_binding;
 mod streams;
 mod udp;
 mod udp_calls;
 mod user_context;
 mod view;
-mod ways;
 
+pub use address_resolution::Reach;
 pub use config::{Config, LIMITS};
 pub use device::Device;
 pub use failure::Failure;
 pub use objects::{Kind, Most, Needs, Object, Objects};
-pub use over::Change;
-pub use smartns::{Below, CnpCounts, Congestion, Recovery};
+pub use smartns::{CnpCounts, Congestion, LowerLayer, Recovery};
+pub use stream_binding::Change;
 pub use streams::{Letter, Naming};
 pub use user_context::{EventPipe, NewProgram, ProgramId, Who};
 pub use view::{CongestionView, IdView, ProgramView, QpView};
-pub use ways::Reach;

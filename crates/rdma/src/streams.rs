@@ -4,10 +4,10 @@
 use crate::cm;
 use crate::device::Device;
 use crate::failure::Failure;
-use crate::over::Change;
+use crate::stream_binding::Change;
 use crate::user_context::{ProgramId, UserContext};
 use engine::{DropCounts, DropReason, Nanos};
-use smartns::{Arrived, Below, Header, Message, ShardOutput, Steer};
+use smartns::{Arrived, Header, LowerLayer, Message, ShardOutput, Steer};
 use std::net::Ipv4Addr;
 use verbs::connections::Request;
 use verbs::{QpKind, QpNumber};
@@ -68,9 +68,9 @@ impl Naming {
 impl Device {
     /// What only packets carry.
     pub(crate) fn only_with_packets(&self, what: &str) -> Result<(), Failure> {
-        match self.config.below {
-            Below::Packets => Ok(()),
-            Below::Stream => {
+        match self.config.lower_layer {
+            LowerLayer::Packets => Ok(()),
+            LowerLayer::Stream => {
                 Err(Failure::unsupported(format!("{} carries no {what}: its transport is TCP", self.config.name)))
             }
         }
@@ -78,7 +78,7 @@ impl Device {
 
     /// A request of connection management can be carried out over streams, and names what the program has.
     pub(crate) fn over_streams(&self, id: ProgramId, request: &Request) -> Result<(), Failure> {
-        if self.config.below == Below::Packets {
+        if self.config.lower_layer == LowerLayer::Packets {
             return Ok(());
         }
         let parameters = match request {

@@ -1,6 +1,6 @@
 //! A program's seat at a device: its shard, the ways that it uses, where its events go.
+use crate::address_resolution::{AddressResolution, Station, path};
 use crate::view::{self, CongestionView, ProgramView, QpView};
-use crate::ways::{Station, Ways, path};
 use engine::{DropCounts, FramePool, Nanos};
 use port::Frame;
 use shm::{Doorbell, PipeConsumer};
@@ -154,7 +154,7 @@ impl UserContext {
     }
 
     /// An end goes this way from now on.
-    pub(crate) fn go(&mut self, end: End, remote: Ipv4Addr, vector: AddressVector, ways: &mut Ways) {
+    pub(crate) fn go(&mut self, end: End, remote: Ipv4Addr, vector: AddressVector, ways: &mut AddressResolution) {
         ways.add(remote);
         if let Some((before, _)) = self.ends.insert(end, (remote, vector)) {
             ways.remove(before);
@@ -162,14 +162,14 @@ impl UserContext {
     }
 
     /// An end has no way any more.
-    pub(crate) fn forget(&mut self, end: End, ways: &mut Ways) {
+    pub(crate) fn forget(&mut self, end: End, ways: &mut AddressResolution) {
         if let Some((remote, _)) = self.ends.remove(&end) {
             ways.remove(remote);
         }
     }
 
     /// Its service thread waits for a destination, or no longer.
-    pub(crate) fn want(&mut self, remote: Option<Ipv4Addr>, ways: &mut Ways) {
+    pub(crate) fn want(&mut self, remote: Option<Ipv4Addr>, ways: &mut AddressResolution) {
         if let Some(remote) = remote {
             ways.add(remote);
         }
@@ -179,7 +179,7 @@ impl UserContext {
     }
 
     /// It is gone: its destinations are used once less.
-    pub(crate) fn leave(&mut self, ways: &mut Ways) {
+    pub(crate) fn leave(&mut self, ways: &mut AddressResolution) {
         self.want(None, ways);
         std::mem::take(&mut self.ends).into_iter().for_each(|(_, (remote, _))| ways.remove(remote));
     }
@@ -190,7 +190,7 @@ impl UserContext {
     }
 
     /// Tells the shard the way of an end, where its next hop is known.
-    pub(crate) fn set_way(&mut self, end: End, local: Station, ways: &Ways) {
+    pub(crate) fn set_way(&mut self, end: End, local: Station, ways: &AddressResolution) {
         let Some((remote, vector)) = self.ends.get(&end) else { return };
         let Some(mac) = ways.mac(*remote) else { return };
         let remote = Station { mac, address: *remote };
@@ -202,7 +202,7 @@ impl UserContext {
     }
 
     /// The same for all ends whose destination is this one.
-    pub(crate) fn set_ways(&mut self, to: Ipv4Addr, local: Station, ways: &Ways) {
+    pub(crate) fn set_ways(&mut self, to: Ipv4Addr, local: Station, ways: &AddressResolution) {
         let ends = self.ends.iter().filter(|(_, (remote, _))| *remote == to);
         let ends: Vec<End> = ends.map(|(end, _)| *end).collect();
         ends.into_iter().for_each(|end| self.set_way(end, local, ways));

@@ -4,7 +4,7 @@ mod support;
 use engine::{DropReason, FramePool, Nanos};
 use host::Host;
 use port::{Checksum, Frame};
-use rdma::{Below, Config, Device, EventPipe, Failure, ProgramId};
+use rdma::{Config, Device, EventPipe, Failure, LowerLayer, ProgramId};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
@@ -29,8 +29,8 @@ impl EventPipe for Pipe {
     }
 }
 
-fn config(below: Below) -> Config {
-    Config { below, ip_mtu: 9000, ..support::config() }
+fn config(lower_layer: LowerLayer) -> Config {
+    Config { lower_layer, ip_mtu: 9000, ..support::config() }
 }
 
 /// A host with a device.
@@ -43,7 +43,7 @@ struct World {
 
 impl World {
     fn new() -> World {
-        let (host, device) = support::host(config(Below::Packets));
+        let (host, device) = support::host(config(LowerLayer::Packets));
         World { host, device, pool: FramePool::new(8), now: 1 }
     }
 
@@ -170,7 +170,7 @@ fn ports_have_one_owner_and_are_free_again() {
 
 #[test]
 fn a_device_over_streams_has_no_udp() {
-    let mut device = Device::new(config(Below::Stream)).unwrap();
+    let mut device = Device::new(config(LowerLayer::Stream)).unwrap();
     let id = attach(&mut device);
     let refused = device.bind_udp(id, ANY, Arc::new(Pipe::default()), |_| false).unwrap_err();
     assert_eq!(refused.errno, libc::EOPNOTSUPP);

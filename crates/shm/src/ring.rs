@@ -2,19 +2,19 @@
 //!
 //! Each end keeps its own position privately and only publishes it. What the other side writes can make it find garbage
 //! descriptors, or a full or empty ring. It never leads outside the ring.
+mod memory;
 mod pipe;
-mod place;
 
 #[cfg(not(loom))]
 use crate::Region;
+use memory::RingMemory;
+#[cfg(not(loom))]
+pub use memory::{empty_ring, ring_bytes};
 #[cfg(loom)]
 pub(crate) use pipe::pipe;
 #[cfg(not(loom))]
 pub use pipe::pipe_bytes;
 pub use pipe::{PipeConsumer, PipeProducer, VALID};
-use place::Place;
-#[cfg(not(loom))]
-pub use place::{empty_ring, ring_bytes};
 #[cfg(not(loom))]
 use std::sync::Arc;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
@@ -22,7 +22,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 /// Both ends of a ring in the memory of the model checker, from a position near the wrap.
 #[cfg(loom)]
 pub(crate) fn pair<const W: usize>(entries: u32, from: u32) -> (Producer<W>, Consumer<W>) {
-    let (one, other) = Place::pair::<W>(entries, from);
+    let (one, other) = RingMemory::pair::<W>(entries, from);
     (Producer { place: one, tail: from, head: from }, Consumer { place: other, head: from, tail: from })
 }
 
@@ -39,7 +39,7 @@ pub struct Corrupt;
 
 /// The end that adds descriptors of `W` 64-bit words.
 pub struct Producer<const W: usize> {
-    place: Place,
+    place: RingMemory,
     tail: u32,
     /// The consumer's position as last seen; refreshed only when the ring looks full.
     head: u32,
@@ -49,7 +49,7 @@ impl<const W: usize> Producer<W> {
     /// The producer's end of the ring at byte `at` of the region, going on from what is published there.
     #[cfg(not(loom))]
     pub fn new(region: &Arc<Region>, at: usize, entries: u32) -> Producer<W> {
-        let place = Place::new::<W>(region, at, entries);
+        let place = RingMemory::new::<W>(region, at, entries);
         let (tail, head) = (place.tail().load(Acquire), place.head().load(Acquire));
         Producer { place, tail, head }
     }
@@ -90,7 +90,7 @@ impl<const W: usize> Producer<W> {
     pub fn publish(&mut self) {
         self.place.tail().store(self.tail, Release);
         // The consumer's core had the next lines when it read them.
-        self.place.prefetch_to_write::<W>(self.tail.wrapping_add(2 * Place::per_line::<W>()));
+        self.place.prefetch_to_write::<W>(self.tail.wrapping_add(2 * RingMemory::per_line::<W>()));
     }
 
     /// Descriptors that fit now. A consumer's position that cannot be counts as a full ring.
@@ -122,7 +122,7 @@ impl<const W: usize> Producer<W> {
 
 /// The end that takes descriptors of `W` 64-bit words.
 pub struct Consumer<const W: usize> {
-    place: Place,
+    place: RingMemory,
     head: u32,
     /// The producer's position as last seen; refreshed when the ring looks empty.
     tail: u32,
@@ -132,7 +132,7 @@ impl<const W: usize> Consumer<W> {
     /// The consumer's end of the ring at byte `at` of the region, going on from what is published there.
     #[cfg(not(loom))]
     pub fn new(region: &Arc<Region>, at: usize, entries: u32) -> Consumer<W> {
-        let place = Place::new::<W>(region, at, entries);
+        let place = RingMemory::new::<W>(region, at, entries);
         let head = place.head().load(Acquire);
         Consumer { place, head, tail: head }
     }
@@ -199,7 +199,7 @@ impl<const W: usize> Consumer<W> {
         if tail == self.head {
             return Ok(false);
         }
-        if tail.wrapping_sub(self.head) > Place::per_line::<W>() {
+        if tail.wrapping_sub(self.head) > RingMemory::per_line::<W>() {
             self.prefetch_ahead();
         }
         Ok(true)
@@ -209,7 +209,7 @@ impl<const W: usize> Consumer<W> {
     /// to write are left out.
     #[inline(never)]
     fn prefetch_ahead(&self) {
-        let (per_line, waiting) = (Place::per_line::<W>(), self.tail.wrapping_sub(self.head));
+        let (per_line, waiting) = (RingMemory::per_line::<W>(), self.tail.wrapping_sub(self.head));
         for at in (per_line..waiting.min(AHEAD * per_line)).step_by(per_line as usize) {
             self.place.prefetch::<W>(self.head.wrapping_add(at));
         }
@@ -223,7 +223,7 @@ pub struct Mark(u32);
 /// A look at a ring, from [`Consumer::news`].
 #[cfg(not(loom))]
 pub struct News {
-    place: Place,
+    place: RingMemory,
     head: u32,
 }
 

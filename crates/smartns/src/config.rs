@@ -17,7 +17,7 @@ pub enum Recovery {
 
 /// What carries a shard's requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
-pub enum Below {
+pub enum LowerLayer {
     /// Packets of RoCEv2.
     #[default]
     Packets,
@@ -73,7 +73,7 @@ pub struct ShardConfig {
     /// How connected queue pairs answer congestion.
     pub congestion: Congestion,
     /// What carries its requests.
-    pub below: Below,
+    pub lower_layer: LowerLayer,
     /// The largest packet that the port carries: a datagram's payload at most.
     pub mtu: Mtu,
     /// Where the program may send and receive whole frames.

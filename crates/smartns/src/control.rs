@@ -1,6 +1,6 @@
 //! Control operations of a shard: objects come, change and go, between two rounds of the data-path.
 use crate::completion_queue::CompletionQueue;
-use crate::config::Below;
+use crate::config::LowerLayer;
 use crate::congestion::{Marks, Sender, marked_path};
 use crate::objects::{NewCq, NewHandle, NewQp, NewSrq, Receives, Refusal};
 use crate::output::CnpCounts;
@@ -56,7 +56,7 @@ impl Shard {
     /// As [`Shard::add_cq`].
     pub fn add_srq(&mut self, srq: NewSrq) -> Result<(), Refusal> {
         let (number, xrc) = (srq.number, srq.xrc);
-        if xrc.is_some() && self.shared.config.below == Below::Stream {
+        if xrc.is_some() && self.shared.config.lower_layer == LowerLayer::Stream {
             return Err(NO_XRC);
         }
         if xrc.is_some_and(|xrc| self.shared.cqs.get(xrc.cq).is_none()) {
@@ -185,7 +185,7 @@ impl Shard {
     /// # Errors
     /// The number is taken, a queue that it names does not exist, a limit is reached, or its kind is not offered.
     pub fn add_qp(&mut self, qp: NewQp) -> Result<(), Refusal> {
-        let over_stream = self.shared.config.below == Below::Stream;
+        let over_stream = self.shared.config.lower_layer == LowerLayer::Stream;
         match qp.kind {
             QpKind::RawPacket if over_stream => {
                 return Err(Refusal::Unsupported("raw packets are not carried over TCP"));

@@ -13,8 +13,6 @@
 //! 4. carries out the [`Event`]s: numbers to write into completion channels, and asynchronous events.
 #![forbid(unsafe_code)]
 
-mod acknowledge;
-mod answer;
 mod cnp;
 mod completion_queue;
 mod config;
@@ -38,8 +36,10 @@ mod receive_queue;
 mod refused;
 mod replies;
 mod requester;
+mod requester_responses;
 mod requests;
 mod responder;
+mod responder_output;
 mod selective;
 mod send_queue;
 mod shard;
@@ -49,12 +49,12 @@ mod stream;
 mod unpack;
 mod windows;
 
-pub use config::{Below, Limits, RawPackets, Recovery, ShardConfig};
+pub use config::{Limits, LowerLayer, RawPackets, Recovery, ShardConfig};
 pub use congestion::{Congestion, Sender};
 pub use objects::{NewCq, NewHandle, NewQp, NewSrq, Receives, Refusal};
 pub use output::{CnpCounts, Event, ShardOutput};
 pub use shard::Shard;
 pub use stream::{
-    Arrived, Content, Denied, HEADER_LEN, Header, LastWords, MOST_DATAGRAM, Message, MessageKind, RegionRange, Steer,
+    Arrived, Content, Denied, FinalMessage, HEADER_LEN, Header, MOST_DATAGRAM, Message, MessageKind, RegionRange, Steer,
 };
 pub use wire::roce::{Path, destination_qp};

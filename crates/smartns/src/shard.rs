@@ -1,8 +1,6 @@
 //! The queue pairs of one program: the rounds of the data-path.
-use crate::acknowledge::{response, resume, timers};
-use crate::answer::answer;
 use crate::cnp::{notified, poll};
-use crate::config::{Below, ShardConfig};
+use crate::config::{LowerLayer, ShardConfig};
 use crate::ending::{enter_error, flush};
 use crate::intake::{Intake, Next, post};
 use crate::numbers::Numbers;
@@ -10,7 +8,9 @@ use crate::output::{Event, ShardOutput};
 use crate::payload::{Packet, parse};
 use crate::qp::{Qp, Source};
 use crate::requester::{self, SendProgress, drained};
+use crate::requester_responses::{response, resume, timers};
 use crate::responder::request;
+use crate::responder_output::answer;
 use crate::selective::Keep;
 use crate::shared::{Round, Shared};
 use crate::stream::{datagrams, turns};
@@ -406,7 +406,7 @@ fn turn(qp: &mut Qp, round: &mut Round<'_, '_>) -> bool {
         return true;
     }
     let next = match qp.identity.kind {
-        QpKind::Ud if round.shared.config.below == Below::Stream => datagrams::offer(qp, round),
+        QpKind::Ud if round.shared.config.lower_layer == LowerLayer::Stream => datagrams::offer(qp, round),
         QpKind::Ud => datagram::send(qp, round, &mut budget),
         QpKind::RawPacket => raw::send(qp, round, &mut budget),
         _ => requester::send(qp, round, &mut budget),

@@ -135,7 +135,7 @@ impl Ends {
 /// The owner of a connection.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 #[repr(u8)]
-pub enum Life {
+pub enum Owner {
     /// An application reads and writes.
     #[default]
     Owned,
@@ -145,11 +145,11 @@ pub enum Life {
     Dead,
 }
 
-impl Life {
+impl Owner {
     /// Nobody has it any more. A reset is final.
     pub fn orphan(&mut self) {
-        if *self == Life::Owned {
-            *self = Life::Orphan;
+        if *self == Owner::Owned {
+            *self = Owner::Orphan;
         }
     }
 }
@@ -176,7 +176,7 @@ pub struct Closing {
     /// Its streams' ends.
     pub ends: Ends,
     /// Who has it.
-    pub life: Life,
+    pub life: Owner,
 }
 
 impl Closing {
@@ -206,12 +206,12 @@ impl Closing {
 
     /// RFC 9293's state: what `TCP_INFO`, lists of connections and the control plane's own decisions go by.
     pub fn state(self) -> State {
-        if self.life == Life::Dead { State::Closed } else { self.ends.state() }
+        if self.life == Owner::Dead { State::Closed } else { self.ends.state() }
     }
 
     /// Nobody has the connection any more.
     pub fn is_orphan(self) -> bool {
-        self.life != Life::Owned
+        self.life != Owner::Owned
     }
 
     /// The engine has nothing more to do for it: our FIN is acknowledged, and there is no reader.
@@ -227,7 +227,7 @@ mod tests {
 
     const LOCAL: [LocalFin; 3] = [LocalFin::Open, LocalFin::Queued, LocalFin::Acknowledged];
     const PEER: [PeerFin; 3] = [PeerFin::Open, PeerFin::First, PeerFin::Second];
-    const LIFE: [Life; 3] = [Life::Owned, Life::Orphan, Life::Dead];
+    const LIFE: [Owner; 3] = [Owner::Owned, Owner::Orphan, Owner::Dead];
 
     /// RFC 9293 figure 5, as a table: rows are this host's FIN, columns the peer's.
     const STATES: [[State; 3]; 3] = [
@@ -243,10 +243,10 @@ mod tests {
                 for life in LIFE {
                     let ends = Ends { local, peer };
                     let closing = Closing { ends, life };
-                    let expected = if life == Life::Dead { State::Closed } else { STATES[row][column] };
+                    let expected = if life == Owner::Dead { State::Closed } else { STATES[row][column] };
                     assert_eq!(closing.state(), expected, "{closing:?}");
                     assert_eq!(ends.state(), STATES[row][column], "{ends:?}");
-                    assert_eq!(closing.leaves_engine(), row == 2 && life != Life::Owned, "{closing:?}");
+                    assert_eq!(closing.leaves_engine(), row == 2 && life != Owner::Owned, "{closing:?}");
                     assert_eq!((ends.local_len(), ends.peer_len()), ((row > 0) as u32, (column > 0) as u32));
                     assert_eq!(ends.are_open(), (row, column) == (0, 0));
                 }
@@ -282,14 +282,14 @@ mod tests {
                 for life in LIFE {
                     let mut closing = Closing { ends: Ends::of(state), life };
                     closing.on(event);
-                    let dead = life == Life::Dead;
+                    let dead = life == Owner::Dead;
                     assert_eq!(
                         closing.state(),
                         if dead { Closed } else { expected(state, event) },
                         "{state:?} {event:?}"
                     );
-                    let orphan = life == Life::Orphan || (life == Life::Owned && event == LocalClose);
-                    assert_eq!(closing.life == Life::Orphan, orphan, "{state:?} {event:?}");
+                    let orphan = life == Owner::Orphan || (life == Owner::Owned && event == LocalClose);
+                    assert_eq!(closing.life == Owner::Orphan, orphan, "{state:?} {event:?}");
                 }
             }
         }

@@ -440,9 +440,9 @@ mod tests {
         let answer = segment(SYN | ACK, IRS, ISS + 1, 0);
         let Disposition::Established(open) = syn_sent().on_segment(777, &answer) else { panic!("not open") };
         assert_eq!((open.rtt, open.acknowledge), (Some(777), true));
-        let mut twice = syn_sent();
-        twice.syn(500, &TUPLE);
-        let Disposition::Established(open) = twice.on_segment(777, &answer) else { panic!("not open") };
+        let mut dsack = syn_sent();
+        dsack.syn(500, &TUPLE);
+        let Disposition::Established(open) = dsack.on_segment(777, &answer) else { panic!("not open") };
         assert_eq!(open.rtt, None);
     }
 

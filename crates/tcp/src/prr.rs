@@ -24,7 +24,7 @@ pub(crate) struct Prr {
 
 /// Where a sender stands at an acknowledgement.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Standing {
+pub struct PrrInput {
     /// First byte that is not acknowledged.
     pub una: Seq,
     /// After the last one that was sent.
@@ -55,7 +55,7 @@ impl Prr {
     /// Bytes that may be sent now (`sndcnt`), with `sacked` bytes beyond holes and `resent` sent again in all. The
     /// acknowledgement is `safe` where it acknowledges something, and shows no other loss.
     // Meets RFC 9937: 6-a, 6-b, 6-c, 6-d.
-    pub(crate) fn room(&mut self, at: &Standing, sacked: u32, resent: u32, safe: bool) -> u32 {
+    pub(crate) fn room(&mut self, at: &PrrInput, sacked: u32, resent: u32, safe: bool) -> u32 {
         let delivered = (at.una - self.una).wrapping_add(sacked).saturating_sub(self.sacked);
         let out = (at.max - self.max).saturating_add(resent.wrapping_sub(self.resent));
         let news = delivered.saturating_sub(std::mem::replace(&mut self.delivered, delivered));
@@ -95,10 +95,10 @@ mod tests {
             Run { prr, sacked: 3000, sent: 0, resent: 0, lost }
         }
 
-        fn standing(&self, cwnd: u32) -> Standing {
+        fn standing(&self, cwnd: u32) -> PrrInput {
             let max = UNA + 20_000 + self.sent;
             let in_flight = 20_000 + self.sent + self.resent - self.sacked - self.lost;
-            Standing { una: UNA, max, in_flight, cwnd, mss: 1000 }
+            PrrInput { una: UNA, max, in_flight, cwnd, mss: 1000 }
         }
 
         /// An acknowledgement, and what is sent then: whole segments, first what is lost.
@@ -147,7 +147,7 @@ mod tests {
     #[test]
     fn a_segment_goes_where_nothing_is_in_flight() {
         let mut prr = Prr::new(UNA, UNA + 3000, 1000, 0);
-        let at = Standing { una: UNA, max: UNA + 3000, in_flight: 0, cwnd: 4000, mss: 1000 };
+        let at = PrrInput { una: UNA, max: UNA + 3000, in_flight: 0, cwnd: 4000, mss: 1000 };
         assert_eq!(prr.room(&at, 1000, 2000, false), 1000);
     }
 }

@@ -22,7 +22,7 @@ const FIRST_QUARTER: Nanos = 250_000;
 
 /// What rules about time go by.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Moment {
+pub struct RackInput {
     /// Now.
     pub now: Nanos,
     /// The least round-trip time, nanoseconds; `u32::MAX` before the first one.
@@ -73,7 +73,7 @@ impl Rack {
     /// How long a segment may be late. Without reordering so far, not at all once losses are likely: within recovery,
     /// or where three segments have overtaken.
     // Meets RFC 8985: 6.2-d, 6.2-e.
-    pub(crate) fn window(&self, likely: bool, moment: &Moment) -> Nanos {
+    pub(crate) fn window(&self, likely: bool, moment: &RackInput) -> Nanos {
         if likely && !self.reordered {
             return 0;
         }
@@ -115,12 +115,12 @@ impl Rack {
         self.probe.map(|probe| probe.end)
     }
 
-    /// An acknowledgement up to `ack` came that reports `twice`, or is a `duplicate` without SACK blocks. Whether the
+    /// An acknowledgement up to `ack` came that reports `dsack`, or is a `duplicate` without SACK blocks. Whether the
     /// probe is over, and whether it has repaired a loss.
     // Meets RFC 8985: 7.4-a, 7.4-b.
-    pub(crate) fn judge_probe(&mut self, ack: Seq, twice: Option<(Seq, Seq)>, duplicate: bool) -> Option<bool> {
+    pub(crate) fn judge_probe(&mut self, ack: Seq, dsack: Option<(Seq, Seq)>, duplicate: bool) -> Option<bool> {
         let probe = self.probe.filter(|probe| probe.end.at_or_before(ack))?;
-        let vain = twice.is_some_and(|(_, right)| right == probe.end) || duplicate;
+        let vain = dsack.is_some_and(|(_, right)| right == probe.end) || duplicate;
         let beyond = probe.end.before(ack);
         if probe.again && !vain && !beyond {
             return None;
@@ -134,7 +134,7 @@ impl Rack {
 mod tests {
     use super::*;
 
-    const MOMENT: Moment = Moment { now: 0, least: 8000, mss: 1000 };
+    const MOMENT: RackInput = RackInput { now: 0, least: 8000, mss: 1000 };
     const UNA: Seq = Seq(u32::MAX - 999);
 
     // Checks RFC 8985: 6.2-d, 6.2-e.
@@ -144,7 +144,7 @@ mod tests {
         assert_eq!((rack.window(false, &MOMENT), rack.window(true, &MOMENT)), (2000, 0));
         rack.reordered = true;
         assert_eq!((rack.window(false, &MOMENT), rack.window(true, &MOMENT)), (2000, 2000));
-        assert_eq!(rack.window(true, &Moment { least: u32::MAX, ..MOMENT }), FIRST_QUARTER);
+        assert_eq!(rack.window(true, &RackInput { least: u32::MAX, ..MOMENT }), FIRST_QUARTER);
     }
 
     // Checks RFC 8985: 6.2-f.
@@ -169,10 +169,10 @@ mod tests {
     // Checks RFC 8985: 7.4-a, 7.4-b.
     #[test]
     fn a_probe_that_repairs_a_loss_is_recognised() {
-        let judge = |again, ack: u32, twice: Option<(u32, u32)>, duplicate| {
+        let judge = |again, ack: u32, dsack: Option<(u32, u32)>, duplicate| {
             let mut rack = Rack::default();
             rack.begin_probe(UNA + 1000, again);
-            let judged = rack.judge_probe(UNA + ack, twice.map(|(left, right)| (UNA + left, UNA + right)), duplicate);
+            let judged = rack.judge_probe(UNA + ack, dsack.map(|(left, right)| (UNA + left, UNA + right)), duplicate);
             assert_eq!(rack.probe_end().is_none(), judged.is_some());
             judged
         };

@@ -73,9 +73,9 @@ impl Reassembly {
     /// room beside timestamps. Before them all comes what the segment that is answered brought once more.
     // Meets RFC 2018: 4-a, 4-b, 4-c, 4-d.
     // Meets RFC 2883: 4-a, 4-b, 4-c.
-    pub fn blocks(&self, twice: Option<(Seq, Seq)>) -> SackBlocks {
-        let room = SackBlocks::BESIDE_TIMESTAMPS - usize::from(twice.is_some());
-        SackBlocks::with_twice(twice, self.ranges.iter().copied().take(room))
+    pub fn blocks(&self, dsack: Option<(Seq, Seq)>) -> SackBlocks {
+        let room = SackBlocks::BESIDE_TIMESTAMPS - usize::from(dsack.is_some());
+        SackBlocks::with_dsack(dsack, self.ranges.iter().copied().take(room))
     }
 
     /// The lowest range: what lies before it is missing.
@@ -119,7 +119,7 @@ mod tests {
         assert_eq!(reassembly.overlap(at(8), at(40)), Some((at(10), at(15))), "the first of them");
         assert_eq!(reassembly.overlap(at(15), at(30)), None);
         let blocks = reassembly.blocks(Some((at(31), at(33))));
-        assert_eq!(blocks.twice(), Some((at(31), at(33))));
+        assert_eq!(blocks.dsack(), Some((at(31), at(33))));
         assert_eq!(blocks.iter().collect::<Vec<_>>(), [(at(31), at(33)), (at(70), at(75)), (at(50), at(55))]);
     }
 

@@ -5,8 +5,8 @@
 //! takes ([`crate::rack`]). One that was sent again is lost again by the same rule. What comes after the last block is
 //! a hole, too, once a timeout marks it.
 use crate::few::Few;
-use crate::prr::{Prr, Standing};
-use crate::rack::{Moment, Rack};
+use crate::prr::{Prr, PrrInput};
+use crate::rack::{Rack, RackInput};
 use crate::{DUPLICATES, Nanos};
 use wire::Seq;
 
@@ -118,7 +118,7 @@ impl Scoreboard {
     }
 
     /// Bytes that may be sent now; nothing outside fast recovery. Something was acknowledged, where it `advances`.
-    pub fn room(&mut self, at: &Standing, advances: bool) -> Option<u32> {
+    pub fn room(&mut self, at: &PrrInput, advances: bool) -> Option<u32> {
         let sacked = self.sacked();
         let rack = self.rack.as_mut().filter(|_| self.active)?;
         let (resent, safe) = (rack.resent, advances && !rack.found);
@@ -136,12 +136,12 @@ impl Scoreboard {
     /// The peer reports that it got `left` to `right` twice, with `una` to `max` outstanding. True where nothing was
     /// lost: recovery is over, and what is held for lost is not sent again. A probe that came twice was no loss in
     /// question.
-    pub fn note_twice(&mut self, left: Seq, right: Seq, una: Seq, max: Seq) -> bool {
+    pub fn note_dsack(&mut self, left: Seq, right: Seq, una: Seq, max: Seq) -> bool {
         let rack = self.rack();
         if rack.probe_end() != Some(right) {
             rack.widen(una, max);
         }
-        let undone = rack.undo.note_twice(left, right);
+        let undone = rack.undo.note_dsack(left, right);
         if undone {
             // They were late.
             rack.reordered = true;
@@ -170,10 +170,10 @@ impl Scoreboard {
         self.probing
     }
 
-    /// An acknowledgement up to `ack` came that reports `twice`, or is a `duplicate` without SACK blocks. True where
+    /// An acknowledgement up to `ack` came that reports `dsack`, or is a `duplicate` without SACK blocks. True where
     /// the probe that is under way has repaired a loss.
-    pub fn judge_probe(&mut self, ack: Seq, twice: Option<(Seq, Seq)>, duplicate: bool) -> bool {
-        let judged = self.rack().judge_probe(ack, twice, duplicate);
+    pub fn judge_probe(&mut self, ack: Seq, dsack: Option<(Seq, Seq)>, duplicate: bool) -> bool {
+        let judged = self.rack().judge_probe(ack, dsack, duplicate);
         self.probing &= judged.is_none();
         judged == Some(true)
     }
@@ -216,7 +216,7 @@ impl Scoreboard {
 
     /// Takes in a block that the peer has beyond a hole, where what it reports was sent at all. True where that is new.
     // Meets RFC 2018: 5-a.
-    pub fn note_block(&mut self, left: Seq, right: Seq, una: Seq, max: Seq, moment: &Moment) -> bool {
+    pub fn note_block(&mut self, left: Seq, right: Seq, una: Seq, max: Seq, moment: &RackInput) -> bool {
         if !una.before(left) || !left.before(right) || max.before(right) {
             return false;
         }
@@ -266,7 +266,7 @@ impl Scoreboard {
     /// section 6.2, step 2). What was not sent again, and comes when the peer has something beyond it, was overtaken
     /// (step 3).
     // Meets RFC 8985: 6.2-b, 6.2-c.
-    fn note_delivered(&mut self, at: usize, begin: Seq, left: Seq, right: Seq, moment: &Moment) -> bool {
+    fn note_delivered(&mut self, at: usize, begin: Seq, left: Seq, right: Seq, moment: &RackInput) -> bool {
         let Some(block) = self.blocks.get(at).copied() else { return false };
         if !begin.before(right) || !left.before(block.left) {
             return false;
@@ -305,7 +305,7 @@ impl Scoreboard {
     ///
     /// A peer that keeps one range only has dropped what lay beyond another hole. So where a hole is filled, what was
     /// sent again before that and still is not there is lost. (A partial acknowledgement, RFC 6582 section 3.2 step 3.)
-    pub fn acknowledge(&mut self, old: Seq, una: Seq, with_sack: bool, moment: &Moment) {
+    pub fn acknowledge(&mut self, old: Seq, una: Seq, with_sack: bool, moment: &RackInput) {
         let past = self.recover.before(una) || (with_sack && self.recover == una);
         if past && self.active {
             self.active = false;
@@ -341,7 +341,7 @@ impl Scoreboard {
     /// Finds what is lost (RFC 8985 section 6.2, step 5): holes whose wait is over. True where there is a hole to be
     /// sent again.
     // Meets RFC 8985: 6.2-a, 6.2-g, 6.2-h.
-    pub fn find_lost(&mut self, una: Seq, moment: &Moment) -> bool {
+    pub fn find_lost(&mut self, una: Seq, moment: &RackInput) -> bool {
         if self.blocks.is_empty() {
             self.rack.iter_mut().for_each(|rack| (rack.due, rack.found) = (0, false));
             return false;

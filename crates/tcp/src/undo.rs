@@ -31,7 +31,7 @@ impl Undo {
     }
 
     /// The peer reports that it got `left` to `right` twice. True where that was the last of what was sent again.
-    pub(crate) fn note_twice(&mut self, left: Seq, right: Seq) -> bool {
+    pub(crate) fn note_dsack(&mut self, left: Seq, right: Seq) -> bool {
         let ours = self.armed && self.left > 0 && !left.before(self.from) && !self.end.before(right);
         if !ours {
             return false;
@@ -51,17 +51,17 @@ mod tests {
     #[test]
     fn a_loss_was_none_where_all_came_twice() {
         let mut undo = Undo::default();
-        assert!(!undo.note_twice(FROM, FROM + 100), "nothing was lost");
+        assert!(!undo.note_dsack(FROM, FROM + 100), "nothing was lost");
         undo.arm(FROM, FROM + 2000);
-        assert!(!undo.note_twice(FROM, FROM + 100), "nothing was sent again");
+        assert!(!undo.note_dsack(FROM, FROM + 100), "nothing was sent again");
         undo.note_resent(300);
-        assert!(!undo.note_twice(FROM + 1900, FROM + 2200), "sent after the loss was found");
-        assert!(!undo.note_twice(FROM, FROM + 100) && !undo.note_twice(FROM + 100, FROM + 200));
-        assert!(undo.note_twice(FROM + 200, FROM + 300));
-        assert!(!undo.note_twice(FROM + 200, FROM + 300), "once");
+        assert!(!undo.note_dsack(FROM + 1900, FROM + 2200), "sent after the loss was found");
+        assert!(!undo.note_dsack(FROM, FROM + 100) && !undo.note_dsack(FROM + 100, FROM + 200));
+        assert!(undo.note_dsack(FROM + 200, FROM + 300));
+        assert!(!undo.note_dsack(FROM + 200, FROM + 300), "once");
         undo.arm(FROM, FROM + 2000);
         undo.note_resent(100);
         undo.disarm();
-        assert!(!undo.note_twice(FROM, FROM + 100));
+        assert!(!undo.note_dsack(FROM, FROM + 100));
     }
 }

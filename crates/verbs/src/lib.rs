@@ -8,24 +8,24 @@
 pub mod attach;
 mod attributes;
 mod codes;
-mod completion;
+mod completion_element;
 pub mod connections;
 pub mod control;
 mod event;
 pub mod flow;
 mod notify;
 pub mod port;
-mod receive;
-mod send;
+mod receive_element;
+mod send_element;
 pub mod udp;
 
 pub use attributes::{AddressVector, Capacities, Gid, QpAttributes};
 pub use codes::{AsyncEvent, CompletionOpcode, Mtu, QpKind, QpState, SendOpcode, Status};
-pub use completion::{Completion, CompletionFlags};
+pub use completion_element::{Completion, CompletionFlags};
 pub use event::{AsyncMessage, ChannelMessage};
 pub use notify::{Notify, Wish};
-pub use receive::ReceivePiece;
-pub use send::{
+pub use receive_element::ReceivePiece;
+pub use send_element::{
     Binding, Datagram, INLINE_FIRST, INLINE_NEXT, MOST_ELEMENTS, MOST_INLINE, MOST_PIECES, Operand, PIECES_FIRST,
     PIECES_NEXT, Piece, SendElement, SendFlags,
 };

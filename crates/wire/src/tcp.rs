@@ -154,7 +154,7 @@ pub struct SackBlocks {
     blocks: [(Seq, Seq); 4],
     len: u8,
     /// The first one is a D-SACK: it reports what came twice (RFC 2883 section 4).
-    twice: bool,
+    dsack: bool,
 }
 
 impl SackBlocks {
@@ -172,18 +172,18 @@ impl SackBlocks {
     }
 
     /// The D-SACK block, where there is one.
-    pub fn twice(&self) -> Option<(Seq, Seq)> {
-        self.twice.then_some(self.blocks[0])
+    pub fn dsack(&self) -> Option<(Seq, Seq)> {
+        self.dsack.then_some(self.blocks[0])
     }
 
     /// The blocks but for a D-SACK.
     pub fn kept(&self) -> impl Iterator<Item = (Seq, Seq)> + '_ {
-        self.iter().skip(self.twice.into())
+        self.iter().skip(self.dsack.into())
     }
 
-    /// The D-SACK block `twice` before blocks of what is kept, as many as four hold.
-    pub fn with_twice(twice: Option<(Seq, Seq)>, kept: impl IntoIterator<Item = (Seq, Seq)>) -> SackBlocks {
-        SackBlocks { twice: twice.is_some(), ..twice.into_iter().chain(kept).collect() }
+    /// The D-SACK block `dsack` before blocks of what is kept, as many as four hold.
+    pub fn with_dsack(dsack: Option<(Seq, Seq)>, kept: impl IntoIterator<Item = (Seq, Seq)>) -> SackBlocks {
+        SackBlocks { dsack: dsack.is_some(), ..dsack.into_iter().chain(kept).collect() }
     }
 }
 
@@ -303,10 +303,10 @@ impl Options {
             let second = self.sack[1].filter(whole);
             second.is_some_and(|(from, to)| from.at_or_before(left) && right.at_or_before(to))
         };
-        let twice = first.filter(|block| block.0.before(ack) || within(*block));
+        let dsack = first.filter(|block| block.0.before(ack) || within(*block));
         let above = |block: &(Seq, Seq)| ack.before(block.0) && whole(block);
-        let kept = self.sack.iter().skip(twice.is_some().into()).flatten().copied().filter(above);
-        SackBlocks::with_twice(twice, kept)
+        let kept = self.sack.iter().skip(dsack.is_some().into()).flatten().copied().filter(above);
+        SackBlocks::with_dsack(dsack, kept)
     }
 
     /// There is no option.

@@ -5,9 +5,9 @@ mod polling;
 mod reclaim;
 
 use crate::contexts::{Contexts, Holder};
+use crate::counters::Counters;
 use crate::flow::{After, EngineState, Flow, Name};
 use crate::flow_options::FlowOptions;
-use crate::ledger::Ledger;
 use crate::outbox::Outbox;
 use crate::timers::Timer;
 use ::host::{Link, Slab};
@@ -55,9 +55,9 @@ impl Flows {
     }
 
     /// Adds what at most `most` of them from number `from` on counted so far; returns where to go on.
-    pub(crate) fn add_to(&self, ledger: &mut Ledger, from: u32, most: usize) -> Option<u32> {
+    pub(crate) fn add_to(&self, counters: &mut Counters, from: u32, most: usize) -> Option<u32> {
         let mut rows = self.all.iter_from(from);
-        rows.by_ref().take(most).for_each(|(_, flow)| ledger.add(&flow.stats.read()));
+        rows.by_ref().take(most).for_each(|(_, flow)| counters.add(&flow.stats.read()));
         rows.next().map(|(number, _)| number)
     }
 

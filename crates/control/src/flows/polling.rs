@@ -70,7 +70,7 @@ impl Flows {
         let actions = flow.timers.poll(out.now, &figures, &flow.options, orphan, interval, mss);
         let remote_ip = flow.tuple.get().remote_ip;
         out.tracer.value(Point::CongestionRtt, id.0, flow.timers.rtt.srtt().unwrap_or(0));
-        actions.measured.into_iter().for_each(|time| out.ledger.round_trips.record(time));
+        actions.measured.into_iter().for_each(|time| out.counters.round_trips.record(time));
         self.timed -= actions.untrack as u32;
         if actions.failed {
             return Due::Failed;
@@ -113,7 +113,7 @@ fn command(out: &mut Outbox<'_>, id: FlowId, actions: &TimerActions) {
         out.commands.push(stream::Command::Overdue(id).into());
     }
     if tail {
-        out.ledger.tail_probes += 1;
+        out.counters.tail_probes += 1;
         out.commands.push(stream::Command::ProbeTail(id).into());
     }
     if probe {

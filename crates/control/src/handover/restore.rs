@@ -1,5 +1,6 @@
 //! Restoring the parts of a host from the state in which it stopped.
 use super::state::{BindingState, ContextState, FlowState, HalfOpenState, ListenerState};
+use crate::accept_queue::AcceptQueue;
 use crate::bindings::{Binding, Bindings, Listener};
 use crate::connections::{Connections, Lifecycle};
 use crate::contexts::{Context, Contexts, Life};
@@ -9,7 +10,6 @@ use crate::flows::Flows;
 use crate::half_open::HalfOpen;
 use crate::handshakes::Handshakes;
 use crate::journal::Record;
-use crate::offers::Taker;
 use crate::outbox::Outbox;
 use crate::timers::Timer;
 use context::{ControlEnd, EngineEnd, Reply};
@@ -54,7 +54,7 @@ pub(crate) fn restore_binding(bindings: &mut Bindings, state: BindingState) {
         cookie_sent: state.cookie_sent,
         ready: state.ready.into(),
         parked: state.parked.into(),
-        armed: state.armed.into_iter().map(|(id, credits)| (id, Taker::with_credits(credits))).collect(),
+        armed: state.armed.into_iter().map(|(id, credits)| (id, AcceptQueue::with_credits(credits))).collect(),
         timed: false,
         last: state.last,
     };

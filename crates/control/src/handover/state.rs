@@ -1,12 +1,12 @@
 //! The state of a host at a standstill: everything that another daemon needs to go on with it. It has nothing that the
 //! other can find out itself (addresses of neighbours, congestion windows) or that may be lost (frames on their way).
 use crate::contexts::{Application, Holder, SlotsState};
+use crate::counters::Counters;
 use crate::flow::{Name, Spliced};
 use crate::flow_options::FlowOptions;
 use crate::forks::HeldFor;
 use crate::half_open::Owner;
 use crate::labels::Label;
-use crate::ledger::Ledger;
 use crate::splice::SplicesState;
 use ::host::Net;
 use context::{Endpoint, Geometry};
@@ -40,7 +40,7 @@ pub struct HostState {
     pub(crate) holds: Vec<HoldState>,
     pub(crate) splices: SplicesState,
     pub(crate) claims: u32,
-    pub(crate) ledger: Ledger,
+    pub(crate) counters: Counters,
 }
 
 /// A host's addresses and hardware addresses, by port.

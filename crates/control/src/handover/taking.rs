@@ -35,7 +35,7 @@ pub(crate) fn binding_states(bindings: &Bindings) -> Vec<BindingState> {
         cookie_sent: listener.cookie_sent,
         ready: listener.ready.iter().copied().collect(),
         parked: listener.parked.iter().copied().collect(),
-        armed: listener.armed.iter().map(|(id, taker)| (*id, taker.credits)).collect(),
+        armed: listener.armed.iter().map(|(id, accept_queue)| (*id, accept_queue.credits)).collect(),
         last: listener.last,
     };
     let state = |(id, binding): (u32, &Binding)| BindingState {

@@ -60,8 +60,8 @@ impl Handshakes {
             return Some(Cookie::Later);
         }
         let (iss, irs) = (segment.header.ack - 1, segment.header.seq - 1);
-        let mark = out.random.redeemed(&tuple, iss, irs);
-        if self.redeemed.contains(mark) {
+        let mark = out.random.used_cookies(&tuple, iss, irs);
+        if self.used_cookies.contains(mark) {
             return None;
         }
         let recent = segment.header.options.timestamps.map_or(0, |stamp| stamp.value);
@@ -72,7 +72,7 @@ impl Handshakes {
         if let Some(listener) = bindings.listener(binding) {
             listener.half_open += 1;
         }
-        self.redeemed.insert(mark);
+        self.used_cookies.insert(mark);
         Some(Cookie::HalfOpen(key))
     }
 }

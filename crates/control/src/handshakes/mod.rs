@@ -7,9 +7,9 @@ pub(crate) use cookies::{Cookie, Listening, may_return};
 use crate::connections::{Connections, Lifecycle};
 use crate::half_open::{HalfOpen, Owner};
 use crate::outbox::Outbox;
-use crate::redeemed::Redeemed;
 use crate::timers::{MILLISECOND, Timer};
 use crate::traced;
+use crate::used_cookies::UsedCookies;
 use ::host::{Cause, Slab};
 use ::tcp::congestion::CongestionName;
 use ::tcp::{ChallengeLimit, Disposition, Established, Handshake, Offer, Segment};
@@ -27,7 +27,7 @@ const HELD_PER_CONNECTION: usize = 4;
 /// The connections of a host that are being opened.
 pub(crate) struct Handshakes {
     all: Slab<HalfOpen>,
-    redeemed: Redeemed,
+    used_cookies: UsedCookies,
     /// Frames that are kept for connections that are not accepted yet.
     held: u32,
     /// Extensions of TCP that the engine carries.
@@ -73,7 +73,7 @@ impl Deref for Handshakes {
 
 impl Handshakes {
     pub(crate) fn new(most: u32, carries: Carries) -> Handshakes {
-        Handshakes { all: Slab::new(most), redeemed: Redeemed::default(), held: 0, carries }
+        Handshakes { all: Slab::new(most), used_cookies: UsedCookies::default(), held: 0, carries }
     }
 
     /// Frames that are kept for connections that are not accepted yet.
@@ -261,10 +261,10 @@ impl Handshakes {
         out.tracer.event(Point::Established, NO_FLOW, traced::ends(&half_open.tuple));
         let owner = half_open.owner;
         match owner {
-            Owner::Connect { .. } => out.ledger.opened += 1,
-            Owner::Listener(_) => out.ledger.accepted += 1,
+            Owner::Connect { .. } => out.counters.opened += 1,
+            Owner::Listener(_) => out.counters.accepted += 1,
         }
-        open.rtt.into_iter().for_each(|time| out.ledger.round_trips.record(time));
+        open.rtt.into_iter().for_each(|time| out.counters.round_trips.record(time));
         let frame = if open.pass_on { self.hold(out, key, frame) } else { Some(frame) };
         Answered::Opened(owner, frame)
     }

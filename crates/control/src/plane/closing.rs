@@ -121,7 +121,7 @@ impl ControlPlane {
             return;
         }
         out.tracer.event(Point::FlowFailed, id.0, [errno as u64, 0]);
-        flow.closing.life = tcp::Life::Dead;
+        flow.closing.life = tcp::Owner::Dead;
         flow.reply(&mut self.contexts, |slot| Reply::Error { slot, errno: errno as u16 });
         self.remove_flow(out, id, after);
     }
@@ -201,10 +201,10 @@ impl ControlPlane {
         let EngineState::Leaving(after) = flow.place else { return };
         flow.place = EngineState::Gone;
         // Short connections end before they are polled.
-        flow.timers.newest(&flow.stats.read()).into_iter().for_each(|time| out.ledger.round_trips.record(time));
+        flow.timers.newest(&flow.stats.read()).into_iter().for_each(|time| out.counters.round_trips.record(time));
         if after != After::Splice {
-            out.ledger.closed += 1;
-            out.ledger.durations.record(out.now.saturating_sub(flow.since));
+            out.counters.closed += 1;
+            out.counters.durations.record(out.now.saturating_sub(flow.since));
         }
         let (tuple, ends) = (flow.tuple.get(), flow.closing.ends);
         let timestamps = flow.agreed.timestamps(end.ts_recent);
@@ -240,7 +240,7 @@ impl ControlPlane {
             return out.timers.set(Timer::Flow(id.0), out.now + MILLISECOND);
         }
         let Some(flow) = self.flows.remove(id.0) else { return };
-        out.ledger.add(&flow.stats.read());
+        out.counters.add(&flow.stats.read());
         self.splices.forget_name(id, flow.spliced);
         for name in flow.names.iter().filter(|name| name.taken) {
             self.contexts.reply(name.context, Reply::Freed { slot: name.slot });
@@ -294,7 +294,7 @@ impl ControlPlane {
             Then::GoesOn => {}
             Then::Reset(flows) => flows.into_iter().for_each(|flow| self.report_splice_over(flow, libc::ECONNRESET)),
             Then::Over(over) | Then::Reopened(over, _) => {
-                out.ledger.closed += over.sides.len() as u64;
+                out.counters.closed += over.sides.len() as u64;
                 self.splice_over(&over);
                 if let Some(wait) = over.wait {
                     self.time_waits.start(out, &mut self.connections, wait);

@@ -67,7 +67,7 @@ impl ControlPlane {
     /// Answers a segment that belongs to no connection.
     fn refuse(&mut self, out: &mut Outbox<'_>, segment: &Segment) {
         out.drops.count(DropReason::NoFlow);
-        out.ledger.refused += u64::from(segment.syn() && !segment.ack() && !segment.rst());
+        out.counters.refused += u64::from(segment.syn() && !segment.ack() && !segment.rst());
         if let Some(reset) = reset_for(segment) {
             if self.resets.take(out.now) {
                 out.send_tcp(&segment.tuple, reset);
@@ -200,8 +200,8 @@ impl ControlPlane {
         let Some(half_open) = self.handshakes.report_failed(out, key, errno) else { return };
         let (tuple, owner, open) = (half_open.tuple, half_open.owner, half_open.open.is_some());
         match owner {
-            _ if open => out.ledger.closed += 1,
-            Owner::Connect { .. } => out.ledger.failed += 1,
+            _ if open => out.counters.closed += 1,
+            Owner::Connect { .. } => out.counters.failed += 1,
             Owner::Listener(_) => {}
         }
         match owner {

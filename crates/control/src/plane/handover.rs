@@ -3,10 +3,10 @@
 //! been. docs/TAKEOVER.md is the page.
 use super::ControlPlane;
 use crate::contexts::{Context, Life};
+use crate::counters::Counters;
 use crate::flow::{EngineState, Flow};
 use crate::forks::Hold;
 use crate::handover::{self, HoldState, HostState, Left};
-use crate::ledger::Ledger;
 use crate::outbox::{Outbox, Queues};
 use ::host::Net;
 use context::{ControlEnd, EngineEnd};
@@ -87,18 +87,18 @@ impl ControlPlane {
             time_waits: self.time_waits.iter().map(|(key, wait)| (key, *wait)).collect(),
             holds: handover::hold_states(&self.forks),
             splices: self.splices.state(),
-            ledger: self.ledger(queues),
+            counters: self.counters(queues),
         }
     }
 
     /// For the daemon that goes on with the connections. Their received and sent bytes go with them, and the rest of
     /// what they counted is in the sums.
-    fn ledger(&self, queues: &Queues) -> Ledger {
-        let mut ledger = queues.ledger.clone();
+    fn counters(&self, queues: &Queues) -> Counters {
+        let mut counters = queues.counters.clone();
         for (_, flow) in self.flows.iter() {
-            ledger.add(&FlowFigures { rx_bytes: 0, tx_bytes: 0, ..flow.stats.read() });
+            counters.add(&FlowFigures { rx_bytes: 0, tx_bytes: 0, ..flow.stats.read() });
         }
-        ledger
+        counters
     }
 
     /// Takes over what another daemon's host was, with the ends of its contexts' rings. Fails with a sentence, and then
@@ -120,10 +120,10 @@ impl ControlPlane {
             holds,
             splices,
             claims,
-            ledger,
+            counters,
             ..
         } = state;
-        *out.ledger = ledger;
+        *out.counters = counters;
         out.random.go_on(secret);
         if out.net.has_loopback() {
             // Connections over it, and their frames, bear the address that the other daemon's host had.

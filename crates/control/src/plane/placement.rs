@@ -7,7 +7,7 @@ use crate::flow_timers::FlowTimers;
 use crate::half_open::Owner;
 use crate::icmp::mss_towards;
 use crate::journal::Record;
-use crate::memory::MemoryConfig;
+use crate::memory_config::MemoryConfig;
 use crate::outbox::Outbox;
 use context::{Class, Reply, Slot};
 use engine::stream::{self, FlowStats};

@@ -1,9 +1,9 @@
 //! Turns of waiting connections: one that a process lets wait goes to another one (docs/LISTENERS.md).
 use super::ControlPlane;
+use crate::accept_queue::Overdue;
 use crate::contexts::Holder;
 use crate::flow::EngineState;
 use crate::listening::take_back;
-use crate::offers::Overdue;
 use crate::outbox::Outbox;
 use crate::timers::{MILLISECOND, Timer};
 use context::Reply;
@@ -49,8 +49,8 @@ impl ControlPlane {
         credits: u32,
     ) -> Result<(), i32> {
         self.arm(out, id, binding, credits).ok_or(libc::EINVAL)?;
-        if let Some(taker) = self.bindings.listener(binding).and_then(|listener| listener.armed.get_mut(&id)) {
-            taker.has_accepted();
+        if let Some(accept_queue) = self.bindings.listener(binding).and_then(|listener| listener.armed.get_mut(&id)) {
+            accept_queue.has_accepted();
         }
         if self.bindings.is_empty_at(binding, id) {
             self.pass_on(out, binding, Some(id), 1);

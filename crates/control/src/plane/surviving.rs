@@ -56,7 +56,7 @@ impl ControlPlane {
         };
         context.slots.assign(kept.slot, FlowId(flow));
         context.flows.insert(FlowId(flow));
-        out.ledger.opened += 1;
+        out.counters.opened += 1;
         let state = state_of(out, flow, id, &record, kept, &geometry);
         let restored = restore_flow(out, &mut self.contexts, &mut self.flows, &mut self.connections, state);
         // It has a record of its own now.

@@ -34,12 +34,12 @@ fn agree_on_states(state: &str) {
 }
 
 /// What all connections of a host counted so far.
-fn counted(host: &control::Host) -> control::Ledger {
-    let (mut ledger, mut next) = (host.base().ledger().clone(), Some(0));
+fn counted(host: &control::Host) -> control::Counters {
+    let (mut counters, mut next) = (host.base().counters().clone(), Some(0));
     while let Some(from) = next {
-        next = host.base().add_to_ledger(&mut ledger, from, 3);
+        next = host.base().add_to_ledger(&mut counters, from, 3);
     }
-    ledger
+    counters
 }
 
 /// Another daemon's host takes the place of a stopped one, with nothing but its state and descriptors.

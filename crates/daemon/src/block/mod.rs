@@ -1,5 +1,6 @@
 //! Block storage over Solar (docs/SOLAR.md): volumes that hosts serve from files, and volumes that hosts use, each as
 //! an NBD socket for unmodified programs.
+mod assignment;
 mod backend;
 mod budget;
 mod config;
@@ -8,11 +9,10 @@ mod export;
 mod files;
 mod gate;
 mod nbd;
-mod place;
 mod views;
 mod writer;
 
+pub(crate) use assignment::{BlockThreads, assign};
 pub(crate) use config::check;
 pub use config::{BlockSection, VolumeSection};
-pub(crate) use place::{BlockThreads, place};
 pub(crate) use views::BlockPlaces;

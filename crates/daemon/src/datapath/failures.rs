@@ -1,5 +1,5 @@
 //! Failures: what a data-path thread logs and does when a network or an engine is gone for good.
-use super::{DataPath, FabricSeat};
+use super::{DataPath, ThreadFabric};
 use crate::wake::watch;
 use rustix::event::epoll;
 use std::os::fd::{AsFd, OwnedFd};
@@ -40,7 +40,7 @@ impl DataPath {
     }
 }
 
-impl FabricSeat {
+impl ThreadFabric {
     /// Watches only the uplinks that are still there.
     fn rewatch(&mut self, epoll: &OwnedFd) {
         self.fds.iter().for_each(|fd| {

@@ -1,5 +1,5 @@
 //! A data-path thread that hands its hosts over to another daemon, or goes on with another daemon's (docs/TAKEOVER.md).
-use super::{DataPath, FabricSeat, HostSeat};
+use super::{DataPath, ThreadFabric, ThreadHost};
 use crate::takeover::Device;
 use crate::wake::watch;
 use context::{ControlEnd, EngineEnd};
@@ -33,7 +33,7 @@ impl DataPath {
 
     /// The devices of the uplinks that this thread serves, by fabric.
     pub(crate) fn uplinks(&self) -> io::Result<Vec<(String, Vec<Option<Device>>)>> {
-        let of = |seat: &FabricSeat| {
+        let of = |seat: &ThreadFabric| {
             let devices: io::Result<Vec<_>> = seat.fabric.each_uplink(Device::of).into_iter().collect();
             Ok((seat.name.clone(), devices?))
         };
@@ -131,7 +131,7 @@ pub(crate) struct Stopped {
 }
 
 impl Stopped {
-    fn of(seat: &HostSeat, now: Nanos) -> Result<Stopped, String> {
+    fn of(seat: &ThreadHost, now: Nanos) -> Result<Stopped, String> {
         let state = seat.host.base().state(now, seat.host.net());
         let descriptors = state.contexts().map(|context| {
             let own = seat.host.base().descriptors(context).ok_or("a context is gone")?;

@@ -1,12 +1,12 @@
 //! Makes the RDMA devices of a daemon's hosts.
+use super::device_record::RdmaPlace;
 use super::domains::Domains;
-use super::place::RdmaPlace;
 use super::users::RdmaUsers;
 use crate::config::HostSection;
 use crate::datapath::DataPath;
 use crate::secret::secret;
 use memory::{Limits, MemoryTable};
-use rdma::{Below, Config, Congestion, Device, LIMITS, Recovery};
+use rdma::{Config, Congestion, Device, LIMITS, LowerLayer, Recovery};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use wire::Mac;
@@ -48,7 +48,7 @@ pub(crate) fn over_streams(host: &ZeronicHost<'_>, table: &Arc<MemoryTable>) -> 
         recovery: Recovery::default(),
         raw_packets: false,
         congestion: Congestion::None,
-        below: Below::Stream,
+        lower_layer: LowerLayer::Stream,
         table: Arc::clone(table),
         secret: secret()?,
     })?;
@@ -96,7 +96,7 @@ impl RdmaMaker {
             programs: PROGRAMS,
             recovery: section.rdma_recovery.into(),
             raw_packets: section.rdma_raw_packets == Some(true),
-            below: Below::Packets,
+            lower_layer: LowerLayer::Packets,
             congestion: section.rdma_congestion.on(line_rate.unwrap_or(u64::from(SPEED) * 1_000_000_000)),
             table: Arc::clone(&table),
             secret: secret()?,

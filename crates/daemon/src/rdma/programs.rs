@@ -1,7 +1,7 @@
 //! The main thread's list of RDMA programs: it starts a service thread for each, and is told when one has ended.
+use super::device_record::RdmaPlace;
+use super::host_device::DeviceAt;
 use super::pipes::EventPipes;
-use super::place::RdmaPlace;
-use super::seat::DeviceAt;
 use super::service::{self, Newcomer};
 use crate::attaching::{find, printable};
 use crate::build::HostPlace;

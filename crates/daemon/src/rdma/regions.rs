@@ -1,5 +1,5 @@
 //! Registered memory of one program: what its service thread does with the memory table.
-use super::place::RdmaPlace;
+use super::device_record::RdmaPlace;
 use memory::{AddressSpace, Description, Domain, Key};
 use rdma::{Failure, Kind, Needs, Object, Objects};
 use std::os::fd::OwnedFd;

@@ -1,11 +1,11 @@
 //! The service thread of one program: it attaches the program, carries out its control requests one after the other,
 //! and removes what it had when its socket ends. What waits for the program (looking at descriptors, closing them)
 //! happens here, and makes nobody else wait.
+use super::device_record::RdmaPlace;
+use super::host_device::DeviceAt;
 use super::pipes::{EventEnd, EventPipes};
-use super::place::RdmaPlace;
 use super::queues::{self, Fresh};
 use super::regions::{NewRegion, Regions};
-use super::seat::DeviceAt;
 use crate::datapath::{DataPath, Handle};
 use context::queues::{QueueSizes, daemon_bell};
 use memory::{Domain, Key};

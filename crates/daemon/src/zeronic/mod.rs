@@ -2,9 +2,9 @@
 //! service threads of their programs.
 mod config;
 mod devices;
+mod host_on_thread;
 mod kernel;
-mod place;
-mod seat;
+mod maker;
 mod service;
 mod thread;
 mod transport;
@@ -12,7 +12,7 @@ mod views;
 
 pub(crate) use config::{SHARED_PORTS, Written as WrittenZeronic, check};
 pub use config::{ZeronicSection, ZeronicUsers};
+pub(crate) use host_on_thread::ThreadZeronic;
 pub use kernel::linux_helper;
-pub(crate) use place::{Shared, ZeronicPlace, place};
-pub(crate) use seat::ZeronicSeat;
+pub(crate) use maker::{Shared, ZeronicPlace, make};
 pub(crate) use service::{CommPrograms, is_hello};

@@ -1,7 +1,7 @@
 //! The service thread of one program of a ZeroNIC host: it attaches the program, registers its memory, and removes what
 //! it had when its socket ends. What waits for the program (looking at descriptors) happens here.
 use super::devices::ProgramDevices;
-use super::place::ZeronicPlace;
+use super::maker::ZeronicPlace;
 use crate::attaching::printable;
 use context::comm::{Answer, COMPLETIONS, Hello, POSTS, Request, VERSION, program_bell};
 use context::queues::{DaemonQueues, QueueSizes, daemon_bell};

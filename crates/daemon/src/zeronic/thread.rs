@@ -1,5 +1,5 @@
 //! Work of a data-path thread for ZeroNIC hosts, between two rounds.
-use super::seat::ZeronicSeat;
+use super::host_on_thread::ThreadZeronic;
 use crate::datapath::DataPath;
 use std::io;
 use std::os::fd::OwnedFd;
@@ -7,7 +7,7 @@ use zeronic::{NewProgram, ProgramId};
 
 impl DataPath {
     /// Serves a ZeroNIC host from now on.
-    pub(crate) fn add_zeronic(&mut self, mut seat: ZeronicSeat) -> io::Result<()> {
+    pub(crate) fn add_zeronic(&mut self, mut seat: ThreadZeronic) -> io::Result<()> {
         seat.watch(&self.epoll)?;
         self.zeronics.push(seat);
         Ok(())

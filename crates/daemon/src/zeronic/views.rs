@@ -1,6 +1,6 @@
 //! Views of ZeroNIC hosts, for the management socket.
-use super::place::ZeronicPlace;
-use super::seat::ZeronicSeat;
+use super::host_on_thread::ThreadZeronic;
+use super::maker::ZeronicPlace;
 use crate::clock::Clock;
 use control::{DropView, FlowView};
 use port::PortCounters;
@@ -35,7 +35,7 @@ impl ZeronicPlace {
 }
 
 impl ZeronicView {
-    fn of(seat: &mut ZeronicSeat) -> ZeronicView {
+    fn of(seat: &mut ThreadZeronic) -> ZeronicView {
         let (programs, port, port_drops) = seat.parts();
         let mut drops = DropView::all(&programs.stack().drops());
         let of_port = port_drops.iter();

@@ -1,8 +1,8 @@
 //! The protocol module: the only one that changes TCP state, one work of a flow after the other (thesis section 4.3).
 mod plain;
-mod probe;
 mod receive;
 mod state;
+mod tail_probe;
 mod traced;
 mod transmit;
 
@@ -15,7 +15,7 @@ use engine::stream::FlowEnd;
 use engine::{DropReason, Exception, Nanos};
 use state::ProtocolState;
 use std::collections::VecDeque;
-use tcp::{Life, window};
+use tcp::{Owner, window};
 use trace::{PointSet, Tracer};
 
 /// Flows that have something to acknowledge.
@@ -197,7 +197,7 @@ impl Protocol {
             Job::Receive => state.receive(work, now),
             Job::Transmit { most } => state.transmit(work, most, now),
             Job::Bump { tx_head, rx_head, fin, turn } => {
-                let ends = fin && state.ends.may_write() && state.life != Life::Dead;
+                let ends = fin && state.ends.may_write() && state.life != Owner::Dead;
                 if !state.bump(tx_head, rx_head, fin) {
                     work.drops.add(DropReason::BumpRange);
                 } else if ends {
@@ -231,12 +231,12 @@ impl Protocol {
             work.job = Job::Void;
             return;
         };
-        if state.frozen && !matches!(work.job, Job::Order(_)) {
+        if state.frozen && !matches!(work.job, Job::FlowCommand(_)) {
             return frozen(work);
         }
         let acknowledged_now = state.ack_now;
         match work.job {
-            Job::Order(order) => state.order(order, work, now),
+            Job::FlowCommand(flow_command) => state.flow_command(flow_command, work, now),
             Job::Move => {
                 if let Some(Aside::Move(relocation)) = work.aside.as_deref_mut() {
                     state.relocate(relocation);
@@ -309,7 +309,7 @@ impl Protocol {
 
     fn acknowledge(&mut self, flow: u32, batch: &mut Batch, now: Nanos) {
         let Some(state) = self.flows.get_mut(flow) else { return };
-        if state.life == Life::Dead {
+        if state.life == Owner::Dead {
             (state.ack_now, state.unacked) = (false, 0);
             return;
         }
@@ -350,7 +350,7 @@ fn settle(state: &mut ProtocolState, work: &mut Work) {
 /// The control plane times a flow as long as something is to be sent or acknowledged. Whether it is to begin now.
 #[inline(always)]
 fn track(state: &mut ProtocolState) -> bool {
-    let begins = !state.tracked && state.life != Life::Dead && state.una != state.end();
+    let begins = !state.tracked && state.life != Owner::Dead && state.una != state.end();
     state.tracked |= begins;
     begins
 }
@@ -386,7 +386,7 @@ impl ProtocolState {
     fn freeze(&mut self, tx_head: u32, rx_head: u32) -> Option<FlowEnd> {
         let sent_all = self.bump(tx_head, rx_head, false) && self.una == self.head && self.max == self.head;
         let read_all = self.rcv_head == self.rcv_nxt && self.ooo.is_empty();
-        let open = self.ends.are_open() && self.held_fin.is_none() && self.life != Life::Dead;
+        let open = self.ends.are_open() && self.held_fin.is_none() && self.life != Owner::Dead;
         self.frozen = sent_all && read_all && open;
         self.frozen.then(|| self.flow_end())
     }

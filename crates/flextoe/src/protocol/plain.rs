@@ -7,7 +7,7 @@ use super::{Due, track};
 use crate::message::{Marks, PayloadPart, Positions, Received, Report, Sent, Summary, Tally, TxSegment};
 use engine::Nanos;
 use std::sync::atomic::Ordering::Relaxed;
-use tcp::Life;
+use tcp::Owner;
 use tcp::window::ACK_DELAY;
 use wire::Seq;
 use wire::ipv4::Ecn;
@@ -16,7 +16,7 @@ use wire::tcp::Flags;
 impl ProtocolState {
     /// Nothing about the flow is unusual: established, no loss, no FIN, nothing out of order, no congestion to echo.
     pub(super) fn is_plain(&self) -> bool {
-        let ended = !self.ends.are_open() || self.held_fin.is_some() || self.life != Life::Owned || self.frozen;
+        let ended = !self.ends.are_open() || self.held_fin.is_some() || self.life != Owner::Owned || self.frozen;
         let lost = !self.recovery.is_idle() || self.dup_acks > 0 || !self.ooo.is_empty();
         let told = self.overriding || self.ece || self.cwr || self.asked;
         !(ended || lost || told)
@@ -164,7 +164,7 @@ impl ProtocolState {
 #[cfg(test)]
 mod tests {
     use crate::batch::Batch;
-    use crate::message::{Control, Job, Order, Summary, Work};
+    use crate::message::{Control, FlowCommand, Job, Summary, Work};
     use crate::protocol::Protocol;
     use engine::stream::{Agreed, FlowParams, FourTuple};
     use engine::{ContextId, FlowId, Nanos, Slot};
@@ -224,7 +224,7 @@ mod tests {
         Segment { off: i8, len: u16, ack: u16, flags: u8, older: bool, ce: bool, window: u16 },
         Bump { write: u16, read: u16, odd: u8, turn: bool },
         Turn,
-        Order(Order),
+        FlowCommand(FlowCommand),
         Wait(u32),
     }
 
@@ -243,15 +243,15 @@ mod tests {
             turn,
         });
         let orders = [
-            Order::Window(1000),
-            Order::Window(9000),
-            Order::Mss(400),
-            Order::Retransmit,
-            Order::Untrack,
-            Order::ReportSent(900),
+            FlowCommand::Window(1000),
+            FlowCommand::Window(9000),
+            FlowCommand::Mss(400),
+            FlowCommand::Retransmit,
+            FlowCommand::Untrack,
+            FlowCommand::ReportSent(900),
         ];
-        let order = prop::sample::select(orders.to_vec()).prop_map(Next::Order);
-        prop_oneof![20 => segment, 20 => bump, 3 => Just(Next::Turn), 1 => order, 4 => (0..900_000u32).prop_map(Next::Wait)]
+        let flow_command = prop::sample::select(orders.to_vec()).prop_map(Next::FlowCommand);
+        prop_oneof![20 => segment, 20 => bump, 3 => Just(Next::Turn), 1 => flow_command, 4 => (0..900_000u32).prop_map(Next::Wait)]
     }
 
     /// The work that `next` is, on the flow as it stands in `protocol`.
@@ -293,8 +293,8 @@ mod tests {
             Next::Turn => {
                 batch.add(0, Job::Transmit { most: u32::MAX });
             }
-            Next::Order(order) => {
-                batch.add(0, Job::Order(order));
+            Next::FlowCommand(flow_command) => {
+                batch.add(0, Job::FlowCommand(flow_command));
             }
             Next::Wait(_) => {
                 batch.add(u32::MAX, Job::Flush { due: Nanos::MAX });

@@ -5,7 +5,7 @@ use crate::message::{Aside, Events, Marks, PayloadPart, Summary, Work};
 use engine::{DropReason, Nanos};
 use std::sync::atomic::Ordering::Relaxed;
 use tcp::window::ACK_DELAY;
-use tcp::{DUPLICATES, Life, Moment, PeerFin, ReceiveWindow, Rejected, Unacceptable};
+use tcp::{DUPLICATES, Owner, PeerFin, RackInput, ReceiveWindow, Rejected, Unacceptable};
 use wire::Seq;
 use wire::tcp::Flags;
 
@@ -25,14 +25,14 @@ impl ProtocolState {
     pub(super) fn receive(&mut self, work: &mut Work, now: Nanos) {
         let before = (self.rcv_nxt, self.una);
         let _ = self.steps(work, now);
-        if before != (self.rcv_nxt, self.una) && self.life != Life::Orphan {
+        if before != (self.rcv_nxt, self.una) && self.life != Owner::Orphan {
             work.completion = Some(self.positions());
         }
     }
 
     fn steps(&mut self, work: &mut Work, now: Nanos) -> Result<(), Done> {
         let seg = work.summary;
-        if self.life == Life::Dead {
+        if self.life == Owner::Dead {
             work.drops.add(DropReason::AfterClose);
             return Err(Done);
         }
@@ -85,7 +85,7 @@ impl ProtocolState {
     fn reject(&mut self, rejected: Rejected, work: &mut Work, now: Nanos) -> Done {
         match rejected {
             Rejected::Reset => {
-                self.life = Life::Dead;
+                self.life = Owner::Dead;
                 work.events.add(Events::RESET);
             }
             Rejected::Dropped(reason) => work.drops.add(reason.into()),
@@ -115,7 +115,7 @@ impl ProtocolState {
         } else if seg.ack == self.una && self.is_duplicate(work, window) {
             self.count_duplicate(work, now);
         } else if seg.sack {
-            self.note_twice(work);
+            self.note_dsack(work);
         }
         if self.recovery.is_probing() {
             self.judge_probe(repeats && !seg.sack, work);
@@ -182,7 +182,7 @@ impl ProtocolState {
         if !work.summary.sack || !self.fixed.agreed.sack {
             return;
         }
-        self.note_twice(work);
+        self.note_dsack(work);
         let moment = self.moment(now);
         // In the order of their numbers: the lower one of two that are news was not overtaken by the higher one.
         let (mut from, lower) =
@@ -202,14 +202,14 @@ impl ProtocolState {
     // Meets RFC 3708: 3-a, 3-b.
     #[cold]
     #[inline(never)]
-    fn note_twice(&mut self, work: &mut Work) {
-        let Some((left, right)) = work.sacked.twice().filter(|_| self.fixed.agreed.sack) else { return };
+    fn note_dsack(&mut self, work: &mut Work) {
+        let Some((left, right)) = work.sacked.dsack().filter(|_| self.fixed.agreed.sack) else { return };
         let most = 2 * self.max_wnd.max(self.fixed.tx_size);
         if self.max.before(right) || self.max - left > most {
             return;
         }
-        work.tally.marks.add(Marks::TWICE);
-        if self.recovery.note_twice(left, right, self.una, self.max) {
+        work.tally.marks.add(Marks::DSACK);
+        if self.recovery.note_dsack(left, right, self.una, self.max) {
             work.tally.marks.add(Marks::UNDONE);
             self.flight.reset();
         }
@@ -232,8 +232,8 @@ impl ProtocolState {
     }
 
     // Meets RFC 8985: 6.2-i.
-    fn moment(&self, now: Nanos) -> Moment {
-        Moment { now, least: self.rtt.least(), mss: self.fixed.agreed.mss.into() }
+    fn moment(&self, now: Nanos) -> RackInput {
+        RackInput { now, least: self.rtt.least(), mss: self.fixed.agreed.mss.into() }
     }
 
     /// RFC 5681 section 2; with SACK, an acknowledgement of something beyond a hole (RFC 6675
@@ -306,21 +306,21 @@ impl ProtocolState {
         let Some(part) = self.trim(seg, fin, work) else {
             return self.answer(before, work, now);
         };
-        let twice = before.or_else(|| self.ooo.overlap(part.seq, part.seq + part.len));
-        if self.life == Life::Orphan && part.len > 0 {
+        let dsack = before.or_else(|| self.ooo.overlap(part.seq, part.seq + part.len));
+        if self.life == Owner::Orphan && part.len > 0 {
             work.drops.add(DropReason::AfterClose);
             work.events.add(Events::ORPHAN_DATA);
             return;
         }
         if part.seq == self.rcv_nxt {
             self.take_in_order(&part, work, now);
-            if twice.is_some() {
-                self.answer(twice, work, now);
+            if dsack.is_some() {
+                self.answer(dsack, work, now);
             }
         } else {
             self.take_out_of_order(&part, work);
             // Each one is answered at once, so that the sender can count (RFC 5681 section 4.2).
-            self.answer(twice, work, now);
+            self.answer(dsack, work, now);
         }
     }
 
@@ -331,10 +331,10 @@ impl ProtocolState {
         seg.seq.before(end).then_some((seg.seq, end))
     }
 
-    /// Acknowledges at once, where that is not done yet. Something came `twice`.
-    fn answer(&mut self, twice: Option<(Seq, Seq)>, work: &mut Work, now: Nanos) {
+    /// Acknowledges at once, where that is not done yet. Something came `dsack`.
+    fn answer(&mut self, dsack: Option<(Seq, Seq)>, work: &mut Work, now: Nanos) {
         if work.send.is_none() {
-            self.acknowledge(twice, work, now);
+            self.acknowledge(dsack, work, now);
         }
     }
 

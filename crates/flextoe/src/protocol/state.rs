@@ -4,7 +4,7 @@ use engine::Nanos;
 use engine::stream::{Agreed, FlowEnd, FlowParams, FlowStats, Resume};
 use shm::Pooled;
 use std::sync::atomic::Ordering::Relaxed;
-use tcp::{ChallengeLimit, Ends, FlightLimit, Life, Reassembly, RttTimer, Scoreboard, window};
+use tcp::{ChallengeLimit, Ends, FlightLimit, Owner, Reassembly, RttTimer, Scoreboard, window};
 use wire::Seq;
 use wire::ipv4::Ecn;
 use wire::tcp::{Flags, Timestamps};
@@ -60,7 +60,7 @@ pub(crate) struct ProtocolState {
     pub dup_acks: u8,
     /// This host's FIN stands at `head`, the peer's before `rcv_nxt`.
     pub ends: Ends,
-    pub life: Life,
+    pub life: Owner,
     /// The control plane times the flow.
     pub tracked: bool,
     /// The control plane is about to take it over: nothing changes until its command.
@@ -167,7 +167,7 @@ impl ProtocolState {
             held_fin: None,
             dup_acks: 0,
             ends: Ends::default(),
-            life: Life::Owned,
+            life: Owner::Owned,
             tracked: false,
             frozen: false,
             ack_now: false,
@@ -288,14 +288,14 @@ impl ProtocolState {
         TxSegment { fields, pos: 0, segment_size: 0 }
     }
 
-    /// A pure acknowledgement (thesis section 4.3.1.3: Ack, Stamp). It reports what came `twice` (RFC 2883).
+    /// A pure acknowledgement (thesis section 4.3.1.3: Ack, Stamp). It reports what came `dsack` (RFC 2883).
     // Meets RFC 2018: 3-a.
     // Meets RFC 2883: 4-a, 4-b, 4-c.
     #[inline(never)]
-    pub(super) fn acknowledge(&mut self, twice: Option<(Seq, Seq)>, work: &mut Work, now: Nanos) {
+    pub(super) fn acknowledge(&mut self, dsack: Option<(Seq, Seq)>, work: &mut Work, now: Nanos) {
         let mut segment = self.segment(self.max, Flags(0), now);
-        if self.fixed.agreed.sack && (twice.is_some() || !self.ooo.is_empty()) {
-            work.sack = self.ooo.blocks(twice);
+        if self.fixed.agreed.sack && (dsack.is_some() || !self.ooo.is_empty()) {
+            work.sack = self.ooo.blocks(dsack);
             segment.fields.sack = work.sack.iter().next();
         }
         work.send = Some(segment);

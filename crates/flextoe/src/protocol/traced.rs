@@ -3,7 +3,7 @@
 use super::Protocol;
 use super::state::ProtocolState;
 use crate::batch::Batch;
-use crate::message::{Events, Job, Marks, Order, Work};
+use crate::message::{Events, FlowCommand, Job, Marks, Work};
 use crate::traced::Runs;
 use engine::{DropReason, Nanos};
 use trace::{NO_FLOW, Point, Tracer};
@@ -57,7 +57,7 @@ impl Protocol {
                 Job::Receive => said.received(),
                 Job::Transmit { .. } => said.transmitted(),
                 Job::Bump { tx_head, rx_head, .. } => said.bumped(tx_head, rx_head),
-                Job::Order(order) => said.ordered(order),
+                Job::FlowCommand(flow_command) => said.ordered(flow_command),
                 _ => {}
             }
             said.dropped();
@@ -117,7 +117,7 @@ fn count_rare(work: &Work, tracer: &Tracer) {
             marked(Marks::ECN_ECHOED, Point::EcnEchoed);
             marked(Marks::DUPLICATE_ACK, Point::DuplicateAck);
             marked(Marks::FAST_RETRANSMIT, Point::FastRetransmit);
-            marked(Marks::TWICE, Point::Dsack);
+            marked(Marks::DSACK, Point::Dsack);
             marked(Marks::UNDONE, Point::Undone);
             tracer.add(Point::EcnMarked, work.summary.ce as u64);
             let ends = [
@@ -129,13 +129,13 @@ fn count_rare(work: &Work, tracer: &Tracer) {
         }
         Job::Transmit { .. } if work.send.is_none() => tracer.add(Point::TurnUnused, 1),
         Job::Overdue => marked(Marks::FAST_RETRANSMIT, Point::FastRetransmit),
-        Job::Transmit { .. } | Job::Bump { .. } | Job::Order(Order::ProbeTail) => {
+        Job::Transmit { .. } | Job::Bump { .. } | Job::FlowCommand(FlowCommand::ProbeTail) => {
             let again = marks.has(Marks::RETRANSMITTED);
             tracer.add(Point::Bump, matches!(work.job, Job::Bump { .. }) as u64);
             tracer.add(if again { Point::SentAgain } else { Point::Sent }, work.send.is_some() as u64);
         }
-        Job::Order(Order::Window(_)) => tracer.add(Point::WindowSet, 1),
-        Job::Order(Order::Retransmit) => tracer.add(Point::TimeoutRetransmit, 1),
+        Job::FlowCommand(FlowCommand::Window(_)) => tracer.add(Point::WindowSet, 1),
+        Job::FlowCommand(FlowCommand::Retransmit) => tracer.add(Point::TimeoutRetransmit, 1),
         _ => {}
     }
     for reason in work.drops.iter() {
@@ -175,7 +175,7 @@ fn time_of(job: Job, work: &Work) -> Option<Point> {
         Job::Receive => Some(Point::ReceiveAckTime),
         Job::Transmit { .. } => Some(Point::TransmitTime),
         Job::Bump { .. } => Some(Point::BumpTime),
-        Job::Order(_) => Some(Point::OrderTime),
+        Job::FlowCommand(_) => Some(Point::OrderTime),
         _ => None,
     }
 }
@@ -226,7 +226,7 @@ impl Said<'_> {
             self.event(Point::DuplicateAck, [ack, outstanding(state)]);
         }
         self.lost();
-        if let Some((left, right)) = self.work.sacked.twice().filter(|_| tally.marks.has(Marks::TWICE)) {
+        if let Some((left, right)) = self.work.sacked.dsack().filter(|_| tally.marks.has(Marks::DSACK)) {
             self.event(Point::Dsack, [left.0.into(), right.0.into()]);
         }
         if tally.marks.has(Marks::UNDONE) {
@@ -276,12 +276,12 @@ impl Said<'_> {
         }
     }
 
-    fn ordered(&self, order: Order) {
+    fn ordered(&self, flow_command: FlowCommand) {
         let (una, outstanding) = (self.state.una.0.into(), outstanding(self.state));
-        match order {
-            Order::Window(cwnd) => self.event(Point::WindowSet, [cwnd.into(), outstanding]),
-            Order::Retransmit => self.event(Point::TimeoutRetransmit, [una, outstanding]),
-            Order::ProbeTail if self.work.send.is_some() => self.transmitted(),
+        match flow_command {
+            FlowCommand::Window(cwnd) => self.event(Point::WindowSet, [cwnd.into(), outstanding]),
+            FlowCommand::Retransmit => self.event(Point::TimeoutRetransmit, [una, outstanding]),
+            FlowCommand::ProbeTail if self.work.send.is_some() => self.transmitted(),
             _ => {}
         }
     }

@@ -1,12 +1,12 @@
 //! Transmit processing of the protocol module (TX, thesis section 4.3.1.2: Seq): how much of a flow may be sent, and
 //! the next segment.
 use super::state::ProtocolState;
-use crate::message::{Aside, Marks, Order, Report, TxSegment, Work};
+use crate::message::{Aside, FlowCommand, Marks, Report, TxSegment, Work};
 use engine::Nanos;
 use std::sync::atomic::Ordering::Relaxed;
 use tcp::congestion::MAX_WINDOW;
 use tcp::window::{SmallSegment, Waiting};
-use tcp::{Life, Standing};
+use tcp::{Owner, PrrInput};
 use wire::Seq;
 use wire::ipv4::Ecn;
 use wire::tcp::Flags;
@@ -90,7 +90,7 @@ impl ProtocolState {
     /// Segments that may be sent now.
     #[inline(never)]
     fn segments(&self) -> u32 {
-        if self.life == Life::Dead {
+        if self.life == Owner::Dead {
             0
         } else if self.rest_fits(self.unsent(), u32::MAX) {
             1
@@ -109,7 +109,7 @@ impl ProtocolState {
     // Meets RFC 9293: MUST-60, MUST-61.
     // Meets RFC 3168: 6.1.4-a, 6.1.5-a, 6.1.6-a.
     pub(super) fn transmit(&mut self, work: &mut Work, most: u32, now: Nanos) {
-        if self.life == Life::Dead {
+        if self.life == Owner::Dead {
             return;
         }
         if self.recovery.has_block() && self.send_lost(work, most, now) {
@@ -223,9 +223,9 @@ impl ProtocolState {
 
     /// Commands of the control plane.
     // Meets RFC 3168: 6.1.2-b.
-    pub(super) fn order(&mut self, order: Order, work: &mut Work, now: Nanos) {
-        match order {
-            Order::Window(cwnd) => {
+    pub(super) fn flow_command(&mut self, flow_command: FlowCommand, work: &mut Work, now: Nanos) {
+        match flow_command {
+            FlowCommand::Window(cwnd) => {
                 let reduces = cwnd < self.flight.cwnd();
                 self.cwr |= self.fixed.agreed.ecn && reduces;
                 self.flight.set_cwnd(cwnd);
@@ -234,24 +234,24 @@ impl ProtocolState {
                 }
                 self.limit_flight(false);
             }
-            Order::Mss(mss) => {
+            FlowCommand::Mss(mss) => {
                 self.set_mss(mss);
                 self.go_back();
             }
-            Order::Retransmit => self.timeout(work, now),
-            Order::ProbeTail => self.probe_tail(work, now),
-            Order::Probe => self.probe(work, now),
-            Order::Untrack => self.tracked = false,
-            Order::Orphan => self.life.orphan(),
-            Order::Thaw => {
+            FlowCommand::Retransmit => self.timeout(work, now),
+            FlowCommand::ProbeTail => self.probe_tail(work, now),
+            FlowCommand::Probe => self.probe(work, now),
+            FlowCommand::Untrack => self.tracked = false,
+            FlowCommand::Orphan => self.life.orphan(),
+            FlowCommand::Thaw => {
                 self.frozen = false;
                 self.ack_now |= self.unacked > 0;
-                work.completion = (self.life != Life::Orphan).then(|| self.positions());
+                work.completion = (self.life != Owner::Orphan).then(|| self.positions());
             }
-            Order::ReportSent(position) => (self.asked, self.asked_for) = (true, self.fixed.tx_base + position),
+            FlowCommand::ReportSent(position) => (self.asked, self.asked_for) = (true, self.fixed.tx_base + position),
             // Where bytes lie is nothing to this module.
-            Order::CheckGrowth => {}
-            Order::Announce => work.completion = (self.life != Life::Orphan).then(|| self.positions()),
+            FlowCommand::CheckGrowth => {}
+            FlowCommand::Announce => work.completion = (self.life != Owner::Orphan).then(|| self.positions()),
         }
     }
 
@@ -273,7 +273,7 @@ impl ProtocolState {
             return;
         }
         let (in_flight, mss) = (self.in_flight(), self.fixed.agreed.mss.into());
-        let standing = Standing { una: self.una, max: self.max, in_flight, cwnd, mss };
+        let standing = PrrInput { una: self.una, max: self.max, in_flight, cwnd, mss };
         if let Some(room) = self.recovery.room(&standing, advances) {
             self.flight.limit(in_flight.saturating_add(room));
         }
@@ -289,12 +289,12 @@ impl ProtocolState {
         self.asked = false;
         let sent = if self.head.before(self.max) { self.head } else { self.max };
         work.aside = Some(Box::new(Aside::Sent(sent - self.fixed.tx_base)));
-        work.completion = (self.life != Life::Orphan).then(|| self.positions());
+        work.completion = (self.life != Owner::Orphan).then(|| self.positions());
     }
 
     // Meets RFC 9293: SHLD-12.
     fn probe(&mut self, work: &mut Work, now: Nanos) {
-        if self.life != Life::Dead {
+        if self.life != Owner::Dead {
             self.overriding = true;
             work.send = Some(self.segment(self.una - 1, Flags(0), now));
         }

@@ -1,6 +1,6 @@
 //! Socket addresses as C programs pass them.
 use crate::system::errno::Result;
-use crate::system::program;
+use crate::system::user_memory;
 use context::{Endpoint, IpAddress};
 use libc::{sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, sockaddr_storage, socklen_t};
 use std::net::{Ipv4Addr, Ipv6Addr};
@@ -30,7 +30,7 @@ pub(crate) unsafe fn parse(address: *const sockaddr, len: socklen_t) -> Result<A
         return Err(libc::EINVAL);
     }
     let mut bytes = [0; size_of::<sockaddr_storage>()];
-    program::read_bytes(address.cast(), &mut bytes[..len as usize])?;
+    user_memory::read_bytes(address.cast(), &mut bytes[..len as usize])?;
     let address: *const sockaddr = bytes.as_ptr().cast();
     // SAFETY: each read is within the bytes and needs no alignment.
     unsafe {
@@ -83,12 +83,12 @@ pub(crate) unsafe fn store(endpoint: Endpoint, as_v6: bool, address: *mut sockad
     };
     // SAFETY: at most `*len` bytes are written, for which the program gave the place.
     unsafe {
-        let room = program::read(len)?;
+        let room = user_memory::read(len)?;
         if room as i32 <= -1 {
             return Err(libc::EINVAL);
         }
-        program::write_bytes(address.cast(), &bytes[..size.min(room as usize)])?;
-        program::write(len, size as socklen_t)
+        user_memory::write_bytes(address.cast(), &bytes[..size.min(room as usize)])?;
+        user_memory::write(len, size as socklen_t)
     }
 }
 

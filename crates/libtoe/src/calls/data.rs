@@ -194,7 +194,7 @@ unsafe fn take_now(
     };
     if flags & libc::MSG_PEEK == 0 {
         stream.consume(copied as u32);
-        if stream.window_is_worth_telling() {
+        if stream.window_update_is_due() {
             if let Link::Attached(context) = link {
                 context.bump(key, stream);
             }
@@ -373,7 +373,7 @@ pub(crate) fn wrote(lib: &mut Lib, key: Key, more: bool) {
 pub(crate) fn bump_window(lib: &mut Lib, key: Key) {
     let Lib { sockets, link, .. } = lib;
     let Some(Kind::Stream(stream)) = sockets.get_mut(key.index).map(|socket| &mut socket.kind) else { return };
-    if let (Link::Attached(context), true) = (link, stream.window_is_worth_telling()) {
+    if let (Link::Attached(context), true) = (link, stream.window_update_is_due()) {
         context.bump(key, stream);
     }
 }

@@ -70,7 +70,7 @@ pub(crate) unsafe fn receive(fd: c_int, into: impl Pieces, flags: c_int) -> Opti
     if got == 0 {
         return None;
     }
-    if stream.window_is_worth_telling() {
+    if stream.window_update_is_due() {
         context.bump(key, stream);
     }
     let enough = context.has_moved(got);

@@ -1,6 +1,6 @@
 //! The buffers of a call, one after the other, for the common case (`fast`): one, or a list of the program's. A call
 //! that sends goes through the whole list, and so reads it as it goes.
-use crate::system::program;
+use crate::system::user_memory;
 use libc::iovec;
 use std::iter::{Copied, Once, once};
 use std::slice::Iter;
@@ -27,7 +27,7 @@ impl Pieces for Once<iovec> {
 }
 
 /// A list of a program that sends. Under the library's lock a buffer that cannot be read has no bytes, and
-/// [`program::faulted`] says so.
+/// [`user_memory::faulted`] says so.
 pub(crate) struct List {
     next: *const iovec,
     end: *const iovec,
@@ -49,7 +49,7 @@ impl Iterator for List {
         if self.next == self.end {
             return None;
         }
-        let piece = program::piece_at(self.next);
+        let piece = user_memory::piece_at(self.next);
         self.next = self.next.wrapping_add(1);
         Some(piece)
     }

@@ -106,7 +106,7 @@ pub(crate) fn take(lib: &mut Guard, key: Key, len: usize, flags: c_int) -> Resul
     if len > size - stream.occupied() as usize {
         return Err(libc::ENOBUFS);
     }
-    if stream.keeps() && stream.untold_window() > 0 && (stream.readable() as usize) < len {
+    if stream.keeps() && stream.unadvertised_window() > 0 && (stream.readable() as usize) < len {
         lib.bump(key);
     }
     let there: usize = peek(lib, key, len, flags)?.iter().map(|piece| piece.iov_len).sum();

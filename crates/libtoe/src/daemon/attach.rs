@@ -1,10 +1,10 @@
 //! Attaching the process to the daemon.
 use crate::lock::Guard;
 use crate::state::context_side::Context;
-use crate::state::home::Home;
+use crate::state::mapped_region::MappedRegion;
 use crate::state::{Lib, Link};
+use crate::system::address_space;
 use crate::system::own_fd::out_of_the_way;
-use crate::system::room;
 use crate::table;
 use context::attach::{
     Answer, Ask, Asked, HOST_VARIABLE, Hello, KeptConnection, SOCKET_VARIABLE, Ticket, Welcome, return_path,
@@ -107,14 +107,14 @@ const TIMEOUT: libc::timespec = libc::timespec { tv_sec: 1, tv_nsec: 0 };
 
 /// Attaches again with the ticket of a listener and the region of an earlier context, where the daemon answers soon.
 /// The program may have other things to do.
-pub(crate) fn attach_again(ticket: Option<Ticket>, home: Option<&Arc<Home>>) -> Result<Context, Failure> {
+pub(crate) fn attach_again(ticket: Option<Ticket>, home: Option<&Arc<MappedRegion>>) -> Result<Context, Failure> {
     attach_within(None, ticket, home, Some(TIMEOUT))
 }
 
 fn attach_within(
     token: Option<u64>,
     ticket: Option<Ticket>,
-    home: Option<&Arc<Home>>,
+    home: Option<&Arc<MappedRegion>>,
     limit: Option<libc::timespec>,
 ) -> Result<Context, Failure> {
     let (path, host) = NAMED.get().cloned().unwrap_or_default();
@@ -143,10 +143,10 @@ fn attach_within(
     let bytes = welcome.geometry.region_len();
     let home = home.filter(|_| welcome.returned);
     if home.is_none() {
-        room::before_mapping(bytes);
+        address_space::before_mapping(bytes);
     }
     map(welcome, fds, socket, home).map_err(|e| {
-        let room = room::explain(bytes as u64);
+        let room = address_space::explain(bytes as u64);
         Failure::Refused(format!("cannot use the memory that the daemon offers ({e}){room}"))
     })
 }
@@ -154,7 +154,7 @@ fn attach_within(
 fn introduce(
     socket: &OwnedFd,
     hello: &Hello,
-    home: Option<&Arc<Home>>,
+    home: Option<&Arc<MappedRegion>>,
     limit: Option<libc::timespec>,
 ) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
     let region: Vec<BorrowedFd<'_>> = home.iter().map(|home| home.region.fd()).collect();
@@ -223,14 +223,14 @@ fn receive(socket: BorrowedFd<'_>) -> io::Result<(Vec<u8>, Vec<OwnedFd>)> {
 }
 
 /// With a `home`, the process goes on in the region that it has.
-fn map(welcome: Welcome, fds: Vec<OwnedFd>, socket: OwnedFd, home: Option<&Arc<Home>>) -> io::Result<Context> {
+fn map(welcome: Welcome, fds: Vec<OwnedFd>, socket: OwnedFd, home: Option<&Arc<MappedRegion>>) -> io::Result<Context> {
     let fds: [OwnedFd; 3] = fds.try_into().map_err(|_| io::Error::from(io::ErrorKind::InvalidData))?;
     let [region, app_bell, daemon_bell] = fds;
     let home = match home {
         Some(home) => Arc::clone(home),
         None => {
             let region = Arc::new(Region::from_fd(keep(region))?);
-            Arc::new(Home::new(region, welcome.geometry, welcome.context))
+            Arc::new(MappedRegion::new(region, welcome.geometry, welcome.context))
         }
     };
     let end = AppEnd::new(Arc::clone(&home.region), welcome.geometry, keep(app_bell), keep(daemon_bell))?;

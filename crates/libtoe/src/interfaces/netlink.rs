@@ -4,7 +4,7 @@
 //! the kernel's. Both belong to one answer of several parts, which only the kernel's last part ends.
 use super::{Shape, Shown};
 use crate::lock;
-use crate::system::{program, real};
+use crate::system::{real, user_memory};
 use crate::table::{self, Entry};
 use libc::{c_int, iovec, msghdr, nlmsghdr, sockaddr_nl, ssize_t};
 use std::os::fd::RawFd;
@@ -219,7 +219,7 @@ unsafe fn take(fd: RawFd, into: &[iovec], flags: c_int) -> Option<(ssize_t, c_in
     for piece in into {
         let len = piece.iov_len.min(list.len() - done);
         // SAFETY: the program's buffer, for as many bytes at least.
-        if unsafe { program::write_bytes(piece.iov_base.cast(), &list[done..done + len]) }.is_err() {
+        if unsafe { user_memory::write_bytes(piece.iov_base.cast(), &list[done..done + len]) }.is_err() {
             return Some((crate::system::errno::give(Err(libc::EFAULT)), 0));
         }
         done += len;
@@ -244,10 +244,10 @@ pub(crate) unsafe fn receive_message(fd: RawFd, message: *mut msghdr, flags: c_i
     // SAFETY: the program's message.
     unsafe {
         // Where an address is bad, the kernel says so.
-        let given = program::read(message).ok().filter(|_| program::can_write(message, size_of::<msghdr>()))?;
+        let given = user_memory::read(message).ok().filter(|_| user_memory::can_write(message, size_of::<msghdr>()))?;
         let into: &[iovec] = match given.msg_iovlen {
             0 => &[],
-            count if count > 1024 || !program::can_read(given.msg_iov, count * size_of::<iovec>()) => return None,
+            count if count > 1024 || !user_memory::can_read(given.msg_iov, count * size_of::<iovec>()) => return None,
             count => std::slice::from_raw_parts(given.msg_iov, count),
         };
         let (got, cut) = take(fd, into, flags)?;
@@ -274,10 +274,10 @@ pub(crate) unsafe fn from_kernel(place: *mut u8, len: *mut u32) {
     // SAFETY: the program's place, as far as it reaches; the address is plain bytes.
     unsafe {
         let bytes = std::slice::from_raw_parts((&raw const kernel).cast::<u8>(), all);
-        if let Ok(room) = program::read(len) {
+        if let Ok(room) = user_memory::read(len) {
             // What has arrived stays so.
-            let _ = program::write_bytes(place, &bytes[..all.min(room as usize)]);
-            let _ = program::write(len, all as u32);
+            let _ = user_memory::write_bytes(place, &bytes[..all.min(room as usize)]);
+            let _ = user_memory::write(len, all as u32);
         }
     }
 }

@@ -9,7 +9,7 @@ use crate::state::Lib;
 use crate::state::slab::Key;
 use crate::state::socket::Kind;
 use crate::system::errno::{self, Result, give};
-use crate::system::{program, real, stand_in};
+use crate::system::{placeholder, real, user_memory};
 use crate::table::{self, Entry};
 use libc::{c_int, c_uint, c_ulong};
 
@@ -250,7 +250,7 @@ pub(super) unsafe extern "C" fn fcntl64(fd: c_int, command: c_int, argument: c_u
 
 /// The kernel's half of a listener keeps its `O_NONBLOCK`.
 fn set_flags(lib: &mut Guard, key: Key, fd: c_int, flags: c_ulong) -> Result<c_int> {
-    if !stand_in::may_have(flags) {
+    if !placeholder::may_have(flags) {
         lib.own_kernel_socket(key)?;
     }
     let socket = lib.need_socket(key)?;
@@ -295,7 +295,7 @@ unsafe fn control(lib: &mut Guard, key: Key, fd: c_int, request: c_ulong, argume
     let value = argument as *mut c_int;
     if request == libc::FIONBIO as c_ulong {
         // SAFETY: the caller's pointer.
-        let on = unsafe { program::read(value)? } != 0;
+        let on = unsafe { user_memory::read(value)? } != 0;
         // SAFETY: a plain call on a descriptor of ours.
         let flags = errno::check(unsafe { real::fcntl(fd, libc::F_GETFL, 0) })? & !libc::O_NONBLOCK;
         let flags = if on { flags | libc::O_NONBLOCK } else { flags };
@@ -315,7 +315,7 @@ unsafe fn control(lib: &mut Guard, key: Key, fd: c_int, request: c_ulong, argume
         _ => return Ok(None),
     };
     // SAFETY: the caller's pointer.
-    unsafe { program::write(value, answer)? };
+    unsafe { user_memory::write(value, answer)? };
     Ok(Some(0))
 }
 

@@ -5,7 +5,7 @@ use crate::daemon::attach;
 use crate::lock::{self, Guard};
 use crate::state::slab::Key;
 use crate::system::errno::{Result, give};
-use crate::system::{program, real, waking};
+use crate::system::{real, user_memory, waking};
 use crate::table::{self, Entry};
 use libc::{c_int, epoll_event, fd_set, nfds_t, pollfd, sigset_t, size_t, timespec, timeval};
 use std::time::{Duration, Instant};
@@ -18,7 +18,7 @@ fn millis(timeout: c_int) -> Option<Duration> {
 /// A timeout as `timespec`; null is for ever.
 unsafe fn time(timeout: *const timespec) -> Result<Option<Duration>> {
     // SAFETY: the caller's pointer.
-    let Some(time) = (unsafe { program::read_any(timeout)? }) else { return Ok(None) };
+    let Some(time) = (unsafe { user_memory::read_any(timeout)? }) else { return Ok(None) };
     if time.tv_sec < 0 || !(0..1_000_000_000).contains(&time.tv_nsec) {
         return Err(libc::EINVAL);
     }
@@ -34,7 +34,7 @@ fn deadline(timeout: Option<Duration>) -> Option<Instant> {
 unsafe fn mask_of(mask: *const sigset_t) -> Result<Option<sigset_t>> {
     // SAFETY: the caller's pointer; zeros are a valid set, which begins with 64 bits.
     unsafe {
-        let Some(word) = program::read_any(mask.cast::<u64>())? else { return Ok(None) };
+        let Some(word) = user_memory::read_any(mask.cast::<u64>())? else { return Ok(None) };
         let mut mask: sigset_t = std::mem::zeroed();
         (&raw mut mask).cast::<u64>().write(word);
         Ok(Some(mask))
@@ -44,7 +44,7 @@ unsafe fn mask_of(mask: *const sigset_t) -> Result<Option<sigset_t>> {
 /// The caller's list; `None` where the kernel alone can answer, also that an address is bad.
 pub(super) unsafe fn list<'a>(fds: *mut pollfd, count: nfds_t) -> Option<&'a mut [pollfd]> {
     let bytes = (count as usize).checked_mul(size_of::<pollfd>())?;
-    if !attach::is_enabled() || !program::can_read(fds, bytes) || count == 0 {
+    if !attach::is_enabled() || !user_memory::can_read(fds, bytes) || count == 0 {
         return None;
     }
     // SAFETY: the caller's array.
@@ -93,7 +93,7 @@ unsafe fn timed(
 }
 
 fn poll_ours(fds: &mut [pollfd], deadline: Option<Instant>, mask: Option<sigset_t>) -> Result<c_int> {
-    if !program::can_write(fds.as_ptr(), size_of_val(fds)) {
+    if !user_memory::can_write(fds.as_ptr(), size_of_val(fds)) {
         return Err(libc::EFAULT);
     }
     let mut lib = lock::lock()?;
@@ -131,7 +131,7 @@ pub(super) type Sets = [*mut fd_set; 3];
 pub(super) unsafe fn select_is_kernels(count: c_int, sets: Sets) -> bool {
     // The kernel reads and writes whole words.
     let bytes = (count.clamp(0, libc::FD_SETSIZE as c_int) as usize).div_ceil(64) * 8;
-    let is_good = |set: &*mut fd_set| set.is_null() || program::can_write(*set, bytes);
+    let is_good = |set: &*mut fd_set| set.is_null() || user_memory::can_write(*set, bytes);
     if !attach::is_enabled() || !sets.iter().all(is_good) {
         return true;
     }
@@ -199,7 +199,7 @@ pub(super) unsafe extern "C" fn select(
         if select_is_kernels(count, sets) {
             return real::select(count, read, write, except, timeout);
         }
-        let time = match program::read_any(timeout) {
+        let time = match user_memory::read_any(timeout) {
             Ok(time) => time.map(|t| (t.tv_sec, t.tv_usec)),
             Err(errno) => return give(Err(errno)),
         };
@@ -215,7 +215,7 @@ pub(super) unsafe extern "C" fn select(
             let left = deadline.saturating_duration_since(waking::now());
             // As on Linux, a place that cannot be written is no error.
             let left = timeval { tv_sec: left.as_secs() as i64, tv_usec: left.subsec_micros() as i64 };
-            let _ = program::write(timeout, left);
+            let _ = user_memory::write(timeout, left);
         }
         give(result)
     }
@@ -286,7 +286,7 @@ pub(super) unsafe extern "C" fn epoll_ctl(set: c_int, operation: c_int, fd: c_in
             let event = match operation {
                 libc::EPOLL_CTL_DEL => Ok(None),
                 // SAFETY: the caller's pointer.
-                _ => unsafe { program::read(event) }.map(Some),
+                _ => unsafe { user_memory::read(event) }.map(Some),
             };
             give(event.and_then(|event| epoll::control(&mut lib, key, operation, fd, event).map(|()| 0)))
         }

@@ -6,7 +6,7 @@ use crate::process::image::{self, Arguments};
 use crate::process::{spawn, static_host};
 use crate::system::real;
 use context::attach::{INTERCEPT_VARIABLE, PROGRAM_VARIABLE, SYSTEM_CALLS};
-use intercept::own::{self, Frame};
+use intercept::static_programs::{self, Frame};
 use intercept::{Call, Class, Rules, Verdict};
 use libc::{c_int, c_long};
 use std::ffi::{CStr, CString, OsStr, OsString};
@@ -76,7 +76,7 @@ fn begin(arguments: &Arguments, descriptors: &'static [AtomicU32]) -> std::io::R
     // SAFETY: one thread; the frame is where the program begins; this stack grows as far as its limit.
     unsafe {
         libc::prctl(libc::PR_SET_NAME, command.as_ptr());
-        own::host(&rules).and_then(|()| own::run(&frame, 0, high - MAIN_STACK..high, || ()))
+        static_programs::host(&rules).and_then(|()| static_programs::run(&frame, 0, high - MAIN_STACK..high, || ()))
     }
     .map_err(std::io::Error::from_raw_os_error)?;
     Ok(0)
@@ -93,10 +93,10 @@ fn class_of(number: usize) -> Class {
 extern "C" fn ask(call: &mut Call) -> Verdict {
     let [a, b, c, ..] = call.arguments;
     if matches!(call.number as c_long, libc::SYS_execve | libc::SYS_execveat) && spawn::in_child() {
-        // SAFETY: within `own::run`, in the child.
-        return unsafe { own::exec(|| layer::ask(call)) };
+        // SAFETY: within `static_programs::run`, in the child.
+        return unsafe { static_programs::exec(|| layer::ask(call)) };
     }
-    // SAFETY: the program's arguments for this call; within `own::run`.
+    // SAFETY: the program's arguments for this call; within `static_programs::run`.
     let done = unsafe {
         match call.number as c_long {
             libc::SYS_clone | libc::SYS_clone3 => threads::start(call),
@@ -104,7 +104,7 @@ extern "C" fn ask(call: &mut Call) -> Verdict {
             libc::SYS_exit if !spawn::in_child() => threads::end(call),
             libc::SYS_arch_prctl => thread_pointer(a, b),
             libc::SYS_set_tid_address => {
-                own::set_clear_tid(a);
+                static_programs::set_clear_tid(a);
                 Some(libc::gettid() as isize)
             }
             // It is the C library's of this process. A program whose wish is not granted takes other memory.
@@ -129,11 +129,11 @@ unsafe fn thread_pointer(operation: usize, address: usize) -> Option<isize> {
         match operation {
             ARCH_SET_FS if address >= USER => Some(-(libc::EPERM as isize)),
             ARCH_SET_FS => {
-                own::set_program_fs(address as u64);
+                static_programs::set_program_fs(address as u64);
                 Some(0)
             }
             ARCH_GET_FS => {
-                at::<u64>(address).write_unaligned(own::program_fs());
+                at::<u64>(address).write_unaligned(static_programs::program_fs());
                 Some(0)
             }
             ARCH_SET_GS | ARCH_GET_GS => {

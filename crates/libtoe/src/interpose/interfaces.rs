@@ -1,7 +1,7 @@
 //! Lists of interfaces (getifaddrs(3), if_nameindex(3), netdevice(7)): the kernel's, and those of the host.
 use crate::interfaces::{self, NAME_LEN, Shape, Shown};
 use crate::system::errno::{self, Result};
-use crate::system::{program, real};
+use crate::system::{real, user_memory};
 use libc::{c_char, c_int, c_uint, c_ulong, if_nameindex as Named, ifaddrs, ifconf, ifreq, sockaddr};
 use std::ffi::CStr;
 use std::mem::offset_of;
@@ -211,7 +211,7 @@ pub(super) unsafe fn control(request: c_ulong, argument: c_ulong, kernel: impl F
         return unsafe { configuration(with_exposed_provenance_mut(argument as usize), kernel) };
     }
     let place: *mut ifreq = with_exposed_provenance_mut(argument as usize);
-    if !crate::daemon::attach::is_enabled() || !program::can_write(place, size_of::<ifreq>()) {
+    if !crate::daemon::attach::is_enabled() || !user_memory::can_write(place, size_of::<ifreq>()) {
         return None;
     }
     // SAFETY: the caller's place.
@@ -265,7 +265,7 @@ unsafe fn answer(request: c_ulong, place: &mut ifreq, shown: &Shown) -> Result<c
 unsafe fn configuration(place: *mut ifconf, kernel: impl Fn() -> c_int) -> Option<Result<c_int>> {
     let one = size_of::<ifreq>();
     // Where an address is bad, the kernel says so.
-    if !program::can_write(place, size_of::<ifconf>()) {
+    if !user_memory::can_write(place, size_of::<ifconf>()) {
         return None;
     }
     let shown: Vec<Shown> = interfaces::all().into_iter().filter(|shown| shown.port.address.is_v4()).collect();
@@ -287,7 +287,7 @@ unsafe fn configuration(place: *mut ifconf, kernel: impl Fn() -> c_int) -> Optio
             entry.ifr_name = shown.name.map(|byte| byte as c_char);
             // The length was looked at above: these are IPv4's.
             let _ = answer(SIOCGIFADDR, &mut entry, shown);
-            if let Err(errno) = program::write(buffer.wrapping_add(at), entry) {
+            if let Err(errno) = user_memory::write(buffer.wrapping_add(at), entry) {
                 return Some(Err(errno));
             }
         }

@@ -7,7 +7,7 @@ use crate::interfaces::netlink;
 use crate::lock::Guard;
 use crate::state::slab::Key;
 use crate::system::errno::{self, Result, give};
-use crate::system::{program, real};
+use crate::system::{real, user_memory};
 use libc::{c_int, c_void, iovec, off_t, size_t, sockaddr, socklen_t, ssize_t};
 
 fn one(buffer: *const c_void, len: size_t) -> [iovec; 1] {
@@ -22,7 +22,7 @@ pub(super) unsafe fn buffers<'a>(iov: *const iovec, count: c_int) -> Result<&'a 
     if count == 0 {
         return Ok(&[]);
     }
-    if !program::can_read(iov, count as usize * size_of::<iovec>()) {
+    if !user_memory::can_read(iov, count as usize * size_of::<iovec>()) {
         return Err(libc::EFAULT);
     }
     // SAFETY: the caller's list.
@@ -184,7 +184,7 @@ pub(super) unsafe extern "C" fn recvfrom(
         |lib, key| {
             let got = receive(lib, key, &one(buffer, len), flags)?;
             if !address.is_null() {
-                program::write(address_len, 0)?;
+                user_memory::write(address_len, 0)?;
             }
             Ok(got)
         },
@@ -266,7 +266,7 @@ pub(super) unsafe fn send_file(
 ) -> Result<ssize_t> {
     share::claim(lib, key)?;
     // SAFETY: the caller's pointer.
-    let start = unsafe { program::read_any(offset)? };
+    let start = unsafe { user_memory::read_any(offset)? };
     let sent = data::transmit_file(lib, key, input, start, count.min(data::MOST));
     share::confirm(lib, key);
     if sent == Err(libc::EPIPE) {
@@ -276,7 +276,7 @@ pub(super) unsafe fn send_file(
     let sent = sent?;
     if let Some(start) = start {
         // SAFETY: as above.
-        unsafe { program::write(offset, start + sent as off_t)? };
+        unsafe { user_memory::write(offset, start + sent as off_t)? };
     }
     Ok(sent as ssize_t)
 }

@@ -1,7 +1,7 @@
-//! `setrlimit`, `getrlimit`, `prlimit` of the process's own address space ([`crate::system::room`]); others are the
-//! kernel's.
+//! `setrlimit`, `getrlimit`, `prlimit` of the process's own address space ([`crate::system::address_space`]); others
+//! are the kernel's.
 use crate::daemon::attach;
-use crate::system::{errno, program, real, room};
+use crate::system::{address_space, errno, real, user_memory};
 use libc::{c_int, pid_t, rlimit};
 
 /// Whether a call is about the library's business, too.
@@ -20,16 +20,16 @@ pub(super) unsafe extern "C" fn prlimit(pid: pid_t, resource: c_int, new: *const
         }
         let mut before = rlimit { rlim_cur: 0, rlim_max: 0 };
         let mut result = real::getrlimit(libc::RLIMIT_AS, &mut before);
-        room::get(&mut before);
-        let new = match program::read_any(new) {
+        address_space::get(&mut before);
+        let new = match user_memory::read_any(new) {
             Ok(new) => new,
             Err(errno) => return errno::give(Err(errno)),
         };
         if let (0, Some(new)) = (result, &new) {
-            result = room::set(new);
+            result = address_space::set(new);
         }
         if result == 0 && !old.is_null() {
-            return errno::give(program::write(old, before).map(|()| 0));
+            return errno::give(user_memory::write(old, before).map(|()| 0));
         }
         result
     }

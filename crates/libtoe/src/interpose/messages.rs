@@ -8,7 +8,7 @@ use crate::lock::Guard;
 use crate::process::passing;
 use crate::state::slab::Key;
 use crate::system::errno::{self, Result};
-use crate::system::{program, real};
+use crate::system::{real, user_memory};
 use libc::{c_int, c_uint, iovec, mmsghdr, msghdr, ssize_t, timespec};
 
 /// The buffers of a message; too many are an error.
@@ -20,7 +20,7 @@ unsafe fn pieces<'a>(message: &msghdr) -> Result<&'a [iovec]> {
 /// The buffers of a message that has some and not too many.
 #[inline(always)]
 fn list_of(message: *const msghdr) -> Option<List> {
-    let (list, count) = program::list_of(message);
+    let (list, count) = user_memory::list_of(message);
     List::new(list, count)
 }
 
@@ -37,11 +37,11 @@ pub(super) unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: 
 unsafe fn receive_message(lib: &mut Guard, key: Key, message: *mut msghdr, flags: c_int) -> Result<ssize_t> {
     // SAFETY: the caller's message.
     unsafe {
-        let into = pieces(&program::read(message)?)?;
+        let into = pieces(&user_memory::read(message)?)?;
         let got = receive(lib, key, into, flags)?;
-        program::write(&raw mut (*message).msg_namelen, 0)?;
-        program::write(&raw mut (*message).msg_controllen, 0)?;
-        program::write(&raw mut (*message).msg_flags, 0)?;
+        user_memory::write(&raw mut (*message).msg_namelen, 0)?;
+        user_memory::write(&raw mut (*message).msg_controllen, 0)?;
+        user_memory::write(&raw mut (*message).msg_flags, 0)?;
         Ok(got)
     }
 }
@@ -66,7 +66,7 @@ unsafe fn any_sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_
 
 unsafe fn send_message(lib: &mut Guard, key: Key, message: *const msghdr, flags: c_int) -> Result<ssize_t> {
     // SAFETY: the caller's message.
-    unsafe { transmit(lib, key, pieces(&program::read(message)?)?, flags) }
+    unsafe { transmit(lib, key, pieces(&user_memory::read(message)?)?, flags) }
 }
 
 /// `recvmmsg`. The first message may be waited for, and the others with it unless `MSG_WAITFORONE` says no.
@@ -123,7 +123,7 @@ fn each(messages: *mut mmsghdr, count: c_uint, mut act: impl FnMut(*mut msghdr) 
             break;
         }
         // SAFETY: as above.
-        if let Err(errno) = unsafe { program::write(&raw mut (*message).msg_len, len as c_uint) } {
+        if let Err(errno) = unsafe { user_memory::write(&raw mut (*message).msg_len, len as c_uint) } {
             if done == 0 {
                 errno::set(errno);
                 return -1;

@@ -3,7 +3,8 @@
 //!
 //! # Safety
 //! The functions are called by C programs under the contracts of POSIX and Linux: pointers are valid for what the calls
-//! say. Where a system call's pointer is not, the call says `EFAULT`, as the kernel does ([`crate::system::program`]).
+//! say. Where a system call's pointer is not, the call says `EFAULT`, as the kernel does
+//! ([`crate::system::user_memory`]).
 #![allow(clippy::missing_safety_doc, reason = "said once, above")]
 
 mod comm;

@@ -8,7 +8,7 @@ use crate::lock::{self, Guard};
 use crate::state::slab::Key;
 use crate::state::socket::{ANY, Bound, Kind, Socket};
 use crate::system::errno::{self, Result, give};
-use crate::system::{program, real, waking};
+use crate::system::{real, user_memory, waking};
 use crate::table::{self, Entry};
 use crate::wait::signals::Signals;
 use crate::wait::{Target, WaitOptions};
@@ -43,7 +43,7 @@ pub(super) fn fresh(is_v6: bool, flags: c_int) -> Decided<c_int> {
     let mut lib = lock::lock()?;
     attach::ensure(&mut lib);
     lib.need_context()?;
-    let fd = lib.stand_ins.descriptor(is_v6, flags)?;
+    let fd = lib.placeholders.descriptor(is_v6, flags)?;
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
     if lib.add_socket(fd, |id| Socket::fresh(id, fd, is_v6, nonblocking)).is_none() {
         // SAFETY: the descriptor is fresh and nobody knows it.
@@ -313,7 +313,7 @@ unsafe fn accept_now(
     let (is_v6, options) = (socket.is_v6, socket.options.clone());
     let Kind::Listener(listener) = &mut socket.kind else { return Err(libc::EINVAL) };
     let Some(pending) = listener.queue.pop_front() else { return Ok(None) };
-    let fd = match lib.stand_ins.descriptor(is_v6, flags) {
+    let fd = match lib.placeholders.descriptor(is_v6, flags) {
         Ok(fd) => fd,
         Err(errno) => {
             lib.put_back(key, pending);
@@ -491,10 +491,10 @@ unsafe fn name(end: Endpoint, socket: &Socket, address: *mut sockaddr, len: *mut
     }
     // SAFETY: the caller's pointers.
     unsafe {
-        let room = program::read(len)? as usize;
+        let room = user_memory::read(len)? as usize;
         address::store(end, socket.is_v6, address, len)?;
         if socket.is_v6 && end.ip.is_unspecified() && room >= 24 {
-            program::write_bytes(address.cast::<u8>().wrapping_add(8), &[0; 16])?;
+            user_memory::write_bytes(address.cast::<u8>().wrapping_add(8), &[0; 16])?;
         }
     }
     Ok(0)
@@ -531,7 +531,7 @@ pub(super) unsafe extern "C" fn setsockopt(
     let set = |lib: &mut Guard, key| -> Result<c_int> {
         // No option is longer than a page.
         let mut given = vec![0; (len as usize).min(shm::PAGE)];
-        program::read_bytes(value.cast(), &mut given)?;
+        user_memory::read_bytes(value.cast(), &mut given)?;
         options::set(lib, key, fd, level, option, &given).map(|()| 0)
     };
     route!(fd, |lib, key| set(lib, key), real::setsockopt(fd, level, option, value, len))
@@ -565,9 +565,9 @@ pub(super) unsafe extern "C" fn getsockopt(
 unsafe fn copy_option(found: &[u8], value: *mut c_void, len: *mut socklen_t) -> Result<c_int> {
     // SAFETY: at most `*len` bytes are written, for which the program gave the place.
     unsafe {
-        let most = found.len().min(program::read(len)? as usize);
-        program::write_bytes(value.cast(), &found[..most])?;
-        program::write(len, most as socklen_t)?;
+        let most = found.len().min(user_memory::read(len)? as usize);
+        user_memory::write_bytes(value.cast(), &found[..most])?;
+        user_memory::write(len, most as socklen_t)?;
     }
     Ok(0)
 }

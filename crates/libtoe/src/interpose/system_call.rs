@@ -6,7 +6,7 @@
 use super::{descriptors, events, io, limits, messages, pipes, process, sockets};
 use crate::daemon::attach;
 use crate::process::{confine, exec, fork as forking};
-use crate::system::{errno, program, real};
+use crate::system::{errno, real, user_memory};
 use libc::{c_char, c_int, c_long, c_uint, c_ulong, pid_t};
 
 /// The first field of `struct clone_args` (clone3(2)), and the second argument's least size.
@@ -135,7 +135,7 @@ unsafe fn event(number: c_long, [a, b, c, d, e, f]: [usize; 6]) -> Option<c_long
             libc::SYS_select => events::select(fd, at(b), at(c), at(d), at(e)),
             libc::SYS_pselect6 => {
                 // The last argument leads to a pointer to the signals and their size.
-                let mask = match program::read_any(at::<usize>(f)) {
+                let mask = match user_memory::read_any(at::<usize>(f)) {
                     Ok(mask) => mask.unwrap_or(0),
                     Err(errno) => return Some(errno::give::<c_int>(Err(errno)).into()),
                 };
@@ -168,7 +168,7 @@ pub(super) unsafe fn child(number: c_long, arguments: [usize; 6]) -> Option<c_lo
             libc::SYS_clone if !shares_memory(a) => Some(fork_by(number, arguments)),
             // At a bad address the kernel says so.
             libc::SYS_clone3 if b >= CLONE_ARGS_FLAGS => {
-                let flags = program::read(at::<u64>(a)).ok()?;
+                let flags = user_memory::read(at::<u64>(a)).ok()?;
                 (!shares_memory(flags as usize)).then(|| fork_by(number, arguments))
             }
             libc::SYS_execve => Some(process::execve(at(a), at(b), at(c)).into()),

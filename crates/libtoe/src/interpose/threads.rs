@@ -2,7 +2,7 @@
 //! It runs the program, with the program's stack and thread pointer, until the program ends it.
 use super::system_call::at;
 use intercept::Call;
-use intercept::own::{self, Frame};
+use intercept::static_programs::{self, Frame};
 use libc::{c_int, c_long, c_void};
 use shm::system_call;
 use std::mem::MaybeUninit;
@@ -42,7 +42,7 @@ const IN_ALL_THREADS: c_int = 33;
 /// `clone` and `clone3` that make a thread. `None` for those that make a process.
 ///
 /// # Safety
-/// The program's call, within `own::run`.
+/// The program's call, within `static_programs::run`.
 pub(super) unsafe fn start(call: &Call) -> Option<isize> {
     // SAFETY: the program's arguments; clone3's has the size that its second argument says.
     unsafe {
@@ -60,10 +60,10 @@ pub(super) unsafe fn start(call: &Call) -> Option<isize> {
             intercept::warn("libtoe: the program makes a process that shares its memory, which is refused here\n");
             return Some(-(libc::EPERM as isize));
         }
-        let mut frame = own::frame(call);
+        let mut frame = static_programs::frame(call);
         frame.call.number = 0;
         frame.stack = if stack == 0 { frame.stack } else { stack as u64 };
-        let program_fs = if has(libc::CLONE_SETTLS) { tls as u64 } else { own::program_fs() };
+        let program_fs = if has(libc::CLONE_SETTLS) { tls as u64 } else { static_programs::program_fs() };
         let mut begin = Begin { frame, program_fs, flags, parent_tid, child_tid, mask: 0, tid: AtomicU32::new(0) };
         Some(make(&mut begin))
     }
@@ -131,8 +131,8 @@ extern "C" fn run(argument: *mut c_void) -> *mut c_void {
         let high = (&raw const local).expose_provenance() as u64;
         let stack = high.saturating_sub(STACK as u64 - 16384)..high;
         let clears = flags & libc::CLONE_CHILD_CLEARTID as usize != 0;
-        let began = own::run(&frame, program_fs, stack, || {
-            own::set_clear_tid(if clears { child_tid } else { 0 });
+        let began = static_programs::run(&frame, program_fs, stack, || {
+            static_programs::set_clear_tid(if clears { child_tid } else { 0 });
             (*begin).tid.store(tid, Release);
             futex(&raw const (*begin).tid, libc::FUTEX_WAKE, 1);
             block(mask);
@@ -148,12 +148,12 @@ extern "C" fn run(argument: *mut c_void) -> *mut c_void {
 /// `exit`: the end of this thread. The first one ends as the kernel ends it, and the others go on.
 ///
 /// # Safety
-/// The program's call, within `own::run`.
+/// The program's call, within `static_programs::run`.
 pub(super) unsafe fn end(call: &Call) -> Option<isize> {
     // SAFETY: locals, and the program's word that is cleared; nothing of this function is to be dropped.
     unsafe {
         block(ALL);
-        let cleared = own::clear_tid();
+        let cleared = static_programs::clear_tid();
         if cleared != 0 {
             let word = at::<AtomicU32>(cleared);
             (*word).store(0, Release);
@@ -163,6 +163,6 @@ pub(super) unsafe fn end(call: &Call) -> Option<isize> {
         if libc::gettid() == libc::getpid() {
             system_call::raw(libc::SYS_exit, call.arguments);
         }
-        own::leave()
+        static_programs::leave()
     }
 }

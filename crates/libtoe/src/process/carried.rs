@@ -2,11 +2,11 @@
 //! shared regions, whose descriptors go with it.
 use crate::daemon::attach;
 use crate::state::Lib;
-use crate::state::home::Home;
+use crate::state::mapped_region::MappedRegion;
 use crate::state::slab::Key;
 use crate::state::socket::{Bound, Kind, Listener, Socket};
 use crate::state::stream::Stream;
-use crate::system::room;
+use crate::system::address_space;
 use crate::table::{self, Entry};
 use context::attach::Ticket;
 use context::{Endpoint, FourTuple, Geometry, Slot};
@@ -18,7 +18,7 @@ use std::sync::Arc;
 
 /// A region that holds buffers of connections.
 #[derive(Serialize, Deserialize)]
-pub(crate) struct HomeRecord {
+pub(crate) struct RegionRecord {
     /// Its descriptor, for who is run by exec. To others the daemon gives one.
     pub fd: RawFd,
     context: u32,
@@ -60,13 +60,17 @@ fn rebuild_bound((binding, local, chosen): BoundRecord) -> Bound {
 
 /// What must be told of a socket; `None` for one that cannot be carried. The regions that it needs are added to
 /// `homes`.
-pub(crate) fn describe(socket: &Socket, descriptors: Vec<RawFd>, homes: &mut Vec<HomeRecord>) -> Option<SocketRecord> {
+pub(crate) fn describe(
+    socket: &Socket,
+    descriptors: Vec<RawFd>,
+    homes: &mut Vec<RegionRecord>,
+) -> Option<SocketRecord> {
     let kind = describe_kind(socket, homes)?;
     let Socket { is_v6, nonblocking, kernel_half, stands_in, .. } = *socket;
     Some(SocketRecord { descriptors, is_v6, nonblocking, kernel_half, stands_in, kind })
 }
 
-fn describe_kind(socket: &Socket, homes: &mut Vec<HomeRecord>) -> Option<KindRecord> {
+fn describe_kind(socket: &Socket, homes: &mut Vec<RegionRecord>) -> Option<KindRecord> {
     Some(match &socket.kind {
         Kind::Fresh => KindRecord::Fresh,
         Kind::Bound(bound) => KindRecord::Bound(describe_bound(bound)),
@@ -91,10 +95,10 @@ fn describe_kind(socket: &Socket, homes: &mut Vec<HomeRecord>) -> Option<KindRec
     })
 }
 
-fn place_of(home: &Arc<Home>, homes: &mut Vec<HomeRecord>) -> usize {
+fn place_of(home: &Arc<MappedRegion>, homes: &mut Vec<RegionRecord>) -> usize {
     let fd = home.region.fd().as_raw_fd();
     homes.iter().position(|known| known.fd == fd).unwrap_or_else(|| {
-        homes.push(HomeRecord { fd, context: home.context(), geometry: home.geometry });
+        homes.push(RegionRecord { fd, context: home.context(), geometry: home.geometry });
         homes.len() - 1
     })
 }
@@ -131,7 +135,7 @@ impl SocketRecord {
     }
 
     /// The socket that this process has already of the connection or address.
-    pub(crate) fn existing(&self, lib: &Lib, home: Option<&Arc<Home>>) -> Option<Key> {
+    pub(crate) fn existing(&self, lib: &Lib, home: Option<&Arc<MappedRegion>>) -> Option<Key> {
         let same = |socket: &Socket| match (&self.kind, &socket.kind) {
             (KindRecord::Stream { slot: at, .. }, Kind::Stream(stream)) => {
                 home.is_some_and(|home| Arc::ptr_eq(home, &stream.home)) && stream.home_slot == as_slot(*at)
@@ -146,19 +150,19 @@ impl SocketRecord {
 }
 
 /// The home of a connection that came from another process: mapped already, or given by the daemon.
-pub(crate) fn passed_home(lib: &mut Lib, context: u32) -> Option<Arc<Home>> {
+pub(crate) fn passed_home(lib: &mut Lib, context: u32) -> Option<Arc<MappedRegion>> {
     let own = lib.context()?;
     if own.home.context() == context {
         return Some(Arc::clone(&own.home));
     }
     let (region, geometry) = attach::region_of(own.control(), context)?;
-    known_home(lib, &region).or_else(|| open_home(&HomeRecord { fd: -1, context, geometry }, region))
+    known_home(lib, &region).or_else(|| open_home(&RegionRecord { fd: -1, context, geometry }, region))
 }
 
 /// The home that this process has mapped already of a region.
-fn known_home(lib: &mut Lib, region: &OwnedFd) -> Option<Arc<Home>> {
+fn known_home(lib: &mut Lib, region: &OwnedFd) -> Option<Arc<MappedRegion>> {
     let wanted = identity(region.as_raw_fd())?;
-    let mut seen: Vec<Arc<Home>> = lib.context().map(|context| Arc::clone(&context.home)).into_iter().collect();
+    let mut seen: Vec<Arc<MappedRegion>> = lib.context().map(|context| Arc::clone(&context.home)).into_iter().collect();
     for index in 0..lib.sockets.span() {
         let Some(Kind::Stream(stream)) = lib.sockets.get(index).map(|socket| &socket.kind) else { continue };
         if !seen.iter().any(|home| Arc::ptr_eq(home, &stream.home)) {
@@ -178,15 +182,15 @@ fn identity(fd: RawFd) -> Option<(libc::dev_t, libc::ino_t)> {
 }
 
 /// Maps the region of a record.
-pub(crate) fn open_home(record: &HomeRecord, fd: OwnedFd) -> Option<Arc<Home>> {
-    room::before_mapping(record.geometry.is_valid().then(|| record.geometry.region_len())?);
+pub(crate) fn open_home(record: &RegionRecord, fd: OwnedFd) -> Option<Arc<MappedRegion>> {
+    address_space::before_mapping(record.geometry.is_valid().then(|| record.geometry.region_len())?);
     let region = Region::from_fd(attach::keep(fd)).ok()?;
     let fits = region.len() >= record.geometry.region_len();
-    fits.then(|| Arc::new(Home::new(Arc::new(region), record.geometry, record.context)))
+    fits.then(|| Arc::new(MappedRegion::new(Arc::new(region), record.geometry, record.context)))
 }
 
 /// The socket of a record, of ours from now on.
-pub(crate) fn rebuild(lib: &mut Lib, record: &SocketRecord, homes: &[Option<Arc<Home>>]) -> Option<Key> {
+pub(crate) fn rebuild(lib: &mut Lib, record: &SocketRecord, homes: &[Option<Arc<MappedRegion>>]) -> Option<Key> {
     let &first = record.descriptors.first()?;
     let kind = rebuild_kind(&record.kind, homes)?;
     let binding = if let Kind::Listener(listener) = &kind { Some(listener.bound.binding) } else { None };
@@ -218,7 +222,7 @@ fn enlist(lib: &mut Lib, binding: Option<u32>, key: Key) {
     }
 }
 
-fn rebuild_kind(record: &KindRecord, homes: &[Option<Arc<Home>>]) -> Option<Kind> {
+fn rebuild_kind(record: &KindRecord, homes: &[Option<Arc<MappedRegion>>]) -> Option<Kind> {
     Some(match record {
         KindRecord::Fresh => Kind::Fresh,
         KindRecord::Bound(bound) => Kind::bound(rebuild_bound(*bound)),

@@ -5,10 +5,10 @@
 //! left open. The new program's copy of the library finds the variable and goes on.
 use crate::daemon::{ask, attach};
 use crate::lock::{self, Guard};
-use crate::process::carried::{self, HomeRecord, SocketRecord};
+use crate::process::carried::{self, RegionRecord, SocketRecord};
 use crate::process::environment;
 use crate::state::Lib;
-use crate::state::home::Home;
+use crate::state::mapped_region::MappedRegion;
 use crate::system::errno::Result;
 use crate::system::real;
 use context::{Reply, Request};
@@ -34,7 +34,7 @@ const UNAWAITED: u32 = 0;
 struct Inheritance {
     /// `None` where the daemon knows of none of the sockets.
     token: Option<u64>,
-    homes: Vec<HomeRecord>,
+    homes: Vec<RegionRecord>,
     sockets: Vec<SocketRecord>,
 }
 
@@ -73,7 +73,7 @@ pub(crate) struct Prepared {
     /// The sockets that are carried, by their index.
     pub carried: Vec<usize>,
     token: Option<u64>,
-    homes: Vec<HomeRecord>,
+    homes: Vec<RegionRecord>,
     _added: Vec<CString>,
 }
 
@@ -154,7 +154,7 @@ pub(crate) unsafe fn strings<'a>(list: *const *const c_char) -> Vec<&'a CStr> {
     found
 }
 
-fn set_close_on_exec(homes: &[HomeRecord], on: bool) {
+fn set_close_on_exec(homes: &[RegionRecord], on: bool) {
     for home in homes {
         // SAFETY: a plain call on a descriptor of the library.
         unsafe { real::fcntl(home.fd, libc::F_SETFD, if on { libc::FD_CLOEXEC as c_ulong } else { 0 }) };
@@ -163,7 +163,7 @@ fn set_close_on_exec(homes: &[HomeRecord], on: bool) {
 
 /// What survives, and the sockets' indices; `None` where nothing does.
 fn describe(lib: &mut Guard, of: impl Fn(&Lib, usize) -> Vec<RawFd>) -> (Option<Inheritance>, Vec<usize>) {
-    let mut homes: Vec<HomeRecord> = Vec::new();
+    let mut homes: Vec<RegionRecord> = Vec::new();
     let (mut sockets, mut carried) = (Vec::new(), Vec::new());
     let indices = if lib.context().is_some() { lib.sockets.indices() } else { Vec::new() };
     for index in indices {
@@ -222,13 +222,13 @@ pub(crate) fn take_over() {
         Ok(context) => lib.attached(context),
         Err(failure) => attach::refuse(failure.sentence()),
     }
-    let homes: Vec<Option<Arc<Home>>> = inheritance.homes.iter().map(open_home).collect();
+    let homes: Vec<Option<Arc<MappedRegion>>> = inheritance.homes.iter().map(open_home).collect();
     for record in &inheritance.sockets {
         carried::rebuild(&mut lib, record, &homes);
     }
 }
 
-fn open_home(record: &HomeRecord) -> Option<Arc<Home>> {
+fn open_home(record: &RegionRecord) -> Option<Arc<MappedRegion>> {
     // SAFETY: the descriptor was left open for this by the library before the exec; nobody else owns it.
     carried::open_home(record, unsafe { OwnedFd::from_raw_fd(record.fd) })
 }

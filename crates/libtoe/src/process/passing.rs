@@ -12,7 +12,7 @@ use crate::state::slab::Key;
 use crate::state::socket::Kind;
 use crate::system::errno::{self, Result};
 use crate::system::warn::{self, Topic};
-use crate::system::{program, real, stand_in, waking};
+use crate::system::{placeholder, real, user_memory, waking};
 use crate::table::{self, Entry};
 use context::{Reply, Request, Unaccelerated};
 use libc::{c_int, c_uint, cmsghdr, mmsghdr, msghdr, ssize_t, timespec};
@@ -66,7 +66,7 @@ unsafe fn passes_ours(message: &msghdr) -> bool {
         return false;
     }
     // Where an address is bad, the kernel says so.
-    if message.msg_controllen > MOST_CONTROL || !program::can_read(message.msg_control, message.msg_controllen) {
+    if message.msg_controllen > MOST_CONTROL || !user_memory::can_read(message.msg_control, message.msg_controllen) {
         return false;
     }
     // SAFETY: the caller's message; a place may be unaligned.
@@ -83,7 +83,7 @@ fn is_socket(fd: RawFd) -> bool {
 /// As `sendmmsg`.
 pub(crate) unsafe fn passes(messages: *const mmsghdr, count: c_uint) -> bool {
     let count = count.min(1024);
-    if !program::can_read(messages, count as usize * size_of::<mmsghdr>()) {
+    if !user_memory::can_read(messages, count as usize * size_of::<mmsghdr>()) {
         return false;
     }
     // SAFETY: the caller's array has `count` messages.
@@ -96,7 +96,7 @@ pub(crate) unsafe fn passes(messages: *const mmsghdr, count: c_uint) -> bool {
 /// As `sendmsg`.
 pub(crate) unsafe fn sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
     // SAFETY: the caller's message.
-    match unsafe { program::read_any(message) }.ok().flatten().as_ref() {
+    match unsafe { user_memory::read_any(message) }.ok().flatten().as_ref() {
         // SAFETY: as above.
         Some(message) if unsafe { passes_ours(message) } => {
             // SAFETY: as above.
@@ -326,7 +326,7 @@ fn open(fd: RawFd) -> Option<()> {
     // SAFETY: a fresh descriptor that the program has not seen yet.
     let (message, fds) = handover::recv(unsafe { BorrowedFd::borrow_raw(fd) }).ok()?;
     let letter: Letter = serde_json::from_slice(message.strip_prefix(MARK)?).ok()?;
-    stand_in::replace(fds.first()?.as_raw_fd(), fd);
+    placeholder::replace(fds.first()?.as_raw_fd(), fd);
     let mut lib = lock::lock().ok()?;
     attach::ensure(&mut lib);
     adopt(&mut lib, letter, fd)

@@ -5,7 +5,7 @@ use crate::process::environment;
 use crate::process::exec::strings;
 use crate::system::warn;
 use context::attach::{INTERCEPT_VARIABLE, PROGRAM_VARIABLE, SYMBOLS};
-use context::program::{Linkage, linkage};
+use context::linkage::{Linkage, linkage};
 use libc::c_char;
 use std::ffi::{CStr, CString, OsStr};
 use std::fs::File;

@@ -1,5 +1,5 @@
 //! The application's side of a context: its rings, and which socket a completion is for.
-use crate::state::home::Home;
+use crate::state::mapped_region::MappedRegion;
 use crate::state::readiness;
 use crate::state::set::EpollSet;
 use crate::state::slab::{Key, Slab};
@@ -44,7 +44,7 @@ pub(crate) struct Context {
     /// Our ends of the rings.
     pub end: AppEnd,
     /// Our region.
-    pub home: Arc<Home>,
+    pub home: Arc<MappedRegion>,
     /// What the daemon said of the host.
     pub welcome: Welcome,
     /// The user as which the process attached: a program may give up root later.
@@ -95,7 +95,13 @@ impl Context {
     }
 
     /// A fresh context.
-    pub(crate) fn new(end: AppEnd, home: Arc<Home>, welcome: Welcome, control: OwnedFd, user: libc::uid_t) -> Context {
+    pub(crate) fn new(
+        end: AppEnd,
+        home: Arc<MappedRegion>,
+        welcome: Welcome,
+        control: OwnedFd,
+        user: libc::uid_t,
+    ) -> Context {
         let unused = SlotUse::new(UNUSED, 0);
         Context {
             slots: vec![unused; end.geometry.slots as usize],

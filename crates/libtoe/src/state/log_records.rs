@@ -1,11 +1,11 @@
 //! The records of a shared log, as this process sees them.
-use crate::state::home::Home;
+use crate::state::mapped_region::MappedRegion;
 use context::LogShape;
 use std::sync::Arc;
 
 /// The log of this process. Records are counted from its beginning.
 pub(crate) struct Log {
-    pub(crate) home: Arc<Home>,
+    pub(crate) home: Arc<MappedRegion>,
     pub(crate) shape: LogShape,
     /// Can be read, as the engine said; handed out; given back.
     pub(crate) ready: u64,

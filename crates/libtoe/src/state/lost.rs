@@ -1,5 +1,5 @@
 //! The time without a daemon: when to look for the next one, and what lasts until then.
-use crate::state::home::Home;
+use crate::state::mapped_region::MappedRegion;
 use crate::system::waking;
 use context::attach::KeptConnection;
 use std::sync::Arc;
@@ -13,7 +13,7 @@ const TIMEOUT: Duration = Duration::from_secs(5);
 
 /// What lasts of a context whose daemon was killed: its region, with the connections in it (docs/RESTART.md).
 pub(crate) struct Remains {
-    pub home: Arc<Home>,
+    pub home: Arc<MappedRegion>,
     until: Instant,
     /// Connections that the program has closed meanwhile, or just before; and whether they are to be reset.
     pub closed: Vec<(KeptConnection, bool)>,
@@ -21,7 +21,7 @@ pub(crate) struct Remains {
 
 impl Remains {
     /// The daemon ended just now.
-    pub(crate) fn now(home: &Arc<Home>, closed: Vec<(KeptConnection, bool)>) -> Remains {
+    pub(crate) fn now(home: &Arc<MappedRegion>, closed: Vec<(KeptConnection, bool)>) -> Remains {
         Remains { home: Arc::clone(home), until: waking::now() + TIMEOUT, closed }
     }
 

@@ -7,12 +7,12 @@ pub(crate) mod borrowed;
 pub(crate) mod context_side;
 pub(crate) mod events;
 pub(crate) mod few;
-pub(crate) mod home;
 pub(crate) mod idle;
 pub(crate) mod listener;
 pub(crate) mod lists;
 pub(crate) mod log_records;
 pub(crate) mod lost;
+pub(crate) mod mapped_region;
 pub(crate) mod members;
 pub(crate) mod option_values;
 pub(crate) mod readiness;
@@ -35,8 +35,8 @@ use crate::state::set::EpollSet;
 use crate::state::slab::{Key, Slab};
 use crate::state::socket::{ANY, Socket};
 use crate::system::errno::Result;
+use crate::system::placeholder::Placeholders;
 use crate::system::sleep_set::Bells;
-use crate::system::stand_in::StandIns;
 use crate::system::waking::{self, Point};
 use crate::table::{self, Entry};
 use context::IpAddress;
@@ -76,7 +76,7 @@ pub(crate) struct Lib {
     /// Wake descriptors of threads that sleep until an answer comes.
     pub askers: Few<RawFd>,
     /// The kernel sockets that most descriptors refer to.
-    pub stand_ins: StandIns,
+    pub placeholders: Placeholders,
     /// What gives back the memory of quiet connections.
     pub sweeper: Sweeper,
     /// Options that sockets share.
@@ -111,7 +111,7 @@ impl Lib {
             sockets: Slab::new(),
             sets: Slab::new(),
             askers: Few::None,
-            stand_ins: StandIns::new(),
+            placeholders: Placeholders::new(),
             sweeper: Sweeper::new(),
             recent_options: Recent::new(),
             taken_in: 0,

@@ -1,6 +1,6 @@
 //! Rings of payload bytes, as this process sees them.
-use crate::state::home::Home;
-use crate::system::program;
+use crate::state::mapped_region::MappedRegion;
+use crate::system::user_memory;
 use context::Slot;
 use shm::Level;
 
@@ -57,7 +57,7 @@ pub(crate) enum Direction {
 
 impl Ring {
     /// The ring of a slot's stream at this level, or at the next one that there is.
-    pub(crate) fn new(home: &Home, slot: Slot, way: Direction, level: Level) -> Ring {
+    pub(crate) fn new(home: &MappedRegion, slot: Slot, way: Direction, level: Level) -> Ring {
         let (g, index) = (&home.geometry, slot.index);
         let (at, len, small_at) = match way {
             Direction::In => (g.rx_at(index), g.rx_len(index), g.small_at(index)),
@@ -180,7 +180,7 @@ impl Ring {
         shm::prefetch_two_to_write(self.base.wrapping_add(self.offset(pos) as usize));
     }
 
-    /// Copies `len` bytes of the program's to stream position `pos`; [`program::faulted`] says where they cannot be
+    /// Copies `len` bytes of the program's to stream position `pos`; [`user_memory::faulted`] says where they cannot be
     /// read.
     ///
     /// # Safety
@@ -189,7 +189,7 @@ impl Ring {
     pub(crate) unsafe fn copy_in(&self, pos: u32, from: *const u8, len: u32) {
         match self.in_one_piece(pos, len) {
             // SAFETY: the piece lies in the ring; a program's buffer never overlaps it.
-            (at, true) => unsafe { program::copy_in(from, at, len as usize) },
+            (at, true) => unsafe { user_memory::copy_in(from, at, len as usize) },
             // SAFETY: as the caller's.
             _ => unsafe { self.copy_in_around(pos, from, len) },
         }
@@ -204,12 +204,12 @@ impl Ring {
         let [(a, a_len), (b, b_len)] = self.pieces(pos, len);
         // SAFETY: as there.
         unsafe {
-            program::copy_in(from, a, a_len);
-            program::copy_in(from.wrapping_add(a_len), b, b_len);
+            user_memory::copy_in(from, a, a_len);
+            user_memory::copy_in(from.wrapping_add(a_len), b, b_len);
         }
     }
 
-    /// Copies `len` bytes from stream position `pos` to the program's memory; [`program::faulted`] says where they
+    /// Copies `len` bytes from stream position `pos` to the program's memory; [`user_memory::faulted`] says where they
     /// cannot be written.
     ///
     /// # Safety
@@ -218,7 +218,7 @@ impl Ring {
     pub(crate) unsafe fn copy_out(&self, pos: u32, to: *mut u8, len: u32) {
         match self.in_one_piece(pos, len) {
             // SAFETY: as in `copy_in`.
-            (at, true) => unsafe { program::copy_out(at, to, len as usize) },
+            (at, true) => unsafe { user_memory::copy_out(at, to, len as usize) },
             // SAFETY: as the caller's.
             _ => unsafe { self.copy_out_around(pos, to, len) },
         }
@@ -233,8 +233,8 @@ impl Ring {
         let [(a, a_len), (b, b_len)] = self.pieces(pos, len);
         // SAFETY: as there.
         unsafe {
-            program::copy_out(a, to, a_len);
-            program::copy_out(b, to.wrapping_add(a_len), b_len);
+            user_memory::copy_out(a, to, a_len);
+            user_memory::copy_out(b, to.wrapping_add(a_len), b_len);
         }
     }
 }

@@ -12,8 +12,8 @@ use std::net::Ipv4Addr;
 use std::os::fd::RawFd;
 
 /// A stream socket. Behind its descriptor is a kernel socket that stays idle, or serves as the kernel's half of a
-/// listener. It is the [stand-in](crate::system::stand_in) of the process or one of its own. To fall back to the kernel
-/// is to forget that it is ours.
+/// listener. It is the [stand-in](crate::system::placeholder) of the process or one of its own. To fall back to the
+/// kernel is to forget that it is ours.
 pub(crate) struct Socket {
     /// Never given twice in a process.
     pub id: u64,

@@ -4,13 +4,13 @@ mod marks;
 mod surviving;
 
 use crate::state::borrowed::Rare;
-use crate::state::home::Home;
 use crate::state::idle;
+use crate::state::mapped_region::MappedRegion;
 use crate::state::ring::{Direction, Limit, Ring};
 use crate::state::slot_state::{LOW_MARK, RX_FIN, SHUT_WRITE, SlotState, UNSENT_MARK};
+use crate::system::copy_lock::CopyLock;
 use crate::system::errno::Result;
-use crate::system::exclusive::Exclusive;
-use crate::system::program;
+use crate::system::user_memory;
 use context::{Bump, CompactTuple, Completion, FourTuple, Slot};
 use libc::iovec;
 use shm::Level;
@@ -34,7 +34,7 @@ pub(crate) struct News {
 /// An open connection.
 pub(crate) struct Stream {
     /// The region that holds buffers and state.
-    pub home: Arc<Home>,
+    pub home: Arc<MappedRegion>,
     /// The slot there.
     pub home_slot: Slot,
     /// Its name in this process's own data pair; `None` until an inherited connection is claimed.
@@ -72,7 +72,7 @@ pub(crate) struct Stream {
 
 impl Stream {
     /// A connection that the control plane has just opened in `slot` of this process's own context.
-    pub(crate) fn open(home: &Arc<Home>, slot: Slot, ends: FourTuple, mss: u16) -> Stream {
+    pub(crate) fn open(home: &Arc<MappedRegion>, slot: Slot, ends: FourTuple, mss: u16) -> Stream {
         let mut stream = Stream::at(home, slot, ends, mss);
         stream.name = Some(slot);
         let state = stream.state();
@@ -87,7 +87,7 @@ impl Stream {
     }
 
     /// A connection whose state and buffers lie in `slot` of `home`, going on from what is there.
-    pub(crate) fn at(home: &Arc<Home>, slot: Slot, ends: FourTuple, mss: u16) -> Stream {
+    pub(crate) fn at(home: &Arc<MappedRegion>, slot: Slot, ends: FourTuple, mss: u16) -> Stream {
         let at = home.geometry.slot_state_at(slot.index);
         let state: *const SlotState = home.region.address(at, context::SLOT_STATE_BYTES).cast();
         // SAFETY: as in `Stream::state`.
@@ -258,7 +258,7 @@ impl Stream {
                 break;
             }
         }
-        if program::faulted() { Err(libc::EFAULT) } else { Ok((all - left) as usize) }
+        if user_memory::faulted() { Err(libc::EFAULT) } else { Ok((all - left) as usize) }
     }
 
     /// Where the bytes lie that can be read, from `skip` bytes on.
@@ -360,7 +360,7 @@ impl Stream {
                 break;
             }
         }
-        if program::faulted() {
+        if user_memory::faulted() {
             return Err(libc::EFAULT);
         }
         self.state().tx_head.store(pos, Release);
@@ -394,7 +394,7 @@ impl Stream {
                 break;
             }
         }
-        if program::faulted() {
+        if user_memory::faulted() {
             return 0;
         }
         state.rx_head.store(pos, Release);
@@ -425,7 +425,7 @@ impl Stream {
         if pos == head {
             return uncommon();
         }
-        if program::faulted() {
+        if user_memory::faulted() {
             return None;
         }
         state.tx_head.store(pos, Release);
@@ -472,16 +472,16 @@ impl Stream {
     /// Whether so much was read that the engine should be told, although nothing is to be sent. That is a worthwhile
     /// part of the buffer, or everything where the engine has less than half of it as free.
     #[inline(always)]
-    pub(crate) fn window_is_worth_telling(&self) -> bool {
+    pub(crate) fn window_update_is_due(&self) -> bool {
         let state = self.state();
-        let untold = state.rx_tail.load(Relaxed).wrapping_sub(state.rx_told.load(Relaxed));
+        let unadvertised = state.rx_tail.load(Relaxed).wrapping_sub(state.rx_told.load(Relaxed));
         // Whatever was read is among what came since the engine was told.
-        untold >= worthwhile(self.rx.get().full) && self.much_is_untold()
+        unadvertised >= worthwhile(self.rx.get().full) && self.much_is_unadvertised()
     }
 
-    fn much_is_untold(&self) -> bool {
+    fn much_is_unadvertised(&self) -> bool {
         let state = self.state();
-        let unreported = self.untold_window();
+        let unreported = self.unadvertised_window();
         if unreported >= worthwhile(self.rx.get().full) {
             return true;
         }
@@ -494,7 +494,7 @@ impl Stream {
 
     /// Bytes of the receive buffer that became free since the engine was told.
     #[inline]
-    pub(crate) fn untold_window(&self) -> u32 {
+    pub(crate) fn unadvertised_window(&self) -> u32 {
         self.rx_free().wrapping_sub(self.state().rx_told.load(Relaxed))
     }
 
@@ -567,8 +567,8 @@ impl Stream {
     /// Keeps other processes out while positions are read and moved. Costs nothing for a connection that no other
     /// process has.
     #[inline]
-    pub(crate) fn exclusively(&self) -> Option<Exclusive> {
-        self.shared.then(|| Exclusive::new(&self.state().lock))
+    pub(crate) fn exclusively(&self) -> Option<CopyLock> {
+        self.shared.then(|| CopyLock::new(&self.state().lock))
     }
 }
 
@@ -576,6 +576,6 @@ impl Stream {
 /// call's bad addresses.
 #[cold]
 fn uncommon() -> Option<u32> {
-    program::faulted();
+    user_memory::faulted();
     None
 }

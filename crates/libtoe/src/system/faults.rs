@@ -1,5 +1,5 @@
 //! Faults of instructions that touch the program's memory at an address that the program gave
-//! ([`crate::system::program`]). The handler of `SIGSEGV` and `SIGBUS` lets the thread go on where the call returns
+//! ([`crate::system::user_memory`]). The handler of `SIGSEGV` and `SIGBUS` lets the thread go on where the call returns
 //! that the address is bad.
 //!
 //! The two signals are the program's as well. What it asks of `sigaction` and `signal` about them is kept here, and its

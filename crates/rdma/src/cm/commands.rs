@@ -3,10 +3,10 @@ use super::connection::{Connection, Facts, Input, init};
 use super::ids::{Id, IdKey, Role};
 use super::manager::{Manager, Peer, key, port_space};
 use super::timing;
+use crate::address_resolution::AddressResolution;
 use crate::failure::Failure;
 use crate::gid;
 use crate::user_context::{EventPipe, ProgramId};
-use crate::ways::Ways;
 use engine::Nanos;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::Arc;
@@ -30,7 +30,7 @@ const GID_INDEX: u8 = 1;
 /// What a request needs besides the manager.
 pub(crate) struct Context<'a> {
     pub(crate) now: Nanos,
-    pub(crate) ways: &'a mut Ways,
+    pub(crate) ways: &'a mut AddressResolution,
 }
 
 impl Manager {

@@ -5,9 +5,9 @@ use super::lookup::Question;
 use super::outbox::{Letter, Outbox};
 use super::ports::Ports;
 use super::reopening::{GRACE, Reopening};
+use crate::address_resolution::{AddressResolution, Reach};
 use crate::user_context::ProgramId;
 use crate::view::IdView;
-use crate::ways::{Reach, Ways};
 use engine::Nanos;
 use host::{Budget, Deadlines};
 use siphasher::sip::SipHasher13;
@@ -225,7 +225,7 @@ impl Manager {
     }
 
     /// An identifier is destroyed: what it had ends, and the peer is told.
-    pub(crate) fn destroy(&mut self, now: Nanos, key: IdKey, ways: &mut Ways) {
+    pub(crate) fn destroy(&mut self, now: Nanos, key: IdKey, ways: &mut AddressResolution) {
         let Some(program) = self.programs.get_mut(&key.program) else { return };
         let orphans = program.purge(key.number);
         let Some(id) = program.ids.remove(&key.number) else { return };
@@ -265,7 +265,7 @@ impl Manager {
     }
 
     /// A program is gone, and all that it had.
-    pub(crate) fn detach(&mut self, now: Nanos, program: ProgramId, ways: &mut Ways) {
+    pub(crate) fn detach(&mut self, now: Nanos, program: ProgramId, ways: &mut AddressResolution) {
         let own = self.listeners.iter().filter(|(_, listener)| listener.program == program);
         let ports: Vec<u16> = own.map(|(service, _)| service.port).collect();
         let numbers = |manager: &Manager| manager.programs.get(&program)?.ids.keys().next().copied();
@@ -312,7 +312,7 @@ impl Manager {
     }
 
     /// What is due, and next hops that were found. Returns how much was done.
-    pub(crate) fn round(&mut self, now: Nanos, ways: &Ways) -> usize {
+    pub(crate) fn round(&mut self, now: Nanos, ways: &AddressResolution) -> usize {
         let mut done = 0;
         while let Some((_, due)) = self.due.pop(now) {
             done += 1;
@@ -346,7 +346,7 @@ impl Manager {
     }
 
     /// Looks whether an identifier's next hop is known, or will not be. Returns whether it waits no more.
-    fn look(&mut self, now: Nanos, key: IdKey, ways: &Ways) -> bool {
+    fn look(&mut self, now: Nanos, key: IdKey, ways: &AddressResolution) -> bool {
         let Some(id) = self.id(key) else { return self.resolving.remove(&key) };
         let reach = id.way.map_or(Reach::NoRoute, |remote| ways.reach(remote));
         let (role, what) = match reach {

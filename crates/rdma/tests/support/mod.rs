@@ -3,7 +3,7 @@ use context::queues::{DaemonQueues, QueueSizes, daemon_bell};
 use host::{Host, Link, NeighbourTable, NeighbourTiming, Net, NetConfig, RouteTable};
 use memory::{Limits, MemoryTable};
 use port::Capabilities;
-use rdma::{Below, Config, Congestion, Device, EventPipe, LIMITS, NewProgram, ProgramId, Recovery, Who};
+use rdma::{Config, Congestion, Device, EventPipe, LIMITS, LowerLayer, NewProgram, ProgramId, Recovery, Who};
 use shm::Doorbell;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
@@ -34,7 +34,7 @@ pub(crate) fn config() -> Config {
         recovery: Recovery::GoBackN,
         raw_packets: true,
         congestion: Congestion::None,
-        below: Below::Packets,
+        lower_layer: LowerLayer::Packets,
         secret: [1; 16],
     }
 }

@@ -10,7 +10,7 @@
 //! Each end keeps its own position privately. What the other side writes can make it take garbage elements, or find the
 //! ring empty or full for ever. It never leads outside the ring, and the work of a call is bounded by its arguments.
 use super::Full;
-use super::place::Place;
+use super::memory::RingMemory;
 #[cfg(not(loom))]
 use super::ring_bytes;
 #[cfg(not(loom))]
@@ -31,20 +31,20 @@ pub const fn pipe_bytes<const W: usize>(entries: u32) -> usize {
 /// Both ends of a pipe in the memory of the model checker. `from` is in an even lap.
 #[cfg(loom)]
 pub(crate) fn pipe<const W: usize>(entries: u32, from: u32, every: u32) -> (PipeProducer<W>, PipeConsumer<W>) {
-    let (one, other) = Place::pair::<W>(entries, from);
+    let (one, other) = RingMemory::pair::<W>(entries, from);
     (PipeProducer { place: one, tail: from, left: 0, every }, PipeConsumer { place: other, head: from })
 }
 
 /// The valid bit of the element at a position: 1 in the first lap, then 0, and so on.
 #[inline]
-fn valid_at(place: &Place, position: u32) -> u64 {
+fn valid_at(place: &RingMemory, position: u32) -> u64 {
     let odd_lap = position & place.entries() != 0;
     if odd_lap { 0 } else { VALID }
 }
 
 /// The end that adds elements of `W` 64-bit words.
 pub struct PipeProducer<const W: usize> {
-    place: Place,
+    place: RingMemory,
     tail: u32,
     /// Elements that may be added before the consumer's counter is read again.
     left: u32,
@@ -61,7 +61,7 @@ impl<const W: usize> PipeProducer<W> {
     #[cfg(not(loom))]
     pub fn new(region: &Arc<Region>, at: usize, entries: u32, from: u32, every: u32) -> PipeProducer<W> {
         assert!(entries < 1 << 31 && every > 0);
-        PipeProducer { place: Place::new::<W>(region, at, entries), tail: from, left: 0, every }
+        PipeProducer { place: RingMemory::new::<W>(region, at, entries), tail: from, left: 0, every }
     }
 
     /// Adds an element, which the consumer may take at once. The highest bit of its last word is not carried.
@@ -124,7 +124,7 @@ impl<const W: usize> PipeProducer<W> {
 
 /// The end that takes elements of `W` 64-bit words.
 pub struct PipeConsumer<const W: usize> {
-    place: Place,
+    place: RingMemory,
     head: u32,
 }
 
@@ -136,7 +136,7 @@ impl<const W: usize> PipeConsumer<W> {
     #[cfg(not(loom))]
     pub fn new(region: &Arc<Region>, at: usize, entries: u32, from: u32) -> PipeConsumer<W> {
         assert!(entries < 1 << 31);
-        PipeConsumer { place: Place::new::<W>(region, at, entries), head: from }
+        PipeConsumer { place: RingMemory::new::<W>(region, at, entries), head: from }
     }
 
     /// Takes the next element, copied once, its valid bit cleared.

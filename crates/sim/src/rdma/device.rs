@@ -4,7 +4,7 @@ use crate::plan::Plan;
 use crate::random::Random;
 use ::memory::{Limits, MemoryTable};
 use host::Transport;
-use rdma::{Below, Config, Congestion, Device, LIMITS, Recovery};
+use rdma::{Config, Congestion, Device, LIMITS, LowerLayer, Recovery};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wire::Mac;
 
@@ -41,7 +41,7 @@ impl SharedDevice {
             recovery: if of_host.selective_repeat { Recovery::SelectiveRepeat } else { Recovery::GoBackN },
             raw_packets: plan.links.iter().any(|link| link.kind == LinkKind::Raw),
             congestion,
-            below: Below::Packets,
+            lower_layer: LowerLayer::Packets,
             secret,
         };
         Ok(SharedDevice(Arc::new(Mutex::new(Device::new(config)?))))

@@ -57,7 +57,7 @@ pub struct Message {
 
 /// What is left to say of a queue pair that is about to go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct LastWords {
+pub struct FinalMessage {
     /// A message without payload that the peer is still to be told: its requests that were carried out. With hardware,
     /// their acknowledgement is on its way before the program sees the completion.
     pub message: Option<Header>,
@@ -182,10 +182,10 @@ impl Stream {
         (self.fetches, self.refusal) = (0, None);
     }
 
-    fn last_words(&self) -> Option<LastWords> {
+    fn last_words(&self) -> Option<FinalMessage> {
         let owes = self.sent != self.carried_out;
         let message = Header { carried_out: self.carried_out, ..Header::new(MessageKind::Acknowledge) };
-        let last = LastWords { message: owes.then_some(message), acknowledged: self.acknowledged };
+        let last = FinalMessage { message: owes.then_some(message), acknowledged: self.acknowledged };
         (self.linked && self.lost.is_none()).then_some(last)
     }
 

@@ -3,7 +3,7 @@ use super::datagrams;
 use super::requester::lost;
 use super::responder::steer;
 use super::turns::{deliver, next_message};
-use super::{Arrived, Header, LastWords, Message, Steer};
+use super::{Arrived, FinalMessage, Header, Message, Steer};
 use crate::output::ShardOutput;
 use crate::qp::Qp;
 use crate::shard::Shard;
@@ -33,7 +33,7 @@ impl Shard {
     }
 
     /// What is left to say of a queue pair that is about to go, where it has a connection.
-    pub fn last_words(&self, number: QpNumber) -> Option<LastWords> {
+    pub fn last_words(&self, number: QpNumber) -> Option<FinalMessage> {
         self.qps.get(self.numbers.get(number)?)?.stream.as_ref()?.last_words()
     }
 

@@ -3,7 +3,7 @@ use engine::{DropCounts, Frame, FramePool};
 use memory::{AccessPath, Description, Domain, Extent, Key, MemoryTable, Rights};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use shm::{PipeConsumer, PipeProducer, Region, pipe_bytes};
-use smartns::{Below, Congestion, Event, Limits, NewCq, NewQp, NewSrq, Receives, Recovery, Shard, ShardConfig};
+use smartns::{Congestion, Event, Limits, LowerLayer, NewCq, NewQp, NewSrq, Receives, Recovery, Shard, ShardConfig};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -29,7 +29,7 @@ pub(crate) struct Settings {
     pub mtu: Mtu,
     pub recovery: Recovery,
     pub congestion: Congestion,
-    pub below: Below,
+    pub lower_layer: LowerLayer,
     pub window: u32,
     pub psn: u32,
     /// The code of the time-out: 4.096 us * 2^n.
@@ -48,7 +48,7 @@ pub(crate) const SETTINGS: Settings = Settings {
     mtu: Mtu::B1024,
     recovery: Recovery::GoBackN,
     congestion: Congestion::None,
-    below: Below::Packets,
+    lower_layer: LowerLayer::Packets,
     window: 64,
     psn: 0xff_fff0,
     timeout: 8,
@@ -113,7 +113,7 @@ impl Node {
             limits,
             recovery: settings.recovery,
             congestion: settings.congestion,
-            below: settings.below,
+            lower_layer: settings.lower_layer,
             mtu: settings.mtu,
         };
         let mut shard = Shard::new(config, PipeConsumer::new(&sends, AT, ENTRIES, 0));

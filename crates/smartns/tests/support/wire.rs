@@ -13,7 +13,7 @@ impl Random {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    pub(crate) fn below(&mut self, bound: u64) -> u64 {
+    pub(crate) fn lower_layer(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -22,7 +22,7 @@ impl Random {
 
     /// True so many times in a thousand.
     pub(crate) fn chance(&mut self, permille: u64) -> bool {
-        self.below(1000) < permille
+        self.lower_layer(1000) < permille
     }
 }
 
@@ -150,8 +150,8 @@ impl Wire {
             let mut parcel = parcel.clone();
             // Nobody damages what stays in the machine.
             if parcel.checksum == Checksum::Complete && self.random.chance(self.faults.damaged) {
-                let at = self.random.below(parcel.bytes.len() as u64) as usize;
-                parcel.bytes[at] ^= 1 << self.random.below(8);
+                let at = self.random.lower_layer(parcel.bytes.len() as u64) as usize;
+                parcel.bytes[at] ^= 1 << self.random.lower_layer(8);
                 self.harmed += 1;
             }
             if self.faults.marked > 0 && self.random.chance(self.faults.marked) {
@@ -159,7 +159,7 @@ impl Wire {
             }
             let leaves = self.free_at[to].max(now) + parcel.len() as u64 * self.slower / 8;
             self.free_at[to] = leaves;
-            let late = if self.random.chance(self.faults.delayed) { self.random.below(30_000) } else { 0 };
+            let late = if self.random.chance(self.faults.delayed) { self.random.lower_layer(30_000) } else { 0 };
             self.frames.insert((leaves + 2000 + late, self.count), (to, parcel));
         }
     }

@@ -24,7 +24,7 @@ const BETA: f64 = 0.8;
 /// Multiplicative decrease between the thresholds.
 const BETA_BETWEEN: f64 = 0.05;
 /// Additive step, bytes a second (`delta`): 2.5 Mbit/s. N flows settle at an error of `N * STEP / (BETA_BETWEEN *
-/// capacity)`: with 20 flows on 1 Gbit/s, a queue of twice `T_low`.
+/// capacity)`: with 20 flows on 1 Gbit/s, a queue of dsack `T_low`.
 const STEP: f64 = 312_500.0;
 /// Slower flows, bytes a second (50 Mbit/s), step with the root of their rate, or the queue of many would be longer
 /// than any buffer. With the root and not in proportion, because there is one fair point to come to rest at then.

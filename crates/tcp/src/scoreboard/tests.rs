@@ -6,11 +6,11 @@ const UNA: Seq = Seq(u32::MAX - 1999);
 const MSS: u32 = 100;
 
 /// No round trip was measured, and no time passes: order alone counts.
-const BEGIN: Moment = Moment { now: 0, least: u32::MAX, mss: MSS };
+const BEGIN: RackInput = RackInput { now: 0, least: u32::MAX, mss: MSS };
 
 /// With round trips of 8 us.
-fn then(now: Nanos) -> Moment {
-    Moment { now, least: 8000, mss: MSS }
+fn then(now: Nanos) -> RackInput {
+    RackInput { now, least: 8000, mss: MSS }
 }
 
 fn at(off: u32) -> Seq {
@@ -130,7 +130,7 @@ fn an_undone_loss_is_sent_again_no_further() {
     assert!(board.find_lost(UNA, &BEGIN));
     board.note_resent(at(100), at(1000), 0);
     board.acknowledge(UNA, at(500), true, &then(9000));
-    assert!(board.note_twice(UNA, at(100), at(500), at(1000)));
+    assert!(board.note_dsack(UNA, at(100), at(500), at(1000)));
     assert_eq!((board.is_active(), board.next_lost()), (false, None));
     assert!(!board.find_lost(at(500), &then(9000)) && board.find_lost(at(500), &then(13_000)), "it may be late");
 }

@@ -1,6 +1,6 @@
 //! One flow: its two lists, the cursor, and what was placed (the paper's figure 8).
 use super::list::{List, MOST_OF_ENTRY, Refused, Segment};
-use super::placed::Placed;
+use super::out_of_order::OutOfOrder;
 use super::store::{Account, Store};
 use memory::Domain;
 use wire::{Ipv4Tuple, Seq};
@@ -181,7 +181,7 @@ impl Flow {
     }
 
     /// Bytes were placed as they were aimed. `ahead` has what lies above holes.
-    pub(super) fn landed(&mut self, aim: Aim, ahead: &mut Placed) {
+    pub(super) fn landed(&mut self, aim: Aim, ahead: &mut OutOfOrder) {
         self.has_received = true;
         let start = self.cursor + aim.from as u32;
         let end = start + aim.len;

@@ -4,8 +4,8 @@ mod flow;
 mod list;
 mod messages;
 mod operations;
+mod out_of_order;
 mod payload;
-mod placed;
 mod store;
 mod verbs;
 
@@ -19,7 +19,7 @@ use flow::{Aim, Case, Flow};
 use memory::{Domain, Fault, Transfer};
 use messages::Messages;
 use operations::Operations;
-use placed::Placed;
+use out_of_order::OutOfOrder;
 use port::Piece;
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -136,7 +136,7 @@ pub struct Nic {
     free: Vec<u16>,
     by_tuple: HashMap<Ipv4Tuple, u16>,
     /// What was placed ahead of holes, of those flows that have some.
-    ahead: HashMap<u16, Placed>,
+    ahead: HashMap<u16, OutOfOrder>,
     intervals: usize,
     /// Of flows of messages, what is known of these.
     messages: HashMap<u16, Messages>,
@@ -285,7 +285,7 @@ impl Nic {
     /// The bytes `[seq, seq + len)` that were on their way ([`Arrival::Placing`]) are in memory.
     pub fn has_landed(&mut self, id: FlowId, seq: Seq, len: u32) {
         let Some(aim) = find_mut(&mut self.lines, id).and_then(|flow| flow.aim_part(seq, len)) else { return };
-        let held = self.ahead.get(&id.line).map_or(0, Placed::len);
+        let held = self.ahead.get(&id.line).map_or(0, OutOfOrder::len);
         self.landed(id, aim, held);
     }
 
@@ -336,7 +336,7 @@ impl Nic {
 
     /// How many intervals above holes a flow has; `None` where the aim needs one more than there may be.
     fn room_for(&mut self, id: FlowId, aim: Aim) -> Option<usize> {
-        let held = self.ahead.get(&id.line).map_or(0, Placed::len);
+        let held = self.ahead.get(&id.line).map_or(0, OutOfOrder::len);
         let full = self.intervals >= self.limits.intervals || held >= self.limits.intervals_per_flow;
         let flow = find_mut(&mut self.lines, id)?;
         (!full || !flow.opens_a_hole(aim)).then_some(held)
@@ -346,7 +346,7 @@ impl Nic {
     fn landed(&mut self, id: FlowId, aim: Aim, held: usize) -> Arrival {
         let Some(flow) = find_mut(&mut self.lines, id) else { return Arrival::NoFlow };
         if held == 0 && !flow.opens_a_hole(aim) {
-            flow.landed(aim, &mut Placed::default());
+            flow.landed(aim, &mut OutOfOrder::default());
         } else {
             let ahead = self.ahead.entry(id.line).or_default();
             flow.landed(aim, ahead);

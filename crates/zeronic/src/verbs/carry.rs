@@ -6,7 +6,7 @@ use crate::stack::{Listener, Stack};
 use crate::transport::Transport;
 use memory::Domain;
 use rdma::{Change, Device, Letter, Naming};
-use smartns::{Content, Header, LastWords, MessageKind};
+use smartns::{Content, FinalMessage, Header, MessageKind};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use verbs::QpNumber;
 use wire::Nanos;
@@ -236,13 +236,13 @@ impl<T: Transport, M: Memory> Stack<T, M> {
     }
 
     /// A queue pair is gone: none of its memory is read or written any more.
-    fn unlink(&mut self, verbs: &mut Verbs, qp: QpNumber, last: Option<LastWords>) {
+    fn unlink(&mut self, verbs: &mut Verbs, qp: QpNumber, last: Option<FinalMessage>) {
         verbs.wanted.remove(&qp);
         verbs.asked.remove(&qp);
         verbs.blocked.remove(&qp);
         verbs.leave_local(qp, last, &mut self.unit.drops);
         let Some(flow) = verbs.by_qp.remove(&qp) else { return };
-        if let Some(LastWords { message, acknowledged }) = last {
+        if let Some(FinalMessage { message, acknowledged }) = last {
             self.unit.nic.release_operations(flow, acknowledged, &self.unit.memory);
             if let Some(header) = message {
                 self.post_operation(flow, &header, Content::Bytes(Vec::new()));

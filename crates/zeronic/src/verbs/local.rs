@@ -3,7 +3,7 @@ use super::Verbs;
 use super::links::Stashed;
 use crate::nic::Memory;
 use engine::DropCounts;
-use smartns::{Arrived, Content, Denied, HEADER_LEN, LastWords, Message, Steer};
+use smartns::{Arrived, Content, Denied, FinalMessage, HEADER_LEN, Message, Steer};
 use verbs::QpNumber;
 
 /// Messages of a queue pair in a round.
@@ -23,7 +23,7 @@ impl Verbs {
     }
 
     /// A queue pair is gone, and so is its peer's connection.
-    pub(super) fn leave_local(&mut self, qp: QpNumber, last: Option<LastWords>, drops: &mut DropCounts) {
+    pub(super) fn leave_local(&mut self, qp: QpNumber, last: Option<FinalMessage>, drops: &mut DropCounts) {
         self.stashed.remove(&qp);
         if let Some(peer) = self.local.remove(&qp) {
             if let Some(header) = last.and_then(|last| last.message) {

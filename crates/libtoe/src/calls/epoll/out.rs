@@ -1,5 +1,5 @@
 //! Output array of `epoll_wait`.
-use crate::system::program;
+use crate::system::user_memory;
 use libc::epoll_event;
 
 /// An address that may be bad, and how many fit.
@@ -18,7 +18,7 @@ impl Out {
     /// Whether one of the first `found` events has this number of the program's.
     pub(super) fn has(self, found: usize, data: u64) -> bool {
         // SAFETY: all bytes are values of an event.
-        let event = |at: usize| unsafe { program::read(self.at.wrapping_add(at)) };
+        let event = |at: usize| unsafe { user_memory::read(self.at.wrapping_add(at)) };
         (0..found).any(|at| event(at).is_ok_and(|event| event.u64 == data))
     }
 }

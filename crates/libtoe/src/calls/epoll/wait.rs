@@ -10,7 +10,7 @@ use crate::state::slab::{Key, Slab};
 use crate::state::socket::Socket;
 use crate::state::{Lib, events};
 use crate::system::errno::{self, Result};
-use crate::system::{program, real, waking};
+use crate::system::{real, user_memory, waking};
 use crate::wait::signals::Signals;
 use crate::wait::{Target, WaitOptions};
 use libc::{epoll_event, sigset_t};
@@ -124,8 +124,8 @@ impl EpollSet {
             }
             let event = epoll_event { events: bits, u64: entry.data };
             // SAFETY: the program gave the place for so many.
-            unsafe { program::put_event(next, event) };
-            if program::faulted() {
+            unsafe { user_memory::put_event(next, event) };
+            if user_memory::faulted() {
                 entry.queued = true;
                 looked -= 1;
                 is_bad = next == out.at;

@@ -1,6 +1,6 @@
 //! A connection that outlives its daemon (docs/RESTART.md): where it stands, for the next one to go on from there.
 use super::Stream;
-use crate::state::home::Home;
+use crate::state::mapped_region::MappedRegion;
 use crate::state::slot_state::{RX_FIN, SHUT_WRITE, SPLICED, SlotState};
 use context::attach::KeptConnection;
 use context::{Endpoint, FourTuple, Slot};
@@ -37,7 +37,7 @@ impl Stream {
     }
 
     /// Where a connection of this process stands that was closed in a slot of `home`, with these positions.
-    pub(crate) fn closed(home: &Arc<Home>, slot: Slot, tx_head: u32, rx_head: u32) -> Option<KeptConnection> {
+    pub(crate) fn closed(home: &Arc<MappedRegion>, slot: Slot, tx_head: u32, rx_head: u32) -> Option<KeptConnection> {
         let here = |state: &SlotState| state.read_for.load(Acquire) == slot.mark() && state.lock.load(Relaxed) == 0;
         let mut stream = Stream::at(home, slot, FourTuple::new(NOWHERE, NOWHERE), 0);
         stream.name = Some(slot).filter(|_| here(stream.state()));

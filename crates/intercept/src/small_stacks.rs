@@ -1,6 +1,6 @@
 //! Programs whose threads run on small stacks: dynamic ones in Go, whose goroutines begin with 2 KiB. They share the
-//! process' C library and thread pointer, other than those that [`crate::own`] runs, but whoever is asked needs more
-//! room: each thread gets a stack apart for it with its first call.
+//! process' C library and thread pointer, other than those that [`crate::static_programs`] runs, but whoever is asked
+//! needs more room: each thread gets a stack apart for it with its first call.
 //!
 //! A handler of a signal may interrupt what runs there. It runs on the thread's signal stack (sigaltstack(2)), as Go
 //! has it, and so do its own calls. Without one it is on the stack apart already, and its calls go on there.

@@ -17,7 +17,7 @@ const EMPTY_ROUNDS: u32 = 64;
 const ROUNDS_A_LOOK: u32 = 4;
 
 /// The host, its port, and the doorbells of its programs.
-pub(crate) struct ZeronicSeat {
+pub(crate) struct ThreadZeronic {
     programs: Programs<Below, Arc<MemoryTable>>,
     port: Box<dyn Port>,
     drops: PortDrops,
@@ -29,9 +29,9 @@ pub(crate) struct ZeronicSeat {
     empty_rounds: u32,
 }
 
-impl ZeronicSeat {
-    pub(crate) fn new(programs: Programs<Below, Arc<MemoryTable>>, port: Box<dyn Port>) -> ZeronicSeat {
-        ZeronicSeat {
+impl ThreadZeronic {
+    pub(crate) fn new(programs: Programs<Below, Arc<MemoryTable>>, port: Box<dyn Port>) -> ThreadZeronic {
+        ThreadZeronic {
             programs,
             port,
             drops: PortDrops::default(),

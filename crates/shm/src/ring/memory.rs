@@ -1,9 +1,9 @@
 //! Memory of a ring: in a region, or, under the model checker, memory of its own.
 
 #[cfg(loom)]
-pub(super) use modelled::Place;
+pub(super) use modelled::RingMemory;
 #[cfg(not(loom))]
-pub(super) use real::Place;
+pub(super) use real::RingMemory;
 
 /// Bytes that a ring of `entries` descriptors of `W` words takes: two lines of positions, then the entries.
 #[cfg(not(loom))]
@@ -30,7 +30,7 @@ mod real {
 
     /// Where a ring lies: checked once, so that each access is only a masked index.
     #[derive(Clone)]
-    pub(crate) struct Place {
+    pub(crate) struct RingMemory {
         tail: NonNull<AtomicU32>,
         head: NonNull<AtomicU32>,
         words: NonNull<AtomicU64>,
@@ -41,17 +41,17 @@ mod real {
     }
 
     // SAFETY: the pointers lead to atomics in a mapping that this value keeps alive, on whatever thread.
-    unsafe impl Send for Place {}
+    unsafe impl Send for RingMemory {}
     // SAFETY: as above: shared access goes through atomics.
-    unsafe impl Sync for Place {}
+    unsafe impl Sync for RingMemory {}
 
-    impl Place {
-        pub(crate) fn new<const W: usize>(region: &Arc<Region>, at: usize, entries: u32) -> Place {
+    impl RingMemory {
+        pub(crate) fn new<const W: usize>(region: &Arc<Region>, at: usize, entries: u32) -> RingMemory {
             assert!(entries.is_power_of_two() && at % CACHE_LINE == 0);
             let base = NonNull::new(region.address(at, ring_bytes::<W>(entries))).expect("a mapping");
             // SAFETY: `address` checked that the whole ring is in the region: two lines, then the entries.
             let (head, words) = unsafe { (base.add(CACHE_LINE), base.add(2 * CACHE_LINE)) };
-            Place {
+            RingMemory {
                 tail: base.cast(),
                 head: head.cast(),
                 words: words.cast(),
@@ -106,7 +106,7 @@ mod real {
     }
 }
 
-impl Place {
+impl RingMemory {
     /// Descriptors in a line of the cache.
     pub(super) const fn per_line<const W: usize>() -> u32 {
         (crate::CACHE_LINE / 8 / W) as u32
@@ -124,16 +124,16 @@ mod modelled {
         words: Vec<AtomicU64>,
     }
 
-    pub struct Place {
+    pub struct RingMemory {
         memory: Arc<Memory>,
         entries: u32,
     }
 
-    impl Place {
-        pub fn pair<const W: usize>(entries: u32, from: u32) -> (Place, Place) {
+    impl RingMemory {
+        pub fn pair<const W: usize>(entries: u32, from: u32) -> (RingMemory, RingMemory) {
             let words = (0..entries as usize * W).map(|_| AtomicU64::new(0)).collect();
             let memory = Arc::new(Memory { tail: AtomicU32::new(from), head: AtomicU32::new(from), words });
-            (Place { memory: Arc::clone(&memory), entries }, Place { memory, entries })
+            (RingMemory { memory: Arc::clone(&memory), entries }, RingMemory { memory, entries })
         }
 
         pub fn tail(&self) -> &AtomicU32 {

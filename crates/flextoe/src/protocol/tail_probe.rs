@@ -4,7 +4,7 @@ use super::state::ProtocolState;
 use super::transmit::Cut;
 use crate::message::{Marks, Work};
 use engine::Nanos;
-use tcp::Life;
+use tcp::Owner;
 
 impl ProtocolState {
     /// Nothing was heard of what is outstanding for two round trips. With SACK, one segment is sent that brings news:
@@ -13,7 +13,7 @@ impl ProtocolState {
     pub(super) fn probe_tail(&mut self, work: &mut Work, now: Nanos) {
         let mss = u32::from(self.fixed.agreed.mss);
         let outstanding = self.max - self.una;
-        if self.life == Life::Dead || !self.recovery.is_idle() || outstanding == 0 {
+        if self.life == Owner::Dead || !self.recovery.is_idle() || outstanding == 0 {
             return;
         }
         if !self.fixed.agreed.sack {
@@ -42,7 +42,7 @@ impl ProtocolState {
     #[cold]
     #[inline(never)]
     pub(super) fn judge_probe(&mut self, duplicate: bool, work: &mut Work) {
-        if self.recovery.judge_probe(work.summary.ack, work.sacked.twice(), duplicate) {
+        if self.recovery.judge_probe(work.summary.ack, work.sacked.dsack(), duplicate) {
             work.tally.marks.add(Marks::FAST_RETRANSMIT);
         }
     }

@@ -1,29 +1,29 @@
 //! Connections that wait at a process that shares a listener, and their times (docs/LISTENERS.md).
+use crate::accept_queue::{AcceptQueue, Overdue, QueuedConnection};
 use crate::bindings::{Bindings, Listener};
 use crate::contexts::Holder;
 use crate::flow::Flow;
 use crate::flows::Flows;
-use crate::offers::{Offer, Overdue, Taker};
 use engine::{ContextId, FlowId, Nanos};
 
 impl Bindings {
     /// Forgets connections that were accepted meanwhile.
     pub(crate) fn settle(&mut self, flows: &Flows, binding: u32) {
         let Some(listener) = self.listener(binding) else { return };
-        for (context, taker) in &mut listener.armed {
-            let waits = |offer: &Offer| waits(flows, offer.flow, *context, binding);
-            while taker.offers.front().is_some_and(|offer| !waits(offer)) {
-                taker.offers.pop_front();
-                taker.has_accepted();
+        for (context, accept_queue) in &mut listener.armed {
+            let waits = |offer: &QueuedConnection| waits(flows, offer.flow, *context, binding);
+            while accept_queue.queued.front().is_some_and(|offer| !waits(offer)) {
+                accept_queue.queued.pop_front();
+                accept_queue.has_accepted();
             }
         }
     }
 
     /// A connection waits in a process from now on.
     pub(crate) fn offered(&mut self, binding: u32, at: ContextId, flow: FlowId, turns: u8, now: Nanos) {
-        let taker = self.listener(binding).and_then(|listener| listener.armed.get_mut(&at));
-        if let Some(taker) = taker {
-            taker.offers.push_back(Offer { flow, since: now, turns });
+        let accept_queue = self.listener(binding).and_then(|listener| listener.armed.get_mut(&at));
+        if let Some(accept_queue) = accept_queue {
+            accept_queue.queued.push_back(QueuedConnection { flow, since: now, turns });
         }
     }
 
@@ -31,9 +31,9 @@ impl Bindings {
     /// process that found none (`empty`), also those that wait where none was ever accepted. At most `most`.
     pub(crate) fn overdue(&self, binding: u32, now: Nanos, empty: Option<ContextId>, most: usize) -> Vec<Overdue> {
         let Some(listener) = self.get(binding).and_then(|binding| binding.listener.as_ref()) else { return Vec::new() };
-        let of_taker = |(at, taker): (&ContextId, &Taker)| {
-            let (at, passive) = (*at, taker.passive_until > now || (empty.is_some() && !taker.accepts));
-            let found = taker.offers.iter().map(move |offer| (offer.flow, offer.due() <= now));
+        let of_taker = |(at, accept_queue): (&ContextId, &AcceptQueue)| {
+            let (at, passive) = (*at, accept_queue.passive_until > now || (empty.is_some() && !accept_queue.accepts));
+            let found = accept_queue.queued.iter().map(move |offer| (offer.flow, offer.due() <= now));
             let found = found.filter(move |(_, due)| *due || passive);
             found.map(move |(flow, due)| Overdue { flow, at, anywhere: due || empty.is_some() }).collect::<Vec<_>>()
         };
@@ -43,23 +43,27 @@ impl Bindings {
 
     /// A connection goes from a process that let it wait. Says how many did so by now.
     pub(crate) fn missed(&mut self, binding: u32, at: ContextId, flow: FlowId, now: Nanos) -> u8 {
-        let Some(taker) = self.listener(binding).and_then(|listener| listener.armed.get_mut(&at)) else { return 0 };
-        taker.has_missed(now);
-        let place = taker.offers.iter().position(|offer| offer.flow == flow);
-        place.and_then(|place| taker.offers.remove(place)).map_or(0, |offer| offer.turns.saturating_add(1))
+        let Some(accept_queue) = self.listener(binding).and_then(|listener| listener.armed.get_mut(&at)) else {
+            return 0;
+        };
+        accept_queue.has_missed(now);
+        let place = accept_queue.queued.iter().position(|offer| offer.flow == flow);
+        place.and_then(|place| accept_queue.queued.remove(place)).map_or(0, |offer| offer.turns.saturating_add(1))
     }
 
     /// A connection was accepted in the last moment.
     pub(crate) fn accepted(&mut self, binding: u32, at: ContextId, flow: FlowId) {
-        let Some(taker) = self.listener(binding).and_then(|listener| listener.armed.get_mut(&at)) else { return };
-        taker.has_accepted();
-        taker.offers.retain(|offer| offer.flow != flow);
+        let Some(accept_queue) = self.listener(binding).and_then(|listener| listener.armed.get_mut(&at)) else {
+            return;
+        };
+        accept_queue.has_accepted();
+        accept_queue.queued.retain(|offer| offer.flow != flow);
     }
 
     /// Nothing waits in a process that tries to accept.
     pub(crate) fn is_empty_at(&self, binding: u32, at: ContextId) -> bool {
-        let taker = self.get(binding).and_then(|binding| binding.listener.as_ref()?.armed.get(&at));
-        taker.is_some_and(|taker| taker.offers.is_empty())
+        let accept_queue = self.get(binding).and_then(|binding| binding.listener.as_ref()?.armed.get(&at));
+        accept_queue.is_some_and(|accept_queue| accept_queue.queued.is_empty())
     }
 
     /// After a takeover: connections that wait begin their turns anew.
@@ -88,12 +92,12 @@ impl Listener {
             return None;
         }
         // Not always the front one: those that had turns elsewhere wait longer.
-        self.armed.values().flat_map(|taker| taker.offers.iter().map(Offer::due)).min()
+        self.armed.values().flat_map(|accept_queue| accept_queue.queued.iter().map(QueuedConnection::due)).min()
     }
 
     /// Where in the order of those that take connections a process comes: first all that are not passive, then those
     /// whose time is over first.
     pub(crate) fn order_of(&self, context: ContextId, now: Nanos) -> Nanos {
-        self.armed.get(&context).map_or(Nanos::MAX, |taker| taker.passive_until).saturating_sub(now)
+        self.armed.get(&context).map_or(Nanos::MAX, |accept_queue| accept_queue.passive_until).saturating_sub(now)
     }
 }

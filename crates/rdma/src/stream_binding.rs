@@ -1,7 +1,7 @@
 //! State of a device over streams, for the transport that carries them.
 use engine::FramePool;
 use port::Frame;
-use smartns::{Below, LastWords};
+use smartns::{FinalMessage, LowerLayer};
 use std::net::Ipv4Addr;
 use verbs::QpNumber;
 
@@ -22,34 +22,34 @@ pub enum Change {
         /// It.
         qp: QpNumber,
         /// What is left to say, where it had a connection.
-        last: Option<LastWords>,
+        last: Option<FinalMessage>,
     },
 }
 
 /// What a device over streams keeps for whoever carries them. Over packets nobody asks, so nothing is kept.
-pub(crate) struct Over {
-    below: Below,
+pub(crate) struct StreamBinding {
+    lower_layer: LowerLayer,
     pub(crate) changes: Vec<Change>,
     /// Frames that nobody sends, and where they come from.
     pub(crate) scratch: Vec<Box<Frame>>,
     pub(crate) pool: FramePool,
 }
 
-impl Over {
-    pub(crate) fn new(below: Below) -> Over {
-        Over { below, changes: Vec::new(), scratch: Vec::new(), pool: FramePool::new(1) }
+impl StreamBinding {
+    pub(crate) fn new(lower_layer: LowerLayer) -> StreamBinding {
+        StreamBinding { lower_layer, changes: Vec::new(), scratch: Vec::new(), pool: FramePool::new(1) }
     }
 
     pub(crate) fn has_peer(&mut self, qp: QpNumber, remote: Ipv4Addr, remote_qp: Option<QpNumber>) {
         self.note(remote_qp.map(|remote_qp| Change::HasPeer { qp, remote, remote_qp }));
     }
 
-    pub(crate) fn gone(&mut self, qp: QpNumber, last: Option<LastWords>) {
+    pub(crate) fn gone(&mut self, qp: QpNumber, last: Option<FinalMessage>) {
         self.note([Change::Gone { qp, last }]);
     }
 
     fn note(&mut self, changes: impl IntoIterator<Item = Change>) {
-        if self.below == Below::Stream {
+        if self.lower_layer == LowerLayer::Stream {
             self.changes.extend(changes);
         }
     }
@@ -61,8 +61,8 @@ mod tests {
 
     #[test]
     fn over_packets_nothing_piles_up() {
-        for (below, kept) in [(Below::Packets, 0), (Below::Stream, 2)] {
-            let mut over = Over::new(below);
+        for (lower_layer, kept) in [(LowerLayer::Packets, 0), (LowerLayer::Stream, 2)] {
+            let mut over = StreamBinding::new(lower_layer);
             over.has_peer(17, Ipv4Addr::LOCALHOST, Some(18));
             over.gone(17, None);
             assert_eq!(over.changes.len(), kept);

@@ -28,7 +28,7 @@ const SUMS: [Sum; 12] = [
 
 /// Sums over a host's connections.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Ledger {
+pub struct Counters {
     /// Connections that this host's programs opened: the handshake was done.
     pub opened: u64,
     /// Connections that came to its listeners: the handshake was done.
@@ -50,9 +50,9 @@ pub struct Ledger {
     pub durations: Times,
 }
 
-impl Default for Ledger {
-    fn default() -> Ledger {
-        Ledger {
+impl Default for Counters {
+    fn default() -> Counters {
+        Counters {
             opened: 0,
             accepted: 0,
             refused: 0,
@@ -66,7 +66,7 @@ impl Default for Ledger {
     }
 }
 
-impl Ledger {
+impl Counters {
     /// Counters of connections, and their names.
     pub fn sums(&self) -> impl Iterator<Item = (&'static str, u64)> {
         let of_connections = SUMS.iter().zip(&self.sums).map(|((name, _), sum)| (*name, *sum));
@@ -82,7 +82,7 @@ impl Ledger {
 
     /// Connections end while those that are open are added up part by part, and may be missed by both. No sum is less
     /// than it was before.
-    pub fn at_least(&mut self, before: &Ledger) {
+    pub fn at_least(&mut self, before: &Counters) {
         self.sums.iter_mut().zip(&before.sums).for_each(|(now, before)| *now = (*now).max(*before));
     }
 }
@@ -148,14 +148,14 @@ mod tests {
 
     #[test]
     fn sums_have_the_counters_of_all_connections_and_never_go_back() {
-        let mut ledger = Ledger::default();
+        let mut counters = Counters::default();
         let figures = FlowFigures { rx_bytes: 5, retransmitted_segments: 2, ..FlowFigures::default() };
-        ledger.add(&figures);
-        ledger.add(&figures);
-        let sum = |ledger: &Ledger, name| ledger.sums().find(|(found, _)| *found == name).unwrap().1;
-        assert_eq!((sum(&ledger, "rx_bytes"), sum(&ledger, "retransmitted_segments")), (10, 4));
-        let mut later = Ledger::default();
-        later.at_least(&ledger);
+        counters.add(&figures);
+        counters.add(&figures);
+        let sum = |counters: &Counters, name| counters.sums().find(|(found, _)| *found == name).unwrap().1;
+        assert_eq!((sum(&counters, "rx_bytes"), sum(&counters, "retransmitted_segments")), (10, 4));
+        let mut later = Counters::default();
+        later.at_least(&counters);
         assert_eq!(sum(&later, "rx_bytes"), 10);
     }
 }

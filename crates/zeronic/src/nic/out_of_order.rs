@@ -3,9 +3,9 @@ use wire::Seq;
 
 /// Intervals `[start, end)` above the first hole. Few: each is a loss or a frame that was overtaken.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(super) struct Placed(Vec<(Seq, Seq)>);
+pub(super) struct OutOfOrder(Vec<(Seq, Seq)>);
 
-impl Placed {
+impl OutOfOrder {
     /// Adds an interval; those that it touches become one with it.
     pub(super) fn add(&mut self, mut start: Seq, mut end: Seq) {
         let from = self.0.iter().position(|held| start.at_or_before(held.1)).unwrap_or(self.0.len());
@@ -44,7 +44,7 @@ mod tests {
     fn intervals_join_also_around_the_wrap() {
         for base in [0, u32::MAX - 10] {
             let at = |n: u32| Seq(base) + n;
-            let mut placed = Placed::default();
+            let mut placed = OutOfOrder::default();
             for (start, end) in [(20, 22), (4, 6), (10, 12), (6, 8), (21, 25)] {
                 placed.add(at(start), at(end));
             }

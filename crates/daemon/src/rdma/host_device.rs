@@ -14,16 +14,16 @@ pub(crate) enum DeviceAt {
 
 /// The device of a host. Only the data-path thread locks it: for its rounds, and for
 /// what it is asked between two of them.
-pub(crate) struct RdmaSeat {
+pub(crate) struct ThreadDevice {
     device: Arc<Mutex<Device>>,
 }
 
-impl RdmaSeat {
+impl ThreadDevice {
     /// The seat of a device, and the transport for its host.
-    pub(crate) fn new(device: Device) -> (RdmaSeat, Box<dyn Transport>) {
+    pub(crate) fn new(device: Device) -> (ThreadDevice, Box<dyn Transport>) {
         let device = Arc::new(Mutex::new(device));
         let transport = Arc::clone(&device);
-        (RdmaSeat { device }, Box::new(transport))
+        (ThreadDevice { device }, Box::new(transport))
     }
 
     /// The device, between two rounds.

@@ -17,7 +17,7 @@ impl Laminar {
         let mut ahead = std::mem::take(&mut self.ahead);
         ahead.clear();
         if self.tuples.len() > FEW {
-            ahead.extend(frames.iter().map(|frame| self.guesses.of(frame)));
+            ahead.extend(frames.iter().map(|frame| self.flow_predictor.of(frame)));
             ahead.iter().for_each(|id| self.ask_for_flow(*id));
         }
         self.ahead = ahead;

@@ -1,5 +1,5 @@
 //! The shared memory in which connections lie.
-use crate::system::room;
+use crate::system::address_space;
 use crate::table;
 use context::Geometry;
 use shm::Region;
@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering::Relaxed;
 
 /// Where a connection's buffers and state lie. It outlives the context: inherited connections stay in their
 /// parent's region.
-pub(crate) struct Home {
+pub(crate) struct MappedRegion {
     /// The region.
     pub region: Arc<Region>,
     /// Its layout.
@@ -19,11 +19,11 @@ pub(crate) struct Home {
     context: AtomicU32,
 }
 
-impl Home {
+impl MappedRegion {
     /// A region that was just mapped.
-    pub(crate) fn new(region: Arc<Region>, geometry: Geometry, context: u32) -> Home {
-        room::mapped(region.len());
-        Home { region, geometry, context: AtomicU32::new(context) }
+    pub(crate) fn new(region: Arc<Region>, geometry: Geometry, context: u32) -> MappedRegion {
+        address_space::mapped(region.len());
+        MappedRegion { region, geometry, context: AtomicU32::new(context) }
     }
 
     /// Number of its context in the daemon.
@@ -37,9 +37,9 @@ impl Home {
     }
 }
 
-impl Drop for Home {
+impl Drop for MappedRegion {
     fn drop(&mut self) {
-        room::unmapped(self.region.len());
+        address_space::unmapped(self.region.len());
         table::clear(self.region.fd().as_raw_fd());
     }
 }

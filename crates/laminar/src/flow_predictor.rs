@@ -9,15 +9,15 @@ const PORTS_AT: usize = ethernet::HEADER_LEN + ipv4::HEADER_LEN;
 const PORTS_AT_V6: usize = ethernet::HEADER_LEN + ipv6::HEADER_LEN;
 
 /// Which flow a frame may be of, by its ports alone. Nothing but time depends on whether it is.
-pub(crate) struct Guesses {
+pub(crate) struct FlowPredictor {
     /// By place: one more than a flow's number, 0 for none. Flows whose ports are neighbours are neighbours here.
     flows: Vec<u32>,
 }
 
-impl Guesses {
+impl FlowPredictor {
     /// For so many flows.
-    pub(crate) fn new(flows: u32) -> Guesses {
-        Guesses { flows: vec![0; 2 * flows.next_power_of_two() as usize] }
+    pub(crate) fn new(flows: u32) -> FlowPredictor {
+        FlowPredictor { flows: vec![0; 2 * flows.next_power_of_two() as usize] }
     }
 
     /// A flow has this address.

@@ -5,7 +5,7 @@
 //! Each thread of such a program is one of the C library's. The GS register leads to its [`Own`]; the net's selector is
 //! in there: calls of the library itself are not caught.
 use crate::entry::{self, Call, Rules};
-use crate::{dispositions, net, running};
+use crate::{dispositions, running, user_dispatch};
 use std::mem::offset_of;
 use std::ops::Range;
 use std::sync::atomic::AtomicU8;
@@ -75,7 +75,7 @@ pub unsafe fn host(rules: &Rules) -> Result<(), libc::c_int> {
     running::prepare();
     dispositions::lead_to(toe_intercept_own_signal as *const () as usize);
     // SAFETY: the caller's promise.
-    unsafe { net::prepare(toe_intercept_own_entry as *const () as u64, SELECTOR) }
+    unsafe { user_dispatch::prepare(toe_intercept_own_entry as *const () as u64, SELECTOR) }
 }
 
 /// Runs the program on this thread, whose stack is the range, until [`leave`]. `ready` runs before it begins.
@@ -102,10 +102,10 @@ pub unsafe fn run(frame: &Frame, program_fs: u64, stack: Range<u64>, ready: impl
     unsafe {
         (*at).own = at.expose_provenance() as u64;
         std::arch::asm!("wrgsbase {}", in(reg) at, options(nostack, preserves_flags));
-        net::arm()?;
+        user_dispatch::arm()?;
         ready();
         toe_intercept_own_run(frame);
-        net::disarm();
+        user_dispatch::disarm();
         std::arch::asm!("wrgsbase {}", in(reg) 0u64, options(nostack, preserves_flags));
     }
     Ok(())
@@ -127,7 +127,7 @@ pub unsafe fn leave() -> ! {
 /// Within [`crate::Ask`], on a thread that is in [`run`], in such a child.
 pub unsafe fn exec<T>(run: impl FnOnce() -> T) -> T {
     // The child's own calls must not be caught meanwhile.
-    net::disarm();
+    user_dispatch::disarm();
     let select = |selector: u8| {
         // SAFETY: a byte of the thread's structure.
         unsafe { word(offset_of!(Own, selector)).cast::<u8>().write(selector) };
@@ -135,9 +135,9 @@ pub unsafe fn exec<T>(run: impl FnOnce() -> T) -> T {
     select(PROGRAM);
     let result = run();
     select(LIBRARY);
-    if net::is_there() {
+    if user_dispatch::is_there() {
         // It was possible in the parent.
-        let _ = net::arm();
+        let _ = user_dispatch::arm();
     }
     result
 }

@@ -7,13 +7,13 @@ const LOOKS: u32 = 1000;
 
 /// Held while one of several processes that share a connection copies. The word has the holder's process number, 0 for
 /// none: one that is killed meanwhile must not keep the others out.
-pub(crate) struct Exclusive {
+pub(crate) struct CopyLock {
     lock: *const AtomicU32,
 }
 
-impl Exclusive {
+impl CopyLock {
     /// Takes the lock, as soon as whoever has it is done or dead.
-    pub(crate) fn new(lock: &AtomicU32) -> Exclusive {
+    pub(crate) fn new(lock: &AtomicU32) -> CopyLock {
         let me = std::process::id();
         let mut looks = 0u32;
         while let Err(holder) = lock.compare_exchange(0, me, Acquire, Relaxed) {
@@ -23,11 +23,11 @@ impl Exclusive {
             }
             crate::system::waking::yield_now();
         }
-        Exclusive { lock }
+        CopyLock { lock }
     }
 }
 
-impl Drop for Exclusive {
+impl Drop for CopyLock {
     fn drop(&mut self) {
         // SAFETY: the region stays mapped while the library's lock is held, and this value never outlives that.
         unsafe { &*self.lock }.store(0, Release);
@@ -55,7 +55,7 @@ mod tests {
         // It ends at once, and its parent takes no completion before it wants the lock.
         let mut child = std::process::Command::new("true").spawn().unwrap();
         lock.store(child.id(), Relaxed);
-        drop(Exclusive::new(&lock));
+        drop(CopyLock::new(&lock));
         assert_eq!(lock.load(Relaxed), 0);
         assert!(child.wait().unwrap().success());
     }
@@ -68,7 +68,7 @@ mod tests {
                 std::thread::sleep(std::time::Duration::from_millis(30));
                 assert_eq!(lock.swap(0, Release), 1);
             });
-            drop(Exclusive::new(&lock));
+            drop(CopyLock::new(&lock));
         });
     }
 }

@@ -7,7 +7,7 @@
 //! | 2 | when it was added, in nanoseconds of the monotonic clock |
 //! | 3 | service level (low byte) |
 //! | 7 | queue pair (24 bits), status, opcode, flags, vendor error (8 bits each), valid bit |
-use crate::send::halves;
+use crate::send_element::halves;
 use crate::{CompletionOpcode, QP_MASK, QpNumber, Status};
 use std::ops::BitOr;
 

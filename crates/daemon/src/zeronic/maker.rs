@@ -1,7 +1,7 @@
 //! Makes a ZeroNIC host, and what the attach socket needs to know of it.
 use super::config::{ZeronicSection, ZeronicUsers};
+use super::host_on_thread::ThreadZeronic;
 use super::kernel;
-use super::seat::ZeronicSeat;
 use super::transport::{Below, TransportKind};
 use crate::access::Access;
 use crate::datapath::{DataPath, Handle};
@@ -64,7 +64,7 @@ pub(crate) struct Shared {
 }
 
 /// Makes the host on its data-path thread. The error is a sentence.
-pub(crate) fn place(
+pub(crate) fn make(
     path: &mut DataPath,
     handle: &Handle,
     section: &ZeronicSection,
@@ -99,7 +99,7 @@ pub(crate) fn place(
         programs.keep_rules_of(host);
         access
     });
-    path.add_zeronic(ZeronicSeat::new(programs, port)).map_err(|e| e.to_string())?;
+    path.add_zeronic(ThreadZeronic::new(programs, port)).map_err(|e| e.to_string())?;
     Ok(ZeronicPlace { section: section.clone(), index, handle: handle.clone(), table, rdma, access })
 }
 

@@ -17,7 +17,7 @@ const MOST_PASSIVE_DOUBLED: u8 = 9;
 
 /// A process that takes connections of a listener.
 #[derive(Debug, Default)]
-pub(crate) struct Taker {
+pub(crate) struct AcceptQueue {
     /// How many more it takes.
     pub credits: u32,
     /// Until when it comes after all others: it let a connection wait for its whole turn.
@@ -28,18 +28,18 @@ pub(crate) struct Taker {
     pub accepts: bool,
     /// Connections that wait there, as far as the control plane has notice, in the order in which they will be
     /// accepted.
-    pub offers: VecDeque<Offer>,
+    pub queued: VecDeque<QueuedConnection>,
 }
 
 #[derive(Debug, Clone, Copy)]
-pub(crate) struct Offer {
+pub(crate) struct QueuedConnection {
     pub flow: FlowId,
     pub since: Nanos,
     /// Processes that let it wait before.
     pub turns: u8,
 }
 
-impl Offer {
+impl QueuedConnection {
     /// When its turn is over.
     pub(crate) fn due(&self) -> Nanos {
         self.since + (FIRST_WAIT << self.turns.min(MOST_DOUBLED))
@@ -55,9 +55,9 @@ pub(crate) struct Overdue {
     pub anywhere: bool,
 }
 
-impl Taker {
-    pub(crate) fn with_credits(credits: u32) -> Taker {
-        Taker { credits, ..Taker::default() }
+impl AcceptQueue {
+    pub(crate) fn with_credits(credits: u32) -> AcceptQueue {
+        AcceptQueue { credits, ..AcceptQueue::default() }
     }
 
     /// It accepts: nothing that it missed counts any more.

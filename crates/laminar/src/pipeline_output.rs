@@ -4,7 +4,7 @@ use crate::flow::{Change, Flow};
 use crate::frames::{self, FrameVerdict, place};
 use crate::switch::{Carried, Outcome, SHORT};
 use crate::{Laminar, slow};
-use ::tcp::Life;
+use ::tcp::Owner;
 use ::tcp::window::ACK_DELAY;
 use engine::stream::{self, Stream};
 use engine::{Burst, DropReason, Exception, FlowId, Frame, Nanos};
@@ -157,7 +157,7 @@ impl Laminar {
         }
         flow.count_received(length > dma.skip, change.delivered);
         let logged = flow.member.is_some();
-        if ((change.delivered > 0 && !logged) || change.acked) && flow.life != Life::Orphan && !flow.noticed {
+        if ((change.delivered > 0 && !logged) || change.acked) && flow.life != Owner::Orphan && !flow.noticed {
             flow.noticed = true;
             self.contexts.wants(id, flow.params.context.0);
         }
@@ -165,7 +165,7 @@ impl Laminar {
             flow.may_send(id, &mut self.ready, burst.events);
         }
         flow.publish_received();
-        if logged || flow.life == Life::Orphan || flow.fin_held.is_some() || change.fin_acked {
+        if logged || flow.life == Owner::Orphan || flow.fin_held.is_some() || change.fin_acked {
             self.unusual_change(id, length, &change, burst);
         }
         if let Some((frame, _)) = segment {
@@ -191,7 +191,7 @@ impl Laminar {
     #[cold]
     fn unusual_change(&mut self, id: u32, length: u32, change: &Change, burst: &mut Burst<'_, Stream>) {
         let Some(flow) = self.flow(id) else { return };
-        let (orphan, logged, fin_waits) = (flow.life == Life::Orphan, flow.member.is_some(), flow.fin_held.is_some());
+        let (orphan, logged, fin_waits) = (flow.life == Owner::Orphan, flow.member.is_some(), flow.fin_held.is_some());
         if orphan && length > 0 {
             // Nobody will read it: the connection is reset, and does not acknowledge it (RFC 9293 section 3.6.1).
             flow.rx_tail = flow.rx_tail.wrapping_sub(change.delivered);
@@ -252,7 +252,7 @@ fn arrived(flow: &mut Flow, (frame, payload_at): (&Frame, usize), dma: &Dma, now
         }
     }
     // A frame to another station is not this flow's (a port in promiscuous mode).
-    if dma.op == DMA_RX && dma.skip < dma.length as u32 && flow.life != Life::Orphan && flow.member.is_none() {
+    if dma.op == DMA_RX && dma.skip < dma.length as u32 && flow.life != Owner::Orphan && flow.member.is_none() {
         flow.receives(dma.address.wrapping_add(u32::from(dma.length) - 1));
         place(frame, payload_at, dma, &flow.rx);
     }

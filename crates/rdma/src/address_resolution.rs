@@ -40,7 +40,7 @@ struct Destination {
 
 /// The destinations in use.
 #[derive(Default)]
-pub(crate) struct Ways {
+pub(crate) struct AddressResolution {
     destinations: BTreeMap<Ipv4Addr, Destination>,
     /// Some are not known.
     waiting: bool,
@@ -51,10 +51,10 @@ pub(crate) struct Ways {
     elsewhere: bool,
 }
 
-impl Ways {
+impl AddressResolution {
     /// Of a device over streams: whoever carries them finds the ways.
-    pub(crate) fn elsewhere() -> Ways {
-        Ways { elsewhere: true, ..Ways::default() }
+    pub(crate) fn elsewhere() -> AddressResolution {
+        AddressResolution { elsewhere: true, ..AddressResolution::default() }
     }
 
     /// One more uses a destination.
@@ -244,7 +244,7 @@ mod tests {
 
     #[test]
     fn a_destination_is_asked_for_known_and_followed_when_it_moves() {
-        let (mut ways, mut net) = (Ways::default(), net());
+        let (mut ways, mut net) = (AddressResolution::default(), net());
         ways.add(PEER);
         assert!(ways.look(0, false, &mut net).is_empty() && ways.reach(PEER) == Reach::Asked);
         assert_eq!(ways.mac(PEER), None);
@@ -263,7 +263,7 @@ mod tests {
 
     #[test]
     fn a_destination_is_kept_as_long_as_it_is_used() {
-        let (mut ways, mut net, far) = (Ways::default(), net(), Ipv4Addr::new(10, 9, 9, 9));
+        let (mut ways, mut net, far) = (AddressResolution::default(), net(), Ipv4Addr::new(10, 9, 9, 9));
         (0..2).for_each(|_| ways.add(far));
         ways.look(0, false, &mut net);
         assert_eq!((ways.reach(far), ways.waiting), (Reach::NoRoute, false));

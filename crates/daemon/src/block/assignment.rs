@@ -44,7 +44,7 @@ impl Drop for BlockSockets {
 type Seat = (String, usize, usize);
 
 /// Gives all hosts their volumes. The error is a sentence.
-pub(crate) fn place(
+pub(crate) fn assign(
     config: &Config,
     seats: &[Seat],
     paths: &mut [DataPath],

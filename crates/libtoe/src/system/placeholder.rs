@@ -11,26 +11,26 @@ use libc::{c_int, c_ulong};
 use std::os::fd::RawFd;
 
 /// The stand-ins of a process, made when first needed.
-pub(crate) struct StandIns {
+pub(crate) struct Placeholders {
     v4: Option<OwnFd>,
     v6: Option<OwnFd>,
 }
 
-impl StandIns {
-    pub(crate) const fn new() -> StandIns {
-        StandIns { v4: None, v6: None }
+impl Placeholders {
+    pub(crate) const fn new() -> Placeholders {
+        Placeholders { v4: None, v6: None }
     }
 
     /// A fresh descriptor, the lowest that is free, that refers to the stand-in. Of `flags`, `SOCK_CLOEXEC` counts.
     pub(crate) fn descriptor(&mut self, is_v6: bool, flags: c_int) -> Result<RawFd> {
         let place = if is_v6 { &mut self.v6 } else { &mut self.v4 };
-        let stand_in = match place {
+        let placeholder = match place {
             Some(there) => there.fd(),
             None => place.insert(OwnFd::adopt(kernel_socket(is_v6, libc::SOCK_CLOEXEC)?)).fd(),
         };
         let command = if flags & libc::SOCK_CLOEXEC != 0 { libc::F_DUPFD_CLOEXEC } else { libc::F_DUPFD };
         // SAFETY: a plain call on a descriptor of the library.
-        errno::check(unsafe { real::fcntl(stand_in, command, 0) })
+        errno::check(unsafe { real::fcntl(placeholder, command, 0) })
     }
 }
 
