@@ -49,18 +49,16 @@ struct Line {
 
 /// Measures all parts, writing each as soon as it is there; what fails is said and does not end the rest.
 pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<(), String> {
-    let directory = &arguments.directory;
+    measure_parts(tools, &chosen(&arguments.only)?, &arguments.common, &arguments.directory)
+}
+
+/// Measures these parts into a directory, and shows what is there.
+pub(crate) fn measure_parts(tools: &Tools, parts: &[&Part], common: &Common, directory: &Path) -> Result<(), String> {
     std::fs::create_dir_all(directory).map_err(|e| format!("cannot make {}: {e}", directory.display()))?;
-    let parts = chosen(&arguments.only)?;
-    let cases = parts.iter().map(|part| Ok((*part, case(part, &arguments.common)?)));
+    let cases = parts.iter().map(|part| Ok((*part, case(part, common)?)));
     let cases = cases.collect::<Result<Vec<(&Part, Case)>, String>>()?;
     let seconds: f64 = cases.iter().map(|(_, case)| case.estimate()).sum();
-    tools.say(&format!(
-        "all: {} parts, about {:.0} minutes, into {}",
-        cases.len(),
-        seconds / 60.0,
-        directory.display()
-    ));
+    tools.say(&format!("{} parts, about {:.0} minutes, into {}", cases.len(), seconds / 60.0, directory.display()));
     let mut failed = Vec::new();
     for (part, case) in cases {
         let done = measure(&case, tools).and_then(|(report, _)| {
@@ -130,7 +128,7 @@ fn chosen(only: &[String]) -> Result<Vec<&'static Part>, String> {
 }
 
 /// A part as the command line would have it.
-fn case(part: &Part, common: &Common) -> Result<Case, String> {
+pub(crate) fn case(part: &Part, common: &Common) -> Result<Case, String> {
     let pairs = if !part.repeated || common.quick { 1 } else { common.pairs.max(1) };
     let pairs = if part.repeated && common.pairs == 1 && !common.quick { PAIRS } else { pairs };
     let seconds = common.seconds(SECONDS);

@@ -3,6 +3,7 @@ use crate::all;
 use crate::arguments::Common;
 use crate::csv;
 use crate::measurement::{Case, measure, plots};
+use crate::paper;
 use crate::report::Report;
 use crate::session;
 use crate::tools::Tools;
@@ -17,6 +18,8 @@ pub enum Verb {
     Measure(Case),
     /// All of it, held against the goals, in one report
     All(all::Arguments),
+    /// Experiments of the papers, by the number of their figure or table
+    Paper(paper::Arguments),
     /// Show the goals and write one HTML page of the reports in a directory
     Report(all::ReportArguments),
 }
@@ -27,6 +30,7 @@ impl Verb {
         match self {
             Verb::Measure(case) => Some(case.common()),
             Verb::All(arguments) => Some(&arguments.common),
+            Verb::Paper(arguments) => Some(&arguments.common),
             Verb::Report(_) => None,
         }
     }
@@ -44,8 +48,18 @@ pub fn run(verb: &Verb, library: PathBuf) -> Result<(), String> {
             finish(case.common(), &report, &table)
         }
         Verb::All(arguments) => all::run(&Tools::find(library)?, arguments),
+        Verb::Paper(arguments) => paper::run(&Tools::find(library)?, arguments),
         Verb::Report(arguments) => report(arguments),
     }
+}
+
+/// Whether it only lists what can be measured; needs no privilege and no library.
+pub fn lists(verb: &Verb) -> bool {
+    let lists = matches!(verb, Verb::Paper(arguments) if arguments.names.is_empty());
+    if lists {
+        paper::list();
+    }
+    lists
 }
 
 /// Shows what was measured earlier; needs no privilege and no library.

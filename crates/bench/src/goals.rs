@@ -16,11 +16,11 @@ pub(crate) struct Part {
     pub repeated: bool,
 }
 
-const fn part(name: &'static str, words: &'static str) -> Part {
+pub(crate) const fn part(name: &'static str, words: &'static str) -> Part {
     Part { name, words, repeated: true }
 }
 
-const fn curve(name: &'static str, words: &'static str) -> Part {
+pub(crate) const fn curve(name: &'static str, words: &'static str) -> Part {
     Part { name, words, repeated: false }
 }
 

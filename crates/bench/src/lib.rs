@@ -19,6 +19,7 @@ pub mod machine;
 mod measurement;
 mod memory;
 mod page;
+mod paper;
 mod plot;
 pub mod private_daemon;
 pub mod process;

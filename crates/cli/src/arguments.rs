@@ -61,7 +61,8 @@ Examples:
   opentoe bench echo --conns 1,128 --linux cubic,polling
   opentoe bench stream --size 1448,65536 --port fabric,tap --pairs 3
   opentoe bench all --directory results; opentoe bench report results
-  opentoe bench incast --json incast.json --plots plots")]
+  opentoe bench incast --json incast.json --plots plots
+  opentoe bench paper; opentoe bench paper flextoe-figure-15")]
     Bench {
         #[command(subcommand)]
         case: bench::command::Verb,

@@ -51,6 +51,7 @@ fn main() -> ExitCode {
         Verb::Run(arguments) => run::run(&arguments),
         Verb::Demo(arguments) => demo::demo(&arguments),
         Verb::Bench { case: bench::command::Verb::Report(arguments) } => bench::command::report(&arguments),
+        Verb::Bench { case } if bench::command::lists(&case) => Ok(()),
         Verb::Bench { case } => {
             let named = case.common().and_then(|common| common.lib.as_deref());
             library::find(named).and_then(|library| bench::command::run(&case, library))

@@ -202,10 +202,10 @@ impl<T: Transport, M: Memory> Stack<T, M> {
     /// When something is due by itself.
     pub fn next_deadline(&self) -> Option<Nanos> {
         let squeezed = (!self.unit.squeezed.is_empty()).then_some(self.now + SQUEEZE_POLL_NS);
-        let kind = (!self.talks.is_empty()).then_some(self.next_poll);
+        let poll = (!self.talks.is_empty()).then_some(self.next_poll);
         let device = self.unit.memory.devices().and_then(Devices::next_deadline);
         let verbs = self.unit.verbs.as_ref().and_then(|verbs| verbs.next_deadline());
-        [self.transport.next_deadline(), squeezed, kind, device, verbs].into_iter().flatten().min()
+        [self.transport.next_deadline(), squeezed, poll, device, verbs].into_iter().flatten().min()
     }
 
     /// A round would do something, whatever the wire has.

@@ -59,7 +59,7 @@ pub struct Arguments {
 
 /// What two ranks talk over.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum LinuxMode {
+enum Carrier {
     /// The kernel's TCP: CUBIC, super-segments over veth.
     Linux { one_core: bool },
     /// OpenTOE's TCP on this engine.
@@ -70,44 +70,44 @@ enum LinuxMode {
     Roce,
 }
 
-impl LinuxMode {
+impl Carrier {
     fn setup(self) -> String {
         match self {
-            LinuxMode::Linux { one_core } => if one_core { "linux one-core" } else { "linux cubic" }.into(),
-            LinuxMode::Sockets(engine) => format!("{engine} sockets"),
-            LinuxMode::Zeronic(transport) => format!("zeronic0 {transport}"),
-            LinuxMode::Roce => "rocev2 verbs".into(),
+            Carrier::Linux { one_core } => if one_core { "linux one-core" } else { "linux cubic" }.into(),
+            Carrier::Sockets(engine) => format!("{engine} sockets"),
+            Carrier::Zeronic(transport) => format!("zeronic0 {transport}"),
+            Carrier::Roce => "rocev2 verbs".into(),
         }
     }
 
     fn run(self, round: u32, point: &Value) -> Run {
-        let stack = if matches!(self, LinuxMode::Linux { .. }) { Stack::Linux } else { Stack::Opentoe };
+        let stack = if matches!(self, Carrier::Linux { .. }) { Stack::Linux } else { Stack::Opentoe };
         let engine = match self {
-            LinuxMode::Linux { .. } => None,
-            LinuxMode::Sockets(engine) => Some(engine.into()),
-            LinuxMode::Zeronic(transport) => Some(format!("zeronic over {transport}")),
-            LinuxMode::Roce => Some("smartns".into()),
+            Carrier::Linux { .. } => None,
+            Carrier::Sockets(engine) => Some(engine.into()),
+            Carrier::Zeronic(transport) => Some(format!("zeronic over {transport}")),
+            Carrier::Roce => Some("smartns".into()),
         };
         Run { setup: self.setup(), engine, ..Run::new(stack, round, point) }
     }
 
     fn environment(self) -> String {
         match self {
-            LinuxMode::Linux { .. } => format!("{SOCKETS} {APART}"),
-            LinuxMode::Sockets(_) => SOCKETS.into(),
-            LinuxMode::Zeronic(_) => format!("{VERBS} UCX_NET_DEVICES=zeronic0:1"),
-            LinuxMode::Roce => format!("{VERBS} UCX_NET_DEVICES=toe0:1"),
+            Carrier::Linux { .. } => format!("{SOCKETS} {APART}"),
+            Carrier::Sockets(_) => SOCKETS.into(),
+            Carrier::Zeronic(_) => format!("{VERBS} UCX_NET_DEVICES=zeronic0:1"),
+            Carrier::Roce => format!("{VERBS} UCX_NET_DEVICES=toe0:1"),
         }
     }
 
     fn plan(self) -> FabricPlan {
         let plan = FabricPlan::default();
         match self {
-            LinuxMode::Linux { .. } => plan,
-            LinuxMode::Sockets(engine) => FabricPlan { engine, ..plan },
-            LinuxMode::Zeronic(transport) => FabricPlan { zeronic: Some(transport), ..plan },
+            Carrier::Linux { .. } => plan,
+            Carrier::Sockets(engine) => FabricPlan { engine, ..plan },
+            Carrier::Zeronic(transport) => FabricPlan { zeronic: Some(transport), ..plan },
             // Room for packets of 4096 bytes.
-            LinuxMode::Roce => {
+            Carrier::Roce => {
                 let network = FabricConfig { mtu: 9000, ..FabricConfig::default() };
                 FabricPlan { network, rdma: Some("selective-repeat"), ..plan }
             }
@@ -148,26 +148,26 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
     Ok(report)
 }
 
-fn ways(arguments: &Arguments) -> Result<Vec<LinuxMode>, String> {
+fn ways(arguments: &Arguments) -> Result<Vec<Carrier>, String> {
     let (engines, transports) = (list(&arguments.engine, engine)?, list(&arguments.transport, transport)?);
     let of = |way| match way {
-        "sockets" => engines.iter().map(|engine| LinuxMode::Sockets(engine)).collect(),
-        "zeronic" => transports.iter().map(|transport| LinuxMode::Zeronic(transport)).collect(),
-        "roce" => vec![LinuxMode::Roce],
-        way => vec![LinuxMode::Linux { one_core: way == "one-core" }],
+        "sockets" => engines.iter().map(|engine| Carrier::Sockets(engine)).collect(),
+        "zeronic" => transports.iter().map(|transport| Carrier::Zeronic(transport)).collect(),
+        "roce" => vec![Carrier::Roce],
+        way => vec![Carrier::Linux { one_core: way == "one-core" }],
     };
     Ok(list(&arguments.way, way)?.into_iter().flat_map(of).collect())
 }
 
 /// `words` are what is the same for all measurements: memory, seconds of the warm-up and of the rest.
-fn measure(tools: &Tools, way: LinuxMode, words: &[String], point: &Value, run: Run) -> Result<Run, String> {
+fn measure(tools: &Tools, way: Carrier, words: &[String], point: &Value, run: Run) -> Result<Run, String> {
     let program = tools.app("collectives");
     if !Path::new(&program).is_file() {
         return Err(format!("there is no {program}: make apps builds it where mpicc is installed (libopenmpi-dev)"));
     }
     let operation = point["test"].as_str().unwrap_or_default();
     let rank = [&[program, operation.into(), point["size"].to_string()], words].concat();
-    if let LinuxMode::Linux { one_core } = way {
+    if let Carrier::Linux { one_core } = way {
         let plan = VethPlan { congestion: Some("cubic".into()), one_core, ..VethPlan::default() };
         let lab = VethLab::new(tools, &plan)?;
         let ranks = [lab.words_of_client(&rank), lab.words_of_server(&rank)];
@@ -175,14 +175,14 @@ fn measure(tools: &Tools, way: LinuxMode, words: &[String], point: &Value, run: 
         return follow(tools, mpirun, None, run);
     }
     let lab = FabricLab::new(tools, &way.plan())?;
-    let [receiver, sender] = if matches!(way, LinuxMode::Zeronic(_)) { ZERONIC } else { ["server", "client0"] };
+    let [receiver, sender] = if matches!(way, Carrier::Zeronic(_)) { ZERONIC } else { ["server", "client0"] };
     let ranks = [sender, receiver].map(|host| lab.words_on(host, &rank));
     let mpirun = lab.plain(&mpirun(way, &ranks))?;
     follow(tools, mpirun, lab.stack_process(), run)
 }
 
 /// The command line for two ranks. Each says itself where it is to run: its host, its core.
-fn mpirun(way: LinuxMode, ranks: &[Vec<String>; 2]) -> Vec<String> {
+fn mpirun(way: Carrier, ranks: &[Vec<String>; 2]) -> Vec<String> {
     // Ranks that share a core yield it where they find nothing to do.
     let mut words = split(&format!(
         "env {} OMPI_MCA_mpi_yield_when_idle=1 mpirun --allow-run-as-root --oversubscribe --bind-to none",
@@ -303,18 +303,18 @@ mod tests {
     #[test]
     fn what_rank_0_says_is_a_run() {
         let point = json!({ "test": "broadcast", "size": 1024 });
-        let run = said(SAID, LinuxMode::Zeronic("laminar").run(1, &point)).unwrap();
+        let run = said(SAID, Carrier::Zeronic("laminar").run(1, &point)).unwrap();
         assert_eq!((run.ops_per_s, run.errors, share(&run, "rank1")), (Some(2000.0), 0, 0.25));
         let mut report = Report::new("collectives", json!({}));
         report.runs.push(run);
         assert!(show(&report).contains("zeronic0 laminar"));
         assert_eq!(plots(&report)[0].1.lines[0].points, [(0.0, 0.0164)]);
-        assert!(said("measuring\n", LinuxMode::Roce.run(1, &point)).is_err());
+        assert!(said("measuring\n", Carrier::Roce.run(1, &point)).is_err());
     }
 
     #[test]
     fn each_rank_has_words_of_its_own() {
-        let words = mpirun(LinuxMode::Roce, &["one", "two"].map(|word| vec![word.to_string()])).join(" ");
+        let words = mpirun(Carrier::Roce, &["one", "two"].map(|word| vec![word.to_string()])).join(" ");
         assert!(words.ends_with("-np 1 one : -np 1 two") && words.contains("UCX_NET_DEVICES=toe0:1"), "{words}");
     }
 

@@ -78,12 +78,12 @@ fn times(common: &Common) -> (f64, f64) {
 }
 
 /// What is measured in turn: a step of OpenTOE's, or Linux.
-type LinuxMode = (Stack, &'static str, Mapping);
+type Step = (Stack, &'static str, Mapping);
 
 /// Runs the experiment.
 pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String> {
     let common = &arguments.common;
-    let mut ways: Vec<LinuxMode> = Vec::new();
+    let mut ways: Vec<Step> = Vec::new();
     for stack in list(&arguments.stack, stack)? {
         match stack {
             Stack::Opentoe => {
@@ -118,7 +118,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
     Ok(report)
 }
 
-fn measure(tools: &Tools, common: &Common, (stack, name, mapping): &LinuxMode, point: &Value) -> Result<Run, String> {
+fn measure(tools: &Tools, common: &Common, (stack, name, mapping): &Step, point: &Value) -> Result<Run, String> {
     let number = |name: &str| point[name].as_u64().unwrap_or(0);
     let (programs, connections, size) = (number("programs") as usize, number("conns") as usize, number("size"));
     let (warm_up, seconds) = times(common);

@@ -63,7 +63,7 @@ impl Test {
 
 /// What runs a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum LinuxMode {
+enum Carrier {
     /// Verbs, with this way to make up for losses.
     Verbs(&'static str),
     /// OpenTOE's TCP.
@@ -72,37 +72,37 @@ enum LinuxMode {
     Linux,
 }
 
-impl LinuxMode {
-    const ALL: [(&'static str, LinuxMode); 4] = [
-        ("smartns", LinuxMode::Verbs("selective-repeat")),
-        ("smartns-gbn", LinuxMode::Verbs("go-back-n")),
-        ("flextoe", LinuxMode::Flextoe),
-        ("linux", LinuxMode::Linux),
+impl Carrier {
+    const ALL: [(&'static str, Carrier); 4] = [
+        ("smartns", Carrier::Verbs("selective-repeat")),
+        ("smartns-gbn", Carrier::Verbs("go-back-n")),
+        ("flextoe", Carrier::Flextoe),
+        ("linux", Carrier::Linux),
     ];
 
     fn name(self) -> &'static str {
-        LinuxMode::ALL.into_iter().find(|(_, way)| *way == self).map_or("", |(name, _)| name)
+        Carrier::ALL.into_iter().find(|(_, way)| *way == self).map_or("", |(name, _)| name)
     }
 
     fn stack(self) -> Stack {
-        if self == LinuxMode::Linux { Stack::Linux } else { Stack::Opentoe }
+        if self == Carrier::Linux { Stack::Linux } else { Stack::Opentoe }
     }
 
     /// UCX is on verbs or on the kernel's TCP: OpenTOE's has no device that it could list.
     fn runs(self, test: Test) -> bool {
-        self != LinuxMode::Flextoe || !test.is_ucx()
+        self != Carrier::Flextoe || !test.is_ucx()
     }
 
     fn lab<'a>(self, tools: &'a Tools, loss: f64) -> Result<Box<dyn Lab + 'a>, String> {
         let network = FabricConfig { loss, ..FabricConfig::default() };
         Ok(match self {
-            LinuxMode::Verbs(recovery) => {
+            Carrier::Verbs(recovery) => {
                 // Room for packets of 4096 bytes.
                 let network = FabricConfig { mtu: 9000, ..network };
                 Box::new(FabricLab::new(tools, &FabricPlan { network, rdma: Some(recovery), ..FabricPlan::default() })?)
             }
-            LinuxMode::Flextoe => Box::new(FabricLab::new(tools, &FabricPlan { network, ..FabricPlan::default() })?),
-            LinuxMode::Linux => {
+            Carrier::Flextoe => Box::new(FabricLab::new(tools, &FabricPlan { network, ..FabricPlan::default() })?),
+            Carrier::Linux => {
                 let congestion = Some("cubic".to_string());
                 Box::new(VethLab::new(tools, &VethPlan { loss, congestion, ..VethPlan::default() })?)
             }
@@ -135,7 +135,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
                 let place = format!("{} of {} bytes, loss {loss}, on {}", test.name, test.size, way.name());
                 let point = json!({ "test": test.name, "size": test.size, "loss": loss });
                 let run = Run::new(way.stack(), round, &point);
-                let engine = (way != LinuxMode::Linux).then(|| way.name().into());
+                let engine = (way != Carrier::Linux).then(|| way.name().into());
                 let run = Run { setup: way.name().into(), engine, ..run };
                 let run = way.lab(tools, loss).and_then(|lab| measure(tools, &*lab, way, test, seconds, run));
                 let Some(run) = report.measured(tools, &place, run)? else { continue };
@@ -148,11 +148,11 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
 }
 
 /// One test on one way, in its lab.
-fn measure(tools: &Tools, lab: &dyn Lab, way: LinuxMode, test: Test, seconds: f64, run: Run) -> Result<Run, String> {
+fn measure(tools: &Tools, lab: &dyn Lab, way: Carrier, test: Test, seconds: f64, run: Run) -> Result<Run, String> {
     let warm_up = (seconds / 4.0).clamp(0.3, 1.0);
     match (way, test.is_ucx(), test.is_latency()) {
         (_, true, _) => ucx(tools, lab, way, test, seconds, run),
-        (LinuxMode::Verbs(_), ..) => perftest(tools, lab, test, seconds, run),
+        (Carrier::Verbs(_), ..) => perftest(tools, lab, test, seconds, run),
         (_, _, true) => {
             let connections = [1].into();
             let load =
@@ -162,7 +162,7 @@ fn measure(tools: &Tools, lab: &dyn Lab, way: LinuxMode, test: Test, seconds: f6
         }
         _ => {
             let flows =
-                Flows { size: test.size, zero_copy: way == LinuxMode::Flextoe, ..Flows::new(1, warm_up, seconds) };
+                Flows { size: test.size, zero_copy: way == Carrier::Flextoe, ..Flows::new(1, warm_up, seconds) };
             let moved = bulk::run(tools, lab, &flows)?;
             Ok(Run { errors: moved.lost, ..run }.of_bandwidth(moved.gbit_per_s(), test))
         }
@@ -218,15 +218,15 @@ fn last_numbers(printed: &str) -> Option<Vec<f64>> {
 }
 
 /// UCX' own test, over verbs or TCP.
-fn ucx(tools: &Tools, lab: &dyn Lab, way: LinuxMode, test: Test, seconds: f64, run: Run) -> Result<Run, String> {
+fn ucx(tools: &Tools, lab: &dyn Lab, way: Carrier, test: Test, seconds: f64, run: Run) -> Result<Run, String> {
     let transport = match way {
-        LinuxMode::Verbs(_) => "UCX_TLS=rc_verbs,ud_verbs:aux UCX_NET_DEVICES=toe0:1",
+        Carrier::Verbs(_) => "UCX_TLS=rc_verbs,ud_verbs:aux UCX_NET_DEVICES=toe0:1",
         _ => "UCX_TLS=tcp",
     };
     let common = format!("env {transport} ucx_perftest -p {PORT}");
     // UCX looks for network devices in sysfs, which shows those of the namespace that mounted it.
     let mount = ["unshare", "-m", "sh", "-c", "mount -t sysfs sysfs /sys && exec \"$@\"", "sh"].map(String::from);
-    let own = if way == LinuxMode::Linux { &mount[..] } else { &[] };
+    let own = if way == Carrier::Linux { &mount[..] } else { &[] };
     let words = |line: &str| [own, &split(line)].concat();
     let server = lab.server(&words(&common), PORT)?;
     let count = seconds * if test.is_latency() { ROUND_TRIPS } else { UCX_MESSAGES };
@@ -257,9 +257,9 @@ fn test(text: &str) -> Result<Test, String> {
     Ok(Test { name, size })
 }
 
-fn way(text: &str) -> Result<LinuxMode, String> {
-    let found = LinuxMode::ALL.into_iter().find(|(name, _)| *name == text);
-    let names = || LinuxMode::ALL.map(|(name, _)| name).join(", ");
+fn way(text: &str) -> Result<Carrier, String> {
+    let found = Carrier::ALL.into_iter().find(|(name, _)| *name == text);
+    let names = || Carrier::ALL.map(|(name, _)| name).join(", ");
     found.map(|(_, way)| way).ok_or_else(|| format!("there is no way `{text}`; there are {}", names()))
 }
 
@@ -277,11 +277,11 @@ mod tests {
         assert_eq!(test("send_bw:64"), Ok(Test { name: "send_bw", size: 64 }));
         assert!(test("send_bw").unwrap_err().contains("write_lat"));
         assert!(test("recv_bw:64").is_err() && test("send_bw:0").is_err());
-        assert_eq!(way("smartns-gbn"), Ok(LinuxMode::Verbs("go-back-n")));
+        assert_eq!(way("smartns-gbn"), Ok(Carrier::Verbs("go-back-n")));
         assert!(way("laminar").unwrap_err().contains("flextoe"));
         assert!(
-            LinuxMode::Linux.runs(Test { name: "tag_bw", size: 8 })
-                && !LinuxMode::Flextoe.runs(Test { name: "tag_bw", size: 8 })
+            Carrier::Linux.runs(Test { name: "tag_bw", size: 8 })
+                && !Carrier::Flextoe.runs(Test { name: "tag_bw", size: 8 })
         );
     }
 

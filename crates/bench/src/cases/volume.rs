@@ -46,22 +46,22 @@ pub struct Arguments {
 
 /// What carries the blocks.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum LinuxMode {
+enum Carrier {
     Solar,
     NbdOpentoe,
     NbdLinux,
 }
 
-impl LinuxMode {
-    const ALL: [(&'static str, LinuxMode); 3] =
-        [("solar", LinuxMode::Solar), ("nbd-opentoe", LinuxMode::NbdOpentoe), ("nbd-linux", LinuxMode::NbdLinux)];
+impl Carrier {
+    const ALL: [(&'static str, Carrier); 3] =
+        [("solar", Carrier::Solar), ("nbd-opentoe", Carrier::NbdOpentoe), ("nbd-linux", Carrier::NbdLinux)];
 
     fn name(self) -> &'static str {
-        LinuxMode::ALL.into_iter().find(|(_, way)| *way == self).map_or("", |(name, _)| name)
+        Carrier::ALL.into_iter().find(|(_, way)| *way == self).map_or("", |(name, _)| name)
     }
 
     fn stack(self) -> Stack {
-        if self == LinuxMode::NbdLinux { Stack::Linux } else { Stack::Opentoe }
+        if self == Carrier::NbdLinux { Stack::Linux } else { Stack::Opentoe }
     }
 }
 
@@ -74,15 +74,15 @@ enum VolumeLab<'a> {
 }
 
 impl<'a> VolumeLab<'a> {
-    fn new(tools: &'a Tools, way: LinuxMode, directory: &Path) -> Result<VolumeLab<'a>, String> {
+    fn new(tools: &'a Tools, way: Carrier, directory: &Path) -> Result<VolumeLab<'a>, String> {
         let lab: Box<dyn Lab + 'a> = match way {
-            LinuxMode::Solar => {
+            Carrier::Solar => {
                 let network = FabricConfig { mtu: 9000, ..FabricConfig::default() };
                 let plan = FabricPlan { network, volume: Some(directory.into()), ..FabricPlan::default() };
                 return Ok(VolumeLab::Solar(FabricLab::new(tools, &plan)?));
             }
-            LinuxMode::NbdOpentoe => Box::new(FabricLab::new(tools, &FabricPlan::default())?),
-            LinuxMode::NbdLinux => {
+            Carrier::NbdOpentoe => Box::new(FabricLab::new(tools, &FabricPlan::default())?),
+            Carrier::NbdLinux => {
                 let congestion = Some("cubic".into());
                 Box::new(VethLab::new(tools, &VethPlan { congestion, ..VethPlan::default() })?)
             }
@@ -145,7 +145,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
 
 /// What fio does, in which way.
 struct Load {
-    way: LinuxMode,
+    way: Carrier,
     kind: &'static str,
     seconds: f64,
 }
@@ -182,9 +182,9 @@ fn fill(path: &Path) -> io::Result<()> {
     fs::File::open(path)?.sync_all()
 }
 
-fn way(text: &str) -> Result<LinuxMode, String> {
-    let found = LinuxMode::ALL.into_iter().find(|(name, _)| *name == text);
-    let names = || LinuxMode::ALL.map(|(name, _)| name).join(", ");
+fn way(text: &str) -> Result<Carrier, String> {
+    let found = Carrier::ALL.into_iter().find(|(name, _)| *name == text);
+    let names = || Carrier::ALL.map(|(name, _)| name).join(", ");
     found.map(|(_, way)| way).ok_or_else(|| format!("there is no way `{text}`; there are {}", names()))
 }
 
@@ -194,8 +194,8 @@ mod tests {
 
     #[test]
     fn ways_are_known_by_name() {
-        assert_eq!(way("nbd-linux"), Ok(LinuxMode::NbdLinux));
+        assert_eq!(way("nbd-linux"), Ok(Carrier::NbdLinux));
         assert!(way("nvme").unwrap_err().contains("nbd-opentoe"));
-        assert_eq!(LinuxMode::Solar.stack(), Stack::Opentoe);
+        assert_eq!(Carrier::Solar.stack(), Stack::Opentoe);
     }
 }

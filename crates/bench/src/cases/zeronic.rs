@@ -62,7 +62,7 @@ pub struct Arguments {
 
 /// What moves the bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-enum LinuxMode {
+enum Carrier {
     /// ZeroNIC over this transport.
     Zero(&'static str),
     /// Linux' TCP: CUBIC, super-segments over veth.
@@ -71,35 +71,35 @@ enum LinuxMode {
     Verbs(&'static str),
 }
 
-impl LinuxMode {
-    const ALL: [(&'static str, LinuxMode); 6] = [
-        ("flextoe", LinuxMode::Zero("flextoe")),
-        ("laminar", LinuxMode::Zero("laminar")),
-        ("linux", LinuxMode::Zero("linux")),
-        ("tcp", LinuxMode::Tcp),
-        ("roce", LinuxMode::Verbs("selective-repeat")),
-        ("roce-gbn", LinuxMode::Verbs("go-back-n")),
+impl Carrier {
+    const ALL: [(&'static str, Carrier); 6] = [
+        ("flextoe", Carrier::Zero("flextoe")),
+        ("laminar", Carrier::Zero("laminar")),
+        ("linux", Carrier::Zero("linux")),
+        ("tcp", Carrier::Tcp),
+        ("roce", Carrier::Verbs("selective-repeat")),
+        ("roce-gbn", Carrier::Verbs("go-back-n")),
     ];
 
     fn setup(self) -> String {
         match self {
-            LinuxMode::Zero(transport) => format!("zeronic {transport}"),
-            LinuxMode::Tcp => "linux cubic".into(),
-            LinuxMode::Verbs(recovery) => format!("rocev2 {recovery}"),
+            Carrier::Zero(transport) => format!("zeronic {transport}"),
+            Carrier::Tcp => "linux cubic".into(),
+            Carrier::Verbs(recovery) => format!("rocev2 {recovery}"),
         }
     }
 
     /// RDMA has no ordinary sockets beside it.
     fn runs(self, test: &str) -> bool {
-        test != "short" || !matches!(self, LinuxMode::Verbs(_))
+        test != "short" || !matches!(self, Carrier::Verbs(_))
     }
 
     fn run(self, round: u32, point: &Value) -> Run {
-        let stack = if self == LinuxMode::Tcp { Stack::Linux } else { Stack::Opentoe };
+        let stack = if self == Carrier::Tcp { Stack::Linux } else { Stack::Opentoe };
         let engine = match self {
-            LinuxMode::Zero(transport) => Some(format!("zeronic over {transport}")),
-            LinuxMode::Tcp => None,
-            LinuxMode::Verbs(_) => Some("smartns".into()),
+            Carrier::Zero(transport) => Some(format!("zeronic over {transport}")),
+            Carrier::Tcp => None,
+            Carrier::Verbs(_) => Some("smartns".into()),
         };
         Run { setup: self.setup(), engine, ..Run::new(stack, round, point) }
     }
@@ -110,15 +110,15 @@ impl LinuxMode {
         let loss = if network.single { network.loss.max(1e-12) } else { network.loss };
         let mtu = match (self, network.mtu) {
             // Room for packets of 4096 bytes.
-            (LinuxMode::Verbs(_), 0) => 9000,
+            (Carrier::Verbs(_), 0) => 9000,
             (_, 0) => ordinary.mtu,
             (_, mtu) => mtu,
         };
         let network = FabricConfig { loss, mtu, ..ordinary };
         let plan = match self {
-            LinuxMode::Zero(transport) => FabricPlan { network, zeronic: Some(transport), ..FabricPlan::default() },
-            LinuxMode::Verbs(recovery) => FabricPlan { network, rdma: Some(recovery), ..FabricPlan::default() },
-            LinuxMode::Tcp => FabricPlan::default(),
+            Carrier::Zero(transport) => FabricPlan { network, zeronic: Some(transport), ..FabricPlan::default() },
+            Carrier::Verbs(recovery) => FabricPlan { network, rdma: Some(recovery), ..FabricPlan::default() },
+            Carrier::Tcp => FabricPlan::default(),
         };
         FabricLab::new(tools, &plan)
     }
@@ -203,7 +203,7 @@ fn points(arguments: &Arguments) -> Result<Vec<Value>, String> {
     Ok(points)
 }
 
-fn measure(tools: &Tools, way: LinuxMode, point: &Value, seconds: f64, run: Run) -> Result<Run, String> {
+fn measure(tools: &Tools, way: Carrier, point: &Value, seconds: f64, run: Run) -> Result<Run, String> {
     let flows = |count: usize, size: u64| Flows { size, ..Flows::new(count, warm_up(seconds), seconds) };
     match point["test"].as_str() {
         Some("short") => {
@@ -225,15 +225,15 @@ fn measure(tools: &Tools, way: LinuxMode, point: &Value, seconds: f64, run: Run)
 }
 
 /// One flow, as fast as it goes.
-fn long(tools: &Tools, way: LinuxMode, network: Network, flows: &Flows, run: Run) -> Result<Run, String> {
+fn long(tools: &Tools, way: Carrier, network: Network, flows: &Flows, run: Run) -> Result<Run, String> {
     let moved = match way {
-        LinuxMode::Zero(_) => {
+        Carrier::Zero(_) => {
             let lab = way.fabric(tools, network)?;
             let ends = start(tools, &lab, flows)?;
             bulk::measure(tools, &lab, ends)?
         }
-        LinuxMode::Tcp => bulk::run(tools, &veth(tools, network)?, flows)?,
-        LinuxMode::Verbs(_) => {
+        Carrier::Tcp => bulk::run(tools, &veth(tools, network)?, flows)?,
+        Carrier::Verbs(_) => {
             let lab = way.fabric(tools, network)?;
             // Bytes are what is compared, not writes.
             let run = rdma::write_bandwidth(tools, &lab, flows.size, flows.seconds, run)?;
@@ -244,7 +244,7 @@ fn long(tools: &Tools, way: LinuxMode, network: Network, flows: &Flows, run: Run
 }
 
 /// Short messages between ordinary sockets, beside so many long flows into the same machine.
-fn short(tools: &Tools, way: LinuxMode, flows: &Flows, seconds: f64, run: Run) -> Result<Run, String> {
+fn short(tools: &Tools, way: Carrier, flows: &Flows, seconds: f64, run: Run) -> Result<Run, String> {
     let (warm_up, beside) = (warm_up(seconds), flows.flows > 0);
     let load = Load { size: 64, reply: 64, connections: vec![SHORT], depth: 1, warm_up, seconds, ..Load::default() };
     let load = Load { one_place: true, ..load };
@@ -260,7 +260,7 @@ fn short(tools: &Tools, way: LinuxMode, flows: &Flows, seconds: f64, run: Run) -
         Ok(run)
     };
     match way {
-        LinuxMode::Tcp => {
+        Carrier::Tcp => {
             let lab = veth(tools, Network::default())?;
             let ends = if beside { Some(bulk::start(tools, &lab, flows, 0)?) } else { None };
             with(&lab, ends)
@@ -365,9 +365,9 @@ fn test(text: &str) -> Result<&'static str, String> {
     known.ok_or_else(|| format!("there is no test `{text}`; there are rate, mtu, loss and short"))
 }
 
-fn way(text: &str) -> Result<LinuxMode, String> {
-    let found = LinuxMode::ALL.into_iter().find(|(name, _)| *name == text);
-    let names = || LinuxMode::ALL.map(|(name, _)| name).join(", ");
+fn way(text: &str) -> Result<Carrier, String> {
+    let found = Carrier::ALL.into_iter().find(|(name, _)| *name == text);
+    let names = || Carrier::ALL.map(|(name, _)| name).join(", ");
     found.map(|(_, way)| way).ok_or_else(|| format!("there is no way `{text}`; there are {}", names()))
 }
 
@@ -385,7 +385,7 @@ mod tests {
     fn processor_time_is_for_each_byte() {
         let cpu_s = BTreeMap::from([("receiver".to_string(), 1.0), ("toed".to_string(), 2.0)]);
         let moved = Moved { seconds: 4.0, lost: 0, bytes: vec![1 << 30, 1 << 30], cpu_s };
-        let run = noted(LinuxMode::Zero("laminar").run(1, &json!({ "test": "rate", "size": 65_536 })), moved);
+        let run = noted(Carrier::Zero("laminar").run(1, &json!({ "test": "rate", "size": 65_536 })), moved);
         assert!((run.figure("receiver_ns_per_byte") - 0.4657).abs() < 1e-3);
         assert!((run.figure("full_core_gbit_per_s") - run.speed() * 2.0).abs() < 1e-9);
         let mut report = Report::new("zeronic", json!({}));
@@ -397,9 +397,9 @@ mod tests {
 
     #[test]
     fn words_have_meanings() {
-        assert_eq!(way("tcp"), Ok(LinuxMode::Tcp));
+        assert_eq!(way("tcp"), Ok(Carrier::Tcp));
         assert!(way("linux!").unwrap_err().contains("laminar"));
         assert!(test("rates").is_err() && probability("0.9").is_err());
-        assert!(!LinuxMode::Verbs("go-back-n").runs("short") && LinuxMode::Tcp.runs("short"));
+        assert!(!Carrier::Verbs("go-back-n").runs("short") && Carrier::Tcp.runs("short"));
     }
 }

@@ -117,9 +117,9 @@ impl Verbs {
         let is_unclaimed = |link: &Link| link.qp.is_none() && !link.is_of_hosts;
         let is_watched = |link: &Link| is_unclaimed(link) || !link.is_open || link.closing.is_some();
         let watched = !self.wanted.is_empty() || !self.asked.is_empty() || self.links.values().any(is_watched);
-        let kind = watched.then_some(self.next_poll);
+        let poll = watched.then_some(self.next_poll);
         let hosts = self.hosts.next_deadline(self.now);
-        [host::Transport::next_deadline(&self.device), retry, kind, hosts].into_iter().flatten().min()
+        [host::Transport::next_deadline(&self.device), retry, poll, hosts].into_iter().flatten().min()
     }
 
     /// Where the payload of a message goes, whose header has come.

@@ -1,0 +1,171 @@
+//! Experiments of the papers by the number of their figure or table: `opentoe bench paper`.
+use crate::all;
+use crate::arguments::Common;
+use crate::goals::{Part, curve, part};
+use crate::report::table;
+use crate::tools::Tools;
+use clap::Args;
+use std::path::PathBuf;
+
+/// Which experiments to measure.
+#[derive(Args, Debug)]
+pub struct Arguments {
+    #[command(flatten)]
+    pub common: Common,
+    /// Experiments, such as flextoe-figure-15 or smartns; without any, all are listed and none is measured
+    #[arg(value_name = "NAME")]
+    pub names: Vec<String>,
+    /// Where reports go, as NAME.json
+    #[arg(long, value_name = "DIR", default_value = "opentoe-papers")]
+    pub directory: PathBuf,
+}
+
+/// An experiment, with what it shows.
+struct Experiment {
+    what: &'static str,
+    part: Part,
+}
+
+const fn experiment(part: Part, what: &'static str) -> Experiment {
+    Experiment { what, part }
+}
+
+/// Experiments that have a measurement here, in the papers' order. `laminar` has the numbers of the thesis (chapter 5).
+/// docs/PAPERS.md has a row for each experiment, also for those that software cannot express.
+const EXPERIMENTS: &[Experiment] = &[
+    experiment(part("flextoe-table-1", "kv --server memcached --conns 64"), "what TCP costs the processor"),
+    experiment(part("flextoe-table-2", "extensions"), "flexible extensions, put on and off under load"),
+    experiment(part("flextoe-figure-8", "parallel --steps one"), "rate over programs and cores"),
+    experiment(
+        part("flextoe-figure-9", "kv --server memcached --conns 1 --port fabric,tap,tap-client"),
+        "latency of combinations of stacks",
+    ),
+    experiment(part("flextoe-figure-10", "echo --conns 128 --size 32,128,512,2048"), "RPC throughput over sizes"),
+    experiment(part("flextoe-figure-11", "echo --conns 1 --linux cubic,polling,one-core"), "RPC latency"),
+    experiment(part("flextoe-figure-12", "stream --size 1448,8192,65536"), "large RPCs"),
+    experiment(curve("flextoe-figure-13", "echo --conns 1,16,128,1024,4096"), "scalability in connections"),
+    experiment(part("flextoe-table-3", "parallel"), "what each step of parallelism brings"),
+    experiment(curve("flextoe-figure-15", "loss"), "throughput over loss rates"),
+    experiment(part("flextoe-figure-16", "fairness"), "fairness over flows"),
+    experiment(part("flextoe-table-4", "incast"), "incast, with congestion control and without"),
+    experiment(
+        part("laminar-figure-5.9", "echo --conns 1 --engine flextoe,laminar --linux cubic,polling"),
+        "unloaded latency",
+    ),
+    experiment(
+        curve("laminar-figure-5.10", "echo --engine flextoe,laminar --rate 50000,100000,200000"),
+        "latency over load",
+    ),
+    experiment(
+        curve("laminar-figure-5.11", "echo --engine flextoe,laminar --conns 1,64,1024,4096"),
+        "scalability in connections",
+    ),
+    experiment(
+        part("laminar-figure-5.15", "stream --zero-copy --size 1448,8192,65536 --engine flextoe,laminar"),
+        "byte streams on one core, without copies",
+    ),
+    experiment(part("laminar-figure-5.16", "block --disk in-place,copy"), "a disk over the network: random writes"),
+    experiment(part("laminar-section-5.5.2", "log --engine flextoe,laminar"), "a shared log"),
+    experiment(
+        curve("laminar-figure-5.17", "loss --engine flextoe,laminar --load bulk"),
+        "throughput of bulk flows over loss rates",
+    ),
+    experiment(part("laminar-figure-5.18", "incast --engine flextoe,laminar"), "incast"),
+    experiment(
+        part("laminar-figure-5.19", "isolation --engine flextoe,laminar --bulk-mbit 1,100 --rate 50000"),
+        "quick answers beside bulk flows",
+    ),
+    experiment(part("zeronic-table-2", "zeronic --test rate"), "rate and processor time of one flow"),
+    experiment(part("zeronic-figure-9", "zeronic --test mtu"), "throughput over MTU sizes"),
+    experiment(part("zeronic-figure-10", "collectives"), "collectives over sizes"),
+    experiment(
+        part(
+            "zeronic-figure-11",
+            "kv --server redis --sets 100 --conns 4 --depth 10 --buffer 4096 --engine flextoe,zeronic",
+        ),
+        "redis SET over sizes",
+    ),
+    experiment(part("zeronic-figure-12", "zeronic --test short"), "short and long flows together"),
+    experiment(curve("zeronic-figure-13", "zeronic --test loss"), "throughput over drops"),
+    experiment(part("smartns-figure-9", "rdma"), "SEND and WRITE beside other stacks: rate, latency, loss"),
+    experiment(part("smartns-figure-15", "offload"), "list traversal and batched reads"),
+    experiment(curve("smartns-figure-16", "volume --clients 1,4,12"), "disaggregated storage over clients"),
+];
+
+/// Measures the experiments that were named, or lists all.
+pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<(), String> {
+    let parts: Vec<&Part> = chosen(&arguments.names)?.into_iter().map(|found| &found.part).collect();
+    all::measure_parts(tools, &parts, &arguments.common, &arguments.directory)
+}
+
+/// Shows all experiments with their commands.
+pub(crate) fn list() {
+    let rows = EXPERIMENTS.iter().map(|it| vec![it.part.name.to_string(), it.what.to_string()]);
+    let mut rows: Vec<Vec<String>> = rows.collect();
+    rows.iter_mut().for_each(|row| row[1].insert(0, ' '));
+    // The second column is text as well: no alignment to the right.
+    let width = EXPERIMENTS.iter().map(|it| it.what.len()).max().unwrap_or(0) + 1;
+    rows.iter_mut().for_each(|row| row[1] = format!("{:<width$}", row[1]));
+    console::print(&table(&rows));
+    console::print(
+        "\nopentoe bench paper NAME ... measures some; the name of a paper stands for all of its experiments\n",
+    );
+}
+
+/// Experiments by name, or by the name of their paper.
+fn chosen(names: &[String]) -> Result<Vec<&'static Experiment>, String> {
+    let mut found: Vec<&Experiment> = Vec::new();
+    for name in names {
+        let of_paper = format!("{name}-");
+        let fits = |it: &&Experiment| it.part.name == name || it.part.name.starts_with(&of_paper);
+        let before = found.len();
+        found.extend(EXPERIMENTS.iter().filter(fits));
+        if found.len() == before {
+            return Err(format!("there is no experiment `{name}`: opentoe bench paper lists all"));
+        }
+    }
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::collections::HashSet;
+
+    fn common() -> Common {
+        let (duration, pairs, quick) = (None, 1, false);
+        Common { duration, pairs, quick, json: None, csv: None, plots: None, lib: None }
+    }
+
+    #[test]
+    fn every_experiment_is_a_command_line_with_a_name_of_its_own() {
+        let mut names = HashSet::new();
+        for it in EXPERIMENTS {
+            assert!(names.insert(it.part.name), "{} twice", it.part.name);
+            all::case(&it.part, &common()).unwrap();
+        }
+    }
+
+    #[test]
+    fn a_paper_stands_for_its_experiments() {
+        let names = |names: &[&str]| {
+            let names: Vec<String> = names.iter().map(ToString::to_string).collect();
+            chosen(&names).map(|found| found.into_iter().map(|it| it.part.name).collect::<Vec<_>>())
+        };
+        assert_eq!(names(&["flextoe-table-3"]).unwrap(), ["flextoe-table-3"]);
+        assert_eq!(names(&["smartns"]).unwrap(), ["smartns-figure-9", "smartns-figure-15", "smartns-figure-16"]);
+        assert!(names(&["flextoe-figure-1"]).unwrap_err().contains("no experiment `flextoe-figure-1`"));
+    }
+
+    /// What is measured here has a row in docs/PAPERS.md, with its number.
+    #[test]
+    fn every_number_is_in_the_page_of_the_papers() {
+        let page = include_str!("../../../docs/PAPERS.md");
+        for it in EXPERIMENTS {
+            let number = it.part.name.rsplit('-').next().unwrap();
+            assert!(page.contains(number), "{}", it.part.name);
+            let case = it.part.words.split(' ').next().unwrap();
+            assert!(page.contains(&format!("opentoe bench {case}")), "{}", it.part.name);
+        }
+    }
+}
