@@ -189,7 +189,12 @@ impl Bindings {
     /// one for both families. Among those that share the port, it is the one that `spread` falls on. Only those count
     /// that have a holder that still runs. One that is kept for a child to come counts only where no process has
     /// another one: its parent may have ended before it forked.
-    pub(crate) fn listener_for(&self, local: Endpoint, spread: u64, runs: impl Fn(Holder) -> bool) -> Option<u32> {
+    pub(crate) fn listener_for(
+        &self,
+        local: Endpoint,
+        spread: impl FnOnce() -> u64,
+        runs: impl Fn(Holder) -> bool,
+    ) -> Option<u32> {
         let any_v6 = IpAddress::v6(Ipv6Addr::UNSPECIFIED, 0);
         for (ip, dual_stack) in [(local.ip, false), (local.ip.any(), false), (any_v6, true)] {
             let listens = |(id, binding): (u32, &Binding)| {
@@ -197,11 +202,13 @@ impl Bindings {
                 (is && binding.listener.is_some()).then_some(id)
             };
             let in_process = |holder| matches!(holder, Holder::Context(_)) && runs(holder);
-            let served: Vec<u32> = self.held_on_port(local.port, &in_process).filter_map(listens).collect();
-            let kept = || self.held_on_port(local.port, &runs).filter_map(listens).collect();
-            let found = if served.is_empty() { kept() } else { served };
-            if !found.is_empty() {
-                return Some(found[(spread % found.len() as u64) as usize]);
+            let served = || self.held_on_port(local.port, &in_process).filter_map(listens);
+            let kept = || self.held_on_port(local.port, &runs).filter_map(listens);
+            match served().count() {
+                0 if kept().next().is_none() => {}
+                0 => return kept().nth(spread() as usize % kept().count()),
+                1 => return served().next(),
+                many => return served().nth(spread() as usize % many),
             }
         }
         None
@@ -278,7 +285,7 @@ mod tests {
             let mut all = Bindings::default();
             let id = all.add(any);
             assert_eq!(all.conflicts(&other(), |_| true), conflict, "{dual_stack} {ip}");
-            assert_eq!(all.listener_for(Endpoint { ip, port: 80 }, 0, |_| true).is_some(), conflict);
+            assert_eq!(all.listener_for(Endpoint { ip, port: 80 }, || 0, |_| true).is_some(), conflict);
             let mut turned = Bindings::default();
             turned.add(other());
             let any = all.remove(id).expect("it is there");
@@ -291,9 +298,9 @@ mod tests {
         let mut all = bindings(ANY, false, true, true);
         let both = binding(Endpoint { ip: ANY_V6, port: 80 }, 1, false, true);
         let both = all.add(Binding { dual_stack: true, listener: Some(Listener::default()), ..both });
-        assert_eq!(all.listener_for(Endpoint { ip: IP, port: 80 }, 0, |_| true), Some(1));
+        assert_eq!(all.listener_for(Endpoint { ip: IP, port: 80 }, || 0, |_| true), Some(1));
         all.remove(1);
-        assert_eq!(all.listener_for(Endpoint { ip: IP, port: 80 }, 0, |_| true), Some(both));
+        assert_eq!(all.listener_for(Endpoint { ip: IP, port: 80 }, || 0, |_| true), Some(both));
     }
 
     #[test]
@@ -330,19 +337,22 @@ mod tests {
         let holder = |id| BTreeSet::from([Holder::Context(ContextId(id))]);
         all.get_mut(1).expect("the first").holders = holder(0);
         let local = Endpoint { ip: IP, port: 80 };
-        assert_eq!(all.listener_for(local, 7, |_| true), Some(1));
+        assert_eq!(all.listener_for(local, || 7, |_| true), Some(1));
         for id in 1..3 {
             let listener = Some(Listener::default());
             let (local, holders) = (Endpoint { ip: IP, port: 80 }, holder(id));
             all.add(Binding { listener, holders, ..binding(local, 1, false, true) });
         }
-        assert_eq!((all.listener_for(local, 8, |_| true), all.listener_for(local, 9, |_| true)), (Some(2), Some(3)));
+        assert_eq!(
+            (all.listener_for(local, || 8, |_| true), all.listener_for(local, || 9, |_| true)),
+            (Some(2), Some(3))
+        );
         let without = |id| move |holder| holder != Holder::Context(ContextId(id));
-        assert_eq!(all.listener_for(local, 8, without(1)), Some(3), "the other one's holder has ended");
+        assert_eq!(all.listener_for(local, || 8, without(1)), Some(3), "the other one's holder has ended");
         all.remove(2);
-        assert_eq!(all.listener_for(local, 8, |_| true), Some(3));
-        assert_eq!(all.listener_for(local, 8, without(2)), Some(1), "the unspecified address is left");
-        assert_eq!(all.listener_for(Endpoint { ip: IP, port: 81 }, 0, |_| true), None);
+        assert_eq!(all.listener_for(local, || 8, |_| true), Some(3));
+        assert_eq!(all.listener_for(local, || 8, without(2)), Some(1), "the unspecified address is left");
+        assert_eq!(all.listener_for(Endpoint { ip: IP, port: 81 }, || 0, |_| true), None);
     }
 
     #[test]
@@ -352,8 +362,8 @@ mod tests {
             Binding { holders: [Holder::Hold(7)].into(), ..binding(Endpoint { ip: IP, port: 80 }, 0, false, true) };
         all.add(Binding { listener: Some(Listener::default()), ..kept });
         let local = Endpoint { ip: IP, port: 80 };
-        assert_eq!([0, 1].map(|spread| all.listener_for(local, spread, |_| true)), [Some(1), Some(1)]);
+        assert_eq!([0, 1].map(|spread| all.listener_for(local, || spread, |_| true)), [Some(1), Some(1)]);
         let ended = |holder| matches!(holder, Holder::Hold(_));
-        assert_eq!(all.listener_for(local, 0, ended), Some(2), "no process has one: the child may come");
+        assert_eq!(all.listener_for(local, || 0, ended), Some(2), "no process has one: the child may come");
     }
 }

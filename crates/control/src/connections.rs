@@ -4,7 +4,7 @@ use crate::tuples::TupleMap;
 use context::Endpoint;
 use engine::stream::FourTuple;
 use engine::{FlowId, Nanos};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::ops::RangeInclusive;
 use wire::IpAddress;
 
@@ -26,8 +26,8 @@ pub(crate) enum Lifecycle {
 /// All connections of the host, in every stage.
 pub(crate) struct Connections {
     stages: TupleMap<Lifecycle>,
-    /// How many have each local port, and which ports are in use.
-    counts: BTreeMap<u16, u32>,
+    /// How many have each local port, and which ports are in use. The system gives the pages that are written to.
+    counts: Vec<u32>,
     ports: PortSet,
     /// Those with a local port of the ephemeral range, by their remote end.
     peers: HashMap<Endpoint, PeerPorts>,
@@ -43,7 +43,7 @@ impl Connections {
     pub(crate) fn new(ephemeral: RangeInclusive<u16>, addresses: Vec<IpAddress>) -> Connections {
         Connections {
             stages: TupleMap::default(),
-            counts: BTreeMap::new(),
+            counts: vec![0; 1 << u16::BITS],
             ports: PortSet::default(),
             peers: HashMap::new(),
             ephemeral,
@@ -64,7 +64,7 @@ impl Connections {
         if new {
             self.own += self.is_own(&tuple) as u32;
             self.loopback += tuple.remote_ip.is_loopback() as u32;
-            *self.counts.entry(port).or_default() += 1;
+            self.counts[usize::from(port)] += 1;
             self.ports.insert(port);
         }
         if new && self.ephemeral.contains(&port) {
@@ -89,12 +89,10 @@ impl Connections {
         self.own -= self.is_own(tuple) as u32;
         self.loopback -= tuple.remote_ip.is_loopback() as u32;
         let port = tuple.local_port;
-        if let Some(count) = self.counts.get_mut(&port) {
-            *count -= 1;
-            if *count == 0 {
-                self.counts.remove(&port);
-                self.ports.remove(port);
-            }
+        let count = &mut self.counts[usize::from(port)];
+        *count -= 1;
+        if *count == 0 {
+            self.ports.remove(port);
         }
         let remote = tuple.remote();
         if self.ephemeral.contains(&port) && self.peers.get_mut(&remote).is_some_and(|peer| peer.remove(port)) {

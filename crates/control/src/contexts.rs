@@ -100,10 +100,16 @@ impl Context {
     /// Leaves a reply. One that finds the ring full waits here; requests are not taken meanwhile. The other replies are
     /// at most a few for each slot, so what waits is bounded.
     pub(crate) fn reply(&mut self, reply: Reply) {
-        if self.alive() {
-            self.backlog.push_back(reply);
-            self.push_replies();
+        if !self.alive() {
+            return;
         }
+        // Most find the ring with room, and none before them.
+        if self.backlog.is_empty() && self.end.replies.push(reply.to_words()).is_ok() {
+            self.to_ring = true;
+            return;
+        }
+        self.backlog.push_back(reply);
+        self.push_replies();
     }
 
     /// Replies wait for room in the ring.

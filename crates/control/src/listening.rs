@@ -10,7 +10,12 @@ use engine::{ContextId, FlowId};
 impl Bindings {
     /// The listener for a connection. A process that has ended listens no more, although what it left is still looked
     /// at.
-    pub(crate) fn listener_of(&self, contexts: &Contexts, local: Endpoint, spread: u64) -> Option<u32> {
+    pub(crate) fn listener_of(
+        &self,
+        contexts: &Contexts,
+        local: Endpoint,
+        spread: impl FnOnce() -> u64,
+    ) -> Option<u32> {
         self.listener_for(local, spread, |holder| contexts.runs(holder))
     }
 

@@ -12,6 +12,7 @@ mod budget;
 mod deadlines;
 mod demux;
 mod discovery;
+mod free_numbers;
 mod host;
 mod icmp;
 mod link;

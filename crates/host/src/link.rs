@@ -33,6 +33,12 @@ impl Link {
         [(self.address, self.prefix_len)].into_iter().chain(v6)
     }
 
+    /// All of them, for this zone.
+    pub(crate) fn all_addresses(&self, zone: u32) -> impl Iterator<Item = IpAddress> + use<> {
+        let link_local = self.v6.map(|_| IpAddress::link_local(self.mac, zone));
+        self.addresses().map(|(address, _)| address).chain(link_local)
+    }
+
     /// The source address for a destination there: of the same family, and of the same scope where possible (RFC 6724
     /// section 5, rule 2). `None` where it has none of that family.
     pub fn source(&self, dst: IpAddress) -> Option<IpAddress> {
@@ -45,6 +51,6 @@ impl Link {
 
     /// The address is one of the host's there. Its link-local address is in this zone.
     pub(crate) fn has(&self, ip: IpAddress, zone: u32) -> bool {
-        self.address == ip || self.v6.is_some_and(|v6| v6.address == ip || ip == IpAddress::link_local(self.mac, zone))
+        self.all_addresses(zone).any(|own| own == ip)
     }
 }

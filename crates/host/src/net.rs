@@ -34,6 +34,8 @@ pub struct Net {
     links: Vec<Link>,
     /// How many of them are ports.
     ports: usize,
+    /// The addresses of all of them.
+    own: Vec<IpAddress>,
     /// What is reached, and through whom.
     pub routes: Box<dyn Routes>,
     /// Path MTUs where they are less than the port's.
@@ -85,6 +87,7 @@ impl Net {
         debug_assert!(!links.is_empty(), "a host has a port");
         let mut net = Net {
             ports: links.len(),
+            own: addresses_of(&links),
             memberships: vec![Membership::new(); links.len()],
             links,
             routes,
@@ -108,6 +111,7 @@ impl Net {
         let Link { caps, .. } = self.links[0];
         let v6 = v6.then_some(AddressV6 { address: LOOPBACK_V6, prefix_len: 128 });
         self.links.push(Link { mac, address: LOOPBACK, prefix_len: 8, v6, caps });
+        self.own = addresses_of(&self.links);
     }
 
     /// Its ports. The first one's address is the host's.
@@ -151,8 +155,9 @@ impl Net {
     }
 
     /// The address is one of this host's, all loopback addresses among them.
+    #[inline]
     pub fn is_own(&self, ip: IpAddress) -> bool {
-        self.links.iter().zip(1..).any(|(link, zone)| link.has(ip, zone)) || self.is_loopback(ip)
+        self.own.contains(&ip) || self.is_loopback(ip)
     }
 
     /// The address is one of the host's on a port.
@@ -161,6 +166,7 @@ impl Net {
     }
 
     /// The address is one of the host's link to itself.
+    #[inline]
     fn is_loopback(&self, ip: IpAddress) -> bool {
         let is_v6 = || self.links.last().is_some_and(|link| link.v6.is_some());
         ip.is_loopback() && self.has_loopback() && (ip.is_v4() || is_v6())
@@ -200,7 +206,8 @@ impl Net {
         let Some(next_hop) = self.hop(packet.dst) else {
             return drops.count(DropReason::NoRoute);
         };
-        match self.resolve(now, next_hop) {
+        let neighbour = next_hop == packet.dst;
+        match if neighbour { self.station_of(now, next_hop) } else { self.resolve(now, next_hop) } {
             Some(dst) => self.send_to(dst, packet),
             None => {
                 if !self.neighbours.queue(next_hop, packet) {
@@ -225,6 +232,11 @@ impl Net {
         if self.is_own(ip) {
             return Some(self.link_towards(ip).mac);
         }
+        self.station_of(now, ip)
+    }
+
+    /// The same of an address that is not this host's.
+    fn station_of(&mut self, now: Nanos, ip: IpAddress) -> Option<Mac> {
         let found = self.neighbours.look_up(now, ip);
         if let Some(due) = found.ask_until {
             self.timers.set(ip, due);
@@ -235,8 +247,7 @@ impl Net {
 
     /// A packet to `dst` would leave now; otherwise its next hop is asked for.
     pub fn reaches(&mut self, now: Nanos, dst: IpAddress) -> bool {
-        let next_hop = if self.is_own(dst) { Some(dst) } else { self.hop(dst) };
-        next_hop.is_some_and(|next_hop| self.resolve(now, next_hop).is_some())
+        self.is_own(dst) || self.hop(dst).is_some_and(|next_hop| self.resolve(now, next_hop).is_some())
     }
 
     /// The hardware address of the next hop to `dst` is known. Nothing is asked.
@@ -394,6 +405,11 @@ impl Net {
             }
         }
     }
+}
+
+/// All addresses of a host's links; link-local ones are in the zones of these.
+fn addresses_of(links: &[Link]) -> Vec<IpAddress> {
+    links.iter().zip(1..).flat_map(|(link, zone)| link.all_addresses(zone)).collect()
 }
 
 /// Where [`Net::flush`] puts frames.

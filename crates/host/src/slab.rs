@@ -1,9 +1,10 @@
 //! A bounded table with small numbers as keys.
+use crate::free_numbers::FreeNumbers;
 
 /// Up to a fixed number of values; the lowest free number is taken first.
 pub struct Slab<T> {
     entries: Vec<Option<T>>,
-    free: std::collections::BTreeSet<u32>,
+    free: FreeNumbers,
     most: u32,
 }
 
@@ -30,14 +31,14 @@ impl<T> Slab<T> {
 
     /// The number that the next value gets; `None` where the table is full.
     pub fn vacant(&self) -> Option<u32> {
-        let next = self.free.first().copied().unwrap_or(self.entries.len() as u32);
+        let next = self.free.first().unwrap_or(self.entries.len() as u32);
         (next < self.most).then_some(next)
     }
 
     /// Adds a value; `None` (and the value dropped) where the table is full.
     pub fn insert(&mut self, value: T) -> Option<u32> {
         let key = self.vacant()?;
-        if self.free.remove(&key) {
+        if self.free.remove(key) {
             self.entries[key as usize] = Some(value);
         } else {
             self.entries.push(Some(value));
@@ -58,7 +59,7 @@ impl<T> Slab<T> {
             self.free.insert(self.entries.len() as u32);
             self.entries.push(None);
         }
-        self.free.remove(&key);
+        self.free.remove(key);
         self.entries[key as usize] = Some(value);
         Some(())
     }

@@ -183,7 +183,15 @@ impl Io<'_> {
 
     /// Builds the frames of all packets that wait in the network layer, behind those of `tx`. The host does so at the
     /// end of a round; a transport does where its own frames must come later.
+    #[inline]
     pub fn flush(&mut self, now: Nanos) {
+        // Most rounds have none.
+        if self.net.has_outgoing() {
+            self.build(now);
+        }
+    }
+
+    fn build(&mut self, now: Nanos) {
         let before = (self.tx.len(), self.to_self.len());
         self.net.flush(self.pool, self.drops, &mut Flushed { tx: self.tx, looped: self.to_self });
         let Some(recorder) = &mut self.recorder else { return };

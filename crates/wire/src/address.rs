@@ -19,28 +19,32 @@ pub struct IpAddress {
 
 impl IpAddress {
     /// An IPv4 address.
+    #[inline]
     pub const fn v4(address: Ipv4Addr) -> IpAddress {
         IpAddress { octets: address.to_ipv6_mapped().octets(), zone: 0 }
     }
 
     /// An IPv6 address. The zone is that of link-local addresses (an interface's index); for all others it is ignored.
+    #[inline]
     pub const fn v6(address: Ipv6Addr, zone: u32) -> IpAddress {
-        // Multicast of link-local scope: RFC 4291 section 2.7.
-        let is_local = address.is_unicast_link_local() || address.segments()[0] & 0xff0f == 0xff02;
-        IpAddress { octets: address.octets(), zone: if is_local { zone } else { 0 } }
+        let octets = address.octets();
+        IpAddress { octets, zone: if has_zone(&octets) { zone } else { 0 } }
     }
 
     /// An address as 128 bits, as [`IpAddress::to_bits`] gives them. Any bits are an address.
+    #[inline]
     pub const fn from_bits(bits: u128, zone: u32) -> IpAddress {
         IpAddress::v6(Ipv6Addr::from_bits(bits), zone)
     }
 
     /// The address as 128 bits: an IPv4 address in its IPv4-mapped form.
+    #[inline]
     pub const fn to_bits(self) -> u128 {
         u128::from_be_bytes(self.octets)
     }
 
     /// The address without its zone.
+    #[inline]
     pub const fn ip(self) -> IpAddr {
         let address = Ipv6Addr::from_bits(self.to_bits());
         match address.to_ipv4_mapped() {
@@ -50,46 +54,53 @@ impl IpAddress {
     }
 
     /// The IPv4 address; `None` for an IPv6 address.
+    #[inline]
     pub const fn as_v4(self) -> Option<Ipv4Addr> {
-        Ipv6Addr::from_bits(self.to_bits()).to_ipv4_mapped()
+        if self.is_v4() { Some(Ipv4Addr::from_bits(self.to_bits() as u32)) } else { None }
     }
 
     /// Whether it is an IPv4 address.
+    #[inline]
     pub const fn is_v4(self) -> bool {
-        self.as_v4().is_some()
+        self.to_bits() >> 32 == MAPPED
     }
 
     /// The zone of a link-local IPv6 address; 0 for none.
+    #[inline]
     pub const fn zone(self) -> u32 {
         self.zone
     }
 
     /// The unspecified address of the same family.
+    #[inline]
     pub const fn any(self) -> IpAddress {
-        match self.ip() {
-            IpAddr::V4(_) => IpAddress::v4(Ipv4Addr::UNSPECIFIED),
-            IpAddr::V6(_) => IpAddress::v6(Ipv6Addr::UNSPECIFIED, 0),
-        }
+        if self.is_v4() { IpAddress::v4(Ipv4Addr::UNSPECIFIED) } else { IpAddress::v6(Ipv6Addr::UNSPECIFIED, 0) }
     }
 
     /// Whether it is the unspecified address of its family.
+    #[inline]
     pub const fn is_unspecified(self) -> bool {
-        self.ip().is_unspecified()
+        let bits = self.to_bits();
+        bits == 0 || bits == MAPPED << 32
     }
 
     /// Whether it names a group.
+    #[inline]
     pub const fn is_multicast(self) -> bool {
-        self.ip().is_multicast()
+        self.octets[0] == 0xff || self.to_bits() >> 28 == MAPPED << 4 | 0xe
     }
 
     /// Whether it is IPv4's limited broadcast address. IPv6 has none.
+    #[inline]
     pub const fn is_broadcast(self) -> bool {
-        matches!(self.ip(), IpAddr::V4(Ipv4Addr::BROADCAST))
+        self.to_bits() == MAPPED << 32 | 0xffff_ffff
     }
 
     /// Whether it stays within a host (RFC 1122 section 3.2.1.3, RFC 4291 section 2.5.3).
+    #[inline]
     pub const fn is_loopback(self) -> bool {
-        self.ip().is_loopback()
+        let bits = self.to_bits();
+        bits == 1 || bits >> 24 == MAPPED << 8 | 127
     }
 
     /// The link-local IPv6 address that a hardware address gives (RFC 4291 section 2.5.6 and appendix A).
@@ -101,8 +112,9 @@ impl IpAddress {
     }
 
     /// Whether it is an IPv6 address that means something on one link only, not a group's.
+    #[inline]
     pub const fn is_link_local(self) -> bool {
-        Ipv6Addr::from_bits(self.to_bits()).is_unicast_link_local()
+        self.to_bits() >> 118 == 0xfe80 >> 6
     }
 
     /// The group of all stations that may have an IPv6 address: who asks for it, asks them (RFC 4291 section 2.7.1).
@@ -119,17 +131,33 @@ impl IpAddress {
     }
 
     /// The same address in a zone, where its scope has zones.
+    #[inline]
     pub const fn in_zone(self, zone: u32) -> IpAddress {
-        IpAddress::from_bits(self.to_bits(), zone)
+        IpAddress { octets: self.octets, zone: if has_zone(&self.octets) { zone } else { 0 } }
     }
 
     /// Bits of an address of this family.
+    #[inline]
     pub const fn width(self) -> u8 {
         if self.is_v4() { 32 } else { 128 }
     }
 }
 
+/// The first 96 bits of an IPv4-mapped address (RFC 4291 section 2.5.5.2).
+const MAPPED: u128 = 0xffff;
+
+/// Whether it is an address of link-local scope, a station's or a group's (RFC 4291 sections 2.5.6 and 2.7).
+#[inline]
+const fn has_zone(octets: &[u8; 16]) -> bool {
+    match octets[0] {
+        0xfe => octets[1] & 0xc0 == 0x80,
+        0xff => octets[1] & 0x0f == 0x02,
+        _ => false,
+    }
+}
+
 impl From<Ipv4Addr> for IpAddress {
+    #[inline]
     fn from(address: Ipv4Addr) -> IpAddress {
         IpAddress::v4(address)
     }
@@ -151,10 +179,11 @@ impl PartialEq<Ipv4Addr> for IpAddress {
 }
 
 impl Hash for IpAddress {
+    #[inline]
     fn hash<H: Hasher>(&self, state: &mut H) {
-        match self.ip() {
-            IpAddr::V4(address) => address.hash(state),
-            IpAddr::V6(address) => (address, self.zone).hash(state),
+        match self.as_v4() {
+            Some(address) => state.write_u32(address.to_bits()),
+            None => (self.to_bits(), self.zone).hash(state),
         }
     }
 }
@@ -256,6 +285,8 @@ impl From<Endpoint> for SocketAddr {
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub struct Prefix {
     network: IpAddress,
+    /// The bits that count, all of the family's among them.
+    mask: u128,
     bits: u8,
 }
 
@@ -264,7 +295,7 @@ impl Prefix {
     pub fn new(address: IpAddress, bits: u8) -> Prefix {
         let bits = bits.min(address.width());
         let mask = u128::MAX.checked_shl(u32::from(address.width() - bits)).unwrap_or(0);
-        Prefix { network: IpAddress::from_bits(address.to_bits() & mask, address.zone()), bits }
+        Prefix { network: IpAddress::from_bits(address.to_bits() & mask, address.zone()), mask, bits }
     }
 
     /// The address whose other bits are 0.
@@ -278,8 +309,12 @@ impl Prefix {
     }
 
     /// Whether an address begins with these bits. An address of the other family does not.
+    #[inline]
     pub fn contains(&self, address: IpAddress) -> bool {
-        address.is_v4() == self.network.is_v4() && Prefix::new(address, self.bits).network == self.network
+        // An IPv4 address has the first bits of all that are mapped: in IPv6's prefixes of few bits it does not count.
+        let family = address.is_v4() == self.network.is_v4();
+        let zone = !has_zone(&self.network.octets) || self.network.zone == address.zone;
+        family && zone && (address.to_bits() ^ self.network.to_bits()) & self.mask == 0
     }
 }
 
@@ -396,6 +431,42 @@ mod tests {
             prop_assert_eq!(IpAddress::from_bits(one.to_bits(), one.zone()), one);
             prop_assert_eq!(one.to_string().parse::<IpAddress>(), Ok(one));
             prop_assert_eq!(one.is_v4(), bits >> 32 == 0xffff);
+        }
+
+        #[test]
+        fn an_address_is_what_the_standard_library_calls_it(
+            bits: u128,
+            high in prop::sample::select(vec![0, 1, 0x7f, 0xe0, 0xef, 0xff, 0xfe80, 0xfebf, 0xfec0, 0xff02, 0xff05]),
+            shift in prop::sample::select(vec![112, 120, 24, 0]),
+            mapped: bool,
+        ) {
+            let low = if mapped { 0xffff << 32 | bits as u32 as u128 & 0xff_ffff } else { bits >> 16 };
+            for bits in [bits, low | high << shift, high << shift, 0xffff << 32, 0xffff_ffff_ffff] {
+                let one = IpAddress::from_bits(bits, 7);
+                let (ip, v6) = (one.ip(), Ipv6Addr::from_bits(bits));
+                prop_assert_eq!(one.as_v4(), v6.to_ipv4_mapped());
+                prop_assert_eq!((one.is_unspecified(), one.is_loopback()), (ip.is_unspecified(), ip.is_loopback()));
+                prop_assert_eq!((one.is_multicast(), one.is_broadcast()), (ip.is_multicast(), ip == Ipv4Addr::BROADCAST));
+                prop_assert_eq!(one.is_link_local(), v6.is_unicast_link_local());
+                let local = one.is_link_local() || v6.segments()[0] & 0xff0f == 0xff02;
+                prop_assert_eq!((one.zone(), one.in_zone(9).zone()), if local { (7, 9) } else { (0, 0) });
+            }
+        }
+
+        #[test]
+        fn a_prefix_contains_what_begins_alike(
+            bits: u128,
+            len in 0u8..=128,
+            flip in 0u32..129,
+            mapped: bool,
+            zone in 0u32..2,
+        ) {
+            let bits = if mapped { 0xffff << 32 | bits & 0xffff_ffff } else { bits };
+            let network = IpAddress::from_bits(bits, 1);
+            let other = IpAddress::from_bits(bits ^ 1u128.checked_shl(flip).unwrap_or(0), zone);
+            let prefix = Prefix::new(network, len);
+            let alike = other.is_v4() == network.is_v4() && Prefix::new(other, prefix.bits()) == prefix;
+            prop_assert_eq!(prefix.contains(other), alike);
         }
     }
 }

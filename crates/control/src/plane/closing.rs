@@ -254,11 +254,10 @@ impl ControlPlane {
     fn place_for(&mut self, out: &mut Outbox<'_>, context: ContextId) {
         let Some(context) = self.contexts.get(context.0) else { return };
         let (later, first) = (context.bindings.range(context.served + 1..), context.bindings.range(..=context.served));
-        let bindings: Vec<u32> = later.chain(first).copied().collect();
-        for binding in bindings {
-            if self.bindings.has_waiting(binding) {
-                self.place(out, binding);
-            }
+        // Mostly there is none.
+        let waiting = later.chain(first).copied().filter(|binding| self.bindings.has_waiting(*binding));
+        for binding in waiting.collect::<Vec<u32>>() {
+            self.place(out, binding);
         }
     }
 

@@ -61,7 +61,7 @@ impl ControlPlane {
 
     /// The listener that a segment is for.
     fn listener_of(&self, out: &Outbox<'_>, segment: &Segment) -> Option<u32> {
-        self.bindings.listener_of(&self.contexts, segment.tuple.local(), out.random.spread(&segment.tuple))
+        self.bindings.listener_of(&self.contexts, segment.tuple.local(), || out.random.spread(&segment.tuple))
     }
 
     /// Answers a segment that belongs to no connection.

@@ -228,7 +228,7 @@ impl ControlPlane {
     /// listens there as well, and serves more of them than an application has slots.
     fn serves_loopback(&self, out: &Outbox<'_>, id: ContextId, remote: Endpoint) -> bool {
         let binding =
-            self.bindings.listener_of(&self.contexts, remote, 0).and_then(|binding| self.bindings.get(binding));
+            self.bindings.listener_of(&self.contexts, remote, || 0).and_then(|binding| self.bindings.get(binding));
         let Some(listener) = binding.and_then(|binding| binding.listener.as_ref()).filter(|found| found.loopback)
         else {
             return false;

@@ -91,11 +91,20 @@ impl Net {
     /// Hosts with the configurations given, each with an engine made by `engine`.
     pub(crate) fn new(
         configs: Vec<HostConfig>,
+        engine: impl FnMut(usize, &HostConfig) -> Box<dyn Engine<Stream>>,
+    ) -> Net {
+        Net::with_ports(configs, CAPS, engine)
+    }
+
+    /// The same with ports that offer this.
+    pub(crate) fn with_ports(
+        configs: Vec<HostConfig>,
+        offer: Capabilities,
         mut engine: impl FnMut(usize, &HostConfig) -> Box<dyn Engine<Stream>>,
     ) -> Net {
         let nodes = configs.into_iter().enumerate().map(|(at, config)| {
             let (ip, engine) = (ip_of(at), engine(at, &config));
-            let links = vec![config.link(mac_of(at), CAPS)];
+            let links = vec![config.link(mac_of(at), offer)];
             let mut host = control::host(config, links, engine, [at as u8; 16]).unwrap();
             let workers = host.workers();
             Node { host, ip, mac: mac_of(at), inbox: Vec::new(), pool: FramePool::new(256), workers }
