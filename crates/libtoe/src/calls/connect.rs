@@ -12,8 +12,8 @@ use crate::wait::signals::Signals;
 use crate::wait::{Target, WaitOptions};
 use context::{Completion, Congestion, Endpoint, FourTuple, Reply, Request, Slot, Unaccelerated};
 
-/// `connect`. A non-blocking one returns `EINPROGRESS` as soon as the SYN is on its way, also where it is answered at
-/// once. The next call says what came of it.
+/// `connect`. A non-blocking one returns `EINPROGRESS` as soon as the daemon is asked, also where the SYN is answered
+/// at once. The next call says what came of it.
 pub(crate) fn connect(lib: &mut Guard, key: Key, remote: Endpoint) -> Result<()> {
     let socket = lib.need_socket(key)?;
     if !matches!(socket.kind, Kind::Connecting { .. }) && std::mem::take(&mut socket.outcome_pending) {
@@ -26,8 +26,14 @@ pub(crate) fn connect(lib: &mut Guard, key: Key, remote: Endpoint) -> Result<()>
         Kind::Log(_) => return Err(libc::EOPNOTSUPP),
         Kind::Listener(_) | Kind::Stream(_) => return Err(libc::EISCONN),
     }
+    // Bound sockets and loopback addresses are refused at once more often, and the latter go to the kernel then.
+    let leaves = socket.nonblocking && matches!(socket.kind, Kind::Fresh) && !remote.ip.is_loopback();
     socket.take_error();
     ask_for_it(lib, key, remote)?;
+    if let Some(Kind::Connecting(attempt)) = lib.socket(key).map(|socket| &mut socket.kind).filter(|_| leaves) {
+        attempt.left = true;
+        return Err(libc::EINPROGRESS);
+    }
     wait_until_on_its_way(lib, key)?;
     let socket = lib.need_socket(key)?;
     match socket.kind {
@@ -65,14 +71,14 @@ fn ask_for_it(lib: &mut Guard, key: Key, remote: Endpoint) -> Result<()> {
     context.connects.insert(tag, key);
     let socket = lib.need_socket(key)?;
     (socket.kind, socket.outcome_pending) =
-        (Kind::Connecting(Box::new(Attempt { tag, remote, local: None, bound })), true);
+        (Kind::Connecting(Box::new(Attempt { tag, remote, local: None, bound, left: false })), true);
     ask::send_request(lib, Request::Connect { tag, binding, remote, congestion, mss });
     Ok(())
 }
 
 /// Waits until the control plane has taken the request up: from then on the local address is known, and what can
 /// be refused at once has been.
-fn wait_until_on_its_way(lib: &mut Guard, key: Key) -> Result<()> {
+pub(crate) fn wait_until_on_its_way(lib: &mut Guard, key: Key) -> Result<()> {
     let targets = [Target::Socket(key)];
     let wait = WaitOptions { targets: &targets, ..WaitOptions::forever() };
     waiting::until(lib, wait, |lib, _| match lib.socket(key).map(|socket| &socket.kind) {
@@ -175,10 +181,10 @@ impl Lib {
         }
         let (mut released, mut last_local) = (None, None);
         if let Some(socket) = self.socket(key) {
-            // Without a local address the attempt never began: the call itself says why.
+            // Without a local address the attempt never began: the call itself says why, where it waits.
             if let Kind::Connecting(attempt) = &socket.kind {
-                let Attempt { local, bound, .. } = **attempt;
-                socket.outcome_pending = local.is_some();
+                let Attempt { local, bound, left, .. } = **attempt;
+                socket.outcome_pending = local.is_some() || left;
                 last_local = Some(local.unwrap_or(ANY));
                 // As on Linux, an attempt that began takes a port that was not asked for with it.
                 let (gone, stays) = match bound {

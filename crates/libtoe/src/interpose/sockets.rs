@@ -271,6 +271,11 @@ unsafe fn accept_ours(
 
 /// Waits for a connection of either kind.
 fn wait_for_connection(lib: &mut Guard, key: Key, fd: c_int) -> Result<()> {
+    // Where one of the host's waits, the kernel is not asked.
+    lib.drain();
+    if lib.takes_first(key) {
+        return Ok(());
+    }
     let socket = lib.need_socket(key)?;
     let kernel = match socket.kernel_half {
         true => vec![pollfd { fd, events: libc::POLLIN, revents: 0 }],
@@ -470,6 +475,9 @@ fn shutdown_ours(lib: &mut Guard, key: Key, fd: c_int, how: c_int) -> Result<c_i
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn getsockname(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
     let name = |lib: &mut Guard, key| -> Result<c_int> {
+        if matches!(&lib.need_socket(key)?.kind, Kind::Connecting(attempt) if attempt.local.is_none()) {
+            opening::wait_until_on_its_way(lib, key)?;
+        }
         let socket = lib.need_socket(key)?;
         let local = match &socket.kind {
             Kind::Fresh | Kind::Log(_) => socket.last_local(),

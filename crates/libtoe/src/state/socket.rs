@@ -89,6 +89,8 @@ pub(crate) struct Attempt {
     pub local: Option<Endpoint>,
     /// Where the socket was bound before.
     pub bound: Option<Bound>,
+    /// The call did not wait until the control plane had taken the request up.
+    pub left: bool,
 }
 
 impl Socket {

@@ -84,6 +84,9 @@ impl Host {
     }
 
     fn connect(&mut self, from: u32, tag: u32, binding: u32, remote: Endpoint) {
+        if remote.port == 0 {
+            return self.reply(from, Reply::Failed { tag, errno: libc::ECONNREFUSED as u16 });
+        }
         let port = match self.bindings.remove(&binding) {
             Some(binding) => binding.local.port,
             None => 30_000 + self.number() as u16 % 10_000,

@@ -210,23 +210,31 @@ static void nonblocking_connect(void) {
     CHECK(fcntl(fd, F_GETFL) & O_NONBLOCK);
     int result = connect(fd, (void *)&address, sizeof address);
     CHECK(result == 0 || errno == EINPROGRESS);
+    Address own = name_of(fd), seen;
     struct pollfd p = {fd, POLLOUT, 0};
     CHECK(poll(&p, 1, 2000) == 1 && p.revents == POLLOUT);
     CHECK(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error == 0);
     p = (struct pollfd){l, POLLIN, 0};
     CHECK(poll(&p, 1, 2000) == 1);
-    int other = accept(l, NULL, NULL);
+    socklen_t seen_len = sizeof seen;
+    int other = accept(l, (void *)&seen, &seen_len);
     CHECK(other >= 0 && !(fcntl(other, F_GETFL) & O_NONBLOCK));
+    CHECK(own.ADDRESS_PORT != 0 && own.ADDRESS_PORT == seen.ADDRESS_PORT);
     close(other), close(fd), close(l);
-    fd = socket(FAMILY, SOCK_STREAM | SOCK_NONBLOCK, 0);
-    result = connect(fd, (void *)&address, sizeof address);
-    CHECK(result < 0 && (errno == EINPROGRESS || errno == ECONNREFUSED));
-    if (errno == EINPROGRESS) {
-        p = (struct pollfd){fd, POLLOUT, 0};
-        CHECK(poll(&p, 1, 2000) == 1 && p.revents & POLLERR && p.revents & POLLHUP);
-        CHECK(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error == ECONNREFUSED);
+    /* Nobody listens there any more; and nobody ever does at port 0, which may be refused before a SYN is sent. */
+    Address nowhere[] = {address, address};
+    nowhere[1].ADDRESS_PORT = 0;
+    for (int i = 0; i < 2; i++) {
+        fd = socket(FAMILY, SOCK_STREAM | SOCK_NONBLOCK, 0);
+        result = connect(fd, (void *)&nowhere[i], sizeof address);
+        CHECK(result < 0 && (errno == EINPROGRESS || errno == ECONNREFUSED));
+        if (errno == EINPROGRESS) {
+            p = (struct pollfd){fd, POLLOUT, 0};
+            CHECK(poll(&p, 1, 2000) == 1 && p.revents & POLLERR && p.revents & POLLHUP);
+            CHECK(getsockopt(fd, SOL_SOCKET, SO_ERROR, &error, &len) == 0 && error == ECONNREFUSED);
+        }
+        close(fd);
     }
-    close(fd);
     fd = socket(FAMILY, SOCK_STREAM, 0);
     CHECK(connect(fd, (void *)&address, sizeof address) < 0 && errno == ECONNREFUSED);
     close(fd);
