@@ -32,6 +32,8 @@ pub(crate) struct Timers {
     handshakes: TimerQueue,
     time_waits: TimerQueue,
     others: Deadlines<Timer>,
+    /// None is due before this time: most rounds look no further.
+    quiet_until: Nanos,
 }
 
 impl Timers {
@@ -46,6 +48,7 @@ impl Timers {
     }
 
     pub(crate) fn set(&mut self, timer: Timer, at: Nanos) {
+        self.quiet_until = self.quiet_until.min(at);
         if let Some((timer_queue, key)) = self.timer_queue(timer) {
             return timer_queue.set(key, at);
         }
@@ -59,16 +62,27 @@ impl Timers {
         self.others.cancel(timer);
     }
 
-    /// Takes the next one that is due.
-    pub(crate) fn pop(&mut self, now: Nanos) -> Option<Timer> {
+    /// None is due, as far as can be told without looking at them.
+    #[inline]
+    pub(crate) fn are_quiet(&self, now: Nanos) -> bool {
+        now < self.quiet_until
+    }
+
+    /// Takes the next one that is due, with the time at which it was.
+    pub(crate) fn pop(&mut self, now: Nanos) -> Option<(Nanos, Timer)> {
+        if self.are_quiet(now) {
+            return None;
+        }
         for timer_queue in [&mut self.flows, &mut self.handshakes, &mut self.time_waits] {
             timer_queue.advance(now);
         }
-        // Most of the time there is none.
-        self.next().filter(|at| *at <= now)?;
-        let (_, timer) = self.first()?;
+        let Some((at, timer)) = self.first().filter(|(at, _)| *at <= now) else {
+            // The calendars go on with the days all the same.
+            self.quiet_until = self.next().unwrap_or(Nanos::MAX).min(now + MILLISECOND);
+            return None;
+        };
         self.cancel(timer);
-        Some(timer)
+        Some((at, timer))
     }
 
     fn first(&self) -> Option<(Nanos, Timer)> {
@@ -113,8 +127,8 @@ mod tests {
         timers.set(Timer::HalfOpen(1), 5);
         timers.cancel(Timer::HalfOpen(1));
         assert_eq!((timers.next(), timers.pop(19)), (Some(20), None));
-        assert_eq!(timers.pop(40), Some(Timer::TimeWait(1)));
-        assert_eq!((timers.pop(40), timers.pop(40), timers.len()), (Some(Timer::Flow(1)), None, 0));
+        assert_eq!(timers.pop(40), Some((20, Timer::TimeWait(1))));
+        assert_eq!((timers.pop(40), timers.pop(40), timers.len()), (Some((30, Timer::Flow(1))), None, 0));
     }
 
     /// Whatever is set, set again, cancelled and taken: the same as with a plain list.
@@ -144,9 +158,10 @@ mod tests {
             }
             let first = list.iter().map(|(timer, at)| (*at, *timer)).min();
             assert_eq!((timers.next(), timers.len()), (first.map(|(at, _)| at), list.len()));
-            let due = first.filter(|(at, _)| *at <= now).map(|(_, timer)| timer);
+            let due = first.filter(|(at, _)| *at <= now);
+            assert!(due.is_none() || !timers.are_quiet(now));
             assert_eq!(timers.pop(now), due);
-            due.into_iter().for_each(|timer| {
+            due.into_iter().for_each(|(_, timer)| {
                 list.remove(&timer);
             });
         }

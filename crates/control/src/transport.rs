@@ -284,13 +284,15 @@ impl Tcp {
 }
 
 fn fire_timers(plane: &mut ControlPlane, out: &mut Outbox<'_>) -> usize {
+    if out.timers.are_quiet(out.now) {
+        return 0;
+    }
     if out.timers.next().is_some_and(|due| due <= out.now) {
         plane.prefetch_ahead(out.timers, TIMERS_PER_ROUND);
     }
     let mut due = || {
-        let late = out.now.saturating_sub(out.timers.next()?);
-        let timer = out.timers.pop(out.now)?;
-        traced::timer(out.tracer, timer, late);
+        let (at, timer) = out.timers.pop(out.now)?;
+        traced::timer(out.tracer, timer, out.now.saturating_sub(at));
         plane.on_timer(out, timer);
         Some(())
     };

@@ -50,6 +50,7 @@ struct Common {
 }
 
 impl Common {
+    #[inline]
     fn io<'a>(&'a mut self, tx: &'a mut Vec<Box<Frame>>, pool: &'a mut FramePool) -> Io<'a> {
         let Common { net, drops, recorder, to_self, unclaimed, .. } = self;
         let recorder = Some(recorder).filter(|recorder| recorder.is_on());

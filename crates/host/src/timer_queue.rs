@@ -164,9 +164,21 @@ impl TimerQueue {
         None
     }
 
-    /// Restores the heap's order. Its first entry is true, due before all that is listed, and there are not many others
-    /// that are out of date.
+    /// The heap's first entry is true, due before all that is listed, and there are not many others that are out of
+    /// date. Mostly that is so without further ado.
+    #[inline]
     fn tidy(&mut self) {
+        let TimerQueue { places, heap, count, first_day, .. } = self;
+        let is_first = |Reverse((due, key)): &Reverse<(Nanos, u32)>| {
+            places[*key as usize].at == *due && due >> DAY_SHIFT < *first_day
+        };
+        if heap.len() > 2 * *count + STALE || !heap.peek().is_some_and(is_first) {
+            self.restore();
+        }
+    }
+
+    #[inline(never)]
+    fn restore(&mut self) {
         loop {
             let TimerQueue { places, heap, count, .. } = self;
             let is_true = |Reverse((due, key)): &Reverse<(Nanos, u32)>| places[*key as usize].at == *due;
