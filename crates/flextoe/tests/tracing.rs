@@ -1,10 +1,21 @@
-//! Tracepoints that are only counted say the same as those whose records somebody watches.
+//! Tracepoints that are only counted say the same as those whose records somebody watches; and what they record of
+//! fixed scenarios stays the same.
 mod common;
 
 use common::{Config, Lab};
-use flextoe::Mapping;
+use engine::stream::Stream;
+use engine::{Engine, FramePool, Limits};
+use flextoe::{FlexToe, Mapping};
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::fmt::Write;
+use std::sync::Arc;
 use trace::{Kind, Point, PointSet, Traces};
+
+/// The point measures a time that the engine's clock gives.
+fn is_time(point: Point) -> bool {
+    point.name().ends_with("time") || point.name().contains(".time.")
+}
 
 /// What each tracepoint of the first side counted in a run, but for times and how much modules took at once; and the
 /// measured values added up.
@@ -17,7 +28,6 @@ fn counted(config: &Config, watched: bool) -> BTreeMap<&'static str, (u64, u64)>
     lab.finish(20);
     let figures = traces.figures();
     drop((held, watch));
-    let is_time = |point: Point| point.name().ends_with("time") || point.name().contains(".time.");
     let is_batch = |point: Point| point.name().ends_with("batch");
     let events = figures.iter().filter(|figure| !is_time(figure.point) && !is_batch(figure.point));
     let sum = |figure: &trace::Figure| figure.distribution.as_ref().map_or(0, |distribution| distribution.sum);
@@ -44,4 +54,66 @@ fn counting_and_streaming_agree() {
     // A turn is unused only where an order or a segment comes between the report and the turn.
     let rare = ["flextoe.protocol.turn_unused", "flextoe.protocol.reset"];
     assert!(silent.iter().all(|name| rare.contains(name)), "nobody resets here: {silent:?}");
+}
+
+thread_local! {
+    static TRACES: RefCell<Arc<Traces>> = RefCell::new(Traces::new(|| 5));
+}
+
+/// An engine whose modules have tracers before they go to threads of their own.
+fn traced(config: &Config, limits: Limits, pool: FramePool) -> Box<dyn Engine<Stream>> {
+    let mut engine = FlexToe::new(limits, config.mapping.clone(), pool);
+    TRACES.with_borrow(|traces| engine.trace(traces));
+    Box::new(engine)
+}
+
+/// Of each tracepoint: how often it was counted, and what was measured, added up; and of its records, how many there
+/// are, with their values and flows added up.
+type Recorded = BTreeMap<&'static str, [u64; 6]>;
+
+/// Adds what the tracepoints of both sides record in a run.
+fn record(config: &Config, into: &mut Recorded) {
+    for streamed in [false, true] {
+        let traces = Traces::new(|| 5);
+        TRACES.set(Arc::clone(&traces));
+        let mut lab = Lab::new(Config { engine: traced, ..config.clone() });
+        let held = (!streamed).then(|| traces.hold(PointSet::all()));
+        let mut watch = streamed.then(|| traces.watch(PointSet::all(), None));
+        let mut records = Vec::new();
+        lab.finish_with(20, |_| watch.iter_mut().for_each(|watch| watch.read(usize::MAX, &mut records)));
+        drop(held);
+        for record in records.iter().filter(|record| !is_time(record.point)) {
+            let sums = into.entry(record.point.name()).or_default();
+            let values = [1, record.values[0], record.values[1], record.flow.into()];
+            sums[2..].iter_mut().zip(values).for_each(|(sum, value)| *sum = sum.wrapping_add(value));
+        }
+        for figure in traces.figures().iter().filter(|figure| !streamed && !is_time(figure.point)) {
+            let sums = into.entry(figure.point.name()).or_default();
+            sums[0] += figure.count;
+            sums[1] += figure.distribution.as_ref().map_or(0, |distribution| distribution.sum);
+        }
+    }
+}
+
+#[test]
+fn fixed_scenarios_record_what_they_did() {
+    let mut recorded = Recorded::new();
+    for seed in 100..130 {
+        let threads = seed % 3 == 0;
+        let (flow_groups, replicas) = (1 + seed as u8 % 2, 2);
+        let mapping = Mapping { threads, preprocess: replicas, flow_groups, postprocess: replicas, dma: replicas };
+        let config = Config { mapping, ..Config::random(seed) };
+        record(&config, &mut recorded);
+    }
+    let mut text = String::from("# point: counted, measured; records, first values, second values, flows\n");
+    for (name, sums) in &recorded {
+        let [counted, measured, records, first, second, flows] = sums;
+        writeln!(text, "{name}: {counted}, {measured}; {records}, {first}, {second}, {flows}").unwrap();
+    }
+    let path = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/tracepoints.txt");
+    if std::env::var_os("WRITE_TRACEPOINTS").is_some() {
+        std::fs::write(path, &text).unwrap();
+    }
+    let before = std::fs::read_to_string(path).unwrap();
+    assert_eq!(before, text, "WRITE_TRACEPOINTS=1 writes {path} anew");
 }
