@@ -184,6 +184,7 @@ impl ContextQueue {
         scheduler: &mut Scheduler,
         drops: &mut DropCounts,
         events: &mut Vec<Event<Stream>>,
+        tracer: &Tracer,
     ) -> Taken {
         let mut all = Taken::default();
         let contexts = &mut self.contexts;
@@ -205,6 +206,9 @@ impl ContextQueue {
                 _ => Polled::Some,
             }
         });
+        if all.descriptors > 0 {
+            report_descriptors(all.descriptors, works, tracer);
+        }
         all
     }
 
@@ -276,6 +280,19 @@ impl ContextQueue {
     /// When to look again for room for completions, if any wait.
     pub(crate) fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
         (!self.listed.is_empty()).then_some(now + RETRY)
+    }
+}
+
+/// Reports to tracepoints how many descriptors were taken, and the turns that were given with them.
+#[inline(always)]
+fn report_descriptors(taken: usize, works: &[Work], tracer: &Tracer) {
+    tracer.value(Point::Descriptors, NO_FLOW, taken as u64);
+    if tracer.is_on(Point::Turn) {
+        let turns = works.iter().filter(|work| work.is_turn());
+        match tracer.is_streaming() {
+            true => turns.for_each(|work| tracer.event(Point::Turn, work.flow, [1, 0])),
+            false => tracer.add(Point::Turn, turns.count() as u64),
+        }
     }
 }
 

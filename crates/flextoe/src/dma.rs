@@ -1,10 +1,12 @@
 //! DMA: the copies between frames and payload buffers (thesis section 4.3.1, Payload). On one machine a transmission
 //! needs no copy here: the frame refers to the buffer, and the port moves the bytes.
 use crate::message::{Aside, Buffers, Control, FlowCommand, Job, PayloadPart, TxSegment, Work};
+use crate::observer::Observer;
 use crate::slots::Slots;
 use engine::Frame;
 use shm::{ByteRing, Span};
 use std::sync::Arc;
+use trace::Point;
 
 /// The DMA module, or one replica of it. In the paper it is stateless and post-processing gives it addresses (Pos). So
 /// it is here while both are on one thread. From one thread to another, an address would be a counted reference for
@@ -54,23 +56,24 @@ impl Dma {
         }
     }
 
-    pub(crate) fn process(&self, batch: &mut [Work]) {
-        batch.iter_mut().for_each(|work| self.one(work));
+    pub(crate) fn process<O: Observer>(&self, batch: &mut [Work], observer: O) {
+        batch.iter_mut().for_each(|work| self.one(work, observer));
     }
 
     #[inline(always)]
-    pub(crate) fn one(&self, work: &mut Work) {
+    pub(crate) fn one<O: Observer>(&self, work: &mut Work, observer: O) {
         match work.job {
             Job::Receive => {
                 if let (Some(frame), Some(buffers)) = (&work.frame, self.flows.get(work.flow)) {
-                    Dma::received(frame, work.summary.payload_at, work.place, &buffers.rx);
+                    let (flow, payload_at) = (work.flow, work.summary.payload_at);
+                    Dma::received(flow, frame, payload_at, work.place, &buffers.rx, observer);
                 }
             }
             Job::Transmit { .. } | Job::Bump { .. } | Job::FlowCommand(FlowCommand::ProbeTail) => {
                 if let (Some(frame), Some(segment), Some(buffers)) =
                     (&mut work.out, &work.send, self.flows.get(work.flow))
                 {
-                    Dma::sent(frame, segment, &buffers.tx);
+                    Dma::sent(work.flow, frame, segment, &buffers.tx, observer);
                 }
             }
             Job::Move => {
@@ -87,17 +90,32 @@ impl Dma {
 
     /// Places the payload of a received segment, which starts at byte `payload_at` of the frame.
     #[inline(always)]
-    pub(crate) fn received(frame: &Frame, payload_at: u32, part: PayloadPart, buffer: &ByteRing) {
+    pub(crate) fn received<O: Observer>(
+        flow: u32,
+        frame: &Frame,
+        payload_at: u32,
+        part: PayloadPart,
+        buffer: &ByteRing,
+        observer: O,
+    ) {
         if part.len > 0 {
+            observer.value(Point::DmaPlaced, flow, part.len.into());
             place(frame, payload_at as usize, part, buffer);
         }
     }
 
     /// Attaches the payload of a segment to send.
     #[inline(always)]
-    pub(crate) fn sent(frame: &mut Frame, segment: &TxSegment, buffer: &Arc<ByteRing>) {
+    pub(crate) fn sent<O: Observer>(
+        flow: u32,
+        frame: &mut Frame,
+        segment: &TxSegment,
+        buffer: &Arc<ByteRing>,
+        observer: O,
+    ) {
         let len = segment.fields.payload_len;
         if len > 0 {
+            observer.value(Point::DmaAttached, flow, len.into());
             frame.attach(buffer.span(segment.pos, len));
         }
     }
@@ -128,6 +146,7 @@ fn copy(from: &Arc<ByteRing>, to: &ByteRing, (pos, len): (u32, u32)) {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::observer::Off;
     use shm::{PAGE, Region, Rings};
     use wire::Seq;
     use wire::ipv4::Ecn;
@@ -153,7 +172,7 @@ mod tests {
             };
             let segment = TxSegment { fields, pos: 0, segment_size: 0 };
             let mut frame = engine::FramePool::new(1).small();
-            Dma::sent(&mut frame, &segment, &small);
+            Dma::sent(0, &mut frame, &segment, &small, Off);
             frame.payload().map(|span| span.len())
         };
         assert_eq!([sent(0), sent(64), sent(4000)], [None, Some(64), Some(4000)]);

@@ -12,18 +12,24 @@
 //! | DMA | `dma` | payload between frames and buffers |
 //! | context queue | `context_queue` | HC: fetch; RX: notify |
 //! | flow scheduler | `scheduler` | TX: who is next |
+//! | all, of what is expected | `fast_path` | RX, TX: from the port to the application, and back, at once |
 //! | modules of operators | `modules` | RX: before pre-processing and before protocol; TX: on the way out |
+//!
+//! Each module reports what happens to an observer (`observer`): to nobody, to counters, or to a stream of records.
 #![forbid(unsafe_code)]
 
 mod batch;
 mod context_queue;
 mod dma;
+mod fast_path;
+mod figures;
 mod local;
 mod lookup;
 mod mapping;
 mod message;
 mod modules;
 pub mod native;
+mod observer;
 mod postprocess;
 mod preprocess;
 mod protocol;
@@ -33,7 +39,6 @@ mod scheduler;
 mod service;
 mod slots;
 mod threads;
-mod traced;
 
 pub use mapping::Mapping;
 
@@ -51,7 +56,7 @@ use shm::ByteRing;
 use std::collections::VecDeque;
 use std::sync::Arc;
 use threads::Threads;
-use trace::Traces;
+use trace::{Tracer, Traces};
 use wire::plain::Parties;
 
 /// Descriptors of applications taken in one round.
@@ -61,6 +66,8 @@ const WAITING: usize = 8192;
 
 /// The FlexTOE engine.
 pub struct FlexToe {
+    /// The tracepoints of this thread.
+    tracer: Tracer,
     service: Service,
     pipeline: Pipeline,
     commands: VecDeque<Step>,
@@ -113,6 +120,7 @@ impl FlexToe {
             Pipeline::Local(Box::new(Local::new(&limits, &mapping)))
         };
         FlexToe {
+            tracer: Tracer::off(),
             service: Service::new(&limits, mapping.flow_groups, mapping.threads),
             pipeline,
             commands: VecDeque::new(),
@@ -134,7 +142,7 @@ impl FlexToe {
             return;
         }
         if let Pipeline::Local(local) = &mut self.pipeline {
-            local.receive(&mut self.batch, self.now, &self.service, burst);
+            local.receive(&mut self.batch, self.now, &self.tracer, &self.service, burst);
         }
         self.run(burst);
     }
@@ -142,7 +150,7 @@ impl FlexToe {
     /// Sends the collected works into the pipeline.
     fn run(&mut self, burst: &mut Burst<'_, Stream>) {
         match &mut self.pipeline {
-            Pipeline::Local(local) => local.run(&mut self.batch, self.now, &mut self.service, burst),
+            Pipeline::Local(local) => local.run(&mut self.batch, self.now, &self.tracer, &mut self.service, burst),
             Pipeline::Threads(threads) => threads.admit(&mut self.batch),
         }
     }
@@ -377,10 +385,10 @@ impl FlexToe {
         }
         let mut left = frames.drain(..);
         while left.len() > 0 {
-            let FlexToe { pipeline, batch, service, now, .. } = self;
+            let FlexToe { pipeline, batch, tracer, service, now, .. } = self;
             match pipeline {
                 Pipeline::Local(local) => {
-                    local.arrive(&mut left.by_ref().take(BATCH), batch, *now, service, burst);
+                    local.arrive(&mut left.by_ref().take(BATCH), batch, *now, tracer, service, burst);
                 }
                 Pipeline::Threads(_) => batch.receive_most(&mut left, BATCH),
             }
@@ -421,22 +429,20 @@ impl FlexToe {
         }
         let mut done = 0;
         while done < DESCRIPTORS {
-            let Service { contexts, scheduler, counts, tracer, .. } = &mut self.service;
-            let taken = contexts.poll(&mut self.batch, scheduler, burst.drops, burst.events);
+            let Service { contexts, scheduler, counts, .. } = &mut self.service;
+            let taken = contexts.poll(&mut self.batch, scheduler, burst.drops, burst.events, &self.tracer);
             if taken.descriptors == 0 {
                 break;
             }
             counts[0].batch(taken.descriptors);
             counts[1].batch(taken.turns);
-            traced::descriptors(taken.descriptors, &self.batch, tracer);
             self.run(burst);
             done += taken.descriptors;
         }
         let drained = self.service.contexts.drained();
         self.commands.extend(drained.into_iter().map(|context| Step::Drained(ContextId(context))));
-        let Service { scheduler, counts, tracer, .. } = &mut self.service;
-        scheduler.pick(self.now, BATCH, &mut self.batch, tracer);
-        traced::turns(&self.batch, tracer);
+        let Service { scheduler, counts, .. } = &mut self.service;
+        scheduler.pick(self.now, BATCH, &mut self.batch, &self.tracer);
         counts[1].batch(self.batch.len());
         done += self.batch.len();
         self.run(burst);
@@ -465,21 +471,21 @@ impl Engine<Stream> for FlexToe {
 
     fn poll(&mut self, now: Nanos, burst: &mut Burst<'_, Stream>) -> usize {
         self.now = now;
-        self.service.tracer.refresh();
+        self.tracer.refresh();
         let sent_before = burst.tx.len();
         let mut done = 0;
         if let Pipeline::Threads(threads) = &mut self.pipeline {
-            done += threads.pump(now, &mut self.service, burst);
+            done += threads.pump(now, &self.tracer, &mut self.service, burst);
             self.emitted |= burst.tx.len() > sent_before;
         }
         done += self.take_commands(burst);
         done += self.take_frames(burst);
         done += self.take_descriptors(burst);
         match &mut self.pipeline {
-            Pipeline::Local(local) => done += local.flush(done > 0, now, &mut self.service, burst),
-            Pipeline::Threads(threads) => done += threads.pump(now, &mut self.service, burst),
+            Pipeline::Local(local) => done += local.flush(done > 0, now, &self.tracer, &mut self.service, burst),
+            Pipeline::Threads(threads) => done += threads.pump(now, &self.tracer, &mut self.service, burst),
         }
-        self.service.contexts.deliver(&self.service.tracer);
+        self.service.contexts.deliver(&self.tracer);
         self.emitted |= burst.tx.len() > sent_before;
         done
     }
@@ -531,7 +537,7 @@ impl Engine<Stream> for FlexToe {
     }
 
     fn trace(&mut self, traces: &Traces) {
-        self.service.tracer = traces.tracer("flextoe");
+        self.tracer = traces.tracer("flextoe");
         if let Pipeline::Threads(threads) = &mut self.pipeline {
             threads.trace(traces);
         }

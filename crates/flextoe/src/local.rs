@@ -1,23 +1,27 @@
-//! The pipeline on the engine's own thread: a batch goes through one module, then the next.
+//! The pipeline on the engine's own thread. Works go through the modules, all of a batch together or one by one; what
+//! is for the fast path ([`crate::fast_path`]) goes ahead.
 use crate::batch::{BATCH, Batch, MANY};
 use crate::dma::Dma;
+use crate::fast_path::FastPath;
+use crate::figures::{Count, ModuleName};
 use crate::mapping::Mapping;
-use crate::message::{Control, Job, Received, Work};
+use crate::message::{Control, Job, Work};
 use crate::modules::{self, Chain};
+use crate::observer::{Observer, observed};
 use crate::postprocess::Postprocess;
 use crate::preprocess::Preprocess;
-use crate::protocol::{self, Protocol};
+use crate::protocol::Protocol;
 use crate::record;
-use crate::service::{Count, Service};
-use crate::traced::{self, ModuleName, Said};
-use engine::stream::{self, Stream};
+use crate::service::Service;
+use engine::stream::Stream;
 use engine::{Burst, Checksum, FlowId, Frame, Limits, LoadedModule, Nanos, Stage};
 use std::iter::Take;
+use std::slice;
 use std::sync::Arc;
 use std::vec::Drain;
-use trace::Point;
+use trace::Tracer;
 
-/// Frames behind one that is not plain that go the long way with it.
+/// Frames behind one that is not for the fast path that become works with it.
 const BEHIND: usize = 7;
 
 pub(crate) struct Local {
@@ -68,31 +72,22 @@ impl Local {
         self.dma.control(control);
     }
 
-    /// Received frames, of which it may leave some. While no observer watches a single module, each goes through all
-    /// modules at once, up to the first one that is not plain. That one and a few behind it become works. Of many
-    /// flows, one has something unusual in nearly every burst, if only that more was advertised since the edge was
-    /// read.
+    /// Received frames, of which it may leave some. They take the fast path up to the first one that is not for it.
+    /// That one and a few behind it become works. Of many flows, one has something unusual in nearly every burst, if
+    /// only that more was advertised since the edge was read.
     pub(crate) fn arrive(
         &mut self,
         frames: &mut Take<&mut Drain<'_, Box<Frame>>>,
         batch: &mut Batch,
         now: Nanos,
+        tracer: &Tracer,
         service: &mut Service,
         burst: &mut Burst<'_, Stream>,
     ) {
-        let [preprocess, protocol, ..] = &self.counts;
-        let due = [(preprocess, ModuleName::Preprocess), (protocol, ModuleName::Protocol)];
-        let timed = due.iter().any(|(count, module)| count.is_due(*module, &service.tracer));
-        let watched = service.tracer.is_streaming() || burst.recorder.is_some();
-        let passed = self.flow.iter().any(|chain| !chain.is_empty());
-        // Of many flows, what is needed of each is asked for ahead, batch by batch.
-        if !(watched || timed || passed || self.flows >= MANY) {
-            let other = match service.tracer.is_active() {
-                false => self.straight::<false>(frames, now, service, burst),
-                true => self.straight::<true>(frames, now, service, burst),
-            };
+        if self.takes_frames(tracer, burst) {
+            let other = observed!(tracer, observer => self.fast_frames(frames, now, tracer, observer, service, burst));
             if let Some(frame) = other {
-                // Where checksums are still to be verified, none is plain.
+                // Where checksums are still to be verified, all frames take the slow path.
                 let most = if frame.checksum == Checksum::Complete { BATCH } else { BEHIND };
                 batch.receive(frame);
                 return batch.receive_most(frames, most);
@@ -101,52 +96,49 @@ impl Local {
         batch.receive_most(frames, BATCH);
     }
 
-    /// Plain segments, from the port to the application without a work; returns the first frame that is none. `COUNTED`
-    /// where tracepoints are on.
+    /// Frames can take the fast path: no observer watches a single module, and no module of an operator is to see them.
+    /// Of many flows, what is needed of each is prefetched, batch by batch; so flow groups are told apart.
+    fn takes_frames(&self, tracer: &Tracer, burst: &Burst<'_, Stream>) -> bool {
+        let [preprocess, protocol, ..] = &self.counts;
+        let timed = preprocess.is_due(ModuleName::Preprocess, tracer) || protocol.is_due(ModuleName::Protocol, tracer);
+        let watched = tracer.is_streaming() || burst.recorder.is_some();
+        let passed = self.flow.iter().any(|chain| !chain.is_empty());
+        !(watched || timed || passed || self.flows >= MANY || self.protocols.len() > 1)
+    }
+
+    /// Received frames on the fast path; returns the first one that is not for it.
     #[inline(never)]
-    fn straight<const COUNTED: bool>(
+    fn fast_frames<O: Observer>(
         &mut self,
         frames: &mut Take<&mut Drain<'_, Box<Frame>>>,
         now: Nanos,
+        tracer: &Tracer,
+        observer: O,
         service: &mut Service,
         burst: &mut Burst<'_, Stream>,
     ) -> Option<Box<Frame>> {
         let Local { preprocess, protocols, postprocess, counts, .. } = self;
-        // With several, flow groups are told apart batch by batch.
-        let [protocol] = &mut protocols[..] else { return None };
-        let (mut done, mut other, mut said) = (0, None, Said::new());
-        for frame in frames {
-            let Some((flow, summary)) = preprocess.plain(&frame) else {
-                other = Some(frame);
-                break;
-            };
-            let start = if COUNTED { service.tracer.sample() } else { 0 };
-            let Some(received) = protocol.receive_plain(flow, &summary, now) else {
-                other = Some(frame);
-                break;
-            };
-            if COUNTED {
-                said.segment(&received, start, &service.tracer);
-            }
-            take_in(postprocess, flow, &received, (Some(frame), summary.payload_at), now, service, burst);
-            done += 1;
-        }
-        if COUNTED && done > 0 {
-            said.end(&service.tracer);
-            service.tracer.add(Point::Identified, done as u64);
-        }
-        counts.iter().zip(ModuleName::ALL).for_each(|(count, name)| count.took(name, done, &service.tracer));
+        let fast = FastPath { protocol: protocols.first_mut()?, postprocess, now, observer, service, burst };
+        let (done, other) = fast.frames(preprocess, frames);
+        counts.iter().zip(ModuleName::ALL).for_each(|(count, name)| count.took(name, done, tracer));
         other
     }
 
     /// The modules that only received segments pass: pre-processing and those of operators for flows.
-    pub(crate) fn receive(&mut self, batch: &mut Batch, now: Nanos, service: &Service, burst: &mut Burst<'_, Stream>) {
-        let start = self.counts[0].begin(ModuleName::Preprocess, &service.tracer);
+    pub(crate) fn receive(
+        &mut self,
+        batch: &mut Batch,
+        now: Nanos,
+        tracer: &Tracer,
+        service: &Service,
+        burst: &mut Burst<'_, Stream>,
+    ) {
+        let start = self.counts[0].begin(ModuleName::Preprocess, tracer);
         if self.flows >= MANY {
             self.preprocess.prefetch_ahead(batch, |flow| self.prefetch_states(flow, service));
         }
-        self.preprocess.process(batch);
-        self.counts[0].end(ModuleName::Preprocess, batch, start, &service.tracer);
+        observed!(tracer, observer => self.preprocess.process(batch, observer));
+        self.counts[0].end(ModuleName::Preprocess, batch.len(), start, tracer);
         if self.flow.first().is_some_and(|chain| !chain.is_empty()) {
             self.flow.iter_mut().for_each(|chain| modules::flow(chain, batch, now, burst.pool));
         }
@@ -157,6 +149,7 @@ impl Local {
         &mut self,
         worked: bool,
         now: Nanos,
+        tracer: &Tracer,
         service: &mut Service,
         burst: &mut Burst<'_, Stream>,
     ) -> usize {
@@ -168,42 +161,62 @@ impl Local {
             }
         }
         if !flushes.is_empty() {
-            self.run(&mut flushes, now, service, burst);
+            self.run(&mut flushes, now, tracer, service, burst);
         }
         self.flushes = flushes;
         burst.tx.len() - before
     }
 
     /// Runs a batch to completion.
-    pub(crate) fn run(&mut self, batch: &mut Batch, now: Nanos, service: &mut Service, burst: &mut Burst<'_, Stream>) {
-        if batch.is_empty() {
-            return;
-        }
-        let (count, tracer) = (&self.counts[1], &service.tracer);
-        let start = count.begin(ModuleName::Protocol, tracer);
-        let flushes = batch.last().is_some_and(|work| matches!(work.job, Job::Flush { .. }));
-        if start == 0 && !flushes && !tracer.is_streaming() && burst.recorder.is_none() {
-            return match tracer.is_active() {
-                false => self.run_straight::<false>(batch, now, service, burst),
-                true => self.run_straight::<true>(batch, now, service, burst),
-            };
-        }
-        batch.iter_mut().for_each(Work::begin);
-        for protocol in &mut self.protocols {
-            protocol.process(batch, now, tracer);
-        }
-        count.end(ModuleName::Protocol, batch, start, tracer);
-        self.finish(batch, now, service, burst);
-        batch.clear();
-    }
-
-    /// As [`Local::run`], while no observer watches a single module. Each work goes through protocol and all that comes
-    /// after it at once. What modules pass to each other of a plain one is never written down. `COUNTED` where
-    /// tracepoints are on.
-    fn run_straight<const COUNTED: bool>(
+    pub(crate) fn run(
         &mut self,
         batch: &mut Batch,
         now: Nanos,
+        tracer: &Tracer,
+        service: &mut Service,
+        burst: &mut Burst<'_, Stream>,
+    ) {
+        if batch.is_empty() {
+            return;
+        }
+        let flushes = batch.last().is_some_and(|work| matches!(work.job, Job::Flush { .. }));
+        let watched = tracer.is_streaming() || burst.recorder.is_some();
+        if flushes || watched || self.counts[1].is_due(ModuleName::Protocol, tracer) {
+            observed!(tracer, observer => self.together(batch, now, tracer, observer, service, burst));
+        } else {
+            observed!(tracer, observer => self.one_by_one(batch, now, observer, service, burst));
+            let after = self.counts.iter().zip(ModuleName::ALL).skip(1);
+            after.for_each(|(count, name)| count.took(name, batch.len(), tracer));
+        }
+        batch.clear();
+    }
+
+    /// All works go through one module, then through the next: where an observer watches a single module, and where the
+    /// protocol module is to add acknowledgements.
+    fn together<O: Observer>(
+        &mut self,
+        batch: &mut Batch,
+        now: Nanos,
+        tracer: &Tracer,
+        observer: O,
+        service: &mut Service,
+        burst: &mut Burst<'_, Stream>,
+    ) {
+        let start = self.counts[1].begin(ModuleName::Protocol, tracer);
+        batch.iter_mut().for_each(Work::begin);
+        for protocol in &mut self.protocols {
+            protocol.process(batch, now, observer);
+        }
+        self.counts[1].end(ModuleName::Protocol, batch.len(), start, tracer);
+        self.finish(batch, now, Some(tracer), observer, service, burst);
+    }
+
+    /// Each work goes through all modules at once: on the fast path where it can, otherwise on the slow path.
+    fn one_by_one<O: Observer>(
+        &mut self,
+        batch: &mut Batch,
+        now: Nanos,
+        observer: O,
         service: &mut Service,
         burst: &mut Burst<'_, Stream>,
     ) {
@@ -214,18 +227,15 @@ impl Local {
         while let Some(work) = left.first_mut() {
             // Those of a kind follow each other, and each kind has a loop of its own.
             let done = match work.job {
-                Job::Receive => self.segments::<COUNTED>(left, now, service, burst),
-                Job::Bump { .. } => self.descriptors::<COUNTED>(left, now, service, burst),
+                Job::Receive => self.fast_segments(left, now, observer, service, burst),
+                Job::Bump { .. } => self.fast_descriptors(left, now, observer, service, burst),
                 _ => 0,
             };
             if done == 0 {
-                self.any::<COUNTED>(&mut left[0], now, service, burst);
+                self.slow(&mut left[0], now, observer, service, burst);
             }
             left = &mut left[done.max(1)..];
         }
-        let after = self.counts.iter().zip(ModuleName::ALL).skip(1);
-        after.for_each(|(count, name)| count.took(name, batch.len(), &service.tracer));
-        batch.clear();
     }
 
     /// Prefetches the modules' state of a flow. Its group is not known yet, or is the only one, as a rule.
@@ -256,108 +266,49 @@ impl Local {
         }
     }
 
-    /// Plain segments of a flow group, up to a work that is none; returns how many.
     #[inline(never)]
-    fn segments<const COUNTED: bool>(
+    fn fast_segments<O: Observer>(
         &mut self,
         works: &mut [Work],
         now: Nanos,
+        observer: O,
         service: &mut Service,
         burst: &mut Burst<'_, Stream>,
     ) -> usize {
-        let (group, mut said) = (works[0].group, Said::new());
-        let Some(protocol) = self.protocols.get_mut(usize::from(group)) else { return 0 };
-        let mut done = 0;
-        for work in works.iter_mut() {
-            if work.group != group || !matches!(work.job, Job::Receive) {
-                break;
-            }
-            let start = if COUNTED { service.tracer.sample() } else { 0 };
-            let Some(received) = protocol.receive_plain(work.flow, &work.summary, now) else { break };
-            if COUNTED {
-                said.segment(&received, start, &service.tracer);
-            }
-            let frame = (work.frame.take(), work.summary.payload_at);
-            take_in(&self.postprocess, work.flow, &received, frame, now, service, burst);
-            done += 1;
-        }
-        if COUNTED {
-            said.end(&service.tracer);
-        }
-        done
+        let Local { protocols, postprocess, .. } = self;
+        let Some(protocol) = protocols.get_mut(usize::from(works[0].group)) else { return 0 };
+        FastPath { protocol, postprocess, now, observer, service, burst }.segments(works)
     }
 
-    /// The same of descriptors.
     #[inline(never)]
-    fn descriptors<const COUNTED: bool>(
+    fn fast_descriptors<O: Observer>(
         &mut self,
-        works: &mut [Work],
+        works: &[Work],
         now: Nanos,
+        observer: O,
         service: &mut Service,
         burst: &mut Burst<'_, Stream>,
     ) -> usize {
-        let (group, mut said) = (works[0].group, Said::new());
-        let Some(protocol) = self.protocols.get_mut(usize::from(group)) else { return 0 };
-        let mut done = 0;
-        for work in works.iter_mut() {
-            if work.group != group {
-                break;
-            }
-            let start = if COUNTED { service.tracer.sample() } else { 0 };
-            let Some(sent) = protocol.bump_plain(work, now) else { break };
-            if COUNTED {
-                said.descriptor(&sent, start, &service.tracer);
-            }
-            if let Some(segment) = &sent.segment {
-                if let Some((mut frame, buffers)) = self.postprocess.sent(work.flow, segment, burst.pool) {
-                    Dma::sent(&mut frame, segment, &buffers.tx);
-                    // It lies in the cache of the application's core, and the receiver is going to copy it a batch
-                    // later.
-                    buffers.tx.prefetch(segment.pos);
-                    if let Job::Bump { rx_head, .. } = work.job {
-                        // So does the place of what comes next: the application has read what was there.
-                        buffers.rx.prefetch_to_write(rx_head);
-                    }
-                    burst.tx.push(frame);
-                }
-            }
-            if sent.active {
-                burst.events.push(stream::Event::Active(FlowId(work.flow)).into());
-            }
-            // Its turn was not counted: nothing waits on this thread.
-            if let Some(report) = sent.report {
-                service.scheduler.report(work.flow, report, false, now);
-            }
-            done += 1;
-        }
-        if COUNTED {
-            said.end(&service.tracer);
-        }
-        done
+        let Local { protocols, postprocess, .. } = self;
+        let Some(protocol) = protocols.get_mut(usize::from(works[0].group)) else { return 0 };
+        FastPath { protocol, postprocess, now, observer, service, burst }.descriptors(works)
     }
 
-    /// Whatever is not plain.
+    /// The slow path of one work.
     #[inline(never)]
-    fn any<const COUNTED: bool>(
+    fn slow<O: Observer>(
         &mut self,
         work: &mut Work,
         now: Nanos,
+        observer: O,
         service: &mut Service,
         burst: &mut Burst<'_, Stream>,
     ) {
         work.begin();
         if let Some(protocol) = self.protocols.get_mut(work.group as usize) {
-            protocol.any_step(work, now);
+            protocol.slow_step(work, now, observer);
         }
-        self.grow(work, service);
-        self.postprocess.one::<false>(work, now, burst.pool);
-        self.dma.one(work);
-        if COUNTED {
-            let (one, tracer) = (std::slice::from_ref(work), &service.tracer);
-            protocol::count(one, work.group, tracer);
-            traced::batch(ModuleName::Dma, one, tracer);
-        }
-        service.leave(work, now, burst);
+        self.finish(slice::from_mut(work), now, None, observer, service, burst);
     }
 
     /// Where a stream outgrows its small ring, its flow has another one before anybody looks for it.
@@ -372,18 +323,32 @@ impl Local {
         }
     }
 
-    /// What comes after the protocol module, one module after the other.
-    fn finish(&mut self, batch: &mut Batch, now: Nanos, service: &mut Service, burst: &mut Burst<'_, Stream>) {
+    /// The slow path after the protocol module, one module after the other. With a tracer, works and time of each
+    /// module are counted.
+    #[inline(always)]
+    fn finish<O: Observer>(
+        &mut self,
+        works: &mut [Work],
+        now: Nanos,
+        tracer: Option<&Tracer>,
+        observer: O,
+        service: &mut Service,
+        burst: &mut Burst<'_, Stream>,
+    ) {
         // What works before placed lies in the new rings as well: nothing of this batch has been copied yet.
-        batch.iter().for_each(|work| self.grow(work, service));
-        let ([_, _, postprocess, dma], tracer) = (&self.counts, &service.tracer);
-        let start = postprocess.begin(ModuleName::Postprocess, tracer);
-        self.postprocess.process(batch, now, burst.pool);
-        postprocess.end(ModuleName::Postprocess, batch, start, tracer);
-        let start = dma.begin(ModuleName::Dma, tracer);
-        self.dma.process(batch);
-        dma.end(ModuleName::Dma, batch, start, tracer);
-        for work in batch.iter_mut() {
+        works.iter().for_each(|work| self.grow(work, service));
+        let [_, _, postprocess, dma] = &self.counts;
+        let start = tracer.map_or(0, |tracer| postprocess.begin(ModuleName::Postprocess, tracer));
+        self.postprocess.process(works, now, burst.pool);
+        if let Some(tracer) = tracer {
+            postprocess.end(ModuleName::Postprocess, works.len(), start, tracer);
+        }
+        let start = tracer.map_or(0, |tracer| dma.begin(ModuleName::Dma, tracer));
+        self.dma.process(works, observer);
+        if let Some(tracer) = tracer {
+            dma.end(ModuleName::Dma, works.len(), start, tracer);
+        }
+        for work in works {
             record::work(work, now, burst);
             service.leave(work, now, burst);
         }
@@ -391,29 +356,5 @@ impl Local {
 
     pub(crate) fn counts(&self) -> &[Arc<Count>] {
         &self.counts
-    }
-}
-
-/// What comes after the protocol module of a plain segment: `frame`, whose payload starts at that byte.
-#[inline(always)]
-fn take_in(
-    postprocess: &Postprocess,
-    flow: u32,
-    received: &Received,
-    (frame, payload_at): (Option<Box<Frame>>, u32),
-    now: Nanos,
-    service: &mut Service,
-    burst: &mut Burst<'_, Stream>,
-) {
-    let buffer = postprocess.received(flow, &received.tally, now);
-    if let Some(frame) = frame {
-        if let Some(buffer) = buffer {
-            Dma::received(&frame, payload_at, received.place, buffer);
-        }
-        burst.pool.put(frame);
-    }
-    service.contexts.notify(flow, received.completion);
-    if let Some(report) = received.report {
-        service.scheduler.report(flow, report, false, now);
     }
 }

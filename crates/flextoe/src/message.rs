@@ -1,8 +1,10 @@
 //! Messages between modules: one [`Work`] goes down the pipeline, and each module adds its part.
+use crate::observer::Observer;
 use engine::stream::{FlowEnd, FlowParams};
-use engine::{DropSet, Exception, FlowId, Frame, LoadedModule, Nanos};
+use engine::{DropReason, DropSet, Exception, FlowId, Frame, LoadedModule, Nanos};
 use shm::ByteRing;
 use std::sync::Arc;
+use trace::Point;
 use wire::tcp::{Flags, SackBlocks, Timestamps};
 use wire::template::Fields;
 use wire::{Mac, Seq};
@@ -87,11 +89,24 @@ impl Work {
     }
 
     /// Forgets what the protocol module decided of the work in whose place this one is: before anybody but
-    /// [`crate::local::Local`]'s straight way looks.
+    /// the fast path looks.
     #[inline]
     pub(crate) fn begin(&mut self) {
         (self.send, self.place.len, self.tally) = (None, 0, Tally::default());
         (self.completion, self.report) = (None, None);
+    }
+
+    /// The protocol module drops it, or a part of its segment.
+    pub(crate) fn drop_for<O: Observer>(&mut self, reason: DropReason, observer: O) {
+        self.drops.add(reason);
+        let (seq, payload) = match self.job {
+            Job::Receive => (self.summary.seq.0.into(), self.summary.payload_len.into()),
+            _ => (0, 0),
+        };
+        observer.event(Point::ProtocolDropped, self.flow, [reason as u64, seq]);
+        if reason == DropReason::Duplicate {
+            observer.event(Point::Duplicate, self.flow, [seq, payload]);
+        }
     }
 
     /// Gets the next number.
@@ -242,7 +257,7 @@ pub(crate) struct TxSegment {
     pub segment_size: u16,
 }
 
-/// The protocol module's result for a plain segment: there is no drop, no event, nothing rare to count.
+/// The protocol module's result for a segment on the fast path: there is no drop, no event, nothing rare to count.
 pub(crate) struct Received {
     pub place: PayloadPart,
     pub tally: Tally,
@@ -259,7 +274,7 @@ impl Received {
     }
 }
 
-/// The same of a plain descriptor.
+/// The same of a descriptor.
 pub(crate) struct Sent {
     pub segment: Option<TxSegment>,
     pub report: Option<Report>,
@@ -304,7 +319,7 @@ pub(crate) struct Tally {
 
 /// The kind of a work, to be counted.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Marks(u16);
+pub(crate) struct Marks(u8);
 
 impl Marks {
     /// A segment sent, with payload or FIN.
@@ -316,16 +331,12 @@ impl Marks {
     pub(crate) const FAST_RETRANSMIT: Marks = Marks(8);
     pub(crate) const DUPLICATE_ACK: Marks = Marks(16);
     pub(crate) const OUT_OF_ORDER: Marks = Marks(32);
-    /// The peer's window changed, but not to nothing.
-    pub(crate) const WINDOW_CHANGED: Marks = Marks(64);
-    /// The peer closed its window.
-    pub(crate) const WINDOW_CLOSED: Marks = Marks(128);
     /// A D-SACK: the peer got something twice.
-    pub(crate) const DSACK: Marks = Marks(256);
+    pub(crate) const DSACK: Marks = Marks(64);
     /// All that was sent again since a loss was found came twice: nothing was lost.
-    pub(crate) const UNDONE: Marks = Marks(512);
-    /// Those that a flow's counters have, but for the first.
-    pub(crate) const RARE: Marks = Marks(0b11_0011_1110);
+    pub(crate) const UNDONE: Marks = Marks(128);
+    /// All but the first.
+    pub(crate) const RARE: Marks = Marks(!1);
 
     pub(crate) fn add(&mut self, other: Marks) {
         self.0 |= other.0;

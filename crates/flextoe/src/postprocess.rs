@@ -105,8 +105,8 @@ impl Postprocess {
         }
     }
 
-    /// A plain received segment of a flow: it is only counted. Returns where its payload goes. With one replica of this
-    /// module.
+    /// A received segment on the fast path: it is only counted. Returns where its payload goes. With one replica of
+    /// this module.
     #[inline(always)]
     pub(crate) fn received(&self, flow: u32, tally: &Tally, now: Nanos) -> Option<&ByteRing> {
         let state = self.flows.get(flow)?;
@@ -114,7 +114,7 @@ impl Postprocess {
         Some(&state.buffers.rx)
     }
 
-    /// A plain segment of a flow to send, and the flow's buffers. With one replica of this module.
+    /// A segment to send on the fast path, and the flow's buffers. With one replica of this module.
     #[inline(always)]
     pub(crate) fn sent(&self, flow: u32, segment: &TxSegment, pool: &mut FramePool) -> Option<(Box<Frame>, &Buffers)> {
         let state = self.flows.get(flow)?;

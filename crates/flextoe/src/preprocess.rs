@@ -4,10 +4,12 @@
 use crate::batch::BATCH;
 use crate::lookup::{self, Table};
 use crate::message::{Control, Job, Summary, Work};
+use crate::observer::Observer;
 use crate::slots::Slots;
 use engine::stream::{FlowParams, FourTuple};
 use engine::{DropReason, Exception, Frame};
 use port::Checksum;
+use trace::{NO_FLOW, Point};
 use wire::checksum::Sum;
 use wire::ipv4::{self, Ecn};
 use wire::plain::{AddressesV6, Parties, Plain, PlainV4, PlainV6, station};
@@ -80,11 +82,17 @@ impl Preprocess {
         }
     }
 
-    pub(crate) fn process(&self, batch: &mut [Work]) {
+    pub(crate) fn process<O: Observer>(&self, batch: &mut [Work], observer: O) {
         for work in batch {
-            // All others are of a flow from the beginning, and have its flow group.
-            if let Job::Receive = work.job {
-                self.receive(work);
+            match work.job {
+                Job::Receive => {
+                    self.receive(work);
+                    report(work, observer);
+                }
+                // A module of an operator has refused it.
+                Job::Void => report_refusal(work, observer),
+                // It is of a flow from the beginning, and has its flow group.
+                _ => {}
             }
         }
     }
@@ -121,19 +129,19 @@ impl Preprocess {
         }
     }
 
-    /// The flow and the header summary of a plain segment of an installed flow.
+    /// The flow and the header summary of a segment of an installed flow whose headers are plain: for the fast path.
     #[inline(always)]
-    pub(crate) fn plain(&self, frame: &Frame) -> Option<(u32, Summary)> {
+    pub(crate) fn fast(&self, frame: &Frame) -> Option<(u32, Summary)> {
         if let Some(plain) = plain_v4(frame) {
             let (flow, _) = self.identify(&plain.parties(), plain.station())?;
             return Some((flow, summary(&plain)));
         }
-        self.plain_v6(frame)
+        self.fast_v6(frame)
     }
 
-    /// As [`Preprocess::plain`], over IPv6.
+    /// As [`Preprocess::fast`], over IPv6.
     #[inline(never)]
-    fn plain_v6(&self, frame: &Frame) -> Option<(u32, Summary)> {
+    fn fast_v6(&self, frame: &Frame) -> Option<(u32, Summary)> {
         let plain = plain_v6(frame)?;
         let (flow, _) = self.identify_v6(&plain.parties(), plain.addresses(), plain.station())?;
         Some((flow, summary(&plain)))
@@ -196,6 +204,40 @@ fn refuse(work: &mut Work, refusal: Refusal) {
     match refusal {
         Refusal::Drop(reason) => work.drops.add(reason),
         Refusal::Exception(exception) => work.exception = Some(exception),
+    }
+}
+
+/// Reports to tracepoints what became of a received frame.
+#[inline(always)]
+fn report<O: Observer>(work: &Work, observer: O) {
+    match work.job {
+        Job::Receive => {
+            let Summary { seq, payload_len, .. } = work.summary;
+            observer.event(Point::Identified, work.flow, [seq.0.into(), payload_len.into()]);
+        }
+        _ => report_refusal(work, observer),
+    }
+}
+
+/// The same of one that goes no further.
+#[inline(always)]
+fn report_refusal<O: Observer>(work: &Work, observer: O) {
+    let Some(frame) = &work.frame else { return };
+    let bytes = frame.len() as u64;
+    for reason in work.drops.iter() {
+        observer.event(Point::PreprocessDropped, NO_FLOW, [reason as u64, bytes]);
+    }
+    if let Some(why) = work.exception {
+        observer.event(Point::PreprocessException, NO_FLOW, [number(why), bytes]);
+    }
+}
+
+/// In the order of the words in `trace::Unit::Exception`.
+fn number(why: Exception) -> u64 {
+    match why {
+        Exception::Foreign => 0,
+        Exception::NoFlow => 1,
+        Exception::Redirected => 2,
     }
 }
 

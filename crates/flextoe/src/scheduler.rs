@@ -1,7 +1,7 @@
 //! Flow scheduler (thesis section 4.3.4), after Carousel: flows with a rate wait in a time wheel; flows without one are
 //! served round-robin. Only flows that may send something now are in either, so it is work-conserving.
 use crate::batch::Batch;
-use crate::message::{Job, Report};
+use crate::message::{Job, Report, Work};
 use crate::slots::Slots;
 use engine::{Nanos, ROUND_BYTES};
 use std::collections::VecDeque;
@@ -164,6 +164,7 @@ impl Scheduler {
             let Some(flow) = self.ready.pop_front() else { break };
             bytes = self.give_turn(flow, now, end, works, tracer).saturating_add(bytes);
         }
+        report_turns(works, tracer);
     }
 
     /// Gives a flow its turn; returns about how many bytes it will send.
@@ -221,6 +222,15 @@ impl Scheduler {
 
     pub(crate) fn next_deadline(&self) -> Option<Nanos> {
         self.wheel.next_deadline()
+    }
+}
+
+/// Reports to tracepoints the turns that a round gave: one work for each segment, those of a turn together.
+#[inline(always)]
+fn report_turns(works: &[Work], tracer: &Tracer) {
+    if tracer.is_on(Point::Turn) {
+        let turns = works.chunk_by(|one, next| one.flow == next.flow);
+        turns.for_each(|turn| tracer.event(Point::Turn, turn[0].flow, [turn.len() as u64, 0]));
     }
 }
 

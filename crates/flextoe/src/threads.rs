@@ -10,16 +10,17 @@
 //! results on takes nothing more until it can. So there is back-pressure, nothing is lost, and nothing can lock up.
 use crate::batch::{BATCH, Batch};
 use crate::dma::Dma;
+use crate::figures::{Count, ModuleName};
 use crate::mapping::Mapping;
 use crate::message::{Control, Job, Work};
 use crate::modules::{self, Chain};
+use crate::observer::observed;
 use crate::postprocess::Postprocess;
 use crate::preprocess::Preprocess;
 use crate::protocol::Protocol;
 use crate::record;
 use crate::reorder::Reorder;
-use crate::service::{Count, Service};
-use crate::traced;
+use crate::service::Service;
 use crossbeam_queue::ArrayQueue;
 use engine::stream::Stream;
 use engine::{Burst, FramePool, Limits, LoadedModule, Nanos, Worker};
@@ -154,11 +155,17 @@ impl Threads {
     }
 
     /// Moves everything on that can move on; returns how much.
-    pub(crate) fn pump(&mut self, now: Nanos, service: &mut Service, burst: &mut Burst<'_, Stream>) -> usize {
-        if service.tracer.is_active() && !self.is_idle() {
-            self.occupancy(&service.tracer);
+    pub(crate) fn pump(
+        &mut self,
+        now: Nanos,
+        tracer: &Tracer,
+        service: &mut Service,
+        burst: &mut Burst<'_, Stream>,
+    ) -> usize {
+        if tracer.is_active() && !self.is_idle() {
+            self.occupancy(tracer);
         }
-        self.leave(now, service, burst) + self.enter() + self.steer(now, service, burst)
+        self.leave(now, tracer, service, burst) + self.enter() + self.steer(now, service, burst)
     }
 
     /// What waits between the modules that are on this thread.
@@ -237,7 +244,7 @@ impl Threads {
         }
     }
 
-    fn leave(&mut self, now: Nanos, service: &mut Service, burst: &mut Burst<'_, Stream>) -> usize {
+    fn leave(&mut self, now: Nanos, tracer: &Tracer, service: &mut Service, burst: &mut Burst<'_, Stream>) -> usize {
         let mut left = 0;
         while let Some(message) = self.finished.pop() {
             if let Message::Work(work) = message {
@@ -249,7 +256,7 @@ impl Threads {
                 // What the protocol module made never entered.
                 self.in_flight -= !matches!(work.job, Job::Ack | Job::Overdue) as usize;
                 left += 1;
-                service.tracer.value(Point::InFlight, work.flow, self.in_flight as u64);
+                tracer.value(Point::InFlight, work.flow, self.in_flight as u64);
                 record::work(&mut work, now, burst);
                 service.leave(&mut work, now, burst);
             }
@@ -306,12 +313,12 @@ impl Module {
     }
 
     /// Which one it is, at tracepoints.
-    fn stage(&self) -> traced::ModuleName {
+    fn stage(&self) -> ModuleName {
         match self {
-            Module::Preprocess(..) => traced::ModuleName::Preprocess,
-            Module::Protocol(..) => traced::ModuleName::Protocol,
-            Module::Postprocess(..) => traced::ModuleName::Postprocess,
-            Module::Dma(..) => traced::ModuleName::Dma,
+            Module::Preprocess(..) => ModuleName::Preprocess,
+            Module::Protocol(..) => ModuleName::Protocol,
+            Module::Postprocess(..) => ModuleName::Postprocess,
+            Module::Dma(..) => ModuleName::Dma,
         }
     }
 }
@@ -362,19 +369,19 @@ impl Stage {
         }
         let stage = self.module.stage();
         let start = self.count.begin(stage, &self.tracer);
-        match &mut self.module {
+        observed!(&self.tracer, observer => match &mut self.module {
             Module::Preprocess(chain, module) => {
                 modules::ingress(chain, &mut self.batch, now, &mut self.pool);
-                module.process(&mut self.batch);
+                module.process(&mut self.batch, observer);
             }
             Module::Protocol(chain, module) => {
                 modules::flow(chain, &mut self.batch, now, &mut self.pool);
-                module.process(&mut self.batch, now, &self.tracer);
+                module.process(&mut self.batch, now, observer);
             }
             Module::Postprocess(module) => module.process(&mut self.batch, now, &mut self.pool),
-            Module::Dma(module) => module.process(&mut self.batch),
-        }
-        self.count.end(stage, &self.batch, start, &self.tracer);
+            Module::Dma(module) => module.process(&mut self.batch, observer),
+        });
+        self.count.end(stage, self.batch.len(), start, &self.tracer);
         self.held.extend(self.batch.drain());
     }
 

@@ -1,22 +1,20 @@
 //! The protocol module: the only one that changes TCP state, one work of a flow after the other (thesis section 4.3).
-mod plain;
+mod fast_path;
 mod receive;
 mod state;
 mod tail_probe;
-mod traced;
 mod transmit;
-
-pub(crate) use traced::count;
 
 use crate::batch::Batch;
 use crate::message::{Aside, Control, Events, Job, Received, Relocation, Report, Sent, Summary, Work};
+use crate::observer::Observer;
 use crate::slots::Slots;
 use engine::stream::FlowEnd;
 use engine::{DropReason, Exception, Nanos};
 use state::ProtocolState;
 use std::collections::VecDeque;
 use tcp::{Owner, window};
-use trace::{PointSet, Tracer};
+use trace::{NO_FLOW, Point};
 
 /// Flows that have something to acknowledge.
 #[derive(Default)]
@@ -73,15 +71,12 @@ pub(crate) struct Protocol {
     due: Due,
     /// Number of the next work that leaves; none where works stay in order by themselves.
     ticket: Option<u64>,
-    /// Its tracepoints.
-    points: PointSet,
 }
 
 impl Protocol {
     /// The module of a flow group. Works that leave are `numbered` where what comes after may change their order.
     pub(crate) fn new(group: u8, flows: u32, numbered: bool) -> Protocol {
-        let points = PointSet::named(&["flextoe.protocol"]).unwrap_or_default();
-        Protocol { group, flows: Slots::new(flows), due: Due::default(), ticket: numbered.then_some(0), points }
+        Protocol { group, flows: Slots::new(flows), due: Due::default(), ticket: numbered.then_some(0) }
     }
 
     pub(crate) fn control(&mut self, control: &Control, now: Nanos) {
@@ -94,25 +89,12 @@ impl Protocol {
 
     /// Processes the works of this module's flow group in order, and appends acknowledgements that are due where the
     /// batch holds [`Job::Flush`].
-    pub(crate) fn process(&mut self, batch: &mut Batch, now: Nanos, tracer: &Tracer) {
-        let traced = tracer.is_any_on(self.points);
-        let flush = match traced {
-            false => self.each(batch, |protocol, work| protocol.step(work, now)),
-            true if tracer.is_streaming() => self.each(batch, |protocol, work| protocol.traced_step(work, now, tracer)),
-            true => self.each(batch, |protocol, work| match tracer.is_due() {
-                false => protocol.step(work, now),
-                true => protocol.timed_step(work, now, tracer),
-            }),
-        };
-        if traced && !tracer.is_streaming() {
-            count(batch, self.group, tracer);
-        }
+    pub(crate) fn process<O: Observer>(&mut self, batch: &mut Batch, now: Nanos, observer: O) {
+        let flush = self.each(batch, now, observer);
         if let Some(at) = flush {
-            if traced {
-                self.traced_flush(batch, now, tracer);
-            } else {
-                self.flush(batch, now);
-            }
+            let start = observer.sample();
+            self.flush(batch, now, observer);
+            observer.since(Point::FlushTime, NO_FLOW, start);
             batch[at].job = Job::Flush { due: self.due.next() };
         }
         if let Some(ticket) = &mut self.ticket {
@@ -127,32 +109,32 @@ impl Protocol {
     /// Does all works of this flow group but the flush; returns where that is. Flushes are at the end of a batch: one
     /// for each flow group where those are of one thread.
     #[inline(always)]
-    fn each(&mut self, batch: &mut [Work], step: impl Fn(&mut Protocol, &mut Work)) -> Option<usize> {
+    fn each<O: Observer>(&mut self, batch: &mut [Work], now: Nanos, observer: O) -> Option<usize> {
         let flushes = batch.iter().rev().take_while(|work| matches!(work.job, Job::Flush { .. })).count();
         let (works, flushes) = batch.split_at_mut(batch.len() - flushes);
         let group = self.group;
         for work in works.iter_mut().filter(|work| work.group == group) {
-            step(self, work);
+            self.step(work, now, observer);
         }
         flushes.iter().position(|work| work.group == group).map(|at| works.len() + at)
     }
 
     #[inline(always)]
-    fn step(&mut self, work: &mut Work, now: Nanos) {
+    fn step<O: Observer>(&mut self, work: &mut Work, now: Nanos, observer: O) {
         match work.job {
             Job::Receive => {
-                if let Some(received) = self.receive_plain(work.flow, &work.summary, now) {
+                if let Some(received) = self.receive_fast(work.flow, &work.summary, now, observer) {
                     return received.note(work);
                 }
             }
             Job::Bump { .. } => {
-                if let Some(sent) = self.bump_plain(work, now) {
+                if let Some(sent) = self.bump_fast(work, now, observer) {
                     return sent.note(work);
                 }
             }
             _ => {}
         }
-        self.any_step(work, now);
+        self.slow_step(work, now, observer);
     }
 
     /// Asks for a flow's state ahead of its use.
@@ -167,47 +149,73 @@ impl Protocol {
         self.flows.get(flow).map(|state| state.rcv_nxt - state.fixed.rx_base)
     }
 
-    /// A received segment, where it is plain.
+    /// The fast path of a received segment; nothing where it is to take the slow path.
     #[inline(always)]
-    pub(crate) fn receive_plain(&mut self, flow: u32, summary: &Summary, now: Nanos) -> Option<Received> {
-        let state = self.flows.get_mut(flow).filter(|state| state.plain)?;
-        let received = state.receive_plain(flow, summary, &mut self.due, now);
+    pub(crate) fn receive_fast<O: Observer>(
+        &mut self,
+        flow: u32,
+        summary: &Summary,
+        now: Nanos,
+        observer: O,
+    ) -> Option<Received> {
+        let start = observer.sample();
+        let state = self.flows.get_mut(flow).filter(|state| state.fast)?;
+        let received = state.receive_fast(flow, summary, &mut self.due, now, observer)?;
         state.check();
-        received
+        let time = if summary.payload_len > 0 { Point::ReceiveDataTime } else { Point::ReceiveAckTime };
+        observer.since(time, flow, start);
+        Some(received)
     }
 
-    /// A descriptor with a turn, where it is plain.
+    /// The same of a descriptor with a turn.
     #[inline(always)]
-    pub(crate) fn bump_plain(&mut self, work: &Work, now: Nanos) -> Option<Sent> {
+    pub(crate) fn bump_fast<O: Observer>(&mut self, work: &Work, now: Nanos, observer: O) -> Option<Sent> {
         let Job::Bump { tx_head, rx_head, fin: false, turn: true } = work.job else { return None };
-        let state = self.flows.get_mut(work.flow).filter(|state| state.plain)?;
-        let sent = state.bump_plain(work.flow, (tx_head, rx_head), &mut self.due, now);
+        let start = observer.sample();
+        let state = self.flows.get_mut(work.flow).filter(|state| state.fast)?;
+        let sent = state.bump_fast(work.flow, (tx_head, rx_head), &mut self.due, now, observer)?;
         state.check();
-        sent
+        observer.since(Point::BumpTime, work.flow, start);
+        Some(sent)
     }
 
-    /// A step that is not plain.
+    /// The slow path of any work.
     #[inline(never)]
-    pub(crate) fn any_step(&mut self, work: &mut Work, now: Nanos) {
+    pub(crate) fn slow_step<O: Observer>(&mut self, work: &mut Work, now: Nanos, observer: O) {
+        let (time, start) = (time_of(work), observer.sample());
+        self.slow(work, now, observer);
+        if let Some(point) = time {
+            observer.since(point, work.flow, start);
+        }
+    }
+
+    #[inline(always)]
+    fn slow<O: Observer>(&mut self, work: &mut Work, now: Nanos, observer: O) {
         let Some(state) = self.flows.get_mut(work.flow).filter(|state| !state.frozen) else {
-            return self.rare(work, now);
+            return self.rare(work, now, observer);
         };
         let acknowledged_now = state.ack_now;
         match work.job {
-            Job::Receive => state.receive(work, now),
-            Job::Transmit { most } => state.transmit(work, most, now),
+            Job::Receive => state.receive(work, now, observer),
+            Job::Transmit { most } => {
+                state.transmit(work, most, now, observer);
+                if work.send.is_none() {
+                    state.report_unused(work.flow, observer);
+                }
+            }
             Job::Bump { tx_head, rx_head, fin, turn } => {
+                observer.event(Point::Bump, work.flow, [tx_head.into(), rx_head.into()]);
                 let ends = fin && state.ends.may_write() && state.life != Owner::Dead;
                 if !state.bump(tx_head, rx_head, fin) {
-                    work.drops.add(DropReason::BumpRange);
+                    work.drop_for(DropReason::BumpRange, observer);
                 } else if ends {
                     work.events.add(Events::LOCAL_FIN);
                 }
                 if turn {
-                    state.transmit(work, u32::MAX, now);
+                    state.transmit(work, u32::MAX, now, observer);
                 }
             }
-            _ => return self.rare(work, now),
+            _ => return self.rare(work, now, observer),
         }
         settle(state, work);
         self.due.note(work.flow, state, acknowledged_now);
@@ -219,7 +227,7 @@ impl Protocol {
     /// What the control plane wants, and works of flows that stand still or are not here.
     #[cold]
     #[inline(never)]
-    fn rare(&mut self, work: &mut Work, now: Nanos) {
+    fn rare<O: Observer>(&mut self, work: &mut Work, now: Nanos, observer: O) {
         if matches!(work.job, Job::Remove) {
             work.aside = self.flows.remove(work.flow).map(|state| Box::new(Aside::End(state.flow_end())));
             return;
@@ -232,11 +240,11 @@ impl Protocol {
             return;
         };
         if state.frozen && !matches!(work.job, Job::FlowCommand(_)) {
-            return frozen(work);
+            return frozen(state, work, observer);
         }
         let acknowledged_now = state.ack_now;
         match work.job {
-            Job::FlowCommand(flow_command) => state.flow_command(flow_command, work, now),
+            Job::FlowCommand(flow_command) => state.flow_command(flow_command, work, now, observer),
             Job::Move => {
                 if let Some(Aside::Move(relocation)) = work.aside.as_deref_mut() {
                     state.relocate(relocation);
@@ -264,16 +272,16 @@ impl Protocol {
 
     /// Sends the acknowledgements that no data segment took along.
     // Meets RFC 9293: MUST-59.
-    fn flush(&mut self, batch: &mut Batch, now: Nanos) {
+    fn flush<O: Observer>(&mut self, batch: &mut Batch, now: Nanos, observer: O) {
         let mut urgent = std::mem::take(&mut self.due.urgent);
         for flow in urgent.drain(..) {
-            if self.flows.get(flow).is_some_and(|state| state.ack_now) {
-                self.acknowledge(flow, batch, now);
+            if let Some(state) = self.flows.get_mut(flow).filter(|state| state.ack_now) {
+                acknowledge(state, flow, self.group, batch, now, observer);
             }
         }
         self.due.urgent = urgent;
         if self.due.hole_due.is_some_and(|due| due <= now) {
-            self.find_overdue(batch, now);
+            self.find_overdue(batch, now, observer);
         }
         while let Some((due, flow)) = self.due.waiting.front().copied().filter(|(due, _)| *due <= now) {
             self.due.waiting.pop_front();
@@ -284,14 +292,14 @@ impl Protocol {
                 debug_assert!(state.ack_due >= due);
                 self.due.waiting.push_back((state.ack_due, flow));
             } else if state.unacked > 0 {
-                self.acknowledge(flow, batch, now);
+                acknowledge(state, flow, self.group, batch, now, observer);
             }
         }
     }
 
     /// Waits of holes that are over.
     #[cold]
-    fn find_overdue(&mut self, batch: &mut Batch, now: Nanos) {
+    fn find_overdue<O: Observer>(&mut self, batch: &mut Batch, now: Nanos, observer: O) {
         self.due.hole_due = None;
         for flow in std::mem::take(&mut self.due.holes) {
             let Some(state) = self.flows.get_mut(flow) else { continue };
@@ -300,29 +308,44 @@ impl Protocol {
                 let work = batch.add(flow, Job::Overdue);
                 work.begin();
                 work.group = self.group;
-                state.find_lost(work, now);
+                state.find_lost(work, now, observer);
                 settle(state, work);
             }
             self.due.time_holes(flow, state);
         }
     }
+}
 
-    fn acknowledge(&mut self, flow: u32, batch: &mut Batch, now: Nanos) {
-        let Some(state) = self.flows.get_mut(flow) else { return };
-        if state.life == Owner::Dead {
-            (state.ack_now, state.unacked) = (false, 0);
-            return;
-        }
-        let work = batch.add(flow, Job::Ack);
-        work.begin();
-        work.group = self.group;
-        state.acknowledge(None, work, now);
+/// Acknowledges what a flow has received, without data.
+#[inline(always)]
+fn acknowledge<O: Observer>(
+    state: &mut ProtocolState,
+    flow: u32,
+    group: u8,
+    batch: &mut Batch,
+    now: Nanos,
+    observer: O,
+) {
+    if state.life == Owner::Dead {
+        (state.ack_now, state.unacked) = (false, 0);
+        return;
     }
+    let work = batch.add(flow, Job::Ack);
+    work.begin();
+    work.group = group;
+    state.acknowledge(None, work, now, observer);
 }
 
 /// A work for a flow that stands still: its segments are the control plane's, all else is dropped.
 #[cold]
-fn frozen(work: &mut Work) {
+fn frozen<O: Observer>(state: &ProtocolState, work: &mut Work, observer: O) {
+    match work.job {
+        Job::Transmit { .. } => state.report_unused(work.flow, observer),
+        Job::Bump { tx_head, rx_head, .. } => {
+            observer.event(Point::Bump, work.flow, [tx_head.into(), rx_head.into()]);
+        }
+        _ => {}
+    }
     match work.job {
         Job::Receive => work.exception = Some(Exception::NoFlow),
         _ if work.is_turn() => return work.report = Some(Report { segments: 0, sent: 0 }),
@@ -333,7 +356,19 @@ fn frozen(work: &mut Work) {
     work.job = Job::Void;
 }
 
-/// After a work that was not plain: what other modules need of the flow's state.
+/// The tracepoint that measures the critical section of a work.
+fn time_of(work: &Work) -> Option<Point> {
+    match work.job {
+        Job::Receive if work.summary.payload_len > 0 => Some(Point::ReceiveDataTime),
+        Job::Receive => Some(Point::ReceiveAckTime),
+        Job::Transmit { .. } => Some(Point::TransmitTime),
+        Job::Bump { .. } => Some(Point::BumpTime),
+        Job::FlowCommand(_) => Some(Point::OrderTime),
+        _ => None,
+    }
+}
+
+/// After a work on the slow path: what other modules need of the flow's state.
 fn settle(state: &mut ProtocolState, work: &mut Work) {
     if track(state) {
         work.events.add(Events::ACTIVE);
@@ -342,7 +377,7 @@ fn settle(state: &mut ProtocolState, work: &mut Work) {
     if state.asked {
         state.report_sent(work);
     }
-    state.plain = state.is_plain();
+    state.fast = state.is_fast();
     state.publish();
     state.check();
 }

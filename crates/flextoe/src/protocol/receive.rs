@@ -2,10 +2,12 @@
 //! section 3.10.7.4.
 use super::state::ProtocolState;
 use crate::message::{Aside, Events, Marks, PayloadPart, Summary, Work};
+use crate::observer::Observer;
 use engine::{DropReason, Nanos};
 use std::sync::atomic::Ordering::Relaxed;
 use tcp::window::ACK_DELAY;
 use tcp::{DUPLICATES, Owner, PeerFin, RackInput, ReceiveWindow, Rejected, Unacceptable};
+use trace::Point;
 use wire::Seq;
 use wire::tcp::Flags;
 
@@ -22,25 +24,29 @@ struct Part {
 
 impl ProtocolState {
     /// Takes a received segment.
-    pub(super) fn receive(&mut self, work: &mut Work, now: Nanos) {
+    pub(super) fn receive<O: Observer>(&mut self, work: &mut Work, now: Nanos, observer: O) {
         let before = (self.rcv_nxt, self.una);
-        let _ = self.steps(work, now);
+        if work.summary.ce {
+            let Summary { seq, payload_len, .. } = work.summary;
+            observer.event(Point::EcnMarked, work.flow, [seq.0.into(), payload_len.into()]);
+        }
+        let _ = self.steps(work, now, observer);
         if before != (self.rcv_nxt, self.una) && self.life != Owner::Orphan {
             work.completion = Some(self.positions());
         }
     }
 
-    fn steps(&mut self, work: &mut Work, now: Nanos) -> Result<(), Done> {
+    fn steps<O: Observer>(&mut self, work: &mut Work, now: Nanos, observer: O) -> Result<(), Done> {
         let seg = work.summary;
         if self.life == Owner::Dead {
-            work.drops.add(DropReason::AfterClose);
+            work.drop_for(DropReason::AfterClose, observer);
             return Err(Done);
         }
-        self.check_segment(&seg, now).map_err(|rejected| self.reject(rejected, work, now))?;
+        self.check_segment(&seg, now).map_err(|rejected| self.reject(rejected, work, now, observer))?;
         self.remember_timestamp(&seg, now);
-        self.take_ack(&seg, work, now);
-        self.take_congestion(&seg, work, now);
-        self.take_payload(&seg, work, now);
+        self.take_ack(&seg, work, now, observer);
+        self.take_congestion(&seg, work, now, observer);
+        self.take_payload(&seg, work, now, observer);
         Ok(())
     }
 
@@ -82,70 +88,82 @@ impl ProtocolState {
     /// Drops a segment, and answers it where that is due.
     // Meets RFC 5961: 7-a, 10-a.
     #[cold]
-    fn reject(&mut self, rejected: Rejected, work: &mut Work, now: Nanos) -> Done {
+    fn reject<O: Observer>(&mut self, rejected: Rejected, work: &mut Work, now: Nanos, observer: O) -> Done {
         match rejected {
             Rejected::Reset => {
                 self.life = Owner::Dead;
                 work.events.add(Events::RESET);
+                observer.event(Point::Reset, work.flow, [work.summary.seq.0.into(), 0]);
             }
-            Rejected::Dropped(reason) => work.drops.add(reason.into()),
+            Rejected::Dropped(reason) => work.drop_for(reason.into(), observer),
             Rejected::Answered(reason) => {
-                self.acknowledge(self.received_before(&work.summary), work, now);
-                work.drops.add(reason.into());
+                self.acknowledge(self.received_before(&work.summary), work, now, observer);
+                work.drop_for(reason.into(), observer);
             }
             Rejected::Challenged(reason) => {
                 if self.challenges.allow(now) {
-                    self.acknowledge(None, work, now);
+                    self.acknowledge(None, work, now, observer);
                 } else {
-                    work.drops.add(DropReason::ChallengeLimit);
+                    work.drop_for(DropReason::ChallengeLimit, observer);
                 }
-                work.drops.add(reason.into());
+                work.drop_for(reason.into(), observer);
             }
         }
         Done
     }
 
     // Meets RFC 7323: 2.3-b, 2.2-c.
-    fn take_ack(&mut self, seg: &Summary, work: &mut Work, now: Nanos) {
+    fn take_ack<O: Observer>(&mut self, seg: &Summary, work: &mut Work, now: Nanos, observer: O) {
         let window = (seg.window as u32) << self.fixed.agreed.snd_shift;
         let advances = self.una.before(seg.ack);
         let repeats = seg.ack == self.una && seg.payload_len == 0 && window == self.snd_wnd;
         if advances {
-            self.advance(seg, work, now);
+            self.advance(seg, work, now, observer);
         } else if seg.ack == self.una && self.is_duplicate(work, window) {
-            self.count_duplicate(work, now);
+            self.count_duplicate(work, now, observer);
         } else if seg.sack {
-            self.note_dsack(work);
+            self.note_dsack(work, observer);
         }
         if self.recovery.is_probing() {
-            self.judge_probe(repeats && !seg.sack, work);
+            self.judge_probe(repeats && !seg.sack, work, observer);
         }
         // An acknowledgement of something new is fresh even on a segment that is sent again. The window counts from
         // `una`, so one that stayed while that moves on would reach too far.
         let fresher = advances || self.wl1.before(seg.seq) || (self.wl1 == seg.seq && self.wl2.at_or_before(seg.ack));
         if fresher && self.una.at_or_before(seg.ack) {
-            work.tally.marks.add(self.mark_window(window));
+            self.report_window(window, seg.ack, work.flow, observer);
             (self.snd_wnd, self.wl1, self.wl2) = (window, seg.seq, seg.ack);
             self.max_wnd = self.max_wnd.max(window);
         }
     }
 
-    /// For tracepoints.
+    /// Reports to tracepoints where an acknowledgement changes the peer's window.
     #[inline(always)]
-    pub(super) fn mark_window(&self, window: u32) -> Marks {
-        match window {
-            same if same == self.snd_wnd => Marks::default(),
-            0 => Marks::WINDOW_CLOSED,
-            _ => Marks::WINDOW_CHANGED,
+    pub(super) fn report_window<O: Observer>(&self, window: u32, ack: Seq, flow: u32, observer: O) {
+        if window != self.snd_wnd {
+            observer.event(Point::WindowChanged, flow, [window.into(), self.snd_wnd.into()]);
+            if window == 0 {
+                observer.event(Point::WindowClosed, flow, [ack.0.into(), (self.end() - self.max).into()]);
+            }
+        }
+    }
+
+    /// Bytes that are not acknowledged, for tracepoints.
+    pub(super) fn outstanding(&self) -> u64 {
+        (self.max - self.una).into()
+    }
+
+    /// A loss was found.
+    pub(super) fn mark_lost<O: Observer>(&self, work: &mut Work, observer: O) {
+        if !work.tally.marks.has(Marks::FAST_RETRANSMIT) {
+            work.tally.marks.add(Marks::FAST_RETRANSMIT);
+            observer.event(Point::FastRetransmit, work.flow, [self.una.0.into(), self.outstanding()]);
         }
     }
 
     // Meets RFC 7323: 4.1-a.
-    fn advance(&mut self, seg: &Summary, work: &mut Work, now: Nanos) {
+    fn advance<O: Observer>(&mut self, seg: &Summary, work: &mut Work, now: Nanos, observer: O) {
         work.tally.acked = seg.ack - self.una;
-        if seg.flags.has(Flags::ECE) {
-            work.tally.marks.add(Marks::ECN_ECHOED);
-        }
         let old = std::mem::replace(&mut self.una, seg.ack);
         if self.nxt.before(self.una) {
             self.nxt = self.una;
@@ -153,36 +171,48 @@ impl ProtocolState {
         self.dup_acks = 0;
         self.flight.reset();
         work.tally.rtt = self.rtt.take(now, self.una);
+        if work.tally.rtt > 0 {
+            observer.value(Point::Rtt, work.flow, work.tally.rtt.into());
+        }
         if !self.ends.may_write() && !self.ends.all_acknowledged() && self.una == self.end() {
             self.ends.acknowledge();
             work.tally.acked -= 1;
             work.events.add(Events::FIN_ACKED);
+            observer.event(Point::FinAcked, work.flow, [self.una.0.into(), 0]);
+        }
+        let (ack, acked) = (seg.ack.0.into(), work.tally.acked.into());
+        if acked > 0 {
+            observer.event(Point::Acked, work.flow, [ack, acked]);
+        }
+        if seg.flags.has(Flags::ECE) {
+            work.tally.marks.add(Marks::ECN_ECHOED);
+            observer.event(Point::EcnEchoed, work.flow, [ack, acked]);
         }
         if seg.sack || !self.recovery.is_idle() {
-            self.update_recovery(old, work, now);
+            self.update_recovery(old, work, now, observer);
         }
     }
 
     /// The losses that the acknowledgement shows, `old` being the one before.
     #[cold]
     #[inline(never)]
-    fn update_recovery(&mut self, old: Seq, work: &mut Work, now: Nanos) {
+    fn update_recovery<O: Observer>(&mut self, old: Seq, work: &mut Work, now: Nanos, observer: O) {
         let moment = self.moment(now);
         if work.tally.rtt > 0 {
             self.recovery.note_rtt(work.tally.rtt);
         }
         self.recovery.acknowledge(old, self.una, self.fixed.agreed.sack, &moment);
-        self.note_sack(work, now);
-        self.find_lost(work, now);
+        self.note_sack(work, now, observer);
+        self.find_lost(work, now, observer);
     }
 
     /// Takes in the SACK blocks: what the peer has.
     // Meets RFC 2018: 5-a.
-    fn note_sack(&mut self, work: &mut Work, now: Nanos) {
+    fn note_sack<O: Observer>(&mut self, work: &mut Work, now: Nanos, observer: O) {
         if !work.summary.sack || !self.fixed.agreed.sack {
             return;
         }
-        self.note_dsack(work);
+        self.note_dsack(work, observer);
         let moment = self.moment(now);
         // In the order of their numbers: the lower one of two that are news was not overtaken by the higher one.
         let (mut from, lower) =
@@ -192,6 +222,9 @@ impl ProtocolState {
             let news = self.recovery.note_block(left, right, self.una, self.max, &moment);
             if news && self.rtt.is_within(left, right) {
                 work.tally.rtt = self.rtt.take(now, right);
+                if work.tally.rtt > 0 {
+                    observer.value(Point::Rtt, work.flow, work.tally.rtt.into());
+                }
                 self.recovery.note_rtt(work.tally.rtt);
             }
         }
@@ -202,22 +235,24 @@ impl ProtocolState {
     // Meets RFC 3708: 3-a, 3-b.
     #[cold]
     #[inline(never)]
-    fn note_dsack(&mut self, work: &mut Work) {
+    fn note_dsack<O: Observer>(&mut self, work: &mut Work, observer: O) {
         let Some((left, right)) = work.sacked.dsack().filter(|_| self.fixed.agreed.sack) else { return };
         let most = 2 * self.max_wnd.max(self.fixed.tx_size);
         if self.max.before(right) || self.max - left > most {
             return;
         }
         work.tally.marks.add(Marks::DSACK);
+        observer.event(Point::Dsack, work.flow, [left.0.into(), right.0.into()]);
         if self.recovery.note_dsack(left, right, self.una, self.max) {
             work.tally.marks.add(Marks::UNDONE);
+            observer.event(Point::Undone, work.flow, [self.una.0.into(), self.outstanding()]);
             self.flight.reset();
         }
     }
 
     /// Recovery begins with the first hole that is lost; within recovery, more of them are sent again.
     // Meets RFC 8985: 6.2-a, 6.2-b, 6.2-c, 6.2-d, 6.2-e, 6.2-f, 6.2-h.
-    pub(super) fn find_lost(&mut self, work: &mut Work, now: Nanos) {
+    pub(super) fn find_lost<O: Observer>(&mut self, work: &mut Work, now: Nanos, observer: O) {
         let lost = self.recovery.find_lost(self.una, &self.moment(now));
         let before = self.fixed.stats.sacked.load(Relaxed);
         self.fixed.stats.sacked.store(self.recovery.sacked(), Relaxed);
@@ -226,7 +261,7 @@ impl ProtocolState {
             self.recovery.begin_reduction(self.una - work.tally.acked, self.max, before);
             self.dup_acks = 0;
             self.flight.reset();
-            work.tally.marks.add(Marks::FAST_RETRANSMIT);
+            self.mark_lost(work, observer);
         }
         self.limit_flight(work.tally.acked > 0);
     }
@@ -252,17 +287,18 @@ impl ProtocolState {
     /// segment each, with SACK only where they report something new (step 1; RFC 3042). What the peer has is not in
     /// flight.
     // Meets RFC 5681: 3.2-c, 3.2-e, 3.2-f.
-    fn count_duplicate(&mut self, work: &mut Work, now: Nanos) {
+    fn count_duplicate<O: Observer>(&mut self, work: &mut Work, now: Nanos, observer: O) {
         work.tally.marks.add(Marks::DUPLICATE_ACK);
+        observer.event(Point::DuplicateAck, work.flow, [work.summary.ack.0.into(), self.outstanding()]);
         let active = self.recovery.is_active();
         self.dup_acks += !active as u8;
         let enough = !active && self.dup_acks >= DUPLICATES;
         if self.fixed.agreed.sack {
-            self.note_sack(work, now);
+            self.note_sack(work, now, observer);
             if enough {
                 self.recovery.lose_front();
             }
-            self.find_lost(work, now);
+            self.find_lost(work, now, observer);
             return;
         }
         if !active && self.nxt == self.max {
@@ -271,20 +307,20 @@ impl ProtocolState {
         if enough {
             self.recovery.lose(self.una, self.max);
             self.go_back();
-            work.tally.marks.add(Marks::FAST_RETRANSMIT);
+            self.mark_lost(work, observer);
         }
     }
 
     /// Congestion experienced: what the acknowledgements echo (RFC 3168 section 6.1.3, RFC 8257 section 3.2).
     // Meets RFC 3168: 6.1.3-a.
-    fn take_congestion(&mut self, seg: &Summary, work: &mut Work, now: Nanos) {
+    fn take_congestion<O: Observer>(&mut self, seg: &Summary, work: &mut Work, now: Nanos, observer: O) {
         if !self.fixed.agreed.ecn || seg.payload_len == 0 {
             return;
         }
         if self.dctcp_echo {
             if seg.ce != self.ece {
                 if self.unacked > 0 {
-                    self.acknowledge(None, work, now);
+                    self.acknowledge(None, work, now, observer);
                 }
                 self.ece = seg.ce;
                 self.ack_now = true;
@@ -295,7 +331,7 @@ impl ProtocolState {
     }
 
     // Meets RFC 5681: 3.2-a.
-    fn take_payload(&mut self, seg: &Summary, work: &mut Work, now: Nanos) {
+    fn take_payload<O: Observer>(&mut self, seg: &Summary, work: &mut Work, now: Nanos, observer: O) {
         let fin = seg.flags.has(Flags::FIN);
         if seg.payload_len == 0 && !fin {
             // An empty segment below what is expected asks for an acknowledgement (keepalive, window probe).
@@ -303,24 +339,24 @@ impl ProtocolState {
             return;
         }
         let before = self.received_before(seg);
-        let Some(part) = self.trim(seg, fin, work) else {
-            return self.answer(before, work, now);
+        let Some(part) = self.trim(seg, fin, work, observer) else {
+            return self.answer(before, work, now, observer);
         };
         let dsack = before.or_else(|| self.ooo.overlap(part.seq, part.seq + part.len));
         if self.life == Owner::Orphan && part.len > 0 {
-            work.drops.add(DropReason::AfterClose);
+            work.drop_for(DropReason::AfterClose, observer);
             work.events.add(Events::ORPHAN_DATA);
             return;
         }
         if part.seq == self.rcv_nxt {
-            self.take_in_order(&part, work, now);
+            self.take_in_order(&part, work, now, observer);
             if dsack.is_some() {
-                self.answer(dsack, work, now);
+                self.answer(dsack, work, now, observer);
             }
         } else {
-            self.take_out_of_order(&part, work);
+            self.take_out_of_order(&part, work, observer);
             // Each one is answered at once, so that the sender can count (RFC 5681 section 4.2).
-            self.answer(dsack, work, now);
+            self.answer(dsack, work, now, observer);
         }
     }
 
@@ -332,28 +368,28 @@ impl ProtocolState {
     }
 
     /// Acknowledges at once, where that is not done yet. Something came `dsack`.
-    fn answer(&mut self, dsack: Option<(Seq, Seq)>, work: &mut Work, now: Nanos) {
+    fn answer<O: Observer>(&mut self, dsack: Option<(Seq, Seq)>, work: &mut Work, now: Nanos, observer: O) {
         if work.send.is_none() {
-            self.acknowledge(dsack, work, now);
+            self.acknowledge(dsack, work, now, observer);
         }
     }
 
     /// Cuts off what was received before and what is beyond the window (Win). Nothing where nothing is left.
     // Meets RFC 7323: 2.4-a.
-    fn trim(&mut self, seg: &Summary, fin: bool, work: &mut Work) -> Option<Part> {
+    fn trim<O: Observer>(&mut self, seg: &Summary, fin: bool, work: &mut Work, observer: O) -> Option<Part> {
         let old = if seg.seq.before(self.rcv_nxt) { self.rcv_nxt - seg.seq } else { 0 };
         if old > seg.payload_len || (old == seg.payload_len && !fin) {
-            work.drops.add(DropReason::Duplicate);
+            work.drop_for(DropReason::Duplicate, observer);
             return None;
         }
         let mut part = Part { seq: seg.seq + old, skip: old, len: seg.payload_len - old, fin };
         if self.ends.peer_ended() {
-            work.drops.add(DropReason::AfterClose);
+            work.drop_for(DropReason::AfterClose, observer);
             return None;
         }
         let room = if part.seq.before(self.rcv_adv) { self.rcv_adv - part.seq } else { 0 };
         if part.len > room {
-            work.drops.add(DropReason::Trimmed);
+            work.drop_for(DropReason::Trimmed, observer);
             (part.len, part.fin) = (room, false);
         }
         (part.len > 0 || part.fin).then_some(part)
@@ -376,7 +412,7 @@ impl ProtocolState {
     }
 
     // Meets RFC 5681: 3.2-b.
-    fn take_in_order(&mut self, part: &Part, work: &mut Work, now: Nanos) {
+    fn take_in_order<O: Observer>(&mut self, part: &Part, work: &mut Work, now: Nanos, observer: O) {
         let before = self.rcv_nxt;
         self.place(part, work);
         self.rcv_nxt += part.len;
@@ -387,6 +423,9 @@ impl ProtocolState {
         }
         let delivered = self.rcv_nxt - before;
         work.tally.delivered = delivered;
+        if delivered > 0 {
+            observer.event(Point::InOrder, work.flow, [work.summary.seq.0.into(), delivered.into()]);
+        }
         let fin_here = part.fin && part.seq + part.len == self.rcv_nxt;
         if fin_here || self.held_fin == Some(self.rcv_nxt) {
             self.held_fin = None;
@@ -394,6 +433,7 @@ impl ProtocolState {
             self.rcv_nxt += 1;
             self.ack_now = true;
             work.events.add(Events::PEER_FIN);
+            observer.event(Point::PeerFin, work.flow, [self.rcv_nxt.0.into(), 0]);
             if self.ends.end_peer() == PeerFin::Second {
                 work.events.add(Events::ENDED_BEFORE);
             }
@@ -414,15 +454,17 @@ impl ProtocolState {
 
     /// Several intervals are kept in place, each grows at either end (thesis section 4.3.1.3 has one).
     // Meets RFC 9293: SHLD-31.
-    fn take_out_of_order(&mut self, part: &Part, work: &mut Work) {
+    fn take_out_of_order<O: Observer>(&mut self, part: &Part, work: &mut Work, observer: O) {
         let end = part.seq + part.len;
         if part.len > 0 {
             if !self.ooo.insert(part.seq, end) {
-                work.drops.add(DropReason::OutOfOrder);
+                work.drop_for(DropReason::OutOfOrder, observer);
                 return;
             }
             self.place(part, work);
             work.tally.marks.add(Marks::OUT_OF_ORDER);
+            let Summary { seq, payload_len, .. } = work.summary;
+            observer.event(Point::OutOfOrder, work.flow, [seq.0.into(), payload_len.into()]);
         }
         if part.fin {
             self.held_fin = Some(end);

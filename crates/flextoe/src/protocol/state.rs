@@ -1,10 +1,12 @@
 //! The TCP state of a flow, and what follows from it alone.
 use crate::message::{Positions, TxSegment, Work};
+use crate::observer::Observer;
 use engine::Nanos;
 use engine::stream::{Agreed, FlowEnd, FlowParams, FlowStats, Resume};
 use shm::Pooled;
 use std::sync::atomic::Ordering::Relaxed;
 use tcp::{ChallengeLimit, Ends, FlightLimit, Owner, Reassembly, RttTimer, Scoreboard, window};
+use trace::Point;
 use wire::Seq;
 use wire::ipv4::Ecn;
 use wire::tcp::{Flags, Timestamps};
@@ -69,8 +71,8 @@ pub(crate) struct ProtocolState {
     pub ack_now: bool,
     /// The flow stands in the module's list of acknowledgements to send.
     pub ack_listed: bool,
-    /// [`ProtocolState::is_plain`], as it was after the last work that went the long way.
-    pub plain: bool,
+    /// [`ProtocolState::is_fast`], as it was after the last work that took the slow path.
+    pub fast: bool,
     /// The last message to the scheduler was that there is something to send.
     pub reported: bool,
     /// The window is smaller than a segment, and the persist timer has it used (RFC 9293 section 3.8.6.2.1).
@@ -172,7 +174,7 @@ impl ProtocolState {
             frozen: false,
             ack_now: false,
             ack_listed: false,
-            plain: false,
+            fast: false,
             reported: false,
             overriding: false,
             ece: false,
@@ -292,13 +294,30 @@ impl ProtocolState {
     // Meets RFC 2018: 3-a.
     // Meets RFC 2883: 4-a, 4-b, 4-c.
     #[inline(never)]
-    pub(super) fn acknowledge(&mut self, dsack: Option<(Seq, Seq)>, work: &mut Work, now: Nanos) {
+    pub(super) fn acknowledge<O: Observer>(
+        &mut self,
+        dsack: Option<(Seq, Seq)>,
+        work: &mut Work,
+        now: Nanos,
+        observer: O,
+    ) {
         let mut segment = self.segment(self.max, Flags(0), now);
         if self.fixed.agreed.sack && (dsack.is_some() || !self.ooo.is_empty()) {
             work.sack = self.ooo.blocks(dsack);
             segment.fields.sack = work.sack.iter().next();
         }
+        self.report_acknowledgement(&segment, work.flow, observer);
         work.send = Some(segment);
+    }
+
+    /// Reports an acknowledgement without payload to tracepoints.
+    #[inline(always)]
+    pub(super) fn report_acknowledgement<O: Observer>(&self, segment: &TxSegment, flow: u32, observer: O) {
+        let (ack, window) = (segment.fields.ack.0.into(), segment.fields.window);
+        observer.event(Point::AckSent, flow, [ack, u64::from(window) << self.fixed.agreed.rcv_shift]);
+        if window == 0 {
+            observer.event(Point::OwnWindowClosed, flow, [ack, 0]);
+        }
     }
 
     // Meets RFC 7323: 3.2-b, 5.4-a.
@@ -367,8 +386,11 @@ impl ProtocolState {
 
     /// What must hold between any two works.
     pub(super) fn check(&self) {
-        debug_assert!(!self.plain || self.rcv_nxt.at_or_before(self.rcv_adv), "plain segments are within the window");
-        debug_assert!(!self.plain || self.is_plain(), "plain");
+        debug_assert!(
+            !self.fast || self.rcv_nxt.at_or_before(self.rcv_adv),
+            "fast-path segments are within the window"
+        );
+        debug_assert!(!self.fast || self.is_fast(), "fast");
         debug_assert!(self.una.at_or_before(self.nxt) && self.nxt.at_or_before(self.max), "una <= nxt <= max");
         debug_assert!(self.max.at_or_before(self.end()), "max <= end");
         debug_assert!(self.end() - self.una <= self.fixed.tx_size + 1, "unacknowledged <= buffer");

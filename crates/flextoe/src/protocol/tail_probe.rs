@@ -2,7 +2,8 @@
 //! decided here.
 use super::state::ProtocolState;
 use super::transmit::Cut;
-use crate::message::{Marks, Work};
+use crate::message::Work;
+use crate::observer::Observer;
 use engine::Nanos;
 use tcp::Owner;
 
@@ -10,7 +11,7 @@ impl ProtocolState {
     /// Nothing was heard of what is outstanding for two round trips. With SACK, one segment is sent that brings news:
     /// a new one, whatever the congestion window, or the last one again.
     // Meets RFC 8985: 7.3-a, 7.3-b, 7.3-c.
-    pub(super) fn probe_tail(&mut self, work: &mut Work, now: Nanos) {
+    pub(super) fn probe_tail<O: Observer>(&mut self, work: &mut Work, now: Nanos, observer: O) {
         let mss = u32::from(self.fixed.agreed.mss);
         let outstanding = self.max - self.una;
         if self.life == Owner::Dead || !self.recovery.is_idle() || outstanding == 0 {
@@ -29,9 +30,9 @@ impl ProtocolState {
         if again {
             let fin = self.head.before(self.max);
             let len = (outstanding - fin as u32).min(mss);
-            self.send_again(work, self.max - fin as u32 - len, Cut { len, fin }, now);
+            self.send_again(work, self.max - fin as u32 - len, Cut { len, fin }, now, observer);
         } else {
-            self.send(work, Cut { len: data, fin: false }, now);
+            self.send(work, Cut { len: data, fin: false }, now, observer);
         }
         self.recovery.begin_probe(self.max, again);
     }
@@ -41,9 +42,9 @@ impl ProtocolState {
     // Meets RFC 8985: 7.4-a, 7.4-b.
     #[cold]
     #[inline(never)]
-    pub(super) fn judge_probe(&mut self, duplicate: bool, work: &mut Work) {
+    pub(super) fn judge_probe<O: Observer>(&mut self, duplicate: bool, work: &mut Work, observer: O) {
         if self.recovery.judge_probe(work.summary.ack, work.sacked.dsack(), duplicate) {
-            work.tally.marks.add(Marks::FAST_RETRANSMIT);
+            self.mark_lost(work, observer);
         }
     }
 }

@@ -2,11 +2,13 @@
 //! the next segment.
 use super::state::ProtocolState;
 use crate::message::{Aside, FlowCommand, Marks, Report, TxSegment, Work};
+use crate::observer::Observer;
 use engine::Nanos;
 use std::sync::atomic::Ordering::Relaxed;
 use tcp::congestion::MAX_WINDOW;
 use tcp::window::{SmallSegment, Waiting};
 use tcp::{Owner, PrrInput};
+use trace::Point;
 use wire::Seq;
 use wire::ipv4::Ecn;
 use wire::tcp::Flags;
@@ -33,7 +35,7 @@ impl ProtocolState {
         }
     }
 
-    /// As [`ProtocolState::cut`], where that is not plain; `data` bytes are to be sent.
+    /// As [`ProtocolState::cut`], on the slow path; `data` bytes are to be sent.
     #[inline(never)]
     fn cut_closely(&self, data: u32, most: u32) -> Option<Cut> {
         let mss = self.fixed.agreed.mss as u32;
@@ -108,21 +110,27 @@ impl ProtocolState {
     /// One segment of at most `most` payload bytes, where something may be sent.
     // Meets RFC 9293: MUST-60, MUST-61.
     // Meets RFC 3168: 6.1.4-a, 6.1.5-a, 6.1.6-a.
-    pub(super) fn transmit(&mut self, work: &mut Work, most: u32, now: Nanos) {
+    pub(super) fn transmit<O: Observer>(&mut self, work: &mut Work, most: u32, now: Nanos, observer: O) {
         if self.life == Owner::Dead {
             return;
         }
-        if self.recovery.has_block() && self.send_lost(work, most, now) {
+        if self.recovery.has_block() && self.send_lost(work, most, now, observer) {
             return;
         }
         if let Some(cut) = self.cut(most) {
-            self.send(work, cut, now);
+            self.send(work, cut, now, observer);
         }
+    }
+
+    /// Reports to tracepoints that a turn found nothing that may be sent.
+    #[inline(always)]
+    pub(super) fn report_unused<O: Observer>(&self, flow: u32, observer: O) {
+        observer.event(Point::TurnUnused, flow, [(self.end() - self.max).into(), self.usable_now().into()]);
     }
 
     /// Sends a segment from `nxt` on.
     #[inline(always)]
-    pub(super) fn send(&mut self, work: &mut Work, cut: Cut, now: Nanos) {
+    pub(super) fn send<O: Observer>(&mut self, work: &mut Work, cut: Cut, now: Nanos, observer: O) {
         let seq = self.nxt;
         let after = seq + cut.len + cut.fin as u32;
         let new = seq == self.max;
@@ -146,6 +154,8 @@ impl ProtocolState {
         if !new {
             work.tally.marks.add(Marks::RETRANSMITTED);
         }
+        let point = if new { Point::Sent } else { Point::SentAgain };
+        observer.event(point, work.flow, [seq.0.into(), cut.len.into()]);
         self.overriding = false;
         if new && self.rtt.start(now, after) {
             self.fixed.stats.timed_ns.store(now, Relaxed);
@@ -164,16 +174,16 @@ impl ProtocolState {
     /// Where there are holes: sends a part of one that is lost, if there is one.
     #[cold]
     #[inline(never)]
-    fn send_lost(&mut self, work: &mut Work, most: u32, now: Nanos) -> bool {
+    fn send_lost<O: Observer>(&mut self, work: &mut Work, most: u32, now: Nanos, observer: O) -> bool {
         let Some((seq, cut)) = self.cut_lost(most) else { return false };
         let end = seq + cut.len + cut.fin as u32;
-        self.send_again(work, seq, cut, now);
+        self.send_again(work, seq, cut, now, observer);
         self.recovery.note_resent(end, self.max, now);
         true
     }
 
     /// Sends again what was sent from `seq` on.
-    pub(super) fn send_again(&mut self, work: &mut Work, seq: Seq, cut: Cut, now: Nanos) {
+    pub(super) fn send_again<O: Observer>(&mut self, work: &mut Work, seq: Seq, cut: Cut, now: Nanos, observer: O) {
         let mut flags = if cut.fin { Flags::FIN } else { Flags(0) };
         if cut.len > 0 && seq + cut.len == self.head {
             flags |= Flags::PSH;
@@ -181,6 +191,7 @@ impl ProtocolState {
         work.send = Some(self.with_payload(seq, cut.len, flags, now));
         work.tally.marks.add(Marks::SENT);
         work.tally.marks.add(Marks::RETRANSMITTED);
+        observer.event(Point::SentAgain, work.flow, [seq.0.into(), cut.len.into()]);
         if self.rtt.is_within(seq, seq + cut.len + cut.fin as u32) {
             self.rtt.cancel();
         }
@@ -223,7 +234,13 @@ impl ProtocolState {
 
     /// Commands of the control plane.
     // Meets RFC 3168: 6.1.2-b.
-    pub(super) fn flow_command(&mut self, flow_command: FlowCommand, work: &mut Work, now: Nanos) {
+    pub(super) fn flow_command<O: Observer>(
+        &mut self,
+        flow_command: FlowCommand,
+        work: &mut Work,
+        now: Nanos,
+        observer: O,
+    ) {
         match flow_command {
             FlowCommand::Window(cwnd) => {
                 let reduces = cwnd < self.flight.cwnd();
@@ -233,14 +250,15 @@ impl ProtocolState {
                     self.recovery.note_reduced();
                 }
                 self.limit_flight(false);
+                observer.event(Point::WindowSet, work.flow, [cwnd.into(), self.outstanding()]);
             }
             FlowCommand::Mss(mss) => {
                 self.set_mss(mss);
                 self.go_back();
             }
-            FlowCommand::Retransmit => self.timeout(work, now),
-            FlowCommand::ProbeTail => self.probe_tail(work, now),
-            FlowCommand::Probe => self.probe(work, now),
+            FlowCommand::Retransmit => self.timeout(work, now, observer),
+            FlowCommand::ProbeTail => self.probe_tail(work, now, observer),
+            FlowCommand::Probe => self.probe(work, now, observer),
             FlowCommand::Untrack => self.tracked = false,
             FlowCommand::Orphan => self.life.orphan(),
             FlowCommand::Thaw => {
@@ -255,12 +273,13 @@ impl ProtocolState {
         }
     }
 
-    fn timeout(&mut self, work: &mut Work, now: Nanos) {
+    fn timeout<O: Observer>(&mut self, work: &mut Work, now: Nanos, observer: O) {
+        observer.event(Point::TimeoutRetransmit, work.flow, [self.una.0.into(), self.outstanding()]);
         self.recovery.lose(self.una, self.max);
         self.go_back();
         if self.snd_wnd == 0 {
             // The window was closed over data in flight: only a probe can find out about it.
-            self.probe(work, now);
+            self.probe(work, now, observer);
         }
     }
 
@@ -293,10 +312,12 @@ impl ProtocolState {
     }
 
     // Meets RFC 9293: SHLD-12.
-    fn probe(&mut self, work: &mut Work, now: Nanos) {
+    fn probe<O: Observer>(&mut self, work: &mut Work, now: Nanos, observer: O) {
         if self.life != Owner::Dead {
             self.overriding = true;
-            work.send = Some(self.segment(self.una - 1, Flags(0), now));
+            let segment = self.segment(self.una - 1, Flags(0), now);
+            self.report_acknowledgement(&segment, work.flow, observer);
+            work.send = Some(segment);
         }
     }
 }

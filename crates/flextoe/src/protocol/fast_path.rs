@@ -4,18 +4,20 @@
 //! the same result.
 use super::state::ProtocolState;
 use super::{Due, track};
-use crate::message::{Marks, PayloadPart, Positions, Received, Report, Sent, Summary, Tally, TxSegment};
+use crate::message::{PayloadPart, Positions, Received, Report, Sent, Summary, Tally, TxSegment};
+use crate::observer::Observer;
 use engine::Nanos;
 use std::sync::atomic::Ordering::Relaxed;
 use tcp::Owner;
 use tcp::window::ACK_DELAY;
+use trace::Point;
 use wire::Seq;
 use wire::ipv4::Ecn;
 use wire::tcp::Flags;
 
 impl ProtocolState {
     /// Nothing about the flow is unusual: established, no loss, no FIN, nothing out of order, no congestion to echo.
-    pub(super) fn is_plain(&self) -> bool {
+    pub(super) fn is_fast(&self) -> bool {
         let ended = !self.ends.are_open() || self.held_fin.is_some() || self.life != Owner::Owned || self.frozen;
         let lost = !self.recovery.is_idle() || self.dup_acks > 0 || !self.ooo.is_empty();
         let told = self.overriding || self.ece || self.cwr || self.asked;
@@ -37,9 +39,16 @@ impl ProtocolState {
             && !seg.ce
     }
 
-    /// [`ProtocolState::receive`] of an expected segment on a plain flow.
+    /// [`ProtocolState::receive`] of an expected segment on a fast flow.
     #[inline(always)]
-    pub(super) fn receive_plain(&mut self, flow: u32, seg: &Summary, due: &mut Due, now: Nanos) -> Option<Received> {
+    pub(super) fn receive_fast<O: Observer>(
+        &mut self,
+        flow: u32,
+        seg: &Summary,
+        due: &mut Due,
+        now: Nanos,
+        observer: O,
+    ) -> Option<Received> {
         if !self.expects(seg) {
             return None;
         }
@@ -54,46 +63,46 @@ impl ProtocolState {
         }
         let (acked, mut tally) = (seg.ack - self.una, Tally::default());
         if acked > 0 || self.wl1.at_or_before(seg.seq) {
-            tally.marks = self.take_window((seg.window as u32) << self.fixed.agreed.snd_shift);
+            let window = (seg.window as u32) << self.fixed.agreed.snd_shift;
+            if window != self.snd_wnd {
+                self.report_window(window, seg.ack, flow, observer);
+                (self.snd_wnd, self.max_wnd) = (window, self.max_wnd.max(window));
+            }
             (self.wl1, self.wl2) = (seg.seq, seg.ack);
         }
         if acked > 0 {
-            (tally.acked, tally.rtt) = (acked, self.take_ack_plain(seg.ack, now));
+            (tally.acked, tally.rtt) = (acked, self.take_ack_fast(seg.ack, now));
+            observer.event(Point::Acked, flow, [seg.ack.0.into(), acked.into()]);
+            if tally.rtt > 0 {
+                observer.value(Point::Rtt, flow, tally.rtt.into());
+            }
         }
         let place = PayloadPart { pos: seg.seq - self.fixed.rx_base, skip: 0, len: seg.payload_len };
         if place.len > 0 {
             tally.delivered = place.len;
-            self.take_payload_plain(flow, place.len, due, now);
+            observer.event(Point::InOrder, flow, [seg.seq.0.into(), place.len.into()]);
+            self.take_payload_fast(flow, place.len, due, now);
         }
         let stats = &*self.fixed.stats;
         stats.snd_wnd.store(self.snd_wnd, Relaxed);
         stats.snd_una.store(self.una.0, Relaxed);
         stats.rcv_nxt.store(self.rcv_nxt.0, Relaxed);
-        // Nothing has ended on a plain flow: no FIN is part of the positions.
+        // Nothing has ended on a fast flow: no FIN is part of the positions.
         let (rx_tail, tx_tail) = (self.rcv_nxt - self.fixed.rx_base, self.una - self.fixed.tx_base);
         let report = if self.reported || self.nxt != self.head { self.report(0) } else { None };
         Some(Received { place, tally, completion: Positions { rx_tail, tx_tail, fin: false }, report })
     }
 
-    #[inline(always)]
-    fn take_window(&mut self, window: u32) -> Marks {
-        let marks = self.mark_window(window);
-        if window != self.snd_wnd {
-            (self.snd_wnd, self.max_wnd) = (window, self.max_wnd.max(window));
-        }
-        marks
-    }
-
     /// Returns the round-trip time, where this ends one.
     #[inline(always)]
-    fn take_ack_plain(&mut self, ack: Seq, now: Nanos) -> u32 {
+    fn take_ack_fast(&mut self, ack: Seq, now: Nanos) -> u32 {
         self.una = ack;
         self.nxt = self.nxt.max(ack);
         self.rtt.take(now, ack)
     }
 
     #[inline(always)]
-    fn take_payload_plain(&mut self, flow: u32, len: u32, due: &mut Due, now: Nanos) {
+    fn take_payload_fast(&mut self, flow: u32, len: u32, due: &mut Due, now: Nanos) {
         self.rcv_nxt += len;
         if self.unacked == 0 {
             self.ack_due = now + ACK_DELAY;
@@ -108,15 +117,16 @@ impl ProtocolState {
         }
     }
 
-    /// An application's positions, with a turn, on a plain flow with nothing unsent. What it wrote leaves at once,
+    /// An application's positions, with a turn, on a fast flow with nothing unsent. What it wrote leaves at once,
     /// where it fits a segment and the windows.
     #[inline(always)]
-    pub(super) fn bump_plain(
+    pub(super) fn bump_fast<O: Observer>(
         &mut self,
         flow: u32,
         (tx_head, rx_head): (u32, u32),
         due: &mut Due,
         now: Nanos,
+        observer: O,
     ) -> Option<Sent> {
         // Positions that are older, or impossible, come out too large.
         let written = tx_head.wrapping_sub(self.head - self.fixed.tx_base);
@@ -127,10 +137,12 @@ impl ProtocolState {
         if !sent_all || !possible || written > self.usable().min(self.fixed.tx_most) {
             return None;
         }
+        observer.event(Point::Bump, flow, [tx_head.into(), rx_head.into()]);
         self.rcv_head += taken;
         let (mut segment, mut active) = (None, false);
         if written > 0 {
-            segment = Some(self.send_plain(written, now));
+            observer.event(Point::Sent, flow, [self.head.0.into(), written.into()]);
+            segment = Some(self.send_fast(written, now));
             active = track(self);
         } else if taken > 0 {
             let acknowledged_now = self.ack_now;
@@ -144,7 +156,7 @@ impl ProtocolState {
 
     /// One segment with all that is to be sent: new data, after all that was sent before.
     #[inline(always)]
-    fn send_plain(&mut self, len: u32, now: Nanos) -> TxSegment {
+    fn send_fast(&mut self, len: u32, now: Nanos) -> TxSegment {
         let seq = self.head;
         if self.rtt.start(now, seq + len) {
             self.fixed.stats.timed_ns.store(now, Relaxed);
@@ -165,6 +177,7 @@ impl ProtocolState {
 mod tests {
     use crate::batch::Batch;
     use crate::message::{Control, FlowCommand, Job, Summary, Work};
+    use crate::observer::Off;
     use crate::protocol::Protocol;
     use engine::stream::{Agreed, FlowParams, FourTuple};
     use engine::{ContextId, FlowId, Nanos, Slot};
@@ -172,7 +185,6 @@ mod tests {
     use shm::{ByteRing, PAGE, Pooled, Region};
     use std::net::Ipv4Addr;
     use std::sync::Arc;
-    use trace::Tracer;
     use wire::tcp::{Flags, Timestamps};
     use wire::{Mac, Seq};
 
@@ -180,7 +192,7 @@ mod tests {
     const IRS: Seq = Seq(7000);
 
     fn protocol(timestamps: bool, ecn: bool) -> Protocol {
-        let region = Arc::new(Region::create("plain", 4 * PAGE).expect("memory"));
+        let region = Arc::new(Region::create("fast", 4 * PAGE).expect("memory"));
         let ring = |at: usize| Arc::new(ByteRing::map(&region, at * PAGE, PAGE).expect("a ring"));
         let ip = Ipv4Addr::LOCALHOST;
         let params = FlowParams {
@@ -314,8 +326,8 @@ mod tests {
     /// More than the ring holds, each message read and answered: the edge moves on with what the answers advertise.
     /// Only the first segment finds a flow that nothing was advertised on.
     #[test]
-    fn messages_and_answers_never_leave_the_short_way() {
-        let (mut protocol, tracer) = (protocol(true, false), Tracer::off());
+    fn messages_and_answers_never_leave_the_fast_path() {
+        let mut protocol = protocol(true, false);
         for message in 0..200u32 {
             let now = 1_000_000_000 + u64::from(message);
             let state = protocol.flows.get(0).expect("the flow");
@@ -329,43 +341,43 @@ mod tests {
                 payload_len: 100,
                 ..Summary::default()
             };
-            if protocol.receive_plain(0, &expected, now).is_none() {
+            if protocol.receive_fast(0, &expected, now, Off).is_none() {
                 assert_eq!(message, 0);
                 let mut first = Batch::default();
                 first.add(0, Job::Receive).summary = expected;
-                protocol.process(&mut first, now, &tracer);
+                protocol.process(&mut first, now, Off);
             }
             let mut answer = Batch::default();
             add(&mut answer, &protocol, Next::Bump { write: 100, read: 100, odd: 0, turn: true });
-            protocol.process(&mut answer, now, &tracer);
+            protocol.process(&mut answer, now, Off);
         }
     }
 
     proptest! {
         #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Whatever comes, the short way and the long way decide alike and leave the flow alike.
+        /// Whatever comes, the fast path and the slow path decide alike and leave the flow alike.
         #[test]
-        fn short_and_long_way_are_the_same(
+        fn fast_and_slow_path_are_the_same(
             steps in prop::collection::vec(next(), 1..120), timestamps in any::<bool>(), ecn in any::<bool>(),
         ) {
-            let (mut short, mut long) = (protocol(timestamps, ecn), protocol(timestamps, ecn));
-            let (mut now, tracer) = (1_000_000_000, Tracer::off());
+            let (mut fast, mut slow) = (protocol(timestamps, ecn), protocol(timestamps, ecn));
+            let mut now = 1_000_000_000;
             for step in steps {
                 if let Next::Wait(time) = step {
                     now += u64::from(time);
                 }
                 let (mut one, mut other) = (Batch::default(), Batch::default());
-                add(&mut one, &short, step);
-                add(&mut other, &long, step);
-                long.flows.get_mut(0).expect("the flow").plain = false;
-                short.process(&mut one, now, &tracer);
-                long.process(&mut other, now, &tracer);
+                add(&mut one, &fast, step);
+                add(&mut other, &slow, step);
+                slow.flows.get_mut(0).expect("the flow").fast = false;
+                fast.process(&mut one, now, Off);
+                slow.process(&mut other, now, Off);
                 let all = |batch: &Batch| batch.iter().map(decided).collect::<Vec<String>>();
                 prop_assert_eq!(all(&one), all(&other), "{:?}", step);
-                let mut states = [&mut short, &mut long].map(|protocol| {
+                let mut states = [&mut fast, &mut slow].map(|protocol| {
                     let state = protocol.flows.get_mut(0).expect("the flow");
-                    state.plain = state.is_plain();
+                    state.fast = state.is_fast();
                     format!("{state:?}")
                 });
                 prop_assert_eq!(std::mem::take(&mut states[0]), std::mem::take(&mut states[1]), "{:?}", step);
