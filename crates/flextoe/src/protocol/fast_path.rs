@@ -177,16 +177,44 @@ impl ProtocolState {
 mod tests {
     use crate::batch::Batch;
     use crate::message::{Control, FlowCommand, Job, Summary, Work};
-    use crate::observer::Off;
+    use crate::observer::{Observer, Off};
     use crate::protocol::Protocol;
     use engine::stream::{Agreed, FlowParams, FourTuple};
     use engine::{ContextId, FlowId, Nanos, Slot};
     use proptest::prelude::*;
     use shm::{ByteRing, PAGE, Pooled, Region};
+    use std::cell::RefCell;
     use std::net::Ipv4Addr;
     use std::sync::Arc;
+    use trace::Point;
     use wire::tcp::{Flags, Timestamps};
     use wire::{Mac, Seq};
+
+    /// What tracepoints were told, without times.
+    #[derive(Default)]
+    struct Reports(RefCell<Vec<(Point, u32, [u64; 2])>>);
+
+    impl Observer for &Reports {
+        fn event(self, point: Point, flow: u32, values: [u64; 2]) {
+            self.0.borrow_mut().push((point, flow, values));
+        }
+        fn value(self, point: Point, flow: u32, value: u64) {
+            self.event(point, flow, [value, 0]);
+        }
+        fn sample(self) -> u64 {
+            0
+        }
+        fn since(self, _: Point, _: u32, _: u64) {}
+    }
+
+    impl Reports {
+        /// The order within a work says nothing.
+        fn sorted(self) -> Vec<(Point, u32, [u64; 2])> {
+            let mut reports = self.0.into_inner();
+            reports.sort_by_key(|(point, flow, values)| (*point as usize, *flow, *values));
+            reports
+        }
+    }
 
     const ISS: Seq = Seq(u32::MAX - 3000);
     const IRS: Seq = Seq(7000);
@@ -356,7 +384,7 @@ mod tests {
     proptest! {
         #![proptest_config(ProptestConfig { cases: 300, failure_persistence: None, ..ProptestConfig::default() })]
 
-        /// Whatever comes, the fast path and the slow path decide alike and leave the flow alike.
+        /// Whatever comes, the fast path and the slow path decide alike, report alike, and leave the flow alike.
         #[test]
         fn fast_and_slow_path_are_the_same(
             steps in prop::collection::vec(next(), 1..120), timestamps in any::<bool>(), ecn in any::<bool>(),
@@ -371,8 +399,11 @@ mod tests {
                 add(&mut one, &fast, step);
                 add(&mut other, &slow, step);
                 slow.flows.get_mut(0).expect("the flow").fast = false;
-                fast.process(&mut one, now, Off);
-                slow.process(&mut other, now, Off);
+                let reports = [Reports::default(), Reports::default()];
+                fast.process(&mut one, now, &reports[0]);
+                slow.process(&mut other, now, &reports[1]);
+                let [one_reports, other_reports] = reports.map(Reports::sorted);
+                prop_assert_eq!(one_reports, other_reports, "{:?}", step);
                 let all = |batch: &Batch| batch.iter().map(decided).collect::<Vec<String>>();
                 prop_assert_eq!(all(&one), all(&other), "{:?}", step);
                 let mut states = [&mut fast, &mut slow].map(|protocol| {
