@@ -116,9 +116,20 @@ impl Dma {
         let len = segment.fields.payload_len;
         if len > 0 {
             observer.value(Point::DmaAttached, flow, len.into());
-            frame.attach(buffer.span(segment.pos, len));
+            match len <= buffer.size() {
+                // Made in its place in the frame.
+                true => frame.attach(Span::new(buffer, segment.pos, len)),
+                false => attach_later(frame, segment.pos, len, buffer),
+            }
         }
     }
+}
+
+/// Attaches more bytes than the small ring of a stream holds.
+#[cold]
+#[inline(never)]
+fn attach_later(frame: &mut Frame, pos: u32, len: u32, buffer: &Arc<ByteRing>) {
+    frame.attach(buffer.span(pos, len));
 }
 
 /// Copies a part of a frame's payload to its place: from the contiguous bytes, from the referenced ones, or both.
