@@ -21,12 +21,20 @@ impl Batch {
     #[inline(always)]
     pub(crate) fn add(&mut self, flow: u32, job: Job) -> &mut Work {
         if self.len >= self.places.len() {
-            self.grow();
+            return self.add_behind(flow, job);
         }
         let work = &mut self.places[self.len];
         self.len += 1;
         work.renew(flow, job);
         work
+    }
+
+    /// The same where there is no place.
+    #[cold]
+    #[inline(never)]
+    fn add_behind(&mut self, flow: u32, job: Job) -> &mut Work {
+        self.grow();
+        self.add(flow, job)
     }
 
     #[cold]

@@ -57,10 +57,31 @@ impl Named {
 /// This module's state of a flow: its name, and the number of its last completion.
 struct Name {
     context: u32,
-    slot: Slot,
     /// The received stream has outgrown its small ring: each completion has that.
     grown: bool,
+    /// The first word of each completion, but for FIN: the slot, and whether the stream has grown.
+    word: u64,
     noted: u64,
+}
+
+impl Name {
+    fn new(context: u32, slot: Slot, grown: bool) -> Name {
+        let [word, _] = Completion { slot, rx_tail: 0, tx_tail: 0, fin: false, grown }.to_words();
+        Name { context, grown, word, noted: 0 }
+    }
+
+    fn slot(&self) -> Slot {
+        Completion::from_words([self.word, 0]).slot
+    }
+
+    /// A notice with these positions.
+    #[inline(always)]
+    fn completion(&self, positions: Positions) -> [u64; 2] {
+        let Positions { rx_tail, tx_tail, fin } = positions;
+        let slot = Slot { index: 0, generation: 0 };
+        let [word, positions] = Completion { slot, rx_tail, tx_tail, fin, grown: false }.to_words();
+        [self.word | word, positions]
+    }
 }
 
 /// The number of descriptors taken, and of turns given with them.
@@ -136,7 +157,7 @@ impl ContextQueue {
             }
             at.flows[index] = Named { flow, generation: slot.generation, group, ring: 0 };
         }
-        self.names.insert(flow, Name { context, slot, grown, noted: 0 });
+        self.names.insert(flow, Name::new(context, slot, grown));
         if let Some(positions) = completion {
             self.notify(flow, positions);
         }
@@ -145,7 +166,7 @@ impl ContextQueue {
     /// A flow's received stream has outgrown its small ring.
     pub(crate) fn grown(&mut self, flow: u32) {
         if let Some(name) = self.names.get_mut(flow) {
-            name.grown = true;
+            *name = Name { noted: name.noted, ..Name::new(name.context, name.slot(), true) };
         }
     }
 
@@ -153,8 +174,9 @@ impl ContextQueue {
     pub(crate) fn forget(&mut self, flow: u32) -> Option<Positions> {
         let name = self.names.remove(flow)?;
         let at = self.contexts.get_mut(name.context as usize).and_then(Option::as_mut)?;
-        if let Some(entry) = at.flows.get_mut(name.slot.index as usize) {
-            if entry.flow == flow && entry.generation == name.slot.generation {
+        let slot = name.slot();
+        if let Some(entry) = at.flows.get_mut(slot.index as usize) {
+            if entry.flow == flow && entry.generation == slot.generation {
                 *entry = Named::NOTHING;
             }
         }
@@ -165,8 +187,8 @@ impl ContextQueue {
 
     /// A flow is gone. A completion of it that found no room is still given: it has how the flow ended.
     pub(crate) fn part(&mut self, flow: u32) {
-        let Some(Name { context, slot, grown, .. }) = self.names.get(flow) else { return };
-        let (context, slot, grown) = (*context, *slot, *grown);
+        let Some(name) = self.names.get(flow) else { return };
+        let (context, slot, grown) = (name.context, name.slot(), name.grown);
         let Some(Positions { rx_tail, tx_tail, fin }) = self.forget(flow) else { return };
         let Some(at) = self.contexts.get_mut(context as usize).and_then(Option::as_mut) else { return };
         at.parting.retain(|completion| completion.slot.index != slot.index);
@@ -223,8 +245,7 @@ impl ContextQueue {
     pub(crate) fn notify(&mut self, flow: u32, positions: Positions) {
         let Some(name) = self.names.get_mut(flow) else { return };
         let Some(context) = self.contexts.get_mut(name.context as usize).and_then(Option::as_mut) else { return };
-        let Positions { rx_tail, tx_tail, fin } = positions;
-        let completion = Completion { slot: name.slot, rx_tail, tx_tail, fin, grown: name.grown }.to_words();
+        let completion = name.completion(positions);
         if let Some(place) = context.pending(name.noted) {
             // One waits already.
             return *place = completion;
@@ -241,7 +262,7 @@ impl ContextQueue {
     pub(crate) fn report_sent(&self, flow: u32, position: u32) {
         let Some(name) = self.names.get(flow) else { return };
         if let Some(context) = self.contexts.get(name.context as usize).and_then(Option::as_ref) {
-            context.end.report_sent(name.slot.index, position);
+            context.end.report_sent(name.slot().index, position);
         }
     }
 
