@@ -80,6 +80,9 @@ impl<O: Observer> FastPath<'_, '_, O> {
     /// What comes after the protocol module of a received segment, whose payload starts at byte `payload_at`.
     #[inline(always)]
     fn deliver(&mut self, flow: u32, received: &Received, frame: Option<Box<Frame>>, payload_at: u32) {
+        if let Some(report) = received.report {
+            self.service.scheduler.report(flow, report, false, self.now);
+        }
         let buffer = self.postprocess.received(flow, &received.tally, self.now);
         if let Some(frame) = frame {
             if let Some(buffer) = buffer {
@@ -88,9 +91,6 @@ impl<O: Observer> FastPath<'_, '_, O> {
             self.burst.pool.put(frame);
         }
         self.service.contexts.notify(flow, received.completion);
-        if let Some(report) = received.report {
-            self.service.scheduler.report(flow, report, false, self.now);
-        }
     }
 
     /// The same of a descriptor.
