@@ -377,7 +377,10 @@ impl Context {
     #[inline]
     fn named(&self, slot: Slot) -> Option<Named> {
         let named = *self.flows.get(slot.index as usize)?;
-        (named.generation == slot.generation && named.flow != NOBODY).then_some(named)
+        if named.generation != slot.generation {
+            return None;
+        }
+        if named.flow == NOBODY { None } else { Some(named) }
     }
 
     /// The place of a pending notice by its number, where it was not given yet.
