@@ -53,7 +53,7 @@ impl Observer for &Tracer {
     }
 }
 
-/// The events that modules report.
+/// The events that modules report, as far as they are counted here.
 const FIRST: usize = Point::PreprocessDropped as usize;
 const EVENTS: usize = Point::WindowSet as usize + 1 - FIRST;
 const _: () = assert!(EVENTS <= u64::BITS as usize);
@@ -98,8 +98,11 @@ impl<'a> Counts<'a> {
 
 impl Observer for &Counts<'_> {
     #[inline(always)]
-    fn event(self, point: Point, _: u32, _: [u64; 2]) {
-        let at = point as usize - FIRST;
+    fn event(self, point: Point, flow: u32, values: [u64; 2]) {
+        let at = (point as usize).wrapping_sub(FIRST);
+        if at >= EVENTS {
+            return self.tracer.event(point, flow, values);
+        }
         if !COMMON.contains(&point) {
             self.happened.set(self.happened.get() | 1 << at);
         }
