@@ -153,6 +153,10 @@ impl Local {
         service: &mut Service,
         burst: &mut Burst<'_, Stream>,
     ) -> usize {
+        let due = (0..self.protocols.len()).filter(|group| worked || service.flush_is_due(*group, now)).count();
+        if due == 0 || self.flush_nothing(due, now, tracer, service, burst) {
+            return 0;
+        }
         let before = burst.tx.len();
         let mut flushes = std::mem::take(&mut self.flushes);
         for group in 0..self.protocols.len() {
@@ -160,11 +164,33 @@ impl Local {
                 flushes.add(u32::MAX, Job::Flush { due: Nanos::MAX }).group = group as u8;
             }
         }
-        if !flushes.is_empty() {
-            self.run(&mut flushes, now, tracer, service, burst);
-        }
+        self.run(&mut flushes, now, tracer, service, burst);
         self.flushes = flushes;
         burst.tx.len() - before
+    }
+
+    /// The usual end of a round: the protocol modules have nothing to acknowledge yet. Their works, one for each of
+    /// `due` modules, would only report when there is something; they are counted, and not made.
+    fn flush_nothing(
+        &mut self,
+        due: usize,
+        now: Nanos,
+        tracer: &Tracer,
+        service: &mut Service,
+        burst: &Burst<'_, Stream>,
+    ) -> bool {
+        let all = due == self.protocols.len();
+        let watched = tracer.is_streaming() || burst.recorder.is_some();
+        let idle = self.protocols.iter().all(|protocol| protocol.has_nothing_due(now));
+        if !(all && idle) || watched || self.counts[1].is_due(ModuleName::Protocol, tracer) {
+            return false;
+        }
+        for (due, protocol) in service.flush_due.iter_mut().zip(&self.protocols) {
+            observed!(tracer, observer => *due = protocol.next_flush(observer));
+        }
+        let after = self.counts.iter().zip(ModuleName::ALL).skip(1);
+        after.for_each(|(count, name)| count.took(name, due, tracer));
+        true
     }
 
     /// Runs a batch to completion.

@@ -270,6 +270,21 @@ impl Protocol {
         }
     }
 
+    /// [`Job::Flush`] would send nothing.
+    #[inline]
+    pub(crate) fn has_nothing_due(&self, now: Nanos) -> bool {
+        self.due.urgent.is_empty() && self.due.next() > now
+    }
+
+    /// When a flush is due next, of a module that has nothing due now: all that [`Job::Flush`] would report.
+    #[inline]
+    pub(crate) fn next_flush<O: Observer>(&self, observer: O) -> Nanos {
+        let start = observer.sample();
+        let next = self.due.next();
+        observer.since(Point::FlushTime, NO_FLOW, start);
+        next
+    }
+
     /// Sends the acknowledgements that no data segment took along.
     // Meets RFC 9293: MUST-59.
     fn flush<O: Observer>(&mut self, batch: &mut Batch, now: Nanos, observer: O) {
