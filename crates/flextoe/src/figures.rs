@@ -39,6 +39,15 @@ impl ModuleName {
     }
 }
 
+/// Modules have processed so many works, and that is all.
+#[inline]
+pub(crate) fn took(modules: &[ModuleName], counts: &[Arc<Count>], works: usize, tracer: &Tracer) {
+    counts.iter().for_each(|count| count.batch(works));
+    if tracer.is_active() && works > 0 {
+        modules.iter().for_each(|module| tracer.value(module.points().0, NO_FLOW, works as u64));
+    }
+}
+
 /// Counts of one module, or of one replica.
 pub(crate) struct Count {
     name: String,

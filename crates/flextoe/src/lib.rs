@@ -172,7 +172,9 @@ impl FlexToe {
     /// Carries out commands in order; returns how many. A command that changes the state of several modules waits until
     /// nothing is on its way through them. With all modules on one thread, that is always.
     fn take_commands(&mut self, burst: &mut Burst<'_, Stream>) -> usize {
-        self.commands.extend(burst.commands.drain(..).map(Step::Command));
+        if !burst.commands.is_empty() {
+            self.commands.extend(burst.commands.drain(..).map(Step::Command));
+        }
         let mut done = 0;
         while let Some(step) = self.commands.pop_front() {
             if needs_drained(&step) {
@@ -356,6 +358,9 @@ impl FlexToe {
     fn take_frames(&mut self, burst: &mut Burst<'_, Stream>) -> usize {
         let blocked = !self.commands.is_empty();
         let count = burst.rx.len() + burst.back.len();
+        if count == 0 && self.waiting.is_empty() && self.waiting_back.is_empty() {
+            return 0;
+        }
         if blocked || !self.waiting.is_empty() || !self.waiting_back.is_empty() {
             self.wait(burst);
             if blocked {
@@ -440,7 +445,9 @@ impl FlexToe {
             done += taken.descriptors;
         }
         let drained = self.service.contexts.drained();
-        self.commands.extend(drained.into_iter().map(|context| Step::Drained(ContextId(context))));
+        if !drained.is_empty() {
+            self.commands.extend(drained.into_iter().map(|context| Step::Drained(ContextId(context))));
+        }
         let Service { scheduler, counts, .. } = &mut self.service;
         scheduler.pick(self.now, BATCH, &mut self.batch, &self.tracer);
         counts[1].batch(self.batch.len());

@@ -3,7 +3,7 @@
 use crate::batch::{BATCH, Batch, MANY};
 use crate::dma::Dma;
 use crate::fast_path::FastPath;
-use crate::figures::{Count, ModuleName};
+use crate::figures::{self, Count, ModuleName};
 use crate::mapping::Mapping;
 use crate::message::{Control, Job, Work};
 use crate::modules::{self, Chain};
@@ -120,7 +120,7 @@ impl Local {
         let Local { preprocess, protocols, postprocess, counts, .. } = self;
         let fast = FastPath { protocol: protocols.first_mut()?, postprocess, now, observer, service, burst };
         let (done, other) = fast.frames(preprocess, frames);
-        counts.iter().zip(ModuleName::ALL).for_each(|(count, name)| count.took(name, done, tracer));
+        figures::took(&ModuleName::ALL, counts, done, tracer);
         other
     }
 
@@ -188,8 +188,7 @@ impl Local {
         for (due, protocol) in service.flush_due.iter_mut().zip(&self.protocols) {
             observed!(tracer, observer => *due = protocol.next_flush(observer));
         }
-        let after = self.counts.iter().zip(ModuleName::ALL).skip(1);
-        after.for_each(|(count, name)| count.took(name, due, tracer));
+        figures::took(&ModuleName::ALL[1..], &self.counts[1..], due, tracer);
         true
     }
 
@@ -211,8 +210,7 @@ impl Local {
             observed!(tracer, observer => self.together(batch, now, tracer, observer, service, burst));
         } else {
             observed!(tracer, observer => self.one_by_one(batch, now, observer, service, burst));
-            let after = self.counts.iter().zip(ModuleName::ALL).skip(1);
-            after.for_each(|(count, name)| count.took(name, batch.len(), tracer));
+            figures::took(&ModuleName::ALL[1..], &self.counts[1..], batch.len(), tracer);
         }
         batch.clear();
     }
