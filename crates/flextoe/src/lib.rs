@@ -149,6 +149,9 @@ impl FlexToe {
 
     /// Sends the collected works into the pipeline.
     fn run(&mut self, burst: &mut Burst<'_, Stream>) {
+        if self.batch.is_empty() {
+            return;
+        }
         match &mut self.pipeline {
             Pipeline::Local(local) => local.run(&mut self.batch, self.now, &self.tracer, &mut self.service, burst),
             Pipeline::Threads(threads) => threads.admit(&mut self.batch),

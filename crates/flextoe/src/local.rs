@@ -153,13 +153,17 @@ impl Local {
         service: &mut Service,
         burst: &mut Burst<'_, Stream>,
     ) -> usize {
-        let due = (0..self.protocols.len()).filter(|group| worked || service.flush_is_due(*group, now)).count();
+        let groups = self.protocols.len();
+        let due = match worked {
+            true => groups,
+            false => (0..groups).filter(|group| service.flush_is_due(*group, now)).count(),
+        };
         if due == 0 || self.flush_nothing(due, now, tracer, service, burst) {
             return 0;
         }
         let before = burst.tx.len();
         let mut flushes = std::mem::take(&mut self.flushes);
-        for group in 0..self.protocols.len() {
+        for group in 0..groups {
             if worked || service.flush_is_due(group, now) {
                 flushes.add(u32::MAX, Job::Flush { due: Nanos::MAX }).group = group as u8;
             }
