@@ -74,7 +74,7 @@ impl Name {
         Completion::from_words([self.word, 0]).slot
     }
 
-    /// A notice with these positions.
+    /// A completion with these positions.
     #[inline(always)]
     fn completion(&self, positions: Positions) -> [u64; 2] {
         let Positions { rx_tail, tx_tail, fin } = positions;
@@ -383,7 +383,7 @@ impl Context {
         if named.flow == NOBODY { None } else { Some(named) }
     }
 
-    /// The place of a pending notice by its number, where it was not given yet.
+    /// The place of a pending completion by its number, where it was not given yet.
     #[inline(always)]
     fn pending(&mut self, noted: u64) -> Option<&mut [u64; 2]> {
         self.pending.get_mut(noted.checked_sub(self.first)? as usize)

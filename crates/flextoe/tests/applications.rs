@@ -138,7 +138,7 @@ fn second_flow(flow: u32, index: u32, port: u16, stats: &Pooled<FlowStats>) -> F
 
 /// More completions than the ring holds: those that do not fit come later, each flow's latest, and none is lost.
 #[test]
-fn a_full_ring_delays_notices_and_merges_them() {
+fn a_full_ring_delays_completions_and_merges_them() {
     let mut solo = Solo::plain();
     let stats = Pooled::new(FlowStats::default());
     let other = second_flow(6, 1, 81, &stats);
@@ -159,9 +159,9 @@ fn a_full_ring_delays_notices_and_merges_them() {
     assert!(!solo.side.engine.has_work(solo.now));
 }
 
-/// A notice that waits for room goes to whom the flow belongs when there is room.
+/// A completion that waits for room goes to whom the flow belongs when there is room.
 #[test]
-fn a_waiting_notice_follows_its_flow() {
+fn a_waiting_completion_follows_its_flow() {
     let mut solo = Solo::plain();
     for i in 0..100 {
         solo.receive(&[seg(1000 + i, 1000, ACK, 1)]);

@@ -476,7 +476,7 @@ fn shutdown_ours(lib: &mut Guard, key: Key, fd: c_int, how: c_int) -> Result<c_i
 pub(super) unsafe extern "C" fn getsockname(fd: c_int, address: *mut sockaddr, len: *mut socklen_t) -> c_int {
     let name = |lib: &mut Guard, key| -> Result<c_int> {
         if matches!(&lib.need_socket(key)?.kind, Kind::Connecting(attempt) if attempt.local.is_none()) {
-            opening::wait_until_on_its_way(lib, key)?;
+            connecting::wait_until_on_its_way(lib, key)?;
         }
         let socket = lib.need_socket(key)?;
         let local = match &socket.kind {
