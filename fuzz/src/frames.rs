@@ -4,7 +4,7 @@ use std::net::Ipv4Addr;
 use wire::Endpoint;
 use wire::checksum::Sum;
 use wire::ipv4::{self, Ecn};
-use wire::tcp::{Flags, Header, Options, Timestamps};
+use wire::tcp::{Cookie, Flags, Header, Options, Timestamps};
 use wire::{Seq, tcp};
 
 const LOCAL: Ipv4Addr = Ipv4Addr::new(192, 168, 0, 2);
@@ -93,6 +93,8 @@ fn any_segment(input: &mut Input<'_>, isn: u32) -> Vec<u8> {
         window_scale: (shape & 4 != 0).then(|| input.byte()),
         sack: [(shape & 8 != 0).then(|| (Seq(near(isn, input)), Seq(near(isn, input)))), None, None, None],
         sack_permitted: shape & 16 != 0,
+        // A header has no room for it beside blocks.
+        fast_open: Cookie::new(&[seq as u8; 8]).filter(|_| shape & (64 | 8) == 64),
     };
     let len = usize::from(input.byte()) * if shape & 32 != 0 { 4 } else { 1 };
     segment(flags, seq, ack, &vec![9; len.min(1000)], options)

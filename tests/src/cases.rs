@@ -351,6 +351,7 @@ impl Files {
             ("neighbour.py", include_str!("../peers/neighbour.py")),
             ("roce.py", include_str!("../peers/roce.py")),
             ("sockets.py", include_str!("../peers/sockets.py")),
+            ("fast_open.py", include_str!("../peers/fast_open.py")),
             ("joined.py", include_str!("../peers/joined.py")),
             ("mooncake_transfer.py", include_str!("../peers/mooncake_transfer.py")),
             ("nixl_transfer.py", include_str!("../peers/nixl_transfer.py")),

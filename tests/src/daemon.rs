@@ -360,7 +360,7 @@ fn configuration(lab: &Lab, socket: &Path) -> String {
             _ => format!("{{ {}, kernel_address6 = \"{}/64\" }}", tap(other.address), other.address6),
         };
         text += &format!("[[host]]\nname = {name:?}\naddress = \"{address}\"\nport = {port}\n");
-        text += &format!("engine = {:?}\n", lab.engine);
+        text += &format!("engine = {:?}\nlimits = {{ fast_open_server = true }}\n", lab.engine);
         if lab.simulated {
             text += "backend = \"rtl\"\n";
         }

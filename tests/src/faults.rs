@@ -4,6 +4,7 @@ use crate::capture;
 use crate::cases::{Bench, PYTHON, app};
 use crate::comm;
 use crate::descriptors;
+use crate::early;
 use crate::exhaustion;
 use crate::hostile;
 use crate::lab::Link;
@@ -81,6 +82,7 @@ pub const ALL: &[Fault] = &[
     fault("rdma_cm: one listener of both devices", &[Link::Lossy], one_address::one_listener_of_both_devices),
     fault("sockets and toe_comm of one host, with loss", &[Link::Lossy], one_address::one_hosts_own_listeners),
     fault("malformed and random frames", &[Link::Linux, Link::TapServer], malformed),
+    fault("data with the SYN", &[Link::Linux, Link::TapServer, Link::TapClient, Link::Fabric], early::both_ways),
     fault("peers on two ports", &[Link::TwoPorts], ports::both),
     fault("capture", &[Link::TapServer, Link::Fabric, Link::Lossy, Link::LossyThreads], capture::live),
     fault("capture with a reader that does not read", &[Link::Fabric], capture::stuck_reader),

@@ -23,7 +23,10 @@ pub use poll_list::{PollList, Polled};
 pub use stream::{
     AppEnd, ControlEnd, DrainingContexts, EngineEnd, LogEnd, LogRecord, LogShape, Slot, begin_anew, daemon_ends,
 };
-pub use stream::{Bump, Completion, Congestion, FlowInfo, OptionName, Reply, Request, SpliceEnd, Unaccelerated};
+pub use stream::{
+    Bump, Completion, Congestion, EarlyData, FastOpenKeys, FlowInfo, OptionName, Reply, Request, SpliceEnd,
+    Unaccelerated,
+};
 pub use stream::{
     Class, Geometry, Growing, LEAST_BUFFER, LOG_SLOT, LongPaths, OFFERED_AT, READ_AT, READ_FOR_AT, SENT_AT,
     SLOT_STATE_BYTES,
@@ -32,4 +35,4 @@ pub use wire::{CompactTuple, Endpoint, FourTuple, IpAddress, Prefix};
 
 /// Version of everything in this crate that both sides must agree on. Raise it with every change of layout or
 /// of a descriptor.
-pub const VERSION: u32 = 19;
+pub const VERSION: u32 = 20;

@@ -1,6 +1,7 @@
 //! Bindings: local addresses that applications reserved, and their listeners.
 use crate::accept_queue::AcceptQueue;
 use crate::contexts::Holder;
+use crate::fast_open::EarlyListener;
 use crate::port_set::PortSet;
 use context::Endpoint;
 use engine::{ContextId, FlowId, Nanos};
@@ -35,6 +36,8 @@ pub(crate) struct Listener {
     pub half_open: u32,
     /// When a SYN was last answered with a cookie.
     pub cookie_sent: Option<Nanos>,
+    /// Connections whose SYN carries data.
+    pub early: EarlyListener,
     /// Open connections that no context has room for yet, oldest first: keys of half-open connections.
     pub ready: VecDeque<u32>,
     /// Connections taken back from a context that went, still run by the engine in that context's buffers.

@@ -148,6 +148,12 @@ pub struct LimitConfig {
     /// came to be by a cookie exists for its client first. Where that client waits for the server to begin, and its
     /// last acknowledgement is lost, it waits for ever.
     pub syn_cookies: bool,
+    /// Programs may send data with a SYN (TCP Fast Open, RFC 7413), as bit 1 of the kernel's `tcp_fastopen` says.
+    pub fast_open_client: bool,
+    /// Listeners that ask for it take data of a SYN, as bit 2 of the kernel's `tcp_fastopen` says.
+    pub fast_open_server: bool,
+    /// Peers of which a Fast Open cookie is kept.
+    pub fast_open_peers: u32,
     /// Connections being opened, of all applications.
     pub max_handshakes: u32,
     /// Connections in TIME-WAIT; the oldest goes when a new one comes.
@@ -254,6 +260,9 @@ impl Default for LimitConfig {
             max_backlog: 4096,
             syn_backlog: 4096,
             syn_cookies: true,
+            fast_open_client: true,
+            fast_open_server: false,
+            fast_open_peers: 4096,
             max_handshakes: 16_384,
             max_time_wait: 32_768,
             connections_per_application: 0,

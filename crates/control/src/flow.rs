@@ -40,10 +40,18 @@ pub(crate) struct Flow {
     /// It is stopped so that its memory can be given back: who asked, and by what name.
     pub reclaim: Option<(engine::ContextId, Slot)>,
     pub spliced: Spliced,
-    /// What comes on it is records of its context's log.
-    pub logged: bool,
+    pub marks: Marks,
     /// What the next daemon finds of it.
     pub record: Option<RecordNumber>,
+}
+
+/// What is said of a flow in one word.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) struct Marks {
+    /// What comes on it is records of its context's log.
+    pub logged: bool,
+    /// Data of the SYN was acknowledged with it (RFC 7413).
+    pub with_data: bool,
 }
 
 /// The state of joining a connection with another one.

@@ -7,6 +7,7 @@ use engine::{ContextId, Nanos};
 use port::Frame;
 use serde::{Deserialize, Serialize};
 use wire::Mac;
+use wire::tcp::Cookie;
 
 /// A connection being opened.
 pub(crate) struct HalfOpen {
@@ -27,6 +28,8 @@ pub(crate) struct HalfOpen {
     pub open: Option<Established>,
     /// Its limit on challenge acknowledgements.
     pub challenges: ChallengeLimit,
+    /// Data of its own SYN (RFC 7413).
+    pub early: SynData,
     /// Frames that came while it waited: the engine gets them when it takes over.
     pub held: Vec<Box<Frame>>,
 }
@@ -36,6 +39,17 @@ impl HalfOpen {
     pub(crate) fn state(&self) -> State {
         if self.open.is_some() { State::Established } else { self.handshake.state() }
     }
+}
+
+/// The data of a SYN.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(crate) enum SynData {
+    /// There is none, or it has been sent.
+    No,
+    /// The SYN waits until the application has written its data, of which there may be so much.
+    Awaited(Option<Cookie>, u16),
+    /// The SYN is about to carry this.
+    There(Vec<u8>),
 }
 
 /// The owner of the connection.

@@ -10,6 +10,7 @@ mod config;
 mod connections;
 mod contexts;
 mod counters;
+mod fast_open;
 mod flow;
 mod flow_options;
 mod flow_timers;

@@ -119,7 +119,7 @@ impl Logs {
         let Some((flow_id, context, tag)) = self.joins.pop_front() else { return };
         debug_assert_eq!(flow_id, id, "answers come in order");
         if let Some(flow) = flows.get_mut(id.0).filter(|_| result.is_ok()) {
-            flow.logged = true;
+            flow.marks.logged = true;
             out.journal.remove(flow.record.take());
         }
         let reply = match result {

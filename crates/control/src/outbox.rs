@@ -68,6 +68,11 @@ impl Outbox<'_> {
         self.net.send(self.now, packet::segment(tuple, &header), self.drops);
     }
 
+    /// Sends a SYN, with its data.
+    pub(crate) fn send_syn(&mut self, tuple: &FourTuple, header: Header, data: &[u8]) {
+        self.net.send(self.now, packet::segment_with(tuple, &header, data), self.drops);
+    }
+
     /// Answers a segment of a handshake, where ARP has no entry for the next hop to its station. What waited for ARP
     /// would leave after what the engine sends on the connection, and advertise an older window.
     pub(crate) fn answer(&mut self, tuple: &FourTuple, header: Header, station: Option<Mac>) {

@@ -25,6 +25,7 @@ enum Purpose {
     UsedCookies,
     Port,
     Loopback,
+    FastOpen,
 }
 
 impl Random {
@@ -79,6 +80,12 @@ impl Random {
     /// Stands for a cookie that came back.
     pub(crate) fn used_cookies(&self, tuple: &FourTuple, iss: Seq, irs: Seq) -> u64 {
         self.prf(Purpose::UsedCookies, (tuple, iss.0, irs.0))
+    }
+
+    /// The key of this host's Fast Open cookies (RFC 7413 section 4.1.2).
+    pub(crate) fn fast_open_key(&self) -> [u8; 16] {
+        let [first, second] = [0u8, 1].map(|half| u128::from(self.prf(Purpose::FastOpen, half)));
+        (first << 64 | second).to_le_bytes()
     }
 
     /// Spreads connections over listeners that share a port.

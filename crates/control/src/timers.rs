@@ -13,6 +13,8 @@ pub(crate) enum Timer {
     HalfOpen(u32),
     /// An installed flow: retransmission, probes, congestion control.
     Flow(u32),
+    /// An installed flow whose SYN-ACK is not acknowledged yet.
+    Early(u32),
     /// A closed connection in TIME-WAIT or FIN-WAIT-2.
     TimeWait(u32),
     /// Two connections that are joined.
@@ -43,7 +45,7 @@ impl Timers {
             Timer::Flow(flow) => Some((&mut self.flows, flow)),
             Timer::HalfOpen(key) => Some((&mut self.handshakes, key)),
             Timer::TimeWait(key) => Some((&mut self.time_waits, key)),
-            Timer::Splice(_) | Timer::Reassign(_) | Timer::Hold(_) | Timer::Survivors => None,
+            Timer::Early(_) | Timer::Splice(_) | Timer::Reassign(_) | Timer::Hold(_) | Timer::Survivors => None,
         }
     }
 

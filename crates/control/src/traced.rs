@@ -93,6 +93,7 @@ pub(crate) fn timer(tracer: &Tracer, timer: Timer, late: Nanos) {
         Timer::Splice(_) => (5, NO_FLOW),
         Timer::Reassign(_) => (6, NO_FLOW),
         Timer::Survivors => (7, NO_FLOW),
+        Timer::Early(flow) => (8, flow),
     };
     tracer.value(Point::TimerLate, flow, late);
     tracer.event(Point::TimerFired, flow, [word, 0]);
@@ -135,5 +136,7 @@ pub(crate) fn word(request: &Request) -> u64 {
         Request::Loopback { .. } => 20,
         Request::Exec { .. } => 21,
         Request::Carry { .. } => 22,
+        Request::SynData { .. } => 23,
+        Request::FastOpen { .. } => 24,
     }
 }

@@ -332,7 +332,7 @@ fn a_port_that_was_just_used_is_not_used_again_soon() {
         let tag = client.connect(ip_of(1), 9, 0);
         net.settle();
         let connecting = |reply: &Reply| match *reply {
-            Reply::Connecting { tag: of, local } if of == tag => Some(local.port),
+            Reply::Connecting { tag: of, local, .. } if of == tag => Some(local.port),
             _ => None,
         };
         let port = client.expect(connecting);
@@ -389,7 +389,7 @@ fn every_port_of_the_range_is_found_and_no_other() {
         net.settle();
         // The other side's engine keeps the old connection: nothing comes of the attempt, but it has its port.
         let local = |reply: &Reply| match *reply {
-            Reply::Connecting { tag: of, local } if of == tag => Some(local.port),
+            Reply::Connecting { tag: of, local, .. } if of == tag => Some(local.port),
             _ => None,
         };
         assert_eq!(client.expect(local), port);

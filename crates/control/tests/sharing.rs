@@ -293,7 +293,14 @@ fn unknown_ipv6_addresses_are_refused() {
             dual_stack: false,
         });
         let congestion = Congestion::DEFAULT;
-        app.ask(Request::Connect { tag: tags[1], binding: 0, remote: endpoint, congestion, mss: 0 });
+        app.ask(Request::Connect {
+            tag: tags[1],
+            binding: 0,
+            remote: endpoint,
+            congestion,
+            mss: 0,
+            early: context::EarlyData::No,
+        });
         net.settle();
         tags.map(|tag| {
             app.expect(|reply| match *reply {

@@ -33,7 +33,14 @@ fn open_all(server: &mut AppEnd, client: &mut AppEnd) {
     let remote = Endpoint::v4(Ipv4Addr::new(10, 0, 0, 1), 9000);
     for first in (0..CONNECTIONS).step_by(AT_ONCE as usize) {
         for tag in first..first + AT_ONCE {
-            let connect = Request::Connect { tag, binding: 0, remote, congestion: Congestion::DEFAULT, mss: 0 };
+            let connect = Request::Connect {
+                tag,
+                binding: 0,
+                remote,
+                congestion: Congestion::DEFAULT,
+                mss: 0,
+                early: context::EarlyData::No,
+            };
             client.requests.push(connect.to_words()).unwrap();
         }
         client.daemon_bell.ring();

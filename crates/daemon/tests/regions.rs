@@ -25,7 +25,14 @@ fn it_gets_it_with_the_connection_and_not_before() {
     let (to, mut receiver, _) = attach_numbered(&toed.socket(), "a");
     listen(&mut sender, 9000);
     let remote = Endpoint::v4(Ipv4Addr::new(10, 0, 0, 1), 9000);
-    let connect = Request::Connect { tag: 7, binding: 0, remote, congestion: Congestion::DEFAULT, mss: 0 };
+    let connect = Request::Connect {
+        tag: 7,
+        binding: 0,
+        remote,
+        congestion: Congestion::DEFAULT,
+        mss: 0,
+        early: context::EarlyData::No,
+    };
     let Reply::Connecting { .. } = request(&mut sender, connect) else { panic!("it does not connect") };
     let slot = loop {
         if let Reply::Connected { slot, .. } = reply(&mut sender) {

@@ -214,7 +214,14 @@ fn sockets_and_programs_of_one_zeronic_host_meet() {
         // No socket speaks for the host's queue pairs, be it to its own device or to another host's.
         for last in [1, 2] {
             let remote = Endpoint::v4(Ipv4Addr::new(10, 0, 0, last), zeronic::VERBS_PORT);
-            let connect = Request::Connect { tag: 4, binding: 0, remote, congestion: Congestion::DEFAULT, mss: 0 };
+            let connect = Request::Connect {
+                tag: 4,
+                binding: 0,
+                remote,
+                congestion: Congestion::DEFAULT,
+                mss: 0,
+                early: context::EarlyData::No,
+            };
             let refused = request(&mut other, connect);
             assert!(matches!(refused, Reply::Failed { tag: 4, errno: 13 }), "{transport}, {last}: {refused:?}");
         }

@@ -115,7 +115,17 @@ fn every_tracepoint_of_threads_and_ports_says_something() {
     for last in 2..20 {
         let remote = Endpoint::v4(Ipv4Addr::new(10, 0, 0, last), 80);
         let tag = u32::from(last);
-        request(&mut a, Request::Connect { tag, binding: 0, remote, congestion: Congestion::DEFAULT, mss: 0 });
+        request(
+            &mut a,
+            Request::Connect {
+                tag,
+                binding: 0,
+                remote,
+                congestion: Congestion::DEFAULT,
+                mss: 0,
+                early: context::EarlyData::No,
+            },
+        );
     }
     let mut silent = Vec::new();
     until("each of them", || {

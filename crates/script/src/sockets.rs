@@ -229,7 +229,14 @@ impl Sockets {
         let tag = self.tag();
         let socket = self.get(fd)?;
         (socket.kind, socket.peer, socket.error) = (Kind::Connecting { tag }, Some(to), None);
-        self.send(Request::Connect { tag, binding, remote: to, congestion: Congestion::DEFAULT, mss: 0 });
+        self.send(Request::Connect {
+            tag,
+            binding,
+            remote: to,
+            congestion: Congestion::DEFAULT,
+            mss: 0,
+            early: context::EarlyData::No,
+        });
         self.settle();
         Err(EINPROGRESS)
     }
@@ -495,7 +502,7 @@ impl Sockets {
             Reply::Unaccept { slot, .. } => {
                 self.connections.remove(&slot.index);
             }
-            Reply::Connecting { tag, local } => {
+            Reply::Connecting { tag, local, .. } => {
                 if let Some(socket) = self.connecting(tag) {
                     socket.local = Some(local);
                 }

@@ -83,7 +83,14 @@ impl App {
         let listen = &scene.plan.listens[call.to];
         let remote = Endpoint { ip: Plan::address_for(scene.plan.apps[listen.app].host, call), port: listen.port };
         let tag = self.tag(Purpose::Connect(pair, binding));
-        self.outbox.push_back(Request::Connect { tag, binding, remote, congestion: Congestion::DEFAULT, mss: 0 });
+        self.outbox.push_back(Request::Connect {
+            tag,
+            binding,
+            remote,
+            congestion: Congestion::DEFAULT,
+            mss: 0,
+            early: context::EarlyData::No,
+        });
     }
 
     /// A connection could not be opened.

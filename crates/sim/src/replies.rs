@@ -77,7 +77,7 @@ impl App {
             Reply::Failed { tag, errno } => self.failed(now, scene, tag, errno),
             Reply::Done { tag } => self.listening(scene, tag),
             Reply::Bound { tag, binding, local } => self.bound(scene, tag, binding, local),
-            Reply::Connecting { tag, local } => self.connecting(scene, tag, local),
+            Reply::Connecting { tag, local, .. } => self.connecting(scene, tag, local),
             Reply::Connected { tag, slot, mss, .. } => self.connected(now, scene, tag, slot, mss),
             Reply::Accept { binding, slot, local, remote, .. } => self.accept(now, scene, binding, slot, local, remote),
             Reply::Unaccept { slot, .. } => self.unaccept(now, scene, slot),

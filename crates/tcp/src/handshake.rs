@@ -3,7 +3,7 @@ use super::negotiate::{Offer, Peer};
 use crate::{Agreed, FourTuple, Nanos, Segment, State, TimestampState, Unacceptable};
 use serde::{Deserialize, Serialize};
 use wire::Seq;
-use wire::tcp::{Flags, Header, Options, Timestamps};
+use wire::tcp::{Cookie, Flags, Header, Options, Timestamps};
 
 /// A connection between its first SYN and the moment when an engine takes it over.
 #[derive(Debug, Clone, Serialize, Deserialize)]
@@ -15,6 +15,20 @@ pub struct Handshake {
     /// SYNs sent so far.
     sent: u32,
     first_sent: Nanos,
+    #[serde(default)]
+    early: Early,
+}
+
+/// What a handshake has of Fast Open (RFC 7413).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+struct Early {
+    /// The option of the first SYN, or of each SYN-ACK.
+    option: Option<Cookie>,
+    /// Bytes of payload: of this host's first SYN, or those of the peer's SYN that were taken.
+    bytes: u32,
+    /// Of this host's, those that were acknowledged with the SYN.
+    #[serde(default)]
+    acknowledged: u32,
 }
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -59,6 +73,9 @@ pub struct Established {
     pub pass_on: bool,
     /// Round-trip time of the SYN, where it was sent only once (Karn).
     pub rtt: Option<Nanos>,
+    /// Bytes that the SYN carried and that are acknowledged with it (RFC 7413 section 4.2.2).
+    #[serde(default)]
+    pub early: u32,
 }
 
 impl Established {
@@ -71,7 +88,12 @@ impl Established {
 impl Handshake {
     /// Active open: enters SYN-SENT.
     pub fn connect(now: Nanos, iss: Seq, offer: Offer) -> Handshake {
-        Handshake { stage: HandshakeState::SynSent, iss, offer, sent: 0, first_sent: now }
+        Handshake { stage: HandshakeState::SynSent, iss, offer, sent: 0, first_sent: now, early: Early::default() }
+    }
+
+    /// The first SYN asks for a cookie, or has one and carries so many bytes (RFC 7413 section 4.2.1).
+    pub fn connect_early(self, option: Option<Cookie>, bytes: u32) -> Handshake {
+        Handshake { early: Early { option, bytes, acknowledged: 0 }, ..self }
     }
 
     /// LISTEN gets a SYN (RFC 9293 section 3.10.7.2): enters SYN-RECEIVED. Data on the SYN is left to the peer's
@@ -82,11 +104,28 @@ impl Handshake {
         handshake
     }
 
+    /// The SYN-ACK has this option.
+    pub fn with_cookie(self, option: Option<Cookie>) -> Handshake {
+        Handshake { early: Early { option, ..self.early }, ..self }
+    }
+
+    /// LISTEN gets a SYN whose cookie is right (RFC 7413 section 4.2.2). The connection is open for this side at once,
+    /// with so many bytes of the SYN, which the SYN-ACK acknowledges.
+    // Meets RFC 7413: 4.2.2-b, 4.2.2-c.
+    pub fn accept_early(self, syn: &Segment, bytes: u32) -> (Handshake, Established) {
+        let handshake = Handshake { early: Early { bytes, ..self.early }, ..self };
+        let (peer, irs) = (handshake.offer.read(&syn.header), syn.header.seq);
+        let recent = syn.header.options.timestamps.map_or(0, |stamp| stamp.value);
+        // The window of a SYN is not scaled; how long the round trip takes is not seen yet.
+        let open = handshake.established(0, irs, &peer, recent, syn.header.window.into());
+        (handshake, Established { pass_on: bytes > 0, rtt: None, ..open })
+    }
+
     /// The handshake of a cookie, in SYN-RECEIVED: of one that is about to be sent, or of one that came back.
     pub fn of_cookie(now: Nanos, iss: Seq, offer: Offer, irs: Seq, peer: Peer, recent: u32) -> Handshake {
         let stage = HandshakeState::SynReceived { irs, peer, recent, passive: true };
         // When it was sent is not kept: no round-trip time comes of it.
-        Handshake { stage, iss, offer, sent: 2, first_sent: now }
+        Handshake { stage, iss, offer, sent: 2, first_sent: now, early: Early::default() }
     }
 
     /// The SYN or SYN-ACK of the present state, counted as sent.
@@ -98,7 +137,7 @@ impl Handshake {
         if self.sent == 1 {
             self.first_sent = now;
         }
-        let (flags, ack, options) = match &self.stage {
+        let (flags, ack, mut options) = match &self.stage {
             HandshakeState::SynSent => {
                 // A SYN that seems to be lost may have been lost because of its ECN bits (RFC 3168 section 6.1.1.1).
                 let ecn = self.offer.ecn && self.sent <= self.offer.ecn_tries;
@@ -108,11 +147,50 @@ impl Handshake {
             HandshakeState::SynReceived { irs, peer, recent, .. } => {
                 let flags = Flags::SYN | Flags::ACK;
                 let flags = if self.offer.ecn && peer.ecn { flags | Flags::ECE } else { flags };
-                (flags, *irs + 1, self.offer.syn_ack_options(now, peer, *recent))
+                (flags, *irs + 1 + self.taken(), self.offer.syn_ack_options(now, peer, *recent))
             }
         };
+        // A SYN that seems to be lost may have been lost because of the option, or of what it carried.
+        // Meets RFC 7413: 4.1.3.1-a.
+        options.fast_open = self.early.option.filter(|_| self.is_passive() || self.is_early());
         // The window of a SYN is never scaled (RFC 7323 section 2.2).
         header(tuple, self.iss, ack, flags, self.offer.window, options)
+    }
+
+    /// The SYN that was counted last is the first one: it carries what [`Handshake::connect_early`] says.
+    pub fn is_early(&self) -> bool {
+        self.stage == HandshakeState::SynSent && self.sent <= 1
+    }
+
+    /// The bytes that the first SYN carries.
+    pub fn early_bytes(&self) -> u32 {
+        if self.is_passive() { 0 } else { self.early.bytes }
+    }
+
+    /// What the first SYN had of Fast Open may be why it was lost (RFC 7413 section 4.1.3.1).
+    pub fn early_was_lost(&self) -> bool {
+        self.has_early() && self.sent > 1
+    }
+
+    /// The first SYN has, or will have, something of Fast Open.
+    pub fn has_early(&self) -> bool {
+        !self.is_passive() && (self.early.option.is_some() || self.early.bytes > 0)
+    }
+
+    fn is_passive(&self) -> bool {
+        matches!(self.stage, HandshakeState::SynReceived { passive: true, .. })
+    }
+
+    /// Bytes of the peer's SYN that were taken.
+    pub fn taken(&self) -> u32 {
+        if self.is_passive() { self.early.bytes } else { 0 }
+    }
+
+    /// How many of the first SYN's bytes an acknowledgement covers; `None` where it is not of what was sent.
+    fn acknowledged(&self, ack: Seq) -> Option<u32> {
+        let bytes = ack - (self.iss + 1);
+        let most = if self.sent > 0 { self.early_bytes() } else { 0 };
+        (bytes <= most).then_some(bytes)
     }
 
     /// An acknowledgement of all that came so far.
@@ -122,10 +200,11 @@ impl Handshake {
             HandshakeState::SynReceived { irs, peer, recent, .. } => {
                 let stamp = Timestamps { value: self.offer.clock(now), echo: *recent };
                 let options = Options { timestamps: peer.timestamps.then_some(stamp), ..Options::default() };
-                (*irs + 1, options, self.offer.agree(peer).rcv_shift)
+                (*irs + 1 + self.taken(), options, self.offer.agree(peer).rcv_shift)
             }
         };
-        header(tuple, self.iss + 1, ack, Flags::ACK, self.offer.window >> shift, options)
+        let seq = self.iss + 1 + self.early.acknowledged;
+        header(tuple, seq, ack, Flags::ACK, self.offer.window >> shift, options)
     }
 
     /// RFC 9293's state.
@@ -148,7 +227,9 @@ impl Handshake {
     fn in_syn_sent(&mut self, now: Nanos, segment: &Segment) -> Disposition {
         let ack = segment.header.ack;
         // "If SEG.ACK =< ISS or SEG.ACK > SND.NXT, send a reset (unless the RST bit is set)."
-        if segment.ack() && ack != self.iss + 1 {
+        // Meets RFC 7413: 4.2.1-c.
+        let early = self.acknowledged(ack).filter(|_| segment.ack());
+        if segment.ack() && early.is_none() {
             return if segment.rst() {
                 Disposition::Drop(Unacceptable::OutsideWindow)
             } else {
@@ -170,8 +251,9 @@ impl Handshake {
         let HandshakeState::SynReceived { irs, peer, recent, .. } = self.stage else { unreachable!("just set") };
         // The window of a SYN-ACK is not scaled; payload on it comes again.
         let snd_wnd = segment.header.window as u32;
-        let acknowledged = Established { acknowledge: true, ..self.established(now, irs, &peer, recent, snd_wnd) };
-        Disposition::Established(acknowledged)
+        self.early.acknowledged = early.unwrap_or(0);
+        let open = self.established(now, irs, &peer, recent, snd_wnd);
+        Disposition::Established(Established { acknowledge: true, ..open })
     }
 
     /// RFC 9293 section 3.10.7.4, for SYN-RECEIVED.
@@ -189,7 +271,9 @@ impl Handshake {
         if segment.syn() && *seq == irs {
             // The peer's SYN again: it has not seen ours. In a simultaneous open it carries the acknowledgement of
             // our SYN, and all is done (figure 8, line 7).
-            if segment.ack() && *ack == self.iss + 1 && !passive && !segment.rst() {
+            let early = self.acknowledged(*ack).filter(|_| segment.ack() && !passive && !segment.rst());
+            if let Some(early) = early {
+                self.early.acknowledged = early;
                 return Disposition::Established(self.established(now, irs, peer, recent, *window as u32));
             }
             return if segment.rst() { Disposition::Drop(Unacceptable::OutsideWindow) } else { Disposition::Resend };
@@ -220,13 +304,14 @@ impl Handshake {
         if !segment.ack() {
             return Disposition::Drop(Unacceptable::NoAck);
         }
-        if *ack != self.iss + 1 {
+        let Some(early) = self.acknowledged(*ack) else {
             // "If the segment acknowledgment is not acceptable, form a reset segment <SEQ=SEG.ACK><CTL=RST>."
             return Disposition::Reset(*ack);
-        }
+        };
         let newest = options.timestamps.map_or(recent, |stamp| stamp.value);
         let snd_wnd = (*window as u32) << peer.shift.unwrap_or(0);
         let pass_on = segment.payload > 0 || segment.fin();
+        self.early.acknowledged = early;
         Disposition::Established(Established { pass_on, ..self.established(now, irs, peer, newest, snd_wnd) })
     }
 
@@ -246,6 +331,7 @@ impl Handshake {
             acknowledge: false,
             pass_on: false,
             rtt: (self.sent == 1).then(|| now.saturating_sub(self.first_sent)),
+            early: self.early.acknowledged,
         }
     }
 }
@@ -461,5 +547,52 @@ mod tests {
         ack.header.options = Options { window_scale: Some(9), ..peer.header.options };
         let Disposition::Established(open) = handshake.on_segment(0, &ack) else { panic!("not open") };
         assert_eq!((open.snd_wnd, open.agreed.snd_shift), (1000 << 3, 3));
+    }
+
+    // Checks RFC 7413: 4.2.1-c, 4.1.3.1-a.
+    #[test]
+    fn a_syn_with_data_may_be_acknowledged_with_it_or_without() {
+        let cookie = Cookie::new(&[7; 8]);
+        let early = || {
+            let mut handshake = Handshake::connect(0, Seq(ISS), OFFER).connect_early(cookie, 10);
+            assert_eq!(handshake.syn(0, &TUPLE).options.fast_open, cookie);
+            assert!(handshake.is_early() && !handshake.early_was_lost());
+            handshake
+        };
+        for (ack, taken) in [(ISS + 1, 0), (ISS + 4, 3), (ISS + 11, 10)] {
+            let mut handshake = early();
+            match handshake.on_segment(5, &segment(SYN | ACK, IRS, ack, 0)) {
+                Disposition::Established(open) => assert_eq!((open.early, open.rtt), (taken, Some(5))),
+                other => panic!("{other:?}"),
+            }
+            assert_eq!(handshake.ack(5, &TUPLE).seq, Seq(ack));
+        }
+        for ack in [ISS, ISS + 12] {
+            let answer = early().on_segment(5, &segment(SYN | ACK, IRS, ack, 0));
+            assert_eq!(kind(answer), "reset", "{ack}");
+        }
+        assert_eq!(kind(early().on_segment(5, &segment(ACK, IRS, ISS + 11, 5))), "drop", "it overtook the SYN-ACK");
+        let mut again = early();
+        let header = again.syn(9, &TUPLE);
+        assert_eq!((header.options.fast_open, again.is_early(), again.early_was_lost()), (None, false, true));
+        let mut both = early();
+        assert_eq!(both.on_segment(5, &segment(SYN, IRS, 0, 0)), Disposition::Resend);
+        assert_eq!(both.syn(5, &TUPLE).options.fast_open, None);
+        assert_eq!(kind(both.on_segment(6, &segment(ACK, IRS + 1, ISS + 11, 0))), "established");
+    }
+
+    // Checks RFC 7413: 4.2.2-b, 4.2.2-c.
+    #[test]
+    fn the_data_of_a_syn_is_acknowledged_with_it() {
+        let syn = segment(SYN, IRS, 0, 25);
+        let cookie = Cookie::new(&[9; 8]);
+        let handshake = Handshake::listen(0, Seq(ISS), OFFER, &syn).with_cookie(cookie);
+        let (mut handshake, open) = handshake.accept_early(&syn, 25);
+        assert_eq!((open.irs, open.snd_wnd, open.early, open.rtt), (Seq(IRS), 1000, 0, None));
+        for _ in 0..2 {
+            let header = handshake.syn(0, &TUPLE);
+            assert_eq!((header.ack, header.options.fast_open), (Seq(IRS + 26), cookie));
+        }
+        assert_eq!(handshake.ack(0, &TUPLE).ack, Seq(IRS + 26));
     }
 }

@@ -9,6 +9,7 @@ mod challenge;
 mod closing;
 pub mod congestion;
 pub mod cookie;
+pub mod fast_open;
 mod few;
 mod handshake;
 mod negotiate;

@@ -73,6 +73,7 @@ impl Offer {
             sack_permitted: self.sack,
             timestamps: self.timestamps.then(|| Timestamps { value: self.clock(now), echo: 0 }),
             sack: [None; 4],
+            fast_open: None,
         }
     }
 
@@ -85,6 +86,7 @@ impl Offer {
             sack_permitted: peer.sack,
             timestamps: peer.timestamps.then(|| Timestamps { value: self.clock(now), echo: recent }),
             sack: [None; 4],
+            fast_open: None,
         }
     }
 

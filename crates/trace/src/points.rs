@@ -48,11 +48,35 @@ impl Unit {
     pub fn words(self) -> &'static [&'static str] {
         match self {
             Unit::Exception => &["foreign", "no_flow", "redirected"],
-            Unit::Timer => &["handshake", "flow", "time_wait", "arp", "fork", "splice", "reassign", "survivors"],
+            Unit::Timer => {
+                &["handshake", "flow", "time_wait", "arp", "fork", "splice", "reassign", "survivors", "syn_ack"]
+            }
             Unit::Request => &[
-                "bind", "listen", "connect", "info", "claim", "fork", "arm", "cancel", "unbind", "close", "set",
-                "label", "splice", "reclaim", "open_log", "join_log", "pass", "adopt", "withdraw", "take", "loopback",
-                "exec", "carry",
+                "bind",
+                "listen",
+                "connect",
+                "info",
+                "claim",
+                "fork",
+                "arm",
+                "cancel",
+                "unbind",
+                "close",
+                "set",
+                "label",
+                "splice",
+                "rest",
+                "open_log",
+                "join_log",
+                "pass",
+                "adopt",
+                "withdraw",
+                "take",
+                "loopback",
+                "exec",
+                "carry",
+                "syn_data",
+                "fast_open",
             ],
             _ => &[],
         }

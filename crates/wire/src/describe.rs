@@ -145,6 +145,10 @@ fn options(options: &Options) -> String {
     all.extend(options.sack_permitted.then(|| "sackOK".into()));
     all.extend(options.timestamps.map(|stamps| format!("TS val {} ecr {}", stamps.value, stamps.echo)));
     all.extend(options.window_scale.map(|shift| format!("wscale {shift}")));
+    all.extend(options.fast_open.map(|cookie| match cookie.is_request() {
+        true => "tfo cookiereq".into(),
+        false => format!("tfo cookie {}", cookie.bytes().iter().map(|byte| format!("{byte:02x}")).collect::<String>()),
+    }));
     let blocks: Vec<String> =
         options.sack.iter().flatten().map(|(left, right)| format!("{{{}:{}}}", left.0, right.0)).collect();
     if !blocks.is_empty() {

@@ -1,6 +1,8 @@
 //! TCP headers and options (RFC 9293 section 3.1; window scale and timestamps RFC 7323; SACK RFC 2018).
+mod cookie;
 mod state;
 
+pub use cookie::Cookie;
 pub use state::State;
 
 use crate::{Malformed, Seq, be16, be32};
@@ -212,6 +214,8 @@ pub struct Options {
     pub timestamps: Option<Timestamps>,
     /// SACK blocks [left, right), the most recent first (RFC 2018 section 3).
     pub sack: [Option<(Seq, Seq)>; 4],
+    /// Fast Open, on SYN only (RFC 7413 section 4.1.1): a cookie, or an empty one that asks for one.
+    pub fast_open: Option<Cookie>,
 }
 
 impl Options {
@@ -264,6 +268,9 @@ impl Options {
                 }
             }
             (8, 8) => self.timestamps = Some(Timestamps { value: be32(body, 0), echo: be32(body, 4) }),
+            // One of another length is as if it were not there (RFC 7413 section 4.1.1).
+            // Meets RFC 7413: 4.1.1-a.
+            (Cookie::OPTION, _) => self.fast_open = Cookie::new(body),
             (2..=5 | 8, _) => return Err(Malformed::Field),
             _ => {}
         }
@@ -278,7 +285,8 @@ impl Options {
             // In the place of padding, where there are timestamps.
             + if self.sack_permitted && self.timestamps.is_none() { 4 } else { 0 };
         let timestamps = if self.timestamps.is_some() { TIMESTAMPS_LEN } else { 0 };
-        syn + timestamps + if blocks > 0 { 4 + 8 * blocks } else { 0 }
+        let fast_open = self.fast_open.map_or(0, |cookie| (2 + cookie.bytes().len()).next_multiple_of(4));
+        syn + timestamps + fast_open + if blocks > 0 { 4 + 8 * blocks } else { 0 }
     }
 
     /// The block nearest to the hole that begins at `ack`; what lies below `ack` tells of duplicates (RFC 2883).
@@ -341,6 +349,15 @@ impl Options {
         }
         if let Some(shift) = self.window_scale {
             put(&[1, 3, 3, shift]);
+        }
+        if let Some(cookie) = &self.fast_open {
+            let bytes = cookie.bytes();
+            put(&[Cookie::OPTION, 2 + bytes.len() as u8]);
+            put(bytes);
+            // Cookies have an even length: the padding is nothing or two bytes.
+            if bytes.len() % 4 == 0 {
+                put(&[1, 1]);
+            }
         }
         let blocks = self.sack.iter().flatten().count() as u8;
         if blocks > 0 {
@@ -504,6 +521,7 @@ mod tests {
                 sack_permitted: true,
                 timestamps: Some(Timestamps { value: 5, echo: 6 }),
                 sack: [Some((Seq(1), Seq(2))), None, None, None],
+                fast_open: None,
             },
         };
         let mut bytes = [0u8; MAX_HEADER_LEN];
@@ -520,6 +538,7 @@ mod tests {
             sack_permitted: true,
             timestamps,
             sack: Default::default(),
+            fast_open: None,
         };
         let bytes = |options: Options| {
             let mut area = vec![0; options.len()];
@@ -534,6 +553,12 @@ mod tests {
         assert_eq!(bytes(Options { sack_permitted: false, ..all }), [&mss[..], &[1, 1], &stamps, &shift].concat());
         let plain = Options { timestamps, ..Options::default() };
         assert_eq!(bytes(plain), [&[1, 1][..], &stamps].concat());
+        let with = |cookie: &[u8]| bytes(Options { fast_open: Cookie::new(cookie), ..all });
+        let before = [&mss[..], &[4, 2], &stamps, &shift].concat();
+        assert_eq!(with(&[]), [&before[..], &[34, 2, 1, 1]].concat());
+        assert_eq!(with(&[7; 8]), [&before[..], &[34, 10], &[7; 8], &[1, 1]].concat());
+        assert_eq!(with(&[7; 6]), [&before[..], &[34, 8], &[7; 6]].concat());
+        assert_eq!(HEADER_LEN + with(&[7; 16]).len(), MAX_HEADER_LEN, "the longest one just fits");
     }
 
     // Checks RFC 9293: MUST-6, MUST-7, MUST-68, MUST-64.
@@ -544,5 +569,11 @@ mod tests {
         assert_eq!(Options::parse(&[2, 3, 0, 0]), Err(Malformed::Field));
         assert_eq!(Options::parse(&[1, 1, 1, 99]), Err(Malformed::Truncated));
         assert_eq!(Options::parse(&[99, 4, 0, 0]), Ok(Options::default()));
+        // Checks RFC 7413: 4.1.1-a.
+        for no_cookie in
+            [&[34, 4, 0, 0][..], &[34, 5, 0, 0, 0], &[34, 7, 1, 2, 3, 4, 5], &[[34, 20].as_slice(), &[0; 18]].concat()]
+        {
+            assert_eq!(Options::parse(no_cookie), Ok(Options::default()), "{no_cookie:?}");
+        }
     }
 }

@@ -266,7 +266,14 @@ impl Transport for EngineTcp {
         let tag = self.tag();
         self.connecting.insert(tag, at);
         let remote = Endpoint::from(remote);
-        let request = Request::Connect { tag, binding: 0, remote, congestion: Congestion::DEFAULT, mss: 0 };
+        let request = Request::Connect {
+            tag,
+            binding: 0,
+            remote,
+            congestion: Congestion::DEFAULT,
+            mss: 0,
+            early: context::EarlyData::No,
+        };
         let local = match self.ask(tag, request) {
             Ok(Reply::Connecting { local, .. }) => Ok(local),
             Ok(_) => Err("the control plane's answer has another form".to_string()),

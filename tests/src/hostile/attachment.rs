@@ -95,7 +95,14 @@ impl Attachment {
     fn ask_to_connect(&mut self, to: (Ipv4Addr, u16)) -> Result<u32, String> {
         let tag = self.next_tag();
         let remote = Endpoint::v4(to.0, to.1);
-        self.request(Request::Connect { tag, binding: 0, remote, congestion: Congestion::DEFAULT, mss: 0 })?;
+        self.request(Request::Connect {
+            tag,
+            binding: 0,
+            remote,
+            congestion: Congestion::DEFAULT,
+            mss: 0,
+            early: context::EarlyData::No,
+        })?;
         Ok(tag)
     }
 

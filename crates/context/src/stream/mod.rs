@@ -17,7 +17,7 @@ pub use layout::{
     Class, Geometry, Growing, LEAST_BUFFER, LongPaths, OFFERED_AT, READ_AT, READ_FOR_AT, SENT_AT, SLOT_STATE_BYTES,
 };
 pub use log::{LOG_SLOT, LogEnd, LogRecord, LogShape};
-pub use names::{Congestion, OptionName, Unaccelerated};
+pub use names::{Congestion, EarlyData, FastOpenKeys, OptionName, Unaccelerated};
 pub use reply::{FlowInfo, Reply};
 pub use request::{Request, SpliceEnd};
 

@@ -9,6 +9,44 @@ impl Congestion {
     pub const DEFAULT: Congestion = Congestion(0);
 }
 
+/// Whether a SYN is to carry data (TCP Fast Open, RFC 7413).
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[repr(u8)]
+pub enum EarlyData {
+    /// No.
+    #[default]
+    No = 0,
+    /// Where the peer's cookie is there; otherwise the SYN asks for one.
+    WithCookie = 1,
+    /// Without a cookie: `TCP_FASTOPEN_NO_COOKIE`.
+    WithoutCookie = 2,
+}
+
+impl EarlyData {
+    pub(crate) fn from_code(code: u8) -> Option<EarlyData> {
+        use EarlyData::*;
+        [No, WithCookie, WithoutCookie].into_iter().find(|early| *early as u8 == code)
+    }
+}
+
+/// The keys of a listener's cookies (`TCP_FASTOPEN_KEY`). Cookies of both are taken; those that are given are of the
+/// primary one.
+#[derive(Clone, Copy, PartialEq, Eq, Default, serde::Serialize, serde::Deserialize)]
+pub struct FastOpenKeys {
+    /// The first key; none for the host's own.
+    pub primary: Option<[u8; 16]>,
+    /// The second key.
+    pub backup: Option<[u8; 16]>,
+}
+
+/// Keys are secret: logs and traces do not show them.
+impl std::fmt::Debug for FastOpenKeys {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let count = [self.primary, self.backup].iter().flatten().count();
+        write!(f, "FastOpenKeys({count})")
+    }
+}
+
 /// A socket option that reaches the control plane; the others are libtoe's own business.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u8)]

@@ -24,6 +24,8 @@ pub struct FlowInfo {
     pub retransmits: u32,
     /// Of these, so many were reported to have come twice (D-SACK).
     pub dsack_dups: u32,
+    /// Data of the SYN was acknowledged with it (RFC 7413).
+    pub syn_data: bool,
     /// Bytes sent and not acknowledged.
     pub unacked: u32,
     /// The peer's receive window, bytes.
@@ -64,6 +66,10 @@ pub enum Reply {
         tag: u32,
         /// The address and port chosen.
         local: Endpoint,
+        /// The connection's slot, where its SYN waits for data ([`crate::Request::SynData`]).
+        slot: Slot,
+        /// Most bytes of data; 0 where the SYN waits for none.
+        room: u16,
     },
     /// The connection is open: the data pair may be used for it.
     Connected {
@@ -75,6 +81,8 @@ pub enum Reply {
         local: Endpoint,
         /// Payload bytes of a full segment.
         mss: u16,
+        /// Bytes that the SYN carried and that are acknowledged.
+        early: u16,
     },
     /// A connection came in on a listener: the data pair may be used for it.
     Accept {
@@ -185,14 +193,16 @@ impl Reply {
                 put_endpoint(&mut w, 1, local);
                 w[4] = binding as u64;
             }
-            Reply::Connecting { tag, local } => {
+            Reply::Connecting { tag, local, slot, room } => {
                 w[0] = pair(4, tag);
                 put_endpoint(&mut w, 1, local);
+                w[4] = put_slot_and(slot, room);
             }
-            Reply::Connected { tag, slot, local, mss } => {
+            Reply::Connected { tag, slot, local, mss, early } => {
                 w[0] = pair(5, tag);
                 w[1] = put_slot_and(slot, mss);
                 put_endpoint(&mut w, 2, local);
+                w[5] = early.into();
             }
             Reply::Accept { binding, slot, local, remote, mss } => {
                 w[0] = pair(6, binding);
@@ -255,8 +265,14 @@ impl Reply {
             1 => Reply::Failed { tag, errno: w[1] as u16 },
             2 => Reply::Done { tag },
             3 => Reply::Bound { tag, binding: low(w[4]), local: get_endpoint(&w, 1) },
-            4 => Reply::Connecting { tag, local: get_endpoint(&w, 1) },
-            5 => Reply::Connected { tag, slot: get_slot(w[1]), local: get_endpoint(&w, 2), mss: get_number(w[1]) },
+            4 => {
+                let (slot, room) = (get_slot(w[4]), get_number(w[4]));
+                Reply::Connecting { tag, local: get_endpoint(&w, 1), slot, room }
+            }
+            5 => {
+                let (slot, mss, early) = (get_slot(w[1]), get_number(w[1]), w[5] as u16);
+                Reply::Connected { tag, slot, local: get_endpoint(&w, 2), mss, early }
+            }
             6 => Reply::Accept {
                 binding: tag,
                 slot: get_slot(w[1]),
@@ -291,7 +307,7 @@ impl FlowInfo {
         w[4] = pair(self.snd_wnd, self.mss as u32 | (self.state as u32) << 16 | (self.congestion as u32) << 24);
         w[5] = self.bytes_acked;
         w[6] = self.bytes_received;
-        w[7] = self.dsack_dups.into();
+        w[7] = pair(self.dsack_dups, self.syn_data.into());
     }
     fn get(w: &Words) -> FlowInfo {
         let packed = high(w[4]);
@@ -309,6 +325,7 @@ impl FlowInfo {
             bytes_acked: w[5],
             bytes_received: w[6],
             dsack_dups: low(w[7]),
+            syn_data: high(w[7]) != 0,
         }
     }
 }
@@ -331,17 +348,18 @@ mod tests {
             rtt_us: 7,
             unacked: 9,
             dsack_dups: 5,
+            syn_data: true,
             ..FlowInfo::default()
         };
         for reply in [
             Reply::Failed { tag: 1, errno: 111 },
             Reply::Done { tag: 2 },
             Reply::Bound { tag: 3, binding: 4, local: HERE },
-            Reply::Connecting { tag: 5, local: HERE },
-            Reply::Connected { tag: 6, slot: SLOT, local: HERE, mss: 1448 },
+            Reply::Connecting { tag: 5, local: HERE, slot: SLOT, room: u16::MAX },
+            Reply::Connected { tag: 6, slot: SLOT, local: HERE, mss: 1448, early: 0 },
             Reply::Accept { binding: 7, slot: SLOT, local: HERE, remote: HERE, mss: 1448 },
             Reply::Accept { binding: 7, slot: SLOT, local: HERE, remote: there, mss: u16::MAX },
-            Reply::Connected { tag: 6, slot: SLOT, local: there, mss: u16::MAX },
+            Reply::Connected { tag: 6, slot: SLOT, local: there, mss: u16::MAX, early: u16::MAX },
             Reply::Unaccept { binding: 8, slot: SLOT },
             Reply::Error { slot: SLOT, errno: 104 },
             Reply::Freed { slot: SLOT },

@@ -1,6 +1,6 @@
 //! Requests of an application to the control plane: descriptors of the control pair, eight words each.
 use super::log::LogShape;
-use super::names::{Congestion, OptionName, Unaccelerated};
+use super::names::{Congestion, EarlyData, FastOpenKeys, OptionName, Unaccelerated};
 use super::words::{Words, get_endpoint, get_slot, high, low, pair, put_endpoint, put_slot};
 use crate::Endpoint;
 use crate::Slot;
@@ -69,6 +69,27 @@ pub enum Request {
         congestion: Congestion,
         /// `TCP_MAXSEG`; 0 for none.
         mss: u16,
+        /// Whether the SYN is to carry data (RFC 7413).
+        early: EarlyData,
+    },
+    /// So many bytes, the first ones in the transmit buffer of the slot that [`crate::Reply::Connecting`] named, are
+    /// for the SYN, which was held back for them. Not answered.
+    SynData {
+        /// Of the [`Request::Connect`].
+        tag: u32,
+        /// Bytes, no more than there is room for.
+        len: u16,
+    },
+    /// A listener takes connections whose SYN carries data (RFC 7413), and may have keys of its own. Not answered.
+    FastOpen {
+        /// The listener's binding.
+        binding: u32,
+        /// Most of them whose handshake has not ended; 0 for none.
+        most: u32,
+        /// The keys of its cookies; without them the host's own are used.
+        keys: FastOpenKeys,
+        /// Data without a cookie is taken as well: `TCP_FASTOPEN_NO_COOKIE`.
+        no_cookie: bool,
     },
     /// Give up a connection that is being opened. Not answered. [`crate::Reply::Connected`] may be on its way already:
     /// then the connection is the application's to close.
@@ -248,11 +269,15 @@ impl Request {
             }
             Request::Take { tag, binding, credits } => (w[0], w[1]) = (pair(20, tag), pair(binding, credits)),
             Request::Loopback { binding } => (w[0], w[1]) = (pair(21, 0), pair(binding, 0)),
-            Request::Connect { tag, binding, remote, congestion, mss } => {
+            Request::Connect { tag, binding, remote, congestion, mss, early } => {
                 w[0] = pair(4, tag);
                 put_endpoint(&mut w, 1, remote);
                 w[4] = pair(binding, congestion.0 as u32);
-                w[5] = mss as u64;
+                w[5] = pair(mss.into(), early as u32);
+            }
+            Request::SynData { tag, len } => (w[0], w[1]) = (pair(24, tag), len.into()),
+            Request::FastOpen { binding, most, keys, no_cookie } => {
+                fast_open_words(&mut w, binding, most, keys, no_cookie)
             }
             Request::CancelConnect { tag } => w[0] = pair(5, tag),
             Request::Unbind { binding } => {
@@ -281,15 +306,11 @@ impl Request {
             Request::Adopt { tag, token } => (w[0], w[1]) = (pair(18, tag), token),
             Request::Withdraw { token } => (w[0], w[1]) = (pair(19, 0), token),
             Request::Claim { tag, context, slot } => {
-                w[0] = pair(11, tag);
-                w[1] = put_slot(slot);
-                w[2] = context as u64;
+                (w[0], w[1], w[2]) = (pair(11, tag), put_slot(slot), context as u64);
             }
             Request::Label { fd, reason, slot, binding } => {
-                w[0] = pair(12, fd);
-                w[1] = pair(reason as u32, binding);
-                w[2] = slot.is_some() as u64;
-                w[3] = slot.map_or(0, put_slot);
+                (w[0], w[1]) = (pair(12, fd), pair(reason as u32, binding));
+                (w[2], w[3]) = (slot.is_some() as u64, slot.map_or(0, put_slot));
             }
             Request::Reclaim { slot, tx_head, rx_head } => {
                 w[0] = pair(14, 0);
@@ -329,7 +350,8 @@ impl Request {
                 remote: get_endpoint(&w, 1),
                 binding: low(w[4]),
                 congestion: Congestion(high(w[4]) as u8),
-                mss: w[5] as u16,
+                mss: low(w[5]) as u16,
+                early: EarlyData::from_code(high(w[5]) as u8)?,
             },
             5 => Request::CancelConnect { tag },
             6 => Request::Unbind { binding: low(w[1]) },
@@ -362,8 +384,26 @@ impl Request {
                 let flow = (low(w[1]) != 0).then(|| (low(w[3]), get_slot(w[2])));
                 Request::Carry { tag, token: w[4], flow, binding: high(w[1]) }
             }
+            24 => Request::SynData { tag, len: w[1] as u16 },
+            25 => {
+                let key = |at: usize| [w[at].to_le_bytes(), w[at + 1].to_le_bytes()].concat().try_into().ok();
+                let (flags, keys) = (w[2], [2, 4].map(|bit| w[2] & bit != 0));
+                let keys = FastOpenKeys { primary: key(3).filter(|_| keys[0]), backup: key(5).filter(|_| keys[1]) };
+                Request::FastOpen { binding: low(w[1]), most: high(w[1]), keys, no_cookie: flags & 1 != 0 }
+            }
             _ => return None,
         })
+    }
+}
+
+fn fast_open_words(w: &mut Words, binding: u32, most: u32, keys: FastOpenKeys, no_cookie: bool) {
+    let FastOpenKeys { primary, backup } = keys;
+    (w[0], w[1]) = (pair(25, 0), pair(binding, most));
+    w[2] = no_cookie as u64 | (primary.is_some() as u64) << 1 | (backup.is_some() as u64) << 2;
+    for (key, at) in [(primary, 3), (backup, 5)] {
+        for (word, half) in w[at..at + 2].iter_mut().zip(key.unwrap_or_default().chunks_exact(8)) {
+            *word = half.iter().rev().fold(0, |word, byte| word << 8 | u64::from(*byte));
+        }
     }
 }
 
@@ -395,6 +435,10 @@ mod tests {
     const SLOT: Slot = Slot { index: 70_000, generation: 9 };
     const HERE: Endpoint = Endpoint::v4(Ipv4Addr::new(10, 1, 2, 3), 65_535);
 
+    fn keys(backup: Option<[u8; 16]>) -> FastOpenKeys {
+        FastOpenKeys { primary: Some(std::array::from_fn(|at| at as u8 + 7)), backup }
+    }
+
     #[test]
     fn requests_come_back() {
         let there = "[fe80::1:2:3:4%4294967295]:1".parse::<SocketAddr>().expect("an address").into();
@@ -402,12 +446,30 @@ mod tests {
             Request::Bind { tag: 1, local: HERE, reuse_address: true, reuse_port: false, dual_stack: false },
             Request::Bind { tag: 1, local: there, reuse_address: false, reuse_port: true, dual_stack: false },
             Request::Bind { tag: 1, local: there, reuse_address: false, reuse_port: false, dual_stack: true },
-            Request::Connect { tag: 6, binding: 7, remote: there, congestion: Congestion(4), mss: u16::MAX },
+            Request::Connect {
+                tag: 6,
+                binding: 7,
+                remote: there,
+                congestion: Congestion(4),
+                mss: u16::MAX,
+                early: EarlyData::No,
+            },
             Request::Listen { tag: u32::MAX, binding: 2, backlog: 3 },
             Request::Arm { binding: 4, credits: 5 },
             Request::Take { tag: 21, binding: 4, credits: u32::MAX },
             Request::Loopback { binding: 6 },
-            Request::Connect { tag: 6, binding: 7, remote: HERE, congestion: Congestion(3), mss: 536 },
+            Request::Connect {
+                tag: 6,
+                binding: 7,
+                remote: HERE,
+                congestion: Congestion(3),
+                mss: 536,
+                early: EarlyData::WithCookie,
+            },
+            Request::SynData { tag: 27, len: u16::MAX },
+            Request::FastOpen { binding: 6, most: 7, keys: FastOpenKeys::default(), no_cookie: true },
+            Request::FastOpen { binding: 6, most: u32::MAX, keys: keys(Some([1; 16])), no_cookie: false },
+            Request::FastOpen { binding: 6, most: 7, keys: keys(None), no_cookie: false },
             Request::CancelConnect { tag: 8 },
             Request::Unbind { binding: 9 },
             Request::Close { slot: SLOT, tx_head: 1, rx_head: 2, abort: true },

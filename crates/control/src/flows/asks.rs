@@ -68,6 +68,7 @@ impl Flows {
             ssthresh: timers.policy.ssthresh(),
             retransmits: figures.retransmitted_segments,
             dsack_dups: figures.dsack_dups,
+            syn_data: flow.marks.with_data,
             unacked: figures.outstanding,
             snd_wnd: figures.snd_wnd,
             bytes_acked: figures.acked_bytes,

@@ -4,10 +4,10 @@ use crate::accept_queue::AcceptQueue;
 use crate::bindings::{Binding, Bindings, Listener};
 use crate::connections::{Connections, Lifecycle};
 use crate::contexts::{Context, Contexts, Life};
-use crate::flow::{EngineState, Flow, Name};
+use crate::flow::{EngineState, Flow, Marks, Name};
 use crate::flow_timers::FlowTimers;
 use crate::flows::Flows;
-use crate::half_open::HalfOpen;
+use crate::half_open::{HalfOpen, SynData};
 use crate::handshakes::Handshakes;
 use crate::journal::Record;
 use crate::outbox::Outbox;
@@ -52,6 +52,7 @@ pub(crate) fn restore_binding(bindings: &mut Bindings, state: BindingState) {
         backlog: state.backlog,
         half_open: state.half_open,
         cookie_sent: state.cookie_sent,
+        early: state.early.into(),
         ready: state.ready.into(),
         parked: state.parked.into(),
         armed: state.armed.into_iter().map(|(id, credits)| (id, AcceptQueue::with_credits(credits))).collect(),
@@ -92,6 +93,7 @@ pub(crate) fn restore_half_open(
         peer_mac,
         open,
         challenges: ChallengeLimit::default(),
+        early: SynData::No,
         held: Vec::new(),
     };
     let room = handshakes.go_on(out, connections, key, half_open);
@@ -140,7 +142,7 @@ pub(crate) fn restore_flow(
         freezing: 0,
         reclaim: None,
         spliced: state.spliced,
-        logged: state.logged,
+        marks: Marks { logged: state.logged, with_data: state.with_data },
         record,
     };
     flows.insert_at(state.id, flow).ok_or("max_flows is smaller than what is open")?;
@@ -177,8 +179,8 @@ pub(crate) fn resume_flow(
     let context = contexts.get_mut(home.context.0)?;
     let (rx, tx) = context.slots.buffers(home.slot.index, &context.end).ok()?;
     let snd_wnd = resume.snd_wnd;
-    let (acknowledge, pass_on, rtt) = (false, false, None);
-    let open = Established { agreed, iss, irs: Seq(0), snd_wnd, ts_recent, acknowledge, pass_on, rtt };
+    let (acknowledge, pass_on, rtt, early) = (false, false, None, 0);
+    let open = Established { agreed, iss, irs: Seq(0), snd_wnd, ts_recent, acknowledge, pass_on, rtt, early };
     let mut params = flows.params(out, id, &open, rx, tx)?;
     (params.snd_nxt, params.tx_pos) = (end.snd_una, resume.tx_pos);
     (params.rcv_nxt, params.rx_pos) = (end.rcv_nxt, resume.rx_pos);

@@ -2,6 +2,7 @@
 //! other can find out itself (addresses of neighbours, congestion windows) or that may be lost (frames on their way).
 use crate::contexts::{Application, Holder, SlotsState};
 use crate::counters::Counters;
+use crate::fast_open::{EarlyFlow, EarlyListenerState};
 use crate::flow::{Name, Spliced};
 use crate::flow_options::FlowOptions;
 use crate::forks::HeldFor;
@@ -36,6 +37,9 @@ pub struct HostState {
     pub(crate) last_binding: u32,
     pub(crate) handshakes: Vec<HalfOpenState>,
     pub(crate) flows: Vec<FlowState>,
+    /// Those of them whose handshake has not ended.
+    #[serde(default)]
+    pub(crate) early: Vec<(u32, EarlyFlow)>,
     pub(crate) time_waits: Vec<(u32, TimeWait)>,
     pub(crate) holds: Vec<HoldState>,
     pub(crate) splices: SplicesState,
@@ -103,6 +107,8 @@ pub(crate) struct ListenerState {
     pub loopback: bool,
     pub half_open: u32,
     pub cookie_sent: Option<Nanos>,
+    #[serde(default)]
+    pub early: EarlyListenerState,
     pub ready: Vec<u32>,
     pub parked: Vec<FlowId>,
     pub armed: Vec<(ContextId, u32)>,
@@ -132,6 +138,8 @@ pub(crate) struct FlowState {
     pub agreed: Agreed,
     pub iss: Seq,
     pub since: Nanos,
+    #[serde(default)]
+    pub with_data: bool,
     pub names: Vec<Name>,
     pub current: usize,
     pub holders: Vec<Holder>,

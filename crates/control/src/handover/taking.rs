@@ -33,6 +33,7 @@ pub(crate) fn binding_states(bindings: &Bindings) -> Vec<BindingState> {
         loopback: listener.loopback,
         half_open: listener.half_open,
         cookie_sent: listener.cookie_sent,
+        early: listener.early.state(),
         ready: listener.ready.iter().copied().collect(),
         parked: listener.parked.iter().copied().collect(),
         armed: listener.armed.iter().map(|(id, accept_queue)| (*id, accept_queue.credits)).collect(),
@@ -88,6 +89,7 @@ pub(crate) fn flow_state(standstill: &Standstill, id: u32, flow: &Flow) -> FlowS
         agreed: flow.agreed,
         iss: flow.iss,
         since: flow.since,
+        with_data: flow.marks.with_data,
         names: flow.names.iter().copied().collect(),
         current: flow.current,
         holders: flow.holders.iter().copied().collect(),
@@ -98,7 +100,7 @@ pub(crate) fn flow_state(standstill: &Standstill, id: u32, flow: &Flow) -> FlowS
         rtt: flow.timers.rtt.srtt(),
         bytes: (flow.stats.rx_bytes.load(Relaxed), flow.stats.tx_bytes.load(Relaxed)),
         spliced: flow.spliced,
-        logged: flow.logged,
+        logged: flow.marks.logged,
         end: standstill.end_of(FlowId(id)),
     }
 }

@@ -1,17 +1,21 @@
 //! Half-open connections (RFC 9293 sections 3.5 and 3.10.7.3): their handshakes and SYN timers, and input for those
 //! that wait for an application.
 mod cookies;
+mod early;
 
 pub(crate) use cookies::{Cookie, Listening, may_return};
+pub(crate) use early::EarlySyn;
 
+use crate::config::LimitConfig;
 use crate::connections::{Connections, Lifecycle};
-use crate::half_open::{HalfOpen, Owner};
+use crate::half_open::{HalfOpen, Owner, SynData};
 use crate::outbox::Outbox;
 use crate::timers::{MILLISECOND, Timer};
 use crate::traced;
 use crate::used_cookies::UsedCookies;
 use ::host::{Cause, Slab};
 use ::tcp::congestion::CongestionName;
+use ::tcp::fast_open::Cookies;
 use ::tcp::{ChallengeLimit, Disposition, Established, Handshake, Offer, Segment};
 use engine::stream::{Carries, FourTuple};
 use engine::{DropReason, Nanos};
@@ -30,6 +34,8 @@ pub(crate) struct Handshakes {
     used_cookies: UsedCookies,
     /// Frames that are kept for connections that are not accepted yet.
     held: u32,
+    /// The Fast Open cookies of peers.
+    cookies: Cookies,
     /// Extensions of TCP that the engine carries.
     carries: Carries,
 }
@@ -72,8 +78,9 @@ impl Deref for Handshakes {
 }
 
 impl Handshakes {
-    pub(crate) fn new(most: u32, carries: Carries) -> Handshakes {
-        Handshakes { all: Slab::new(most), used_cookies: UsedCookies::default(), held: 0, carries }
+    pub(crate) fn new(limits: &LimitConfig, carries: Carries) -> Handshakes {
+        let (all, cookies) = (Slab::new(limits.max_handshakes), Cookies::new(limits.fast_open_peers));
+        Handshakes { all, used_cookies: UsedCookies::default(), held: 0, cookies, carries }
     }
 
     /// Frames that are kept for connections that are not accepted yet.
@@ -123,6 +130,7 @@ impl Handshakes {
             peer_mac,
             open: None,
             challenges: ChallengeLimit::default(),
+            early: SynData::No,
             held: Vec::new(),
         };
         let key = self.all.insert(half_open)?;
@@ -170,8 +178,9 @@ impl Handshakes {
         half_open.unsent = !out.net.reaches(out.now, tuple.remote_ip);
         if !half_open.unsent {
             let header = half_open.handshake.syn(out.now, &tuple);
+            let data = half_open.take_data();
             out.tracer.event(Point::SynSent, NO_FLOW, traced::ends(&tuple));
-            out.send_tcp(&tuple, header);
+            out.send_syn(&tuple, header, &data);
         }
     }
 
@@ -206,6 +215,11 @@ impl Handshakes {
     ) -> Answered {
         let Some(half_open) = self.all.get_mut(key) else { return Answered::Done(None) };
         half_open.peer_mac = Some(src_mac);
+        if half_open.early != SynData::No {
+            // Nothing was sent: it is not for this connection.
+            out.drops.count(DropReason::NoAck);
+            return Answered::Done(Some(frame));
+        }
         if let Some(open) = half_open.open {
             return self.on_waiting_segment(out, key, segment, &open, src_mac, frame);
         }
@@ -229,6 +243,8 @@ impl Handshakes {
             // The peer will see the SYN-ACK again, and there may be room then.
             Disposition::Established(_) if overrun => out.drops.count(DropReason::Backlog),
             Disposition::Established(open) => {
+                self.learn(out, key, segment);
+                let Some(half_open) = self.all.get(key) else { return Answered::Done(Some(frame)) };
                 if open.acknowledge {
                     let ack = half_open.handshake.ack(out.now, &tuple);
                     out.answer(&tuple, ack, Some(src_mac));

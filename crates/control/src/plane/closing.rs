@@ -60,7 +60,7 @@ impl ControlPlane {
         // A process that went has left word of it, where it is libtoe's. Records of a log are read there.
         let home = flow.names[0];
         let left = || self.contexts.get(home.context.0)?.end.read_of(home.slot);
-        let read = positions.map(|at| at.rx_head).or_else(left).filter(|_| !flow.logged);
+        let read = positions.map(|at| at.rx_head).or_else(left).filter(|_| !flow.marks.logged);
         let unread = read.is_some_and(|read| flow.has_unread(figures.rx_bytes as u32, read));
         if abort || unread {
             // Data that will not be read: the peer must not take it for delivered (RFC 9293 section 3.6.1).
@@ -115,7 +115,7 @@ impl ControlPlane {
 
     /// The connection has failed: its applications get the error, and it leaves the engine.
     // Meets RFC 9293: MUST-12, MUST-20.
-    fn fail_flow(&mut self, out: &mut Outbox<'_>, id: FlowId, errno: i32, after: After) {
+    pub(super) fn fail_flow(&mut self, out: &mut Outbox<'_>, id: FlowId, errno: i32, after: After) {
         let Some(flow) = self.flows.get_mut(id.0) else { return };
         if flow.place != EngineState::Engine {
             return;
@@ -158,7 +158,10 @@ impl ControlPlane {
             stream::Event::PeerFin(id) => self.advance_closing(out, id, ClosingEvent::PeerFin),
             stream::Event::PeerFinToo(id) => self.advance_closing(out, id, ClosingEvent::PeerFinToo),
             stream::Event::FinAcked(id) => self.advance_closing(out, id, ClosingEvent::FinAcked),
-            stream::Event::Reset(id) => self.flow_reset(out, id),
+            stream::Event::Reset(id) => {
+                self.early_reset(out, id);
+                self.flow_reset(out, id);
+            }
             // RFC 9293 section 3.6.1: data without a reader resets the connection.
             stream::Event::OrphanData(id) => self.remove_flow(out, id, After::Reset),
             stream::Event::Frozen(id, end) => self.freeze_answered(out, id, Some(end)),
@@ -197,6 +200,7 @@ impl ControlPlane {
         if self.standstill.take(&self.flows, id, end) {
             return;
         }
+        self.forget_early(out, id);
         let Some(flow) = self.flows.get_mut(id.0) else { return };
         let EngineState::Leaving(after) = flow.place else { return };
         flow.place = EngineState::Gone;

@@ -1,12 +1,14 @@
 //! Half-open connections: from a request or a SYN to a flow that an engine runs.
 use super::ControlPlane;
+use super::fast_open::Syn;
 use crate::half_open::Owner;
-use crate::handshakes::{self, Answered, Cookie, Listening, Start};
+use crate::handshakes::{self, Answered, Cookie, EarlySyn, Listening, Start};
 use crate::outbox::Outbox;
 use crate::traced;
 use ::tcp::congestion::CongestionName;
+use ::tcp::fast_open::Verdict;
 use ::tcp::{DCTCP_ECN_TRIES, Handshake, Segment, reset_for};
-use context::{Reply, Slot};
+use context::{EarlyData, Reply, Slot};
 use engine::stream::FourTuple;
 use engine::{ContextId, DropReason};
 use port::Frame;
@@ -26,6 +28,8 @@ pub(crate) struct Connect {
     pub mss: u16,
     /// The least initial sequence number, where a connection in TIME-WAIT is reused.
     pub above: Option<Seq>,
+    /// Its SYN is to carry data.
+    pub early: EarlyData,
 }
 
 impl ControlPlane {
@@ -36,7 +40,7 @@ impl ControlPlane {
 
     /// Active open.
     pub(super) fn open(&mut self, out: &mut Outbox<'_>, connect: Connect) {
-        let Connect { context, tag, slot, binding, tuple, congestion, mss, above } = connect;
+        let Connect { context, tag, slot, binding, tuple, congestion, mss, above, early } = connect;
         let mut offer = self.handshakes.offer(out, &tuple, congestion, mss);
         if congestion.needs.exact_marks {
             offer.ecn_tries = DCTCP_ECN_TRIES;
@@ -44,12 +48,23 @@ impl ControlPlane {
         let handshake = Handshake::connect(out.now, handshakes::isn(out, &tuple, above), offer);
         let owner = Owner::Connect { context, tag, slot, binding };
         let start = Start { tuple, handshake, owner, congestion, peer_mac: None };
-        if let Some(key) = self.handshakes.start(out, &mut self.connections, start) {
-            if let Some(context) = self.contexts.get_mut(context.0) {
-                context.connects.insert(tag, key);
-            }
-            self.handshakes.send_syn(out, key);
+        let early = self.handshakes.early_syn(out, &tuple, early, offer.mss);
+        let Some(key) = self.handshakes.start(out, &mut self.connections, start) else { return };
+        let Some(end) = self.contexts.get_mut(context.0) else { return };
+        end.connects.insert(tag, key);
+        let local = tuple.local();
+        if let EarlySyn::TimeWaits(cookie, room) = early {
+            // The application writes into the slot's buffer, which another connection may have had before.
+            let Ok((_, tx)) = end.slots.begin(slot.index, false, &end.end) else {
+                return self.fail_half_open(out, key, libc::ENOMEM);
+            };
+            let room = tx.size().min(room.into()) as u16;
+            self.handshakes.begin_early(key, EarlySyn::TimeWaits(cookie, room));
+            return self.contexts.reply(context, Reply::Connecting { tag, local, slot, room });
         }
+        self.handshakes.begin_early(key, early);
+        self.contexts.reply(context, Reply::Connecting { tag, local, slot, room: 0 });
+        self.handshakes.send_syn(out, key);
     }
 
     /// No answer to a SYN or SYN-ACK.
@@ -76,7 +91,8 @@ impl ControlPlane {
     }
 
     /// A SYN for a listener (RFC 9293 section 3.10.7.2).
-    pub(super) fn on_listen(&mut self, out: &mut Outbox<'_>, segment: &Segment, src_mac: Mac, above: Option<Seq>) {
+    pub(super) fn on_listen(&mut self, out: &mut Outbox<'_>, syn: Syn<'_>, frame: Option<&mut Frame>) {
+        let Syn { segment, station: src_mac, above } = syn;
         let Some(binding) = self.listener_of(out, segment) else {
             return self.refuse(out, segment);
         };
@@ -116,11 +132,23 @@ impl ControlPlane {
                 _ => out.turn_away(DropReason::Backlog),
             };
         }
-        listener.half_open += 1;
+        let cookie = match self.judge_early(out, binding, segment) {
+            Verdict::Ordinary => None,
+            Verdict::Offer(cookie) => Some(cookie),
+            Verdict::Open(cookie) => {
+                if frame.and_then(|frame| self.open_early(out, binding, &syn, cookie, frame)).is_some() {
+                    return;
+                }
+                cookie
+            }
+        };
+        if let Some(listener) = self.bindings.listener(binding) {
+            listener.half_open += 1;
+        }
         let tuple = segment.tuple;
         let (congestion, owner) = (out.config.default_congestion(), Owner::Listener(binding));
         let (isn, offer) = (handshakes::isn(out, &tuple, above), self.handshakes.offer(out, &tuple, congestion, 0));
-        let handshake = Handshake::listen(out.now, isn, offer, segment);
+        let handshake = Handshake::listen(out.now, isn, offer, segment).with_cookie(cookie);
         let start = Start { tuple, handshake, owner, congestion, peer_mac: Some(src_mac) };
         if let Some(key) = self.handshakes.start(out, &mut self.connections, start) {
             self.handshakes.send_syn(out, key);
@@ -173,7 +201,9 @@ impl ControlPlane {
         match self.with_slot_for_path(out, key, owner) {
             Owner::Connect { context, tag, slot, binding } => match self.install(out, key, context, slot) {
                 Some((_, mss)) => {
-                    let Some(local) = self.handshakes.get(key).map(|half_open| half_open.tuple.local()) else { return };
+                    let Some(half_open) = self.handshakes.get(key) else { return };
+                    let local = half_open.tuple.local();
+                    let early = half_open.open.map_or(0, |open| open.early) as u16;
                     if let Some(context) = self.contexts.get_mut(context.0) {
                         context.connects.remove(&tag);
                     }
@@ -181,7 +211,7 @@ impl ControlPlane {
                     if binding != 0 {
                         self.unbind(out, context, binding);
                     }
-                    self.contexts.reply(context, Reply::Connected { tag, slot, local, mss });
+                    self.contexts.reply(context, Reply::Connected { tag, slot, local, mss, early });
                 }
                 None => self.fail_half_open(out, key, libc::ENOMEM),
             },

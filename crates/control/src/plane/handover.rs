@@ -84,6 +84,7 @@ impl ControlPlane {
             handshakes: handover::half_open_states(&self.handshakes),
             claims: self.forks.claims(),
             flows: self.flows.iter().map(|(id, flow)| handover::flow_state(&self.standstill, id, flow)).collect(),
+            early: self.early.states(),
             time_waits: self.time_waits.iter().map(|(key, wait)| (key, *wait)).collect(),
             holds: handover::hold_states(&self.forks),
             splices: self.splices.state(),
@@ -116,6 +117,7 @@ impl ControlPlane {
             last_binding,
             handshakes,
             flows,
+            early,
             mut time_waits,
             holds,
             splices,
@@ -147,6 +149,9 @@ impl ControlPlane {
         }
         for flow in flows {
             handover::restore_flow(out, &mut self.contexts, &mut self.flows, &mut self.connections, flow)?;
+        }
+        for (id, flow) in early {
+            self.early.go_on(out, id, flow);
         }
         if !logs.is_empty() && !self.logs.kept() {
             return Err("a program of it has a shared log, and this configuration's engine keeps none".into());

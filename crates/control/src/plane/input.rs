@@ -1,5 +1,6 @@
 //! The exception path: frames that the engine does not process.
 use super::ControlPlane;
+use super::fast_open::Syn;
 use crate::connections::Lifecycle;
 use crate::flow::{After, EngineState};
 use crate::handshakes::{Cookie, IcmpEffect};
@@ -40,23 +41,24 @@ impl ControlPlane {
         why: Exception,
         segment: &Segment,
         src_mac: Mac,
-        frame: Box<Frame>,
+        mut frame: Box<Frame>,
     ) -> Option<Box<Frame>> {
+        let syn = |above| Syn { segment, station: src_mac, above };
         match self.connections.get(&segment.tuple) {
             Some(Lifecycle::Flow(id)) => return self.on_early_segment(out, why, id, frame),
             Some(Lifecycle::HalfOpen(key)) => return self.on_half_open_segment(out, key, segment, src_mac, frame),
             Some(Lifecycle::Splice(key, side)) => {
-                let Passed { frame, then } = self.splices.on_segment(out, key, side, segment, frame);
+                let Passed { mut frame, then } = self.splices.on_segment(out, key, side, segment, frame);
                 let above = if let Then::Reopened(_, above) = then { Some(above) } else { None };
                 self.after_splice(out, then);
                 if above.is_some() {
-                    self.on_listen(out, segment, src_mac, above);
+                    self.on_listen(out, syn(above), frame.as_deref_mut());
                 }
                 return frame;
             }
             Some(Lifecycle::TimeWait(key)) => {
                 if let Some(above) = self.time_waits.on_segment(out, &mut self.connections, key, segment) {
-                    self.on_listen(out, segment, src_mac, Some(above));
+                    self.on_listen(out, syn(Some(above)), Some(&mut *frame));
                 }
             }
             // Its peer sends again. An answer now would be wrong: the connection's position is still open.
@@ -64,7 +66,7 @@ impl ControlPlane {
             None => match self.half_open_of_cookie(out, segment, src_mac) {
                 Some(Cookie::HalfOpen(key)) => return self.on_half_open_segment(out, key, segment, src_mac, frame),
                 Some(Cookie::Later) => {}
-                None => self.on_listen(out, segment, src_mac, None),
+                None => self.on_listen(out, syn(None), Some(&mut *frame)),
             },
         }
         Some(frame)

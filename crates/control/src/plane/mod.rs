@@ -1,6 +1,7 @@
 //! The control plane of a host: it takes each input to the part that it concerns, and that part's answer to the next
 //! one. Each part owns its state; what several parts need of the host is in the outbox.
 mod closing;
+mod fast_open;
 mod half_open;
 mod handover;
 mod input;
@@ -16,6 +17,7 @@ pub use returning::ShownTicket;
 use crate::bindings::Bindings;
 use crate::connections::Connections;
 use crate::contexts::Contexts;
+use crate::fast_open::EarlyFlows;
 use crate::flow_options::FlowOptions;
 use crate::flow_view::Tables;
 use crate::flows::Flows;
@@ -46,6 +48,8 @@ pub(crate) struct ControlPlane {
     ports: Ports,
     connections: Connections,
     handshakes: Handshakes,
+    /// Flows whose SYN-ACK is not acknowledged yet.
+    early: EarlyFlows,
     flows: Flows,
     time_waits: TimeWaits,
     splices: Splices,
@@ -70,7 +74,8 @@ impl ControlPlane {
             bindings: Bindings::default(),
             ports: Ports::new(ephemeral.clone(), queues.random.next()),
             connections: Connections::new(ephemeral, addresses),
-            handshakes: Handshakes::new(config.limits.max_handshakes, carries),
+            handshakes: Handshakes::new(&config.limits, carries),
+            early: EarlyFlows::default(),
             flows: Flows::new(config.max_flows, FlowOptions::of(&config.timers)),
             time_waits: TimeWaits::new(config),
             splices: Splices::new(config.limits.max_splices),
@@ -115,6 +120,7 @@ impl ControlPlane {
         vec![
             ("connections", self.connections.len() as u64),
             ("half_open", self.handshakes.len() as u64),
+            ("early_flows", self.early.len() as u64),
             ("flows", self.flows.len() as u64),
             ("time_wait", self.time_waits.len() as u64),
             ("contexts", self.contexts.len() as u64),
@@ -181,6 +187,7 @@ impl ControlPlane {
     pub(crate) fn on_timer(&mut self, out: &mut Outbox<'_>, timer: Timer) {
         match timer {
             Timer::HalfOpen(key) => self.half_open_due(out, key),
+            Timer::Early(flow) => self.early_due(out, FlowId(flow)),
             Timer::Flow(flow) => self.flow_due(out, FlowId(flow)),
             Timer::TimeWait(key) => self.time_waits.end(out, &mut self.connections, key),
             Timer::Splice(key) => {

@@ -2,7 +2,7 @@
 use super::ControlPlane;
 use crate::connections::Lifecycle;
 use crate::contexts::Holder;
-use crate::flow::{EngineState, Flow, Name, Spliced};
+use crate::flow::{EngineState, Flow, Marks, Name, Spliced};
 use crate::flow_timers::FlowTimers;
 use crate::half_open::Owner;
 use crate::icmp::mss_towards;
@@ -55,7 +55,9 @@ impl ControlPlane {
     /// another one, where there is one.
     pub(super) fn with_slot_for_path(&mut self, out: &mut Outbox<'_>, key: u32, owner: Owner) -> Owner {
         let Owner::Connect { context, tag, slot: before, binding } = owner else { return owner };
-        if !self.is_long(key) {
+        // The slot that the program has written into stays.
+        let has_data = self.handshakes.get(key).is_some_and(|half_open| half_open.handshake.early_bytes() > 0);
+        if !self.is_long(key) || has_data {
             return owner;
         }
         let slots = self.contexts.get_mut(context.0).map(|context| &mut context.slots);
@@ -153,6 +155,7 @@ impl ControlPlane {
         let open = half_open.open?;
         let (tuple, congestion, owner, peer_mac) =
             (half_open.tuple, half_open.congestion, half_open.owner, half_open.peer_mac);
+        let with_data = open.early > 0 || half_open.handshake.taken() > 0;
         let held = self.handshakes.take_held(key);
         let id = FlowId(self.flows.vacant()?);
         let end = self.contexts.get_mut(context.0)?;
@@ -186,7 +189,7 @@ impl ControlPlane {
             freezing: 0,
             reclaim: None,
             spliced: Spliced::No,
-            logged: false,
+            marks: Marks { logged: false, with_data },
             record: None,
         };
         let region = self.contexts.get(context.0)?.end.region_number();
@@ -204,7 +207,7 @@ impl ControlPlane {
 }
 
 /// What the next daemon needs of it.
-fn record_of(flow: &Flow, open: &Established, region: u64) -> Record {
+pub(super) fn record_of(flow: &Flow, open: &Established, region: u64) -> Record {
     let Flow { remote_mac, agreed, iss, .. } = *flow;
     let (tuple, slot) = (flow.tuple.get(), flow.name().slot);
     Record { region, slot, tuple, remote_mac, agreed, iss, irs: open.irs, ts_recent: open.ts_recent }
@@ -216,14 +219,15 @@ fn timers(out: &Outbox<'_>, congestion: CongestionName, open: &Established, mss:
         rtt.sample(first);
     }
     let enforced = Decision { cwnd: initial_window(mss), rate: 0 };
-    FlowTimers::new(out.now, congestion.start(mss, out.now), rtt, enforced, open.iss + 1)
+    FlowTimers::new(out.now, congestion.start(mss, out.now), rtt, enforced, open.iss + 1 + open.early)
 }
 
 /// Counters of a flow as they stand before the engine's first segment.
 fn stats_of(out: &Outbox<'_>, open: &Established) -> FlowStats {
     let stats = FlowStats::default();
-    stats.snd_nxt.store((open.iss + 1).0, Relaxed);
-    stats.snd_una.store((open.iss + 1).0, Relaxed);
+    let snd_nxt = open.iss + 1 + open.early;
+    stats.snd_nxt.store(snd_nxt.0, Relaxed);
+    stats.snd_una.store(snd_nxt.0, Relaxed);
     stats.rcv_nxt.store((open.irs + 1).0, Relaxed);
     stats.snd_wnd.store(open.snd_wnd, Relaxed);
     stats.last_rx_ns.store(out.now, Relaxed);

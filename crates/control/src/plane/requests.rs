@@ -12,7 +12,7 @@ use crate::logs::Join;
 use crate::outbox::Outbox;
 use crate::splice::Ask;
 use crate::traced;
-use context::{Congestion, Endpoint, Polled, Reply, Request, Slot, SpliceEnd};
+use context::{Congestion, EarlyData, Endpoint, Polled, Reply, Request, Slot, SpliceEnd};
 use engine::stream::FourTuple;
 use engine::{ContextId, DropReason, FlowId};
 use trace::{NO_FLOW, Point};
@@ -87,8 +87,9 @@ impl ControlPlane {
                 (tag, self.bind(out, id, tag, wanted))
             }
             Request::Listen { tag, binding, backlog } => (tag, self.listen(out, id, tag, binding, backlog)),
-            Request::Connect { tag, binding, remote, congestion, mss } => {
-                (tag, self.connect(out, id, tag, binding, remote, congestion, mss))
+            Request::Connect { tag, binding, remote, congestion, mss, early } => {
+                let wanted = ToConnect { binding, remote, congestion, mss, early };
+                (tag, self.connect(out, id, tag, wanted))
             }
             Request::Info { tag, slot } => (tag, self.info(id, tag, slot)),
             Request::Claim { tag, context, slot } => {
@@ -129,6 +130,10 @@ impl ControlPlane {
             }),
             Request::Arm { binding, credits } => self.arm(out, id, binding, credits),
             Request::Loopback { binding } => self.serve_loopback(id, binding),
+            Request::SynData { tag, len } => self.syn_data(out, id, tag, len),
+            Request::FastOpen { binding, most, keys, no_cookie } => {
+                self.set_fast_open(id, binding, most, keys, no_cookie)
+            }
             Request::CancelConnect { tag } => {
                 self.cancel_connect(out, id, tag);
                 Some(())
@@ -238,17 +243,8 @@ impl ControlPlane {
     }
 
     // Meets RFC 9293: MUST-44, MUST-45, MUST-46.
-    #[allow(clippy::too_many_arguments)]
-    fn connect(
-        &mut self,
-        out: &mut Outbox<'_>,
-        id: ContextId,
-        tag: u32,
-        binding: u32,
-        remote: Endpoint,
-        congestion: Congestion,
-        mss: u16,
-    ) -> Result<(), i32> {
+    fn connect(&mut self, out: &mut Outbox<'_>, id: ContextId, tag: u32, wanted: ToConnect) -> Result<(), i32> {
+        let ToConnect { binding, remote, congestion, mss, early } = wanted;
         // The unspecified address means this host (RFC 1122 section 3.2.1.3).
         let own = if out.net.is_any(remote.ip) { out.net.own_address(remote.ip) } else { None };
         let ip = own.unwrap_or(remote.ip);
@@ -290,9 +286,7 @@ impl ControlPlane {
         let above = self.vacate(out, &tuple).ok_or(libc::EADDRNOTAVAIL)?;
         let slot = self.contexts.get_mut(id.0).and_then(|context| context.slots.take(false)).ok_or(libc::ENOBUFS)?;
         let congestion = out.config.chosen_congestion(congestion.0);
-        let local = tuple.local();
-        self.contexts.reply(id, Reply::Connecting { tag, local });
-        self.open(out, Connect { context: id, tag, slot, binding, tuple, congestion, mss, above });
+        self.open(out, Connect { context: id, tag, slot, binding, tuple, congestion, mss, above, early });
         Ok(())
     }
 
@@ -337,6 +331,15 @@ impl ControlPlane {
         let Some(context) = self.contexts.get_mut(id.0) else { return Some(()) };
         context.labels.set(fd, label).then_some(())
     }
+}
+
+/// A connection that an application asks for.
+struct ToConnect {
+    binding: u32,
+    remote: Endpoint,
+    congestion: Congestion,
+    mss: u16,
+    early: EarlyData,
 }
 
 /// A local address that an application asks for.

@@ -132,6 +132,7 @@ fn state_of(
         agreed,
         iss,
         since: out.now,
+        with_data: false,
         names: vec![Name { context, slot, open: true, taken: true }],
         current: 0,
         holders: vec![Holder::Context(context)],

@@ -355,7 +355,14 @@ impl App {
     pub(crate) fn connect(&mut self, ip: impl Into<IpAddress>, port: u16, binding: u32) -> u32 {
         let tag = self.next_tag();
         let remote = Endpoint::new(ip.into(), port);
-        self.ask(Request::Connect { tag, binding, remote, congestion: Congestion::DEFAULT, mss: 0 });
+        self.ask(Request::Connect {
+            tag,
+            binding,
+            remote,
+            congestion: Congestion::DEFAULT,
+            mss: 0,
+            early: context::EarlyData::No,
+        });
         tag
     }
 

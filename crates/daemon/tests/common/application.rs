@@ -56,7 +56,14 @@ pub(crate) fn listen(app: &mut AppEnd, port: u16) {
 /// What `a` is answered that connects to a port of 10.0.0.2.
 pub(crate) fn connect_to(a: &mut AppEnd, port: u16) -> Reply {
     let remote = Endpoint::v4(Ipv4Addr::new(10, 0, 0, 2), port);
-    let connect = Request::Connect { tag: 3, binding: 0, remote, congestion: Congestion::DEFAULT, mss: 0 };
+    let connect = Request::Connect {
+        tag: 3,
+        binding: 0,
+        remote,
+        congestion: Congestion::DEFAULT,
+        mss: 0,
+        early: context::EarlyData::No,
+    };
     assert!(matches!(request(a, connect), Reply::Connecting { tag: 3, .. }));
     reply(a)
 }

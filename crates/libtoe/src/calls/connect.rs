@@ -3,7 +3,7 @@ use crate::calls::waiting;
 use crate::daemon::ask;
 use crate::lock::Guard;
 use crate::state::slab::Key;
-use crate::state::socket::{ANY, Attempt, Bound, Kind, Socket};
+use crate::state::socket::{ANY, Attempt, Bound, Early, Kind, Socket};
 use crate::state::stream::Stream;
 use crate::state::{Lib, Link, events, readiness};
 use crate::system::errno::Result;
@@ -21,13 +21,16 @@ pub(crate) fn connect(lib: &mut Guard, key: Key, remote: Endpoint) -> Result<()>
     }
     match &socket.kind {
         Kind::Fresh | Kind::Bound(_) => {}
+        Kind::Connecting { .. } if socket.awaits_data() => return Err(libc::EISCONN),
         Kind::Connecting { .. } if socket.nonblocking => return Err(libc::EALREADY),
         Kind::Connecting { .. } => return wait_for_it(lib, key),
         Kind::Log(_) => return Err(libc::EOPNOTSUPP),
         Kind::Listener(_) | Kind::Stream(_) => return Err(libc::EISCONN),
     }
-    // Bound sockets and loopback addresses are refused at once more often, and the latter go to the kernel then.
-    let leaves = socket.nonblocking && matches!(socket.kind, Kind::Fresh) && !remote.ip.is_loopback();
+    // Bound sockets and loopback addresses are refused at once more often, and the latter go to the kernel then. With
+    // Fast Open the control plane says whether there is a cookie, and so whether the first write goes with the SYN.
+    let usual = socket.nonblocking && !socket.options.fast_open.connect;
+    let leaves = usual && matches!(socket.kind, Kind::Fresh) && !remote.ip.is_loopback();
     socket.take_error();
     ask_for_it(lib, key, remote)?;
     if let Some(Kind::Connecting(attempt)) = lib.socket(key).map(|socket| &mut socket.kind).filter(|_| leaves) {
@@ -36,6 +39,10 @@ pub(crate) fn connect(lib: &mut Guard, key: Key, remote: Endpoint) -> Result<()>
     }
     wait_until_on_its_way(lib, key)?;
     let socket = lib.need_socket(key)?;
+    if socket.awaits_data() {
+        // As on Linux with TCP_FASTOPEN_CONNECT, the first write goes with the SYN.
+        return Ok(());
+    }
     match socket.kind {
         _ if socket.outcome_pending && socket.nonblocking => Err(libc::EINPROGRESS),
         Kind::Connecting { .. } => wait_for_it(lib, key),
@@ -65,14 +72,14 @@ fn ask_for_it(lib: &mut Guard, key: Key, remote: Endpoint) -> Result<()> {
     };
     let binding = bound.map_or(0, |bound| bound.binding);
     let congestion = Congestion(socket.options.congestion);
-    let mss = socket.options.mss;
+    let (mss, early) = (socket.options.mss, socket.options.fast_open.asked());
     let context = lib.need_context()?;
     let tag = context.fresh_tag();
     context.connects.insert(tag, key);
     let socket = lib.need_socket(key)?;
     (socket.kind, socket.outcome_pending) =
-        (Kind::Connecting(Box::new(Attempt { tag, remote, local: None, bound, left: false })), true);
-    ask::send_request(lib, Request::Connect { tag, binding, remote, congestion, mss });
+        (Kind::Connecting(Box::new(Attempt { tag, remote, local: None, bound, left: false, early: Early::No })), true);
+    ask::send_request(lib, Request::Connect { tag, binding, remote, congestion, mss, early });
     Ok(())
 }
 
@@ -87,7 +94,7 @@ pub(crate) fn wait_until_on_its_way(lib: &mut Guard, key: Key) -> Result<()> {
     })
 }
 
-fn wait_for_it(lib: &mut Guard, key: Key) -> Result<()> {
+pub(crate) fn wait_for_it(lib: &mut Guard, key: Key) -> Result<()> {
     let timeout = lib.need_socket(key)?.options.send_timeout;
     let signals = if timeout.is_some() { Signals::Interrupt } else { Signals::Restart };
     let targets = [Target::Socket(key)];
@@ -128,30 +135,39 @@ impl Lib {
     /// Takes in what the control plane says of a connection that is being opened.
     pub(crate) fn connect_reply(&mut self, key: Key, reply: Reply) {
         match reply {
-            Reply::Connecting { local: chosen, .. } => {
+            Reply::Connecting { local: chosen, slot, room, .. } => {
                 if let Some(Kind::Connecting(attempt)) = self.socket(key).map(|socket| &mut socket.kind) {
                     attempt.local = Some(chosen);
+                    attempt.early = if room > 0 { Early::Awaited(slot, room) } else { Early::No };
                 }
-                self.wake_socket(key, 0);
+                self.wake_socket(key, if room > 0 { events::OUT } else { 0 });
             }
-            Reply::Connected { tag, slot, local, mss } => self.connected(key, tag, slot, local, mss),
+            Reply::Connected { tag, slot, local, mss, early } => {
+                let written = self.connected(key, tag, slot, local, mss);
+                self.count_early(key, slot, written, early.into());
+            }
             Reply::Failed { tag, errno } => self.connect_failed(key, tag, errno as i32),
             _ => {}
         }
     }
 
-    fn connected(&mut self, key: Key, tag: u32, slot: Slot, local: Endpoint, mss: u16) {
-        let remote = match self.socket(key).map(|socket| &socket.kind) {
-            Some(Kind::Connecting(attempt)) => Some(attempt.remote),
+    /// The connection is open. Gives the bytes that were written for its SYN.
+    fn connected(&mut self, key: Key, tag: u32, slot: Slot, local: Endpoint, mss: u16) -> u32 {
+        let attempt = match self.socket(key).map(|socket| &socket.kind) {
+            Some(Kind::Connecting(attempt)) => Some(**attempt),
             _ => None,
         };
-        let Some(context) = self.context() else { return };
+        let Some(context) = self.context() else { return 0 };
         context.connects.remove(&tag);
-        let Some(remote) = remote else { return self.refuse_connection(slot) };
+        let Some(Attempt { remote, early, .. }) = attempt else {
+            self.refuse_connection(slot);
+            return 0;
+        };
         self.open_stream(key, slot, local, remote, mss);
         self.send_early_options(key, slot);
         self.label(key, Unaccelerated::No);
         self.wake_socket(key, events::OUT);
+        if let Early::Written(bytes) = early { bytes } else { 0 }
     }
 
     /// Makes the socket the open connection of `slot`.

@@ -1,5 +1,5 @@
 //! Reading and writing: copies between the program's buffers and the connection's, no system call while busy.
-use crate::calls::waiting;
+use crate::calls::{early, waiting};
 use crate::daemon::share;
 use crate::lock::Guard;
 use crate::state::slab::Key;
@@ -249,6 +249,15 @@ pub(crate) unsafe fn transmit(lib: &mut Guard, key: Key, from: &[iovec], flags: 
     lib.drain_replies_now();
     let wanted = total(from);
     let more = flags & libc::MSG_MORE != 0;
+    if lib.need_socket(key)?.awaits_data() {
+        // SAFETY: the caller vouches for the buffers.
+        let done = unsafe { early::transmit(lib, key, from, flags & libc::MSG_DONTWAIT != 0)? };
+        if done == wanted || !lib.need_socket(key)?.is_stream() {
+            return Ok(done);
+        }
+        // SAFETY: the same.
+        return unsafe { transmit_rest(lib, key, from, wanted, done, flags) };
+    }
     // SAFETY: the caller vouches for the buffers.
     let put = unsafe {
         match put_now(lib, key, from, wanted, 0, more) {
@@ -414,6 +423,11 @@ pub(crate) fn linger(lib: &mut Guard, key: Key) {
 /// `sendfile`: reads a file straight into the connection's buffer. Returns the bytes sent.
 pub(crate) fn transmit_file(lib: &mut Guard, key: Key, file: RawFd, start: Option<i64>, count: usize) -> Result<usize> {
     let mut done = 0;
+    if lib.need_socket(key)?.awaits_data() {
+        // What a file holds follows the SYN.
+        // SAFETY: there is no buffer.
+        unsafe { early::transmit(lib, key, &[], false)? };
+    }
     while done < count {
         let at = start.map(|start| start + done as i64);
         match wait_for_room(lib, key, done > 0).and_then(|()| put_file(lib, key, file, at, count - done)) {

@@ -122,6 +122,9 @@ pub(crate) fn listen(lib: &mut Guard, key: Key, backlog: u32) -> Result<()> {
         }
     }
     lib.need_context()?.listeners.insert(binding, key);
+    if lib.need_socket(key)?.options.fast_open.most > 0 {
+        lib.tell_fast_open(key);
+    }
     if lib.socket(key).is_some_and(|socket| !socket.watchers.is_empty()) {
         lib.show_interest(key);
     }

@@ -5,6 +5,7 @@ pub(crate) mod comm;
 pub(crate) mod connect;
 pub(crate) mod data;
 pub(crate) mod descriptors;
+pub(crate) mod early;
 pub(crate) mod epoll;
 pub(crate) mod fast;
 pub(crate) mod listening;

@@ -119,6 +119,7 @@ fn act(lib: &mut Guard, key: Key, level: c_int, name: c_int, value: &[u8]) -> Re
             lib.use_unsent_mark(key);
         }
         (IPPROTO_TCP, libc::TCP_NODELAY) if number != 0 => lib.uncork(key),
+        (IPPROTO_TCP, _) if options.fast_open.take(name, number, value) => lib.tell_fast_open(key),
         _ => {
             if let Some((option, value)) = for_control_plane(level, name, number, value) {
                 set_for_flow(lib, key, option, value)?;
@@ -226,6 +227,7 @@ pub(crate) fn get(lib: &mut Guard, key: Key, level: c_int, name: c_int) -> Resul
         (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY, _) if socket.is_v6 => int(socket.options.v6_only.into()),
         (IPPROTO_TCP, libc::TCP_MAXSEG, Kind::Stream(stream)) => int(stream.mss as c_int),
         (IPPROTO_TCP, libc::TCP_CONGESTION, _) => Ok(Some(congestion_name(lib, key)?)),
+        (IPPROTO_TCP, libc::TCP_FASTOPEN_KEY, _) => Ok(Some(socket.options.fast_open.keys())),
         (IPPROTO_TCP, libc::TCP_INFO, _) => Ok(Some(tcp_info(lib, key)?)),
         _ => Ok(None),
     }
@@ -262,11 +264,15 @@ fn tcp_info(lib: &mut Guard, key: Key) -> Result<Vec<u8>> {
     Ok(as_tcp_info(&info))
 }
 
+/// In `tcpi_options`: data of the SYN was acknowledged with it.
+const TCPI_OPT_SYN_DATA: u8 = 32;
+
 /// The figures as Linux's `struct tcp_info` has them; windows count segments there.
 fn as_tcp_info(info: &FlowInfo) -> Vec<u8> {
     let mut bytes = vec![0u8; 232];
     let mss = (info.mss as u32).max(1);
     bytes[0] = info.state;
+    bytes[5] = if info.syn_data { TCPI_OPT_SYN_DATA } else { 0 };
     let mut put = |at: usize, value: u32| bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
     put(16, info.mss as u32);
     put(20, info.mss as u32);
@@ -298,10 +304,12 @@ mod tests {
             cwnd: 10_000,
             retransmits: 4,
             dsack_dups: 2,
+            syn_data: true,
             ..FlowInfo::default()
         };
         let bytes = as_tcp_info(&info);
         let at = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
+        assert_eq!(bytes[5], 32);
         assert_eq!((bytes[0], at(68), at(80), at(100), at(216)), (1, 33, 10, 4, 2));
     }
 

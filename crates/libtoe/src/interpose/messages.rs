@@ -1,5 +1,5 @@
 //! `recvmsg`, `sendmsg` and their plural forms.
-use super::io::{buffers, quick, receive, transmit};
+use super::io::{buffers, connect_first, quick, receive, transmit};
 use super::sockets::{ours, route};
 use crate::calls::fast;
 use crate::calls::pieces::List;
@@ -7,7 +7,7 @@ use crate::interfaces::netlink;
 use crate::lock::Guard;
 use crate::process::passing;
 use crate::state::slab::Key;
-use crate::system::errno::{self, Result};
+use crate::system::errno::{self, Result, give};
 use crate::system::{real, user_memory};
 use libc::{c_int, c_uint, iovec, mmsghdr, msghdr, ssize_t, timespec};
 
@@ -57,11 +57,28 @@ pub(super) unsafe extern "C" fn sendmsg(fd: c_int, message: *const msghdr, flags
 
 #[inline(never)]
 unsafe fn any_sendmsg(fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
+    if flags & libc::MSG_FASTOPEN != 0 {
+        // SAFETY: the caller's message.
+        if let Some(errno) = unsafe { connect_for(fd, message) } {
+            return give(Err(errno));
+        }
+    }
+    let plain = flags & !libc::MSG_FASTOPEN;
     route!(
         fd,
-        |lib, key| send_message(lib, key, message, flags),
+        |lib, key| send_message(lib, key, message, plain),
         netlink::sending_message(fd, message, || passing::sendmsg(fd, message, flags))
     )
+}
+
+/// Connects to a message's address; the error that ends the call, if there is one.
+unsafe fn connect_for(fd: c_int, message: *const msghdr) -> Option<c_int> {
+    // SAFETY: the caller's message. Where it cannot be read, sending says so.
+    unsafe {
+        let message = user_memory::read(message).ok()?;
+        let address = message.msg_name.cast_const().cast();
+        if message.msg_name.is_null() { None } else { connect_first(fd, address, message.msg_namelen) }
+    }
 }
 
 unsafe fn send_message(lib: &mut Guard, key: Key, message: *const msghdr, flags: c_int) -> Result<ssize_t> {

@@ -6,6 +6,7 @@
 pub(crate) mod borrowed;
 pub(crate) mod context_side;
 pub(crate) mod events;
+pub(crate) mod fast_open;
 pub(crate) mod few;
 pub(crate) mod idle;
 pub(crate) mod listener;

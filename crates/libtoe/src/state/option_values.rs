@@ -1,4 +1,5 @@
 //! The options that sockets have.
+use crate::state::fast_open::FastOpen;
 use context::OptionName;
 use libc::c_int;
 use std::ops::{Deref, DerefMut};
@@ -84,6 +85,8 @@ pub(crate) struct Values {
     pub(crate) receive_sized: bool,
     /// Bytes that may wait to be acknowledged, where the program said so (`SO_SNDBUF`).
     pub(crate) send_limit: Option<u32>,
+    /// What was said of Fast Open.
+    pub(crate) fast_open: FastOpen,
     /// Options for the control plane, kept for when there is a connection.
     pub(crate) for_flow: Vec<(OptionName, u64)>,
     /// Everything that was set, for accepted connections to inherit.
@@ -106,6 +109,7 @@ impl Values {
             v6_only: false,
             receive_sized: false,
             send_limit: None,
+            fast_open: FastOpen::NONE,
             for_flow: Vec::new(),
             set: Vec::new(),
         }

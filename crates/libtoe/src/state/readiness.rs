@@ -20,6 +20,8 @@ fn of(socket: &Socket, wanted: u32) -> u32 {
         _ if socket.attempt_failed() => IN | OUT | RDHUP | HUP | error,
         // As Linux shows a stream socket that is neither connected nor listening.
         Kind::Fresh | Kind::Bound(_) => OUT | HUP | error,
+        // The first bytes go with the SYN.
+        Kind::Connecting { .. } if socket.awaits_data() => OUT | error,
         Kind::Connecting { .. } => error,
         // Also where the daemon died: nothing will ever come, and a listener that is readable for ever would make its
         // server turn for ever.

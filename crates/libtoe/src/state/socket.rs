@@ -6,7 +6,7 @@ use crate::state::option_values::Options;
 use crate::state::set::Watcher;
 use crate::state::stream::Stream;
 use crate::system::errno::Result;
-use context::{Endpoint, IpAddress, Request, Unaccelerated};
+use context::{Endpoint, IpAddress, Request, Slot, Unaccelerated};
 use libc::c_int;
 use std::net::Ipv4Addr;
 use std::os::fd::RawFd;
@@ -91,6 +91,19 @@ pub(crate) struct Attempt {
     pub bound: Option<Bound>,
     /// The call did not wait until the control plane had taken the request up.
     pub left: bool,
+    /// What the SYN carries.
+    pub early: Early,
+}
+
+/// The data of an attempt's SYN (RFC 7413).
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Early {
+    /// None.
+    No,
+    /// The SYN waits for it: the connection's slot, and the most bytes.
+    Awaited(Slot, u16),
+    /// So many bytes, which are in the transmit buffer.
+    Written(u32),
 }
 
 impl Socket {
@@ -168,6 +181,11 @@ impl Socket {
     /// It may be bound or connected to such an address: not to one of IPv4 where it is for IPv6 alone.
     pub(crate) fn may_have(&self, ip: IpAddress) -> bool {
         !(ip.is_v4() && self.is_v6 && self.options.v6_only)
+    }
+
+    /// It is being connected, and its SYN waits for data.
+    pub(crate) fn awaits_data(&self) -> bool {
+        matches!(&self.kind, Kind::Connecting(attempt) if matches!(attempt.early, Early::Awaited(..)))
     }
 
     /// It is connected.

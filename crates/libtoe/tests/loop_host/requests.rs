@@ -52,8 +52,8 @@ impl Host {
             Request::Splice { tag, .. } | Request::OpenLog { tag, .. } | Request::JoinLog { tag, .. } => {
                 self.reply(from, Reply::Failed { tag, errno: libc::EOPNOTSUPP as u16 });
             }
-            // It has no loopback.
-            Request::Loopback { .. } => {}
+            // It has no loopback, and its SYNs carry nothing.
+            Request::Loopback { .. } | Request::SynData { .. } | Request::FastOpen { .. } => {}
             Request::Set { .. } | Request::Label { .. } | Request::CancelConnect { .. } => {}
         }
     }
@@ -92,7 +92,7 @@ impl Host {
             None => 30_000 + self.number() as u16 % 10_000,
         };
         let local = Endpoint::v4(ADDRESS, port);
-        self.reply(from, Reply::Connecting { tag, local });
+        self.reply(from, Reply::Connecting { tag, local, slot: Slot::default(), room: 0 });
         self.open(Opening { from, tag, local, remote });
     }
 
@@ -125,7 +125,7 @@ impl Host {
             Some((ours, theirs)) => {
                 let to = Endpoint::v4(ADDRESS, remote.port);
                 self.reply(holder, Reply::Accept { binding, slot: theirs, local: to, remote: local, mss: 1448 });
-                self.reply(from, Reply::Connected { tag, slot: ours, local, mss: 1448 });
+                self.reply(from, Reply::Connected { tag, slot: ours, local, mss: 1448, early: 0 });
             }
             None => self.reply(from, Reply::Failed { tag, errno: libc::ENOBUFS as u16 }),
         }

@@ -111,7 +111,14 @@ impl Run {
             let remote = Endpoint::v4(self.net.stations[0].ip, PORT);
             let tag = number as u32;
             let congestion = Congestion::DEFAULT;
-            self.net.stations[client].ask(Request::Connect { tag, binding: 0, remote, congestion, mss: 0 });
+            self.net.stations[client].ask(Request::Connect {
+                tag,
+                binding: 0,
+                remote,
+                congestion,
+                mss: 0,
+                early: context::EarlyData::No,
+            });
             self.opening.insert((client, tag), number);
         }
         let wake = self.programs.iter().map(|program| program.wake_at).filter(|at| *at > 0).min();

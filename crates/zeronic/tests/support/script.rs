@@ -15,8 +15,14 @@ pub(crate) const THERE: SocketAddrV4 = SocketAddrV4::new(Ipv4Addr::new(10, 0, 0,
 pub(crate) const OURS: Seq = Seq(u32::MAX - 20);
 pub(crate) const THEIRS: Seq = Seq(u32::MAX - 5);
 
-const SYN_OPTIONS: Options =
-    Options { mss: Some(1000), window_scale: Some(10), sack_permitted: false, timestamps: None, sack: [None; 4] };
+const SYN_OPTIONS: Options = Options {
+    mss: Some(1000),
+    window_scale: Some(10),
+    sack_permitted: false,
+    timestamps: None,
+    sack: [None; 4],
+    fast_open: None,
+};
 
 /// What a segment says.
 #[derive(Debug, Clone, PartialEq, Eq)]

@@ -1,0 +1,277 @@
+//! TCP Fast Open (RFC 7413): a server's decision about a SYN, and a client's memory of cookies.
+use crate::Nanos;
+use std::collections::{BTreeMap, VecDeque};
+use wire::IpAddress;
+use wire::tcp::Cookie;
+
+/// How long a reset before the handshake's end counts as a connection that is not open yet (RFC 7413 section 5.1: it
+/// may have been sent because this host's SYN-ACK went to somebody who had not asked for it). Linux has as long.
+pub const RESET_COUNTS: Nanos = 60_000_000_000;
+
+/// A listener's connections that began with data and whose handshake has not ended.
+#[derive(Debug, Clone, Default)]
+pub struct Queue {
+    /// Most of them; 0 where the listener does without Fast Open.
+    pub most: u32,
+    open: u32,
+    /// When those that were reset count no more, the oldest first.
+    reset: VecDeque<Nanos>,
+}
+
+impl Queue {
+    /// Of so many at most.
+    pub fn new(most: u32) -> Queue {
+        Queue { most, ..Queue::default() }
+    }
+
+    /// There is room for one more.
+    // Meets RFC 7413: 5.1-a, 5.1-b.
+    pub fn has_room(&mut self, now: Nanos) -> bool {
+        while self.reset.front().is_some_and(|over| *over <= now) {
+            self.reset.pop_front();
+        }
+        self.open + (self.reset.len() as u32) < self.most
+    }
+
+    /// One begins.
+    pub fn begin(&mut self) {
+        self.open += 1;
+    }
+
+    /// The handshake of one has ended, or it has failed.
+    pub fn end(&mut self) {
+        self.open = self.open.saturating_sub(1);
+    }
+
+    /// One was reset: it counts on for a while.
+    pub fn reset(&mut self, now: Nanos) {
+        self.end();
+        // No more than there can be at once.
+        if (self.reset.len() as u32) < self.most {
+            self.reset.push_back(now + RESET_COUNTS);
+        }
+    }
+}
+
+/// What a listener does about the option of a SYN.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Verdict {
+    /// An ordinary handshake.
+    Ordinary,
+    /// An ordinary handshake, whose SYN-ACK has this cookie.
+    Offer(Cookie),
+    /// The connection is open at once. The cookie was made with the backup key: the SYN-ACK has one of the primary.
+    Open(Option<Cookie>),
+}
+
+/// Judges the option of a SYN. The right cookies are the primary key's, and then the backup key's.
+// Meets RFC 7413: 4.1.2-a, 4.2.2-a.
+pub fn judge(option: Option<Cookie>, right: [Option<Cookie>; 2]) -> Verdict {
+    let [primary, backup] = right;
+    match (option, primary) {
+        (None, _) | (_, None) => Verdict::Ordinary,
+        (Some(cookie), Some(primary)) if cookie == primary => Verdict::Open(None),
+        (Some(cookie), Some(primary)) if Some(cookie) == backup => Verdict::Open(Some(primary)),
+        // Asked for, or wrong.
+        (Some(_), Some(primary)) => Verdict::Offer(primary),
+    }
+}
+
+/// How long a path goes without Fast Open where it seems to lose what has it; doubled with each loss that follows.
+const QUIET: Nanos = 60_000_000_000;
+/// Most doublings: about an hour.
+const MOST_DOUBLED: u32 = 6;
+
+/// What a client remembers of a peer.
+#[derive(Debug, Clone, Copy)]
+struct Known {
+    cookie: Option<Cookie>,
+    /// Payload bytes that the peer takes in a segment.
+    mss: u16,
+    /// SYNs lost in a row, and until when there is no other one.
+    lost: u32,
+    quiet_until: Nanos,
+    /// When something of it was learned: the oldest one goes first.
+    learned: u64,
+}
+
+/// The first SYN to a peer.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum First {
+    /// As without Fast Open: the path seems to lose other ones.
+    Plain,
+    /// It asks for a cookie.
+    Asks,
+    /// It has the cookie, and carries at most so many bytes.
+    Carries(Cookie, u16),
+}
+
+/// The cookies that a client has got, by the peer's address.
+// Meets RFC 7413: 4.1.3-a, 4.1.3-b.
+#[derive(Debug, Default)]
+pub struct Cookies {
+    peers: BTreeMap<IpAddress, Known>,
+    by_age: BTreeMap<u64, IpAddress>,
+    clock: u64,
+    most: usize,
+}
+
+impl Cookies {
+    /// Of so many peers at most.
+    pub fn new(most: u32) -> Cookies {
+        Cookies { most: most as usize, ..Cookies::default() }
+    }
+
+    /// The first SYN to a peer.
+    pub fn first(&self, now: Nanos, peer: IpAddress) -> First {
+        match self.peers.get(&peer) {
+            Some(known) if known.quiet_until > now => First::Plain,
+            Some(Known { cookie: Some(cookie), mss, .. }) => First::Carries(*cookie, *mss),
+            _ => First::Asks,
+        }
+    }
+
+    /// The SYN-ACK to a SYN that asked or had a cookie, and came without having been sent again.
+    pub fn answered(&mut self, peer: IpAddress, cookie: Option<Cookie>, mss: u16) {
+        let cookie = cookie.filter(|cookie| !cookie.is_request());
+        if cookie.is_none() && !self.peers.contains_key(&peer) {
+            return;
+        }
+        self.change(peer, |known| {
+            (known.lost, known.mss) = (0, mss);
+            known.cookie = cookie.or(known.cookie);
+        });
+    }
+
+    /// A SYN with the option had to be sent again without it: for a time there is none on this path.
+    // Meets RFC 7413: 4.1.3.1-b.
+    pub fn lost(&mut self, now: Nanos, peer: IpAddress) {
+        // Of several at once, the first one counts.
+        if self.peers.get(&peer).is_some_and(|known| known.quiet_until > now) {
+            return;
+        }
+        self.change(peer, |known| {
+            known.quiet_until = now + (QUIET << known.lost.min(MOST_DOUBLED));
+            known.lost += 1;
+        });
+    }
+
+    fn change(&mut self, peer: IpAddress, change: impl FnOnce(&mut Known)) {
+        if self.most == 0 {
+            return;
+        }
+        self.clock += 1;
+        let fresh = Known { cookie: None, mss: 0, lost: 0, quiet_until: 0, learned: 0 };
+        let known = self.peers.entry(peer).or_insert(fresh);
+        self.by_age.remove(&known.learned);
+        known.learned = self.clock;
+        change(known);
+        self.by_age.insert(self.clock, peer);
+        if self.peers.len() > self.most {
+            if let Some((_, oldest)) = self.by_age.pop_first() {
+                self.peers.remove(&oldest);
+            }
+        }
+    }
+
+    /// Peers of which something is known.
+    pub fn len(&self) -> usize {
+        self.peers.len()
+    }
+
+    /// There is none.
+    pub fn is_empty(&self) -> bool {
+        self.peers.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::net::Ipv4Addr;
+
+    fn cookie(byte: u8) -> Cookie {
+        Cookie::new(&[byte; 8]).expect("a cookie")
+    }
+
+    fn peer(number: u8) -> IpAddress {
+        IpAddress::v4(Ipv4Addr::new(10, 0, 0, number))
+    }
+
+    // Checks RFC 7413: 4.1.2-a, 4.2.2-a.
+    #[test]
+    fn a_listener_opens_for_its_cookies_and_offers_the_primary_one_for_all_others() {
+        let keys = [Some(cookie(1)), Some(cookie(2))];
+        for (option, right, verdict) in [
+            (None, keys, Verdict::Ordinary),
+            (Some(cookie(1)), [None, None], Verdict::Ordinary),
+            (Some(Cookie::REQUEST), keys, Verdict::Offer(cookie(1))),
+            (Some(cookie(3)), keys, Verdict::Offer(cookie(1))),
+            (Cookie::new(&[1; 4]), keys, Verdict::Offer(cookie(1))),
+            (Some(cookie(1)), keys, Verdict::Open(None)),
+            (Some(cookie(2)), keys, Verdict::Open(Some(cookie(1)))),
+            (Some(cookie(2)), [keys[0], None], Verdict::Offer(cookie(1))),
+        ] {
+            assert_eq!(judge(option, right), verdict, "{option:?}");
+        }
+    }
+
+    // Checks RFC 7413: 5.1-a, 5.1-b.
+    #[test]
+    fn connections_that_were_reset_count_for_a_minute() {
+        let mut queue = Queue::new(2);
+        assert!(!Queue::new(0).has_room(0) && queue.has_room(0));
+        queue.begin();
+        assert!(queue.has_room(0));
+        queue.begin();
+        assert!(!queue.has_room(0));
+        queue.end();
+        assert!(queue.has_room(0));
+        queue.begin();
+        queue.reset(5);
+        assert!(!queue.has_room(RESET_COUNTS + 4) && queue.has_room(RESET_COUNTS + 5));
+        (0..10).for_each(|_| queue.reset(6));
+        assert_eq!(queue.reset.len(), 2, "no more are remembered than may be open");
+    }
+
+    // Checks RFC 7413: 4.1.3-a, 4.1.3-b.
+    #[test]
+    fn cookies_are_kept_of_the_peers_that_were_met_last() {
+        let mut cookies = Cookies::new(2);
+        assert_eq!(cookies.first(0, peer(1)), First::Asks);
+        cookies.answered(peer(1), None, 1460);
+        assert!(cookies.is_empty(), "a peer without Fast Open is not worth a place");
+        cookies.answered(peer(1), Some(cookie(1)), 1000);
+        cookies.answered(peer(2), Some(cookie(2)), 1460);
+        assert_eq!(cookies.first(0, peer(1)), First::Carries(cookie(1), 1000));
+        cookies.answered(peer(1), None, 1400);
+        assert_eq!(cookies.first(0, peer(1)), First::Carries(cookie(1), 1400), "it goes on with the cookie it has");
+        cookies.answered(peer(3), Some(cookie(3)), 1460);
+        assert_eq!((cookies.first(0, peer(2)), cookies.len()), (First::Asks, 2));
+        cookies.answered(peer(1), Some(Cookie::REQUEST), 1400);
+        assert_eq!(cookies.first(0, peer(1)), First::Carries(cookie(1), 1400), "an empty one is none");
+        Cookies::new(0).answered(peer(1), Some(cookie(1)), 1000);
+    }
+
+    // Checks RFC 7413: 4.1.3.1-b.
+    #[test]
+    fn a_path_that_loses_syns_goes_without_for_longer_and_longer() {
+        let mut cookies = Cookies::new(9);
+        let mut now = 5;
+        for _ in 0..10 {
+            cookies.answered(peer(1), Some(cookie(1)), 1460);
+            cookies.lost(now, peer(1));
+            assert_eq!(cookies.first(now + QUIET - 1, peer(1)), First::Plain);
+            assert_eq!(cookies.first(now + QUIET, peer(1)), First::Carries(cookie(1), 1460), "an answer forgives");
+            now += QUIET;
+        }
+        for lost in 0..10 {
+            cookies.lost(now, peer(2));
+            cookies.lost(now, peer(2));
+            let quiet = QUIET << lost.min(MOST_DOUBLED);
+            assert_eq!(cookies.first(now + quiet - 1, peer(2)), First::Plain);
+            assert_eq!(cookies.first(now + quiet, peer(2)), First::Asks);
+            now += quiet;
+        }
+    }
+}
