@@ -38,6 +38,8 @@ impl Flags {
         host.memory.slots = 64;
         host.memory.rx_bytes = 1 << 16;
         host.memory.tx_bytes = 1 << 16;
+        // Scripts say with a `sysctl` of the kernel's what the host allows.
+        host.limits.fast_open_server = true;
         // Scripts have round trips as they like, and expect windows of one size.
         host.memory.long_path_bytes = 0;
         // They know no probe of a lone segment that comes before RFC 8985 lets it.

@@ -1,6 +1,6 @@
 //! Socket options: what has an effect goes to the control plane, everything else is remembered.
 use crate::sockets::{Errno, Kind, Sockets};
-use context::{FlowInfo, OptionName};
+use context::{FastOpenKeys, FlowInfo, OptionName, Request};
 use libc::{EINVAL, ENOPROTOOPT, IPPROTO_TCP, SOL_SOCKET};
 
 /// Options of the control plane: level, name, its name there.
@@ -13,7 +13,24 @@ const PASSED_ON: [(i32, i32, OptionName); 6] = [
     (IPPROTO_TCP, libc::TCP_LINGER2, OptionName::FinTimeout),
 ];
 
+/// What a listener may say of data that comes with SYNs.
+const FAST_OPEN: [i32; 3] = [libc::TCP_FASTOPEN, libc::TCP_FASTOPEN_KEY, libc::TCP_FASTOPEN_NO_COOKIE];
+
 impl Sockets {
+    /// Tells the control plane what was said of Fast Open, once the socket listens.
+    pub fn tell_fast_open(&mut self, fd: i32) -> Result<(), Errno> {
+        let socket = self.get(fd)?;
+        let Kind::Listening { binding, .. } = socket.kind else { return Ok(()) };
+        let values = FAST_OPEN.map(|name| socket.options.get(&(IPPROTO_TCP, name)).cloned().unwrap_or_default());
+        let number = |value: &[u8]| value.first_chunk().map_or(0, |bytes| i32::from_ne_bytes(*bytes));
+        let key = |at: usize| values[1].get(at..at + 16).and_then(|key| key.try_into().ok());
+        let (most, no_cookie) = (number(&values[0]).max(0) as u32, number(&values[2]) != 0);
+        let keys = FastOpenKeys { primary: key(0), backup: key(16) };
+        self.send(Request::FastOpen { binding, most, keys, no_cookie });
+        self.settle();
+        Ok(())
+    }
+
     /// `setsockopt`.
     pub fn set_option(&mut self, fd: i32, level: i32, name: i32, value: &[u8]) -> Result<(), Errno> {
         if ![SOL_SOCKET, IPPROTO_TCP, libc::IPPROTO_IP, libc::IPPROTO_IPV6].contains(&level) {
@@ -28,6 +45,9 @@ impl Sockets {
             socket.abort = on != 0 && seconds == 0;
         }
         socket.options.insert((level, name), value.to_vec());
+        if level == IPPROTO_TCP && FAST_OPEN.contains(&name) {
+            self.tell_fast_open(fd)?;
+        }
         if let Some((.., option)) = PASSED_ON.iter().find(|(of, called, _)| (*of, *called) == (level, name)) {
             let number = number.filter(|number| *number >= 0).ok_or(EINVAL)?;
             self.set(fd, *option, number as u64);

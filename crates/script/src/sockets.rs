@@ -186,7 +186,7 @@ impl Sockets {
             socket.kind = Kind::Listening { binding, backlog, waiting: VecDeque::new() };
         }
         self.arm(binding, backlog);
-        Ok(())
+        self.tell_fast_open(fd)
     }
 
     /// As many may wait here as the backlog allows, and no more.
@@ -432,7 +432,7 @@ impl Sockets {
         self.next_tag
     }
 
-    fn send(&mut self, request: Request) {
+    pub(crate) fn send(&mut self, request: Request) {
         while self.stack.end.requests.push(request.to_words()).is_err() {
             self.stack.settle();
         }

@@ -313,6 +313,13 @@ impl ControlPlane {
         }
         let mut named = || Some([self.named(id, ends[0].slot)?, self.named(id, ends[1].slot)?]);
         let flows = named().ok_or(libc::EBADF)?;
+        for flow in flows {
+            // Its SYN-ACK may have to be sent again.
+            self.look_at_early(out, flow);
+            if self.early.has(flow) {
+                return Err(libc::EAGAIN);
+            }
+        }
         self.splices.ask(out, &mut self.flows, &Ask { context: id, tag, flows, ends })
     }
 

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use toe_script::{Interface, packetdrill_interface_init};
 use wire::checksum::Sum;
 use wire::ip::{self, Ends};
-use wire::tcp::{self, Flags};
+use wire::tcp::{self, Cookie, Flags};
 use wire::{EtherType, IpAddress, Seq, ipv4, tcp::Options};
 
 pub(crate) const FIN: Flags = Flags::FIN;
@@ -35,6 +35,8 @@ pub(crate) struct Segment {
     pub mss: Option<u16>,
     /// SACK is permitted; on SYN.
     pub sack_ok: bool,
+    /// Fast Open's option; on SYN.
+    pub fast_open: Option<Cookie>,
     /// SACK blocks, at most three.
     pub sack: Vec<(u32, u32)>,
     pub payload: Vec<u8>,
@@ -42,7 +44,17 @@ pub(crate) struct Segment {
 
 /// A segment of the peer, or one that is expected of the host: flags, sequence number, acknowledgement.
 pub(crate) fn segment(flags: Flags, seq: u32, ack: u32) -> Segment {
-    Segment { flags, seq, ack, window: 65_535, mss: None, sack_ok: false, sack: Vec::new(), payload: Vec::new() }
+    Segment {
+        flags,
+        seq,
+        ack,
+        window: 65_535,
+        mss: None,
+        sack_ok: false,
+        fast_open: None,
+        sack: Vec::new(),
+        payload: Vec::new(),
+    }
 }
 
 impl Segment {
@@ -51,6 +63,9 @@ impl Segment {
     }
     pub(crate) fn mss(self, mss: u16) -> Segment {
         Segment { mss: Some(mss), ..self }
+    }
+    pub(crate) fn fast_open(self, cookie: Option<Cookie>) -> Segment {
+        Segment { fast_open: cookie, ..self }
     }
     pub(crate) fn sack_ok(self) -> Segment {
         Segment { sack_ok: true, ..self }
@@ -294,6 +309,7 @@ impl Script {
             options: Options {
                 mss: segment.mss,
                 sack_permitted: segment.sack_ok,
+                fast_open: segment.fast_open,
                 sack: [0, 1, 2, 3].map(|at| segment.sack.get(at).map(|(left, right)| (own(*left), own(*right)))),
                 ..Options::default()
             },
@@ -338,6 +354,7 @@ impl Script {
             window: header.window,
             mss: header.options.mss,
             sack_ok: header.options.sack_permitted,
+            fast_open: header.options.fast_open,
             sack: header.options.sack.iter().flatten().map(|(left, right)| (theirs(*left), theirs(*right))).collect(),
             payload: bytes[ip_len + header_len..len].to_vec(),
         }

@@ -1,0 +1,74 @@
+//! Packet scripts about data of a SYN (TCP Fast Open, RFC 7413), to listeners.
+mod form;
+
+use form::*;
+use libc::{IPPROTO_TCP, TCP_FASTOPEN, c_int};
+use wire::tcp::Cookie;
+
+/// A listener with Fast Open, and the cookie that the peer gets with an ordinary connection.
+fn with_cookie(s: &mut Script) -> (c_int, Cookie) {
+    let listener = s.listen();
+    s.set(listener, IPPROTO_TCP, TCP_FASTOPEN, &[5]);
+    s.send(segment(SYN, 0, 0).mss(1000).fast_open(Some(Cookie::REQUEST)));
+    let cookie = s.expect(segment(SYN | ACK, 0, 1)).fast_open.expect("a cookie");
+    s.send(segment(ACK, 1, 1));
+    s.accept(listener).unwrap();
+    s.next_peer();
+    (listener, cookie)
+}
+
+/// The next segment with payload. An acknowledgement may go before it.
+fn next_data(s: &mut Script) -> Segment {
+    let found = s.next();
+    if found.payload.is_empty() { s.next() } else { found }
+}
+
+// Checks RFC 7413: 4.2.2-b, 4.2.2-c.
+#[test]
+fn data_of_a_syn_is_read_and_answered_before_the_handshake_ends() {
+    on_all("", |s| {
+        let (listener, cookie) = with_cookie(s);
+        s.send(segment(SYN, 0, 0).mss(1000).fast_open(Some(cookie)).payload(b"question"));
+        assert_eq!(s.expect(segment(SYN | ACK, 0, 9)).fast_open, None, "the peer has the cookie");
+        let fd = s.accept(listener).unwrap();
+        assert_eq!(s.read(fd).unwrap(), b"question");
+        s.write(fd, b"answer").unwrap();
+        let answer = next_data(s);
+        assert_eq!((answer.flags, answer.seq, answer.ack, answer.payload), (ACK, 1, 9, b"answer".to_vec()));
+        s.send(segment(ACK, 9, 7).payload(b"more"));
+        s.sleep_ms(1);
+        assert_eq!(s.read(fd).unwrap(), b"more");
+    });
+}
+
+// Checks RFC 7413: 4.1.2-a, 4.2.2-a.
+#[test]
+fn data_with_a_wrong_cookie_is_left_to_come_again() {
+    on_all("", |s| {
+        let (listener, cookie) = with_cookie(s);
+        let wrong = Cookie::new(&[0; 8]);
+        s.send(segment(SYN, 0, 0).mss(1000).fast_open(wrong).payload(b"early"));
+        assert_eq!(s.expect(segment(SYN | ACK, 0, 1)).fast_open, Some(cookie));
+        assert_eq!(s.accept(listener), Err(libc::EAGAIN));
+        s.send(segment(ACK, 1, 1).payload(b"early"));
+        s.sleep_ms(1);
+        let fd = s.accept(listener).unwrap();
+        assert_eq!(s.read(fd).unwrap(), b"early");
+    });
+}
+
+/// The SYN-ACK comes again until the peer answers it. So it does where the program has sent and closed meanwhile.
+#[test]
+fn the_syn_ack_is_repeated_until_it_is_answered() {
+    on_all("", |s| {
+        let (listener, cookie) = with_cookie(s);
+        s.send(segment(SYN, 0, 0).mss(1000).fast_open(Some(cookie)).payload(b"early"));
+        let first = s.expect(segment(SYN | ACK, 0, 6));
+        s.accept(listener).unwrap();
+        s.sleep_ms(500);
+        let again = (0..3).map(|_| s.next()).find(|found| found.flags.has(SYN)).expect("the SYN-ACK again");
+        assert_eq!((again.seq, again.ack, again.mss), (first.seq, first.ack, first.mss));
+        s.send(segment(ACK, 6, 1));
+        s.silence(20_000);
+    });
+}
