@@ -8,6 +8,7 @@ use flextoe::{FlexToe, Mapping};
 use laminar::{Extensions, Laminar};
 use support::families::{listen, v6_config, v6_of};
 use support::programs::Program;
+use support::takeover::{stop, take_over};
 use support::*;
 use wire::ip::packet_at;
 use wire::tcp::{Cookie, Flags, Header};
@@ -377,6 +378,33 @@ fn a_peer_that_never_answers_the_syn_ack_is_given_up() {
         let syn_acks = lab.net.seen.iter().filter(|(_, bytes)| is_syn_ack(bytes)).count();
         assert_eq!((syn_acks, lab.early_flows()), (6, 0));
         assert_eq!(lab.server.app.error(), Some((served, libc::ETIMEDOUT as u16)));
+        lab.end();
+    }
+}
+
+/// The daemon that takes over sends the SYN-ACK again, and takes the same cookies.
+#[test]
+fn another_daemon_goes_on_with_what_is_not_acknowledged() {
+    for make in [flextoe as fn(&HostConfig) -> Boxed, laminar, laminar_with_timestamps] {
+        let mut lab = Lab::new(make, false, 4);
+        lab.get_cookie();
+        lab.net.filter = Box::new(|from, _| from == 0);
+        let (tag, _) = lab.connect(EarlyData::WithCookie, b"hi");
+        let served = lab.accept().unwrap();
+        assert_eq!(lab.server.read(served), b"hi");
+        stop(&mut lab.net, 1);
+        take_over(&mut lab.net, 1, make);
+        assert_eq!(lab.early_flows(), 1);
+        lab.net.filter = Box::new(|_, _| true);
+        let (slot, early) = lab.opened(tag, 2);
+        assert_eq!(early, 2);
+        lab.server.write(served, b"there");
+        lab.net.run_for(10 * SECOND);
+        assert_eq!((lab.client.read(slot), lab.early_flows()), (b"there".to_vec(), 0));
+        // Its SYN was sent again: the client goes without for a minute.
+        lab.net.run_for(60 * SECOND);
+        let (tag, _) = lab.connect(EarlyData::WithCookie, b"hi");
+        assert_eq!(lab.opened(tag, 2).1, 2, "the cookie is still good");
         lab.end();
     }
 }
