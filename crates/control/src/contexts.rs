@@ -403,7 +403,7 @@ impl Slots {
     fn of_class(&mut self, index: u32) -> &mut Vec<u32> {
         match self.geometry.class(index) {
             Class::LongPath => &mut self.free_long,
-            Class::Halved(_) if self.geometry.large_at(index).is_some() => &mut self.free_growing,
+            Class::Halved(_) if self.geometry.may_outgrow(index) => &mut self.free_growing,
             Class::Halved(halvings) => &mut self.free[halvings as usize],
         }
     }

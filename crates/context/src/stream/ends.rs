@@ -291,10 +291,8 @@ fn level(region: &Region, g: &Geometry, word: usize) -> Level {
 
 /// Gives the memory of the ring back in which a slot's transmit stream may have gone on.
 fn discard_large(region: &Region, g: &Geometry, index: u32, level: Level) -> io::Result<()> {
-    match g.large_at(index) {
-        Some(at) if level == Level::Large => region.discard(at, g.growing.bytes as usize),
-        _ => Ok(()),
-    }
+    let large = if level == Level::Large { g.large_at(index) } else { None };
+    large.map_or(Ok(()), |at| region.discard(at, g.growing.bytes as usize))
 }
 
 fn discard_small(region: &Region, g: &Geometry, index: u32) -> io::Result<()> {

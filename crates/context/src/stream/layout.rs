@@ -192,12 +192,20 @@ impl Geometry {
     }
     /// Bytes of slot `index`'s transmit stream that may be under way at most.
     pub fn tx_most(&self, index: u32) -> u32 {
-        self.large_at(index).map_or(self.tx_len(index), |_| self.growing.bytes)
+        if self.may_outgrow(index) { self.growing.bytes } else { self.tx_len(index) }
+    }
+    /// Slot `index`'s transmit stream may outgrow its buffer.
+    pub fn may_outgrow(&self, index: u32) -> bool {
+        self.large_number(index).is_some()
+    }
+    /// The ring's number among those of streams that have outgrown their buffers.
+    fn large_number(&self, index: u32) -> Option<u32> {
+        index.checked_sub(self.long.slots).filter(|number| *number < self.growing.slots)
     }
     /// Byte where the ring starts in which slot `index`'s transmit stream goes on when it has outgrown its buffer, if
     /// there is one. It has [`Growing::bytes`].
     pub fn large_at(&self, index: u32) -> Option<usize> {
-        let number = index.checked_sub(self.long.slots).filter(|number| *number < self.growing.slots)?;
+        let number = self.large_number(index)?;
         Some(self.larges_at() + number as usize * self.growing.bytes as usize)
     }
     fn larges_at(&self) -> usize {
@@ -229,14 +237,19 @@ impl Geometry {
     /// Bytes of the buffers of all slots below `index`.
     fn pairs_before(&self, index: u32) -> usize {
         let LongPaths { slots, bytes } = self.long;
-        let long = index.min(slots) as usize * 2 * bytes as usize;
-        let index = index.saturating_sub(slots);
-        let of_size = |halvings| {
-            let from = index.min(halvings * self.full_slots);
-            let to = if halvings == self.most_halvings() { index } else { index.min((halvings + 1) * self.full_slots) };
-            (to - from) as usize * if to > from { self.pair_len(slots + from) } else { 0 }
-        };
-        long + (0..=self.most_halvings()).map(of_size).sum::<usize>()
+        let mut sum = index.min(slots) as usize * 2 * bytes as usize;
+        // The largest come first. The least ones are all the rest.
+        let (mut left, most_halvings) = (index.saturating_sub(slots), self.most_halvings());
+        for halvings in 0..=most_halvings {
+            let some = if halvings == most_halvings { left } else { left.min(self.full_slots) };
+            sum +=
+                some as usize * (halved(self.rx_bytes, halvings) as usize + halved(self.tx_bytes, halvings) as usize);
+            left -= some;
+            if left == 0 {
+                break;
+            }
+        }
+        sum
     }
     /// Byte where the shared log starts.
     pub fn log_at(&self) -> usize {

@@ -59,15 +59,16 @@ impl Ring {
     /// The ring of a slot's stream at this level, or at the next one that there is.
     pub(crate) fn new(home: &MappedRegion, slot: Slot, way: Direction, level: Level) -> Ring {
         let (g, index) = (&home.geometry, slot.index);
-        let (at, len, small_at) = match way {
-            Direction::In => (g.rx_at(index), g.rx_len(index), g.small_at(index)),
-            Direction::Out => (g.tx_at(index), g.tx_len(index), g.small_at(index) + g.small_bytes as usize),
-        };
         let begin = if g.has_small() { Level::Small } else { Level::Full };
-        let (level, at, size, full) = match (level.max(begin), way, g.large_at(index)) {
-            (Level::Small, ..) => (Level::Small, small_at, g.small_bytes, len),
-            (Level::Large, Direction::Out, Some(large)) => (Level::Large, large, g.growing.bytes, g.growing.bytes),
-            _ => (Level::Full, at, len, len),
+        // Most begin in a small ring: only the place of the ring that there is now is worked out.
+        let (level, is_in) = (level.max(begin), matches!(way, Direction::In));
+        let large = if level == Level::Large && !is_in { g.large_at(index) } else { None };
+        let len = if is_in { g.rx_len(index) } else { g.tx_len(index) };
+        let (level, at, size, full) = match (level, large) {
+            (Level::Small, _) if is_in => (Level::Small, g.small_at(index), g.small_bytes, len),
+            (Level::Small, _) => (Level::Small, g.small_at(index) + g.small_bytes as usize, g.small_bytes, len),
+            (_, Some(large)) => (Level::Large, large, g.growing.bytes, g.growing.bytes),
+            _ => (Level::Full, if is_in { g.rx_at(index) } else { g.tx_at(index) }, len, len),
         };
         let ease = if level == Level::Small { size.ilog2() - shm::ease(size).ilog2() } else { 0 } as u8;
         Ring {
