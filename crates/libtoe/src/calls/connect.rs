@@ -12,8 +12,8 @@ use crate::wait::signals::Signals;
 use crate::wait::{Target, WaitOptions};
 use context::{Completion, Congestion, Endpoint, FourTuple, Reply, Request, Slot, Unaccelerated};
 
-/// `connect`. A non-blocking one returns `EINPROGRESS` as soon as the daemon is asked, also where the SYN is answered
-/// at once. The next call says what came of it.
+/// `connect`. A non-blocking one returns `EINPROGRESS` as soon as the daemon is asked, also where it is answered at
+/// once. The next call says what came of it.
 pub(crate) fn connect(lib: &mut Guard, key: Key, remote: Endpoint) -> Result<()> {
     let socket = lib.need_socket(key)?;
     if !matches!(socket.kind, Kind::Connecting { .. }) && std::mem::take(&mut socket.outcome_pending) {
