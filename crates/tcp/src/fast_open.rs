@@ -200,7 +200,7 @@ mod tests {
 
     // Checks RFC 7413: 4.1.2-a, 4.2.2-a.
     #[test]
-    fn a_listener_opens_for_its_cookies_and_offers_the_primary_one_for_all_others() {
+    fn a_listener_accepts_its_cookies_and_offers_the_primary() {
         let keys = [Some(cookie(1)), Some(cookie(2))];
         for (option, right, verdict) in [
             (None, keys, Verdict::Ordinary),
