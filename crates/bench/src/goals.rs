@@ -194,8 +194,8 @@ use Bound::{AtLeast, AtMost};
 pub(crate) const GOALS: &[Goal] = &[
     goal!(
         "64 B echo, 128 connections",
-        ">= 7x Linux",
-        AtLeast(7.0),
+        ">= 13x Linux",
+        AtLeast(13.0),
         "echo-128",
         "Laminar 10x Linux, 1.8x TAS (thesis fig. 5.11); FlexTOE 3.3x (NSDI fig. 13); TAS 1.0 M/s on the test machine",
         |r| first(r, TOE, &[CUBIC, "linux bbr"])
@@ -260,41 +260,41 @@ pub(crate) const GOALS: &[Goal] = &[
     ),
     goal!(
         "memcached -t 1, 64 connections",
-        ">= 5x Linux",
-        AtLeast(5.0),
+        ">= 8x Linux",
+        AtLeast(8.0),
         "memcached",
         "FlexTOE 5.5x Linux, 1.6x TAS (NSDI fig. 8); TAS 737 k/s on the test machine",
         |r| first(r, TOE, &[CUBIC])
     ),
-    goal!("memcached, Linux clients over tap", ">= 1.2x Linux", AtLeast(1.2), "memcached", "", |r| first(
+    goal!("memcached, Linux clients over tap", ">= 1.4x Linux", AtLeast(1.4), "memcached", "", |r| first(
         r,
         TAP,
         &[CUBIC]
     )),
     goal!(
         "redis, 50 connections",
-        ">= 3.5x Linux",
-        AtLeast(3.5),
+        ">= 6x Linux",
+        AtLeast(6.0),
         "redis",
         "TAS 320 k/s on the test machine; libtpa 5.4x",
         |r| times(r, &at(r, "depth", 1)?, TOE, &[CUBIC])
     ),
-    goal!("redis -P 16", ">= 1.3x Linux", AtLeast(1.3), "redis", "TAS 0.93-1.23 M/s on the test machine", |r| times(
+    goal!("redis -P 16", ">= 1.5x Linux", AtLeast(1.5), "redis", "TAS 0.93-1.23 M/s on the test machine", |r| times(
         r,
         &at(r, "depth", 16)?,
         TOE,
         &[CUBIC]
     )),
-    goal!("connect, request, close", ">= 3x Linux", AtLeast(3.0), "connect", "", |r| first(r, TOE, &[CUBIC])),
+    goal!("connect, request, close", ">= 4x Linux", AtLeast(4.0), "connect", "", |r| first(r, TOE, &[CUBIC])),
     goal!(
         "nginx without keep-alive",
-        ">= 2x Linux",
-        AtLeast(2.0),
+        ">= 3.5x Linux",
+        AtLeast(3.5),
         "http-close",
         "Onload: 3x the kernel's connections",
         |r| first(r, TOE, &[CUBIC])
     ),
-    goal!("one flow, 64 KiB writes, sockets", ">= 1.1x Linux at its best", AtLeast(1.1), "stream", "", |r| times(
+    goal!("one flow, 64 KiB writes, sockets", ">= 1.5x Linux at its best", AtLeast(1.5), "stream", "", |r| times(
         r,
         &at(r, "size", 65_536)?,
         TOE,
@@ -311,8 +311,8 @@ pub(crate) const GOALS: &[Goal] = &[
     ),
     goal!(
         "one flow to and from Linux over tap",
-        ">= 25 Gbit/s each way",
-        AtLeast(25.0),
+        ">= 30 Gbit/s each way",
+        AtLeast(30.0),
         "stream-tap",
         "gVisor over tap with GRO 9.1 Gbit/s",
         |r| slowest(r, TAP)
@@ -327,16 +327,16 @@ pub(crate) const GOALS: &[Goal] = &[
     ),
     goal!(
         "libtoe, for a memcached request",
-        "<= 700 instructions",
-        AtMost(700.0),
+        "<= 450 instructions",
+        AtMost(450.0),
         "instructions",
         "14.9 k in Linux",
         |r| { counted(r, instructions::LIBRARY) }
     ),
     goal!(
         "FlexTOE engine, request and response",
-        "<= 900 instructions",
-        AtMost(900.0),
+        "<= 600 instructions",
+        AtMost(600.0),
         "instructions",
         "TAS 1.44 kilocycles",
         |r| counted(r, instructions::ENGINE)
@@ -383,8 +383,8 @@ pub(crate) const GOALS: &[Goal] = &[
     ),
     goal!(
         "memory of an idle connection's end",
-        "<= 2 KiB",
-        AtMost(2048.0),
+        "<= 1 KiB",
+        AtMost(1024.0),
         "idle",
         "FlexTOE 108 B of state in the NIC",
         |r| figure(r, "bytes_each", "B, all that process and kernel hold for it")
@@ -437,13 +437,13 @@ mod tests {
     #[test]
     fn goals_are_met_or_not() {
         let mut report = Report::new("echo", json!({}));
-        for (stack, setup, speed) in [(Stack::Opentoe, TOE, 800_000.0), (Stack::Linux, CUBIC, 100_000.0)] {
+        for (stack, setup, speed) in [(Stack::Opentoe, TOE, 1_500_000.0), (Stack::Linux, CUBIC, 100_000.0)] {
             let mut run = Run::new(stack, 1, &json!({ "conns": 128 }));
             (run.setup, run.ops_per_s) = (setup.into(), Some(speed));
             report.runs.push(run);
         }
         let rows = rows(&BTreeMap::from([("echo-128".to_string(), report)]));
-        assert!(rows[0].met && rows[0].measured.as_deref() == Some("8.00x (8.00-8.00): 800 k/s to 100 k/s"));
+        assert!(rows[0].met && rows[0].measured.as_deref() == Some("15.0x (15.0-15.0): 1500 k/s to 100 k/s"));
         assert!(!rows[1].met && rows[1].measured.is_none());
     }
 }

@@ -70,7 +70,8 @@ fn words(text: &str) -> Option<Instruction> {
     Some((next()?.try_into().ok()?, next()?.try_into().ok()?, next()?.try_into().ok()?, next()?))
 }
 
-/// On the first Ctrl-C the daemon is told that this is enough, and then sends what is left; a second one ends at once.
+/// On the first Ctrl-C the daemon is notified that this is enough, and then sends what is left; a second one ends at
+/// once.
 fn end_on_signals(stream: &UnixStream) -> io::Result<()> {
     let (mut signals, stream) = (Signals::new([SIGINT, SIGTERM])?, stream.try_clone()?);
     std::thread::spawn(move || {

@@ -86,7 +86,7 @@ impl Row {
     }
 }
 
-/// What a process' sockets are, as the kernel lists them and as the daemon was told.
+/// What a process' sockets are, as the kernel lists them and as reported to the daemon.
 struct Sockets<'a> {
     told: &'a Value,
     descriptors: BTreeMap<u32, Target>,
@@ -256,7 +256,7 @@ mod tests {
 
     const PORT: u16 = 6379;
 
-    /// What is told of descriptor 8, which leads to `kernel`, or to a socket that the kernel does not list.
+    /// What is reported of descriptor 8, which leads to `kernel`, or to a socket that the kernel does not list.
     fn row(label: Option<Value>, kernel: Option<(KernelKind, &str, u16)>) -> Row {
         let flow = json!({ "flow": 3, "local": "10.0.0.1:80", "remote": "10.0.0.2:999", "state": "ESTABLISHED" });
         let bindings = json!([{ "binding": 7, "local": format!("0.0.0.0:{PORT}"), "listening": true },

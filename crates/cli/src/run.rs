@@ -66,7 +66,7 @@ enum Way {
     Loaded,
 }
 
-/// Says where libtoe has no way into the program: it runs on the kernel's TCP then.
+/// Reports where libtoe has no way into the program: it runs on the kernel's TCP then.
 fn way_to_start(program: &Path, arguments: &RunArguments) -> Way {
     let linkage = linkage(program);
     match linkage.obstacle(arguments.intercept == SYMBOLS) {

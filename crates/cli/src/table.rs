@@ -79,7 +79,7 @@ fn visible(text: &str) -> usize {
 
 pub(crate) use console::say;
 
-/// Says what is wrong with the command line, and ends.
+/// Reports what is wrong with the command line, and ends.
 pub(crate) fn wrong_usage(sentence: &str) -> ! {
     eprintln!("opentoe: {sentence}");
     std::process::exit(2)

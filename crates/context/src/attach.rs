@@ -104,9 +104,9 @@ pub const MOST_KEPT: usize = 64;
 pub struct KeptConnection {
     /// Its slot.
     pub slot: Slot,
-    /// Received in order, as far as the application was told.
+    /// Received in order, as last reported to the application.
     pub rx_tail: u32,
-    /// Acknowledged by the peer, as far as the application was told.
+    /// Acknowledged by the peer, as last reported to the application.
     pub tx_tail: u32,
     /// Read by the program.
     pub rx_head: u32,

@@ -15,7 +15,7 @@ const COUNT_AT: usize = 8;
 pub(crate) const APP_BELL: usize = 4 * CACHE_LINE;
 /// The doorbell word of the daemon.
 pub(crate) const DAEMON_BELL: usize = 5 * CACHE_LINE;
-/// The word that says whether completions wait for room in their ring.
+/// The word that reports whether completions wait for room in their ring.
 pub(crate) const COMPLETIONS_WAIT: usize = 6 * CACHE_LINE;
 /// The word that says that the daemon let the application go: its connections end.
 pub(crate) const LET_GO: usize = COMPLETIONS_WAIT + 4;

@@ -41,7 +41,7 @@ impl Bindings {
         others.flat_map(of_taker).take(most).collect()
     }
 
-    /// A connection goes from a process that let it wait. Says how many did so by now.
+    /// A connection goes from a process that let it wait. Returns how many did so by now.
     pub(crate) fn missed(&mut self, binding: u32, at: ContextId, flow: FlowId, now: Nanos) -> u8 {
         let Some(accept_queue) = self.listener(binding).and_then(|listener| listener.armed.get_mut(&at)) else {
             return 0;

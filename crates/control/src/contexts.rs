@@ -451,7 +451,7 @@ impl Slots {
         true
     }
 
-    /// Says which flow a slot names.
+    /// Sets which flow a slot names.
     pub(crate) fn assign(&mut self, slot: Slot, flow: FlowId) {
         self.flows[slot.index as usize] = Some(flow);
     }

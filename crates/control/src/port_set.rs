@@ -83,8 +83,8 @@ impl PeerPorts {
     }
 
     /// A connection that came into TIME-WAIT. What is over goes out now and then: `since` tells when a port's
-    /// connection came there, if it is there. One may be told of twice, so that the list is halved at least, whenever
-    /// it is read.
+    /// connection came there, if it is there. One may be notified of twice, so that the list is halved at least,
+    /// whenever it is read.
     pub(crate) fn wait(&mut self, now: Nanos, port: u16, since: impl Fn(u16) -> Option<Nanos>) {
         if self.time_waits.len() > 4 * self.count + FEW {
             self.time_waits.retain(|(then, port)| since(*port) == Some(*then));

@@ -110,7 +110,7 @@ impl Server {
         }
     }
 
-    /// Says what is done. Returns of how many events.
+    /// Reports what is done; returns of how many events.
     fn complete(&mut self) -> usize {
         let mut done = 0;
         for lane in &mut self.lanes {

@@ -19,7 +19,7 @@ use serde::Deserialize;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 
-/// Everything that a daemon is told.
+/// Everything that is given to a daemon.
 #[derive(Debug, Clone)]
 pub struct Config {
     /// What concerns the daemon as a whole.

@@ -1,4 +1,4 @@
-//! A daemon's life: it opens everything, serves until it is told to end, and leaves nothing behind.
+//! A daemon's life: it opens everything, serves until it is asked to end, and leaves nothing behind.
 use crate::access::Access;
 use crate::applications::{Applications, Spoken};
 use crate::build::{Built, HostPlace, build};
@@ -60,8 +60,8 @@ const LONG_FAREWELL: Duration = Duration::from_secs(10);
 /// How long a daemon that programs share is kept for the next one: commands of a script follow each other faster.
 pub const LINGER: Duration = Duration::from_secs(5);
 
-/// Runs a daemon until it is told to end. The error is a sentence. The reserve against failing allocations is kept, but
-/// it is used only where the program's allocator is [`shm::reserve::Allocator`].
+/// Runs a daemon until it is asked to end. The error is a sentence. The reserve against failing allocations is kept,
+/// but it is used only where the program's allocator is [`shm::reserve::Allocator`].
 pub fn run(config: &Config, options: &Options) -> Result<(), String> {
     let config = &settled(config, options)?;
     reserve::fix_thresholds();
@@ -441,7 +441,7 @@ fn raise_descriptor_limit() {
     let _ = setrlimit(Resource::Nofile, limit);
 }
 
-/// A stream that becomes readable when the daemon is told to end by a signal.
+/// A stream that becomes readable when the daemon is asked to end by a signal.
 fn signals(options: &Options) -> io::Result<UnixStream> {
     if options.owner.is_some() {
         // A session of its own: Ctrl-C is for the program, whose end the daemon sees anyway.

@@ -258,7 +258,7 @@ impl ContextQueue {
         }
     }
 
-    /// Says how far a flow has sent, before the completion that waits to be given.
+    /// Reports how far a flow has sent, before the completion that waits to be given.
     pub(crate) fn report_sent(&self, flow: u32, position: u32) {
         let Some(name) = self.names.get(flow) else { return };
         if let Some(context) = self.contexts.get(name.context as usize).and_then(Option::as_ref) {

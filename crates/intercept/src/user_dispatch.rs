@@ -21,8 +21,8 @@ const SYS_USER_DISPATCH: c_int = 2;
 /// The range from which the kernel takes system calls as they are. No length: the net is not there.
 static OFFSET: AtomicU64 = AtomicU64::new(0);
 static LENGTH: AtomicU64 = AtomicU64::new(0);
-/// Where in a thread's [`crate::static_programs`] its selector is: it says whether the program runs, or the library. 0:
-/// it is always the program.
+/// Where in a thread's [`crate::static_programs`] its selector is: it reports whether the program runs, or the library.
+/// 0: it is always the program.
 static SELECTOR: AtomicU64 = AtomicU64::new(0);
 /// The length while the net is there.
 static FULL: AtomicU64 = AtomicU64::new(0);

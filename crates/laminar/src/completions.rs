@@ -15,7 +15,7 @@ impl Laminar {
         }
     }
 
-    /// The flow's application is to hear of its positions.
+    /// The flow's application is to be notified of its positions.
     pub(crate) fn notify(&mut self, id: u32) {
         let Some(flow) = self.flows.get_mut(id as usize).and_then(Option::as_deref_mut) else { return };
         if flow.life != Owner::Orphan && !flow.noticed {

@@ -145,7 +145,7 @@ impl Contexts {
         }
     }
 
-    /// Says how far a flow has sent, before the completion that is to be given.
+    /// Reports how far a flow has sent, before the completion that is to be given.
     pub(crate) fn report_sent(&mut self, context: u32, slot: u32, position: u32) {
         self.get(context).into_iter().for_each(|at| at.end.report_sent(slot, position));
     }

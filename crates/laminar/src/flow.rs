@@ -59,7 +59,7 @@ pub(crate) struct Flow {
     rtt: RttTimer,
     /// There is something in `recovery`, or limited transmit is under way.
     losing: bool,
-    /// The peer is to be told that the congestion window was reduced, on the next new data.
+    /// The peer is to be notified that the congestion window was reduced, on the next new data.
     pub cwr: bool,
     /// The window is smaller than a segment, and the persist timer says to use it (RFC 9293 section 3.8.6.2.1).
     pub overriding: bool,
@@ -90,7 +90,7 @@ pub(crate) struct Flow {
     pub fin_held: Option<Seq>,
     ecn_seen: u32,
     pub challenges: ChallengeLimit,
-    /// The application is to hear once all before `asked_for` was sent.
+    /// The application is to be notified once that all before `asked_for` was sent.
     pub asked: bool,
     asked_for: Seq,
     /// When the last segment came whose timestamp was not too old.
@@ -506,7 +506,7 @@ impl Flow {
         }
     }
 
-    /// The control plane hears of it when there first is something to send or to be acknowledged.
+    /// The control plane is notified of it when there first is something to send or to be acknowledged.
     #[inline]
     pub(crate) fn track(&mut self, id: u32, events: &mut Vec<Event<Stream>>) {
         if !self.tracked && self.life != Owner::Dead && self.una != self.end() {

@@ -339,7 +339,7 @@ impl Laminar {
         }
     }
 
-    /// Receive buffer goes back to the pipeline, which tells the peer.
+    /// Receive buffer goes back to the pipeline, which notifies the peer.
     fn sync(&mut self, id: u32, amount: u32, burst: &mut Burst<'_, Stream>) {
         let Some(flow) = self.flow(id) else { return };
         flow.ack_due = None;
@@ -353,7 +353,7 @@ impl Laminar {
         self.sync(id, 0, burst);
     }
 
-    /// Retransmission timeout: the pipeline tells the host to start again from the oldest byte.
+    /// Retransmission timeout: the pipeline notifies the host to start again from the oldest byte.
     fn timeout(&mut self, id: u32, burst: &mut Burst<'_, Stream>) {
         let Some(flow) = self.flow(id).filter(|flow| flow.life != Owner::Dead) else { return };
         let context = flow.params.context.0 as u16;

@@ -181,7 +181,8 @@ impl Log {
         }
     }
 
-    /// All records of the flow that end at or before `offset` are complete, or (`hole`) never will be. Says how many.
+    /// All records of the flow that end at or before `offset` are complete, or (`hole`) never will be. Returns how
+    /// many.
     pub(crate) fn finish(&mut self, member: &mut Member, offset: u32, hole: bool) -> u64 {
         let record = self.record();
         let end = member.reserved.wrapping_sub(member.done).min(offset.wrapping_sub(member.done)) / record;

@@ -52,7 +52,7 @@ fn me() -> usize {
 static ALONE: AtomicPtr<c_char> = AtomicPtr::new((&raw const NOT_KNOWN).cast_mut());
 static NOT_KNOWN: c_char = 0;
 
-/// Finds out where the C library says whether there are other threads. To be called once, before there are any.
+/// Finds out where the C library reports whether there are other threads. To be called once, before there are any.
 pub(crate) fn look_for_others() {
     // SAFETY: a name that ends with a zero; what is found is a byte that the C library keeps for as long as the process
     // lives.

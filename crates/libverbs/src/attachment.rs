@@ -23,7 +23,7 @@ const DEVICES_HOST_VARIABLE: &str = "TOE_VERBS_HOST";
 const DEVICE_VARIABLE: &str = "TOE_VERBS_DEVICE";
 /// Set: what the daemon refuses is written to standard error, with its reason.
 const EXPLAIN_VARIABLE: &str = "TOE_EXPLAIN";
-/// Characters of the command line that the daemon is told.
+/// Characters of the command line that are reported to the daemon.
 const COMMAND_CHARS: usize = 200;
 
 /// An attached context.

@@ -237,7 +237,7 @@ impl Work {
     fn completed(&mut self, completion: &Completion) {
         let qp = completion.qp;
         if !self.links.contains_key(&qp) {
-            // The thread was told of it before the client was accepted, but perhaps after it looked.
+            // The thread was notified of it before the client was accepted, but perhaps after it looked.
             self.messages();
         }
         let Some(link) = self.links.get_mut(&qp).filter(|link| !link.ends) else { return };

@@ -49,7 +49,7 @@ pub struct Device {
     pub(crate) udp: UdpPorts,
     /// Empty between polls.
     pub(crate) events: Vec<Event>,
-    /// Of a device over streams: what whoever carries them is to be told, and frames that nobody sends.
+    /// Of a device over streams: what is to be reported to whoever carries them, and frames that nobody sends.
     pub(crate) over: StreamBinding,
     /// The last poll sent something.
     sending: bool,
@@ -92,7 +92,7 @@ impl Device {
         })
     }
 
-    /// What programs are told of it.
+    /// What is reported to programs of it.
     pub fn stated(&self) -> &Stated {
         &self.stated
     }

@@ -41,7 +41,7 @@ impl Flows {
         Ok(())
     }
 
-    /// Removes a rule; says whether there was one.
+    /// Removes a rule; reports whether there was one.
     pub(crate) fn remove(&mut self, id: ProgramId, name: Name) -> bool {
         let before = self.0.len();
         self.0.retain(|entry| (entry.id, entry.name) != (id, name));

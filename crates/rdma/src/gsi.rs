@@ -8,7 +8,7 @@ use wire::Mac;
 use wire::roce::cm::{GSI_KEY, MAD_LEN};
 use wire::roce::{Bth, Deth, GSI_QP, Headers, Opcode, Psn, finish};
 
-/// What connection management is told of its device.
+/// What is reported to connection management of its device.
 pub(crate) fn place(config: &Config, mtu: Mtu) -> DeviceIdentity {
     DeviceIdentity { address: config.address, guid: guid(config.mac), mtu, secret: config.secret }
 }

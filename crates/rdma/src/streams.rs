@@ -142,7 +142,7 @@ impl Device {
         let about = wire::roce::cm::About::Other;
         let reject = Reject { pair, about, reason: Reason::TIMEOUT, detail: Vec::new(), data: Default::default() };
         let mad = Mad { transaction: 0, message: Management::Reject(Box::new(reject)) };
-        // Where there is no such connection, nobody is to be told.
+        // Where there is no such connection, nobody is to be notified.
         let _ = self.connections.deliver_from(now, from, mad);
     }
 

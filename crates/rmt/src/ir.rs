@@ -129,7 +129,7 @@ pub struct Header {
     pub gress: Gress,
     /// In the order of the wire.
     pub fields: Vec<FieldId>,
-    /// The one bit that says whether the header is there.
+    /// The one bit that reports whether the header is there.
     pub valid: FieldId,
     /// Length.
     pub bits: u32,

@@ -14,7 +14,7 @@ type States = BTreeSet<Held>;
 
 struct Walk<'p> {
     program: &'p Program,
-    /// By field, and by the bit that says whether it is there: a header's place in the masks.
+    /// By field, and by the bit that reports whether it is there: a header's place in the masks.
     header_of: HashMap<FieldId, u64>,
     valid_of: HashMap<FieldId, u64>,
     /// By header of the program.

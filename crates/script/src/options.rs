@@ -17,7 +17,7 @@ const PASSED_ON: [(i32, i32, OptionName); 6] = [
 const FAST_OPEN: [i32; 3] = [libc::TCP_FASTOPEN, libc::TCP_FASTOPEN_KEY, libc::TCP_FASTOPEN_NO_COOKIE];
 
 impl Sockets {
-    /// Tells the control plane what was said of Fast Open, once the socket listens.
+    /// Reports to the control plane what was said of Fast Open, once the socket listens.
     pub fn tell_fast_open(&mut self, fd: i32) -> Result<(), Errno> {
         let socket = self.get(fd)?;
         let Kind::Listening { binding, .. } = socket.kind else { return Ok(()) };

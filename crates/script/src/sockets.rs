@@ -449,7 +449,7 @@ impl Sockets {
         }
     }
 
-    /// Tells the engine where the application is.
+    /// Reports to the engine where the application is.
     fn bump(&mut self, index: u32) {
         let Some(connection) = self.connections.get(&index) else { return };
         let Connection { slot, tx_head, rx_head, fin, ref tx, .. } = *connection;

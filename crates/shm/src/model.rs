@@ -67,8 +67,8 @@ fn a_pipe_hands_over_each_element_once() {
     });
 }
 
-/// Publishes and looks for a sleeper on one thread; announces itself and looks for work on the other. Says whether one
-/// of them saw the other.
+/// Publishes and looks for a sleeper on one thread; announces itself and looks for work on the other. Returns whether
+/// one of them saw the other.
 fn one_sees_the_other(announce: fn(&AtomicU32)) -> bool {
     let (word, work) = (Arc::new(AtomicU32::new(0)), Arc::new(AtomicU32::new(0)));
     let ringer = {

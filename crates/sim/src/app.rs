@@ -149,7 +149,7 @@ impl App {
             && self.caller.is_over()
     }
 
-    /// One round: takes what was left for it, acts, tells the host.
+    /// One round: takes what was left for it, acts, notifies the host.
     pub(crate) fn act(&mut self, now: Nanos, scene: &mut Scene) -> Result<(), String> {
         if let Some(back) = self.away_until {
             // It can still read what has arrived, and write as far as there is room.
@@ -240,7 +240,7 @@ impl App {
         }
         (half.stage, half.opened_at) = (SideState::Open, Some(now));
         // Where modules have threads, the bytes of a connection that moves are copied some rounds after its name is
-        // known, and nobody is told of them before.
+        // known, and nobody is notified of them before.
         let copied_late = scene.plan.hosts[self.host].mapping.threads;
         half.buffer = (!copied_late).then(|| connection.receive_buffer());
         scene.pairs[pair].progress_at = now;

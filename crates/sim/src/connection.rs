@@ -20,13 +20,13 @@ pub(crate) struct Connection {
     pub slot: Slot,
     rx: Arc<ByteRing>,
     tx: Arc<ByteRing>,
-    /// Bytes received, as far as it was told.
+    /// Bytes received, as last reported to it.
     received: u64,
     /// Bytes taken.
     read: u64,
     /// Bytes written.
     written: u64,
-    /// Bytes acknowledged, as far as it was told.
+    /// Bytes acknowledged, as last reported to it.
     acked: u64,
     eof: bool,
     fin: bool,
@@ -81,7 +81,7 @@ impl Connection {
         Arc::clone(&self.rx)
     }
 
-    /// Tells the engine where the application is.
+    /// Reports to the engine where the application is.
     pub(crate) fn bump(&self) -> Bump {
         Bump {
             slot: self.slot,

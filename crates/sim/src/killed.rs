@@ -127,8 +127,8 @@ impl SimHost {
 }
 
 impl App {
-    /// Its host is gone, and it looks for the next one at a time. What its connections were told of before, it takes
-    /// in; what it had asked is lost.
+    /// Its host is gone, and it looks for the next one at a time. What its connections were notified of before, it
+    /// takes in; what it had asked is lost.
     fn lose_host(&mut self, now: Nanos, back: Nanos, scene: &mut Scene) -> Result<(), String> {
         if self.away_until.is_some() {
             return Ok(());

@@ -45,7 +45,7 @@ pub(crate) struct Half {
     pub unsaid: bool,
     /// Bytes of its own that it was told are acknowledged.
     pub acked: u64,
-    /// It was told that nothing more comes.
+    /// It was notified that nothing more comes.
     pub eof: bool,
     /// What it sends.
     pub stream: Stream,
@@ -116,8 +116,8 @@ impl Pair {
         format!("call {} number {}", self.call, self.number)
     }
 
-    /// `side` was told that `received` bytes came in order, `acked` of its own were acknowledged, and whether nothing
-    /// more comes. Checks it against what the other side did.
+    /// `side` was notified that `received` bytes came in order, `acked` of its own were acknowledged, and whether
+    /// nothing more comes. Checks it against what the other side did.
     pub(crate) fn told(&mut self, side: usize, received: u64, acked: u64, eof: bool) -> Result<(), String> {
         let name = self.name();
         let [mine, theirs] = if side == CLIENT { [0, 1] } else { [1, 0] };

@@ -73,7 +73,7 @@ pub struct Search {
     pub zeronic: bool,
 }
 
-/// Runs seeds one after another. `progress` is told of each.
+/// Runs seeds one after another. `progress` is notified of each.
 pub fn run_seeds(search: Search, mut progress: impl FnMut(&Tally)) -> Tally {
     let Search { first, count, jobs, failures: most, until, engine, zeronic } = search;
     let scenario = |seed| if zeronic { generate_talks(seed) } else { generate_on(seed, engine) };

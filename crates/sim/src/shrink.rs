@@ -5,7 +5,7 @@ use engines::{EngineKind, Mapping};
 use port::FabricConfig;
 use zeronic::Carries;
 
-/// A smaller scenario that fails too, after at most `tries` runs. `fails` says whether one does.
+/// A smaller scenario that fails too, after at most `tries` runs. `fails` reports whether one does.
 pub fn shrink(plan: &Plan, tries: u32, mut fails: impl FnMut(&Plan) -> bool) -> Plan {
     let mut best = plan.clone();
     let mut left = tries;

@@ -14,7 +14,7 @@ use std::sync::Arc;
 const STOPS_WITHIN: u32 = 10_000;
 
 impl SimHost {
-    /// A takeover, where one is due and nothing is in the middle of several rounds. Says whether there was one.
+    /// A takeover, where one is due and nothing is in the middle of several rounds. Returns whether there was one.
     pub(crate) fn change_hands(&mut self, now: Nanos, scene: &Scene) -> Result<bool, String> {
         let due = self.takeovers.first().filter(|(at, _)| *at <= now);
         let ready =

@@ -11,7 +11,7 @@ use wire::roce::{Bth, Congestion, Headers, Opcode, Psn};
 /// Bytes behind the BTH of a notification, all zero.
 const RESERVED: usize = 16;
 
-/// A packet came from the queue pair's peer. Where it is marked, the peer is told, unless it was a short while ago.
+/// A packet came from the queue pair's peer. Where it is marked, the peer is notified, unless it was a short while ago.
 #[inline]
 pub(crate) fn poll(qp: &mut Qp, ecn: Ecn, round: &mut Round<'_, '_>) {
     if ecn == Ecn::Ce && qp.pacer.is_some() {

@@ -1,5 +1,5 @@
 //! DCQCN's reaction point: the rate of one sender (Zhu et al., "Congestion Control for Large-Scale RDMA Deployments",
-//! SIGCOMM '15, sections 3.1 and 5). Pure: it is told of notifications, of bytes and of the time, and says a rate.
+//! SIGCOMM '15, sections 3.1 and 5). Pure: its input is notifications, bytes and the time, its output a rate.
 //!
 //! A sender without one of these is not limited. The first notification makes one; it goes when the rate is the line's
 //! again.

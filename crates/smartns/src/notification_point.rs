@@ -13,7 +13,7 @@ pub(crate) struct NotificationPoint {
 }
 
 impl NotificationPoint {
-    /// Packets are marked: whether the peer is to be told now. If so, it counts as told.
+    /// Packets are marked: whether the peer is to be notified now. If so, it counts as told.
     pub(crate) fn is_due(&mut self, now: Nanos) -> bool {
         // A clock that has gone back begins anew.
         let is_due = self.at.and_then(|at| now.checked_sub(at)).is_none_or(|since| since >= INTERVAL);

@@ -143,7 +143,7 @@ pub(crate) struct Responder {
     pub(crate) nak: Option<Nak>,
     /// It was refused because no receive work request was there.
     pub(crate) not_ready: bool,
-    /// Requests that came too early; the peer is to be told of them.
+    /// Requests that came too early; the peer is to be notified of them.
     pub(crate) held: Held,
     pub(crate) tells_held: bool,
     /// An acknowledgement is to be sent.

@@ -401,7 +401,7 @@ fn duplicate(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_>) {
     }
 }
 
-/// A packet of an unreliable connection: where something is wrong, the message is dropped, and nobody is told.
+/// A packet of an unreliable connection: where something is wrong, the message is dropped, and nobody is notified.
 // Meets IBTA: 9.8.3-a.
 fn unreliable(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_>) {
     let begins = packet.opcode().position().begins();

@@ -134,7 +134,7 @@ fn send_part(qp: &Qp, reply: &Reply, run: &Run, path: &Path, round: &mut Round<'
     }
 }
 
-/// Says which packet is missing, and which later ones are there.
+/// Reports which packet is missing, and which later ones are there.
 fn tell_held(qp: &Qp, path: &Path, round: &mut Round<'_, '_>) {
     let missing = qp.responder.expected;
     let sent = qp.responder.held.sent(missing).to_be_bytes();

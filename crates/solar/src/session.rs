@@ -190,7 +190,7 @@ impl<P: Copy> Session<P> {
         Job { session: self.number, op, volume: self.volume.number, lba }
     }
 
-    /// An operation has ended: the client is to be told.
+    /// An operation has ended: the client is to be notified.
     pub(crate) fn finish(&mut self, job: Job, outcome: Outcome) {
         let Some(progress) = self.progress(job.op) else { return };
         if let Progress::Running(direction) = *progress {

@@ -188,7 +188,7 @@ points! {
     Established = "control.handshake.established", Event(local: Endpoint, remote: Endpoint);
     /// A connection attempt failed.
     HandshakeFailed = "control.handshake.failed", Event(remote: Endpoint, error: Error);
-    /// The engine is told of a new flow.
+    /// The engine is notified of a new flow.
     FlowInstalled = "control.flow.installed", Event(local: Endpoint, remote: Endpoint);
     /// The engine is told to forget a flow.
     FlowRemoved = "control.flow.removed", Event();

@@ -148,7 +148,7 @@ impl EngineTcp {
         Err("the control plane does not answer: it has more requests than it takes".into())
     }
 
-    /// Tells the engine of a connection's positions; later, where its ring is full.
+    /// Notifies the engine of a connection's positions; later, where its ring is full.
     fn bump(&mut self, at: u32) {
         let Some(conn) = self.conns[at as usize].as_mut() else { return };
         let Some(slot) = conn.slot else { return };

@@ -78,7 +78,7 @@ pub struct ConnectionView {
     pub moved: Moved,
     /// Bytes that wait for a receive.
     pub kept: u64,
-    /// Bytes that the program was told of.
+    /// Bytes that the program was notified of.
     pub received: u64,
     /// Receives and sends that are under way.
     pub receives: usize,
@@ -118,7 +118,7 @@ pub(crate) struct Talk {
     /// The application ends its stream behind what it posted; the transport was told so.
     pub(crate) ending: bool,
     end_sent: bool,
-    /// The transport says that the peer's stream has ended; the application was told so.
+    /// The transport reports that the peer's stream has ended; the application was notified.
     pub(crate) ended: bool,
     end_reported: bool,
 }

@@ -252,7 +252,7 @@ impl<M: Memory> Unit<M> {
         Span::new(&self.dummy, 0, len as u32)
     }
 
-    /// Memory was posted: tells the peer, where that is worth a frame.
+    /// Memory was posted: notifies the peer, where that is worth a frame.
     pub(crate) fn tell_more(&mut self, now: Nanos, flow: FlowId, pool: &mut FramePool) {
         let posted_end = self.posted(flow).end;
         let Some(way) = self.way(flow) else { return };

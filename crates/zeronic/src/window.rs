@@ -1,4 +1,4 @@
-//! The window that the peer is told: the transport's, cut to what is posted (docs/ZERONIC.md, "The window").
+//! The window that is advertised to the peer: the transport's, cut to what is posted (docs/ZERONIC.md, "The window").
 use crate::frames::Segment;
 use wire::tcp::{Flags, Timestamps};
 use wire::{Nanos, Seq};
@@ -20,7 +20,7 @@ pub(crate) struct Window {
     wire: u8,
     /// The scale that the peer offered.
     peers: Option<u8>,
-    /// How far the transport would let the peer send, and how far the peer was told.
+    /// How far the transport would let the peer send, and how far was advertised to the peer.
     offered: Option<Seq>,
     reported: Option<Seq>,
     /// The last acknowledgement.
@@ -141,7 +141,7 @@ impl Window {
         self.squeezed.is_some()
     }
 
-    /// Data came that has no place: the peer is told once more what is open, not too often.
+    /// Data came that has no place: the peer gets once more what is open, not too often.
     pub(crate) fn answer(&mut self, now: Nanos, posted_end: Seq) -> Option<(Last, u16)> {
         let (last, offered) = (self.last?, self.offered?);
         if self.answered != 0 && now < self.answered.saturating_add(ANSWER_NS) {

@@ -51,7 +51,7 @@ impl Results {
         table.print();
     }
 
-    /// Says what the loads were.
+    /// Reports what the loads were.
     pub(super) fn print_loads(&self) {
         say("");
         for program in self.programs() {

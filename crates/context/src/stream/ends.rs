@@ -35,9 +35,9 @@ impl EngineEnd {
         }
     }
 
-    /// Says whether completions wait for room in their ring, before anything that they tell of leaves the host. While
-    /// they do, peers may know more of the connections than the application, and nobody can go on with them after a
-    /// kill (docs/RESTART.md).
+    /// Reports whether completions wait for room in their ring, before anything that they tell of leaves the host.
+    /// While they do, peers may know more of the connections than the application, and nobody can go on with them after
+    /// a kill (docs/RESTART.md).
     #[inline(always)]
     pub fn set_completions_wait(&mut self, wait: bool) {
         if wait != self.waits {
@@ -46,7 +46,7 @@ impl EngineEnd {
         }
     }
 
-    /// Says how far the connection in a slot has sent ([`crate::Bump::UNTIL_SENT`]); a completion of it follows.
+    /// Reports how far the connection in a slot has sent ([`crate::Bump::UNTIL_SENT`]); a completion of it follows.
     pub fn report_sent(&self, slot: u32, position: u32) {
         if slot < self.geometry.slots {
             self.region.u32_at(self.geometry.sent_at(slot)).store(position, Release);

@@ -75,7 +75,7 @@ impl LogEnd {
         Ok(LogEnd { records, table, shape })
     }
 
-    /// Says what became of record `index`, before a completion lets the application look.
+    /// Reports what became of record `index`, before a completion lets the application look.
     pub fn describe(&self, index: u64, record: &LogRecord) {
         let state = record.number << 2 | if record.hole { HOLE } else { WHOLE };
         let mut entry = [0; ENTRY];

@@ -89,7 +89,7 @@ impl Flows {
     }
 }
 
-/// Tells the engine what a look came to.
+/// Reports to the engine what a look came to.
 fn command(out: &mut Outbox<'_>, id: FlowId, actions: &TimerActions) {
     let TimerActions {
         window,

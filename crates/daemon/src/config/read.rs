@@ -93,7 +93,7 @@ fn misplaced(root: &DeTable<'_>) -> Result<(), Fault> {
     }
 }
 
-/// The keys of a section, as it says when it is told of another one.
+/// The keys of a section, as it says when it is notified of another one.
 fn keys<T: DeserializeOwned>() -> Vec<String> {
     let unknown = DeTable::parse("'' = 0").and_then(|table| T::deserialize(Deserializer::from(table)));
     let refusal = unknown.map(|_| String::new()).unwrap_or_else(|error| error.message().into());
@@ -108,7 +108,7 @@ fn fabric((mut table, span): Table<'_>) -> Result<FabricSection, Fault> {
         uplinks.push(rest::<PortSection>(uplink, at, &[])?);
     }
     let name = take(&mut table, "name")?;
-    // Keys first: who writes `nam` is told of that.
+    // Keys first: who writes `nam` is notified of that.
     let config = rest(table, span.clone(), &["name", "uplink"])?;
     let name = name.ok_or_else(|| Fault::new("this fabric has no `name`".into(), span))?;
     Ok(FabricSection { name, uplinks, config })

@@ -1,4 +1,4 @@
-//! The main thread's list of RDMA programs: it starts a service thread for each, and is told when one has ended.
+//! The main thread's list of RDMA programs: it starts a service thread for each, and is notified when one has ended.
 use super::device_record::RdmaPlace;
 use super::host_device::DeviceAt;
 use super::pipes::EventPipes;

@@ -42,7 +42,7 @@ pub(crate) fn give(giving: &Giving<'_>, socket: OwnedFd, clock: Clock) -> Result
     done
 }
 
-/// Says what there is, and hands over what is needed to make everything anew.
+/// Reports what there is, and hands over what is needed to make everything anew.
 fn prepare(giving: &Giving<'_>, line: &Line, clock: Clock) -> Result<(), String> {
     let mut owners: Vec<(Owner, Vec<Option<Device>>)> = Vec::new();
     for place in giving.hosts {

@@ -441,7 +441,7 @@ impl ProtocolState {
         self.frozen.then(|| self.flow_end())
     }
 
-    /// Tells the peer of a larger window where it may be waiting for it (RFC 9293 section 3.8.6.2.2).
+    /// Notifies the peer of a larger window where it may be waiting for it (RFC 9293 section 3.8.6.2.2).
     fn update_window(&mut self) {
         if self.untold() < self.fixed.window_step {
             return;

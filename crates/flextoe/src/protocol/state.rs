@@ -83,7 +83,7 @@ pub(crate) struct ProtocolState {
     pub cwr: bool,
     /// Each mark of a received segment is echoed (RFC 8257 section 3.2); it never changes.
     pub dctcp_echo: bool,
-    /// The application is to hear once all before `asked_for` was sent.
+    /// The application is to be notified once that all before `asked_for` was sent.
     pub asked: bool,
     pub asked_for: Seq,
     /// Sequence number of a FIN that came out of order.

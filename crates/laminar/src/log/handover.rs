@@ -11,7 +11,7 @@ use engine::{Burst, ContextId, FlowId};
 const LEFT: Owner = Owner { flow: 0, life: 0, ready: true };
 
 impl Laminar {
-    /// Says what the context's log was. It is the engine's no more.
+    /// Hands over what the context's log was. It is the engine's no more.
     pub(crate) fn give_up_log(&mut self, context: ContextId, burst: &mut Burst<'_, Stream>) {
         let state = self.logs.of(context.0).and_then(|number| self.take_log(number));
         burst.events.push(stream::Event::LogGivenUp(context, state.map(Box::new)).into());

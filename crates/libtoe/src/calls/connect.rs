@@ -28,7 +28,7 @@ pub(crate) fn connect(lib: &mut Guard, key: Key, remote: Endpoint) -> Result<()>
         Kind::Listener(_) | Kind::Stream(_) => return Err(libc::EISCONN),
     }
     // Bound sockets and loopback addresses are refused at once more often, and the latter go to the kernel then. With
-    // Fast Open the control plane says whether there is a cookie, and so whether the first write goes with the SYN.
+    // Fast Open the control plane reports whether there is a cookie, and so whether the first write goes with the SYN.
     let usual = socket.nonblocking && !socket.options.fast_open.connect;
     let leaves = usual && matches!(socket.kind, Kind::Fresh) && !remote.ip.is_loopback();
     socket.take_error();

@@ -358,7 +358,7 @@ unsafe fn put_now(
     Some(Ok(written))
 }
 
-/// Tells the engine of what was written. Held back only while less than a full segment waits, as `TCP_CORK` and
+/// Notifies the engine of what was written. Held back only while less than a full segment waits, as `TCP_CORK` and
 /// `MSG_MORE` have it.
 fn bump_or_hold(link: &mut Link, key: Key, socket: &mut Socket, hold: bool) {
     let (Link::Attached(context), Kind::Stream(stream)) = (link, &mut socket.kind) else { return };

@@ -1,4 +1,4 @@
-//! The descriptors of a socket, what the daemon is told of them (`opentoe why`), and the end of the last one.
+//! The descriptors of a socket, the daemon's record of them (`opentoe why`), and the end of the last one.
 use crate::calls::epoll::kernel_half;
 use crate::state::set::forget;
 use crate::state::slab::Key;
@@ -11,7 +11,7 @@ use context::{Request, Unaccelerated};
 use std::os::fd::RawFd;
 
 impl Lib {
-    /// Tells the daemon what a socket is, for `opentoe why`. Not worth waiting for: a full ring loses it.
+    /// Reports to the daemon what a socket is, for `opentoe why`. Not worth waiting for: a full ring loses it.
     pub(crate) fn label(&mut self, key: Key, reason: Unaccelerated) {
         let Some(request) = self.socket(key).map(|socket| socket.label(socket.fd, reason)) else { return };
         if let Some(context) = self.context() {

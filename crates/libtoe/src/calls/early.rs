@@ -16,7 +16,7 @@ use context::{Completion, Request, Slot};
 use libc::iovec;
 
 impl Lib {
-    /// Tells the control plane of a listener's part, where it has one, or had.
+    /// Notifies the control plane of a listener's part, where it has one, or had.
     pub(crate) fn tell_fast_open(&mut self, key: Key) {
         let Some(socket) = self.socket(key) else { return };
         let Kind::Listener(listener) = &socket.kind else { return };

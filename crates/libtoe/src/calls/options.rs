@@ -190,7 +190,7 @@ fn read_time(value: &[u8]) -> Option<Duration> {
 }
 
 impl Lib {
-    /// Tells the control plane the options that were set before the connection was there.
+    /// Sends the control plane the options that were set before the connection was there.
     pub(crate) fn send_early_options(&mut self, key: Key, slot: Slot) {
         let Some(socket) = self.socket(key) else { return };
         if socket.options.for_flow.is_empty() {

@@ -160,7 +160,7 @@ impl Pair {
         Ok(())
     }
 
-    /// What was passed on was read; and where the pair was not joined, the engine hears of it.
+    /// What was passed on was read; and where the pair was not joined, the engine is notified of it.
     fn finish(self, lib: &mut Guard, joined: bool) {
         for (key, taken) in self.keys.into_iter().zip(self.taken) {
             if let Some(Kind::Stream(stream)) = lib.socket(key).map(|socket| &socket.kind) {

@@ -4,7 +4,7 @@ use crate::state::socket::{Kind, Socket};
 use crate::state::{Lib, Link};
 
 impl Lib {
-    /// Tells the engine how far the program has come.
+    /// Reports to the engine how far the program has come.
     pub(crate) fn bump(&mut self, key: Key) {
         let Lib { sockets, link: Link::Attached(context), .. } = self else { return };
         if let Some(Socket { kind: Kind::Stream(stream), .. }) = sockets.get_mut(key.index) {

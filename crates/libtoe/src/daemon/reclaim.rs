@@ -36,7 +36,7 @@ impl Lib {
         }
     }
 
-    /// A step of the sweep, where it is time for one. Says when the next one is due: the longest that a thread may
+    /// A step of the sweep, where it is time for one. Returns when the next one is due: the longest that a thread may
     /// sleep.
     pub(crate) fn reclaim_some(&mut self) -> Option<Duration> {
         let Lib { link: Link::Attached(context), sockets, sweeper, .. } = self else { return None };

@@ -119,7 +119,7 @@ extern "C" fn ask(call: &mut Call) -> Verdict {
     Verdict::Done
 }
 
-/// What programs are told of the end of their data.
+/// What is reported to programs of the end of their data.
 const BREAK: isize = 0x1000_0000;
 
 /// `arch_prctl`: the thread pointer is the program's; the other register is this library's.

@@ -341,7 +341,7 @@ unsafe fn accept_now(
         lib.fail_stream(accepted.index, pending.errno);
     }
     lib.show_interest(key);
-    // SAFETY: the caller's pointers. As on Linux, a connection that nobody can be told of is closed.
+    // SAFETY: the caller's pointers. As on Linux, a connection that nobody can be notified of is closed.
     match unsafe { address::store(pending.remote, is_v6, address, len) } {
         Ok(()) => Ok(Some(fd)),
         Err(errno) => {

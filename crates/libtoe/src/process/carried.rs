@@ -1,5 +1,5 @@
-//! A socket on its way to another process or another program: what must be told of it. Positions and bytes are in the
-//! shared regions, whose descriptors go with it.
+//! A socket on its way to another process or another program: what must be reported of it. Positions and bytes are in
+//! the shared regions, whose descriptors go with it.
 use crate::daemon::attach;
 use crate::state::Lib;
 use crate::state::mapped_region::MappedRegion;
@@ -58,7 +58,7 @@ fn rebuild_bound((binding, local, chosen): BoundRecord) -> Bound {
     Bound { binding, local, chosen }
 }
 
-/// What must be told of a socket; `None` for one that cannot be carried. The regions that it needs are added to
+/// What must be reported of a socket; `None` for one that cannot be carried. The regions that it needs are added to
 /// `homes`.
 pub(crate) fn describe(
     socket: &Socket,

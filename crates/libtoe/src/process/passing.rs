@@ -192,7 +192,7 @@ fn is_over(lib: &mut Guard, key: Key) -> Result<bool> {
     Ok(lib.need_socket(key)?.broken)
 }
 
-/// What is told of a socket that is passed; `None` for one that cannot be.
+/// What is reported of a socket that is passed; `None` for one that cannot be.
 fn describe(lib: &mut Guard, key: Key) -> Result<Option<Letter>> {
     if !lib.need_socket(key)?.is_stream() {
         lib.own_kernel_socket(key)?;

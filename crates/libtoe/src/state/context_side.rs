@@ -83,7 +83,7 @@ const MOVED_MOST: u64 = 256 << 10;
 pub(crate) const LIFE_CHECK: u32 = 1024;
 
 impl Context {
-    /// Bytes were copied for the program; says whether others on its core are to have their turn.
+    /// Bytes were copied for the program; reports whether others on its core are to have their turn.
     #[inline]
     pub(crate) fn has_moved(&mut self, bytes: u32) -> bool {
         self.moved += u64::from(bytes);
@@ -152,7 +152,7 @@ impl Context {
         self.last_tag
     }
 
-    /// Gives a slot of the data pair its socket. Says what the engine told of it already.
+    /// Gives a slot of the data pair its socket. Returns what the engine told of it already.
     pub(crate) fn use_slot(&mut self, slot: Slot, socket: Key) -> Option<Completion> {
         *self.slots.get_mut(slot.index as usize)? = SlotUse::new(socket.index as u32, slot.generation);
         self.end.sent(slot.index).store(0, Relaxed);
@@ -220,7 +220,7 @@ impl Context {
         self.early.insert(completion.slot.index, *completion);
     }
 
-    /// Tells the engine the present positions of a connection. Where the ring is full it is owed, and sent before
+    /// Sends the engine the present positions of a connection. Where the ring is full it is owed, and sent before
     /// anything waits.
     #[inline(always)]
     pub(crate) fn bump(&mut self, key: Key, stream: &mut Stream) {

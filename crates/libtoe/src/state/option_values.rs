@@ -65,7 +65,7 @@ pub(crate) struct Values {
     pub reuse_port: bool,
     /// `SO_LINGER`, seconds; `None` where it is off.
     pub linger: Option<c_int>,
-    /// `SO_RCVLOWAT`: bytes to read, from which on whoever waits is told.
+    /// `SO_RCVLOWAT`: bytes to read, from which on whoever waits is notified.
     pub(crate) low_mark: u32,
     /// `TCP_NOTSENT_LOWAT`: unsent bytes, below which more may be written; 0 where it was not set.
     pub(crate) unsent_mark: u32,

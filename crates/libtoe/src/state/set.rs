@@ -30,7 +30,7 @@ pub(crate) struct EpollSet {
     kick: Option<OwnFd>,
     /// Threads that sleep there.
     sleepers: u32,
-    /// One of them was told to get up, and is not up yet.
+    /// One of them was asked to get up, and is not up yet.
     kicked: bool,
     /// Wake descriptors of threads that poll the set itself.
     pub waiters: Few<RawFd>,
@@ -168,8 +168,8 @@ pub(crate) fn became_ready(sets: &mut Slab<EpollSet>, watcher: Watcher, bits: u3
     }
 }
 
-/// A set has a ready member: whoever waits for it hears of it. This ends, since the kernel refuses sets that hold each
-/// other (`ELOOP`).
+/// A set has a ready member: whoever waits for it is notified of it. This ends, since the kernel refuses sets that hold
+/// each other (`ELOOP`).
 #[cold]
 fn wake_sleepers(sets: &mut Slab<EpollSet>, set: u32) {
     let Some(found) = sets.get_mut(set as usize) else { return };

@@ -69,7 +69,7 @@ pub(crate) const RX_FIN: u32 = 1;
 pub(crate) const SHUT_WRITE: u32 = 2;
 /// The program shut down its receiving side.
 pub(crate) const SHUT_READ: u32 = 4;
-/// It is joined with another connection: the program neither reads nor writes it, but hears of its end.
+/// It is joined with another connection: the program neither reads nor writes it, but is notified of its end.
 pub(crate) const SPLICED: u32 = 8;
 /// A process that has it waits for more than a byte (`SO_RCVLOWAT`): nothing about it goes the short way.
 pub(crate) const LOW_MARK: u32 = 16;

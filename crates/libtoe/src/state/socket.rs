@@ -208,7 +208,7 @@ impl Socket {
         std::mem::take(&mut self.error)
     }
 
-    /// What the daemon is told of it.
+    /// What is reported to the daemon of it.
     pub(crate) fn label(&self, fd: RawFd, reason: Unaccelerated) -> Request {
         let (slot, binding) = match &self.kind {
             Kind::Stream(stream) => (stream.name, 0),

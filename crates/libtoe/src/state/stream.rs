@@ -475,7 +475,7 @@ impl Stream {
     pub(crate) fn window_update_is_due(&self) -> bool {
         let state = self.state();
         let unadvertised = state.rx_tail.load(Relaxed).wrapping_sub(state.rx_told.load(Relaxed));
-        // Whatever was read is among what came since the engine was told.
+        // Whatever was read is among what came since the last report to the engine.
         unadvertised >= worthwhile(self.rx.get().full) && self.much_is_unadvertised()
     }
 
@@ -492,7 +492,7 @@ impl Stream {
         unreported > 0 && all && sees > self.rx.get().full / 2
     }
 
-    /// Bytes of the receive buffer that became free since the engine was told.
+    /// Bytes of the receive buffer that became free since the last report to the engine.
     #[inline]
     pub(crate) fn unadvertised_window(&self) -> u32 {
         self.rx_free().wrapping_sub(self.state().rx_told.load(Relaxed))
@@ -505,7 +505,7 @@ impl Stream {
         state.rx_tail.load(Acquire).wrapping_sub(state.rx_head.load(Relaxed))
     }
 
-    /// Takes in a completion that says nothing but positions, while nobody waits for room; says whether bytes came.
+    /// Takes in a completion that says nothing but positions, while nobody waits for room; reports whether bytes came.
     #[inline(always)]
     pub(crate) fn advance(&self, completion: &Completion) -> bool {
         let state = self.state();
@@ -524,7 +524,8 @@ impl Stream {
         data
     }
 
-    /// Takes a completion in: positions only move forward. Says what became new: received bytes, room, end of stream.
+    /// Takes a completion in: positions only move forward. Returns what became new: received bytes, room, end of
+    /// stream.
     #[inline]
     pub(crate) fn apply(&self, completion: &Completion) -> News {
         let state = self.state();
@@ -572,8 +573,8 @@ impl Stream {
     }
 }
 
-/// Nothing, more than there is room for, or more than the small ring holds. Whoever asks next is not to hear of this
-/// call's bad addresses.
+/// Nothing, more than there is room for, or more than the small ring holds. Whoever asks next is not to be notified of
+/// this call's bad addresses.
 #[cold]
 fn uncommon() -> Option<u32> {
     user_memory::faulted();

@@ -48,7 +48,7 @@ impl Topic {
     }
 }
 
-/// Says what a topic has to say, where that was not done before.
+/// Prints the warning of a topic, once.
 #[cold]
 pub(crate) fn once(topic: Topic) {
     let bit = 1 << topic as u32;

@@ -33,7 +33,7 @@ pub(crate) struct End {
 }
 
 impl Follower {
-    /// How long to sleep without being announced; nothing where the thread must be told of news.
+    /// How long to sleep without being announced; nothing where the thread must be notified of news.
     pub(crate) fn leaves_it(&self) -> Option<Duration> {
         (self.in_vain >= IN_VAIN).then_some(SHORT)
     }

@@ -80,7 +80,7 @@ impl Drop for SpinTime {
     }
 }
 
-/// Lets others run, without the lock, until the daemon has said something, a few times; says whether it has.
+/// Lets others run, without the lock, until the daemon has said something, a few times; reports whether it has.
 pub(super) fn yield_until_news(lib: &mut Guard, spin: &SpinTime, deadline: Option<Instant>) -> bool {
     // What is owed to the ring is tried again with each look.
     let news = lib.context().filter(|context| !context.owes()).map(|context| context.end.news());

@@ -40,7 +40,8 @@ impl WaitOptions<'_> {
         WaitOptions { deadline: None, targets: &[], kernel: Vec::new(), signals: Signals::Keep, mask: None }
     }
 
-    /// Other threads may look for it: who waits for sockets or sets hears of them from whoever takes their news in.
+    /// Other threads may look for it: who waits for sockets or sets is notified of them from whoever takes their news
+    /// in.
     pub(super) fn has_others(&self) -> bool {
         !self.targets.is_empty() && !lock::is_alone()
     }

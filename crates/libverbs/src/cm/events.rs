@@ -109,7 +109,7 @@ unsafe fn wait(channel: *mut RdmaEventChannel) -> Result<Option<*mut RdmaCmEvent
     }
 }
 
-/// The event in the program's form; `None` where nobody is to be told of it.
+/// The event in the program's form; `None` where nobody is to be notified of it.
 fn take(service: &'static Service, channel: *mut RdmaEventChannel, event: Event) -> Option<*mut RdmaCmEvent> {
     let Event { id, what } = event;
     if let Happened::Requested { listener, .. } = &what {

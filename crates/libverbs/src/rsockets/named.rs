@@ -1,4 +1,4 @@
-//! Addresses as programs are told of them.
+//! Addresses as programs get them.
 use crate::cm::plain;
 use libc::{c_int, sockaddr, sockaddr_in, sockaddr_in6, socklen_t};
 use std::net::SocketAddrV4;

@@ -24,7 +24,7 @@ fn free_index(inner: &Inner) -> Option<u32> {
     (0..most).find(|index| inner.mapped.iter().all(|(taken, _)| *taken != Some(*index)))
 }
 
-/// Registers a buffer, and tells the peer of it where the peer may write. Gives the offset by which it is named; -1
+/// Registers a buffer, and notifies the peer of it where the peer may write. Gives the offset by which it is named; -1
 /// asks for one.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn riomap(

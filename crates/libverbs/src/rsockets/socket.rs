@@ -78,7 +78,7 @@ impl Socket {
         Arc::new(Socket::new(fd, inner))
     }
 
-    /// Ends it: what was sent arrives, and the peer is told.
+    /// Ends it: what was sent arrives, and the peer is notified.
     pub(super) fn close(&self) {
         if self.lock().phase == Phase::Connected {
             let _ = self.shut(libc::SHUT_RDWR);

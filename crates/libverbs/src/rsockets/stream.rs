@@ -57,7 +57,7 @@ struct Receiving {
     free_at: usize,
     /// Bytes of messages that are not read, message by message.
     messages: std::collections::VecDeque<u32>,
-    /// Messages read, and at which number the peer is told of it.
+    /// Messages read, and at which number the peer is notified of it.
     read: u16,
     tell_at: u16,
     /// The entry of the peer's table that is written next.
@@ -134,7 +134,7 @@ impl Stream {
         }
     }
 
-    /// What the peer is to be told.
+    /// What is to be reported to the peer.
     pub(super) fn told(&self) -> Connection {
         let place = |buffer: &Buffer, len: usize| RemoteBuffer {
             address: buffer.address(0),
@@ -157,7 +157,7 @@ impl Stream {
         self.peer = peer;
     }
 
-    /// Takes completions, and tells the peer what is free.
+    /// Takes completions, and reports to the peer what is free.
     pub(super) fn progress(&mut self) {
         let Stream { queue, sizes, sending, receiving, end, .. } = self;
         let mut again = 0;
@@ -185,7 +185,7 @@ impl Stream {
         self.tell();
     }
 
-    /// Tells the peer of free messages, and of a half that is read.
+    /// Notifies the peer of free messages, and of a half that is read.
     fn tell(&mut self) {
         let half = self.half();
         let has_half = self.receiving.free >= half;
@@ -293,7 +293,7 @@ impl Stream {
         })
     }
 
-    /// Tells the peer of a mapping. `index` is one of its table.
+    /// Notifies the peer of a mapping. `index` is one of its table.
     pub(super) fn map(&mut self, index: u32, mapping: Mapping) {
         let table = self.peer.table;
         let behind =

@@ -37,7 +37,7 @@ pub(super) struct Switch {
     /// The last one that was looked for: bursts go to one station.
     recent: Option<(Mac, Slot)>,
     learned: usize,
-    /// Members that got a frame in this burst: to be told once.
+    /// Members that got a frame in this burst: to be notified once.
     touched: Vec<Slot>,
     segments: Vec<Box<Frame>>,
     /// Of frames that are dropped here.

@@ -197,7 +197,7 @@ impl Connection {
         (connection, step)
     }
 
-    /// This side is asked; `local` is its number for the connection. The peer is told that a program has to answer.
+    /// This side is asked; `local` is its number for the connection. The peer is notified that a program has to answer.
     pub fn asked(facts: Facts, pair: Pair, transaction: u64) -> (Connection, Step) {
         let connection = Connection {
             state: State::ReqReceived,
@@ -494,7 +494,7 @@ impl Connection {
 }
 
 /// The attributes by which a queue pair of a connection goes to the initial state. What the peer may do is known only
-/// once the two sides have agreed: `reads` says whether it may read.
+/// once the two sides have agreed: `reads` reports whether it may read.
 pub(crate) fn init(reads: Option<bool>) -> QpAttributes {
     let rights = match reads {
         None => Rights::NONE,

@@ -69,7 +69,7 @@ impl Manager {
         Ok(())
     }
 
-    /// A message about a connection that is not there. A peer that ends it is told that it has ended; of others,
+    /// A message about a connection that is not there. A peer that ends it is notified that it has ended; of others,
     /// nothing is told.
     fn answer_stranger(
         &mut self,
@@ -284,7 +284,7 @@ impl Held {
     }
 }
 
-/// What a request tells the program: what the peer may have outstanding is what this side takes.
+/// What a request reports to the program: what the peer may have outstanding is what this side takes.
 fn told(request: &Request) -> Parameters {
     Parameters {
         data: request.data.0.get(Named::LEN..).unwrap_or_default().to_vec(),

@@ -59,7 +59,7 @@ pub(crate) struct Peer {
     pub(crate) next_hop: Option<Mac>,
 }
 
-/// What the manager is told of its device.
+/// What is reported to the manager of its device.
 #[derive(Clone)]
 pub(crate) struct DeviceIdentity {
     pub(crate) address: Ipv4Addr,
@@ -224,7 +224,7 @@ impl Manager {
         self.resolving.insert(key);
     }
 
-    /// An identifier is destroyed: what it had ends, and the peer is told.
+    /// An identifier is destroyed: what it had ends, and the peer is notified.
     pub(crate) fn destroy(&mut self, now: Nanos, key: IdKey, ways: &mut AddressResolution) {
         let Some(program) = self.programs.get_mut(&key.program) else { return };
         let orphans = program.purge(key.number);
@@ -440,7 +440,7 @@ pub(crate) fn refusal(asker: &Asker, status: LookupStatus) -> Mad {
     Mad { transaction: asker.transaction, message: Message::LookupReply(Box::new(reply)) }
 }
 
-/// News of a connection, as its program is told.
+/// News of a connection, as reported to its program.
 fn happened(news: News) -> Happened {
     match news {
         News::Replied(parameters) => Happened::Replied(parameters),

@@ -11,7 +11,7 @@ use crate::diag::Res;
 use crate::ir::{FieldId, HashKind, Stmt, StmtKind};
 use std::collections::BTreeSet;
 
-/// Writes what a body does, or only says whether it does anything.
+/// Writes what a body does, or only reports whether it does anything.
 type Visit<'v> = dyn FnMut(&mut Option<&mut Text>, &[&Stmt], &Phase) -> Res<bool> + 'v;
 
 /// What all modules of a half share.

@@ -8,7 +8,7 @@ use crate::world::{Lying, run_lying};
 use ::verbs::{Completion, CompletionFlags, Status};
 
 impl Link {
-    /// What a program is told of a completion; the first one of the second program is lied about.
+    /// What is reported to a program of a completion; the first one of the second program is lied about.
     pub(super) fn told(&mut self, side: usize, done: Completion) -> Result<Vec<Completion>, String> {
         let of_receive = matches!(self.judge.lie, Some(Lie::Queue | Lie::Key)) || !self.judge.lanes[side].is_empty();
         let is_it = side == 1 && done.status == Status::Success && (done.is_receive() || !of_receive);

@@ -220,7 +220,7 @@ impl Link {
         Ok(())
     }
 
-    /// What a program is told of a completion.
+    /// What is reported to a program of a completion.
     #[cfg(not(test))]
     fn told(&self, _side: usize, done: Completion) -> Result<[Completion; 1], String> {
         Ok([done])
@@ -322,7 +322,7 @@ impl Link {
         Ok(())
     }
 
-    /// Nothing is told that nobody gave a reason for.
+    /// Nothing is reported that nobody gave a reason for.
     fn check_events(&self, side: usize) -> Result<(), String> {
         use AsyncEvent::{CommunicationEstablished, LastReceiveReached, SendQueueDrained};
         let Some(program) = &self.sides[side] else { return Ok(()) };

@@ -59,7 +59,7 @@ pub(crate) fn draw(plan: &LinkPlan, count: usize, random: &mut Random) -> Vec<Wo
         let mut work = draw_one(plan, random);
         work.before = before;
         before = work.after();
-        // Who waits for the completion of the last one hears of all.
+        // Who waits for the completion of the last one is notified of all.
         work.is_signalled |= number + 1 == count;
         works.push(work);
     }

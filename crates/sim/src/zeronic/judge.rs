@@ -99,7 +99,7 @@ impl Sides<'_> {
         Ok(true)
     }
 
-    /// What the peer has acknowledged is in memory that its program posted, or was told of.
+    /// What the peer has acknowledged is in memory that its program posted, or was notified of.
     fn is_delivered(&self, side: usize, at: usize, posted: Posted) -> Result<(), String> {
         let stream = self.streams[side][at];
         // What is deferred is kept aside until its receive is posted.

@@ -8,7 +8,7 @@ use crate::world::{Lying, run_lying};
 use context::comm::{Completion, Outcome};
 
 impl Talk {
-    /// What a program is told; the first receive of the second program is lied about.
+    /// What is reported to a program; the first receive of the second program is lied about.
     pub(super) fn told(&mut self, side: usize, done: Completion) -> Result<Vec<Completion>, String> {
         let lies = side == 1 && done.outcome == Outcome::Received;
         let Some(program) = &self.programs[side] else { return Ok(Vec::new()) };

@@ -230,7 +230,7 @@ impl Talk {
         Ok(())
     }
 
-    /// What a program is told.
+    /// What is reported to a program.
     #[cfg(not(test))]
     fn told(&mut self, _side: usize, done: Completion) -> Result<[Completion; 1], String> {
         Ok([done])

@@ -141,7 +141,7 @@ pub(crate) struct Stream {
     fetches: u8,
     /// Requests that the peer has carried out.
     acknowledged: u32,
-    /// Requests of the peer that were carried out; how many the peer was told of.
+    /// Requests of the peer that were carried out; how many the peer was notified of.
     carried_out: u32,
     sent: u32,
     /// Receive work requests that messages have taken which are not in order yet, from this one on.
@@ -157,7 +157,7 @@ pub(crate) struct Stream {
     refusal: Option<(u32, NakCode)>,
     /// The first request that will be refused: those behind it have no effect.
     refuses: Option<u32>,
-    /// The peer is to be told that the queue pair has failed.
+    /// The peer is to be notified that the queue pair has failed.
     tells_gone: bool,
 }
 

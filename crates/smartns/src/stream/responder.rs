@@ -179,7 +179,7 @@ pub(super) fn carry_out(qp: &mut Qp, round: &mut Round<'_, '_>) {
     }
 }
 
-/// The request is refused, and the queue pair fails once its peer was told.
+/// The request is refused, and the queue pair fails once its peer was notified.
 fn refuse(qp: &mut Qp, number: u32, code: NakCode, own: Option<Status>, round: &mut Round<'_, '_>) {
     round.drop(DropReason::RequestRefused);
     qp.responder.is_fatal = true;

@@ -1,5 +1,5 @@
-//! Unreliable connections over a stream: a message that cannot be carried out is dropped, and nobody is told (IBTA 1.3,
-//! 9.8.3). What the stream carries is not lost on the way, so that is all that can happen to one.
+//! Unreliable connections over a stream: a message that cannot be carried out is dropped, and nobody is notified (IBTA
+//! 1.3, 9.8.3). What the stream carries is not lost on the way, so that is all that can happen to one.
 use super::{Header, MessageKind};
 use crate::ending::complete_work;
 use crate::qp::Qp;

@@ -80,7 +80,7 @@ pub enum Arrival {
         len: u32,
     },
     /// The same bytes are on their way into a device's memory: [`Nic::take_started`] has the copies, and
-    /// [`Nic::has_landed`] is to be told when all of them have ended.
+    /// [`Nic::has_landed`] is to be notified when all of them have ended.
     Placing {
         /// Bytes below the cursor.
         skip: u32,

@@ -38,7 +38,7 @@ pub struct Finished {
     pub last: Option<(Domain, RegionRange, u8)>,
 }
 
-/// Says where the payload of a message goes, by its header and its length.
+/// Decides where the payload of a message goes, by its header and its length.
 pub type Guide<'a> = &'a mut dyn FnMut(&[u8; HEADER_LEN], u32) -> Steer;
 
 #[derive(Debug, Clone)]

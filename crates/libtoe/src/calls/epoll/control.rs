@@ -77,7 +77,7 @@ fn control_ours(
     match (operation, present, event) {
         (libc::EPOLL_CTL_ADD, Some(_), _) => Err(libc::EEXIST),
         (libc::EPOLL_CTL_ADD, None, Some(event)) => {
-            // A thread that sleeps on the kernel's members alone is to hear of ours from now on.
+            // A thread that sleeps on the kernel's members alone is to be notified of ours from now on.
             set.kick();
             set.may_share |= shared;
             let entry = Entry { fd, target, events: event.events, data: event.u64, queued: false, disabled: false };

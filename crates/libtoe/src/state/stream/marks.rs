@@ -90,7 +90,7 @@ impl Stream {
 }
 
 impl Context {
-    /// Tells the engine the present positions of a connection, and asks it what the connection's mark is about.
+    /// Sends the engine the present positions of a connection, and asks it what the connection's mark is about.
     pub(crate) fn bump_and_ask(&mut self, key: Key, stream: &mut Stream) {
         self.bump(key, stream);
         let Some(question) = stream.name.and_then(|slot| stream.question(slot)) else { return };
