@@ -102,7 +102,19 @@ fn goals_table(reports: &BTreeMap<String, Report>, rows: &[Row]) -> String {
 /// Where and when, below a table.
 fn conditions(reports: &BTreeMap<String, Report>) -> String {
     let machine = page::machine_words(reports).map_or(String::new(), |words| format!(" {words}"));
-    format!("\nConditions: {}{machine}\n", page::times(reports))
+    format!("\n{}\n", wrapped(&format!("Conditions: {}{machine}", page::times(reports))))
+}
+
+/// Text in lines of at most 120 characters, as pages have them.
+fn wrapped(text: &str) -> String {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split(' ') {
+        match lines.last_mut() {
+            Some(line) if line.chars().count() + 1 + word.chars().count() <= 120 => *line += &format!(" {word}"),
+            _ => lines.push(word.to_string()),
+        }
+    }
+    lines.join("\n")
 }
 
 /// Parts whose processor time is shown, in this order.
@@ -169,6 +181,13 @@ mod tests {
         assert!(error.contains("`goals` has no end"), "{error}");
         let error = table("gaols", &BTreeMap::new(), &[]).unwrap_err();
         assert!(error.contains("no table `gaols`") && error.contains("echo-128"), "{error}");
+    }
+
+    #[test]
+    fn text_fits_a_page() {
+        let text = wrapped(&"word ".repeat(100));
+        assert!(text.lines().all(|line| line.len() <= 120) && text.lines().count() == 5, "{text}");
+        assert_eq!(text.split_whitespace().count(), 100);
     }
 
     #[test]
