@@ -1,4 +1,4 @@
-//! What each module, or each replica of it, has done, and how much of it is timed.
+//! Figures of each module, or each replica of it: works done, and times of samples.
 use std::sync::Arc;
 use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;

@@ -1,4 +1,4 @@
-//! Who observes the modules at their tracepoints (FlexTOE section 5.1). A module reports what happens where it happens,
+//! Observers of the modules at their tracepoints (FlexTOE section 5.1). A module reports what happens where it happens,
 //! and is compiled for each kind of observer: [`Off`], [`Counts`], and a tracer whose records somebody watches.
 use std::array::from_fn;
 use std::cell::Cell;

@@ -1,8 +1,8 @@
-//! What a program says of Fast Open (RFC 7413) by options.
+//! Options of Fast Open (RFC 7413) that a program has set.
 use context::{EarlyData, FastOpenKeys};
 use libc::c_int;
 
-/// What a program has said of Fast Open.
+/// A program's options of Fast Open.
 #[derive(Clone, Copy, PartialEq, Default)]
 pub(crate) struct FastOpen {
     /// `TCP_FASTOPEN`: connections of the listener whose handshake may be going on.

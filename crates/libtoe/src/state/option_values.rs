@@ -85,7 +85,7 @@ pub(crate) struct Values {
     pub(crate) receive_sized: bool,
     /// Bytes that may wait to be acknowledged, where the program said so (`SO_SNDBUF`).
     pub(crate) send_limit: Option<u32>,
-    /// What was said of Fast Open.
+    /// Options of Fast Open.
     pub(crate) fast_open: FastOpen,
     /// Options for the control plane, kept for when there is a connection.
     pub(crate) for_flow: Vec<(OptionName, u64)>,
