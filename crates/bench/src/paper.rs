@@ -2,7 +2,6 @@
 use crate::all;
 use crate::arguments::Common;
 use crate::goals::{Part, curve, part};
-use crate::report::table;
 use crate::tools::Tools;
 use clap::Args;
 use std::path::PathBuf;
@@ -98,15 +97,12 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<(), String> {
     all::measure_parts(tools, &parts, &arguments.common, &arguments.directory)
 }
 
-/// Shows all experiments with their commands.
+/// Shows all experiments.
 pub(crate) fn list() {
-    let rows = EXPERIMENTS.iter().map(|it| vec![it.part.name.to_string(), it.what.to_string()]);
-    let mut rows: Vec<Vec<String>> = rows.collect();
-    rows.iter_mut().for_each(|row| row[1].insert(0, ' '));
-    // The second column is text as well: no alignment to the right.
-    let width = EXPERIMENTS.iter().map(|it| it.what.len()).max().unwrap_or(0) + 1;
-    rows.iter_mut().for_each(|row| row[1] = format!("{:<width$}", row[1]));
-    console::print(&table(&rows));
+    let width = EXPERIMENTS.iter().map(|it| it.part.name.len()).max().unwrap_or(0);
+    for it in EXPERIMENTS {
+        console::print(&format!("{:<width$}  {}\n", it.part.name, it.what));
+    }
     console::print(
         "\nopentoe bench paper NAME ... measures some; the name of a paper stands for all of its experiments\n",
     );
@@ -157,35 +153,30 @@ mod tests {
         assert!(names(&["flextoe-figure-1"]).unwrap_err().contains("no experiment `flextoe-figure-1`"));
     }
 
-    /// Numbers that the first cells of a page's rows name after a word such as `figures`; `8, 9` and `10 to 13` are
-    /// lists of them.
+    /// The chapter of a number, with its dot, and the number in it.
+    fn split(number: &str) -> (String, u32) {
+        let at = number.rfind('.').map_or(0, |dot| dot + 1);
+        (number[..at].to_string(), number[at..].parse().unwrap_or_else(|e| panic!("{number}: {e}")))
+    }
+
+    /// The numbers that a text begins with, such as `8, 9` or `10 to 13`.
+    fn numbers(text: &str) -> Vec<String> {
+        let words = text.split([' ', ',', ';']).filter(|word| !word.is_empty());
+        let words: Vec<&str> =
+            words.take_while(|word| *word == "to" || word.starts_with(|c: char| c.is_ascii_digit())).collect();
+        let range = |at: usize| {
+            let (chapter, last) = split(words[at]);
+            let first = if at >= 2 && words[at - 1] == "to" { split(words[at - 2]).1 } else { last };
+            (first..=last).map(move |number| format!("{chapter}{number}"))
+        };
+        (0..words.len()).filter(|at| words[*at] != "to").flat_map(range).collect()
+    }
+
+    /// The numbers of a kind (`figure`, `table`) in the first cells of a page's rows.
     fn numbered(page: &str, kind: &str) -> HashSet<String> {
-        let mut found = HashSet::new();
-        for cell in page.lines().filter_map(|line| line.strip_prefix("| ")?.split('|').next()) {
-            for list in cell.split(kind).skip(1) {
-                let words = list.trim_start_matches('s').split([' ', ',', ';']).filter(|word| !word.is_empty());
-                let mut last: Option<String> = None;
-                let mut until = false;
-                for word in words {
-                    match (word, word.starts_with(|c: char| c.is_ascii_digit())) {
-                        ("to", _) => until = true,
-                        (number, true) => {
-                            let parts = |text: &str| {
-                                let (chapter, number) = text.rsplit_once('.').unwrap_or(("", text));
-                                (chapter.to_string(), number.parse::<u32>().unwrap_or(0))
-                            };
-                            let (chapter, end) = parts(number);
-                            let begin = last.take().filter(|_| until).map_or(end, |last| parts(&last).1);
-                            let dot = if chapter.is_empty() { "" } else { "." };
-                            found.extend((begin..=end).map(|number| format!("{chapter}{dot}{number}")));
-                            (last, until) = (Some(number.to_string()), false);
-                        }
-                        _ => break,
-                    }
-                }
-            }
-        }
-        found
+        let cells = page.lines().filter_map(|line| line.strip_prefix("| ")?.split('|').next());
+        let lists = cells.flat_map(|cell| cell.split(kind).skip(1));
+        lists.flat_map(|list| numbers(list.trim_start_matches('s'))).collect()
     }
 
     #[test]

@@ -126,16 +126,16 @@ fn cpu_table(reports: &BTreeMap<String, Report>) -> Option<String> {
     let mut text = String::from("| part | set-up | k/s | toed | server | clients |\n|---|---|---|---|---|---|\n");
     let mut any = false;
     for (name, report) in CPU_PARTS.iter().filter_map(|name| Some((name, reports.get(*name)?))) {
-        for point in report.points() {
-            let points = report.points().len() > 1;
+        let points = report.points();
+        for point in &points {
             for (at, (_, setup)) in report.setups().iter().enumerate() {
-                let Some(rate) = report.median_on(setup, &point, Run::speed) else { continue };
+                let Some(rate) = report.median_on(setup, point, Run::speed) else { continue };
                 let of = |process: &str| {
-                    let times = report.on(setup, &point).map(|run| nanoseconds(run, process)).collect();
+                    let times = report.on(setup, point).map(|run| nanoseconds(run, process)).collect();
                     middle(times).map_or("-".into(), |value| format!("{value:.0}"))
                 };
-                let what = match (at, points) {
-                    (0, true) => format!("{name}: {}", label(&point)),
+                let what = match (at, points.len() > 1) {
+                    (0, true) => format!("{name}: {}", label(point)),
                     (0, false) => (*name).to_string(),
                     _ => String::new(),
                 };

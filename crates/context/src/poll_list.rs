@@ -5,7 +5,7 @@
 /// So few are polled in every round, whatever they do.
 const FEW: usize = 16;
 /// Of more, one that has left nothing in so many rounds counts as quiet.
-const TIMEOUT: u32 = 256;
+const QUIET_ROUNDS: u32 = 256;
 /// Quiet ones that are polled in a round.
 const QUIET_POLLS: usize = 8;
 
@@ -50,10 +50,10 @@ impl PollList {
         self.lively.iter().map(|(context, _)| *context).chain(self.quiet.iter().copied())
     }
 
-    /// One round. `polled` takes what a context has left.
+    /// One round. `poll` takes what a context has left.
     #[inline]
-    pub fn round(&mut self, mut polled: impl FnMut(u32) -> Polled) {
-        if !self.quiet.is_empty() && self.poll_quiet(&mut polled) {
+    pub fn round(&mut self, mut poll: impl FnMut(u32) -> Polled) {
+        if !self.quiet.is_empty() && self.poll_quiet(&mut poll) {
             return;
         }
         let (count, mut gone) = (self.lively.len(), false);
@@ -63,7 +63,7 @@ impl PollList {
             }
             let (context, empty) = &mut self.lively[self.first];
             self.first += 1;
-            match polled(*context) {
+            match poll(*context) {
                 Polled::Nothing => *empty += 1,
                 Polled::Some => *empty = 0,
                 Polled::Full => {
@@ -80,10 +80,10 @@ impl PollList {
 
     /// Some of the quiet ones have their turn; true where the round is over.
     #[cold]
-    fn poll_quiet(&mut self, polled: &mut impl FnMut(u32) -> Polled) -> bool {
+    fn poll_quiet(&mut self, poll: &mut impl FnMut(u32) -> Polled) -> bool {
         for _ in 0..self.quiet.len().min(QUIET_POLLS) {
             let Some(context) = self.quiet.pop_front() else { break };
-            match polled(context) {
+            match poll(context) {
                 Polled::Nothing => self.quiet.push_back(context),
                 Polled::Some => self.lively.push((context, 0)),
                 Polled::Full => {
@@ -101,7 +101,7 @@ impl PollList {
         let (lively, quiet) = (&mut self.lively, &mut self.quiet);
         let many = lively.len() > FEW;
         lively.retain(|(context, empty)| {
-            let rests = many && *empty >= TIMEOUT && *context != u32::MAX;
+            let rests = many && *empty >= QUIET_ROUNDS && *context != u32::MAX;
             if rests {
                 quiet.push_back(*context);
             }
@@ -116,7 +116,7 @@ mod tests {
     use std::collections::BTreeMap;
 
     /// Looks of each context in so many rounds; those of `busy` always have something.
-    fn looks(poll_list: &mut PollList, rounds: u32, busy: impl Fn(u32) -> bool) -> BTreeMap<u32, u32> {
+    fn polls(poll_list: &mut PollList, rounds: u32, busy: impl Fn(u32) -> bool) -> BTreeMap<u32, u32> {
         let mut seen = BTreeMap::new();
         for _ in 0..rounds {
             poll_list.round(|context| {
@@ -131,24 +131,24 @@ mod tests {
     fn a_few_are_looked_at_in_every_round() {
         let mut poll_list = PollList::default();
         (0..FEW as u32).for_each(|context| poll_list.add(context));
-        assert!(looks(&mut poll_list, 1000, |_| false).values().all(|count| *count == 1000));
+        assert!(polls(&mut poll_list, 1000, |_| false).values().all(|count| *count == 1000));
     }
 
     #[test]
     fn of_many_the_quiet_ones_cost_little_and_none_is_forgotten() {
         let mut poll_list = PollList::default();
         (0..256).for_each(|context| poll_list.add(context));
-        looks(&mut poll_list, TIMEOUT + 1, |context| context == 7);
-        let seen = looks(&mut poll_list, 1024, |context| context == 7);
+        polls(&mut poll_list, QUIET_ROUNDS + 1, |context| context == 7);
+        let seen = polls(&mut poll_list, 1024, |context| context == 7);
         assert_eq!(seen[&7], 1024);
         assert!(seen.values().sum::<u32>() < 1024 * (FEW + QUIET_POLLS + 2) as u32);
         assert_eq!(seen.len(), 256);
         let most = (256 / QUIET_POLLS) as u32 + 1;
-        let seen = looks(&mut poll_list, most, |_| false);
+        let seen = polls(&mut poll_list, most, |_| false);
         assert_eq!(seen.len(), 256, "each is looked at within {most} rounds");
         // One that wakes is lively at once.
-        looks(&mut poll_list, most, |context| context == 99);
-        assert_eq!(looks(&mut poll_list, 10, |context| context == 99)[&99], 10);
+        polls(&mut poll_list, most, |context| context == 99);
+        assert_eq!(polls(&mut poll_list, 10, |context| context == 99)[&99], 10);
     }
 
     #[test]
@@ -169,7 +169,7 @@ mod tests {
     fn who_is_gone_is_not_looked_at_again_and_may_come_back() {
         let mut poll_list = PollList::default();
         (0..40).for_each(|context| poll_list.add(context));
-        looks(&mut poll_list, 2 * TIMEOUT, |context| context < 3);
+        polls(&mut poll_list, 2 * QUIET_ROUNDS, |context| context < 3);
         poll_list.round(|context| if context == 2 { Polled::Gone } else { Polled::Nothing });
         poll_list.remove(1);
         poll_list.remove(30);
@@ -178,6 +178,6 @@ mod tests {
         poll_list.add(30);
         assert_eq!(poll_list.iter().filter(|context| *context == 30).count(), 1);
         assert_eq!(poll_list.iter().count(), 38);
-        assert_eq!(looks(&mut poll_list, 1, |_| true)[&30], 1);
+        assert_eq!(polls(&mut poll_list, 1, |_| true)[&30], 1);
     }
 }

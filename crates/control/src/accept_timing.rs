@@ -11,8 +11,8 @@ impl Bindings {
     pub(crate) fn settle(&mut self, flows: &Flows, binding: u32) {
         let Some(listener) = self.listener(binding) else { return };
         for (context, accept_queue) in &mut listener.armed {
-            let waits = |offer: &QueuedConnection| waits(flows, offer.flow, *context, binding);
-            while accept_queue.queued.front().is_some_and(|offer| !waits(offer)) {
+            let waits = |connection: &QueuedConnection| waits(flows, connection.flow, *context, binding);
+            while accept_queue.queued.front().is_some_and(|connection| !waits(connection)) {
                 accept_queue.queued.pop_front();
                 accept_queue.has_accepted();
             }
@@ -31,14 +31,14 @@ impl Bindings {
     /// process that found none (`empty`), also those that wait where none was ever accepted. At most `most`.
     pub(crate) fn overdue(&self, binding: u32, now: Nanos, empty: Option<ContextId>, most: usize) -> Vec<Overdue> {
         let Some(listener) = self.get(binding).and_then(|binding| binding.listener.as_ref()) else { return Vec::new() };
-        let of_taker = |(at, accept_queue): (&ContextId, &AcceptQueue)| {
+        let of_queue = |(at, accept_queue): (&ContextId, &AcceptQueue)| {
             let (at, passive) = (*at, accept_queue.passive_until > now || (empty.is_some() && !accept_queue.accepts));
-            let found = accept_queue.queued.iter().map(move |offer| (offer.flow, offer.due() <= now));
+            let found = accept_queue.queued.iter().map(move |connection| (connection.flow, connection.due() <= now));
             let found = found.filter(move |(_, due)| *due || passive);
             found.map(move |(flow, due)| Overdue { flow, at, anywhere: due || empty.is_some() }).collect::<Vec<_>>()
         };
         let others = listener.armed.iter().filter(|(at, _)| empty != Some(**at));
-        others.flat_map(of_taker).take(most).collect()
+        others.flat_map(of_queue).take(most).collect()
     }
 
     /// A connection goes from a process that let it wait. Returns how many did so by now.
@@ -47,8 +47,10 @@ impl Bindings {
             return 0;
         };
         accept_queue.has_missed(now);
-        let place = accept_queue.queued.iter().position(|offer| offer.flow == flow);
-        place.and_then(|place| accept_queue.queued.remove(place)).map_or(0, |offer| offer.turns.saturating_add(1))
+        let place = accept_queue.queued.iter().position(|connection| connection.flow == flow);
+        place
+            .and_then(|place| accept_queue.queued.remove(place))
+            .map_or(0, |connection| connection.turns.saturating_add(1))
     }
 
     /// A connection was accepted in the last moment.
@@ -57,7 +59,7 @@ impl Bindings {
             return;
         };
         accept_queue.has_accepted();
-        accept_queue.queued.retain(|offer| offer.flow != flow);
+        accept_queue.queued.retain(|connection| connection.flow != flow);
     }
 
     /// Nothing waits in a process that tries to accept.

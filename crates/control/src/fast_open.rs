@@ -123,7 +123,7 @@ pub(crate) struct EarlyFlows {
 /// What is to happen to a connection whose SYN-ACK is not acknowledged yet.
 pub(crate) enum Due {
     /// Nothing, or the SYN-ACK was sent again.
-    TimeWaits,
+    Waits,
     /// The peer has answered.
     Answered,
     /// The peer does not answer.
@@ -162,7 +162,7 @@ impl EarlyFlows {
 
     /// It is time to look at one.
     pub(crate) fn due(&mut self, out: &mut Outbox<'_>, id: FlowId, figures: &FlowFigures) -> Due {
-        let Some(early) = self.all.get_mut(&id.0) else { return Due::TimeWaits };
+        let Some(early) = self.all.get_mut(&id.0) else { return Due::Waits };
         if early.is_answered(figures) {
             return Due::Answered;
         }
@@ -180,7 +180,7 @@ impl EarlyFlows {
         } else {
             out.timers.set(Timer::Early(id.0), early.due);
         }
-        Due::TimeWaits
+        Due::Waits
     }
 
     /// Those of a listener, to look at.

@@ -32,7 +32,7 @@ pub(crate) struct Flow {
     /// How far a process had read that gave up its share, while others have one.
     pub read: Option<u32>,
     pub closing: Closing,
-    pub place: EngineState,
+    pub engine: EngineState,
     pub options: Arc<FlowOptions>,
     pub timers: FlowTimers,
     /// Answers to [`engine::Command::Freeze`] that are still to come.
@@ -178,13 +178,13 @@ impl Flow {
 
     /// RFC 9293's state. One whose flow left the engine is over, but for a splice's, which goes on.
     pub(crate) fn state(&self) -> State {
-        let over = self.place == EngineState::Gone && !matches!(self.spliced, Spliced::In(_));
+        let over = self.engine == EngineState::Gone && !matches!(self.spliced, Spliced::In(_));
         if over { State::Closed } else { self.closing.state() }
     }
 
     /// Nobody has a share of it any more, and it was not closed: a reset follows what it may still send.
     pub(crate) fn awaits_reset(&self) -> bool {
-        self.place == EngineState::Engine && self.holders.is_empty() && !self.closing.is_orphan()
+        self.engine == EngineState::Engine && self.holders.is_empty() && !self.closing.is_orphan()
     }
 
     /// The name that completions go to.

@@ -299,7 +299,7 @@ impl Forks {
         flow.current = at;
         // What several processes have, no one of them can bring back.
         out.journal.remove(flow.record.take());
-        let (slot, alive, spliced) = (flow.names[at].slot, flow.place == EngineState::Engine, flow.spliced);
+        let (slot, alive, spliced) = (flow.names[at].slot, flow.engine == EngineState::Engine, flow.spliced);
         self.claims = self.claims.checked_add(1).unwrap_or(1);
         contexts.reply(child, Reply::Claimed { tag, slot, claim: self.claims });
         if alive {

@@ -31,7 +31,7 @@ impl Flows {
     /// later connections to the same destination. Returns whether the message counts.
     // Meets RFC 8201: 4-a, 4-b, 4-c.
     pub(crate) fn lower_mss(&mut self, out: &mut Outbox<'_>, id: FlowId, mtu: u16, quote: &Quoted) -> bool {
-        let Some(flow) = self.get_mut(id.0).filter(|flow| flow.place == EngineState::Engine) else { return false };
+        let Some(flow) = self.get_mut(id.0).filter(|flow| flow.engine == EngineState::Engine) else { return false };
         let figures = flow.stats.read();
         let in_flight = quote.seq.within(Seq(figures.snd_una), figures.snd_nxt.wrapping_sub(figures.snd_una).max(1));
         let (dst, least) = (quote.tuple.remote_ip, least_mtu(quote.tuple.remote_ip));

@@ -92,7 +92,7 @@ impl Logs {
             return Err(libc::EBADF);
         }
         let flow = flows.get(id.0).ok_or(libc::EBADF)?;
-        if flow.place != EngineState::Engine {
+        if flow.engine != EngineState::Engine {
             return Err(libc::ENOTCONN);
         }
         // One that several processes have may be read by another at this moment; a joined pair's bytes pass by.

@@ -2,7 +2,7 @@
 mod support;
 
 use std::sync::atomic::Ordering::Relaxed;
-use support::recording::{IcmpEffect, Recording, Shared, header, parse, tcp_frame};
+use support::recording::{Recorded, Recording, Shared, header, parse, tcp_frame};
 use support::strangers::icmp_unreachable;
 use support::*;
 use wire::Seq;
@@ -103,7 +103,7 @@ fn a_new_connection_begins_with_the_learned_path_mtu() {
     let quoted = tcp_frame((mac_of(0), ip_of(0)), (mac_of(1), ip_of(1)), &quoted, &[0; 100]);
     net.inject(0, &icmp_unreachable(4, 1200, &quoted, 1));
     net.settle();
-    let lowered = |to_wake: &IcmpEffect| matches!(to_wake, IcmpEffect::Mss(_, mss) if *mss == 1200 - 52);
+    let lowered = |recorded: &Recorded| matches!(recorded, Recorded::Mss(_, mss) if *mss == 1200 - 52);
     assert!(logs[0].lock().unwrap().commands.iter().any(lowered));
     params.stats.snd_nxt.store(params.snd_nxt.0, Relaxed);
 

@@ -4,7 +4,7 @@ mod support;
 use context::{Reply, Request, Slot};
 use control::HostConfig;
 use engine::FlowId;
-use support::recording::{IcmpEffect, Recording, Shared};
+use support::recording::{Recorded, Recording, Shared};
 use support::*;
 use wire::tcp::Flags;
 
@@ -98,7 +98,7 @@ fn a_connection_moves_only_where_its_buffers_are_no_smaller() {
     net.settle();
     let slot = second.accepted().unwrap();
     assert_eq!(slot.index, 0);
-    assert!(log.lock().unwrap().commands.contains(&IcmpEffect::Move(FlowId(1), second.id, slot)));
+    assert!(log.lock().unwrap().commands.contains(&Recorded::Move(FlowId(1), second.id, slot)));
     first.expect(|reply| (*reply == Reply::Unaccept { binding, slot: waiting }).then_some(()));
     net.end_all(vec![first, second, client]);
 }
@@ -188,7 +188,7 @@ fn a_long_path_connection_moves_to_equal_buffers_only() {
             .unwrap()
             .commands
             .iter()
-            .any(|to_wake| matches!(to_wake, IcmpEffect::Move(_, id, to) if (*id, *to) == (second.id, slot)))
+            .any(|recorded| matches!(recorded, Recorded::Move(_, id, to) if (*id, *to) == (second.id, slot)))
     );
     net.end_all(vec![first, second, client]);
 }

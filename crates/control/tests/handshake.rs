@@ -491,8 +491,8 @@ fn path_mtu_discovery_believes_only_what_is_in_flight() {
     stats.snd_nxt.store((params.snd_nxt + 5000).0, std::sync::atomic::Ordering::Relaxed);
     let mss = |logs: &[Shared; 2]| {
         let log = logs[0].lock().unwrap();
-        log.commands.iter().rev().find_map(|to_wake| match to_wake {
-            support::recording::IcmpEffect::Mss(_, mss) => Some(*mss),
+        log.commands.iter().rev().find_map(|recorded| match recorded {
+            support::recording::Recorded::Mss(_, mss) => Some(*mss),
             _ => None,
         })
     };

@@ -67,8 +67,8 @@ fn a_neighbour_that_moves_is_followed() {
     let moved = arp::Packet { sender_mac: elsewhere, ..from_peer(arp::Operation::Request, 1) };
     net.inject(0, &arp_frame(moved, Mac::BROADCAST));
     net.settle();
-    let to_wake = logs.borrow()[0].lock().unwrap().commands.last().copied();
-    assert_eq!(to_wake, Some(support::recording::IcmpEffect::NextHop(engine::FlowId(0), elsewhere)));
+    let recorded = logs.borrow()[0].lock().unwrap().commands.last().copied();
+    assert_eq!(recorded, Some(support::recording::Recorded::NextHop(engine::FlowId(0), elsewhere)));
 }
 
 #[test]

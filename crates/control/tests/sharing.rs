@@ -1,12 +1,12 @@
 //! What applications have, share, leave and may not do, with an engine that carries no data.
 mod support;
 
-use context::{Congestion, Endpoint, OptionName, Reply, Request, Slot, Unaccelerated};
+use context::{Congestion, EarlyData, Endpoint, OptionName, Reply, Request, Slot, Unaccelerated};
 use control::{HostConfig, LimitConfig, PortRule};
 use engine::stream;
 use engine::{DropReason, Event, FlowId};
 use std::net::Ipv4Addr;
-use support::recording::{IcmpEffect, Recording, Shared};
+use support::recording::{Recorded, Recording, Shared};
 use support::*;
 
 fn with(first: HostConfig) -> (Net, [Shared; 2]) {
@@ -33,7 +33,7 @@ fn offer(net: &mut Net, client: &mut App, server: &mut App, port: u16) -> Slot {
     server.offered().unwrap()
 }
 
-fn to_wake(log: &Shared) -> Vec<IcmpEffect> {
+fn recorded(log: &Shared) -> Vec<Recorded> {
     std::mem::take(&mut log.lock().unwrap().commands)
 }
 
@@ -50,21 +50,18 @@ fn a_forked_child_shares_connections_and_the_last_close_closes() {
     label(&mut parent, slot);
     let token = parent.fork(&mut net);
     let mut child = net.attach_as(0, 0, Some(token)).unwrap();
-    to_wake(&logs[0]);
+    recorded(&logs[0]);
     // The parent closes first: nothing happens to the connection, nor to the slot, where its buffers are.
     parent.close(slot, 0, 0, false);
     net.settle();
-    assert!(
-        !to_wake(&logs[0])
-            .iter()
-            .any(|to_wake| matches!(to_wake, IcmpEffect::Advance(.., true) | IcmpEffect::Remove(_)))
-    );
+    let ends = |command: &Recorded| matches!(command, Recorded::Advance(.., true) | Recorded::Remove(_));
+    assert!(!recorded(&logs[0]).iter().any(ends));
     assert_eq!(parent.freed(), None);
     let claimed = child.claim(&mut net, parent.id, slot).unwrap();
-    assert!(to_wake(&logs[0]).contains(&IcmpEffect::Rename(FlowId(0), child.id, claimed)));
+    assert!(recorded(&logs[0]).contains(&Recorded::Rename(FlowId(0), child.id, claimed)));
     child.close(claimed, 10, 0, false);
     net.settle();
-    assert!(to_wake(&logs[0]).contains(&IcmpEffect::Advance(FlowId(0), 10, 0, true)));
+    assert!(recorded(&logs[0]).contains(&Recorded::Advance(FlowId(0), 10, 0, true)));
     assert_eq!((parent.freed(), child.freed()), (Some(slot), Some(claimed)));
     net.end_all(vec![parent, child, client]);
 }
@@ -79,11 +76,11 @@ fn notices_go_back_when_the_child_closes() {
     let token = parent.fork(&mut net);
     let mut child = net.attach_as(0, 0, Some(token)).unwrap();
     let claimed = child.claim(&mut net, parent.id, slot).unwrap();
-    to_wake(&logs[0]);
+    recorded(&logs[0]);
     child.close(claimed, 7, 0, false);
     net.settle();
-    let last_words = IcmpEffect::Advance(FlowId(0), 7, 0, false);
-    assert_eq!(to_wake(&logs[0]), [last_words, IcmpEffect::Rename(FlowId(0), parent.id, slot)]);
+    let last_words = Recorded::Advance(FlowId(0), 7, 0, false);
+    assert_eq!(recorded(&logs[0]), [last_words, Recorded::Rename(FlowId(0), parent.id, slot)]);
     assert_eq!(child.freed(), Some(claimed), "its slot held only a name");
     net.end_all(vec![parent, child, client]);
 }
@@ -153,10 +150,10 @@ fn unaccepted_connections_of_a_leaving_worker_move() {
     net.settle();
     assert_eq!(net.nodes[0].host.base().bindings()[0].waiting, 1);
     first.no_replies();
-    to_wake(&logs[0]);
+    recorded(&logs[0]);
     second.arm(&mut net, binding, 1);
     let slot = second.accepted().unwrap();
-    assert_eq!(to_wake(&logs[0]), [IcmpEffect::Move(FlowId(1), second.id, slot)]);
+    assert_eq!(recorded(&logs[0]), [Recorded::Move(FlowId(1), second.id, slot)]);
     first.expect(|reply| (*reply == Reply::Unaccept { binding, slot: waiting }).then_some(()));
     assert!(logs[0].lock().unwrap().installed[&FlowId(0)].context == first.id, "the accepted one stays");
     net.end_all(vec![first, second, client]);
@@ -179,7 +176,7 @@ fn a_killed_workers_connections_are_moved_or_closed() {
     net.settle();
     second.accepted().unwrap();
     assert!(second.accepted().is_none());
-    assert!(to_wake(&logs[0]).contains(&IcmpEffect::Orphan(FlowId(0))), "the accepted one is closed");
+    assert!(recorded(&logs[0]).contains(&Recorded::Orphan(FlowId(0))), "the accepted one is closed");
     let contexts: Vec<u32> = net.nodes[0].host.base().contexts().iter().map(|context| context.context).collect();
     assert_eq!(contexts, [second.id.0, others.id.0], "the dead one is forgotten");
     net.end_all(vec![second, others, client]);
@@ -293,14 +290,8 @@ fn unknown_ipv6_addresses_are_refused() {
             dual_stack: false,
         });
         let congestion = Congestion::DEFAULT;
-        app.ask(Request::Connect {
-            tag: tags[1],
-            binding: 0,
-            remote: endpoint,
-            congestion,
-            mss: 0,
-            early: context::EarlyData::No,
-        });
+        let (tag, remote, early) = (tags[1], endpoint, EarlyData::No);
+        app.ask(Request::Connect { tag, binding: 0, remote, congestion, mss: 0, early });
         net.settle();
         tags.map(|tag| {
             app.expect(|reply| match *reply {
@@ -578,10 +569,10 @@ fn closing_with_unread_data_resets() {
     let (slot, _) = connect(&mut net, &mut client, &mut server, 80);
     let stats = logs[0].lock().unwrap().installed[&FlowId(0)].stats.clone();
     stats.rx_bytes.store(100, std::sync::atomic::Ordering::Relaxed);
-    to_wake(&logs[0]);
+    recorded(&logs[0]);
     server.close(slot, 0, 99, false);
     net.settle();
-    assert_eq!(to_wake(&logs[0]), [IcmpEffect::Remove(FlowId(0))]);
+    assert_eq!(recorded(&logs[0]), [Recorded::Remove(FlowId(0))]);
     assert_eq!(net.states(0), Vec::<&str>::new(), "no TIME-WAIT after a reset");
     net.end_all(vec![server, client]);
 }

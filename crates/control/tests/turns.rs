@@ -2,7 +2,7 @@
 mod support;
 
 use context::{Reply, Request, Slot};
-use support::recording::{IcmpEffect, Recording, Shared};
+use support::recording::{Recorded, Recording, Shared};
 use support::*;
 
 /// A parent that listens and polls, its child that takes connections as well, and a client.
@@ -50,7 +50,7 @@ impl Family {
     }
 
     fn moved(&self) -> usize {
-        let moved = |to_wake: &&IcmpEffect| matches!(to_wake, IcmpEffect::Move(..));
+        let moved = |recorded: &&Recorded| matches!(recorded, Recorded::Move(..));
         self.log.lock().unwrap().commands.iter().filter(moved).count()
     }
 

@@ -26,11 +26,11 @@ pub(crate) enum FrameVerdict {
 }
 
 #[cold]
-pub(crate) fn record(frame: &Frame, flow: Option<u32>, place: FrameVerdict, now: Nanos, recorder: &mut Recorder) {
+pub(crate) fn record(frame: &Frame, flow: Option<u32>, verdict: FrameVerdict, now: Nanos, recorder: &mut Recorder) {
     if frame.recorded {
         return;
     }
-    let (direction, fate) = match place {
+    let (direction, fate) = match verdict {
         FrameVerdict::Accepted => (Direction::In, Fate::Accepted),
         FrameVerdict::Sent => (Direction::Out, Fate::Sent),
         FrameVerdict::Dropped(reason) => (Direction::In, Fate::dropped(reason)),

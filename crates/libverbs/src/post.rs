@@ -11,7 +11,7 @@ use libc::c_int;
 use verbs::{Datagram, QP_MASK, QpKind, SendElement, SendFlags, SendOpcode};
 
 /// Yields until a send pipe that stays full is given up, unless the daemon has gone before.
-const TIMEOUT: u32 = 1 << 20;
+const MOST_YIELDS: u32 = 1 << 20;
 /// Each such yield looks whether the daemon is still there.
 const LOOKS_EACH: u32 = 1 << 10;
 
@@ -182,7 +182,7 @@ pub(crate) fn reserve(attachment: &Attachment, pipe: &mut SendPipe, count: usize
 
 #[cold]
 fn wait_for_room(attachment: &Attachment, pipe: &mut SendPipe, count: u32) -> Result<()> {
-    for turn in 1..TIMEOUT {
+    for turn in 1..MOST_YIELDS {
         attachment.bell.ring();
         std::thread::yield_now();
         if pipe.producer.reserve(count).is_ok() {

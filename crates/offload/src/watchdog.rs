@@ -10,7 +10,7 @@ use std::time::Duration;
 /// How often it looks while a thread is awake.
 const LOOK: Duration = Duration::from_millis(10);
 /// A function that does not use the processor is ended after so many times its time.
-const TIMEOUT: u64 = 10;
+const MOST_TIMES: u64 = 10;
 
 /// Where threads tell that they are awake.
 #[derive(Default)]
@@ -68,7 +68,7 @@ impl Seen {
             *first = (stuck, used);
         }
         // A function that sleeps uses none, and keeps its thread as well.
-        used.saturating_sub(first.1) >= turn / 4 || now() - stuck.since > TIMEOUT * turn.as_nanos() as u64
+        used.saturating_sub(first.1) >= turn / 4 || now() - stuck.since > MOST_TIMES * turn.as_nanos() as u64
     }
 }
 

@@ -244,36 +244,36 @@ mod tests {
 
     #[test]
     fn a_destination_is_asked_for_known_and_followed_when_it_moves() {
-        let (mut ways, mut net) = (AddressResolution::default(), net());
-        ways.add(PEER);
-        assert!(ways.look(0, false, &mut net).is_empty() && ways.reach(PEER) == Reach::Asked);
-        assert_eq!(ways.mac(PEER), None);
+        let (mut resolution, mut net) = (AddressResolution::default(), net());
+        resolution.add(PEER);
+        assert!(resolution.look(0, false, &mut net).is_empty() && resolution.reach(PEER) == Reach::Asked);
+        assert_eq!(resolution.mac(PEER), None);
         answer(&mut net, Mac([2, 0, 0, 0, 0, 7]));
-        assert_eq!(ways.look(1, false, &mut net), [PEER]);
-        assert_eq!((ways.reach(PEER), ways.mac(PEER)), (Reach::Known, Some(Mac([2, 0, 0, 0, 0, 7]))));
+        assert_eq!(resolution.look(1, false, &mut net), [PEER]);
+        assert_eq!((resolution.reach(PEER), resolution.mac(PEER)), (Reach::Known, Some(Mac([2, 0, 0, 0, 0, 7]))));
         // It moves: found when the host says so, or by itself while something is sent.
         answer(&mut net, Mac([2, 0, 0, 0, 0, 8]));
-        assert!(ways.look(2, false, &mut net).is_empty());
-        ways.look_again();
-        assert_eq!(ways.look(3, false, &mut net), [PEER]);
+        assert!(resolution.look(2, false, &mut net).is_empty());
+        resolution.look_again();
+        assert_eq!(resolution.look(3, false, &mut net), [PEER]);
         answer(&mut net, Mac([2, 0, 0, 0, 0, 9]));
-        assert_eq!(ways.look(4 + LOOK_AGAIN, true, &mut net), [PEER]);
-        assert!(ways.look(5 + LOOK_AGAIN, true, &mut net).is_empty());
+        assert_eq!(resolution.look(4 + LOOK_AGAIN, true, &mut net), [PEER]);
+        assert!(resolution.look(5 + LOOK_AGAIN, true, &mut net).is_empty());
     }
 
     #[test]
     fn a_destination_is_kept_as_long_as_it_is_used() {
-        let (mut ways, mut net, far) = (AddressResolution::default(), net(), Ipv4Addr::new(10, 9, 9, 9));
-        (0..2).for_each(|_| ways.add(far));
-        ways.look(0, false, &mut net);
-        assert_eq!((ways.reach(far), ways.waiting), (Reach::NoRoute, false));
-        ways.remove(far);
-        assert_eq!(ways.reach(far), Reach::NoRoute);
-        ways.remove(far);
-        assert!(ways.destinations.is_empty());
-        ways.add(OWN);
-        assert_eq!(ways.look(0, false, &mut net), [OWN]);
-        assert_eq!(ways.mac(OWN), Some(MAC), "the host itself");
+        let (mut resolution, mut net, far) = (AddressResolution::default(), net(), Ipv4Addr::new(10, 9, 9, 9));
+        (0..2).for_each(|_| resolution.add(far));
+        resolution.look(0, false, &mut net);
+        assert_eq!((resolution.reach(far), resolution.waiting), (Reach::NoRoute, false));
+        resolution.remove(far);
+        assert_eq!(resolution.reach(far), Reach::NoRoute);
+        resolution.remove(far);
+        assert!(resolution.destinations.is_empty());
+        resolution.add(OWN);
+        assert_eq!(resolution.look(0, false, &mut net), [OWN]);
+        assert_eq!(resolution.mac(OWN), Some(MAC), "the host itself");
     }
 
     #[test]

@@ -41,7 +41,7 @@ pub struct Device {
     pub(crate) owners: HashMap<QpNumber, ProgramId>,
     pub(crate) users: BTreeMap<ProgramId, UserContext>,
     attached: u32,
-    pub(crate) ways: AddressResolution,
+    pub(crate) resolution: AddressResolution,
     pub(crate) groups: Groups,
     /// Rules for frames that no transport claims.
     pub(crate) flows: Flows,
@@ -50,7 +50,7 @@ pub struct Device {
     /// Empty between polls.
     pub(crate) events: Vec<Event>,
     /// Of a device over streams: what is to be reported to whoever carries them, and frames that nobody sends.
-    pub(crate) over: StreamBinding,
+    pub(crate) stream_binding: StreamBinding,
     /// The last poll sent something.
     sending: bool,
     /// Congestion notifications of programs that are gone.
@@ -72,12 +72,12 @@ impl Device {
             window_numbers: Numbers::new(config.secret.map(|byte| !byte)),
             windows: HashMap::new(),
             connections: Manager::new(gsi::place(&config, stated.mtu)),
-            ways: if config.lower_layer == LowerLayer::Stream {
+            resolution: if config.lower_layer == LowerLayer::Stream {
                 AddressResolution::elsewhere()
             } else {
                 AddressResolution::default()
             },
-            over: StreamBinding::new(config.lower_layer),
+            stream_binding: StreamBinding::new(config.lower_layer),
             udp: UdpPorts::new(config.address),
             config,
             stated,
@@ -120,13 +120,13 @@ impl Device {
     /// memory.
     pub fn detach(&mut self, now: Nanos, id: ProgramId) {
         if let Some(mut user) = self.users.remove(&id) {
-            self.connections.detach(now, id, &mut self.ways);
-            user.leave(&mut self.ways);
+            self.connections.detach(now, id, &mut self.resolution);
+            user.leave(&mut self.resolution);
             self.groups.leave(id);
             self.flows.leave(id);
             self.udp.leave(id);
             self.past_cnps.add(user.shard.cnps());
-            user.kinds.keys().for_each(|qp| self.over.gone(*qp, user.shard.last_words(*qp)));
+            user.kinds.keys().for_each(|qp| self.stream_binding.gone(*qp, user.shard.last_words(*qp)));
             self.owners.retain(|_, owner| *owner != id);
             self.windows.retain(|_, owner| *owner != id);
         }
@@ -278,13 +278,13 @@ impl Device {
         let (end, last) = (End::Qp(number), user.shard.last_words(number));
         user.shard.modify_qp(number, attributes)?;
         if attributes.state == Some(QpState::Reset) {
-            user.forget(end, &mut self.ways);
-            self.over.gone(number, last);
+            user.forget(end, &mut self.resolution);
+            self.stream_binding.gone(number, last);
         }
         if let Some((remote, vector)) = remote {
-            user.go(end, remote, vector, &mut self.ways);
-            user.set_way(end, local, &self.ways);
-            self.over.has_peer(number, remote, attributes.remote_qp);
+            user.go(end, remote, vector, &mut self.resolution);
+            user.set_way(end, local, &self.resolution);
+            self.stream_binding.has_peer(number, remote, attributes.remote_qp);
         }
         Ok(())
     }
@@ -310,9 +310,9 @@ impl Device {
         let last = user.shard.last_words(number);
         user.shard.remove_qp(number)?;
         user.kinds.remove(&number);
-        user.forget(End::Qp(number), &mut self.ways);
+        user.forget(End::Qp(number), &mut self.resolution);
         self.owners.remove(&number);
-        self.over.gone(number, last);
+        self.stream_binding.gone(number, last);
         Ok(())
     }
 
@@ -327,8 +327,8 @@ impl Device {
         }
         let (user, end) = (user(&mut self.users, id)?, End::Handle(handle.number));
         user.shard.add_handle(handle)?;
-        user.go(end, remote, vector, &mut self.ways);
-        user.set_way(end, local, &self.ways);
+        user.go(end, remote, vector, &mut self.resolution);
+        user.set_way(end, local, &self.resolution);
         Ok(())
     }
 
@@ -347,7 +347,7 @@ impl Device {
     pub fn destroy_handle(&mut self, id: ProgramId, number: Number) -> Result<(), Failure> {
         let user = user(&mut self.users, id)?;
         user.shard.remove_handle(number)?;
-        user.forget(End::Handle(number), &mut self.ways);
+        user.forget(End::Handle(number), &mut self.resolution);
         Ok(())
     }
 
@@ -367,7 +367,7 @@ impl Device {
     pub fn connect(&mut self, now: Nanos, id: ProgramId, request: &connections::Request) -> Result<Answer, Failure> {
         user(&mut self.users, id)?;
         self.over_streams(id, request)?;
-        self.connections.call(&mut Context { now, ways: &mut self.ways }, id, request)
+        self.connections.call(&mut Context { now, resolution: &mut self.resolution }, id, request)
     }
 
     /// Whether the next hop of a path is known. A program's service thread asks until it is, before it uses the path;
@@ -378,8 +378,8 @@ impl Device {
     pub fn reach(&mut self, id: ProgramId, vector: Option<&AddressVector>) -> Result<Reach, Failure> {
         let remote = vector.map(|vector| self.remote(vector)).transpose()?;
         let user = user(&mut self.users, id)?;
-        user.want(remote, &mut self.ways);
-        Ok(remote.map_or(Reach::Known, |remote| self.ways.reach(remote)))
+        user.want(remote, &mut self.resolution);
+        Ok(remote.map_or(Reach::Known, |remote| self.resolution.reach(remote)))
     }
 
     fn remote(&self, vector: &AddressVector) -> Result<Ipv4Addr, Failure> {
@@ -489,12 +489,12 @@ impl Transport for Device {
             self.share_out(now, frame, io);
         }
         let local = self.local();
-        for remote in self.ways.look(now, self.sending, io.net) {
+        for remote in self.resolution.look(now, self.sending, io.net) {
             done += 1;
-            self.users.values_mut().for_each(|user| user.set_ways(remote, local, &self.ways));
+            self.users.values_mut().for_each(|user| user.set_ways(remote, local, &self.resolution));
         }
-        done += self.connections.round(now, &self.ways);
-        done += gsi::send(&mut self.connections, local, &self.ways, io);
+        done += self.connections.round(now, &self.resolution);
+        done += gsi::send(&mut self.connections, local, &self.resolution, io);
         done += self.udp.send(now, io);
         let round = &mut Round { now, tx: io.tx, pool: io.pool, drops: io.drops, events: &mut self.events };
         done += self.users.values_mut().map(|user| user.poll(round)).sum::<usize>();
@@ -517,7 +517,7 @@ impl Transport for Device {
     /// pairs' own time-outs.
     fn on_neighbour(&mut self, _now: Nanos, neighbour: &Neighbour, _io: &mut Io<'_>) {
         if neighbour.mac.is_some() {
-            self.ways.look_again();
+            self.resolution.look_again();
         }
     }
 

@@ -20,16 +20,16 @@ fn guid(mac: Mac) -> u64 {
 }
 
 /// Sends what waits, and returns how much that was. What has no next hop is dropped: it is sent again.
-pub(crate) fn send(manager: &mut Manager, local: Station, ways: &AddressResolution, io: &mut Io<'_>) -> usize {
+pub(crate) fn send(manager: &mut Manager, local: Station, resolution: &AddressResolution, io: &mut Io<'_>) -> usize {
     let letters = manager.take_letters();
     for letter in &letters {
-        send_one(letter, local, ways, io);
+        send_one(letter, local, resolution, io);
     }
     letters.len()
 }
 
-fn send_one(letter: &Letter, local: Station, ways: &AddressResolution, io: &mut Io<'_>) {
-    let Some(mac) = ways.mac(letter.to).or(letter.next_hop) else { return };
+fn send_one(letter: &Letter, local: Station, resolution: &AddressResolution, io: &mut Io<'_>) {
+    let Some(mac) = resolution.mac(letter.to).or(letter.next_hop) else { return };
     let remote = Station { mac, address: letter.to };
     let path = path(local, remote, &AddressVector::default(), GSI_QP);
     let deth = Deth { key: GSI_KEY, source: GSI_QP };

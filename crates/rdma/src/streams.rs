@@ -98,12 +98,16 @@ impl Device {
 
     /// One bounded round of its programs and of connection management. Returns how much was done.
     pub fn poll_streams(&mut self, now: Nanos, drops: &mut DropCounts) -> usize {
-        let mut done = self.connections.round(now, &self.ways);
-        let Device { users, events, over, .. } = self;
+        let mut done = self.connections.round(now, &self.resolution);
+        let Device { users, events, stream_binding, .. } = self;
         for user in users.values_mut() {
             let mut rx = Vec::new();
-            let mut out =
-                ShardOutput { tx: &mut over.scratch, pool: &mut over.pool, drops: &mut *drops, events: &mut *events };
+            let mut out = ShardOutput {
+                tx: &mut stream_binding.scratch,
+                pool: &mut stream_binding.pool,
+                drops: &mut *drops,
+                events: &mut *events,
+            };
             done += user.shard.poll(now, &mut rx, &mut out);
             user.carry_out(events);
         }
@@ -112,7 +116,7 @@ impl Device {
 
     /// What happened to queue pairs since it was asked.
     pub fn take_changes(&mut self) -> Vec<Change> {
-        std::mem::take(&mut self.over.changes)
+        std::mem::take(&mut self.stream_binding.changes)
     }
 
     /// Queue pairs that may have messages.
@@ -180,9 +184,9 @@ impl Device {
         drops: &mut DropCounts,
         act: impl FnOnce(&mut UserContext, &mut ShardOutput<'_>) -> T,
     ) -> Option<T> {
-        let Device { users, owners, events, over, .. } = self;
+        let Device { users, owners, events, stream_binding, .. } = self;
         let user = users.get_mut(owners.get(&qp)?)?;
-        let mut out = ShardOutput { tx: &mut over.scratch, pool: &mut over.pool, drops, events };
+        let mut out = ShardOutput { tx: &mut stream_binding.scratch, pool: &mut stream_binding.pool, drops, events };
         let result = act(user, &mut out);
         user.carry_out(events);
         Some(result)
@@ -255,6 +259,6 @@ impl Device {
 
     /// Nothing of a round is left over.
     pub fn has_mail(&self) -> bool {
-        !self.over.changes.is_empty() || self.users.values().any(|user| !user.ready.is_empty())
+        !self.stream_binding.changes.is_empty() || self.users.values().any(|user| !user.ready.is_empty())
     }
 }

@@ -1,4 +1,4 @@
-//! A program's seat at a device: its shard, the ways that it uses, where its events go.
+//! A program's context at a device: its shard, the addresses that it uses, where its events go.
 use crate::address_resolution::{AddressResolution, Station, path};
 use crate::view::{self, CongestionView, ProgramView, QpView};
 use engine::{DropCounts, FramePool, Nanos};
@@ -154,34 +154,34 @@ impl UserContext {
     }
 
     /// An end goes this way from now on.
-    pub(crate) fn go(&mut self, end: End, remote: Ipv4Addr, vector: AddressVector, ways: &mut AddressResolution) {
-        ways.add(remote);
+    pub(crate) fn go(&mut self, end: End, remote: Ipv4Addr, vector: AddressVector, resolution: &mut AddressResolution) {
+        resolution.add(remote);
         if let Some((before, _)) = self.ends.insert(end, (remote, vector)) {
-            ways.remove(before);
+            resolution.remove(before);
         }
     }
 
     /// An end has no way any more.
-    pub(crate) fn forget(&mut self, end: End, ways: &mut AddressResolution) {
+    pub(crate) fn forget(&mut self, end: End, resolution: &mut AddressResolution) {
         if let Some((remote, _)) = self.ends.remove(&end) {
-            ways.remove(remote);
+            resolution.remove(remote);
         }
     }
 
     /// Its service thread waits for a destination, or no longer.
-    pub(crate) fn want(&mut self, remote: Option<Ipv4Addr>, ways: &mut AddressResolution) {
+    pub(crate) fn want(&mut self, remote: Option<Ipv4Addr>, resolution: &mut AddressResolution) {
         if let Some(remote) = remote {
-            ways.add(remote);
+            resolution.add(remote);
         }
         if let Some(before) = std::mem::replace(&mut self.wanted, remote) {
-            ways.remove(before);
+            resolution.remove(before);
         }
     }
 
     /// It is gone: its destinations are used once less.
-    pub(crate) fn leave(&mut self, ways: &mut AddressResolution) {
-        self.want(None, ways);
-        std::mem::take(&mut self.ends).into_iter().for_each(|(_, (remote, _))| ways.remove(remote));
+    pub(crate) fn leave(&mut self, resolution: &mut AddressResolution) {
+        self.want(None, resolution);
+        std::mem::take(&mut self.ends).into_iter().for_each(|(_, (remote, _))| resolution.remove(remote));
     }
 
     /// The peer's address of a queue pair that has a way.
@@ -190,9 +190,9 @@ impl UserContext {
     }
 
     /// Tells the shard the way of an end, where its next hop is known.
-    pub(crate) fn set_way(&mut self, end: End, local: Station, ways: &AddressResolution) {
+    pub(crate) fn set_way(&mut self, end: End, local: Station, resolution: &AddressResolution) {
         let Some((remote, vector)) = self.ends.get(&end) else { return };
-        let Some(mac) = ways.mac(*remote) else { return };
+        let Some(mac) = resolution.mac(*remote) else { return };
         let remote = Station { mac, address: *remote };
         // The object is there: its end goes with it.
         let _ = match end {
@@ -202,9 +202,9 @@ impl UserContext {
     }
 
     /// The same for all ends whose destination is this one.
-    pub(crate) fn set_ways(&mut self, to: Ipv4Addr, local: Station, ways: &AddressResolution) {
+    pub(crate) fn set_ways(&mut self, to: Ipv4Addr, local: Station, resolution: &AddressResolution) {
         let ends = self.ends.iter().filter(|(_, (remote, _))| *remote == to);
         let ends: Vec<End> = ends.map(|(end, _)| *end).collect();
-        ends.into_iter().for_each(|end| self.set_way(end, local, ways));
+        ends.into_iter().for_each(|end| self.set_way(end, local, resolution));
     }
 }

@@ -13,7 +13,7 @@ const RESERVED: usize = 16;
 
 /// A packet came from the queue pair's peer. Where it is marked, the peer is notified, unless it was a short while ago.
 #[inline]
-pub(crate) fn poll(qp: &mut Qp, ecn: Ecn, round: &mut Round<'_, '_>) {
+pub(crate) fn on_mark(qp: &mut Qp, ecn: Ecn, round: &mut Round<'_, '_>) {
     if ecn == Ecn::Ce && qp.pacer.is_some() {
         tell(qp, round);
     }

@@ -4,7 +4,7 @@ use crate::payload::{Packet, Payload};
 use crate::qp::Qp;
 use crate::requester::{place_fetched, retire, rewind};
 use crate::requests::wait_time;
-use crate::selective::{Keep, Resend, TOLD, TOLD_BYTES};
+use crate::selective::{Keep, REPORTED, REPORTED_BYTES, Resend};
 use crate::send_queue::Work;
 use crate::shared::Round;
 use engine::DropReason;
@@ -44,9 +44,9 @@ fn acknowledged(qp: &mut Qp, packet: &Packet<'_>, syndrome: Syndrome, round: &mu
     }
     match syndrome {
         Syndrome::Rnr(code) => not_ready(qp, psn, code, round),
-        Syndrome::Nak(NakCode::Sequence) => match packet.payload.here().first_chunk::<TOLD_BYTES>() {
-            Some(sent) if qp.requester.selective.peer => {
-                lost(qp, psn, u128::from_be_bytes(*sent), round);
+        Syndrome::Nak(NakCode::Sequence) => match packet.payload.here().first_chunk::<REPORTED_BYTES>() {
+            Some(reported) if qp.requester.selective.peer => {
+                lost(qp, psn, u128::from_be_bytes(*reported), round);
             }
             _ => again_from(qp, psn, round),
         },
@@ -61,7 +61,7 @@ fn acknowledged(qp: &mut Qp, packet: &Packet<'_>, syndrome: Syndrome, round: &mu
 fn lost(qp: &mut Qp, missing: Psn, sent: u128, round: &Round<'_, '_>) {
     let Qp { requester, queue, settings, .. } = qp;
     // Where nothing is told, what came is beyond what can be.
-    let behind = if sent == 0 { TOLD } else { TOLD - 1 - sent.leading_zeros() };
+    let behind = if sent == 0 { REPORTED } else { REPORTED - 1 - sent.leading_zeros() };
     let newest = missing.plus(behind + 1);
     let untold = (0..behind).filter(|at| sent >> at & 1 == 0).map(|at| missing.plus(at + 1));
     let holes = std::iter::once(missing).chain(untold.filter(|_| sent != 0));

@@ -137,11 +137,11 @@ fn send_part(qp: &Qp, reply: &Reply, run: &Run, path: &Path, round: &mut Round<'
 /// Reports which packet is missing, and which later ones are there.
 fn tell_held(qp: &Qp, path: &Path, round: &mut Round<'_, '_>) {
     let missing = qp.responder.expected;
-    let sent = qp.responder.held.sent(missing).to_be_bytes();
+    let reported = qp.responder.held.reported(missing).to_be_bytes();
     let bth = base(qp, Opcode::ACKNOWLEDGE, missing);
     let headers = Headers::NONE.with(aeth(qp, Syndrome::Nak(NakCode::Sequence)).bytes());
-    let sent = Outgoing { path: *path, bth, headers, segment: 0 }.send(sent.len(), round, |_, into| {
-        into.extend_from_slice(&sent);
+    let sent = Outgoing { path: *path, bth, headers, segment: 0 }.send(reported.len(), round, |_, into| {
+        into.extend_from_slice(&reported);
         Ok(())
     });
     debug_assert!(sent.is_ok(), "filling in cannot fail");

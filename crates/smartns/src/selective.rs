@@ -1,15 +1,15 @@
-//! Selective repeat: what came after a lost packet is kept until that one comes, and only lost packets are sent again
-//! (SmartNS, section 3.3, "out-of-order packet processing"; docs/RDMA.md has the format on the wire).
+//! Selective repeat: what came after a lost packet is kept until that one comes, and only lost packets are reported
+//! again (SmartNS, section 3.3, "out-of-order packet processing"; docs/RDMA.md has the format on the wire).
 use engine::{Frame, Nanos};
 use std::collections::VecDeque;
 use wire::roce::Psn;
 
 /// Packets behind the missing one that an acknowledgement tells of: 16 bytes.
-pub(crate) const TOLD: u32 = 128;
+pub(crate) const REPORTED: u32 = 128;
 /// Bytes of a selective acknowledgement behind its AETH.
-pub(crate) const TOLD_BYTES: usize = TOLD as usize / 8;
-/// A packet that is sent again may be lost, too: it is sent once more after so many round trips, and not before this
-/// time.
+pub(crate) const REPORTED_BYTES: usize = REPORTED as usize / 8;
+/// A packet that is reported again may be lost, too: it is reported once more after so many round trips, and not before
+/// this time.
 const PROBE_RTTS: u64 = 4;
 const SHORTEST_PROBE: Nanos = 50_000;
 /// The same where nothing is known to be lost: a peer may be busy.
@@ -74,12 +74,12 @@ impl Held {
     }
 
     /// Which packets behind `missing` are kept: a bit each, the lowest for the next one.
-    pub(crate) fn sent(&self, missing: Psn) -> u128 {
+    pub(crate) fn reported(&self, missing: Psn) -> u128 {
         let bit = |at: &u32| {
             let place = missing.plus(at + 1).since(self.base);
             usize::try_from(place).is_ok_and(|place| self.frames.get(place).is_some_and(Option::is_some))
         };
-        (0..TOLD).filter(bit).fold(0, |sent, at| sent | 1 << at)
+        (0..REPORTED).filter(bit).fold(0, |reported, at| reported | 1 << at)
     }
 }
 
@@ -101,7 +101,7 @@ pub(crate) struct Resend {
     pub(crate) packets: u32,
 }
 
-/// A packet that was sent again, and the first packet that had not been sent then.
+/// A packet that was reported again, and the first packet that had not been reported then.
 #[derive(Debug, Clone, Copy)]
 struct Again {
     psn: Psn,
@@ -117,7 +117,7 @@ pub(crate) struct Selective {
     again: VecDeque<Again>,
     /// Responses that came too early.
     pub(crate) held: Held,
-    /// A packet that asked for an acknowledgement, and when it was sent.
+    /// A packet that asked for an acknowledgement, and when it was reported.
     sample: Option<(Psn, Nanos)>,
     /// Smoothed round-trip time; 0 before the first sample.
     rtt: Nanos,
@@ -135,7 +135,7 @@ impl Selective {
         !self.again.is_empty() || !self.held.is_empty() || self.acked_to.is_some()
     }
 
-    /// A packet that asks for an acknowledgement is sent, for the first time. Where one before it is missing, the
+    /// A packet that asks for an acknowledgement is reported, for the first time. Where one before it is missing, the
     /// acknowledgement comes when that one has come.
     pub(crate) fn asked(&mut self, psn: Psn, now: Nanos) {
         if self.sample.is_none() && !self.is_missing() {
@@ -160,7 +160,7 @@ impl Selective {
         }
     }
 
-    /// How long to wait for an acknowledgement before a packet is sent again to get one; twice as long each time.
+    /// How long to wait for an acknowledgement before a packet is reported again to get one; twice as long each time.
     /// Shorter where packets are known to be lost.
     pub(crate) fn probe_time(&self, most: Nanos) -> Nanos {
         let shortest = if self.is_missing() { SHORTEST_PROBE } else { SHORTEST_WAIT };
@@ -177,8 +177,8 @@ impl Selective {
         }
     }
 
-    /// A packet is missing, and `newest` came. Whether it is to be sent again: once, and once more where a packet came
-    /// that was sent after it.
+    /// A packet is missing, and `newest` came. Whether it is to be reported again: once, and once more where a packet
+    /// came that was reported after it.
     pub(crate) fn is_lost(&mut self, psn: Psn, newest: Psn, sent_to: Psn) -> bool {
         self.sample = None;
         let known = self.again.iter_mut().find(|again| again.psn == psn);
@@ -210,13 +210,13 @@ mod tests {
             assert!(held.put(psn(0), psn(at), pool.small()).is_none());
         }
         assert!(held.put(psn(0), psn(3), pool.small()).is_some(), "it is there");
-        assert_eq!((held.sent(psn(0)), held.first()), (0b10101, Some(psn(1))));
+        assert_eq!((held.reported(psn(0)), held.first()), (0b10101, Some(psn(1))));
         assert!(held.take(psn(0)).is_none() && held.take(psn(1)).is_some() && held.take(psn(1)).is_none());
-        assert_eq!(held.sent(psn(2)), 0b101);
+        assert_eq!(held.reported(psn(2)), 0b101);
         assert!(held.take(psn(4)).is_none(), "the one before is not needed any more");
         assert!(held.take(psn(5)).is_some() && held.is_empty());
         assert!(held.put(psn(9), psn(200), pool.small()).is_none());
-        assert_eq!(held.sent(psn(9)), 0, "too far to be told");
+        assert_eq!(held.reported(psn(9)), 0, "too far to be reported");
     }
 
     #[test]
@@ -259,7 +259,7 @@ mod tests {
         selective.asked(Psn::new(13), 0);
         selective.again(Resend { psn: Psn::new(11), packets: 1 });
         selective.reached(Psn::new(14), 1 << 40);
-        assert_eq!(selective.rtt, 100_000, "no round trip over what is sent again");
+        assert_eq!(selective.rtt, 100_000, "no round trip over what is reported again");
         assert!(selective.is_lost(Psn::new(15), Psn::new(16), Psn::new(17)));
         selective.probes = 2;
         assert_eq!((selective.probe_time(1 << 30), selective.probe_time(500_000)), (1_600_000, 500_000));

@@ -1,5 +1,5 @@
 //! The queue pairs of one program: the rounds of the data-path.
-use crate::cnp::{notified, poll};
+use crate::cnp::{notified, on_mark};
 use crate::config::{LowerLayer, ShardConfig};
 use crate::ending::{enter_error, flush};
 use crate::intake::{Intake, Next, post};
@@ -262,7 +262,7 @@ impl Shard {
             }
             // Each half of an XRC has its own peer: what is for the other half is not for this one.
             (Service::Xrc, kind @ (QpKind::XrcSend | QpKind::XrcReceive)) => {
-                poll(qp, packet.ip.ecn, round);
+                on_mark(qp, packet.ip.ecn, round);
                 match (kind, packet.opcode().is_response()) {
                     (QpKind::XrcSend, true) => return response(qp, packet, round),
                     (QpKind::XrcReceive, false) => return request(qp, packet, round),
@@ -271,7 +271,7 @@ impl Shard {
             }
             (Service::Rc, QpKind::Rc) | (Service::Uc, QpKind::Uc) => {
                 qp.requester.selective.peer |= packet.bth.selective && qp.identity.is_selective;
-                poll(qp, packet.ip.ecn, round);
+                on_mark(qp, packet.ip.ecn, round);
                 let is_response = packet.opcode().is_response();
                 return if is_response { response(qp, packet, round) } else { request(qp, packet, round) };
             }

@@ -1,5 +1,5 @@
 //! Packed trains come: their requests one after the other, the common ones in few steps (docs/RDMA.md, "Trains").
-use crate::cnp::poll;
+use crate::cnp::on_mark;
 use crate::completion_queue::Solicited;
 use crate::ending::{Received, complete_receive, take_receive};
 use crate::payload::whole;
@@ -22,7 +22,7 @@ pub(crate) fn requests(qp: &mut Qp, mut packed: Packed<'_>, round: &mut Round<'_
         round.drop(DropReason::QpUnknown);
         return None;
     }
-    poll(qp, packed.ip.ecn, round);
+    on_mark(qp, packed.ip.ecn, round);
     loop {
         match quick(qp, &mut packed, round) {
             Ok(None) => return None,

@@ -110,7 +110,7 @@ fn post(pair: &mut Pair, side: usize, number: usize, asked: &Asked, random: &mut
 
 impl Judge {
     /// Looks at what has completed since it looked last.
-    fn poll(&mut self, pair: &Pair) {
+    fn check(&mut self, pair: &Pair) {
         for side in 0..2 {
             let node = &pair.nodes[side];
             for done in &node.completions[self.seen[side]..] {
@@ -228,7 +228,7 @@ fn seed(seed: u64, recovery: [Recovery; 2], congestion: Congestion) -> [u64; 2] 
     let (mut posted, mut offered) = ([0; 2], [0; 2]);
     let wanted: Vec<usize> = judge.asked.iter().map(|asked| asked.iter().filter_map(|a| a.receive).count()).collect();
     let ended = pair.run(60_000 * MS, |pair| {
-        judge.poll(pair);
+        judge.check(pair);
         for side in 0..2 {
             if posted[side] < WORKS && random.chance(300) {
                 let asked = judge.asked[side][posted[side]];
@@ -244,10 +244,10 @@ fn seed(seed: u64, recovery: [Recovery; 2], congestion: Congestion) -> [u64; 2] 
         // A poll finds what was posted meanwhile.
         (0..2).all(|side| judge.sends[side] == WORKS && judge.receives[side] == wanted[1 - side])
     });
-    judge.poll(&pair);
+    judge.check(&pair);
     assert!(ended, "seed {seed}: sent {:?}, received {:?} of {wanted:?}", judge.sends, judge.receives);
     pair.rest(5 * MS);
-    judge.poll(&pair);
+    judge.check(&pair);
     judge.guards(&pair);
     [pair.wire.harmed, pair.nodes.iter().map(|node| node.shard.cnps().received).sum()]
 }

@@ -32,15 +32,15 @@ pub(crate) fn find(header: &[u8]) -> Option<(usize, MarkOption)> {
             (NO_OPERATION, _) => 1,
             (_, Some(len)) => usize::from(*len).max(2),
         };
-        if let Some(reported) = header.get(at..at + len).and_then(reported) {
-            return Some((at, reported));
+        if let Some(mark_option) = header.get(at..at + len).and_then(parse) {
+            return Some((at, mark_option));
         }
         at += len;
     }
     None
 }
 
-fn reported(option: &[u8]) -> Option<MarkOption> {
+fn parse(option: &[u8]) -> Option<MarkOption> {
     let [KIND, _, first, second, body @ ..] = option else { return None };
     let word = |at: usize| u32::from_be_bytes([body[at], body[at + 1], body[at + 2], body[at + 3]]);
     match ([*first, *second] == EXPERIMENT, option.len()) {
@@ -50,9 +50,9 @@ fn reported(option: &[u8]) -> Option<MarkOption> {
     }
 }
 
-fn bytes_of(reported: MarkOption) -> ([u8; MARK_LEN], usize) {
+fn bytes_of(mark_option: MarkOption) -> ([u8; MARK_LEN], usize) {
     let mut bytes = [0; MARK_LEN];
-    let len = match reported {
+    let len = match mark_option {
         MarkOption::Offer => OFFER_LEN,
         MarkOption::Mark(Mark { number, start, len }) => {
             for (at, word) in [(4, number), (8, start.0), (12, len)] {
@@ -69,8 +69,8 @@ fn bytes_of(reported: MarkOption) -> ([u8; MARK_LEN], usize) {
 impl Segment {
     /// Appends the option to the headers, which are all that the frame has. Where there is no room, SACK blocks go, the
     /// oldest first (RFC 2018 section 3: a segment has as many as fit).
-    pub(crate) fn tell(&mut self, frame: &mut Frame, reported: MarkOption) {
-        let (option, len) = bytes_of(reported);
+    pub(crate) fn tell(&mut self, frame: &mut Frame, mark_option: MarkOption) {
+        let (option, len) = bytes_of(mark_option);
         let mut header = self.header(frame).to_vec();
         while header.len() + len > MAX_HEADER_LEN {
             // Those that this host has no name for go as well.
@@ -121,11 +121,11 @@ mod tests {
 
     #[test]
     fn what_is_told_is_found_behind_other_options() {
-        for reported in [MarkOption::Offer, mark()] {
-            let (bytes, len) = bytes_of(reported);
+        for mark_option in [MarkOption::Offer, mark()] {
+            let (bytes, len) = bytes_of(mark_option);
             for before in [&[][..], &[1, 1], &[8, 10, 1, 2, 3, 4, 5, 6, 7, 8], &[253, 4, 9, 9]] {
                 let options = [before, &bytes[..len]].concat();
-                assert_eq!(find(&header(&options)), Some((HEADER_LEN + before.len(), reported)));
+                assert_eq!(find(&header(&options)), Some((HEADER_LEN + before.len(), mark_option)));
             }
         }
     }

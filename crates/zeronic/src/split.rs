@@ -83,14 +83,14 @@ impl<M: Memory> Unit<M> {
         }
         // Segments of streams say nothing of messages, but for SYNs.
         let may_tell = segment.has(Flags::SYN) || self.has_marks(flow);
-        let reported = if may_tell { marks::find(segment.header(&frame)) } else { None };
-        let mark = match reported {
+        let found = if may_tell { marks::find(segment.header(&frame)) } else { None };
+        let mark = match found {
             Some((_, MarkOption::Mark(mark))) => Some(mark),
             _ => None,
         };
         let mut on_its_way = None;
         let left = if segment.has(Flags::SYN) {
-            self.begin(flow, &segment, reported.is_some_and(|(_, reported)| reported == MarkOption::Offer))
+            self.begin(flow, &segment, found.is_some_and(|(_, found)| found == MarkOption::Offer))
         } else if segment.payload_len == 0 || segment.has(Flags::RST) {
             Left::Headers(0)
         } else {
@@ -102,9 +102,9 @@ impl<M: Memory> Unit<M> {
             Left::Headers(len) => {
                 let step = usize::from(frame.segment_size);
                 segment.strip(&mut frame, len);
-                if let Some((at, reported)) = reported {
+                if let Some((at, found)) = found {
                     segment.hide(&mut frame, at);
-                    if reported == MarkOption::Offer && self.has_marks(flow) {
+                    if found == MarkOption::Offer && self.has_marks(flow) {
                         segment.leave_room(&mut frame);
                     }
                 }
@@ -389,7 +389,7 @@ pub(crate) struct Round<'a> {
 pub(crate) fn begins(frame: &Frame) -> Option<(wire::Ipv4Tuple, Carries)> {
     match kind(frame, frame.len()) {
         FrameKind::Segment(segment) if segment.has(Flags::SYN) && !segment.has(Flags::ACK) => {
-            let offer = marks::find(segment.header(frame)).filter(|(_, reported)| *reported == MarkOption::Offer);
+            let offer = marks::find(segment.header(frame)).filter(|(_, found)| *found == MarkOption::Offer);
             Some((segment.incoming?, if offer.is_some() { Carries::Messages } else { Carries::Stream }))
         }
         _ => None,

@@ -22,7 +22,7 @@ pub(crate) struct Window {
     peers: Option<u8>,
     /// How far the transport would let the peer send, and how far was advertised to the peer.
     offered: Option<Seq>,
-    reported: Option<Seq>,
+    advertised: Option<Seq>,
     /// The last acknowledgement.
     last: Option<Last>,
     answered: Nanos,
@@ -104,19 +104,20 @@ impl Window {
     /// transport offers it: what the peer may send by then is taken (RFC 9293 section 3.8.6: a receiver does not shrink
     /// its window).
     fn tell(&mut self, ack: Seq, open: u32, offered: Seq, wire: u8) -> u16 {
-        let kept = self.reported.map_or(ack, |reported| if offered.before(reported) { offered } else { reported });
+        let kept =
+            self.advertised.map_or(ack, |advertised| if offered.before(advertised) { offered } else { advertised });
         let before = if ack.before(kept) { kept - ack } else { 0 };
         let units = (open.max(before) >> wire).min(u32::from(u16::MAX));
         let edge = ack + (units << wire);
-        self.reported = Some(self.reported.map_or(edge, |reported| reported.max(edge)));
+        self.advertised = Some(self.advertised.map_or(edge, |advertised| advertised.max(edge)));
         units as u16
     }
 
     /// Memory was posted: what an ACK of the NIC's own says, where it is worth one.
     pub(crate) fn update(&mut self, now: Nanos, posted_end: Seq) -> Option<(Last, u16)> {
-        let (last, offered, reported) = (self.last?, self.offered?, self.reported?);
+        let (last, offered, advertised) = (self.last?, self.offered?, self.advertised?);
         let ((_, wire), open) = (self.scales(), open(last.ack, offered, posted_end));
-        let before = if reported.before(last.ack) { 0 } else { reported - last.ack };
+        let before = if advertised.before(last.ack) { 0 } else { advertised - last.ack };
         let more = ((open >> wire) << wire).saturating_sub(before);
         if before == 0 && more == 0 && open > 0 {
             self.squeezed.get_or_insert(now);

@@ -126,10 +126,10 @@ impl Flows {
     /// Takes a flow out of the engine.
     pub(crate) fn leave(&mut self, out: &mut Outbox<'_>, id: FlowId, after: After) {
         let Some(flow) = self.all.get_mut(id.0) else { return };
-        if flow.place != EngineState::Engine {
+        if flow.engine != EngineState::Engine {
             return;
         }
-        flow.place = EngineState::Leaving(after);
+        flow.engine = EngineState::Leaving(after);
         out.journal.remove(flow.record.take());
         self.timed -= std::mem::take(&mut flow.timers.tracked) as u32;
         out.timers.cancel(Timer::Flow(id.0));
@@ -162,7 +162,7 @@ impl Flows {
         if let Some(other) = other {
             flow.current = other;
             let Name { context, slot, .. } = flow.name();
-            if flow.place == EngineState::Engine {
+            if flow.engine == EngineState::Engine {
                 out.commands.push(stream::Command::Rename { flow: id, context, slot }.into());
             }
         }

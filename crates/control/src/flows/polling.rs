@@ -38,7 +38,7 @@ impl Flows {
     pub(crate) fn active(&mut self, out: &mut Outbox<'_>, id: FlowId) {
         let interval = self.poll_interval(out);
         let Some(flow) = self.all.get_mut(id.0) else { return };
-        if flow.place != EngineState::Engine || flow.awaits_reset() {
+        if flow.engine != EngineState::Engine || flow.awaits_reset() {
             return;
         }
         self.timed += !flow.timers.tracked as u32;
@@ -61,7 +61,7 @@ impl Flows {
     pub(crate) fn due(&mut self, out: &mut Outbox<'_>, id: FlowId) -> Due {
         let interval = self.poll_interval(out);
         let Some(flow) = self.all.get_mut(id.0) else { return Due::GoesOn };
-        if flow.place != EngineState::Engine {
+        if flow.engine != EngineState::Engine {
             return Due::Left;
         }
         let figures = flow.stats.read();
@@ -89,7 +89,7 @@ impl Flows {
     }
 }
 
-/// Reports to the engine what a look came to.
+/// Reports to the engine what a poll came to.
 fn command(out: &mut Outbox<'_>, id: FlowId, actions: &TimerActions) {
     let TimerActions {
         window,

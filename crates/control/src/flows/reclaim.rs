@@ -27,7 +27,7 @@ impl Flows {
         let Some(flow) = self.get_mut(id.0) else { return };
         // One that several processes have may be read by one and written by another at this moment.
         let only_one = flow.holders.len() == 1;
-        if !only_one || flow.freezing > 0 || flow.place != EngineState::Engine || flow.spliced != Spliced::No {
+        if !only_one || flow.freezing > 0 || flow.engine != EngineState::Engine || flow.spliced != Spliced::No {
             return contexts.reply(context, Reply::Reclaimed { slot, done: false });
         }
         flow.freezing += 1;

@@ -136,7 +136,7 @@ pub(crate) fn restore_flow(
         unaccepted: state.unaccepted,
         read: None,
         closing: state.closing,
-        place: if state.end.is_some() { EngineState::Engine } else { EngineState::Gone },
+        engine: if state.end.is_some() { EngineState::Engine } else { EngineState::Gone },
         options: flows.share_options(state.options),
         timers: FlowTimers::new(out.now, policy, rtt, enforced, una),
         freezing: 0,

@@ -41,7 +41,7 @@ impl Standstill {
         let Some(Left { flows: ends, logs }) = &self.left else { return false };
         let mut with_logs = contexts.iter().filter(|(_, context)| context.has_log);
         with_logs.all(|(id, _)| logs.contains_key(&ContextId(id)))
-            && flows.iter().all(|(id, flow)| match flow.place {
+            && flows.iter().all(|(id, flow)| match flow.engine {
                 EngineState::Engine => ends.contains_key(&FlowId(id)),
                 EngineState::Leaving(_) => false,
                 EngineState::Gone => true,
@@ -50,7 +50,7 @@ impl Standstill {
 
     /// A flow that was removed only to be handed over. False where it was leaving anyway.
     pub(crate) fn take(&mut self, flows: &Flows, id: FlowId, end: &FlowEnd) -> bool {
-        let stays = flows.get(id.0).is_some_and(|flow| flow.place == EngineState::Engine);
+        let stays = flows.get(id.0).is_some_and(|flow| flow.engine == EngineState::Engine);
         match &mut self.left {
             Some(left) if stays => {
                 left.flows.insert(id, *end);

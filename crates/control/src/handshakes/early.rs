@@ -15,7 +15,7 @@ pub(crate) enum EarlySyn {
     /// It goes at once, and may ask for a cookie.
     Goes(Option<Cookie>),
     /// It waits for data, of which it takes so much.
-    TimeWaits(Option<Cookie>, u16),
+    Waits(Option<Cookie>, u16),
 }
 
 impl Handshakes {
@@ -25,7 +25,7 @@ impl Handshakes {
         // The SYN has its options besides (RFC 9293 section 3.7.1).
         let waits = |option, mss: u16| match mss.saturating_sub((MAX_HEADER_LEN - HEADER_LEN) as u16) {
             0 => EarlySyn::Goes(option),
-            room => EarlySyn::TimeWaits(option, room),
+            room => EarlySyn::Waits(option, room),
         };
         let first = match asked {
             _ if !out.config.limits.fast_open_client => return EarlySyn::Goes(None),
@@ -45,7 +45,7 @@ impl Handshakes {
         let Some(half_open) = self.all.get_mut(key) else { return };
         match syn {
             EarlySyn::Goes(option) => half_open.handshake = half_open.handshake.clone().connect_early(option, 0),
-            EarlySyn::TimeWaits(cookie, room) => half_open.early = SynData::Awaited(cookie, room),
+            EarlySyn::Waits(cookie, room) => half_open.early = SynData::Awaited(cookie, room),
         }
     }
 

@@ -53,7 +53,7 @@ impl ControlPlane {
     // Meets RFC 9293: SHLD-3.
     fn close_flow(&mut self, out: &mut Outbox<'_>, id: FlowId, positions: Option<Positions>, abort: bool) {
         let Some(flow) = self.flows.get_mut(id.0) else { return };
-        if flow.place != EngineState::Engine {
+        if flow.engine != EngineState::Engine {
             return self.settle(out, id);
         }
         let figures = flow.stats.read();
@@ -117,7 +117,7 @@ impl ControlPlane {
     // Meets RFC 9293: MUST-12, MUST-20.
     pub(super) fn fail_flow(&mut self, out: &mut Outbox<'_>, id: FlowId, errno: i32, after: After) {
         let Some(flow) = self.flows.get_mut(id.0) else { return };
-        if flow.place != EngineState::Engine {
+        if flow.engine != EngineState::Engine {
             return;
         }
         out.tracer.event(Point::FlowFailed, id.0, [errno as u64, 0]);
@@ -177,8 +177,8 @@ impl ControlPlane {
         let Some(flow) = self.flows.get_mut(id.0) else { return };
         match flow.closing.state() {
             // It came at once with the acknowledgement of this host's FIN: there is nothing to wait for.
-            State::FinWait2 if flow.place == EngineState::Leaving(After::TimeWait) => {
-                flow.place = EngineState::Leaving(After::Nothing)
+            State::FinWait2 if flow.engine == EngineState::Leaving(After::TimeWait) => {
+                flow.engine = EngineState::Leaving(After::Nothing)
             }
             // Both sides have ended, and both ends are acknowledged: an end like any other (RFC 9293 section 3.10.7.4,
             // eighth).
@@ -202,8 +202,8 @@ impl ControlPlane {
         }
         self.forget_early(out, id);
         let Some(flow) = self.flows.get_mut(id.0) else { return };
-        let EngineState::Leaving(after) = flow.place else { return };
-        flow.place = EngineState::Gone;
+        let EngineState::Leaving(after) = flow.engine else { return };
+        flow.engine = EngineState::Gone;
         // Short connections end before they are polled.
         flow.timers.newest(&flow.stats.read()).into_iter().for_each(|time| out.counters.round_trips.record(time));
         if after != After::Splice {
@@ -234,7 +234,7 @@ impl ControlPlane {
     /// A flow that left the engine and has no holder is forgotten, and its slots are free.
     fn settle(&mut self, out: &mut Outbox<'_>, id: FlowId) {
         let Some(flow) = self.flows.get(id.0) else { return };
-        if flow.place != EngineState::Gone || !flow.holders.is_empty() {
+        if flow.engine != EngineState::Gone || !flow.holders.is_empty() {
             return;
         }
         // A frame on its way refers to the payload of a connection that was reset, not acknowledged. The bytes stay

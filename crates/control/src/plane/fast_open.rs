@@ -140,7 +140,7 @@ impl ControlPlane {
     pub(super) fn early_due(&mut self, out: &mut Outbox<'_>, id: FlowId) {
         let Some(figures) = self.flows.get(id.0).map(|flow| flow.stats.read()) else { return };
         match self.early.due(out, id, &figures) {
-            Due::TimeWaits => {}
+            Due::Waits => {}
             Due::Answered => self.early_ended(out, id),
             Due::Fails => {
                 self.forget_early(out, id);
@@ -160,7 +160,7 @@ impl ControlPlane {
     /// The handshake of a connection has ended.
     fn early_ended(&mut self, out: &mut Outbox<'_>, id: FlowId) {
         let Some(early) = self.forget_early(out, id) else { return };
-        let Some(flow) = self.flows.get_mut(id.0).filter(|flow| flow.place == EngineState::Engine) else { return };
+        let Some(flow) = self.flows.get_mut(id.0).filter(|flow| flow.engine == EngineState::Engine) else { return };
         let home = flow.name();
         // Connections that several processes have are not recorded.
         let alone = flow.names.iter().count() == 1 && !flow.marks.logged;

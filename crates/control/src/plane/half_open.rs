@@ -53,13 +53,13 @@ impl ControlPlane {
         let Some(end) = self.contexts.get_mut(context.0) else { return };
         end.connects.insert(tag, key);
         let local = tuple.local();
-        if let EarlySyn::TimeWaits(cookie, room) = early {
+        if let EarlySyn::Waits(cookie, room) = early {
             // The application writes into the slot's buffer, which another connection may have had before.
             let Ok((_, tx)) = end.slots.begin(slot.index, false, &end.end) else {
                 return self.fail_half_open(out, key, libc::ENOMEM);
             };
             let room = tx.size().min(room.into()) as u16;
-            self.handshakes.begin_early(key, EarlySyn::TimeWaits(cookie, room));
+            self.handshakes.begin_early(key, EarlySyn::Waits(cookie, room));
             return self.contexts.reply(context, Reply::Connecting { tag, local, slot, room });
         }
         self.handshakes.begin_early(key, early);

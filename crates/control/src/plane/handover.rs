@@ -28,7 +28,7 @@ impl ControlPlane {
     /// rings. So nothing is taken from a ring for a flow that is gone. What the applications wrote meanwhile waits for
     /// the host that goes on.
     pub(crate) fn stop(&mut self, commands: &mut Vec<Command<Stream>>) {
-        let flows = self.flows.iter().filter(|(_, flow)| flow.place == EngineState::Engine).map(|(id, _)| FlowId(id));
+        let flows = self.flows.iter().filter(|(_, flow)| flow.engine == EngineState::Engine).map(|(id, _)| FlowId(id));
         let contexts = self.contexts.iter().map(|(id, _)| ContextId(id));
         let with_logs = self.contexts.iter().filter(|(_, context)| context.has_log);
         commands.extend(with_logs.map(|(id, _)| stream::Command::GiveUpLog(ContextId(id)).into()));

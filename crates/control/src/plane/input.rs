@@ -87,7 +87,7 @@ impl ControlPlane {
             return Some(frame);
         }
         let comes_back = [EngineState::Engine, EngineState::Leaving(After::TimeWait)];
-        if self.flows.get(id.0).is_some_and(|flow| comes_back.contains(&flow.place)) {
+        if self.flows.get(id.0).is_some_and(|flow| comes_back.contains(&flow.engine)) {
             out.frames.refeed.push((why, frame));
             return None;
         }

@@ -115,7 +115,7 @@ impl ControlPlane {
         to: ContextId,
         turns: u8,
     ) -> Option<()> {
-        let flow = self.flows.get_mut(id.0).filter(|flow| flow.place == EngineState::Engine)?;
+        let flow = self.flows.get_mut(id.0).filter(|flow| flow.engine == EngineState::Engine)?;
         let context = self.contexts.get_mut(to.0)?;
         let slot = context.slots.take_as_large(out.config.memory.geometry().class(flow.names[0].slot.index))?;
         // What is there may be more than small rings hold.
@@ -183,7 +183,7 @@ impl ControlPlane {
             unaccepted,
             read: None,
             closing: Closing::default(),
-            place: EngineState::Engine,
+            engine: EngineState::Engine,
             options: self.flows.common_options(),
             timers: timers(out, congestion, &open, mss.into()),
             freezing: 0,

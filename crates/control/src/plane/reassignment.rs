@@ -74,7 +74,7 @@ impl ControlPlane {
     fn pass_one_on(&mut self, out: &mut Outbox<'_>, binding: u32, overdue: Overdue, to: Option<ContextId>) {
         let Overdue { flow: id, at, anywhere } = overdue;
         let Some(flow) = self.flows.get(id.0) else { return };
-        let (name, works) = (flow.names[0], flow.place == EngineState::Engine);
+        let (name, works) = (flow.names[0], flow.engine == EngineState::Engine);
         let class = out.config.memory.geometry().class(name.slot.index);
         let may_have = |other| other != at && to.is_none_or(|to| to == other);
         let chosen = self.bindings.choose_among(out, &self.contexts, binding, class, may_have);

@@ -66,7 +66,7 @@ impl ControlPlane {
         }
         // Its buffers cannot be mapped.
         if let Some(flow) = self.flows.get_mut(flow) {
-            flow.place = EngineState::Gone;
+            flow.engine = EngineState::Gone;
             out.journal.remove(flow.record.take());
         }
         out.timers.cancel(Timer::Flow(flow));

@@ -107,7 +107,7 @@ impl Splices {
             return None;
         }
         let stand = |at: usize| {
-            let flow = table.get(flows[at].0).filter(|flow| flow.place == EngineState::Engine)?;
+            let flow = table.get(flows[at].0).filter(|flow| flow.engine == EngineState::Engine)?;
             Some(Stand::of(out.now, flow, ends[at]))
         };
         let stands = [stand(0)?, stand(1)?];
@@ -141,7 +141,7 @@ impl Splices {
 /// each other. This concerns what cannot be translated.
 fn may_be_joined(a: &Flow, b: &Flow) -> Result<(), i32> {
     for flow in [a, b] {
-        if flow.place != EngineState::Engine || !flow.closing.ends.are_open() || flow.closing.is_orphan() {
+        if flow.engine != EngineState::Engine || !flow.closing.ends.are_open() || flow.closing.is_orphan() {
             return Err(libc::ENOTCONN);
         }
         if flow.holders.len() > 1 {

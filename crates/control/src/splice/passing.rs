@@ -13,7 +13,7 @@ use wire::tcp::{Flags, Header, Options, Timestamps};
 /// How long a splice that was reset is kept: the other side resets again a peer that missed it.
 const RESET_LINGER: Nanos = 2000 * MILLISECOND;
 /// Longest time between two polls of a splice: the next hops' addresses are kept known.
-const POLL_COST: Nanos = 30_000 * MILLISECOND;
+const POLL_INTERVAL: Nanos = 30_000 * MILLISECOND;
 /// How far above the last sequence number a connection starts that uses the four-tuple again.
 const REUSE_DISTANCE: u32 = 65_535 + 2;
 
@@ -183,7 +183,7 @@ impl Splices {
         let Some(splice) = self.all.get(key) else { return };
         let timeout = Splices::timeout(out, splice);
         let due = (splice.last_rx + timeout).max(out.now + MILLISECOND);
-        out.timers.set(Timer::Splice(key), due.min(out.now + (timeout / 4).clamp(MILLISECOND, POLL_COST)));
+        out.timers.set(Timer::Splice(key), due.min(out.now + (timeout / 4).clamp(MILLISECOND, POLL_INTERVAL)));
     }
 
     /// Looks whether a splice lives.

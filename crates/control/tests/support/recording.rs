@@ -11,7 +11,7 @@ use wire::{Endpoint, EtherType, Seq, ethernet, ipv4, tcp};
 #[derive(Default)]
 pub(crate) struct Log {
     pub installed: HashMap<FlowId, FlowParams>,
-    pub commands: Vec<IcmpEffect>,
+    pub commands: Vec<Recorded>,
     /// Frames of installed flows, by their payload's length.
     pub frames: Vec<(FlowId, usize)>,
     /// Events to raise.
@@ -23,7 +23,7 @@ pub(crate) struct Log {
 
 /// A command, without what cannot be compared.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(crate) enum IcmpEffect {
+pub(crate) enum Recorded {
     Install(FlowId),
     Remove(FlowId),
     Rename(FlowId, ContextId, Slot),
@@ -69,8 +69,8 @@ impl Engine<Stream> for Recording {
         let mut log = self.0.lock().unwrap();
         let done = burst.commands.len() + burst.rx.len() + burst.back.len();
         for command in burst.commands.drain(..) {
-            let to_wake = log.obey(command, burst.events);
-            log.commands.push(to_wake);
+            let recorded = log.obey(command, burst.events);
+            log.commands.push(recorded);
         }
         let events = std::mem::take(&mut log.say);
         burst.events.extend(events);
@@ -107,67 +107,67 @@ impl Log {
         self.installed.values().find(|params| params.tuple == *tuple).map(|params| params.flow)
     }
 
-    fn obey(&mut self, command: Command<Stream>, events: &mut Vec<Event<Stream>>) -> IcmpEffect {
+    fn obey(&mut self, command: Command<Stream>, events: &mut Vec<Event<Stream>>) -> Recorded {
         match command {
             Command::Attach(context, _) => {
                 self.attached.push(context);
-                IcmpEffect::Other
+                Recorded::Other
             }
             Command::Drain(context) => {
                 events.push(Event::Drained(context));
-                IcmpEffect::Other
+                Recorded::Other
             }
             Command::Detach(context) => {
                 assert!(self.installed.values().all(|params| params.context != context), "flows are left");
                 self.attached.retain(|other| *other != context);
-                IcmpEffect::Other
+                Recorded::Other
             }
             Command::Install(params) => {
                 assert!(self.attached.contains(&params.context));
                 let flow = params.flow;
                 assert!(self.installed.insert(flow, *params).is_none(), "{flow:?} is in use");
-                IcmpEffect::Install(flow)
+                Recorded::Install(flow)
             }
             Command::Remove(flow) => {
                 if let Some(params) = self.installed.remove(&flow) {
                     events.push(Event::Removed(flow, end_of(&params)));
                 }
-                IcmpEffect::Remove(flow)
+                Recorded::Remove(flow)
             }
-            Command::NextHop(flow, mac) => IcmpEffect::NextHop(flow, mac),
-            Command::Modules(_) => IcmpEffect::Other,
+            Command::NextHop(flow, mac) => Recorded::NextHop(flow, mac),
+            Command::Modules(_) => Recorded::Other,
             Command::Transport(command) => self.obey_stream(command, events),
         }
     }
 
-    fn obey_stream(&mut self, command: stream::Command, events: &mut Vec<Event<Stream>>) -> IcmpEffect {
+    fn obey_stream(&mut self, command: stream::Command, events: &mut Vec<Event<Stream>>) -> Recorded {
         match command {
             stream::Command::Rename { flow, context, slot } => {
                 self.rename(flow, context, slot);
-                IcmpEffect::Rename(flow, context, slot)
+                Recorded::Rename(flow, context, slot)
             }
             stream::Command::Move { flow, context, slot, .. } => {
                 self.rename(flow, context, slot);
-                IcmpEffect::Move(flow, context, slot)
+                Recorded::Move(flow, context, slot)
             }
             stream::Command::Advance { flow, tx_head, rx_head, fin } => {
                 if fin {
                     self.say.push(Event::Transport(stream::Event::FinAcked(flow)));
                     self.say.append(&mut self.after_fin);
                 }
-                IcmpEffect::Advance(flow, tx_head, rx_head, fin)
+                Recorded::Advance(flow, tx_head, rx_head, fin)
             }
             stream::Command::Freeze { flow, .. } => {
                 let end = self.installed.get(&flow).map(end_of);
                 events.extend(end.map(|end| Event::Transport(stream::Event::Frozen(flow, end))));
-                IcmpEffect::Freeze(flow)
+                Recorded::Freeze(flow)
             }
-            stream::Command::Thaw(flow) => IcmpEffect::Thaw(flow),
-            stream::Command::Orphan(flow) => IcmpEffect::Orphan(flow),
-            stream::Command::Mss(flow, mss) => IcmpEffect::Mss(flow, mss),
-            stream::Command::Probe(flow) => IcmpEffect::Probe(flow),
-            stream::Command::Retransmit(flow) => IcmpEffect::Retransmit(flow),
-            stream::Command::Untrack(flow) => IcmpEffect::Untrack(flow),
+            stream::Command::Thaw(flow) => Recorded::Thaw(flow),
+            stream::Command::Orphan(flow) => Recorded::Orphan(flow),
+            stream::Command::Mss(flow, mss) => Recorded::Mss(flow, mss),
+            stream::Command::Probe(flow) => Recorded::Probe(flow),
+            stream::Command::Retransmit(flow) => Recorded::Retransmit(flow),
+            stream::Command::Untrack(flow) => Recorded::Untrack(flow),
             stream::Command::Overdue(..)
             | stream::Command::ProbeTail(..)
             | stream::Command::Window(..)
@@ -176,7 +176,7 @@ impl Log {
             | stream::Command::OpenLog(..)
             | stream::Command::JoinLog { .. }
             | stream::Command::GiveUpLog(_)
-            | stream::Command::ResumeLog(..) => IcmpEffect::Other,
+            | stream::Command::ResumeLog(..) => Recorded::Other,
         }
     }
 

@@ -160,11 +160,11 @@ impl Control {
 
     /// The thread waits for its next turn.
     pub(super) fn give_up(&self, me: usize, state: State) {
-        self.warn(me, state);
+        self.set_state(me, state);
         self.slots[me].wait_for_turn();
     }
 
-    fn warn(&self, me: usize, state: State) {
+    fn set_state(&self, me: usize, state: State) {
         self.slots[me].state.store(state as u32, SeqCst);
         self.controller.get().into_iter().for_each(Thread::unpark);
     }
@@ -180,7 +180,7 @@ impl Control {
 
     /// The thread ends.
     pub(super) fn is_done(&self, me: usize) {
-        self.warn(me, State::Done);
+        self.set_state(me, State::Done);
     }
 
     /// The thread is about to sleep.
@@ -189,7 +189,7 @@ impl Control {
         let until = timeout.map_or(NEVER, |timeout| now.saturating_add(timeout.as_nanos() as u64));
         self.slots[me].until.store(until, SeqCst);
         self.slots[me].over.store(false, SeqCst);
-        self.warn(me, State::Asleep);
+        self.set_state(me, State::Asleep);
     }
 
     /// The thread does not sleep any more: whether its time-out was the reason.

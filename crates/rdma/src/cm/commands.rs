@@ -30,7 +30,7 @@ const GID_INDEX: u8 = 1;
 /// What a request needs besides the manager.
 pub(crate) struct Context<'a> {
     pub(crate) now: Nanos,
-    pub(crate) ways: &'a mut AddressResolution,
+    pub(crate) resolution: &'a mut AddressResolution,
 }
 
 impl Manager {
@@ -76,7 +76,7 @@ impl Manager {
             }
             Request::Destroy(number) => {
                 of.id(*number)?;
-                self.destroy(context.now, at(number), context.ways);
+                self.destroy(context.now, at(number), context.resolution);
             }
             Request::Migrate { id, channel } => of.migrate(*id, *channel)?,
             Request::Bind { id, address, shared } => return self.bind(at(id), *address, *shared).map(bound),
@@ -155,8 +155,8 @@ impl Manager {
         let local = SocketAddrV4::new(own, id.local.map_or(0, |local| local.port()));
         (id.local, id.remote, id.role) = (Some(local), Some(to), Role::Resolving);
         id.until = context.now + Nanos::from(timeout) * MILLI;
-        context.ways.add(ip);
-        id.way.replace(ip).into_iter().for_each(|before| context.ways.remove(before));
+        context.resolution.add(ip);
+        id.way.replace(ip).into_iter().for_each(|before| context.resolution.remove(before));
         self.resolve(at);
         Ok(local)
     }
@@ -192,7 +192,7 @@ impl Manager {
         let named = Named { port: local.port(), source: *local.ip(), destination: *remote.ip() };
         let service = Service { space: port_space(space), port: remote.port() }.name();
         let number = self.draw_number();
-        let next_hop = context.ways.mac(*remote.ip());
+        let next_hop = context.resolution.mac(*remote.ip());
         match space {
             Space::Connections => {
                 let facts = self.facts(parameters);

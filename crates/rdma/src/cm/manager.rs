@@ -225,7 +225,7 @@ impl Manager {
     }
 
     /// An identifier is destroyed: what it had ends, and the peer is notified.
-    pub(crate) fn destroy(&mut self, now: Nanos, key: IdKey, ways: &mut AddressResolution) {
+    pub(crate) fn destroy(&mut self, now: Nanos, key: IdKey, resolution: &mut AddressResolution) {
         let Some(program) = self.programs.get_mut(&key.program) else { return };
         let orphans = program.purge(key.number);
         let Some(id) = program.ids.remove(&key.number) else { return };
@@ -238,8 +238,8 @@ impl Manager {
                 self.due.set(Due::Reopening(service.port), now + GRACE);
             }
         }
-        let next_hop = id.way.and_then(|remote| ways.mac(remote));
-        id.way.into_iter().for_each(|remote| ways.remove(remote));
+        let next_hop = id.way.and_then(|remote| resolution.mac(remote));
+        id.way.into_iter().for_each(|remote| resolution.remove(remote));
         match id.role {
             Role::Connection(number) => {
                 if let Some(held) = self.connections.get_mut(&number) {
@@ -260,17 +260,17 @@ impl Manager {
             _ => {}
         }
         for number in orphans {
-            self.destroy(now, IdKey { program: key.program, number }, ways);
+            self.destroy(now, IdKey { program: key.program, number }, resolution);
         }
     }
 
     /// A program is gone, and all that it had.
-    pub(crate) fn detach(&mut self, now: Nanos, program: ProgramId, ways: &mut AddressResolution) {
+    pub(crate) fn detach(&mut self, now: Nanos, program: ProgramId, resolution: &mut AddressResolution) {
         let own = self.listeners.iter().filter(|(_, listener)| listener.program == program);
         let ports: Vec<u16> = own.map(|(service, _)| service.port).collect();
         let numbers = |manager: &Manager| manager.programs.get(&program)?.ids.keys().next().copied();
         while let Some(number) = numbers(self) {
-            self.destroy(now, IdKey { program, number }, ways);
+            self.destroy(now, IdKey { program, number }, resolution);
         }
         self.programs.remove(&program);
         ports.into_iter().for_each(|port| self.end_waiting(now, port));
@@ -312,7 +312,7 @@ impl Manager {
     }
 
     /// What is due, and next hops that were found. Returns how much was done.
-    pub(crate) fn round(&mut self, now: Nanos, ways: &AddressResolution) -> usize {
+    pub(crate) fn round(&mut self, now: Nanos, resolution: &AddressResolution) -> usize {
         let mut done = 0;
         while let Some((_, due)) = self.due.pop(now) {
             done += 1;
@@ -324,7 +324,7 @@ impl Manager {
         }
         if !self.resolving.is_empty() {
             let waiting: Vec<IdKey> = self.resolving.iter().copied().collect();
-            done += waiting.into_iter().filter(|key| self.look(now, *key, ways)).count();
+            done += waiting.into_iter().filter(|key| self.look(now, *key, resolution)).count();
         }
         done
     }
@@ -346,9 +346,9 @@ impl Manager {
     }
 
     /// Looks whether an identifier's next hop is known, or will not be. Returns whether it waits no more.
-    fn look(&mut self, now: Nanos, key: IdKey, ways: &AddressResolution) -> bool {
+    fn look(&mut self, now: Nanos, key: IdKey, resolution: &AddressResolution) -> bool {
         let Some(id) = self.id(key) else { return self.resolving.remove(&key) };
-        let reach = id.way.map_or(Reach::NoRoute, |remote| ways.reach(remote));
+        let reach = id.way.map_or(Reach::NoRoute, |remote| resolution.reach(remote));
         let (role, what) = match reach {
             Reach::Known => (Role::Resolved, Happened::AddressResolved),
             Reach::NoRoute => (Role::New, Happened::AddressError(libc::ENETUNREACH)),

@@ -143,7 +143,7 @@ pub(crate) struct Stream {
     acknowledged: u32,
     /// Requests of the peer that were carried out; how many the peer was notified of.
     carried_out: u32,
-    sent: u32,
+    reported: u32,
     /// Receive work requests that messages have taken which are not in order yet, from this one on.
     taken: VecDeque<Receive>,
     first_taken: u32,
@@ -183,7 +183,7 @@ impl Stream {
     }
 
     fn last_words(&self) -> Option<FinalMessage> {
-        let owes = self.sent != self.carried_out;
+        let owes = self.reported != self.carried_out;
         let message = Header { carried_out: self.carried_out, ..Header::new(MessageKind::Acknowledge) };
         let last = FinalMessage { message: owes.then_some(message), acknowledged: self.acknowledged };
         (self.linked && self.lost.is_none()).then_some(last)

@@ -31,7 +31,7 @@ fn has_message(qp: &Qp) -> bool {
         QpState::Error => stream.tells_gone,
         _ => {
             let requests = qp.state == QpState::ReadyToSend && qp.queue.len() > stream.begun.len();
-            requests || !stream.replies.is_empty() || stream.refusal.is_some() || stream.sent != stream.carried_out
+            requests || !stream.replies.is_empty() || stream.refusal.is_some() || stream.reported != stream.carried_out
         }
     }
 }
@@ -39,7 +39,7 @@ fn has_message(qp: &Qp) -> bool {
 pub(super) fn next_message(qp: &mut Qp, round: &mut Round<'_, '_>) -> Option<Message> {
     let mut message = choose(qp, round)?;
     let stream = qp.stream.as_mut()?;
-    (message.header.carried_out, stream.sent) = (stream.carried_out, stream.carried_out);
+    (message.header.carried_out, stream.reported) = (stream.carried_out, stream.carried_out);
     Some(message)
 }
 
@@ -71,7 +71,7 @@ fn choose(qp: &mut Qp, round: &mut Round<'_, '_>) -> Option<Message> {
         qp.fails = true;
         return bare(header);
     }
-    if qp.state != QpState::Error && stream.sent != stream.carried_out {
+    if qp.state != QpState::Error && stream.reported != stream.carried_out {
         return bare(Header::new(MessageKind::Acknowledge));
     }
     None

@@ -1,6 +1,6 @@
 //! Work of the control stack for verbs: rounds of the device, connections that come and go, outgoing messages.
 use super::links::{CLOSING, Link, STRANGE, Wanted};
-use super::{POLL, RETRY, ROOM, VERBS_PORT, Verbs};
+use super::{POLL_INTERVAL, RETRY, ROOM, VERBS_PORT, Verbs};
 use crate::nic::{FlowId, Kind, Memory, Outgoing};
 use crate::stack::{Listener, Stack};
 use crate::transport::Transport;
@@ -76,7 +76,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
             done += self.pull(&mut verbs, qp);
         }
         if self.now >= verbs.next_poll {
-            verbs.next_poll = self.now + POLL;
+            verbs.next_poll = self.now + POLL_INTERVAL;
             self.poll_links(&mut verbs);
         }
         let later = match self.now >= verbs.next_retry {

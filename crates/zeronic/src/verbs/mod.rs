@@ -25,7 +25,7 @@ const ROOM: u64 = 256 << 10;
 /// Between two looks at what waits for a program, of which nobody tells.
 const RETRY: Nanos = 200_000;
 /// Between two looks at all connections that wait for something.
-const POLL: Nanos = 10_000_000;
+const POLL_INTERVAL: Nanos = 10_000_000;
 
 /// A device, and the connections of its queue pairs.
 pub(crate) struct Verbs {
