@@ -153,23 +153,23 @@ mod tests {
         assert!(names(&["flextoe-figure-1"]).unwrap_err().contains("no experiment `flextoe-figure-1`"));
     }
 
-    /// The chapter of a number, with its dot, and the number in it.
-    fn split(number: &str) -> (String, u32) {
-        let at = number.rfind('.').map_or(0, |dot| dot + 1);
-        (number[..at].to_string(), number[at..].parse().unwrap_or_else(|e| panic!("{number}: {e}")))
+    /// The chapter of a number, with its dot, and the number in it; `None` for another word.
+    fn split(word: &str) -> Option<(String, u32)> {
+        let at = word.rfind('.').map_or(0, |dot| dot + 1);
+        Some((word[..at].to_string(), word[at..].parse().ok()?))
     }
 
     /// The numbers that a text begins with, such as `8, 9` or `10 to 13`.
     fn numbers(text: &str) -> Vec<String> {
         let words = text.split([' ', ',', ';']).filter(|word| !word.is_empty());
-        let words: Vec<&str> =
-            words.take_while(|word| *word == "to" || word.starts_with(|c: char| c.is_ascii_digit())).collect();
+        let words: Vec<&str> = words.take_while(|word| *word == "to" || split(word).is_some()).collect();
         let range = |at: usize| {
-            let (chapter, last) = split(words[at]);
-            let first = if at >= 2 && words[at - 1] == "to" { split(words[at - 2]).1 } else { last };
-            (first..=last).map(move |number| format!("{chapter}{number}"))
+            let (chapter, last) = split(words[at])?;
+            let before = words[..at].strip_suffix(&["to"]).and_then(|before| split(before.last()?));
+            let first = before.map_or(last, |(_, first)| first);
+            Some((first..=last).map(move |number| format!("{chapter}{number}")))
         };
-        (0..words.len()).filter(|at| words[*at] != "to").flat_map(range).collect()
+        (0..words.len()).filter_map(range).flatten().collect()
     }
 
     /// The numbers of a kind (`figure`, `table`) in the first cells of a page's rows.
