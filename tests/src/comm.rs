@@ -15,7 +15,7 @@ pub(crate) fn file(bench: &Bench) -> Outcome {
     Ok("SHA-256 equal".into())
 }
 
-/// The same from an ordinary program of another host, and to one: neither knows of ZeroNIC.
+/// The same from an ordinary program of another host, and to one: neither is written for ZeroNIC.
 pub(crate) fn peers(bench: &Bench) -> Outcome {
     let [(_, address), (there, _)] = HOSTS;
     let file = bench.files.path(LARGE);

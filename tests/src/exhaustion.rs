@@ -128,7 +128,7 @@ fn private_memory(id: u32) -> Result<u64, String> {
     Ok(kib as u64 * 1024)
 }
 
-/// Somebody new is not let in: what it is told.
+/// Somebody new is not let in: the answer.
 fn refused(bench: &Bench) -> Outcome {
     let mut command = bench.lab.on_server(&app("echo_server"));
     command.args(["-p", &bench.on_another_port().port()]);

@@ -78,7 +78,7 @@ impl<'a> Guest<'a> {
     /// A script for the guest's shell. Its standard output has the guest's both; its end is the script's.
     fn script(&self, script: &str) -> Command {
         let mut command = self.namespace.command("sh");
-        // What the guest prints last tells whether the script succeeded.
+        // What the guest prints last shows whether the script succeeded.
         let line =
             "(echo 'exec 2>&1'; printf '%s\\n' \"$1\"; echo 'echo status $?; exit') | socat -t 120 - \"TCP:$2:7\"";
         command.args(["-c", line, "guest", script, &self.address.to_string()]);

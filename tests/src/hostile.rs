@@ -35,7 +35,7 @@ pub(crate) fn opens_until_limits(bench: &Bench) -> Outcome {
 }
 
 /// One that repeats descriptors of connections that are over. It opens connections as fast as it can, which an honest
-/// program may do, too: what the others have beside such a one is told with it.
+/// program may do, too: what the others have beside such a one stands with it.
 pub(crate) fn replays(bench: &Bench) -> Outcome {
     attack(bench, "replay", Some("busy"))
 }
@@ -103,7 +103,7 @@ pub(crate) fn own_memory(daemon: &Daemon<'_>) -> Result<u64, String> {
     number_after(&status, "RssAnon:").map(|kib| kib as u64)
 }
 
-/// A user without a right to the daemon's sockets is told so, by the system and in one sentence.
+/// A user without a right to the daemon's sockets gets an error of the system and one sentence.
 pub(crate) fn without_right(bench: &Bench) -> Outcome {
     let daemon = bench.lab.daemon.as_ref().ok_or("there is no daemon")?;
     // The sockets' own permissions must be what refuses.

@@ -10,7 +10,7 @@ use std::fs::{self, File};
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command};
 
-/// The option that a copy is told the folder by.
+/// The option for a copy's folder.
 pub const OPTION: &str = "--share";
 
 /// Which cases this driver runs.
@@ -84,7 +84,7 @@ fn copy(arguments: &[String], folder: &Path) -> Result<Child, String> {
     command.spawn().map_err(|error| format!("another driver: {error}"))
 }
 
-/// The drivers; those that still run are told to end when this value goes, and have cleaned up then.
+/// The drivers; those that still run are asked to end when this value goes, and have cleaned up then.
 struct Copies(Vec<Child>);
 
 impl Copies {

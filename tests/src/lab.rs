@@ -17,7 +17,7 @@ const CLIENT: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 3);
 pub const SECOND: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 2);
 /// See [`SECOND`].
 pub const BEYOND: Ipv4Addr = Ipv4Addr::new(10, 79, 0, 1);
-/// What `opentoe run` is told where a program's system calls are to be seen.
+/// Options of `opentoe run` where a program's system calls are to be seen.
 const INTERCEPT: &[&str] = &["--intercept", "syscalls"];
 /// The link's devices are called this, on both stacks.
 pub const DEVICE: &str = "toe0";

@@ -20,7 +20,7 @@ impl Namespace {
         Ok(namespace)
     }
 
-    /// Its name, as iproute2 knows it.
+    /// Its name in iproute2.
     pub fn name(&self) -> &str {
         &self.name
     }

@@ -62,7 +62,7 @@ impl Session {
         &self.dir
     }
 
-    /// Somebody wants the run to end.
+    /// The run is to end.
     pub fn interrupted(&self) -> bool {
         self.interrupted.load(Ordering::Relaxed)
     }
@@ -195,7 +195,7 @@ impl Process<'_> {
         self.status.ok_or_else(|| name + " has no status")
     }
 
-    /// Waits for its end and wants the exit status 0; returns its standard output.
+    /// Waits for its end and expects the exit status 0; returns its standard output.
     pub fn succeed(&mut self) -> Result<String, String> {
         let status = self.wait()?;
         match status.success() {

@@ -54,7 +54,7 @@ impl<'a> Proxied<'a> {
         self.proxy.stdout().lines().last().map(String::from).unwrap_or_default()
     }
 
-    /// The proxy joined a pair at least. It tells every 0.1 seconds.
+    /// The proxy joined a pair at least. It prints that every 0.1 seconds.
     fn has_spliced(&self, bench: &Bench) -> Result<(), String> {
         let joined = bench.session.until("the proxy to say that it spliced", || Ok(self.spliced() >= 1));
         joined.map_err(|error| format!("{error}; it said: {}", self.said_last()))

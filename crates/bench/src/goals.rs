@@ -12,7 +12,7 @@ pub(crate) struct Part {
     pub name: &'static str,
     /// The words.
     pub words: &'static str,
-    /// Repeated as often as the user wants; a curve is measured once.
+    /// Repeated as often as the user asks for; a curve is measured once.
     pub repeated: bool,
 }
 

@@ -84,7 +84,7 @@ pub(crate) fn series(
 }
 
 const SIZE: (u32, u32) = (820, 480);
-/// Easy to tell apart, also for those who see few colours (Okabe and Ito).
+/// Easy to distinguish, also for those who see few colours (Okabe and Ito).
 const PALETTE: [RGBColor; 6] = [
     RGBColor(0, 114, 178),
     RGBColor(213, 94, 0),

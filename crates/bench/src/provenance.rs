@@ -8,7 +8,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 pub struct Provenance {
     /// OpenTOE's version.
     pub version: String,
-    /// The commit that was built; sources may have been changed since. None where nobody knows.
+    /// The commit that was built; sources may have been changed since. None where it is unknown.
     pub commit: Option<String>,
     /// When the measurement began, UTC, as RFC 3339 has it; none in reports of earlier versions.
     pub date: Option<String>,

@@ -2,7 +2,7 @@
 use serde_json::Value;
 use std::path::Path;
 
-/// What a client of these says: requests a second and latencies in microseconds, as far as it knows them.
+/// What a client of these says: requests a second and latencies in microseconds, as far as it reports them.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct ClientReport {
     /// Requests answered a second.

@@ -547,7 +547,7 @@ pub(crate) enum MapVerb {
 
 #[derive(Args)]
 pub(crate) struct SimArguments {
-    /// What opentoe-sim is told
+    /// Arguments for opentoe-sim
     #[arg(trailing_var_arg = true, allow_hyphen_values = true, value_name = "ARGUMENT")]
     pub arguments: Vec<OsString>,
 }

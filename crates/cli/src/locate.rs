@@ -29,7 +29,7 @@ pub(crate) fn daemon(argument: Option<&Path>) -> Result<PathBuf, String> {
 }
 
 /// The daemon that a process is attached to, where none is named. Where only one runs, it is that one in any case: it
-/// tells why the process is not attached.
+/// reports why the process is not attached.
 ///
 /// # Errors
 /// Several run, and the process is attached to none of them.

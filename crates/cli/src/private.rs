@@ -160,8 +160,8 @@ fn runtime_directory() -> Option<PathBuf> {
     std::env::var_os("XDG_RUNTIME_DIR").map(PathBuf::from).filter(|path| path.is_dir())
 }
 
-/// A directory of its own. Others may pass through it but not list it: who knows the socket's random name may attach,
-/// which includes a server that gave root up before it opens its first socket.
+/// A directory of its own. Others may pass through it but not list it: a process that has the socket's random name may
+/// attach, which includes a server that gave root up before it opens its first socket.
 fn directory() -> Result<PathBuf, String> {
     let base = runtime_directory().unwrap_or_else(std::env::temp_dir);
     let named = |attempt| base.join(format!("{DIRECTORY}{}-{attempt}", std::process::id()));

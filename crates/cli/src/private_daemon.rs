@@ -10,7 +10,7 @@ use std::path::PathBuf;
 use std::process::{Command, ExitStatus, Stdio};
 use std::time::{Duration, Instant};
 
-/// What those processes are told.
+/// Options of those processes.
 #[derive(Args)]
 pub(crate) struct PrivateArguments {
     /// Directory with the socket; removed at the end
@@ -63,7 +63,7 @@ pub(crate) fn command(arguments: &PrivateArguments, role: Role) -> io::Result<Co
     if *shared {
         command.arg("--shared");
     }
-    // What the program tells its service manager is the program's business, and the daemon's log is a file.
+    // What the program reports to its service manager is the program's business, and the daemon's log is a file.
     command.env_remove("NOTIFY_SOCKET").env_remove("JOURNAL_STREAM");
     Ok(command)
 }

@@ -160,7 +160,7 @@ impl<'a> Sockets<'a> {
             KERNEL => "on the kernel".into(),
             _ => "on no stack".into(),
         };
-        // A connection's ends are told with it.
+        // A connection's ends are shown with it.
         let what = if row.what.is_empty() || flow.is_some() { String::new() } else { format!(": {}", row.what) };
         say(&format!("descriptor {fd} of {process} is {place}{what}"));
         say(&format!("  {}", row.why));

@@ -102,7 +102,7 @@ fn fill(stage: &Path, devices: &[Device]) -> std::io::Result<()> {
     Ok(())
 }
 
-/// What the files tell of a device.
+/// What the files contain of a device.
 struct Device {
     /// Its place among those of the host.
     number: u32,

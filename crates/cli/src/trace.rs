@@ -83,7 +83,8 @@ fn show(mut stream: io::BufReader<UnixStream>, arguments: &TraceArguments, enoug
     }
 }
 
-/// Ends the stream after some time, and on the first Ctrl-C, which what is returned tells; a second one ends at once.
+/// Ends the stream after some time, and on the first Ctrl-C, which the returned value reports; a second one ends at
+/// once.
 fn end_when_due(stream: &UnixStream, seconds: Option<u64>) -> io::Result<Arc<AtomicBool>> {
     let (mut signals, end) = (Signals::new([SIGINT, SIGTERM])?, stream.try_clone()?);
     let enough = Arc::new(AtomicBool::new(false));
@@ -113,7 +114,7 @@ fn introduction(record: &Value) -> Option<String> {
 }
 
 /// `12:30:01.000012 a flow 3 flextoe.protocol.sent seq=1 payload=64 B`; nanoseconds, which a round of the data-path
-/// does not tell apart, are in the JSON only, so that most lines fit 80 columns.
+/// does not distinguish, are in the JSON only, so that most lines fit 80 columns.
 fn text(record: &Value) -> String {
     let time = record["time_ns"].as_u64().unwrap_or(0);
     let (seconds, nanos) = (time / 1_000_000_000, time % 1_000_000_000);

@@ -16,7 +16,7 @@ fn network() -> Option<Netns> {
     Netns::create().map_err(|_| println!("skipped: network namespaces are not permitted here")).ok()
 }
 
-/// A program under `opentoe run` that has printed its daemon's socket and ends when it is told.
+/// A program under `opentoe run` that has printed its daemon's socket and ends when it is asked to.
 struct Program {
     child: Child,
     input: ChildStdin,

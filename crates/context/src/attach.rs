@@ -121,7 +121,7 @@ pub struct KeptConnection {
 /// The right to listen at the next daemon as at this one (docs/RESTART.md). The process keeps it as it is.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Ticket {
-    /// A random number that tells the listener from all others.
+    /// A random number that distinguishes the listener from all others.
     pub listener: u64,
     /// Its address.
     pub local: Endpoint,

@@ -86,7 +86,7 @@ impl End {
         app.end.bumps.push(bump.to_words()).expect("room");
     }
 
-    /// Says what a program has: `opentoe why` shows it.
+    /// Reports what a program has: `opentoe why` shows it.
     fn label(&self, app: &mut App) {
         app.ask(Request::Label {
             fd: 10 + self.slot.index,

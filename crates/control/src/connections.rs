@@ -72,7 +72,7 @@ impl Connections {
         }
     }
 
-    /// A connection in TIME-WAIT whose port may be used again at some time. `since_of` tells when one of the waiting
+    /// A connection in TIME-WAIT whose port may be used again at some time. `since_of` is when one of the waiting
     /// came.
     pub(crate) fn offer_port(&mut self, tuple: &FourTuple, since: Nanos, since_of: impl Fn(u32) -> Option<Nanos>) {
         let Some(peer) = self.peers.get_mut(&tuple.remote()) else { return };

@@ -5,7 +5,7 @@ use serde::{Deserialize, Serialize};
 
 const MILLISECOND: Nanos = 1_000_000;
 
-/// What the application or the configuration wants of a flow.
+/// What the application or the configuration set for a flow.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) struct FlowOptions {
     pub keepalive: bool,

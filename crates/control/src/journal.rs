@@ -45,7 +45,7 @@ pub(crate) struct Record {
     pub ts_recent: u32,
 }
 
-/// Says of a first word that there is a record.
+/// Flag of a first word: there is a record.
 const VALID: u64 = 1 << 63;
 const TIMESTAMPS: u64 = 1 << 8;
 const SACK: u64 = 1 << 9;

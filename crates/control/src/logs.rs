@@ -62,7 +62,7 @@ impl Logs {
             return Err(libc::ENOSPC);
         }
         let geometry = context.end.geometry();
-        // A connection joins only where the log can take all that its window promises.
+        // A connection joins only where the log can take all that its window offers.
         let bytes = shape.record as u64 * shape.records as u64;
         if bytes < rx_bytes as u64 || shape.record > rx_bytes {
             return Err(libc::EINVAL);

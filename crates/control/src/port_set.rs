@@ -82,7 +82,7 @@ impl PeerPorts {
         self.count == 0
     }
 
-    /// A connection that came into TIME-WAIT. What is over goes out now and then: `since` tells when a port's
+    /// A connection that came into TIME-WAIT. What is over goes out now and then: `since` is when a port's
     /// connection came there, if it is there. One may be notified of twice, so that the list is halved at least,
     /// whenever it is read.
     pub(crate) fn wait(&mut self, now: Nanos, port: u16, since: impl Fn(u16) -> Option<Nanos>) {

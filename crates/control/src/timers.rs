@@ -64,7 +64,7 @@ impl Timers {
         self.others.cancel(timer);
     }
 
-    /// None is due, as far as can be told without looking at them.
+    /// None is due, as far as is known without looking at them.
     #[inline]
     pub(crate) fn are_quiet(&self, now: Nanos) -> bool {
         now < self.quiet_until

@@ -211,7 +211,7 @@ fn the_second_connection_carries_its_data_with_the_syn() {
         assert_eq!(lab.server.read(served), b"late");
 
         lab.net.seen.clear();
-        // The client hears nothing: the server has the data, and answers, before the handshake ends.
+        // The client gets nothing: the server has the data, and answers, before the handshake ends.
         lab.net.filter = Box::new(|from, _| from == 0);
         let (tag, len) = lab.connect(EarlyData::WithCookie, b"hello");
         assert_eq!(len, 5);

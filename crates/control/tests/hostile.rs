@@ -294,7 +294,7 @@ fn answers_to_strangers_have_a_budget() {
     pair.end();
 }
 
-/// A client by hand, whose own host knows nothing of its connection: its SYN, number 99 from port 4000, comes in the
+/// A client by hand, whose own host does not have its connection: its SYN, number 99 from port 4000, comes in the
 /// midst of a flood. Returns the cookie that it got.
 fn cookie_for_a_client_by_hand(pair: &mut Pair) -> Seq {
     flood(pair, 0..500);

@@ -348,7 +348,7 @@ fn a_host_says_to_which_groups_it_belongs() {
     }
 }
 
-/// RFC 4861 section 7.2.2: a few questions, and whoever waits is told.
+/// RFC 4861 section 7.2.2: a few solicitations, and whoever waits gets an error.
 // Checks RFC 4861: 7.2.2-a.
 #[test]
 fn nobody_answers_and_the_attempt_ends() {

@@ -11,7 +11,7 @@ fn resident(app: &App) -> u64 {
     std::fs::File::from(app.end.region.fd().try_clone_to_owned().unwrap()).metadata().unwrap().blocks() * 512
 }
 
-/// Says that a connection is quiet, with the positions as the program knows them.
+/// Reports that a connection is quiet, with the program's positions.
 fn ask_to_reclaim(program: &mut Program, slot: Slot) {
     program.sockets.drain(&mut program.app);
     let socket = &program.sockets.0[&slot];

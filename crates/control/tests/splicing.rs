@@ -138,7 +138,7 @@ fn what_is_not_quiet_is_not_spliced_and_goes_on() {
     assert_eq!(lab.splice(), Err(libc::EAGAIN as u16));
     assert_eq!(lab.proxy.read(a), b"unread");
     lab.net.settle();
-    // A byte that the engine has not heard of is unsent.
+    // A byte that no bump reported is unsent.
     let socket = lab.proxy.sockets.0.get_mut(&b).unwrap();
     socket.tx.write(socket.tx_head, b"!");
     socket.tx_head += 1;
@@ -314,7 +314,7 @@ fn strangers_cannot_end_a_splice() {
     assert_eq!(lab.net.drops(PROXY, DropReason::SynChallenged), 1);
     lab.exchange(10_000);
     let handed = lab.figure("passed_by_control_plane");
-    // Near enough to be passed on: the server does not believe it, and the client goes on.
+    // Near enough to be passed on: the server does not accept it, and the client goes on.
     forge(&mut lab, tcp.seq + 10_000 + 2000, Flags::RST, MS);
     assert_eq!(lab.over().unwrap().1, libc::ECONNRESET as u16, "the proxy, which is not in the path, is told");
     lab.exchange(100_000);

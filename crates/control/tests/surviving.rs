@@ -229,7 +229,7 @@ fn survivors_without_a_program_are_reset() {
     }
 }
 
-/// A peer that waits for bytes, and has nothing to send, hears of it, too.
+/// A peer that waits for bytes, and has nothing to send, gets the reset, too.
 #[test]
 fn a_silent_peer_of_what_is_forgotten_is_reset() {
     for make in ENGINES {

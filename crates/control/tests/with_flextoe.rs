@@ -64,8 +64,8 @@ fn a_closed_window_opens_again() {
     net.run_for(100 * MS);
     written += a.write(first, &bytes[written..]);
     net.run_for(5 * SECOND);
-    // A SYN tells at most 65,535 bytes. The one byte more is too small a step to tell (RFC 9293 section 3.8.6.2.2), and
-    // later segments tell an even number of bytes: their window has a scale of one.
+    // A SYN advertises at most 65,535 bytes. The one byte more is too small a step to advertise (RFC 9293 section
+    // 3.8.6.2.2), and later segments advertise an even number of bytes: their window has a scale of one.
     assert_eq!(written, 65_536 + 65_534, "a transmit buffer full, and all of the window that was told");
     // The update that opens the window is lost: only a probe can find out.
     net.filter = Box::new(|from, _| from != 1);

@@ -65,7 +65,7 @@ impl Reader {
         self.ask(net, |tag| Request::JoinLog { tag, slot, rx_head, mark })
     }
 
-    /// Records that can be read, and the connections that were told of their end.
+    /// Records that can be read, and the connections whose end was reported.
     fn look(&mut self) -> (u32, Vec<Slot>) {
         let mut ended = Vec::new();
         while let Some(words) = self.app.end.completions.pop().unwrap() {

@@ -177,7 +177,7 @@ impl Driver {
     /// # Safety
     /// `from` is valid for `len` bytes until the copy is done. A wrong device address is an error of the driver's.
     pub(crate) unsafe fn copy_in(&self, to: Address, from: *const u8, len: usize, stream: Handle) -> bool {
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller guarantees.
         unsafe { (self.copy_in)(to, from.cast(), len, stream) == 0 }
     }
 
@@ -186,7 +186,7 @@ impl Driver {
     /// # Safety
     /// As [`Driver::copy_in`], and nobody else reads `to` meanwhile.
     pub(crate) unsafe fn copy_out(&self, to: *mut u8, from: Address, len: usize, stream: Handle) -> bool {
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller guarantees.
         unsafe { (self.copy_out)(to.cast(), from, len, stream) == 0 }
     }
 }

@@ -12,7 +12,7 @@ use memory::DmaServer;
 use std::io;
 use std::thread::{self, JoinHandle};
 
-/// Memory of a device, as the driver of this process knows it.
+/// Memory of a device, by the driver's handle in this process.
 #[derive(Clone, Copy)]
 pub struct DeviceMemory {
     driver: Driver,

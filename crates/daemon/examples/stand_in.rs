@@ -1,5 +1,5 @@
 //! An accelerator for tests: memory of this process, which nobody else maps, and which the daemon reaches by a DMA
-//! queue only. `stand_in PATH` meets the test at that socket and does what it is told by messages:
+//! queue only. `stand_in PATH` meets the test at that socket and does what messages order:
 //!
 //! - `serve HOW`, with a queue's descriptor: serves the queue from now on, see [`How`];
 //! - `read AT LEN` answers those bytes; `write AT`, with bytes behind a newline, puts them there;

@@ -40,9 +40,9 @@ struct Attached {
 pub(crate) enum Spoken {
     /// It is done.
     Done,
-    /// A new daemon wants to take over: its socket.
+    /// A new daemon asks to take over: its socket.
     TakeOver(OwnedFd),
-    /// A program wants a ZeroNIC host: its socket, and what it said.
+    /// A program asks for a ZeroNIC host: its socket, and its request.
     Comm(OwnedFd, Vec<u8>),
     /// A verbs library says hello: its socket, and what it said.
     Verbs(OwnedFd, Vec<u8>),

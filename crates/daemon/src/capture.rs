@@ -150,14 +150,14 @@ pub(crate) struct Capture {
 }
 
 impl Capture {
-    /// What the asker is told first.
+    /// What the answer begins with.
     pub(crate) fn interfaces(&self) -> Value {
         json!({ "interfaces": self.sources.iter().map(|source| &source.name).collect::<Vec<_>>() })
     }
 
     /// Streams until the asker has had enough, or has gone.
     pub(crate) fn stream(mut self, stream: &UnixStream) -> io::Result<()> {
-        // A reader may pause as long as it likes: nobody else waits.
+        // A reader may pause without a limit: nobody else waits.
         stream.set_write_timeout(None)?;
         let mut out = BufWriter::with_capacity(256 * 1024, stream);
         let mut head = Vec::new();

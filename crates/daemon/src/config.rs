@@ -96,9 +96,9 @@ pub enum LogLevel {
     Error,
     /// What may be wrong.
     Warn,
-    /// What an operator wants to know.
+    /// What an operator reads.
     Info,
-    /// What a developer wants to know.
+    /// What a developer reads.
     Debug,
     /// Everything.
     Trace,

@@ -69,7 +69,7 @@ impl Management {
             return;
         }
         let body = move || {
-            // An error here is a client that is gone or silent: nobody is left to be told.
+            // An error here is a client that is gone or silent: nobody is left for a report.
             let _ = mine.converse(&stream);
             mine.clients.fetch_sub(1, SeqCst);
         };
@@ -173,7 +173,7 @@ impl Management {
     }
 }
 
-/// Who asks this wants more than to look at figures: it changes the daemon, or shows what programs send.
+/// This request is for more than a look at figures: it changes the daemon, or shows what programs send.
 fn changes(question: &Question) -> bool {
     match question {
         Question::Hello

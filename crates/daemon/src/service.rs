@@ -35,7 +35,7 @@ use std::sync::Arc;
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
-/// What a daemon is told besides its configuration.
+/// Options of a daemon besides its configuration.
 #[derive(Debug, Clone, Default)]
 pub struct Options {
     /// The daemon belongs to this process: it ends when that has ended and nobody is attached any more.
@@ -363,7 +363,7 @@ impl Desk {
         }
     }
 
-    /// A new daemon wants to take over; returns whether it did.
+    /// A new daemon asks to take over; returns whether it did.
     fn hand_over(&mut self, socket: OwnedFd) -> bool {
         let _ = epoll::delete(&self.epoll, &socket);
         let (handles, hosts) = self.applications.places();

@@ -151,7 +151,7 @@ impl Stream {
         let _ = rustix::process::nice(LOWER);
         let (mut lines, mut records, mut busy) = (Vec::new(), Vec::new(), true);
         loop {
-            // Looked at before the records are: what happened until then is told.
+            // Looked at before the records are: what happened until then is reported.
             let ended = readable(to, busy);
             for source in &mut self.sources {
                 records.clear();

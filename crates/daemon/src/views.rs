@@ -31,7 +31,7 @@ pub(crate) struct Observer {
     zeronics: Vec<ZeronicPlace>,
     storage: BlockPlaces,
     socket: PathBuf,
-    /// What was last told of each host's connections.
+    /// What was last reported of each host's connections.
     ledgers: Mutex<BTreeMap<String, Counters>>,
 }
 
@@ -220,7 +220,8 @@ impl Observer {
         Ok(totals)
     }
 
-    /// Sums over all connections that a host ever had, taken in several looks; none is less than it was told before.
+    /// Sums over all connections that a host ever had, taken in several looks; none is less than what was reported
+    /// before.
     fn counters(&self, place: &HostPlace) -> Result<Counters, String> {
         let mut counters = self.at(place, |seat| seat.host.base().counters().clone())?;
         let mut next = Some(0);

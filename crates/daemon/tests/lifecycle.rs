@@ -1,4 +1,4 @@
-//! A real `toed` on a fabric, which needs no privilege: who may attach, who is told why not, what is left when an
+//! A real `toed` on a fabric, which needs no privilege: who may attach, who is refused and why, what is left when an
 //! application or the daemon ends.
 mod common;
 
@@ -204,7 +204,7 @@ fn captures_are_refused_counted_and_ended() {
     // One that went makes room.
     captures.pop();
     until("room for another capture", || open().is_ok());
-    // The others end when they are told to, complete to the last block.
+    // The others end when they are asked to, complete to the last block.
     let (_, mut stream) = captures.pop().unwrap();
     stream.get_ref().shutdown(std::net::Shutdown::Write).unwrap();
     let mut blocks = Vec::new();
@@ -217,7 +217,7 @@ fn captures_are_refused_counted_and_ended() {
     assert_eq!(toed.end().code(), Some(0));
 }
 
-/// sd_notify(3): readiness is told once programs can attach, and lines carry the journal's priorities.
+/// sd_notify(3): readiness is reported once programs can attach, and lines carry the journal's priorities.
 #[test]
 fn a_service_manager_hears_of_readiness_and_the_end() {
     let place = std::env::temp_dir().join(format!("toed-notify-{}", std::process::id()));

@@ -48,7 +48,7 @@ fn modules_come_go_and_keep_their_order() {
     assert!(toed.end().success());
 }
 
-/// Of modules in the configuration, too, what the kernel's verifier says is told: whatever it is, here.
+/// Of modules in the configuration, too, the kernel verifier's report is logged, whatever it is.
 #[test]
 fn what_the_kernel_says_of_a_configured_module_is_kept() {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../xdp/null.c");

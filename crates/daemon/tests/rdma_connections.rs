@@ -59,7 +59,7 @@ impl Program {
         id
     }
 
-    /// An identifier that knows the way to a port of host `a`.
+    /// An identifier with a resolved route to a port of host `a`.
     fn resolve(&self, space: Space, port: u16) -> Number {
         let (id, to) = (self.create(space), SocketAddrV4::new(A, port));
         let bound = self.verbs.ask(&Control::Connections(Request::Resolve { id, to, timeout: 2000 }), &[]).0;
@@ -183,7 +183,7 @@ fn a_request_waits_for_a_listener_that_is_opened_again() {
         server.done(Request::Destroy(asked.id));
         let told = client.event();
         assert!(told.id == asks && !matches!(told.what, Happened::Rejected { reason: 8, .. }), "{told:?}");
-        // Nobody listens again: the client is told.
+        // Nobody listens again: the client gets an error.
         server.done(Request::Destroy(again));
         client.done(Request::Destroy(asks));
         let asks = client.resolve(space, PORT);

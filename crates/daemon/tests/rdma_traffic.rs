@@ -326,7 +326,7 @@ fn a_program_that_is_killed_leaves_nothing_and_hurts_nobody() {
             child.kill().unwrap();
             child.wait().unwrap();
         });
-        // Its peer is told, by an error of either kind: while its memory is gone, or once its queue pair is.
+        // Its peer gets an error, of either kind: while its memory is gone, or once its queue pair is.
         let status = loop {
             match peer.run(SendOpcode::Write, 0, 100_000, remote) {
                 Status::Success => {}

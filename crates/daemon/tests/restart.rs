@@ -31,7 +31,7 @@ fn listener(toed: &Toed) -> (OwnedFd, Ticket) {
     (socket, ticket)
 }
 
-/// Says hello at a socket; the welcome's host, or the refusal.
+/// Sends a hello to a socket; the welcome's host, or the refusal.
 fn hello(at: &Path, host: &str, ticket: Option<Ticket>) -> (OwnedFd, Result<String, String>) {
     let socket = handover::connect(at).unwrap();
     let hello = Hello {

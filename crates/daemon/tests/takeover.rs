@@ -14,7 +14,7 @@ use std::process::Stdio;
 
 const CONFIGURATION: &str = "log = \"error\"\n[[host]]\nname = \"a\"\naddress = \"10.0.0.1\"\nprefix_len = 24\n";
 
-/// What a daemon of another version is told that wants to take this one over.
+/// The answer to a daemon of another version that would take this one over.
 fn refusal(toed: &Toed, version: u64) -> String {
     let connection = handover::connect(&toed.socket()).unwrap();
     handover::send(connection.as_fd(), json!({ "takeover": version }).to_string().as_bytes(), &[]).unwrap();

@@ -54,7 +54,7 @@ fn messages_over_each_transport_through_loss() {
         let (mut one, mut other) = (Program::open(&toed, "a"), Program::open(&toed, "b"));
         let (here, there) = meet_for(Carries::Messages, &mut one, &mut other, 80);
         std::thread::scope(|scope| {
-            // It stays until the sender has been told of all.
+            // It stays until the sender has the completions of all.
             let (lengths, other) = (&lengths, &mut other);
             scope.spawn(move || receive_messages(other, there, lengths));
             send_messages(&mut one, here, lengths);
@@ -95,7 +95,7 @@ fn receive_messages(program: &mut Program, connection: u32, lengths: &[usize]) {
         assert!(expected == got, "message {at} has other bytes");
         post(program, at as u64 + 4);
     }
-    // No more come; a receive that was posted behind the end is told behind it.
+    // No more come; a receive that was posted behind the end completes behind it.
     let last: Vec<Completion> = (0..5).map(|_| program.next()).collect();
     assert_eq!(last.iter().filter(|done| done.outcome == Outcome::Ended).count(), 1, "{last:?}");
     assert_eq!(last.iter().filter(|done| (done.outcome, done.value) == (Outcome::Received, 0)).count(), 4, "{last:?}");

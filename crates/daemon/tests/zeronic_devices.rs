@@ -282,7 +282,7 @@ fn lost(how: &str, timeout_ms: u32, into_device: bool) {
         send(&mut third, beside, &place, lengths, 9);
     });
     let program = if into_device { &mut other } else { &mut one };
-    // What was copied before is told before.
+    // What was copied before is reported before.
     let end = loop {
         let next = program.next();
         if !matches!(next.outcome, Outcome::Received | Outcome::Sent) {

@@ -148,7 +148,7 @@ pub struct LoadedModule {
     pub source: Arc<dyn ModuleSource>,
     /// What its replicas count.
     pub figures: Arc<ModuleFigures>,
-    /// Read before and after some batches, to tell what the module costs: engines read no clock of their own.
+    /// Read before and after some batches, to measure what the module costs: engines read no clock of their own.
     pub ticks: fn() -> u64,
 }
 

@@ -68,7 +68,7 @@ impl Table {
         shm::prefetch(&self.entries[hash as usize & self.mask]);
     }
 
-    /// Adds a flow. The caller sees to it that there are never more than it asked for in [`Table::new`].
+    /// Adds a flow. The caller makes sure that there are never more than it asked for in [`Table::new`].
     pub(crate) fn insert(&mut self, hash: u32, flow: u32) {
         let mut at = hash as usize & self.mask;
         while self.entries[at].flow != 0 {

@@ -210,7 +210,7 @@ pub(crate) enum FlowCommand {
     CheckGrowth,
     /// Go on after [`Job::Freeze`].
     Thaw,
-    /// Tell the application once all before this stream position was sent.
+    /// Notify the application once all before this stream position was sent.
     ReportSent(u32),
 }
 

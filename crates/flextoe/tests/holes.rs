@@ -1,4 +1,4 @@
-//! Several holes at once: what a receiver tells of them, and what a sender sends again.
+//! Several holes at once: what a receiver reports of them, and what a sender sends again.
 mod common;
 
 use common::Config;
@@ -256,7 +256,7 @@ fn a_lost_tail_is_sent_again_with_the_hole_before_it() {
     assert!(sent[0].flags.has(wire::tcp::Flags::FIN), "{sent:?}");
 }
 
-/// After a timeout all is sent again from the front, but for what the peer tells that it has.
+/// After a timeout all is sent again from the front, but for what the peer reports that it has.
 #[test]
 fn after_a_timeout_nothing_is_sent_twice() {
     let mut solo = sender(10);

@@ -215,7 +215,7 @@ impl<B: Transport> Host<B> {
         self.common.unclaimed = frames;
     }
 
-    /// Whoever wants what no transport claims may keep it, where it is not the host's own.
+    /// A caller may keep what no transport claims, where it is not the host's own.
     fn offer(
         &mut self,
         now: Nanos,

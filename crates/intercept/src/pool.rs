@@ -32,7 +32,7 @@ unsafe extern "C" {
     static toe_intercept_pool: [u8; ROOM];
 }
 
-/// Stubs use no stack of the program's, and tell children from other calls: those of programs that
+/// Stubs use no stack of the program's, and distinguish children from other calls: those of programs that
 /// [`crate::static_programs`] runs.
 static WITHOUT_STACK: AtomicBool = AtomicBool::new(false);
 static USED: AtomicUsize = AtomicUsize::new(0);

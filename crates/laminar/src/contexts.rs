@@ -21,7 +21,7 @@ struct Context {
     pending: Vec<u32>,
     /// Last completions of flows that are gone and found no room: how they ended. One a slot at most.
     parting: VecDeque<Completion>,
-    /// How far its log can be read, where it was not told yet.
+    /// How far its log can be read, where that was not reported yet.
     log: Option<Completion>,
     corrupt: bool,
 }
@@ -67,7 +67,7 @@ impl Contexts {
         }
     }
 
-    /// Says whose processes are gone and have left nothing that was not taken.
+    /// Reports whose processes are gone and have left nothing that was not taken.
     pub(crate) fn tell_drained(&mut self, events: &mut Vec<Event<Stream>>) {
         let taken_from = |context: &&Context| !context.corrupt;
         let list = &self.list;
@@ -104,7 +104,7 @@ impl Contexts {
         at.parting.push_back(completion);
     }
 
-    /// The log can be read up to here; replaces what was to be told before.
+    /// The log can be read up to here; replaces what was to be reported before.
     pub(crate) fn tell_log(&mut self, context: u32, completion: Completion) {
         if let Some(at) = self.get(context) {
             at.log = Some(completion);

@@ -18,7 +18,7 @@ use tcp::{ChallengeLimit, Ends, FlightLimit, Owner, Recovery, RttTimer};
 use wire::Seq;
 use wire::tcp::Flags;
 
-/// A flow as the host knows it. In the order of use, so that what each segment and descriptor needs lies in the first
+/// A flow's state in the host. In the order of use, so that what each segment and descriptor needs lies in the first
 /// three lines of the cache.
 #[repr(C, align(64))]
 pub(crate) struct Flow {
@@ -36,7 +36,7 @@ pub(crate) struct Flow {
     /// Sequence numbers of stream position 0.
     pub tx_base: Seq,
     pub rx_base: Seq,
-    /// Positions: received in order; taken by the application; told to the pipeline.
+    /// Positions: received in order; taken by the application; reported to the pipeline.
     pub rx_tail: u32,
     pub rx_head: u32,
     pub synced: u32,
@@ -79,7 +79,7 @@ pub(crate) struct Flow {
     /// It stands in the list of those with a time in `ack_due`.
     pub ack_listed: bool,
     recovery: Recovery,
-    /// A duplicate acknowledgement told of something new that the peer has.
+    /// A duplicate acknowledgement reported something new that the peer has.
     block_is_news: bool,
     /// Its records go to a log.
     pub member: Option<Box<Member>>,
@@ -127,7 +127,7 @@ pub(crate) struct Change {
     pub acked: bool,
     pub fin_acked: bool,
     pub bad_ack: bool,
-    /// The peer has told a window larger than any before.
+    /// The peer has advertised a window larger than any before.
     pub wider: bool,
     /// The segment is not acceptable: it is answered within the limit.
     pub challenged: bool,
@@ -366,7 +366,7 @@ impl Flow {
         (self.rate == 0 && short).then(|| self.allowance().max(push.len).max(1) - self.credits)
     }
 
-    /// Established, with nothing unread, unsent or unacknowledged. What is out of order the pipeline knows.
+    /// Established, with nothing unread, unsent or unacknowledged. What is out of order is in the pipeline.
     pub(crate) fn is_quiet(&self) -> bool {
         let open = self.ends.are_open() && self.fin_held.is_none() && self.life != Owner::Dead;
         open && self.una == self.head && self.nxt == self.head && self.rx_tail == self.rx_head

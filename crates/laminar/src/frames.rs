@@ -39,7 +39,7 @@ pub(crate) fn record(frame: &Frame, flow: Option<u32>, verdict: FrameVerdict, no
 }
 
 /// Why a frame that is none of TCP's goes to the control plane. A wrong IPv4 header says what it carries at a fixed
-/// place; what a wrong IPv6 header carries, nobody knows, and it is not the control plane's either.
+/// place; what a wrong IPv6 header carries is unknown, and it is not the control plane's either.
 pub(crate) fn is_tcp(frame: &Frame) -> bool {
     let bytes = frame.bytes();
     match ip_header(frame) {

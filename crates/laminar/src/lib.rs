@@ -512,7 +512,7 @@ impl Laminar {
     }
 }
 
-/// The connection as headers tell it: without zones.
+/// The connection as in headers: without zones.
 fn bare(tuple: &FourTuple) -> FourTuple {
     FourTuple { local_ip: tuple.local_ip.in_zone(0), remote_ip: tuple.remote_ip.in_zone(0), ..*tuple }
 }

@@ -1,5 +1,5 @@
 //! Shared logs (docs/SHARED-LOG.md): the host's half of the sequencer. The pipeline gives payload its place in a log;
-//! this puts it there, fills gaps, knows when records are complete, and gives their room back to the connections.
+//! this puts it there, fills gaps, finds out when records are complete, and gives their room back to the connections.
 mod handover;
 
 use crate::Laminar;
@@ -16,7 +16,7 @@ use tcp::Owner;
 
 impl Laminar {
     pub(crate) fn open_log(&mut self, context: ContextId, end: LogEnd) {
-        // Without a tail in the pipeline it has no members: they are told.
+        // Without a tail in the pipeline it has no members: they are notified.
         let _ = self.add_log(Log::new(context.0, end));
     }
 

@@ -237,7 +237,7 @@ impl Laminar {
     }
 }
 
-/// A segment of a flow has come: its payload to its place, and what it tells beside its descriptor. True where that
+/// A segment of a flow has come: its payload to its place, and what it reports beside its descriptor. True where that
 /// shows that something has to be sent again.
 #[inline(always)]
 fn arrived(flow: &mut Flow, (frame, payload_at): (&Frame, usize), dma: &Dma, now: Nanos) -> bool {

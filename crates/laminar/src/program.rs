@@ -31,7 +31,7 @@ const FILES: [(&str, &str); 10] = [
 /// Extensions of the program (thesis 5.5.3, 5.5.4.3), which the preprocessor switches on.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Extensions {
-    /// Acknowledgements tell of the out-of-order interval.
+    /// Acknowledgements report the out-of-order interval.
     pub sack: bool,
     /// Every second segment is acknowledged, or what is sent acknowledges, or a timer.
     pub delayed_acks: bool,
@@ -294,7 +294,7 @@ impl Program {
         }
     }
 
-    /// Its acknowledgements tell of the out-of-order interval.
+    /// Its acknowledgements report the out-of-order interval.
     pub(crate) fn has_sack(&self) -> bool {
         let program = self.pipeline.program();
         program.headers.iter().any(|header| header.name == "hdr.sack")
@@ -331,7 +331,7 @@ impl Program {
         added && self.set_headers(p, clock) && self.own(p, p.snd_nxt - p.tx_pos)
     }
 
-    /// The flow has sent before, up to the second of `sent`, and has told its peer a window, `received`: next byte
+    /// The flow has sent before, up to the second of `sent`, and has advertised a window, `received`: next byte
     /// expected and right edge.
     pub(crate) fn resume(&mut self, flow: u32, sent: [Seq; 2], received: [Seq; 2]) {
         self.pipeline.write(self.registers.tx_window, flow, sent.map(|seq| seq.0));
@@ -418,7 +418,7 @@ impl Program {
         let _ = self.pipeline.table_remove("grants", &[exact(flow as u16)]);
     }
 
-    /// The peer has told a window as large as this, and none that was larger.
+    /// The peer has advertised a window as large as this, and none that was larger.
     pub(crate) fn set_largest_window(&mut self, flow: u32, bytes: u32) {
         self.pipeline.write(self.registers.tx_largest, flow, [bytes, 0]);
     }

@@ -31,7 +31,7 @@ impl Laminar {
     }
 
     /// A flow goes on that was installed where another engine left it. What was on its way in between is lost: what is
-    /// unacknowledged is sent again, and the peer hears what is expected of it.
+    /// unacknowledged is sent again, and an ACK reports to the peer what is expected of it.
     pub(crate) fn resume(&mut self, id: FlowId, end: &FlowEnd, burst: &mut Burst<'_, Stream>) {
         let (Some(flow), Some(resume)) = (self.flow(id.0), end.resume) else { return };
         flow.resume(end, &resume);

@@ -73,13 +73,13 @@ impl Laminar {
         self.take_fin(flow, burst);
     }
 
-    /// Flow and headers of a segment that no descriptor tells of.
+    /// Flow and headers of a segment that no descriptor reports.
     pub(crate) fn owner(&self, frame: &Frame) -> Option<(u32, Parts)> {
         let parts = parts(frame).ok()?;
         Some((self.tuples.get(&parts.tuple).copied()?, parts))
     }
 
-    /// What the peer has beyond a hole, as a segment tells that may lie outside the window.
+    /// What the peer has beyond a hole, as a segment reports that may lie outside the window.
     pub(crate) fn note_blocks(&mut self, id: u32, parts: &Parts, burst: &mut Burst<'_, Stream>) {
         let accepted = self.switch.program.accepts(id, parts.tcp.seq, parts.payload);
         if self.flow(id).is_some_and(|flow| accepted && flow.note_blocks(&parts.tcp)) {
@@ -277,7 +277,7 @@ impl Laminar {
     }
 }
 
-/// What a segment tells whose options the pipeline took off. True where something has to be sent again.
+/// What a segment reports whose options the pipeline took off. True where something has to be sent again.
 #[cold]
 pub(crate) fn note_options(flow: &mut Flow, frame: &Frame) -> bool {
     let header = frame.bytes().get(flow.tcp_at()..).map(tcp::Header::parse);

@@ -142,7 +142,7 @@ fn blocks_take_the_quick_way() {
     assert_eq!(s.side.stats.read().snd_una, s.side.stats.read().snd_nxt - 3000);
 }
 
-/// Two holes, of which the peer tells of one; then one of the segments that are sent again is lost.
+/// Two holes, of which the peer reports one; then one of the segments that are sent again is lost.
 #[test]
 fn a_second_loss_within_recovery_needs_no_timeout() {
     let mut s = solo(sack, false, true);

@@ -185,7 +185,7 @@ fn a_timeout_goes_back_and_a_closed_window_is_probed() {
     let again = s.command(stream::Command::Retransmit(FLOW));
     assert_eq!(again.iter().map(|s| (s.seq, s.len)).collect::<Vec<_>>(), [(S, 1000), (S + 1000, 1000)]);
     s.receive(&[Seg { window: 0, ..seg(S, S + 2000, ACK, 0) }]);
-    // The window that was told first reaches further, and a right edge never moves back.
+    // The window that was advertised first reaches further, and a right edge never moves back.
     s.write(8000, false);
     let probe = s.command(stream::Command::Probe(FLOW));
     let probe = probe.iter().find(|s| s.len == 0).expect("an empty segment");

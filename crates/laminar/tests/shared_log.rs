@@ -72,7 +72,7 @@ impl Logged {
         joined.expect("an answer")
     }
 
-    /// Takes completions in; says what the connection itself was told, and how many records can be read.
+    /// Takes completions in; returns what was reported to the connection itself, and how many records can be read.
     fn completions(&mut self) -> (Vec<Completion>, u64) {
         let mut own = Vec::new();
         while let Some(words) = self.solo.side.app.end.completions.pop().unwrap() {
@@ -122,7 +122,7 @@ fn records_are_readable_when_they_are_whole() {
     assert_eq!(l.completions().1, 2, "half a record waits");
     l.solo.receive(&[data(150, 42)]);
     assert_eq!(l.completions().1, 3);
-    // The connection itself is told of nothing.
+    // Nothing is reported to the connection itself.
     l.solo.receive(&[data(192 + 100, 300)]);
     assert_eq!(l.completions(), (vec![], 3), "a gap");
     assert_eq!(l.solo.receive(&[data(192, 100)]).last().unwrap().ack, S + 592);

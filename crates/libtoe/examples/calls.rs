@@ -31,7 +31,7 @@ fn path_recv(fd: RawFd, buffer: &mut [u8]) -> isize {
     unsafe { libc::read(fd, buffer.as_mut_ptr().cast(), buffer.len()) }
 }
 
-/// Reads where nothing is: servers read until they are told to come again.
+/// Reads where nothing is: servers read until they get EAGAIN.
 #[inline(never)]
 fn path_again(fd: RawFd, buffer: &mut [u8]) -> isize {
     // SAFETY: as above.

@@ -30,7 +30,7 @@ fn path_connect(address: &libc::sockaddr_in) -> RawFd {
 #[inline(never)]
 fn path_accept(listener: RawFd) -> RawFd {
     let flags = libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC;
-    // SAFETY: a plain call; nobody wants the address.
+    // SAFETY: a plain call; no address is asked for.
     unsafe { libc::accept4(listener, std::ptr::null_mut(), std::ptr::null_mut(), flags) }
 }
 

@@ -1,5 +1,5 @@
-//! The C library's functions for aligned memory: once a device is open, buffers that the program wants at the beginning
-//! of a page come from [`crate::buffers`]. All other memory is as it was.
+//! The C library's functions for aligned memory: once a device is open, buffers that the program asks for at the
+//! beginning of a page come from [`crate::buffers`]. All other memory is as it was.
 use crate::buffers::{self, PAGE};
 use crate::next::next;
 use libc::{c_int, c_void, size_t};

@@ -239,7 +239,7 @@ mod tests {
     /// # Safety
     /// The bytes are a buffer's.
     unsafe fn bytes<'a>(address: *mut c_void, len: usize) -> &'a mut [u8] {
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller guarantees.
         unsafe { std::slice::from_raw_parts_mut(address.cast(), len) }
     }
 

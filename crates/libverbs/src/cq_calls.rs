@@ -33,12 +33,12 @@ struct Wanted {
 /// # Safety
 /// The context is open, and the channel is one of it or null.
 unsafe fn create(context: *mut IbvContext, wanted: &Wanted) -> Result<*mut Cq> {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     let of = unsafe { Context::of(context) };
     if wanted.entries == 0 || wanted.vector != 0 {
         return Err(libc::EINVAL);
     }
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     let channel = unsafe { wanted.channel.cast::<Channel>().as_ref() }.map(|channel| channel.number);
     let (answer, fds) = of.attachment.ask(&Request::CreateCq { entries: wanted.entries, channel })?;
     let (Answer::Queue { number, entries }, Some(fd)) = (answer, fds.into_iter().next()) else {
@@ -128,14 +128,14 @@ unsafe extern "C" fn ibv_resize_cq(cq: *mut IbvCq, entries: c_int) -> c_int {
 /// # Safety
 /// The queue is the program's.
 unsafe fn grow(cq: *mut IbvCq, entries: u32) -> Result<()> {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     let of = unsafe { Cq::of(cq) };
     let (answer, fds) = of.attachment.ask(&Request::ResizeCq { cq: of.number, entries })?;
     let (Answer::Queue { entries, .. }, Some(fd)) = (answer, fds.into_iter().next()) else { return Err(libc::EIO) };
     let region = Arc::new(Region::from_fd(fd).map_err(|_| libc::ENOMEM)?);
     let pipe = AppQueues::new(&region).ok().and_then(|queues| queues.completion).ok_or(libc::EIO)?;
     of.polled.lock().resize(pipe);
-    // SAFETY: as the caller says; programs read the member.
+    // SAFETY: as the caller guarantees; programs read the member.
     unsafe { (*cq).cqe = entries as c_int };
     Ok(())
 }

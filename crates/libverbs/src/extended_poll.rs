@@ -42,7 +42,7 @@ pub(crate) fn with_functions(base: IbvCq) -> IbvCqEx {
 /// `cq` is a queue of the program's, whose lock this thread holds.
 unsafe fn show(cq: *mut IbvCqEx, polled: &mut Polled, ended: &Ended) {
     polled.current = Some(ended.completion);
-    // SAFETY: as the caller says; only who holds the lock writes these members.
+    // SAFETY: as the caller guarantees; only who holds the lock writes these members.
     unsafe {
         (*cq).status = ended.completion.status.code().into();
         (*cq).wr_id = ended.id;
@@ -93,7 +93,7 @@ unsafe fn read<T>(cq: *mut IbvCqEx, member: impl FnOnce(&Completion) -> T) -> T
 where
     T: Default,
 {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     let polled = unsafe { Cq::of(cq.cast()).polled.resume() };
     let read = polled.current.as_ref().map(member).unwrap_or_default();
     polled.keep();

@@ -113,9 +113,9 @@ fn close(qp: &Qp, building: &mut Building) {
 /// # Safety
 /// `qp` is a queue pair of the program's, which this thread has started.
 unsafe fn begin(qp: Q, opcode: SendOpcode, fill: impl FnOnce(&mut verbs::SendElement)) {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     let (of, mut building) = unsafe { (Qp::of(qp.cast()), Qp::of(qp.cast()).building.resume()) };
-    // SAFETY: as the caller says; the program sets both before.
+    // SAFETY: as the caller guarantees; the program sets both before.
     let (id, flags) = unsafe { ((*qp).wr_id, (*qp).wr_flags) };
     close(of, &mut building);
     match first(of, opcode, flags) {
@@ -136,7 +136,7 @@ unsafe fn begin(qp: Q, opcode: SendOpcode, fill: impl FnOnce(&mut verbs::SendEle
 /// # Safety
 /// As [`begin`].
 unsafe fn with_open(qp: Q, add: impl FnOnce(&mut Open)) {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     let mut building = unsafe { Qp::of(qp.cast()).building.resume() };
     match &mut building.open {
         Some(open) => add(open),

@@ -75,7 +75,7 @@ pub(crate) unsafe extern "C" fn create_flow(qp: *mut IbvQp, asked: *mut IbvFlowA
 /// # Safety
 /// The queue pair is the program's, and its specifications follow the attributes.
 unsafe fn create(qp: *mut IbvQp, asked: &IbvFlowAttr) -> Result<*mut IbvFlow> {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     let (of, context) = unsafe { (Qp::of(qp), (*qp).context) };
     let frames = match asked.kind {
         MATCHING => Frames::Matching,
@@ -91,7 +91,7 @@ unsafe fn create(qp: *mut IbvQp, asked: &IbvFlowAttr) -> Result<*mut IbvFlow> {
     let len = usize::from(asked.size).checked_sub(head).ok_or(libc::EINVAL);
     // Programs set the size only where specifications follow.
     let len = if asked.num_of_specs == 0 { 0 } else { len? };
-    // SAFETY: as the caller says: the size counts them.
+    // SAFETY: as the caller guarantees: the size counts them.
     let specs = unsafe { std::slice::from_raw_parts(std::ptr::from_ref(asked).add(1).cast::<u8>(), len) };
     let fields = fields(specs, asked.num_of_specs)?;
     let rule = FlowRule { qp: of.number, frames, priority: asked.priority, fields };

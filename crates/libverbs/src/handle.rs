@@ -120,7 +120,7 @@ unsafe fn back(completion: &IbvWc, header: *mut IbvGrh, gids: &[Gid]) -> Result<
     if completion.wc_flags & WITH_GRH == 0 {
         return Err(libc::EINVAL);
     }
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     let bytes: [u8; 40] = unsafe { header.cast::<[u8; 40]>().read_unaligned() };
     let (from, to, class, flow) = ends(&bytes);
     let gid_index = gids.iter().position(|gid| *gid == to).unwrap_or(0) as u8;

@@ -19,7 +19,7 @@ struct Entry {
     name: [c_char; crate::abi::NAME_BYTES],
 }
 
-/// The entries that are out: `freeifaddrs` tells them from the C library's by their addresses.
+/// The entries that are out: `freeifaddrs` distinguishes them from the C library's by their addresses.
 static OUT: Mutex<Vec<usize>> = Mutex::new(Vec::new());
 
 fn out() -> MutexGuard<'static, Vec<usize>> {

@@ -19,7 +19,7 @@ const FOLDER_MODE: mode_t = libc::S_IFDIR | 0o755;
 /// # Safety
 /// The path is a string, or null, and stays.
 pub(crate) unsafe fn below<'a>(begin: &CStr, path: *const c_char) -> Option<&'a CStr> {
-    // SAFETY: as the caller says; comparing ends with the string's zero.
+    // SAFETY: as the caller guarantees; comparing ends with the string's zero.
     unsafe {
         let begins = !path.is_null() && libc::strncmp(path, begin.as_ptr(), begin.count_bytes()) == 0;
         begins.then(|| CStr::from_ptr(path))
@@ -48,7 +48,7 @@ impl Ours {
 /// # Safety
 /// The path is a string, or null.
 unsafe fn ours(path: *const c_char) -> Option<Ours> {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     let below = unsafe { below(FOLDER, path) }?.to_bytes().strip_prefix(FOLDER.to_bytes())?;
     let numbers = 0..device::count() as u32;
     match std::str::from_utf8(below).ok()? {
@@ -62,7 +62,7 @@ unsafe fn ours(path: *const c_char) -> Option<Ours> {
 /// # Safety
 /// The program passes a path and a place.
 unsafe fn describe(path: *const c_char, into: *mut Status) -> bool {
-    // SAFETY: as the caller says; zeros are a valid value.
+    // SAFETY: as the caller guarantees; zeros are a valid value.
     unsafe {
         let Some(found) = ours(path) else { return false };
         into.write_bytes(0, 1);

@@ -37,7 +37,7 @@ fn resolve(path: &CStr, name: &str) -> Option<PathBuf> {
 /// # Safety
 /// The path is a string, or null.
 unsafe fn answer(path: *const c_char) -> Option<CString> {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     let path = unsafe { below(CLASS, path) }?;
     let found = device::names().find_map(|name| resolve(path, name))?;
     CString::new(found.into_os_string().into_encoded_bytes()).ok()
@@ -68,7 +68,7 @@ unsafe extern "C" fn realpath(path: *const c_char, into: *mut c_char) -> *mut c_
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn __realpath_chk(path: *const c_char, into: *mut c_char, room: usize) -> *mut c_char {
-    // SAFETY: as above; `room` is what the compiler knows of the place.
+    // SAFETY: as above; `room` is the size that the compiler has of the place.
     match unsafe { answer(path) } {
         // SAFETY: as above.
         Some(found) => unsafe { give(&found, into, room) },

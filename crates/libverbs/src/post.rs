@@ -62,13 +62,13 @@ unsafe fn post(qp: &Qp, pipe: &mut SendPipe, request: &IbvSendWr) -> Result<()> 
     let list = match usize::try_from(entries) {
         Err(_) => return Err(libc::EINVAL),
         Ok(0) => &[],
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller guarantees.
         Ok(count) => unsafe { std::slice::from_raw_parts(request.sg_list, count) },
     };
     let inline = first.flags.has(SendFlags::INLINE);
     let (bounds, into) = (bounds(qp), &mut pipe.elements);
     let count = match inline {
-        // SAFETY (of the closure): as the caller says.
+        // SAFETY (of the closure): as the caller guarantees.
         true => elements(&mut first, Payload::<std::iter::Empty<_>, _>::Inline(list.iter().map(bytes)), bounds, into)?,
         false => {
             let pieces = Payload::<_, std::iter::Empty<&[u8]>>::Pieces(list.iter().map(piece));
@@ -105,7 +105,7 @@ unsafe fn local(request: &IbvSendWr, first: &mut SendElement) -> Result<()> {
         return Ok(());
     }
     let WrBind { mw, rkey, bind_info } = &request.bind_mw;
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     unsafe { window::bind(first, *mw, *rkey, bind_info) }
 }
 
@@ -137,21 +137,21 @@ unsafe fn target(qp: &Qp, request: &IbvSendWr, first: &mut SendElement) -> Resul
         first.srq = request.remote_srqn & QP_MASK;
     }
     if matches!(qp.kind, QpKind::Ud) {
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller guarantees.
         let ud = unsafe { request.wr.ud };
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller guarantees.
         let handle = unsafe { Ah::of(ud.ah) }.number;
         first.set_datagram(Datagram { handle, qp: ud.remote_qpn, key: ud.remote_qkey });
     } else if first.opcode.is_local() {
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller guarantees.
         unsafe { local(request, first)? };
     } else if first.opcode.is_atomic() {
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller guarantees.
         let atomic = unsafe { request.wr.atomic };
         (first.target, first.key) = (atomic.remote_addr, atomic.rkey);
         (first.words[2], first.words[3]) = (atomic.compare_add, atomic.swap);
     } else if !matches!(first.opcode, SendOpcode::Send | SendOpcode::SendImmediate | SendOpcode::SendInvalidate) {
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller guarantees.
         let rdma = unsafe { request.wr.rdma };
         (first.target, first.key) = (rdma.remote_addr, rdma.rkey);
     }

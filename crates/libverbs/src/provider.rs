@@ -1,5 +1,5 @@
 //! Symbols that libraries of network cards (libmlx5, libefa, ...) export: programs link those for functions of such
-//! cards, and the dynamic linker wants every name. They register with this library when they are loaded, and are never
+//! cards, and the dynamic linker needs every name. They register with this library when they are loaded, and are never
 //! asked for a device, since none is theirs. So none of the other functions runs.
 use crate::errno;
 use libc::c_int;

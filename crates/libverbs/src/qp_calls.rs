@@ -38,9 +38,9 @@ unsafe fn create(domain: *mut IbvPd, asked: &mut IbvQpInitAttr) -> Result<*mut Q
     if domain.is_null() || asked.send_cq.is_null() || asked.recv_cq.is_null() || sends_only && !asked.srq.is_null() {
         return Err(libc::EINVAL);
     }
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     let (of, send_cq, receive_cq) = unsafe { (Domain::of(domain), Cq::of(asked.send_cq), Cq::of(asked.recv_cq)) };
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     let srq = (!asked.srq.is_null()).then(|| unsafe { Srq::of(asked.srq) });
     let new = NewQp {
         kind,
@@ -75,7 +75,7 @@ unsafe fn create_receiver(asked: &mut IbvQpInitAttrEx) -> Result<*mut IbvQp> {
     if asked.xrcd.is_null() {
         return Err(libc::EINVAL);
     }
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     let of = unsafe { XrcDomain::of(asked.xrcd) };
     let (answer, _) = of.attachment.ask(&Request::CreateXrcReceiver(of.number))?;
     let Answer::Qp { number, capacities, pipe } = answer else { return Err(libc::EIO) };
@@ -124,7 +124,7 @@ unsafe fn add(context: *mut IbvContext, parts: Parts) -> *mut Qp {
         building: Lock::new(Default::default()),
         events: Unacknowledged::default(),
     }));
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     unsafe { Context::of(context) }.objects().qps.insert(number, qp.cast());
     qp
 }
@@ -194,7 +194,7 @@ unsafe extern "C" fn ibv_modify_qp(qp: *mut IbvQp, attributes: *mut IbvQpAttr, m
 /// # Safety
 /// The queue pair is the program's.
 pub(crate) unsafe fn modify(qp: *mut IbvQp, attributes: QpAttributes) -> Result<()> {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     let of = unsafe { Qp::of(qp) };
     of.attachment.done(&Request::ModifyQp { qp: of.number, attributes })?;
     if let Some(state) = attributes.state {
@@ -256,7 +256,7 @@ pub(crate) unsafe extern "C" fn ibv_destroy_qp(qp: *mut IbvQp) -> c_int {
 /// # Safety
 /// The queue pair is the program's.
 pub(crate) unsafe fn attach(qp: *mut IbvQp, group: Gid) -> Result<()> {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     let of = unsafe { Qp::of(qp) };
     of.attachment.done(&Request::Attach { qp: of.number, group })
 }
@@ -266,7 +266,7 @@ pub(crate) unsafe fn attach(qp: *mut IbvQp, group: Gid) -> Result<()> {
 /// # Safety
 /// The queue pair is the program's.
 pub(crate) unsafe fn detach(qp: *mut IbvQp, group: Gid) -> Result<()> {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     let of = unsafe { Qp::of(qp) };
     of.attachment.done(&Request::Detach { qp: of.number, group })
 }

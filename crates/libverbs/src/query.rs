@@ -142,7 +142,7 @@ pub(crate) unsafe extern "C" fn query_device_ex(
 /// `into` is a place of `room` bytes.
 unsafe fn copy<T>(found: &T, into: *mut T, room: usize) {
     let bytes = room.min(size_of::<T>());
-    // SAFETY: as the caller says; all members are integers.
+    // SAFETY: as the caller guarantees; all members are integers.
     unsafe {
         into.cast::<u8>().write_bytes(0, room);
         into.cast::<u8>().copy_from_nonoverlapping(std::ptr::from_ref(found).cast(), bytes);

@@ -35,7 +35,7 @@ fn rights(access: c_uint) -> Result<Rights> {
 /// # Safety
 /// `domain` is one of the program's.
 unsafe fn register(domain: *mut IbvPd, range: Range, access: c_uint) -> Result<*mut IbvMr> {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     let of = unsafe { Domain::of(domain) };
     let named = if access & ZERO_BASED != 0 { 0 } else { range.named };
     let range = Range { named, ..range };

@@ -84,13 +84,13 @@ struct Named {
 /// # Safety
 /// The domain is one of the program's, and so are those of `named` and its completion queue.
 unsafe fn create(domain: *mut IbvPd, asked: &mut IbvSrqInitAttr, named: Option<Named>) -> Result<*mut IbvSrq> {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     let of = unsafe { Domain::of(domain) };
     let (receives, pieces) = (asked.attr.max_wr, asked.attr.max_sge.max(1));
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     let cq = named.as_ref().map(|named| unsafe { Cq::of(named.cq) });
     let xrc = named.as_ref().zip(cq).map(|(named, cq)| {
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller guarantees.
         XrcQueue { domain: unsafe { XrcDomain::of(named.domain) }.number, cq: cq.number }
     });
     let (answer, fds) = of.attachment.ask(&Request::CreateSrq { domain: of.number, receives, pieces, xrc })?;
@@ -226,12 +226,12 @@ pub(crate) unsafe fn post_list(
     mut request: *mut IbvRecvWr,
     bad: *mut *mut IbvRecvWr,
 ) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     while let Some(one) = unsafe { request.as_ref() } {
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller guarantees.
         if let Err(number) = unsafe { post(queue, most_pieces, one) } {
             if !bad.is_null() {
-                // SAFETY: as the caller says.
+                // SAFETY: as the caller guarantees.
                 unsafe { *bad = request };
             }
             return errno::number(Err(number));
@@ -251,7 +251,7 @@ unsafe fn post(queue: &ReceiveQueue, most_pieces: u32, request: &IbvRecvWr) -> R
         0 => queue.post(request.wr_id, [ReceivePiece::default()].into_iter()),
         _ if count > most_pieces as usize => Err(libc::EINVAL),
         _ => {
-            // SAFETY: as the caller says.
+            // SAFETY: as the caller guarantees.
             let list = unsafe { std::slice::from_raw_parts(request.sg_list, count) };
             let pieces =
                 list.iter().enumerate().map(|(at, entry)| ReceivePiece { piece: piece(entry), more: at + 1 < count });

@@ -53,7 +53,7 @@ unsafe fn read(path: &Path, into: *mut c_char, room: usize) -> c_int {
     };
     let line = bytes.strip_suffix(b"\n").unwrap_or(&bytes);
     let count = line.len().min(room.saturating_sub(1));
-    // SAFETY: as the caller says: no more than the room, and a zero behind where there is room for it.
+    // SAFETY: as the caller guarantees: no more than the room, and a zero behind where there is room for it.
     unsafe {
         into.cast::<u8>().copy_from_nonoverlapping(line.as_ptr(), count);
         if count < room {

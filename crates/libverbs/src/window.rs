@@ -59,7 +59,7 @@ pub(crate) unsafe fn bind(first: &mut SendElement, window: *const IbvMw, key: u3
         return Err(libc::EINVAL);
     }
     let (flags, zero_based) = (to.mw_access_flags & !ZERO_BASED, to.mw_access_flags & ZERO_BASED != 0);
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     let (window, region) = unsafe { ((*window).handle, (*to.mr).lkey) };
     let rights = u8::try_from(flags).map_err(|_| libc::EINVAL)?;
     first.set_binding(&Binding { window, key, region, address: to.addr, len: to.length, rights, zero_based });

@@ -186,7 +186,8 @@ fn bytes_of(area: &Area) -> Vec<u8> {
     copy
 }
 
-/// Forks a child that fills the area, shows it, and ends, as it is told byte by byte. It uses nothing but system calls.
+/// Forks a child that fills the area, shows it, and ends, as bytes from its parent order. It uses nothing but system
+/// calls.
 fn fork(area: Area) -> UnixStream {
     let (ours, theirs) = UnixStream::pair().expect("a pair of sockets");
     // SAFETY: the child makes system calls on its own descriptor, touches memory of the area, and ends without

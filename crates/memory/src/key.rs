@@ -17,7 +17,7 @@ pub(crate) struct Keys {
     drawn: u64,
 }
 
-/// Rounds of the permutation; four are the least that cannot be told from chance (Luby and Rackoff 1988).
+/// Rounds of the permutation; four are the least that cannot be distinguished from chance (Luby and Rackoff 1988).
 const ROUNDS: u64 = 6;
 
 /// A secret of the system's random numbers.

@@ -4,7 +4,7 @@
 //! The program's side is a [`Registrar`]: it finds out how a range can be reached and makes a [`Description`] of it,
 //! with descriptors to send along. The data-path's side is a [`MemoryTable`]: it checks everything, gives out keys, and
 //! opens regions for accesses ([`Lease`]). How a region is reached does not show in an access; only [`Lease::may_wait`]
-//! tells whether it goes through the kernel. Memory of a device alone is reached by copies that somebody else makes
+//! decides whether it goes through the kernel. Memory of a device alone is reached by copies that somebody else makes
 //! ([`DmaQueue`]), which are started, and end later ([`Transfer`]).
 //!
 //! This crate holds unsafe code (it maps files and copies bytes that another process changes) so that engines need not.

@@ -18,7 +18,7 @@ pub unsafe fn enter(
     table: &'static Table,
     function: fn(&mut Call<'_>) -> Result<(), i32>,
 ) -> c_int {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     let calls = unsafe { &*table.load(Acquire) };
     match function(&mut Call { context, calls }) {
         Ok(()) => 0,
@@ -99,7 +99,7 @@ impl<'a> Call<'a> {
     /// # Errors
     /// As [`Call::read`]; EAGAIN: as many are outstanding as may be.
     pub unsafe fn submit_dma(&mut self, op: c_int, host_addr: u64, at: *mut u8, len: usize) -> Result<i64, i32> {
-        // SAFETY: the context is of a call that is under way; the bytes are as the caller says.
+        // SAFETY: the context is of a call that is under way; the bytes are as the caller guarantees.
         let id = unsafe { (self.calls.submit_dma)(self.context, op, host_addr, at.cast(), len) };
         if id < 0 { Err(-id as i32) } else { Ok(id) }
     }

@@ -85,20 +85,20 @@ impl Operation {
     unsafe fn run(&self, lease: &Lease<'_>) -> Result<(), Fault> {
         let at = self.address - lease.address();
         match self.op {
-            // SAFETY: as the caller says.
+            // SAFETY: as the caller guarantees.
             Op::Read => lease.read(at, unsafe { std::slice::from_raw_parts_mut(self.at, self.size) }),
-            // SAFETY: as the caller says.
+            // SAFETY: as the caller guarantees.
             Op::Write => lease.write(at, unsafe { std::slice::from_raw_parts(self.at, self.size) }),
             Op::FetchAdd | Op::CompareSwap => {
                 let words = self.at.cast::<u64>();
-                // SAFETY: as the caller says; they may stand anywhere.
+                // SAFETY: as the caller guarantees; they may stand anywhere.
                 let first = unsafe { words.read_unaligned() };
                 let before = match self.op {
                     Op::FetchAdd => lease.fetch_add(at, first)?,
                     // SAFETY: this operation has two words.
                     _ => lease.compare_swap(at, first, unsafe { words.add(1).read_unaligned() })?,
                 };
-                // SAFETY: as the caller says.
+                // SAFETY: as the caller guarantees.
                 unsafe { words.write_unaligned(before) };
                 Ok(())
             }
@@ -180,7 +180,7 @@ impl Host {
         if lease.may_wait() {
             return Ok(Submitted::Waits);
         }
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller guarantees.
         unsafe { operation.run(&lease) }.map_err(number)?;
         Ok(Submitted::Done)
     }

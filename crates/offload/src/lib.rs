@@ -4,7 +4,7 @@
 //! From the outside in: `command` (the program), `client` (asking an engine), `host` (programs with DMA regions, and
 //! `liboffload.so` for those in C). `supervisor`: the process that stays. `worker`, `connections`, `runner`: the one
 //! that runs functions. Behind these `call`, `link`, `dma`, `library`, `device`; `status` and `watchdog`, by which the
-//! supervisor knows what a worker died of.
+//! supervisor finds out what a worker died of.
 #![deny(unsafe_code)]
 
 #[allow(unsafe_code)]

@@ -23,7 +23,7 @@ pub(crate) struct Library {
     /// Calls that failed.
     pub(crate) failed: AtomicU64,
     _object: Object,
-    /// The C library tells objects apart by their paths, and this one's has the number of the descriptor.
+    /// The C library distinguishes objects by their paths, and this one's has the number of the descriptor.
     _file: OwnedFd,
 }
 
@@ -83,7 +83,7 @@ impl Library {
         }
         let object = Object(handle);
         let (table, init) = (symbol(&object, c"offload_calls")?, symbol(&object, c"offload_init")?);
-        // SAFETY: include/offload.h: the symbol is a pointer to the calls, which only this thread knows so far.
+        // SAFETY: include/offload.h: the symbol is a pointer to the calls, which only this thread has so far.
         unsafe { AtomicPtr::from_ptr(table.cast::<*mut Calls>()) }.store(std::ptr::from_ref(calls).cast_mut(), Release);
         // SAFETY: include/offload.h: the symbol is a function of this type.
         let init = unsafe { std::mem::transmute::<*mut c_void, extern "C" fn() -> c_int>(init) };

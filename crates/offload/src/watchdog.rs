@@ -12,7 +12,7 @@ const LOOK: Duration = Duration::from_millis(10);
 /// A function that does not use the processor is ended after so many times its time.
 const MOST_TIMES: u64 = 10;
 
-/// Where threads tell that they are awake.
+/// Where threads report that they are awake.
 #[derive(Default)]
 pub(crate) struct Watchdog {
     awake: Mutex<bool>,

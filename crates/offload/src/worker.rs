@@ -202,7 +202,7 @@ impl Worker {
         };
         let program = |(number, of): (&u32, &HostProgram)| {
             let ((regions, bytes), connections) = (of.host.usage(), of.host.connections.load(Relaxed));
-            // The supervisor knows the process.
+            // The supervisor has the process.
             Program { pid: *number, port: of.host.port, regions, bytes, connections }
         };
         let libraries = self.functions().libraries().iter().map(show).collect();

@@ -285,7 +285,7 @@ impl AfXdp {
         self.fill.push(address);
     }
 
-    /// Asks the kernel, now and then, whether the interface is still there: an empty ring does not tell.
+    /// Asks the kernel, now and then, whether the interface is still there: an empty ring does not show that.
     fn look_after(&mut self) {
         self.looks += 1;
         if self.looks < LOOKS {

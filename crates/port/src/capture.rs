@@ -1,4 +1,4 @@
-//! Capturing frames on a running host: what is known of a frame where it is captured, which frames somebody wants,
+//! Capturing frames on a running host: what is known of a frame where it is captured, which frames somebody asked for,
 //! and the way of the copies to whoever writes them down (FlexTOE section 3.3, thesis section 4.3.3: tcpdump).
 //!
 //! [`Recorder`] stands where frames leave a host's pipeline, [`Queue`] is what somebody else empties, and
@@ -118,7 +118,7 @@ fn decimal(mut number: u32, into: &mut String) {
     into.extend(digits[from..].iter().map(|digit| char::from(*digit)));
 }
 
-/// Which frames somebody wants, and how much of each.
+/// Which frames somebody asked for, and how much of each.
 #[derive(Debug, Clone)]
 pub struct Wanted {
     /// Those that this program accepts.

@@ -95,7 +95,7 @@ drop_reasons! {
         FabricLoss = "fabric_loss",
         /// The fabric's buffer for the receiving host was full.
         FabricQueue = "fabric_queue",
-        /// The fabric knows no host with this address.
+        /// The fabric has no host with this address.
         FabricUnknown = "fabric_unknown",
     }
 }

@@ -142,8 +142,8 @@ impl Fabric {
     }
 
     /// Descriptors that become readable when [`Fabric::poll`] has something to do: the uplinks' own, and those that
-    /// tell that a host on another thread sent to one. They are duplicates and belong to the caller; ask again after
-    /// adding an uplink.
+    /// distinguish that a host on another thread sent to one. They are duplicates and belong to the caller; ask again
+    /// after adding an uplink.
     pub fn wait_fds(&self) -> io::Result<Vec<OwnedFd>> {
         let mut fds = Vec::new();
         for uplink in lock(&self.0.uplinks).iter() {
@@ -220,7 +220,7 @@ impl Fabric {
     }
 
     /// What the fabric offers its hosts: what the impairments leave, and what all uplinks take. Checksums that an
-    /// uplink wants complete are completed on the way.
+    /// uplink needs complete are completed on the way.
     pub fn capabilities(&self) -> Capabilities {
         let switch = self.switch();
         let single = switch.config().needs_single_segments();

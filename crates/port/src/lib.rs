@@ -92,7 +92,7 @@ pub trait Port: Send {
     fn awake(&self) {}
     /// When the port next has something to do by itself (a delayed frame falls due), for sleeping.
     fn next_deadline(&self) -> Option<Nanos>;
-    /// Something can be received right now, as far as can be told without a system call.
+    /// Something can be received right now, as far as is known without a system call.
     fn has_work(&self, now: Nanos) -> bool;
     /// What another process needs to go on with the device, where there is one.
     fn handover(&self) -> Option<Handover<'_>> {

@@ -16,7 +16,7 @@ pub struct Netns {
 }
 
 impl Netns {
-    /// The namespace with this name (as `ip netns` knows it) or at this path.
+    /// The namespace with this name (as in `ip netns`) or at this path.
     pub fn open(name_or_path: &str) -> Result<Netns, String> {
         let path = if name_or_path.contains('/') { name_or_path.into() } else { format!("{NAMES}/{name_or_path}") };
         let file = File::open(&path).map_err(|e| format!("no network namespace `{name_or_path}` ({path}): {e}"))?;

@@ -204,7 +204,7 @@ mod tests {
         Arc::new(ports)
     }
 
-    /// A segment to this port, whose sequence number tells it from others.
+    /// A segment to this port, whose sequence number distinguishes it from others.
     fn segment(to: u16, number: u32) -> Vec<u8> {
         let (src, dst) = ([10, 0, 0, 9].into(), [10, 0, 0, 1].into());
         let header = tcp::Header {

@@ -11,7 +11,7 @@ pub fn unacknowledged(socket: impl AsFd) -> io::Result<u32> {
     if done == 0 { Ok(bytes.max(0) as u32) } else { Err(io::Error::last_os_error()) }
 }
 
-/// What the kernel's TCP knows of a connection (`TCP_INFO`, tcp(7)).
+/// The kernel TCP's state of a connection (`TCP_INFO`, tcp(7)).
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct KernelTcp {
     /// `None` for a state that RFC 9293 does not name.
@@ -36,7 +36,7 @@ pub struct KernelTcp {
     pub resent: u32,
 }
 
-/// What the kernel's TCP knows of the connection of this socket.
+/// The kernel TCP's state of the connection of this socket.
 pub fn kernel_tcp(socket: impl AsFd) -> io::Result<KernelTcp> {
     let mut info = std::mem::MaybeUninit::<libc::tcp_info>::zeroed();
     let mut len = size_of::<libc::tcp_info>() as libc::socklen_t;

@@ -136,7 +136,7 @@ impl Tap {
     }
 
     /// From now on, no more than the first `most` bytes of a frame are read; the kernel discards the others without
-    /// copying them. For who wants headers only.
+    /// copying them. For those that need headers only.
     pub fn read_at_most(&mut self, most: usize) {
         self.most = most;
     }

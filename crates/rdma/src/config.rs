@@ -81,7 +81,7 @@ impl Config {
         Mtu::fitting(self.ip_mtu.into())
     }
 
-    /// What programs are told.
+    /// What programs get.
     pub fn stated(&self) -> Option<Stated> {
         Some(Stated {
             name: self.name.clone(),

@@ -1,6 +1,6 @@
 //! Numbers of queue pairs: 24 bits, unique on a host.
 //!
-//! They come from a permutation that a secret chooses, applied to a counter. So an unknown peer that knows some numbers
+//! They come from a permutation that a secret chooses, applied to a counter. So an unknown peer that has some numbers
 //! cannot compute others. A number comes back only after all others: a late packet finds no queue pair of somebody
 //! else.
 use siphasher::sip::SipHasher13;
@@ -10,7 +10,7 @@ use verbs::{QP_MASK, QpNumber};
 /// Half the bits of a number.
 const HALF: u32 = 12;
 const HALF_MASK: u32 = (1 << HALF) - 1;
-/// Rounds of the permutation; four are the least that cannot be told from chance (Luby and Rackoff 1988).
+/// Rounds of the permutation; four are the least that cannot be distinguished from chance (Luby and Rackoff 1988).
 const ROUNDS: u8 = 6;
 /// Numbers 0 and 1 are the management queue pairs (IBTA 1.3, 3.5.10); the highest one means multicast.
 const RESERVED: [QpNumber; 3] = [0, 1, QP_MASK];

@@ -1,5 +1,5 @@
 //! A device over streams instead of packets (docs/ZERONIC.md, "Verbs"): what it asks of whoever carries the streams,
-//! and is told by it. Programs, objects and connection management are the same; so are its messages, which travel in
+//! and gets its events. Programs, objects and connection management are the same; so are its messages, which travel in
 //! the streams themselves.
 use crate::cm;
 use crate::device::Device;
@@ -252,7 +252,7 @@ impl Device {
         Some((user.peer_of(qp)?, remote_qp))
     }
 
-    /// Messages wait until their program posts receives, of which nobody tells.
+    /// Messages wait until their program posts receives, for which there is no notification.
     pub fn waits_for_receives(&self) -> bool {
         self.users.values().any(|user| user.shard.waits_for_receives())
     }

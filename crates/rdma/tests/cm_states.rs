@@ -115,7 +115,7 @@ fn a_connection_comes_and_goes() {
     let news = exchange(&mut sides, 1, &[Mad { transaction: 1, message: dreq.clone() }]);
     assert_eq!(news, [vec![News::Disconnected], vec![News::Disconnected]]);
     assert_eq!(states(&sides), [State::TimeWait; 2]);
-    // Repeated: answered again, and told once.
+    // Repeated: answered again, and reported once.
     let (again, _) = step(&mut sides[0], Input::Message(&dreq));
     assert!(matches!(again.mads()[0].message, Message::Disconnected(..)) && again.news().is_empty());
     for side in &mut sides {

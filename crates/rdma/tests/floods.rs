@@ -134,7 +134,7 @@ fn a_flood_of_requests_fills_one_backlog_only() {
     world.listen(flooded, channel, 4000, 8);
     world.listen(other, others, 4001, 8);
     let answers: usize = (1..=FLOOD).map(|number| world.round(Some(req(number, 4000))).len()).sum();
-    // What waits for the program, and the listener itself; each is told once that it takes longer.
+    // What waits for the program, and the listener itself; each gets one report that it takes longer.
     assert_eq!((world.ids(flooded), answers), (9, 8));
     assert_eq!(world.host.drops().get(DropReason::Backlog), u64::from(FLOOD) - 8);
     // The other one is asked as ever.

@@ -276,7 +276,7 @@ pub struct Key {
     pub kind: MatchKind,
 }
 
-/// What an entry wants of one key.
+/// What an entry demands of one key.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Match {
     /// `key & mask == value`.

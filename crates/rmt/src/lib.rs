@@ -1,6 +1,6 @@
 //! P4-16 for the reconfigurable match-action architecture (RMT, thesis section 5.1.1): a front end for the language
 //! subset that a pipeline program for Tofino 2 needs, checks against the limits of that architecture, a report of what
-//! the program uses, and an interpreter. It knows nothing of TCP.
+//! the program uses, and an interpreter. It contains nothing of TCP.
 //!
 //! `docs/P4.md` describes the subset and the limits.
 #![deny(unsafe_code)]

@@ -38,7 +38,7 @@ pub struct Report {
 }
 
 /// Clock in GHz times 10, and cycles: of parsers and deparsers, and of a stage. Fitted to the one published figure,
-/// 395 ns for 14 stages in both halves (thesis table 5.2); the compiler for the chip knows better.
+/// 395 ns for 14 stages in both halves (thesis table 5.2); the compiler for the chip is more exact.
 const CLOCK_GHZ_X10: u32 = 12;
 const FIXED_CYCLES: u32 = 82;
 const STAGE_CYCLES: u32 = 14;

@@ -47,7 +47,7 @@ impl<T> Scan<T> {
     }
 }
 
-/// All keys as an entry wants them.
+/// All keys as an entry demands them.
 fn matches(keys: &[Match], values: &[u128]) -> bool {
     keys.iter().zip(values).all(|(m, value)| one(m, *value))
 }

@@ -136,7 +136,7 @@ unsafe extern "C" fn socket(data: Data, domain: c_int, kind: c_int, protocol: c_
 }
 
 unsafe extern "C" fn bind(data: Data, fd: c_int, to: *const sockaddr, len: socklen_t) -> c_int {
-    // SAFETY: as in `socket`; the address is as the runner says.
+    // SAFETY: as in `socket`; the address is as the runner guarantees.
     let (instance, to) = unsafe { (instance(data), address(to, len)) };
     done(to.and_then(|to| instance.at_once(|sockets| sockets.bind(fd, to))))
 }
@@ -152,7 +152,7 @@ unsafe extern "C" fn accept(data: Data, fd: c_int, from: *mut sockaddr, len: *mu
     let instance = unsafe { instance(data) };
     let accepted = instance.call(None, |sockets| sockets.blocks(fd), |sockets| sockets.accept(fd));
     answer_int(accepted.map(|Accepted { fd, peer, is_v6 }| {
-        // SAFETY: the room is as the runner says.
+        // SAFETY: the room is as the runner guarantees.
         unsafe { give_address(peer, is_v6, from, len) };
         fd
     }))
@@ -167,20 +167,20 @@ unsafe extern "C" fn connect(data: Data, fd: c_int, to: *const sockaddr, len: so
 }
 
 unsafe extern "C" fn read(data: Data, fd: c_int, into: *mut c_void, len: size_t) -> ssize_t {
-    // SAFETY: as the runner says.
+    // SAFETY: as the runner guarantees.
     unsafe { recv(data, fd, into, len, 0) }
 }
 
 unsafe extern "C" fn readv(data: Data, fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
-    // SAFETY: as the runner says.
+    // SAFETY: as the runner guarantees.
     let (instance, vector) = unsafe { (instance(data), parts(vector, count.max(0) as usize)) };
-    // SAFETY: as the runner says.
+    // SAFETY: as the runner guarantees.
     unsafe { receive_into(instance, fd, vector, 0) }
 }
 
 unsafe extern "C" fn recv(data: Data, fd: c_int, into: *mut c_void, len: size_t, flags: c_int) -> ssize_t {
     let one = [iovec { iov_base: into, iov_len: len }];
-    // SAFETY: the only part is as the runner says.
+    // SAFETY: the only part is as the runner guarantees.
     unsafe { receive_into(instance(data), fd, &one, flags) }
 }
 
@@ -194,15 +194,15 @@ unsafe extern "C" fn recvfrom(
     _: *mut socklen_t,
 ) -> ssize_t {
     // A stream's bytes come from its peer; Linux leaves the address alone, too.
-    // SAFETY: as the runner says.
+    // SAFETY: as the runner guarantees.
     unsafe { recv(data, fd, into, len, flags) }
 }
 
 unsafe extern "C" fn recvmsg(data: Data, fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
-    // SAFETY: as the runner says.
+    // SAFETY: as the runner guarantees.
     let (instance, message) = unsafe { (instance(data), &mut *message) };
     (message.msg_controllen, message.msg_flags, message.msg_namelen) = (0, 0, 0);
-    // SAFETY: as the runner says.
+    // SAFETY: as the runner guarantees.
     unsafe { receive_into(instance, fd, parts(message.msg_iov, message.msg_iovlen), flags) }
 }
 
@@ -218,18 +218,18 @@ unsafe fn receive_into(instance: &Instance, fd: c_int, parts: &[iovec], flags: c
 }
 
 unsafe extern "C" fn write(data: Data, fd: c_int, from: *const c_void, len: size_t) -> ssize_t {
-    // SAFETY: as the runner says.
+    // SAFETY: as the runner guarantees.
     unsafe { send(data, fd, from, len, 0) }
 }
 
 unsafe extern "C" fn writev(data: Data, fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
-    // SAFETY: as the runner says.
+    // SAFETY: as the runner guarantees.
     let (instance, all) = unsafe { (instance(data), gather(parts(vector, count.max(0) as usize))) };
     answer(instance.write_all(fd, &all, 0))
 }
 
 unsafe extern "C" fn send(data: Data, fd: c_int, from: *const c_void, len: size_t, flags: c_int) -> ssize_t {
-    // SAFETY: as the runner says.
+    // SAFETY: as the runner guarantees.
     let (instance, from) = unsafe { (instance(data), bytes(from, len)) };
     answer(instance.write_all(fd, from, flags))
 }
@@ -243,14 +243,14 @@ unsafe extern "C" fn sendto(
     _: *const sockaddr,
     _: socklen_t,
 ) -> ssize_t {
-    // SAFETY: as the runner says; the address of a stream's peer is known.
+    // SAFETY: as the runner guarantees; the address of a stream's peer is known.
     unsafe { send(data, fd, from, len, flags) }
 }
 
 unsafe extern "C" fn sendmsg(data: Data, fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
-    // SAFETY: as the runner says.
+    // SAFETY: as the runner guarantees.
     let (instance, message) = unsafe { (instance(data), &*message) };
-    // SAFETY: as the runner says.
+    // SAFETY: as the runner guarantees.
     let all = unsafe { gather(parts(message.msg_iov, message.msg_iovlen)) };
     answer(instance.write_all(fd, &all, flags))
 }
@@ -313,7 +313,7 @@ unsafe extern "C" fn getsockopt(
     // SAFETY: as in `socket`.
     let instance = unsafe { instance(data) };
     let found = instance.at_once(|sockets| sockets.option(fd, level, name));
-    // SAFETY: the room is as the runner says.
+    // SAFETY: the room is as the runner guarantees.
     done(found.and_then(|found| unsafe { give_value(&found, value, len) }))
 }
 
@@ -325,7 +325,7 @@ unsafe extern "C" fn setsockopt(
     value: *const c_void,
     len: socklen_t,
 ) -> c_int {
-    // SAFETY: as the runner says.
+    // SAFETY: as the runner guarantees.
     let (instance, value) = unsafe { (instance(data), bytes(value, len as usize)) };
     done(instance.at_once(|sockets| sockets.set_option(fd, level, name, value)))
 }
@@ -334,7 +334,7 @@ unsafe extern "C" fn poll(data: Data, fds: *mut pollfd, count: nfds_t, timeout: 
     if fds.is_null() && count > 0 {
         return answer_int(Err(EFAULT));
     }
-    // SAFETY: as the runner says; without descriptors, the pointer is not looked at.
+    // SAFETY: as the runner guarantees; without descriptors, the pointer is not looked at.
     let (instance, fds) = unsafe {
         (instance(data), if count == 0 { &mut [][..] } else { std::slice::from_raw_parts_mut(fds, count as usize) })
     };
@@ -353,7 +353,7 @@ unsafe extern "C" fn poll(data: Data, fds: *mut pollfd, count: nfds_t, timeout: 
 }
 
 unsafe extern "C" fn netdev_send(data: Data, packet: *const c_void, len: size_t) -> c_int {
-    // SAFETY: as the runner says.
+    // SAFETY: as the runner guarantees.
     let (instance, packet) = unsafe { (instance(data), bytes(packet, len)) };
     done(instance.at_once(|sockets| {
         sockets.stack.inject(packet);

@@ -1,4 +1,4 @@
-//! The host, its clock, and IP packets in and out. Nothing here reads a real clock: time passes when it is told to.
+//! The host, its clock, and IP packets in and out. Nothing here reads a real clock: time passes when a script lets it.
 use crate::flags::Flags;
 use context::{AppEnd, daemon_ends};
 use control::{Application, ContextId, Host};
@@ -120,7 +120,7 @@ impl Stack {
         self.settle();
     }
 
-    /// Stations of its link that it knows.
+    /// Neighbours on its link.
     pub fn neighbours(&self) -> usize {
         self.host.net().neighbours().len()
     }

@@ -189,7 +189,7 @@ mod tests {
         assert_ne!(threads.others_wait_for(current()), Others::Stand, "it sleeps, and wakes by itself");
         seen.store(true, Relaxed);
         other.join().unwrap();
-        // The kernel tells who joins before it takes the thread away.
+        // The kernel wakes who joins before it removes the thread.
         assert!(until_others_wait(&mut threads), "it is gone");
     }
 

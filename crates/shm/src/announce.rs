@@ -1,5 +1,5 @@
 //! The word of a doorbell: how a sleeper announces itself, and how the other side looks for one. Why no wake-up is lost
-//! is told at [`crate::Doorbell`]; the model checker goes through every interleaving of this file (`model.rs`).
+//! is described at [`crate::Doorbell`]; the model checker goes through every interleaving of this file (`model.rs`).
 #[cfg(loom)]
 use loom::sync::atomic::{AtomicU32, fence};
 use std::sync::atomic::Ordering::{Relaxed, SeqCst};

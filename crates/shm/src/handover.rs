@@ -85,7 +85,7 @@ unsafe fn socket_option(
     let mut len = room as libc::socklen_t;
     let (fd, level) = (socket.as_raw_fd() as usize, libc::SOL_SOCKET as usize);
     let arguments = [fd, level, option as usize, value.expose_provenance(), (&raw mut len).expose_provenance(), 0];
-    // SAFETY: as the caller says; the length is a local.
+    // SAFETY: as the caller guarantees; the length is a local.
     unsafe { system_call::call(libc::SYS_getsockopt, arguments) }?;
     Ok(len as usize)
 }

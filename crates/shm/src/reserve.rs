@@ -7,7 +7,7 @@ use std::sync::atomic::AtomicPtr;
 use std::sync::atomic::Ordering::{AcqRel, Acquire};
 
 /// Bytes that are kept: enough for whatever the connections that there are may still need. They are never written, so
-/// they are address space and no memory, unless the system promises no more than it has (`vm.overcommit_memory = 2`).
+/// they are address space and no memory, unless the system commits to no more than it has (`vm.overcommit_memory = 2`).
 pub const BYTES: usize = 32 << 20;
 
 /// The reserve; null before [`keep`]; [`SPENT`] once it was given to an allocation.
@@ -33,7 +33,7 @@ fn patiently(allocate: impl Fn() -> *mut u8) -> *mut u8 {
 unsafe impl GlobalAlloc for Allocator {
     #[inline]
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
-        // SAFETY: the caller's promises are the system's.
+        // SAFETY: what the caller guarantees is what the system asks for.
         patiently(|| unsafe { System.alloc(layout) })
     }
 
@@ -70,7 +70,7 @@ pub fn keep() -> bool {
     }
     if RESERVE.compare_exchange(held, fresh.cast(), AcqRel, Acquire).is_err() {
         // Another thread was first.
-        // SAFETY: the mapping that was made above, which nobody knows.
+        // SAFETY: the mapping that was made above, which no other code has.
         unsafe { libc::munmap(fresh, BYTES) };
     }
     true

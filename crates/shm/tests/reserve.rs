@@ -1,4 +1,5 @@
-//! A process without memory goes on with its reserve, and knows. A test of its own, because its limit is the process'.
+//! A process without memory goes on with its reserve, and reports that. A test of its own, because its limit is the
+//! process'.
 use shm::reserve::{Allocator, BYTES, is_short, keep};
 
 #[global_allocator]

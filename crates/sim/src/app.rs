@@ -71,7 +71,7 @@ pub(crate) struct App {
     pub(crate) end: AppEnd,
     /// Open connections by slot.
     pub connections: BTreeMap<u32, Connection>,
-    /// When each wants to act.
+    /// When each acts next.
     pub(crate) due: BTreeMap<u32, Nanos>,
     pub(crate) unknown: BTreeMap<u32, Unknown>,
     /// The last completion of each slot that came before its connection.
@@ -98,7 +98,7 @@ pub(crate) struct App {
     pub ending: bool,
     /// Its host was killed: until then it is without one.
     pub(crate) away_until: Option<Nanos>,
-    /// When it wants to act again.
+    /// When it acts again.
     pub wake_at: Nanos,
 }
 
@@ -188,7 +188,7 @@ impl App {
         Ok(())
     }
 
-    /// When one of its connections next wants to act.
+    /// When one of its connections next acts.
     fn next_due(&self) -> Nanos {
         self.due.values().copied().min().unwrap_or(Nanos::MAX)
     }

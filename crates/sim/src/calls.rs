@@ -115,7 +115,7 @@ impl App {
         Ok(())
     }
 
-    /// When it next wants to open something.
+    /// When it next opens something.
     pub(crate) fn next_call(&self, now: Nanos, scene: &Scene) -> Nanos {
         if self.caller.is_over() {
             return Nanos::MAX;

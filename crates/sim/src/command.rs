@@ -18,7 +18,7 @@ use std::time::{Duration, Instant, SystemTime};
 /// What to run.
 #[derive(Args, Debug)]
 pub struct Arguments {
-    /// Run one seed and tell more about it
+    /// Run one seed and print more about it
     #[arg(long, conflicts_with_all = ["seeds", "start", "plan"])]
     pub seed: Option<u64>,
     /// Run a saved scenario

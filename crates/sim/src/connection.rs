@@ -30,7 +30,7 @@ pub(crate) struct Connection {
     acked: u64,
     eof: bool,
     fin: bool,
-    /// The engine has not been told the present positions.
+    /// The present positions have not been sent to the engine.
     pub dirty: bool,
     /// It was asked to reclaim the flow, and has not answered.
     pub asked: bool,
@@ -40,10 +40,10 @@ pub(crate) struct Connection {
     next_write: Nanos,
 }
 
-/// What a side wants after it acted.
+/// What a side needs after it acted.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Wish {
-    /// To act again at a time, or `Nanos::MAX` when it is told something.
+    /// To act again at a time, or `Nanos::MAX` when a completion comes.
     At(Nanos),
     /// To close; or to reset, with `abort`.
     Close {
@@ -122,7 +122,7 @@ impl Connection {
         }
     }
 
-    /// It goes on at that host, which has heard nothing yet.
+    /// It goes on at that host, to which nothing was reported yet.
     pub(crate) fn goes_on(&mut self) {
         (self.asked, self.dirty) = (false, true);
     }
@@ -137,7 +137,7 @@ impl Connection {
         (self.asked, self.dirty) = (false, true);
     }
 
-    /// The engine told where it is. An older notice than one seen before says nothing.
+    /// A completion with the engine's positions. One that is older than one seen before changes nothing.
     pub(crate) fn completion(&mut self, now: Nanos, completion: Completion, pair: &mut Pair) -> Result<(), String> {
         let received = ahead(self.received, completion.rx_tail);
         let acked = ahead(self.acked, completion.tx_tail);

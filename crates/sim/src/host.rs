@@ -183,7 +183,7 @@ impl SimHost {
         self.port.capabilities()
     }
 
-    /// When it next wants to be polled.
+    /// When it is next to be polled.
     pub(crate) fn next(&self, now: Nanos) -> Nanos {
         let clock = self.clock(now);
         if self.busy || self.port.has_work(now) || self.host.has_work(clock) {
@@ -232,7 +232,7 @@ impl SimHost {
         self.cuts.push((now, now + lost_us * 1000));
     }
 
-    /// Who begins to send knows the window that it was told.
+    /// A sender begins with the window that was advertised to it.
     fn check_windows(&self, scene: &mut Scene) -> Result<(), String> {
         let begun = std::mem::take(&mut scene.inspector.begun);
         // Modules on threads of their own may know older ones. After a kill, the peer says it again.
@@ -267,7 +267,7 @@ impl SimHost {
         // A device looks at a packet's destination before its ICRC, and a damaged port is nobody's.
         let damaged = [DropReason::NotOurs, DropReason::Protocol];
         let misread = |reason: &DropReason| self.rdma.is_some() && damaged.contains(reason) && corrupt.is_empty();
-        // Raw packets whose rule is gone are refused, and their sender is told so.
+        // Raw packets whose rule is gone are refused, and their sender gets an error.
         let raw = plan.links.iter().any(|link| link.kind == LinkKind::Raw);
         let refused = [DropReason::Protocol, DropReason::Icmp];
         // No checksum of its own covers the addresses in an IPv6 header.

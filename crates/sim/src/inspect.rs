@@ -30,7 +30,7 @@ impl Ends {
     }
 }
 
-/// So many right edges are remembered as told.
+/// So many advertised right edges are remembered.
 const TOLD: usize = 16;
 
 /// What is known of one direction of a connection.
@@ -53,7 +53,7 @@ struct Direction {
     edge: Option<Seq>,
     /// The same, of what the other side has received.
     edge_received: Option<Seq>,
-    /// The other side's host was killed since it last received an edge: the next one knows none.
+    /// The other side's host was killed since it last received an edge: the next one has none.
     unknown_edge: bool,
     /// The right edges that the other side has received last.
     told: [Option<Seq>; TOLD],
@@ -162,7 +162,7 @@ impl Inspector {
         if known && plausible(direction, &header) {
             let edge = header.ack + window(&header, direction, &reverse);
             if header.flags.has(Flags::SYN) {
-                // Not scaled (RFC 7323 section 2.2): where the scale rounds, no later segment tells it again.
+                // Not scaled (RFC 7323 section 2.2): where the scale rounds, no later segment advertises it again.
                 direction.syn_window = Some(header.window);
             }
             direction.edge_received = Some(direction.edge_received.map_or(edge, |old| old.max(edge)));
@@ -172,7 +172,7 @@ impl Inspector {
         }
     }
 
-    /// A host that begins to send knows a window that it was told: one that is smaller would break nothing, only be
+    /// A host begins to send with a window that was advertised to it: one that is smaller would break nothing, only be
     /// slow.
     pub(crate) fn check_known_window(&self, ends: Ends, flow: &FlowView) -> Result<(), String> {
         let (Some(direction), Some(reverse)) = (self.directions.get(&ends), self.directions.get(&ends.reversed()))
@@ -374,7 +374,7 @@ fn check_room(
 }
 
 /// No segment is longer than the peer takes (RFC 9293 section 3.7.1). SACK blocks lie beyond the acknowledgement, but
-/// for a first one that tells what came twice (RFC 2883).
+/// for a first one that reports what came twice (RFC 2883).
 fn check_size(segment: &ObservedSegment, reverse: &Direction) -> Result<(), String> {
     let options = segment.header.len() - tcp::HEADER_LEN;
     let most = usize::from(reverse.mss).saturating_sub(options);
@@ -392,7 +392,7 @@ fn check_size(segment: &ObservedSegment, reverse: &Direction) -> Result<(), Stri
     Ok(())
 }
 
-/// Nothing is sent beyond the window that the sender has been told. FIN may stand at the edge.
+/// Nothing is sent beyond the window that was advertised to the sender. FIN may stand at the edge.
 fn check_window(segment: &ObservedSegment, isn: Seq, reverse: &Direction) -> Result<(), String> {
     let from_syn = reverse.syn_window.map(|window| isn + 1 + u32::from(window));
     let edge = match (reverse.edge_received, from_syn) {

@@ -88,9 +88,9 @@ impl Kills {
     }
 }
 
-/// What a host that was killed had not told the application of is lost, and so is what it was to go on with after the
-/// application had closed it; but not where it had not heard of that, as with those `closed`. Where nobody listens any
-/// more for a while, who connects waits.
+/// What a host that was killed had not reported to the application is lost, and so is what it was to go on with after
+/// the application had closed it; but not where it had not heard of that, as with those `closed`. Where nobody listens
+/// any more for a while, who connects waits.
 fn spoil_pairs(host: usize, closed: &HashSet<(usize, usize)>, scene: &mut Scene) {
     let plan = Arc::clone(&scene.plan);
     for (index, pair) in scene.pairs.iter_mut().enumerate().filter(|(_, pair)| !pair.is_over()) {
@@ -159,7 +159,7 @@ impl App {
         self.outbox = all.into_iter().filter(kept).collect();
     }
 
-    /// Connections that it has closed, of which a host is still to be told.
+    /// Connections that it has closed, which is still to be reported to a host.
     fn closes(&self) -> impl Iterator<Item = &Connection> {
         let of_close = |request: &Request| match request {
             Request::Close { slot, .. } => self.closed.get(&slot.index).filter(|it| it.slot == *slot),
@@ -168,7 +168,7 @@ impl App {
         self.outbox.iter().filter_map(of_close)
     }
 
-    /// Connections that the host had ended, which this application was not told yet.
+    /// Connections that the host had ended, which was not reported to this application yet.
     fn ended_unheard(&mut self) -> Result<HashSet<Slot>, String> {
         let mut ended = HashSet::new();
         while let Some(words) = self.end.replies.pop().map_err(|_| "the ring of replies is corrupt")? {
@@ -195,7 +195,7 @@ impl App {
         }
     }
 
-    /// What it had asked the host, and what the host was to tell it.
+    /// What it had asked the host, and what the host was to report to it.
     fn forget_requests(&mut self, now: Nanos, scene: &mut Scene) {
         for purpose in std::mem::take(&mut self.purposes).into_values() {
             let (Purpose::BindCall(pair) | Purpose::Connect(pair, _)) = purpose else { continue };

@@ -43,7 +43,7 @@ pub(crate) struct Half {
     pub read: u64,
     /// Its process went before there was room in the ring to say what it had written last.
     pub unsaid: bool,
-    /// Bytes of its own that it was told are acknowledged.
+    /// Bytes of its own that completions report as acknowledged.
     pub acked: u64,
     /// It was notified that nothing more comes.
     pub eof: bool,

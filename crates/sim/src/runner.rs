@@ -1,4 +1,4 @@
-//! Runs many scenarios: on several threads, with panics caught and told like any other failure.
+//! Runs many scenarios: on several threads, with panics caught and reported like any other failure.
 use crate::Plan;
 use crate::generate::{generate_on, generate_talks};
 use crate::scene::Figures;

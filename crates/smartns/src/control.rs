@@ -153,7 +153,7 @@ impl Shard {
     }
 
     /// Of a region whose bytes are named by other addresses than the program's own: the address of its first byte
-    /// (`ibv_reg_mr_iova`, zero-based regions). To be told to each shard of the program.
+    /// (`ibv_reg_mr_iova`, zero-based regions). For each shard of the program.
     pub fn name_region(&mut self, key: Key, address: u64) {
         Arc::make_mut(&mut self.shared.memory).name(key, address);
     }

@@ -1,5 +1,5 @@
-//! Datagrams: sent without an acknowledgement, received with 40 bytes that tell where they came from (IBTA 1.3, 9.8.4;
-//! A17.4.5.2).
+//! Datagrams: sent without an acknowledgement, received with 40 bytes that contain where they came from (IBTA 1.3,
+//! 9.8.4; A17.4.5.2).
 use crate::completion_queue::Solicited;
 use crate::ending::{Received, complete_receive, end_front, enter_error, fail_receive, take_receive};
 use crate::frames::Outgoing;

@@ -1,10 +1,10 @@
-//! The notification point: when a receiver of packets that met congestion tells their sender so (Zhu et al.,
+//! The notification point: when a receiver of packets that met congestion notifies their sender (Zhu et al.,
 //! SIGCOMM '15, section 3.1, "NP algorithm").
 use engine::Nanos;
 
 /// At most one notification for a queue pair in this time (N).
 const INTERVAL: Nanos = 50_000;
-/// What a queue pair has told its peer of congestion.
+/// The congestion notifications that a queue pair has sent.
 #[derive(Debug, Default)]
 pub(crate) struct NotificationPoint {
     /// When it did so last.
@@ -13,7 +13,7 @@ pub(crate) struct NotificationPoint {
 }
 
 impl NotificationPoint {
-    /// Packets are marked: whether the peer is to be notified now. If so, it counts as told.
+    /// Packets are marked: whether the peer is to be notified now. If so, it counts as notified.
     pub(crate) fn is_due(&mut self, now: Nanos) -> bool {
         // A clock that has gone back begins anew.
         let is_due = self.at.and_then(|at| now.checked_sub(at)).is_none_or(|since| since >= INTERVAL);

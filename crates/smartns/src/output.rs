@@ -9,7 +9,7 @@ pub enum Event {
     /// its channel.
     Completion(Number),
     /// An asynchronous event. The number is that of the completion queue, the shared receive queue or the queue pair,
-    /// as the event's kind says. [`AsyncEvent::CommunicationEstablished`] tells that the first message came on a
+    /// as the event's kind says. [`AsyncEvent::CommunicationEstablished`] reports that the first message came on a
     /// connection that is ready to receive, and not yet to send.
     Async(AsyncEvent, Number),
     /// A queue pair over a stream may have a message: [`crate::Shard::next_message`], or a datagram:
@@ -45,6 +45,6 @@ pub struct ShardOutput<'a> {
     pub pool: &'a mut FramePool,
     /// What was dropped.
     pub drops: &'a mut DropCounts,
-    /// What the control plane and the program are to be told.
+    /// Events for the control plane and the program.
     pub events: &'a mut Vec<Event>,
 }

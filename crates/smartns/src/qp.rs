@@ -152,7 +152,7 @@ pub(crate) struct Responder {
     pub(crate) replies: Replies,
     /// The queue pair fails once the NAK is sent: nothing is processed any more.
     pub(crate) is_fatal: bool,
-    /// A message came before the queue pair could send; that was told.
+    /// A message came before the queue pair could send; that was reported.
     pub(crate) established: bool,
 }
 
@@ -187,7 +187,7 @@ pub(crate) struct Qp {
     pub(crate) is_active: bool,
     /// When its timer is set; `None` for no timer.
     pub(crate) timer: Option<Nanos>,
-    /// The program wants to be told when the send queue has drained.
+    /// The program gets an event when the send queue has drained.
     pub(crate) tells_drained: bool,
     /// It goes to the error state with its next turn.
     pub(crate) fails: bool,

@@ -57,10 +57,10 @@ fn acknowledged(qp: &mut Qp, packet: &Packet<'_>, syndrome: Syndrome, round: &mu
     }
 }
 
-/// The packet `missing` was lost, and so were those behind it that are not told, up to the last one that is.
+/// The packet `missing` was lost, and so were those behind it that are not acknowledged, up to the last one that is.
 fn lost(qp: &mut Qp, missing: Psn, sent: u128, round: &Round<'_, '_>) {
     let Qp { requester, queue, settings, .. } = qp;
-    // Where nothing is told, what came is beyond what can be.
+    // Where nothing is acknowledged, what came is beyond what can be.
     let behind = if sent == 0 { REPORTED } else { REPORTED - 1 - sent.leading_zeros() };
     let newest = missing.plus(behind + 1);
     let untold = (0..behind).filter(|at| sent >> at & 1 == 0).map(|at| missing.plus(at + 1));
@@ -251,7 +251,7 @@ fn early(qp: &mut Qp, psn: Psn, round: &mut Round<'_, '_>) -> Keep {
     Keep::No
 }
 
-/// Puts data where the work request wants them.
+/// Puts data where the work request has its buffers.
 fn place(qp: &Qp, work: &Work, packet: &Packet<'_>, round: &mut Round<'_, '_>) -> Result<(), Status> {
     let at = packet.bth.psn.since(work.first).unsigned_abs();
     if work.element.opcode != SendOpcode::Read {
@@ -304,8 +304,8 @@ fn waits_to_go_again(qp: &Qp, psn: Psn) -> bool {
     is_next || requester.selective.resend.iter().any(|resend| resend.psn == psn)
 }
 
-/// Sends the oldest packet again, to get an acknowledgement that tells what is missing. It counts as a retry after the
-/// queue pair's time-out only.
+/// Sends the oldest packet again, to get an acknowledgement that reports what is missing. It counts as a retry after
+/// the queue pair's time-out only.
 fn probe(qp: &mut Qp, unacked: Psn, round: &mut Round<'_, '_>) {
     let selective = &mut qp.requester.selective;
     selective.probes += 1;

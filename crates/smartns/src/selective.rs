@@ -4,7 +4,7 @@ use engine::{Frame, Nanos};
 use std::collections::VecDeque;
 use wire::roce::Psn;
 
-/// Packets behind the missing one that an acknowledgement tells of: 16 bytes.
+/// Packets behind the missing one that an acknowledgement reports: 16 bytes.
 pub(crate) const REPORTED: u32 = 128;
 /// Bytes of a selective acknowledgement behind its AETH.
 pub(crate) const REPORTED_BYTES: usize = REPORTED as usize / 8;

@@ -46,7 +46,7 @@ pub struct Shard {
     pub(crate) watched: BTreeSet<u32>,
     /// Multicast groups and their members.
     pub(crate) groups: BTreeSet<(Ipv4Addr, u32)>,
-    /// That the send pipe is corrupt was told.
+    /// That the send pipe is corrupt was reported.
     corrupt_told: bool,
     /// Work requests for no queue pair, or for one that takes none, that are not counted yet.
     refused: u32,
@@ -97,7 +97,7 @@ impl Shard {
         due || !self.active.is_empty() || self.intake.has_any() || self.watched.iter().any(posted)
     }
 
-    /// A message waits until the program posts receives, of which nobody tells.
+    /// A message waits until the program posts receives, for which there is no notification.
     pub fn waits_for_receives(&self) -> bool {
         let waits = |slot: &u32| self.qps.get(*slot).is_some_and(|qp| qp.state != QpState::Error);
         self.watched.iter().any(waits)
@@ -389,7 +389,7 @@ fn flat(mut frame: Box<Frame>, out: &mut ShardOutput<'_>) -> Box<Frame> {
     frame
 }
 
-/// A queue pair's turn: what its responder owes, then its requests, or the flush. True where it wants another one.
+/// A queue pair's turn: what its responder owes, then its requests, or the flush. True where it needs another one.
 #[inline]
 fn turn(qp: &mut Qp, round: &mut Round<'_, '_>) -> bool {
     if qp.stream.is_some() {

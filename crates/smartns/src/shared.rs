@@ -55,7 +55,7 @@ pub(crate) struct Shared {
     pub(crate) cnps: CnpCounts,
     /// Completion queues with completions since their program's wish was looked at.
     added_to: Vec<Number>,
-    /// Completion queues that have overrun, and whose queue pairs are still to be told.
+    /// Completion queues that have overrun, and whose queue pairs are still to be stopped.
     pub(crate) overrun: Vec<Number>,
 }
 

@@ -14,7 +14,7 @@ use wire::roce::{Bth, Headers, Opcode, Operation, Packet, Psn, Service, finish};
 const LINE: u64 = 10_000_000_000;
 const DCQCN: Congestion = Congestion::Dcqcn { line_rate: LINE };
 const LIMITED: Settings = Settings { congestion: DCQCN, ..SETTINGS };
-/// Bits a second of a sender that is told of congestion all the time.
+/// Bits a second of a sender that gets congestion notifications all the time.
 const FLOOR: u64 = 10_000_000;
 
 /// A notification for a side's queue pair.

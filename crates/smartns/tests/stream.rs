@@ -241,7 +241,7 @@ fn an_unreliable_message_that_cannot_be_is_dropped() {
     assert_eq!(node.ended(), [(Status::Success, 0), (Status::Success, 1)]);
 }
 
-/// Who sends is not told that nobody is there.
+/// The sender gets no report that nobody is there.
 #[test]
 fn unreliable_messages_end_also_where_nobody_takes_them() {
     let mut node = of_kind(QpKind::Uc);

@@ -75,7 +75,7 @@ pub struct ServerConfig {
     pub most_outstanding: u16,
     /// Most sessions.
     pub most_sessions: usize,
-    /// A session of which nothing was heard for this time, nanoseconds, ends.
+    /// A session without a packet from its client for this time, nanoseconds, ends.
     pub silence: Nanos,
 }
 

@@ -77,7 +77,7 @@ pub enum Status {
     NoSession = 8,
     /// Another client took the volume.
     Fenced = 9,
-    /// Nothing was heard of the server for too long.
+    /// Nothing came from the server for too long.
     TimedOut = 10,
 }
 
@@ -222,7 +222,7 @@ impl Header {
         header.check(payload).then_some((header, payload))
     }
 
-    /// The payload has the length of its kind, and the checksum that the header promises.
+    /// The payload has the length of its kind, and the checksum that the header contains.
     fn check(&self, payload: &[u8]) -> bool {
         let fits = match self.kind {
             Kind::Write => payload.len() == BLOCK_LEN,

@@ -1,7 +1,7 @@
 //! Sends packets over several paths until each is acknowledged, in no order.
 //!
 //! A packet that is lost goes over whatever path has room next, so a path that fails costs one time-out. What a packet
-//! carries may arrive twice: the receiver tells by the operation.
+//! carries may arrive twice: the receiver finds out by the operation.
 use crate::config::PathConfig;
 use crate::packet::Ack;
 use crate::path::{Path, PathReport};

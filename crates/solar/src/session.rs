@@ -19,7 +19,7 @@ enum Progress {
     Answered,
 }
 
-/// What the server tells the client until that is acknowledged.
+/// What the server reports to the client until that is acknowledged.
 #[derive(Debug, Clone)]
 struct Answer {
     direction: Direction,
@@ -36,7 +36,7 @@ pub(crate) struct Session<P> {
     pub(crate) access: Access,
     pub(crate) client: u64,
     pub(crate) generation: u32,
-    /// Another client took the volume: the session only tells so.
+    /// Another client took the volume: the session only answers so.
     pub(crate) fenced: bool,
     /// When the client's last packet came.
     pub(crate) last_rx: Nanos,

@@ -18,7 +18,7 @@ pub const DCTCP_ECN_TRIES: u32 = 3;
 /// The options that this host offers.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Offer {
-    /// Most payload bytes that it wants in a segment, options not taken off.
+    /// Most payload bytes that it accepts in a segment, options not taken off.
     pub mss: u16,
     /// Shift of the windows that it will send.
     pub shift: u8,

@@ -80,7 +80,7 @@ mod tests {
 
     const UNA: Seq = Seq(u32::MAX - 4999);
 
-    /// Of twenty segments of 1000 bytes, the first is lost. Each acknowledgement tells of one of the others.
+    /// Of twenty segments of 1000 bytes, the first is lost. Each acknowledgement reports one of the others.
     struct Run {
         prr: Prr,
         sacked: u32,

@@ -187,8 +187,8 @@ impl Comm {
         done(unsafe { (self.attached.functions.end)(self.attached.handle, connection.0) })
     }
 
-    /// Forgets a connection. One whose streams have not both ended is reset. Its posts are not told any more: buffers
-    /// that are under way on it do not come back.
+    /// Forgets a connection. One whose streams have not both ended is reset. Its posts get no completions any more:
+    /// buffers that are under way on it do not come back.
     ///
     /// # Errors
     /// As [`Comm::connect`].

@@ -62,7 +62,7 @@ pub(crate) fn missing() -> io::Error {
 /// `F` is the type of the function of this name in include/toe.h.
 pub(crate) unsafe fn named<F: Copy>(name: &CStr) -> Option<F> {
     const { assert!(size_of::<F>() == size_of::<*mut libc::c_void>()) };
-    // SAFETY: a plain call; what is found is a function of this type, as the caller says.
+    // SAFETY: a plain call; what is found is a function of this type, as the caller guarantees.
     unsafe {
         let found = libc::dlsym(libc::RTLD_DEFAULT, name.as_ptr());
         (!found.is_null()).then(|| std::mem::transmute_copy(&found))
@@ -137,7 +137,7 @@ impl Functions {
 /// Calls one of the functions that give two pieces.
 pub(crate) fn pieces(give: Give, fd: BorrowedFd, len: usize) -> io::Result<[iovec; 2]> {
     let mut pieces = [iovec { iov_base: std::ptr::null_mut(), iov_len: 0 }; 2];
-    // SAFETY: an array of two, as the function wants.
+    // SAFETY: an array of two, as the function expects.
     let result = unsafe { give(fd.as_raw_fd(), pieces.as_mut_ptr(), len, 0) };
     if result < 0 { Err(io::Error::last_os_error()) } else { Ok(pieces) }
 }

@@ -35,7 +35,7 @@ impl Connection {
     /// its descriptor, no other process after a fork. The bytes that slices refer to would change.
     ///
     /// # Errors
-    /// `Unsupported` where `libtoe.so` is not loaded. A connection that is the kernel's is told by the first use of it.
+    /// `Unsupported` where `libtoe.so` is not loaded. A connection that is the kernel's fails at its first use.
     pub unsafe fn new(stream: TcpStream) -> io::Result<Connection> {
         functions::get()?;
         Ok(Connection { stream })

@@ -25,7 +25,7 @@ impl Log {
     /// `mark`. The connection must stay open.
     ///
     /// # Errors
-    /// As `toe_log_add`: `ENOBUFS` where the log has no room for what the connection's window promises its peer.
+    /// As `toe_log_add`: `ENOBUFS` where the log has no room for what the connection's window offers its peer.
     pub fn add(&self, connection: impl AsFd, mark: u64) -> io::Result<()> {
         get()?.log_add(self.fd.as_fd(), connection.as_fd(), mark)
     }

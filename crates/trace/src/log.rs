@@ -1,6 +1,6 @@
 //! The latest records of one thread: a ring that its writer overwrites and never waits at. Any number of readers look
-//! at it, each at its own pace; one that is too slow misses records and knows how many. Safe without a lock because a
-//! reader can tell afterwards which of the words that it copied may have been overwritten meanwhile.
+//! at it, each at its own pace; one that is too slow misses records and counts them. Safe without a lock because a
+//! reader can find out afterwards which of the words that it copied may have been overwritten meanwhile.
 use crate::points::Point;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 use std::sync::atomic::{AtomicU64, fence};
@@ -62,7 +62,7 @@ impl Log {
         self.head.store(head + 1, Release);
     }
 
-    /// Where a reader begins that wants only what is to come.
+    /// Where a reader begins that reads only what is to come.
     pub(crate) fn end(&self) -> u64 {
         self.head.load(Acquire)
     }

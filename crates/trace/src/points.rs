@@ -190,7 +190,7 @@ points! {
     HandshakeFailed = "control.handshake.failed", Event(remote: Endpoint, error: Error);
     /// The engine is notified of a new flow.
     FlowInstalled = "control.flow.installed", Event(local: Endpoint, remote: Endpoint);
-    /// The engine is told to forget a flow.
+    /// The control plane removes a flow from the engine.
     FlowRemoved = "control.flow.removed", Event();
     /// A flow's completions go to another context from now on.
     FlowRenamed = "control.flow.renamed", Event(context: Context);

@@ -123,7 +123,7 @@ impl Traces {
         self.state.lock().unwrap_or_else(PoisonError::into_inner)
     }
 
-    /// Turns on what anybody wants, and nothing else. Memory to write into is there before.
+    /// Turns on what somebody requested, and nothing else. Memory to write into is there before.
     fn switch(&self, state: &State) {
         let union = |streamed: bool| {
             let wishes = state.wishes.iter().filter(|(_, wish)| wish.streamed || !streamed);

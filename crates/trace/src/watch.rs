@@ -5,7 +5,7 @@ use crate::traces::{Held, Traces};
 use std::sync::Arc;
 
 /// Records of the points and the flow that were asked for, from all tracers of a host. Dropping it turns off what
-/// nobody else wants.
+/// nobody else requested.
 pub struct Watch {
     held: Held,
     points: PointSet,

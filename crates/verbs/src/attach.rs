@@ -9,7 +9,7 @@ use crate::{Gid, Mtu};
 use serde::{Deserialize, Serialize};
 use wire::Mac;
 
-/// Library to daemon. Its first field tells it from what other libraries send.
+/// Library to daemon. Its first field distinguishes it from what other libraries send.
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Hello {
     /// [`crate::VERSION`] of the library.

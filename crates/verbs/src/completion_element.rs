@@ -43,7 +43,7 @@ pub struct Completion {
     pub qp: QpNumber,
     /// How it ended.
     pub status: Status,
-    /// What it was. Where the status is an error, it tells only whether it was a send or a receive work request.
+    /// What it was. Where the status is an error, it is only whether it was a send or a receive work request.
     pub opcode: CompletionOpcode,
     /// What else it says.
     pub flags: CompletionFlags,

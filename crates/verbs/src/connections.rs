@@ -31,7 +31,7 @@ pub enum Space {
     Datagrams,
 }
 
-/// What the two sides tell each other of a connection (`struct rdma_conn_param`).
+/// What the two sides send each other of a connection (`struct rdma_conn_param`).
 #[derive(Debug, Clone, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub struct Parameters {
     /// Private data.
@@ -62,7 +62,7 @@ pub enum Request {
     /// A channel of this device at a pipe that another device of the program has opened; the read end comes along.
     /// [`crate::control::Answer::Number`].
     JoinChannel {
-        /// The byte that tells of an event of this device; those of [`Request::OpenChannel`] are 1.
+        /// The byte that stands for an event of this device; those of [`Request::OpenChannel`] are 1.
         notice: u8,
     },
     /// Ends a channel, whose identifiers are gone.
@@ -115,14 +115,14 @@ pub enum Request {
     Connect {
         /// Which.
         id: Number,
-        /// What to tell the peer.
+        /// What is sent to the peer.
         parameters: Parameters,
     },
     /// Accepts what the peer asked for.
     Accept {
         /// Which.
         id: Number,
-        /// What to tell the peer.
+        /// What is sent to the peer.
         parameters: Parameters,
     },
     /// Refuses what the peer asked for, or its reply.
@@ -190,7 +190,7 @@ pub enum Happened {
         local: SocketAddrV4,
         /// The peer's.
         remote: SocketAddrV4,
-        /// What the peer tells; of datagrams, only private data.
+        /// What the peer sent; of datagrams, only private data.
         parameters: Parameters,
     },
     /// The peer accepts: the queue pair is to be made ready, then [`Request::Establish`] follows.

@@ -1,4 +1,4 @@
-//! Event requests: a program wants an event for the next completion of a queue (`ibv_req_notify_cq`).
+//! Event requests: a program asks for an event for the next completion of a queue (`ibv_req_notify_cq`).
 //!
 //! The wish is a word of the queue's region, where other regions have the application's doorbell. The program writes
 //! the word and then polls once more; the engine adds a completion and then reads the word. Each has a full fence
@@ -11,7 +11,7 @@ use std::sync::atomic::fence;
 /// Byte of the region where the word stands.
 const AT: usize = 256;
 
-/// For what a program wants an event.
+/// For what a program asks for an event.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 #[repr(u32)]
 pub enum Wish {
@@ -32,8 +32,8 @@ impl Notify {
         Notify { region: Arc::clone(region) }
     }
 
-    /// The program: wants one event. Afterwards the queue is to be polled once more. A wish for any completion is not
-    /// weakened (verbs: `ibv_req_notify_cq`).
+    /// The program: asks for one event. Afterwards the queue is to be polled once more. A wish for any completion is
+    /// not weakened (verbs: `ibv_req_notify_cq`).
     pub fn ask(&self, wish: Wish) {
         let word = self.region.u32_at(AT);
         if wish == Wish::Any || word.load(Relaxed) != Wish::Any as u32 {

@@ -53,7 +53,7 @@ impl Sum {
         self.odd ^= bytes.len() % 2 == 1;
     }
 
-    /// The sum folded to 16 bits, not inverted: what a NIC wants in the field for checksum offload.
+    /// The sum folded to 16 bits, not inverted: what a NIC expects in the field for checksum offload.
     #[inline]
     pub fn partial(self) -> u16 {
         fold(self.acc)

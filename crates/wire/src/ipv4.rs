@@ -248,7 +248,7 @@ mod tests {
     fn options_are_skipped() {
         let mut bytes = packet(Ecn::NotEct).to_vec();
         let plain = Header::parse(&bytes, bytes.len()).unwrap().0;
-        // Record route, which nobody here knows, and the end of the list.
+        // Record route, which is not read here, and the end of the list.
         bytes.splice(HEADER_LEN..HEADER_LEN, [7, 3, 4, 0]);
         bytes[0] = 0x46;
         let total_len = bytes.len() as u16;

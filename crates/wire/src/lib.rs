@@ -1,4 +1,4 @@
-//! Packet formats and checksums: the only crate that knows a byte offset. It keeps no state.
+//! Packet formats and checksums: the only crate that contains a byte offset. It keeps no state.
 //!
 //! Each format has a plain value type with `parse` (from bytes, refusing what is malformed) and `emit`
 //! (into bytes). Parsing never panics, whatever the bytes.

@@ -20,7 +20,7 @@ pub type PlainV6<'a> = Plain<'a, LEN_V6>;
 
 /// A TCP segment in an Ethernet frame, with an IP header without options or extension headers, not a fragment, and with
 /// no TCP option or the timestamps as RFC 7323 appendix A lays them out. The TCP checksum was not looked at. Its fields
-/// are read where they stand, by whoever wants them. Without the option, its headers have `N` bytes: their IP version
+/// are read where they stand, by whoever needs them. Without the option, its headers have `N` bytes: their IP version
 /// follows from that.
 #[derive(Clone, Copy)]
 pub struct Plain<'a, const N: usize> {

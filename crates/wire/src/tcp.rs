@@ -201,7 +201,7 @@ impl FromIterator<(Seq, Seq)> for SackBlocks {
     }
 }
 
-/// The options that OpenTOE knows; others are skipped by their length.
+/// The options that OpenTOE reads; others are skipped by their length.
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct Options {
     /// Maximum segment size, bytes of payload; on SYN only.
@@ -289,7 +289,7 @@ impl Options {
         syn + timestamps + fast_open + if blocks > 0 { 4 + 8 * blocks } else { 0 }
     }
 
-    /// The block nearest to the hole that begins at `ack`; what lies below `ack` tells of duplicates (RFC 2883).
+    /// The block nearest to the hole that begins at `ack`; what lies below `ack` reports duplicates (RFC 2883).
     pub fn lowest_block_above(&self, ack: Seq) -> Option<(Seq, Seq)> {
         let mut lowest: Option<(Seq, Seq)> = None;
         for (left, right) in self.sack.iter().flatten().copied() {

@@ -8,7 +8,7 @@ use xdp::{Limits, Object, Program};
 
 const FRAMES: u32 = 1_000_000;
 
-/// TCP from 10.0.0.9, port 80; with a VLAN tag where the module wants one.
+/// TCP from 10.0.0.9, port 80; with a VLAN tag where the module expects one.
 fn packet(tagged: bool) -> Vec<u8> {
     let mut bytes = vec![2, 0, 0, 0, 0, 1, 2, 0, 0, 0, 0, 2];
     if tagged {

@@ -1,4 +1,4 @@
-//! Instructions of eBPF (RFC 9669), decoded once, so that nobody after this file knows an opcode.
+//! Instructions of eBPF (RFC 9669), decoded once, so that no other file contains an opcode.
 use std::fmt;
 
 /// A register: 0 to 10. 10 is the frame pointer, which is read only.

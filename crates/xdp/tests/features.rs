@@ -111,7 +111,7 @@ fn records_reach_the_reader_in_order() {
             _ => assert_eq!(records, [vec![60, 0, 0, 0, first, 0, 0, 0], vec![first]]),
         }
     }
-    // Nobody reads: then there is no room, and the program is told.
+    // Nobody reads: then there is no room, and the program gets an error.
     let verdicts: Vec<Verdict> = (0..400).map(|_| run(&mut *replica, &mut frame(&[1; 60]))).collect();
     assert!(verdicts.contains(&Verdict::Drop) && verdicts[0] == Verdict::Pass);
     assert!(program.read_ring("nothing", 1).unwrap_err().contains("it has ring"));

@@ -43,7 +43,7 @@ struct Conn {
     peer_end_reported: bool,
     /// A Linux error number.
     failed: Option<u16>,
-    /// The engine has to be told.
+    /// The engine has to get it.
     news: bool,
 }
 

@@ -273,7 +273,7 @@ impl Transport for LinuxTcp {
     fn end(&mut self, socket: Socket) {
         if let Some(kernel) = self.kernel(socket).filter(|kernel| !kernel.ending) {
             kernel.ending = true;
-            // An error says that the connection is gone, which reading tells as well.
+            // An error says that the connection is gone, which reading reports as well.
             let _ = shutdown(&kernel.socket, Shutdown::Write);
         }
     }

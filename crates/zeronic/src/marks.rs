@@ -1,4 +1,4 @@
-//! The TCP option that tells of messages (the paper's section 3.5; docs/ZERONIC.md, "Messages"): which one a segment's
+//! The TCP option for messages (the paper's section 3.5; docs/ZERONIC.md, "Messages"): which one a segment's
 //! payload is a part of, and on a SYN, that the sender carries messages. Transports never see it.
 use crate::frames::Segment;
 use crate::nic::Mark;

@@ -69,7 +69,7 @@ pub struct ProgramView {
     pub pid: u32,
     /// See [`ProgramView::pid`].
     pub command: String,
-    /// Its connections, by the numbers that it knows them by.
+    /// Its connections, by its own numbers for them.
     pub connections: Vec<(u32, FlowId)>,
 }
 
@@ -231,7 +231,7 @@ impl<T: Transport, M: Memory> Programs<T, M> {
         if program.connections.len() >= MOST_CONNECTIONS {
             return Err(EMFILE);
         }
-        // Peers believe that what this host says there is said by its RDMA device.
+        // Peers take what this host sends there for its RDMA device's.
         if remote.port() == VERBS_PORT {
             return Err(EACCES);
         }

@@ -24,7 +24,7 @@ const SQUEEZE_POLL_NS: Nanos = 1_000_000;
 /// Names a connection.
 pub type Connection = FlowId;
 
-/// What an application is told.
+/// Events for an application.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub enum Event {
     /// A listener has a new connection.
@@ -51,12 +51,12 @@ pub enum Event {
         /// The number that the application gave the send.
         id: u64,
     },
-    /// The peer's stream ended; all of it was told.
+    /// The peer's stream ended; all of it was reported.
     Ended {
         /// The connection.
         connection: Connection,
     },
-    /// The transport gave the connection up. What was not told before will not come.
+    /// The transport gave the connection up. What was not reported before will not come.
     Failed {
         /// The connection.
         connection: Connection,
@@ -112,10 +112,10 @@ pub(crate) struct Talk {
     sends: VecDeque<Post>,
     /// Bytes that were posted and the transport has not taken.
     pub(crate) unsent: u64,
-    /// Bytes of the incoming stream that the transport has in order, and that were told.
+    /// Bytes of the incoming stream that the transport has in order, and that were reported.
     in_order: u64,
     reported: u64,
-    /// The application ends its stream behind what it posted; the transport was told so.
+    /// The application ends its stream behind what it posted; the transport got that.
     pub(crate) ending: bool,
     end_sent: bool,
     /// The transport reports that the peer's stream has ended; the application was notified.
@@ -496,7 +496,7 @@ pub(crate) fn kind(carries: Carries) -> Kind {
     }
 }
 
-/// `moved` bytes more are done: tells of the posts that are done with them.
+/// `moved` bytes more are done: reports the posts that are done with them.
 fn finish(posts: &mut VecDeque<Post>, mut moved: u64, mut tell: impl FnMut(u64, u64)) {
     while let Some(post) = posts.front_mut().filter(|_| moved > 0) {
         let count = moved.min(post.bytes - post.done);

@@ -61,7 +61,7 @@ pub trait Transport {
     fn drops(&self) -> DropCounts {
         DropCounts::default()
     }
-    /// When something is due by itself, where it tells the time by [`Transport::headers_out`].
+    /// When something is due by itself, where it gets the time by [`Transport::headers_out`].
     fn next_deadline(&self) -> Option<Nanos> {
         None
     }

@@ -1,4 +1,4 @@
-//! The split and merge unit's state: the NIC's half, and of each connection what its headers told.
+//! The split and merge unit's state: the NIC's half, and of each connection what its headers reported.
 use crate::counters::Counters;
 use crate::held::Held;
 use crate::nic::{FlowId, Kind, Mark, Memory, Nic};

@@ -3,7 +3,7 @@ use crate::frames::Segment;
 use wire::tcp::{Flags, Timestamps};
 use wire::{Nanos, Seq};
 
-/// The scale that the peer is told at most: units of 64 bytes, windows up to 4 MiB.
+/// The largest scale that is offered to the peer: units of 64 bytes, windows up to 4 MiB.
 pub(crate) const MOST_SCALE: u8 = 6;
 /// Where less than this may still be sent, each post is worth an ACK of its own; otherwise two of them are.
 const SEGMENT: u32 = 1460;
@@ -15,7 +15,7 @@ const SQUEEZED_NS: Nanos = 5_000_000;
 /// What is known of a connection's window. It is learned from the headers that pass.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Window {
-    /// The scale of the transport's windows, where it offered one, and what the peer was told instead.
+    /// The scale of the transport's windows, where it offered one, and what was offered to the peer instead.
     ours: Option<u8>,
     wire: u8,
     /// The scale that the peer offered.
@@ -100,9 +100,9 @@ impl Window {
         }
     }
 
-    /// The field for `open` bytes from `ack` on, and not for less than the peer was told before, as long as the
-    /// transport offers it: what the peer may send by then is taken (RFC 9293 section 3.8.6: a receiver does not shrink
-    /// its window).
+    /// The field for `open` bytes from `ack` on, and not for less than was advertised to the peer before, as long as
+    /// the transport offers it: what the peer may send by then is taken (RFC 9293 section 3.8.6: a receiver does not
+    /// shrink its window).
     fn tell(&mut self, ack: Seq, open: u32, offered: Seq, wire: u8) -> u16 {
         let kept =
             self.advertised.map_or(ack, |advertised| if offered.before(advertised) { offered } else { advertised });

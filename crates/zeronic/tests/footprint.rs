@@ -14,12 +14,12 @@ struct Counting;
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         HELD.fetch_add(layout.size() as isize, Relaxed);
-        // SAFETY: as the caller promises.
+        // SAFETY: as the caller guarantees.
         unsafe { System.alloc(layout) }
     }
     unsafe fn dealloc(&self, at: *mut u8, layout: Layout) {
         HELD.fetch_sub(layout.size() as isize, Relaxed);
-        // SAFETY: as the caller promises.
+        // SAFETY: as the caller guarantees.
         unsafe { System.dealloc(at, layout) }
     }
 }
@@ -54,7 +54,7 @@ fn ten_thousand_flows_are_within_ten_mebibytes() {
     };
     let ids: Vec<_> = (0..10_000).map(|at| nic.add(tuple(at), Domain(1), Kind::Stream).unwrap()).collect();
     let ids_len = (ids.capacity() * size_of_val(&ids[0])) as isize;
-    // One flow takes all it may first: promises hold all the same.
+    // One flow takes all it may first: the windows hold all the same.
     let hog = ids[0];
     let post = |nic: &mut Nic, id, at: u64| nic.post_receive(id, Segment { key: Key(1), offset: 8 * at, len: 4 });
     let most = (0..10_000).take_while(|at| post(&mut nic, hog, *at).is_ok()).count();

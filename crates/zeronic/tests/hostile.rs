@@ -1,5 +1,5 @@
 //! Peers and transports that lie, and payload without a place: nothing outside posted memory is written, nothing is
-//! told before it is in order, and nothing leaves that was not posted.
+//! reported before it is in order, and nothing leaves that was not posted.
 #[path = "support/script.rs"]
 mod script;
 mod support;
@@ -336,7 +336,7 @@ fn a_receive_posted_after_the_end_is_done_at_once() {
     assert_eq!(scene.events(), [Event::Received { connection: scene.connection, id: 5, bytes: 0 }]);
 }
 
-/// The transport still accepts on a port whose program is gone: such a connection is reset, so that nobody believes
+/// The transport still accepts on a port whose program is gone: such a connection is reset, so that nobody assumes
 /// that its bytes arrived.
 #[test]
 fn who_connects_to_a_port_whose_program_is_gone_is_reset() {

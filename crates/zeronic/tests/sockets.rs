@@ -111,7 +111,7 @@ fn nothing_is_written_beyond_the_promised_window() {
         assert_eq!(lies_at(&solo, 0, 8192), stream(0, 8192), "unread bytes lie where this one would have gone");
         let answer = sent.first().expect("a sender that asks is answered, or it gives up");
         assert_eq!((answer.ack, answer.window), (START + 8192, 0));
-        // It reads: the peer is told, and what comes then is taken.
+        // It reads: the window opens, and what comes then is taken.
         solo.read(8192);
         solo.receive(&[seg(START + 8192, START, ACK, 1000)]);
         solo.read(1000);
@@ -192,7 +192,7 @@ fn a_freeze_that_fails_gives_back_what_came_meanwhile() {
 }
 
 /// Segments of any sequence number, length and flags, as a peer that keeps to no rule sends them, but with the bytes of
-/// its stream: what the application is told of is that stream, in every order of them.
+/// its stream: what is reported to the application is that stream, in every order of them.
 #[test]
 fn whatever_comes_the_application_reads_the_stream() {
     for seed in 0..60 {

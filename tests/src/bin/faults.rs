@@ -20,7 +20,7 @@ const USAGE: &str = "usage: faults [--link NAME] [--engine NAME] [--filter TEXT]
 
 /// Twice what the slowest has taken beside two other drivers.
 const LIMIT: Duration = Duration::from_secs(90);
-/// Experiments take what they are told to, several times.
+/// Experiments run what their options name, several times.
 const EXPERIMENT_LIMIT: Duration = Duration::from_secs(150);
 
 struct Choice {

@@ -26,7 +26,7 @@ const GROUP: &str = "4A0107EF";
 /// The kernel's own address on the link.
 const NEAR: Ipv4Addr = Ipv4Addr::new(10, 78, 0, 1);
 
-/// A program, the options of both sides, and how a side is told who it is and who its peer is.
+/// A program, the options of both sides, and how a side gets its own address and its peer's.
 struct Case {
     name: &'static str,
     program: &'static str,
@@ -34,7 +34,7 @@ struct Case {
     ends: Ends,
 }
 
-/// How a program is told the addresses.
+/// How a program gets the addresses.
 #[derive(Clone, Copy)]
 enum Ends {
     /// It is a client where it gets a server's address.

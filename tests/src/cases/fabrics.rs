@@ -22,7 +22,7 @@ pub(super) fn ucx_datagrams_bandwidth(bench: &Bench) -> Outcome {
     ucx(bench, DATAGRAMS, &["-t", "tag_bw", "-s", "4096"])
 }
 
-/// `ucx_perftest` over one transport; its last line. The client tells the server which test it is.
+/// `ucx_perftest` over one transport; its last line. The client sends the server which test it is.
 fn ucx(bench: &Bench, transport: &str, test: &[&str]) -> Outcome {
     let (address, port) = (bench.address(), bench.port());
     let transport = format!("UCX_TLS={transport}");

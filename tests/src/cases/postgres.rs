@@ -54,7 +54,7 @@ pub(crate) fn server<'a>(bench: &Bench<'a>) -> Result<Process<'a>, String> {
     Ok(server)
 }
 
-/// It listens before it lets anybody in; the eighth line of its lock file tells both.
+/// It listens before it lets anybody in; the eighth line of its lock file has both.
 fn is_ready(status: &Path) -> bool {
     fs::read_to_string(status).is_ok_and(|lines| lines.lines().nth(7).is_some_and(|line| line.trim() == "ready"))
 }

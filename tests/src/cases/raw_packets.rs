@@ -1,4 +1,4 @@
-//! Raw packets: perftest's `raw_ethernet_*`. Its two sides do not speak to each other: each is told the hardware
+//! Raw packets: perftest's `raw_ethernet_*`. Its two sides do not speak to each other: each gets the hardware
 //! addresses, and a server waits for ever where the client has sent before it was there. So they are tried again.
 use super::Bench;
 use super::verbs::result_line;

@@ -36,7 +36,7 @@ pub(super) fn node(bench: &Bench) -> Outcome {
     nginx::drive_ab(bench, 5000, &[])
 }
 
-/// Open MPI's ranks tell each other the addresses that they find in the list of interfaces. On the fabric there is none
+/// Open MPI's ranks send each other the addresses that they find in the list of interfaces. On the fabric there is none
 /// but the host's in that namespace: ranks of two hosts find each other by it.
 pub(super) fn open_mpi(bench: &Bench) -> Outcome {
     mpi(bench, &["--mca", "btl", "tcp,self"])

@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// What the program is told.
+/// Options of the program.
 #[derive(Clone)]
 pub struct Orders {
     /// The daemon's attach socket.

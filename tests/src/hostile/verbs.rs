@@ -17,7 +17,7 @@ use verbs::{
     AsyncEvent, Binding, Number, Operand, Piece, QP_MASK, QpState, SendElement, SendFlags, SendOpcode, Status,
 };
 
-/// What the program is told.
+/// Options of the program.
 #[derive(Clone)]
 pub struct Orders {
     /// The daemon's attach socket.

@@ -23,7 +23,7 @@ const AROUND_S: f64 = 3.0;
 const TIMEOUT: Duration = Duration::from_secs(60);
 /// The longest buffer.
 const MOST: usize = 256 << 20;
-/// What Open MPI and UCX are told by their environment where ranks talk over sockets.
+/// Open MPI's and UCX' environment where ranks talk over sockets.
 const SOCKETS: &str = "OMPI_MCA_pml=ob1 OMPI_MCA_btl=tcp,self";
 /// Ranks in another namespace than mpirun reach it over the same link, not over its loopback.
 const APART: &str = "PMIX_MCA_ptl_base_remote_connections=1 PMIX_MCA_ptl_base_if_include=veth0";

@@ -1,7 +1,7 @@
 //! Flexible extensions (FlexTOE table 2, thesis table 4.3): echo throughput with each of them as a ratio to the plain
 //! build. One daemon and one load for all: an extension is put on and taken off while the echoes run, in turn with
-//! plain moments, so that what else the machine does meets both alike. What one host does is told from what the other
-//! one does where it has a data-path thread to itself. Splicing is `spliced.rs`.
+//! plain moments, so that what else the machine does meets both alike. What one host does is separated from what the
+//! other one does where it has a data-path thread to itself. Splicing is `spliced.rs`.
 use super::compare::three;
 use super::extension::Extension;
 use super::observed::{Figures, Part, SIZE, TIMEOUT, finish, load, moment, note_errors, observe, pause, row};

@@ -8,7 +8,7 @@ use serde::Deserialize;
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// How long clients may take to connect, and longer than they were told to run.
+/// How long clients may take to connect, and longer than their duration.
 const TIMEOUT: Duration = Duration::from_secs(60);
 
 /// CPU seconds by process, in user and kernel mode.

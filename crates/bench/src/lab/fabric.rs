@@ -31,8 +31,8 @@ pub struct FabricPlan {
     pub log_bytes: u32,
     /// Connections that one program can hold.
     pub slots: u32,
-    /// A host with a data-path thread to itself, so that its work can be told from the others', whose thread shares the
-    /// programs' core then.
+    /// A host with a data-path thread to itself, so that its work can be separated from the others', whose thread
+    /// shares the programs' core then.
     pub alone: Option<&'static str>,
     /// Every host has a data-path thread of its own, and neither threads nor programs are bound to a core. The server's
     /// host divides its engine's modules so.

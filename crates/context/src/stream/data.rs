@@ -24,8 +24,8 @@ pub struct Bump {
 }
 
 impl Bump {
-    /// In the place of a ring: once all before `tx_head`, which an earlier bump has told, was sent, the engine says how
-    /// far it has sent ([`crate::SENT_AT`]), and gives a completion. An engine that cannot finds nothing new.
+    /// In the place of a ring: once all before `tx_head`, which an earlier bump has set, was sent, the engine reports
+    /// how far it has sent ([`crate::SENT_AT`]), and gives a completion. An engine that cannot finds nothing new.
     pub const UNTIL_SENT: u8 = 3;
 }
 

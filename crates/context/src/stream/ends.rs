@@ -35,7 +35,7 @@ impl EngineEnd {
         }
     }
 
-    /// Reports whether completions wait for room in their ring, before anything that they tell of leaves the host.
+    /// Reports whether completions wait for room in their ring, before anything that they report leaves the host.
     /// While they do, peers may know more of the connections than the application, and nobody can go on with them after
     /// a kill (docs/RESTART.md).
     #[inline(always)]
@@ -92,7 +92,7 @@ impl ControlEnd {
         self.region_number
     }
 
-    /// Says that this daemon ends the application's connections, before the application can see it gone: no other
+    /// Marks that this daemon ends the application's connections, before the application can see it gone: no other
     /// daemon goes on with them.
     pub fn let_go(&self) {
         self.region.u32_at(LET_GO).store(1, Release);
@@ -103,7 +103,7 @@ impl ControlEnd {
         map_buffers(&self.region, &self.geometry, index)
     }
 
-    /// Says of slot `index`, before a connection is in it, whether its streams begin in the buffers or in small rings.
+    /// Sets for slot `index`, before a connection is in it, whether its streams begin in the buffers or in small rings.
     pub fn begin(&self, index: u32, grown: bool) {
         // That of an earlier connection, where somebody still referred to it when it ended. Memory that the system does
         // not take back now is taken back with the region.

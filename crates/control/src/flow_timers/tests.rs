@@ -391,7 +391,7 @@ fn a_hole_is_overdue_once_after_a_quarter_round_trip() {
 }
 
 /// RFC 8985 section 7. With round trips that were measured, what is outstanding is sent again long before the timer,
-/// which allows for an acknowledgement that is held back; once, and congestion control hears nothing of it.
+/// which allows for an acknowledgement that is held back; once, and congestion control gets no signal of it.
 #[test]
 fn the_end_of_what_was_sent_is_sent_again_once_before_the_timer() {
     let figures = FlowFigures { outstanding: 1000, snd_nxt: 1000, snd_wnd: 9000, ..FlowFigures::default() };

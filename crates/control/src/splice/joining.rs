@@ -24,7 +24,7 @@ struct Stand {
     snd_wnd: u32,
 }
 
-/// Two connections that an application wants joined.
+/// Two connections that an application asked to join.
 pub(crate) struct Ask {
     pub context: ContextId,
     pub tag: u32,
@@ -38,7 +38,7 @@ impl Splices {
         self.table.is_some()
     }
 
-    /// An application wants two of its connections joined: the engine is asked to stop both.
+    /// An application asks to join two of its connections: the engine is asked to stop both.
     pub(crate) fn ask(&mut self, out: &mut Outbox<'_>, table: &mut Flows, ask: &Ask) -> Result<(), i32> {
         let Ask { context, tag, flows, ends } = *ask;
         if flows[0] == flows[1] {

@@ -33,7 +33,7 @@ pub(crate) fn cases(cases: u32) -> ProptestConfig {
     ProptestConfig { rng_seed, ..config }
 }
 
-/// Says whether a frame from a node gets through.
+/// Decides whether a frame from a node gets through.
 pub(crate) type Filter = Box<dyn FnMut(usize, &Frame) -> bool>;
 
 pub(crate) struct Node {

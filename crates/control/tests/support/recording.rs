@@ -1,5 +1,5 @@
-//! An engine that carries no data: it notes what it is told and says what a test wants. A FIN counts as acknowledged
-//! at once.
+//! An engine that carries no data: it notes what it is asked for and reports what a test sets. A FIN counts as
+//! acknowledged at once.
 use context::Slot;
 use engine::stream::{self, FlowEnd, FlowParams, FourTuple, Stream};
 use engine::{Burst, Command, ContextId, Engine, Event, Exception, FlowId, Nanos};

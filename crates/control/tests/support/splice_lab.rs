@@ -131,7 +131,7 @@ pub(crate) fn pair(net: &mut Net, client: &mut Program, proxy: &mut Program, ser
 }
 
 impl Lab {
-    /// Another daemon goes on with the proxy's host: its own module, where it has one, knows nothing yet.
+    /// Another daemon goes on with the proxy's host: its own module, where it has one, has no state yet.
     pub(crate) fn hand_over(&mut self, has_module: bool) {
         let model = shared(64);
         let of_engine = model.clone();
@@ -156,7 +156,7 @@ impl Lab {
         (net, if closer == CLIENT { [server, client] } else { [client, server] })
     }
 
-    /// The client or the server closes, and the other one hears of it.
+    /// The client or the server closes, and the other one gets its end.
     pub(crate) fn close_one(&mut self, closer: usize) {
         let (net, [(other, at), (closer, slot)]) = self.ends(closer);
         closer.shut(slot);

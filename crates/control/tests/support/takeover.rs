@@ -23,7 +23,7 @@ pub(crate) fn stop(net: &mut Net, node: usize) {
     assert!(host.base().is_stopped());
 }
 
-/// Engine and control plane tell the same state of each connection.
+/// Engine and control plane report the same state of each connection.
 fn agree_on_states(state: &str) {
     let state: serde_json::Value = serde_json::from_str(state).unwrap();
     for flow in state["flows"].as_array().unwrap().iter().filter(|flow| !flow["end"].is_null()) {

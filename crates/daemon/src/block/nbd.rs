@@ -12,7 +12,7 @@ const SIMPLE_REPLY_MAGIC: u32 = 0x6744_6698;
 const HANDSHAKE: u16 = 1 | 2;
 /// Of the client's flags: no padding.
 const NO_ZEROES: u32 = 2;
-/// Padding where the client wants it.
+/// Padding where the client asks for it.
 const ZEROES: usize = 124;
 
 const OPT_EXPORT_NAME: u32 = 1;

@@ -124,7 +124,7 @@ impl Shared {
         *lock(&self.owner)
     }
 
-    /// Reads blocks until there is nobody any more who wants some. What is read quickly, as the system's cache gives
+    /// Reads blocks until no request for some is left. What is read quickly, as the system's cache gives
     /// it, goes back together.
     pub(super) fn read_all(&self, jobs: &Receiver<Job>) {
         while let Ok(first) = jobs.recv() {
@@ -160,7 +160,7 @@ impl Shared {
         self.files.read(job.lba)
     }
 
-    /// Writes blocks until there is nobody any more who wants to.
+    /// Writes blocks until no request for it is left.
     pub(super) fn write_all(&self, work: &Receiver<Work>) {
         let mut next = work.recv().ok();
         while let Some(first) = next.take() {

@@ -42,7 +42,7 @@ pub(super) fn check(host: &HostSection) -> Result<(), String> {
     Ok(())
 }
 
-/// The address comes from a router, and so nowhere else; the host hears routers on its first port.
+/// The address comes from a router, and so nowhere else; the host receives router advertisements on its first port.
 fn from_router(host: &HostSection) -> Result<(), String> {
     let ipv6 = &host.stack.ipv6;
     if !ipv6.auto {

@@ -5,7 +5,7 @@ use rustix::event::epoll;
 use std::os::fd::{AsFd, OwnedFd};
 
 impl DataPath {
-    /// Says once when a network is gone for good, and stops watching it: its descriptor would wake for ever. Without
+    /// Reports once that a network is gone for good, and stops watching it: its descriptor would wake for ever. Without
     /// its data-path a host cannot even say to its peers that connections are lost, so then the daemon ends.
     pub(super) fn note_failures(&mut self) {
         for seat in &mut self.hosts {

@@ -57,7 +57,7 @@ impl DataPath {
         }
     }
 
-    /// Stops all hosts, as a daemon does that is taken over. Where that fails, with a sentence, they are to be told to
+    /// Stops all hosts, as a daemon does that is taken over. Where that fails, with a sentence, they have to be told to
     /// go on.
     pub(crate) fn stop_hosts(&mut self) -> Result<Vec<Stopped>, String> {
         let begin = self.clock.now();

@@ -11,7 +11,7 @@ use verbs::attach::Device;
 /// A host's RDMA device, for whoever attaches.
 #[derive(Clone)]
 pub(crate) struct RdmaPlace {
-    /// What programs are told.
+    /// What programs get.
     pub(crate) device: Device,
     /// Whose programs may attach.
     pub(crate) users: RdmaUsers,

@@ -29,7 +29,7 @@ struct Ended {
     numbers: Mutex<Vec<u64>>,
 }
 
-/// Says so when it is dropped, also where the thread panicked.
+/// Reports the end when it is dropped, also where the thread panicked.
 struct EndOf {
     number: u64,
     ended: Arc<Ended>,

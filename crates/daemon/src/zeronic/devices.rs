@@ -53,7 +53,7 @@ impl ProgramDevices {
         self.keys.insert(key, device as usize);
     }
 
-    /// A region is registered no more. False where its device was lost: then nobody knows what it still copies.
+    /// A region is registered no more. False where its device was lost: then it is unknown what it still copies.
     pub(super) fn deregistered(&mut self, key: u32) -> bool {
         let device = self.keys.remove(&key).and_then(|device| self.all.get(device));
         device.is_none_or(|device| !device.queue.is_lost())

@@ -7,7 +7,7 @@ use std::os::unix::process::CommandExt;
 use std::process::{Command, Stdio};
 use zeronic::{LinuxConfig, LinuxTcp, serve_linux};
 
-/// What such a process is called: `ps` shows it, and [`linux_helper`] knows by it what to do.
+/// What such a process is called: `ps` shows it, and [`linux_helper`] decides by it what to do.
 const NAME: &str = "toed-zeronic-linux";
 
 /// Starts the process, and has it make the device. The error is a sentence.

@@ -57,7 +57,7 @@ pub(crate) enum Below {
 }
 
 impl Below {
-    /// What it knows of at most `most` connections.
+    /// Its state of at most `most` connections.
     pub(crate) fn views(&self, most: usize) -> Vec<FlowView> {
         match self {
             Below::Engine(engine) => engine.views(most),

@@ -16,7 +16,7 @@ pub(crate) struct ZeronicView {
     /// Those that use verbs.
     verbs: Vec<rdma::ProgramView>,
     connections: Vec<ConnectionView>,
-    /// The same as the transport knows them.
+    /// The same from the transport's state.
     flows: Vec<FlowView>,
     listening: Vec<u16>,
     counters: Counters,

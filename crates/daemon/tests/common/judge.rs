@@ -1,4 +1,4 @@
-//! A judge of a volume: it writes and reads blocks at random places, and knows which bytes each block may have.
+//! A judge of a volume: it writes and reads blocks at random places, and keeps which bytes each block may have.
 use crate::common::nbd::{Command, Nbd};
 use crate::common::store::{BLOCK, bytes};
 use std::collections::HashMap;
@@ -24,7 +24,7 @@ struct Asked {
     version: Option<u64>,
 }
 
-/// It knows every write that was answered.
+/// It has every write that was answered.
 pub(crate) struct Judge {
     blocks: Vec<Versions>,
     /// Errors that are no mistake.

@@ -168,7 +168,7 @@ pub enum Command {
     /// A frozen flow goes on. The application's descriptors since [`Command::Freeze`] are lost: it repeats them.
     Thaw(FlowId),
     /// Directly after [`crate::Command::Install`]: the flow goes on where another engine left it. What was sent and is
-    /// not acknowledged is sent again; the peer and the application are told where it stands.
+    /// not acknowledged is sent again; the peer and the application get its positions.
     Resume(FlowId, FlowEnd),
     /// The application's positions, as in [`context::Bump`], from the control plane (a closing socket).
     Advance {
@@ -258,7 +258,7 @@ pub const MOST_LOGS: usize = 64;
 /// Why a flow's records do not go to a log.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum LogRefusal {
-    /// The log has not the room that the flow's window promises its peer.
+    /// The log has not the room that the flow's window offers its peer.
     Full,
     /// They go to it already.
     Joined,

@@ -87,7 +87,7 @@ counters! {
     duplicate_acks: AtomicU32 => u32,
     /// Segments received out of order and kept.
     out_of_order: AtomicU32 => u32,
-    /// Bytes that the peer has beyond holes, as its last SACK blocks tell, now (RFC 2018).
+    /// Bytes that the peer has beyond holes, as its last SACK blocks report, now (RFC 2018).
     sacked: AtomicU32 => u32,
     /// Acknowledgements that report something that came twice (D-SACK, RFC 2883).
     dsack_dups: AtomicU32 => u32,

@@ -94,7 +94,7 @@ pub(super) struct Noted {
 
 /// Up to here a frame's front is noted: the Ethernet type, a tag, and as much again.
 const REACH: usize = TYPE_AT + 8;
-/// Most bytes off the front with which the rest can still be told from what is there afterwards.
+/// Most bytes off the front with which the rest can still be computed from what is there afterwards.
 const MOST_STRIPPED: usize = REACH - TYPE_AT;
 
 /// What modules may change that run one after the other.

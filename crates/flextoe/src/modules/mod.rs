@@ -17,7 +17,7 @@ pub(crate) struct Chain {
     /// Which replicas of the modules these are.
     index: u32,
     modules: Vec<ModuleSlot>,
-    /// A module wants all bytes in one piece.
+    /// A module needs all bytes in one piece.
     whole: bool,
     /// What all of them together may change.
     changes: Changes,

@@ -190,7 +190,7 @@ mod tests {
     use wire::tcp::{Flags, Timestamps};
     use wire::{Mac, Seq};
 
-    /// What tracepoints were told, without times.
+    /// The tracepoints' records, without times.
     #[derive(Default)]
     struct Reports(RefCell<Vec<(Point, u32, [u64; 2])>>);
 

@@ -224,7 +224,7 @@ impl Protocol {
         }
     }
 
-    /// What the control plane wants, and works of flows that stand still or are not here.
+    /// Requests of the control plane, and works of flows that stand still or are not here.
     #[cold]
     #[inline(never)]
     fn rare<O: Observer>(&mut self, work: &mut Work, now: Nanos, observer: O) {

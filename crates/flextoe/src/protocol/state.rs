@@ -79,7 +79,7 @@ pub(crate) struct ProtocolState {
     pub overriding: bool,
     /// Echo congestion.
     pub ece: bool,
-    /// Tell the peer that the window was reduced, on the next new data.
+    /// Report to the peer that the window was reduced, on the next new data.
     pub cwr: bool,
     /// Each mark of a received segment is echoed (RFC 8257 section 3.2); it never changes.
     pub dctcp_echo: bool,

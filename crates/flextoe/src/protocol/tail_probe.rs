@@ -8,7 +8,7 @@ use engine::Nanos;
 use tcp::Owner;
 
 impl ProtocolState {
-    /// Nothing was heard of what is outstanding for two round trips. With SACK, one segment is sent that brings news:
+    /// Nothing outstanding was acknowledged for two round trips. With SACK, one segment is sent that brings news:
     /// a new one, whatever the congestion window, or the last one again.
     // Meets RFC 8985: 7.3-a, 7.3-b, 7.3-c.
     pub(super) fn probe_tail<O: Observer>(&mut self, work: &mut Work, now: Nanos, observer: O) {

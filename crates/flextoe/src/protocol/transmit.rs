@@ -298,7 +298,7 @@ impl ProtocolState {
         }
     }
 
-    /// The application has asked how far its bytes were sent: it is told once that is far enough.
+    /// The application has asked how far its bytes were sent: a completion says so once that is far enough.
     #[cold]
     #[inline(never)]
     pub(super) fn report_sent(&mut self, work: &mut Work) {

@@ -537,7 +537,7 @@ impl Lab {
         self.finish_with(lazy, |_| {});
     }
 
-    /// The same, with something to do between steps, which is told the time.
+    /// The same, with something to do between steps, which gets the time.
     pub(crate) fn finish_with(&mut self, lazy: u32, mut between: impl FnMut(u64)) {
         for _ in 0..2_000_000 {
             self.step(lazy);

@@ -144,7 +144,7 @@ impl Solo {
         self.round()
     }
 
-    /// The application asks to hear once all before a position was sent; how far it hears then, with a completion.
+    /// The application asks for a completion once all before a position was sent; the position of that completion.
     pub(crate) fn asks_until(&mut self, until: u32) -> Option<u32> {
         let app = &self.side.app;
         let (slot, rx_head) = (app.slot, app.read);
@@ -154,7 +154,7 @@ impl Solo {
         self.hears_of_sent()
     }
 
-    /// How far the application hears that its bytes were sent, where it does.
+    /// The position of the completion for sent bytes, where there is one.
     pub(crate) fn hears_of_sent(&mut self) -> Option<u32> {
         self.round();
         self.completion()?;
@@ -268,7 +268,7 @@ impl Solo {
         self.side.events.drain(..).collect()
     }
 
-    /// What the application heard last: received, acknowledged, end of stream.
+    /// The application's last completion: received, acknowledged, end of stream.
     pub(crate) fn completion(&mut self) -> Option<(u32, u32, bool)> {
         let mut last = None;
         while let Some(words) = self.side.app.end.completions.pop().unwrap() {

@@ -6,7 +6,7 @@ use std::sync::atomic::Ordering::Relaxed;
 use wire::tcp;
 
 impl Flow {
-    /// The pipeline tells of a loss, or of a duplicate acknowledgement that may mean one.
+    /// The pipeline reports a loss, or a duplicate acknowledgement that may mean one.
     // Meets RFC 5681: 3.2-c.
     #[cold]
     pub(super) fn lost(&mut self, dma: &Dma) {
@@ -56,7 +56,7 @@ impl Flow {
         single
     }
 
-    /// The first two duplicate acknowledgements send a new segment each, with SACK only where they tell of something
+    /// The first two duplicate acknowledgements send a new segment each, with SACK only where they report something
     /// new (RFC 5681 section 3.2 step 1; RFC 3042).
     // Meets RFC 5681: 3.2-e, 3.2-f.
     fn transmit_limited(&mut self) {
@@ -85,9 +85,9 @@ impl Flow {
         self.losing = !self.recovery.is_idle();
     }
 
-    /// What the peer has beyond a hole, as this acknowledgement tells (thesis 5.5.4.3). The pipeline knows nothing of
+    /// What the peer has beyond a hole, as this acknowledgement reports (thesis 5.5.4.3). The pipeline has no state of
     /// it: what to send again is the host's. True where that shows that something has to be sent again: the pipeline
-    /// tells of three duplicates once for each byte that they acknowledge.
+    /// reports three duplicates once for each byte that they acknowledge.
     // Meets RFC 2018: 5-a.
     #[must_use]
     pub(crate) fn note_blocks(&mut self, header: &tcp::Header) -> bool {

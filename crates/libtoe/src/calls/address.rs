@@ -60,7 +60,7 @@ pub(crate) unsafe fn parse(address: *const sockaddr, len: socklen_t) -> Result<A
     }
 }
 
-/// Writes an address as the program wants it: cut off where its buffer is too short, with the true length. An IPv6
+/// Writes an address as the program asks for it: cut off where its buffer is too short, with the true length. An IPv6
 /// address that is wanted as IPv4 is the unspecified one. Nothing where `address` is null.
 ///
 /// # Safety

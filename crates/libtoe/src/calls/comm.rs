@@ -58,7 +58,7 @@ impl Drop for Servers {
     }
 }
 
-/// Looks before a wait sleeps, with a yield after each: some 20 us where nobody else wants the core.
+/// Looks before a wait sleeps, with a yield after each: some 20 us where nobody else runs on the core.
 const LOOKS: usize = 40;
 
 fn of(error: io::Error) -> c_int {
@@ -252,7 +252,7 @@ impl Comm {
             }
             let left = left.map_or(-1, |left| left.as_millis().clamp(1, c_int::MAX as u128) as c_int);
             let watched = |fd| libc::pollfd { fd, events: libc::POLLIN, revents: 0 };
-            // The socket tells that the daemon is gone.
+            // The socket shows that the daemon is gone.
             let mut fds = [watched(self.fd()), watched(self.socket.as_raw_fd())];
             // SAFETY: a local array of two.
             errno::check(unsafe { real::poll(fds.as_mut_ptr(), 2, left) })?;

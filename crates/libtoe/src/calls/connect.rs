@@ -58,7 +58,7 @@ fn outcome(socket: &mut Socket) -> Result<()> {
     let open = matches!(socket.kind, Kind::Stream(_)) && !socket.broken;
     match socket.take_error() {
         0 if open => Ok(()),
-        // The error was already told by SO_ERROR.
+        // The error was already returned by SO_ERROR.
         0 => Err(libc::ECONNABORTED),
         errno => Err(errno),
     }

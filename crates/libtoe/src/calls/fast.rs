@@ -2,7 +2,7 @@
 //! bytes or room there.
 //!
 //! One look-up, one lock, one copy, one bump. Whatever is not common gives `None` before anything was changed, and goes
-//! the long way (`data`), which knows all cases.
+//! the long way (`data`), which has all cases.
 use crate::calls::pieces::Pieces;
 use crate::lock::{self, Guard};
 use crate::state::context_side::Context;

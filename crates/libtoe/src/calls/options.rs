@@ -204,7 +204,7 @@ impl Lib {
     }
 }
 
-/// `getsockopt`, for options about which the idle kernel socket would not tell the truth; `None` for the others.
+/// `getsockopt`, for options about which the idle kernel socket has not the true value; `None` for the others.
 pub(crate) fn get(lib: &mut Guard, key: Key, level: c_int, name: c_int) -> Result<Option<Vec<u8>>> {
     let int = |value: c_int| Ok(Some(value.to_ne_bytes().to_vec()));
     if (level, name) == (SOL_SOCKET, libc::SO_ERROR) {

@@ -29,7 +29,7 @@ pub(crate) fn shutdown(lib: &mut Guard, key: Key, how: c_int) -> Result<()> {
     }
     let broken = socket.broken;
     if matches!(socket.kind, Kind::Stream(_)) {
-        // As Linux has it: who shuts a connection down knows that it is open.
+        // As Linux has it: shutdown is a use of a connection that is open.
         socket.outcome_pending = false;
     }
     let stream = socket.stream()?;

@@ -1,7 +1,7 @@
 //! Joining two connections, so that the data-path passes their bytes on without the program (FlexTOE appendix B).
 //!
 //! Joining needs a moment at which nothing is on its way. Where peers send without a pause there is none by itself, so
-//! the library makes one. It passes on what arrives, but does not tell the engine that it was read. The windows close,
+//! the library makes one. It passes on what arrives, but sends the engine no bump that it was read. The windows close,
 //! the peers stop, the rest is acknowledged; then the pair is joined, and the first segment of the joined path opens
 //! the windows again. Where that takes too long, the program goes on with nothing lost.
 use crate::calls::waiting;

@@ -50,8 +50,8 @@ impl Remainder {
     }
 }
 
-/// What lasts of a context whose daemon is gone. What the program had asked of that daemon and it had not heard was
-/// perhaps to close a connection.
+/// What lasts of a context whose daemon is gone. What the program had asked of that daemon and what it had not received
+/// was perhaps to close a connection.
 fn remains_of(context: &Context) -> Remains {
     let asked = context.end.requests.unheard().into_iter().filter_map(Request::from_words);
     let closed = asked.filter_map(|request| match request {
@@ -67,7 +67,7 @@ fn remains_of(context: &Context) -> Remains {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Lasts {
     Nothing,
-    /// The daemon ended its connections, or the program was told less of them than their peers.
+    /// The daemon ended its connections, or the program has fewer reports of them than their peers.
     Listeners,
     All,
 }

@@ -4,7 +4,7 @@
 //! shared slot state. A process that uses a connection whose completions go elsewhere claims it first. One that waits
 //! for it claims it again whenever another one took it meanwhile ([`crate::wait`]): who waits needs the completions.
 //!
-//! The engine also hears bumps from that context only. So whoever claims writes the connection's positions once more.
+//! The engine also takes bumps from that context only. So whoever claims writes the connection's positions once more.
 //! Whoever wrote or read checks afterwards whether it still has the claim ([`confirm`]). Either the new claimer read
 //! the positions, or the other one finds the new claimer.
 use crate::daemon::ask;
@@ -17,7 +17,7 @@ use context::{Reply, Request, Slot, Unaccelerated};
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::atomic::fence;
 
-/// Makes sure that the connection's completions come here and that the daemon hears its bumps. Costs a look where the
+/// Makes sure that the connection's completions come here and that the daemon takes its bumps. Costs a look where the
 /// connection is not shared.
 #[inline]
 pub(crate) fn claim(lib: &mut Guard, key: Key) -> Result<()> {
@@ -43,7 +43,7 @@ fn end_reclaim(lib: &mut Guard, key: Key) -> Result<()> {
     })
 }
 
-/// After positions were told: tells them again where another process took the connection over meanwhile.
+/// After positions were sent: sends them again where another process took the connection over meanwhile.
 #[inline]
 pub(crate) fn confirm(lib: &mut Guard, key: Key) {
     if matches!(lib.socket(key).map(|socket| &socket.kind), Some(Kind::Stream(stream)) if stream.shared) {
@@ -115,7 +115,7 @@ impl Lib {
     }
 }
 
-/// Gives up shares of connections that were closed here without ever having been claimed: the contract knows a
+/// Gives up shares of connections that were closed here without ever having been claimed: the contract has a
 /// connection only by a name of this context. Done in calls that may wait, so that a child that is about to exec
 /// does not pay for each inherited connection.
 pub(crate) fn give_up_unclaimed(lib: &mut Guard) {

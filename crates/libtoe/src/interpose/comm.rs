@@ -241,7 +241,7 @@ unsafe fn post(comm: *mut Handle, id: u64, connection: u32, order: Order) -> c_i
 /// # Safety
 /// `comm` is null, or from `toe_comm_open` and not closed.
 unsafe fn with<T>(comm: *mut Handle, act: impl FnOnce(&mut Comm) -> Result<T>) -> Result<T> {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     let comm = unsafe { comm.as_ref() }.ok_or(libc::EINVAL)?;
     act(&mut comm.lock().unwrap_or_else(PoisonError::into_inner))
 }

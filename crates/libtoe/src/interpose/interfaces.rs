@@ -8,7 +8,7 @@ use std::mem::offset_of;
 use std::ops::RangeInclusive;
 use std::ptr::{null_mut, with_exposed_provenance_mut};
 
-/// An interface of ours in a list of addresses. The list's first entry, which begins it, tells what it is.
+/// An interface of ours in a list of addresses. The list's first entry, which begins it, says what it is.
 #[repr(C)]
 struct Listed {
     link: ifaddrs,
@@ -96,7 +96,7 @@ pub(super) unsafe extern "C" fn getifaddrs(list: *mut *mut ifaddrs) -> c_int {
         let result = real::getifaddrs(list);
         if result == 0 {
             for shown in interfaces::all().iter().rev() {
-                // The C library's own netlink socket may have told it already, where system calls are intercepted.
+                // The C library's own netlink socket may have listed it already, where system calls are intercepted.
                 if !has(*list, shown) {
                     let listed = Box::into_raw(Listed::new(shown));
                     (*listed).last().ifa_next = *list;

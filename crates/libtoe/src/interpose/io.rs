@@ -250,7 +250,7 @@ pub(super) unsafe extern "C" fn sendfile(out: c_int, input: c_int, offset: *mut 
     )
 }
 
-/// As Linux wants it of what is sent, or bytes of a pipe could get lost: programs copy then.
+/// As Linux demands it of what is sent, or bytes of a pipe could get lost: programs copy then.
 fn is_seekable(file: c_int) -> bool {
     // SAFETY: a plain call. A descriptor that is none gives EBADF where it is read.
     unsafe { libc::lseek(file, 0, libc::SEEK_CUR) >= 0 || errno::get() != libc::ESPIPE }

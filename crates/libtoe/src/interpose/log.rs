@@ -27,7 +27,7 @@ fn create(record: usize, records: usize, flags: c_int) -> Result<c_int> {
         if let Some(key) = lib.socket_of(fd) {
             table::clear(fd);
             lib.drop_descriptor(key.index);
-            // SAFETY: made above, and nobody else knows it.
+            // SAFETY: made above, and no other code has it.
             unsafe { crate::system::real::close(fd) };
         }
         return Err(errno);

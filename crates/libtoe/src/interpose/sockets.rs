@@ -46,7 +46,7 @@ pub(super) fn fresh(is_v6: bool, flags: c_int) -> Decided<c_int> {
     let fd = lib.placeholders.descriptor(is_v6, flags)?;
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
     if lib.add_socket(fd, |id| Socket::fresh(id, fd, is_v6, nonblocking)).is_none() {
-        // SAFETY: the descriptor is fresh and nobody knows it.
+        // SAFETY: the descriptor is fresh and no other code has it.
         unsafe { real::close(fd) };
         return Ok(None);
     }
@@ -328,7 +328,7 @@ unsafe fn accept_now(
     let nonblocking = flags & libc::SOCK_NONBLOCK != 0;
     let accepted = lib.add_socket(fd, |id| Socket { options, ..Socket::fresh(id, fd, is_v6, nonblocking) });
     let Some(accepted) = accepted else {
-        // SAFETY: the descriptor is fresh and nobody knows it.
+        // SAFETY: the descriptor is fresh and no other code has it.
         unsafe { real::close(fd) };
         let close = context::Request::Close { slot: pending.slot, tx_head: 0, rx_head: 0, abort: true };
         lib.need_context()?.send_request_surely(close);
@@ -347,7 +347,7 @@ unsafe fn accept_now(
         Err(errno) => {
             table::clear(fd);
             lib.drop_descriptor(accepted.index);
-            // SAFETY: the descriptor is fresh and nobody knows it.
+            // SAFETY: the descriptor is fresh and no other code has it.
             unsafe { real::close(fd) };
             Err(errno)
         }

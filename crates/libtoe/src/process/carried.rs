@@ -112,7 +112,7 @@ fn as_slot((index, generation): SlotRecord) -> Slot {
 
 impl SocketRecord {
     /// What the daemon has of it, by the names of [`context::Request::Carry`]: a connection, otherwise a local address.
-    /// `None` for a socket of which it knows nothing.
+    /// `None` for a socket that it does not have.
     pub(crate) fn share(&self) -> Option<(Option<(u32, Slot)>, u32)> {
         match &self.kind {
             KindRecord::Fresh => None,
@@ -172,7 +172,7 @@ fn known_home(lib: &mut Lib, region: &OwnedFd) -> Option<Arc<MappedRegion>> {
     seen.into_iter().find(|home| identity(home.region.fd().as_raw_fd()) == Some(wanted))
 }
 
-/// What tells a file from all others.
+/// What distinguishes a file from all others.
 fn identity(fd: RawFd) -> Option<(libc::dev_t, libc::ino_t)> {
     // SAFETY: the result is written into a local, for which zero is valid.
     unsafe {

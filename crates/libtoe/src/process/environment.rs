@@ -2,7 +2,7 @@
 //! it back.
 //!
 //! nginx (binary upgrade), dovecot and others write the environment of the programs that they run, and leave out what
-//! no one told them of. A program that is to leave OpenTOE gets an empty `TOE_SOCKET`.
+//! nothing had configured them for. A program that is to leave OpenTOE gets an empty `TOE_SOCKET`.
 //!
 //! Another user's program (a login shell of sshd's) gets nothing back, unless sockets are carried into it. That user
 //! may not be allowed to attach, and a program that cannot attach ends.

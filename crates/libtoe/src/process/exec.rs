@@ -32,7 +32,7 @@ const UNAWAITED: u32 = 0;
 /// Everything that is carried over.
 #[derive(Serialize, Deserialize)]
 struct Inheritance {
-    /// `None` where the daemon knows of none of the sockets.
+    /// `None` where the daemon has none of the sockets.
     token: Option<u64>,
     homes: Vec<RegionRecord>,
     sockets: Vec<SocketRecord>,

@@ -71,7 +71,7 @@ fn connect(to: sockaddr_in) -> RawFd {
 }
 
 fn accept(listener: RawFd) -> RawFd {
-    // SAFETY: nobody wants the address.
+    // SAFETY: no address is asked for.
     check(unsafe { libc::accept(listener, std::ptr::null_mut(), std::ptr::null_mut()) } as isize) as RawFd
 }
 
@@ -160,7 +160,7 @@ fn clear(event: RawFd) {
     unsafe { libc::read(event, (&raw mut count).cast(), 8) };
 }
 
-/// Says a byte and waits for the same one.
+/// Sends a byte and waits for the same one.
 fn ask(fd: RawFd, byte: u8) {
     put(fd, byte);
     assert_eq!(get(fd), Some(byte));

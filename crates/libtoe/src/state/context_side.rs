@@ -152,7 +152,7 @@ impl Context {
         self.last_tag
     }
 
-    /// Gives a slot of the data pair its socket. Returns what the engine told of it already.
+    /// Gives a slot of the data pair its socket. Returns what the engine reported of it already.
     pub(crate) fn use_slot(&mut self, slot: Slot, socket: Key) -> Option<Completion> {
         *self.slots.get_mut(slot.index as usize)? = SlotUse::new(socket.index as u32, slot.generation);
         self.end.sent(slot.index).store(0, Relaxed);

@@ -10,7 +10,7 @@ use crate::state::stream::{News, Stream};
 use crate::system::waking;
 use context::Completion;
 
-/// What the socket is ready for now; what nobody wants to know need not be looked for.
+/// What the socket is ready for now; what nobody asked for need not be looked for.
 #[inline]
 fn of(socket: &Socket, wanted: u32) -> u32 {
     let error = if socket.error != 0 { ERR } else { 0 };

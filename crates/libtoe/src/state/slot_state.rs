@@ -16,7 +16,7 @@ pub(crate) struct SlotState {
     pub(super) rx_head: AtomicU32,
     /// Written by the program.
     pub(super) tx_head: AtomicU32,
-    /// `rx_head` as the engine was last told.
+    /// `rx_head` in the last bump to the engine.
     pub(super) rx_told: AtomicU32,
     /// [`RX_FIN`] and those after it.
     pub(super) flags: AtomicU32,

@@ -19,7 +19,7 @@ pub(crate) struct Socket {
     pub id: u64,
     /// Descriptors that refer to it.
     pub descriptors: u32,
-    /// One of them: what `opentoe why` is told.
+    /// One of them: what `opentoe why` shows.
     pub fd: RawFd,
     /// `AF_INET6`: addresses are shown IPv4-mapped.
     pub is_v6: bool,
@@ -29,7 +29,7 @@ pub(crate) struct Socket {
     pub error: c_int,
     /// Local addresses that it once had; `None` for most.
     pub past: Option<Box<Past>>,
-    /// No `connect` has told yet what came of the last attempt to connect (Linux's state SS_CONNECTING).
+    /// No `connect` has returned yet what came of the last attempt to connect (Linux's state SS_CONNECTING).
     pub outcome_pending: bool,
     /// The connection was reset, or the daemon died.
     pub broken: bool,

@@ -56,13 +56,13 @@ pub(crate) struct Stream {
     seen_tail: u32,
     /// Its slot was taken back: there is nothing to close.
     pub gone: bool,
-    /// The program wants to know when there is room again.
+    /// The program waits for room.
     pub wants_room: bool,
-    /// Whoever waits is not told of every byte that comes or goes ([`marks`]).
+    /// Not every byte that comes or goes wakes up who waits ([`marks`]).
     pub marked: bool,
     /// A bump found the ring full and is still to be sent.
     pub pending: bool,
-    /// Bytes were written that the engine was not told of (`MSG_MORE`, `TCP_CORK`).
+    /// Bytes were written that were not sent to the engine (`MSG_MORE`, `TCP_CORK`).
     pub bump_held: bool,
     /// About giving back the memory of its buffers.
     pub reclaim: idle::State,
@@ -122,7 +122,7 @@ impl Stream {
         unsafe { &*self.state }
     }
 
-    /// Looks whether a stream has outgrown its ring: after something was heard of positions, and before bytes are
+    /// Looks whether a stream has outgrown its ring: after positions were reported, and before bytes are
     /// touched.
     #[inline]
     pub(crate) fn follow_growth(&self) {
@@ -442,7 +442,7 @@ impl Stream {
         self.state().tx_head.store(self.tx_head().wrapping_add(len), Release);
     }
 
-    /// What the engine should know of this connection now. Marks it as told.
+    /// The bump for the engine with this connection's present state. Marks it as sent.
     ///
     /// Where this is not inlined, its result passes through memory, in other pieces than it is read in. The processor
     /// then waits until the store buffer is empty. The payload is in it, whose cache line the daemon's core had.
@@ -469,7 +469,7 @@ impl Stream {
         (self.tx_head(), self.state().rx_head.load(Relaxed))
     }
 
-    /// Whether so much was read that the engine should be told, although nothing is to be sent. That is a worthwhile
+    /// Whether so much was read that the engine should get a bump, although nothing is to be sent. That is a worthwhile
     /// part of the buffer, or everything where the engine has less than half of it as free.
     #[inline(always)]
     pub(crate) fn window_update_is_due(&self) -> bool {

@@ -2,7 +2,7 @@
 //!
 //! A region is as large as its host's buffers could become, and a page of it costs memory only when it is used. A
 //! program that limits its address space (vsftpd's sessions) means its own. So the limit is raised by what the
-//! library maps, and the program is told the figure that it set.
+//! library maps, and the program gets the figure that it set.
 use crate::system::{errno, real};
 use libc::rlimit;
 use std::sync::atomic::AtomicU64;

@@ -34,7 +34,7 @@ impl Drop for CopyLock {
     }
 }
 
-/// Whether a process has ended, also where its parent, which may be the one that asks, has not been told yet.
+/// Whether a process has ended, also where its parent, which may be the one that asks, has not been notified yet.
 fn is_dead(process: u32) -> bool {
     // SAFETY: signal 0 only asks whether the process exists.
     if unsafe { libc::kill(process as i32, 0) } != 0 {
@@ -52,7 +52,7 @@ mod tests {
     #[test]
     fn a_process_that_was_killed_while_it_copied_keeps_nobody_out() {
         let lock = AtomicU32::new(0);
-        // It ends at once, and its parent takes no completion before it wants the lock.
+        // It ends at once, and its parent takes no completion before it asks for the lock.
         let mut child = std::process::Command::new("true").spawn().unwrap();
         lock.store(child.id(), Relaxed);
         drop(CopyLock::new(&lock));

@@ -52,7 +52,7 @@ impl Asked {
         self.handler.store(action.sa_sigaction, Relaxed);
     }
 
-    /// What the kernel is told for it: the handler below, on the stack and with the mask that the program wants.
+    /// The kernel's action for it: the handler below, on the stack and with the mask that the program set.
     fn for_kernel(&self) -> libc::sigaction {
         let mut action = self.get();
         if [libc::SIG_DFL, libc::SIG_IGN].contains(&action.sa_sigaction) {

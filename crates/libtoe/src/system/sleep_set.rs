@@ -15,7 +15,7 @@ const RINGS: u32 = (libc::EPOLLIN | libc::EPOLLET) as u32;
 const ENDED: u32 = (libc::EPOLLHUP | libc::EPOLLET) as u32;
 const EXCLUSIVE: u32 = libc::EPOLLEXCLUSIVE as u32;
 
-/// What tells a process of news from the daemon, of its present context.
+/// What wakes a process for news from the daemon, of its present context.
 #[derive(Clone, Copy)]
 pub(crate) struct Bells {
     /// The context's number, from 1.
@@ -29,7 +29,7 @@ pub(crate) struct Bells {
 /// A set of the kernel with everything that ends a sleep.
 pub(crate) struct SleepSet {
     pub set: OwnFd,
-    /// The context whose bell it hears, by its number; 0 for none.
+    /// The context whose doorbell wakes it, by its number; 0 for none.
     watches_bell: u32,
     /// The same of the daemon's end.
     watches_daemon: u32,
@@ -56,7 +56,7 @@ impl SleepSet {
         Ok(sleep_set)
     }
 
-    /// It hears the bell and the end of the daemon, of the present context.
+    /// The doorbell and the end of the daemon, of the present context, wake it.
     pub(crate) fn watch(&mut self, bells: Option<Bells>) -> Result<()> {
         let Some(Bells { context, bell, daemon }) = bells else { return Ok(()) };
         if self.watches_bell != context {

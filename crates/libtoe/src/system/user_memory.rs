@@ -1,8 +1,8 @@
 //! The program's memory: bytes that a call reads or writes there, at addresses that may be bad. As the kernel does, a
 //! call then gives `EFAULT` and changes nothing, instead of a fault inside the library (docs/POSIX.md, "Bad pointers").
 //!
-//! No good address pays for it: [`crate::system::faults`] knows the instructions below by their place, and goes on
-//! elsewhere where one of them faults. Other architectures than x86-64 have no such places.
+//! No good address pays for it: [`crate::system::faults`] recognizes the instructions below by their addresses, and
+//! goes on elsewhere where one of them faults. Other architectures than x86-64 have no such places.
 use crate::system::errno::Result;
 use std::mem::MaybeUninit;
 use std::sync::atomic::AtomicBool;

@@ -58,7 +58,7 @@ pub(crate) fn once(topic: Topic) {
     line(topic.sentence());
 }
 
-/// Says something each time.
+/// Prints something each time.
 #[cold]
 pub(crate) fn line(sentence: &str) {
     let line = format!("libtoe: {sentence}\n");

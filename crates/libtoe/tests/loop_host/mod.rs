@@ -70,7 +70,7 @@ impl LoopHost {
         LoopHost::run(path, Host::default())
     }
 
-    /// One that is slow: who wants a connection to rest hears of it when the child of a fork has come.
+    /// One that is slow: a request that a connection rest is answered when the child of a fork has come.
     pub(crate) fn start_late(path: &Path) -> LoopHost {
         LoopHost::run(path, Host { late: Some(Vec::new()), ..Host::default() })
     }

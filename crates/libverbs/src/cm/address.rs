@@ -12,16 +12,16 @@ pub(crate) unsafe fn read(address: *const sockaddr) -> Result<SocketAddrV4> {
     if address.is_null() {
         return Err(libc::EINVAL);
     }
-    // SAFETY: as the caller says; addresses of programs need not be aligned.
+    // SAFETY: as the caller guarantees; addresses of programs need not be aligned.
     match c_family(unsafe { (&raw const (*address).sa_family).read_unaligned() }) {
         libc::AF_INET => {
-            // SAFETY: as the caller says.
+            // SAFETY: as the caller guarantees.
             let address = unsafe { address.cast::<sockaddr_in>().read_unaligned() };
             let ip = Ipv4Addr::from(u32::from_be(address.sin_addr.s_addr));
             Ok(SocketAddrV4::new(ip, u16::from_be(address.sin_port)))
         }
         libc::AF_INET6 => {
-            // SAFETY: as the caller says.
+            // SAFETY: as the caller guarantees.
             let address = unsafe { address.cast::<sockaddr_in6>().read_unaligned() };
             let ip = Ipv6Addr::from(address.sin6_addr.s6_addr);
             let ip = if ip.is_unspecified() { Some(Ipv4Addr::UNSPECIFIED) } else { ip.to_ipv4_mapped() };

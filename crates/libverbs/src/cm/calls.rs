@@ -44,13 +44,13 @@ unsafe extern "C" fn rdma_destroy_id(id: *mut RdmaCmId) -> c_int {
 /// # Safety
 /// The identifier is the program's.
 pub(crate) unsafe fn complete(id: *mut RdmaCmId) -> Result<()> {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     let of = unsafe { Id::of(id) };
     let waits = of.private().waits;
     if !waits {
         return Ok(());
     }
-    // SAFETY: as the caller says; a waiting identifier has a channel of its own.
+    // SAFETY: as the caller guarantees; a waiting identifier has a channel of its own.
     unsafe {
         acknowledge(id);
         let event = events::next((*id).channel)?;
@@ -68,7 +68,7 @@ pub(crate) unsafe fn complete(id: *mut RdmaCmId) -> Result<()> {
 /// # Safety
 /// The identifier is the program's.
 pub(crate) unsafe fn wait_for_request(id: *mut RdmaCmId) -> Result<*mut RdmaCmEvent> {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     unsafe {
         acknowledge(id);
         events::next((*id).channel)
@@ -101,7 +101,7 @@ pub(crate) unsafe extern "C" fn rdma_resolve_addr(
 /// # Safety
 /// As for [`rdma_resolve_addr`].
 unsafe fn resolve(id: *mut RdmaCmId, source: *mut sockaddr, destination: *mut sockaddr, timeout: c_int) -> Result<()> {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     unsafe {
         let to = this_host(address::read(destination)?);
         // As with Linux: an identifier that is bound stays so.
@@ -170,7 +170,7 @@ pub(crate) unsafe extern "C" fn rdma_set_option(
 /// # Safety
 /// An identifier; its addresses are IPv4's or none.
 unsafe fn port(address: *const libc::sockaddr_storage) -> u16 {
-    // SAFETY: as the caller says: zeros where there is none.
+    // SAFETY: as the caller guarantees: zeros where there is none.
     unsafe { (*address.cast::<sockaddr_in>()).sin_port }
 }
 

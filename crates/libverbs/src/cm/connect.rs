@@ -26,7 +26,7 @@ unsafe fn bytes(data: *const c_void, len: u8) -> Vec<u8> {
     if data.is_null() || len == 0 {
         return Vec::new();
     }
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     unsafe { std::slice::from_raw_parts(data.cast::<u8>(), len.into()) }.to_vec()
 }
 
@@ -43,7 +43,7 @@ struct Reads {
 /// # Safety
 /// The identifier is the program's; the parameters are, or null.
 unsafe fn parameters(id: *mut RdmaCmId, given: *const RdmaConnParam, most: Reads) -> Parameters {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     let (given, qp) = unsafe { (given.as_ref(), (*id).qp) };
     let Reads { resources, depth } = most;
     let of_limit = |wanted: u8, most: u8| if wanted == AS_MANY { most } else { wanted };
@@ -56,7 +56,7 @@ unsafe fn parameters(id: *mut RdmaCmId, given: *const RdmaConnParam, most: Reads
             ..Parameters::default()
         },
         Some(given) => Parameters {
-            // SAFETY: as the caller says.
+            // SAFETY: as the caller guarantees.
             data: unsafe { bytes(given.private_data, given.private_data_len) },
             responder_resources: of_limit(given.responder_resources, resources),
             initiator_depth: of_limit(given.initiator_depth, depth),
@@ -73,7 +73,7 @@ unsafe fn parameters(id: *mut RdmaCmId, given: *const RdmaConnParam, most: Reads
         let of = unsafe { Qp::of(qp) };
         (told.qp, told.srq) = (of.number, !of.made.srq.is_null());
     }
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     told.unreliable = unsafe { (*id).qp_type } == c_int::from(QpKind::Uc.code());
     told
 }
@@ -98,7 +98,7 @@ pub(crate) unsafe extern "C" fn rdma_accept(id: *mut RdmaCmId, given: *mut RdmaC
 /// # Safety
 /// The identifier is the program's; the parameters are, or null.
 unsafe fn accept(id: *mut RdmaCmId, given: *const RdmaConnParam) -> Result<()> {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     unsafe {
         let of = Id::of(id);
         let DeviceIdentifier { service, number } = of.seat();

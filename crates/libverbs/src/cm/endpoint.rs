@@ -39,7 +39,7 @@ unsafe extern "C" fn rdma_create_ep(
 /// # Safety
 /// As for [`rdma_create_ep`].
 unsafe fn prepare(id: *mut RdmaCmId, info: &RdmaAddrInfo, domain: *mut IbvPd, asked: *mut IbvQpInitAttr) -> Result<()> {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     unsafe {
         if info.ai_flags & PASSIVE != 0 {
             done(rdma_bind_addr(id, info.ai_src_addr))?;
@@ -80,7 +80,7 @@ unsafe extern "C" fn rdma_get_request(listener: *mut RdmaCmId, into: *mut *mut R
 /// # Safety
 /// The listener is the program's.
 unsafe fn request_of(listener: *mut RdmaCmId) -> Result<*mut RdmaCmId> {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     unsafe {
         let of = Id::of(listener);
         let waits = of.private().waits;

@@ -70,7 +70,7 @@ pub(crate) unsafe extern "C" fn rdma_get_cm_event(
 /// # Safety
 /// The channel is the program's.
 pub(crate) unsafe fn next(channel: *mut RdmaEventChannel) -> Result<*mut RdmaCmEvent> {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     match unsafe { wait(channel) }? {
         Some(event) => Ok(event),
         None => loop {
@@ -84,7 +84,7 @@ pub(crate) unsafe fn next(channel: *mut RdmaEventChannel) -> Result<*mut RdmaCmE
 /// # Safety
 /// As [`next`].
 unsafe fn wait(channel: *mut RdmaEventChannel) -> Result<Option<*mut RdmaCmEvent>> {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     let (fd, asking) = unsafe { ((*channel).fd, Channel::of(channel).asking()) };
     // The program's descriptor is closed with the channel, and its number may be another file's then.
     // SAFETY: the channel's, so far.
@@ -196,8 +196,8 @@ fn shape(id: *mut RdmaCmId, of: &Id, what: Happened) -> Shape {
     }
 }
 
-/// The peer accepts: the queue pair is made ready, and the peer told so. A program without a queue pair here does that
-/// by itself (`rdma_establish`).
+/// The peer accepts: the queue pair is made ready, and the peer gets the answer. A program without a queue pair here
+/// does that by itself (`rdma_establish`).
 fn replied(id: *mut RdmaCmId, of: &Id, parameters: Parameters) -> Shape {
     of.private().told = parameters.clone();
     let told = EventDetails::Connection(parameters);
@@ -224,14 +224,14 @@ fn replied(id: *mut RdmaCmId, of: &Id, parameters: Parameters) -> Shape {
 /// The identifier is not destroyed, and has a queue pair.
 pub(crate) unsafe fn make_ready(id: *mut RdmaCmId, own: Option<&Parameters>) -> Result<()> {
     for state in [QpState::Init, QpState::ReadyToReceive, QpState::ReadyToSend] {
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller guarantees.
         let mut attributes = attributes(unsafe { Id::of(id) }, state)?;
         if let Some(own) = own {
             let resources = &mut attributes.responder_resources;
             resources.iter_mut().for_each(|resources| *resources = own.responder_resources);
             attributes.initiator_depth.iter_mut().for_each(|depth| *depth = own.initiator_depth);
         }
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller guarantees.
         unsafe { modify((*id).qp, attributes)? };
     }
     Ok(())

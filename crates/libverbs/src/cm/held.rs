@@ -43,7 +43,7 @@ pub(crate) struct Shape {
     pub(crate) told: EventDetails,
 }
 
-/// What an event tells.
+/// What an event contains.
 pub(crate) enum EventDetails {
     Nothing,
     /// Of a connection.

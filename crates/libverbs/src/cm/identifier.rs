@@ -21,7 +21,7 @@ pub(crate) const SPACE_UDP: c_int = 0x0111;
 /// The numbers of a channel, by the places of the devices: none where no identifier of that device has used it.
 type Numbers = Arc<Mutex<Vec<Option<Number>>>>;
 
-/// An event channel: one pipe, to which all devices tell of their events.
+/// An event channel: one pipe, to which all devices write their events.
 #[repr(C)]
 pub(crate) struct Channel {
     public: RdmaEventChannel,
@@ -86,7 +86,7 @@ impl Channel {
     /// # Safety
     /// As [`Channel::of`], and nobody uses it any more.
     pub(crate) unsafe fn close(channel: *mut RdmaEventChannel) {
-        // SAFETY: as the caller says; it was made as a box.
+        // SAFETY: as the caller guarantees; it was made as a box.
         let channel = unsafe { Box::from_raw(channel.cast::<Channel>()) };
         let numbers = channel.numbers.lock().unwrap_or_else(PoisonError::into_inner);
         for (place, number) in numbers.iter().enumerate() {
@@ -103,7 +103,7 @@ impl Channel {
 pub(crate) struct Private {
     /// The channel is its own: calls wait for their event.
     pub(crate) waits: bool,
-    /// What the peer told with its request or reply.
+    /// What the peer sent with its request or reply.
     pub(crate) told: Parameters,
     /// `RDMA_OPTION_ID_REUSEADDR`.
     pub(crate) shared: bool,
@@ -201,7 +201,7 @@ impl Id {
     /// # Safety
     /// [`Id::add`] made the identifier, and it is not destroyed.
     pub(crate) unsafe fn sit(id: *mut RdmaCmId, to: Vec<DeviceIdentifier>) {
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller guarantees.
         let of = unsafe { Id::of(id) };
         for seat in &to {
             seat.service.ids().insert(seat.number, id);
@@ -234,7 +234,7 @@ impl Id {
 /// # Safety
 /// The identifier is not destroyed.
 pub(crate) unsafe fn bind(service: &Service, id: *mut RdmaCmId, local: SocketAddrV4) {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     let id = unsafe { &mut *id };
     address::write(&mut id.route.addr.src, local);
     if !local.ip().is_unspecified() {
@@ -249,7 +249,7 @@ pub(crate) unsafe fn bind(service: &Service, id: *mut RdmaCmId, local: SocketAdd
 /// # Safety
 /// The identifier is not destroyed.
 pub(crate) unsafe fn name_peer(id: *mut RdmaCmId, remote: SocketAddrV4) {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     let id = unsafe { &mut *id };
     address::write(&mut id.route.addr.dst, remote);
     id.route.addr.ibaddr.dgid = IbvGid { raw: remote.ip().to_ipv6_mapped().octets() };

@@ -26,7 +26,7 @@ pub(crate) unsafe fn create(
     let waits = channel.is_null();
     let service = service()?;
     let channel = if waits { Channel::open()? } else { channel };
-    // SAFETY: as the caller says, or made just now.
+    // SAFETY: as the caller guarantees, or made just now.
     let of = unsafe { Channel::of(channel) }.at(service);
     let made = of.and_then(|of| DeviceIdentifier::create(service, of, space));
     if made.is_err() && waits {
@@ -44,10 +44,10 @@ pub(crate) unsafe fn create(
 /// # Safety
 /// The identifier is the program's, and is used no more.
 pub(crate) unsafe fn destroy(id: *mut RdmaCmId) -> Result<()> {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     let of = unsafe { Id::of(id) };
     of.seats().into_iter().try_for_each(DeviceIdentifier::destroy)?;
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     unsafe { acknowledge(id) };
     of.events.wait();
     let own = of.private().waits;
@@ -65,7 +65,7 @@ pub(crate) unsafe fn destroy(id: *mut RdmaCmId) -> Result<()> {
 /// # Safety
 /// The identifier is not destroyed.
 pub(crate) unsafe fn acknowledge(id: *mut RdmaCmId) {
-    // SAFETY: as the caller says; the event is one that was taken.
+    // SAFETY: as the caller guarantees; the event is one that was taken.
     unsafe {
         let event: *mut RdmaCmEvent = std::mem::replace(&mut (*id).event, null_mut());
         if !event.is_null() {
@@ -79,11 +79,11 @@ pub(crate) unsafe fn acknowledge(id: *mut RdmaCmId) {
 /// # Safety
 /// The identifier and the channel are the program's.
 pub(crate) unsafe fn migrate(id: *mut RdmaCmId, channel: *mut RdmaEventChannel) -> Result<()> {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     let of = unsafe { Id::of(id) };
     let waits = channel.is_null();
     let channel = if waits { Channel::open()? } else { channel };
-    // SAFETY: as the caller says, or made just now.
+    // SAFETY: as the caller guarantees, or made just now.
     let to = unsafe { Channel::of(channel) };
     let moved = of.seats().into_iter().try_for_each(|DeviceIdentifier { service, number }| {
         service.done(Request::Migrate { id: number, channel: to.at(service)? })
@@ -94,7 +94,7 @@ pub(crate) unsafe fn migrate(id: *mut RdmaCmId, channel: *mut RdmaEventChannel) 
     }
     moved?;
     let had_own = std::mem::replace(&mut of.private().waits, waits);
-    // SAFETY: as the caller says; the identifier's own channel is nobody else's.
+    // SAFETY: as the caller guarantees; the identifier's own channel is nobody else's.
     unsafe {
         let before = std::mem::replace(&mut (*id).channel, channel);
         if had_own {

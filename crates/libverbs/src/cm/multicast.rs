@@ -55,7 +55,7 @@ unsafe extern "C" fn rdma_join_multicast_ex(
 /// # Safety
 /// The identifier is the program's.
 unsafe fn join(id: *mut RdmaCmId, group: SocketAddrV4, flags: u32, context: *mut c_void) -> Result<()> {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     let of = unsafe { Id::of(id) };
     let DeviceIdentifier { service, number: own } = of.seat();
     let receives = flags != SENDS_ONLY;
@@ -66,7 +66,7 @@ unsafe fn join(id: *mut RdmaCmId, group: SocketAddrV4, flags: u32, context: *mut
         of.private().groups.retain(|membership| membership.group != group || membership.is_attached);
         return Err(number);
     }
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     unsafe { complete(id) }
 }
 
@@ -79,7 +79,7 @@ unsafe extern "C" fn rdma_leave_multicast(id: *mut RdmaCmId, group: *const socka
 /// # Safety
 /// The identifier is the program's.
 unsafe fn leave(id: *mut RdmaCmId, group: SocketAddrV4) -> Result<()> {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     let of = unsafe { Id::of(id) };
     let mut private = of.private();
     let at = private.groups.iter().position(|membership| membership.group.ip() == group.ip());

@@ -18,7 +18,7 @@ pub(crate) fn this_host(address: SocketAddrV4) -> SocketAddrV4 {
 /// # Safety
 /// The identifier is the program's.
 pub(crate) unsafe fn is_bound(id: *mut RdmaCmId) -> bool {
-    // SAFETY: as the caller says: zeros where there is no address.
+    // SAFETY: as the caller guarantees: zeros where there is no address.
     unsafe { (*id).route.addr.src.ss_family != 0 }
 }
 
@@ -27,7 +27,7 @@ pub(crate) unsafe fn is_bound(id: *mut RdmaCmId) -> bool {
 /// # Safety
 /// The identifier is the program's.
 pub(crate) unsafe fn bind(id: *mut RdmaCmId, address: SocketAddrV4) -> Result<()> {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     unsafe {
         if is_bound(id) {
             return Err(libc::EINVAL);
@@ -55,7 +55,7 @@ pub(crate) unsafe fn bind(id: *mut RdmaCmId, address: SocketAddrV4) -> Result<()
 /// # Safety
 /// The identifier is the program's.
 pub(crate) unsafe fn choose(id: *mut RdmaCmId, to: Ipv4Addr) -> Result<()> {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     unsafe {
         let (seats, chosen) = (Id::of(id).seats(), towards(to)?);
         match (seats.len(), is_bound(id)) {
@@ -81,7 +81,7 @@ fn towards(to: Ipv4Addr) -> Result<&'static Service> {
 /// # Safety
 /// The identifier is the program's.
 unsafe fn move_to(id: *mut RdmaCmId, service: &'static Service) -> Result<()> {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     unsafe {
         let of = Id::of(id);
         if of.seat().service.place != service.place {

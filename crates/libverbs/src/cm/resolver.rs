@@ -19,7 +19,7 @@ unsafe fn copied(address: *const sockaddr, len: socklen_t) -> *mut sockaddr {
     if address.is_null() || len == 0 {
         return null_mut();
     }
-    // SAFETY: as the caller says; freed by `rdma_freeaddrinfo`.
+    // SAFETY: as the caller guarantees; freed by `rdma_freeaddrinfo`.
     unsafe {
         let copy = libc::malloc(len as usize).cast::<u8>();
         if !copy.is_null() {
@@ -66,7 +66,7 @@ unsafe fn fill(
     hints: Option<&RdmaAddrInfo>,
 ) -> c_int {
     let passive = info.ai_flags & PASSIVE != 0;
-    // SAFETY: as the caller says; the resolver's answer is freed below.
+    // SAFETY: as the caller guarantees; the resolver's answer is freed below.
     unsafe {
         if node.is_null()
             && service.is_null()

@@ -38,7 +38,7 @@ pub(crate) unsafe extern "C" fn rdma_create_qp(
 /// # Safety
 /// The identifier is the program's, and so is what the attributes name.
 pub(crate) unsafe fn create(id: *mut RdmaCmId, domain: *mut IbvPd, asked: &mut IbvQpInitAttr) -> Result<()> {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     unsafe {
         let domain = prepare(id, domain)?;
         asked.qp_type = (*id).qp_type;
@@ -58,7 +58,7 @@ pub(crate) unsafe fn create(id: *mut RdmaCmId, domain: *mut IbvPd, asked: &mut I
 /// # Safety
 /// As [`create`].
 unsafe fn prepare(id: *mut RdmaCmId, domain: *mut IbvPd) -> Result<*mut IbvPd> {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     unsafe {
         if !(*id).qp.is_null() || (*id).verbs.is_null() {
             return Err(libc::EINVAL);
@@ -82,7 +82,7 @@ struct Given<'a> {
 /// As [`create`].
 unsafe fn queues(id: *mut RdmaCmId, given: Given<'_>) -> Result<()> {
     let Given { send, receive, cap } = given;
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     unsafe {
         if send.is_null() {
             let (channel, cq) = queue(id, cap.max_send_wr)?;
@@ -107,7 +107,7 @@ unsafe fn queues(id: *mut RdmaCmId, given: Given<'_>) -> Result<()> {
 /// # Safety
 /// As [`create`].
 unsafe fn queue(id: *mut RdmaCmId, entries: u32) -> Result<(*mut IbvCompChannel, *mut IbvCq)> {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     unsafe {
         let channel = made(ibv_create_comp_channel((*id).verbs))?;
         let entries = entries.max(1) as c_int;
@@ -124,7 +124,7 @@ unsafe fn queue(id: *mut RdmaCmId, entries: u32) -> Result<(*mut IbvCompChannel,
 /// # Safety
 /// As [`create`]; nobody uses them.
 unsafe fn drop_queues(id: *mut RdmaCmId) {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     unsafe {
         let made = std::mem::take(&mut Id::of(id).private().made);
         let id = &mut *id;
@@ -145,7 +145,7 @@ unsafe fn drop_queues(id: *mut RdmaCmId) {
 /// # Safety
 /// As [`create`]; the identifier has a queue pair.
 unsafe fn begin(id: *mut RdmaCmId) -> Result<()> {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     unsafe {
         let of = Id::of(id);
         let states: &[QpState] = match of.is_datagrams() {

@@ -62,7 +62,7 @@ unsafe extern "C" fn rbind(fd: c_int, address: *const sockaddr, _len: socklen_t)
     }))
 }
 
-/// Says that the address may be shared, where the program has said so.
+/// Sets that the address may be shared, where the program has set it.
 fn reuse(inner: &Inner) -> Result<()> {
     let mut wanted = inner.options.reuse;
     let (level, name, len) = (0, 1, size_of::<c_int>());
@@ -116,7 +116,7 @@ unsafe extern "C" fn rconnect(fd: c_int, address: *const sockaddr, _len: socklen
 /// # Safety
 /// The pointer is that of an address, or null.
 unsafe fn peer(address: *const sockaddr) -> Result<Option<SocketAddrV4>> {
-    // SAFETY: as the caller says; addresses of programs need not be aligned.
+    // SAFETY: as the caller guarantees; addresses of programs need not be aligned.
     unsafe {
         if !address.is_null() && (&raw const (*address).sa_family).read_unaligned() == libc::AF_UNSPEC as u16 {
             return Ok(None);
@@ -132,7 +132,7 @@ unsafe fn connect(socket: &Socket, address: *const sockaddr) -> Result<()> {
         let mut inner = socket.lock();
         match inner.phase {
             Phase::Fresh => {
-                // SAFETY: as the caller says.
+                // SAFETY: as the caller guarantees.
                 unsafe { read_address(address)? };
                 inner.phase = Phase::Connecting;
                 // SAFETY: the identifier is the socket's; the address was read just now.
@@ -174,7 +174,7 @@ extern "C" fn rclose(fd: c_int) -> c_int {
 unsafe fn name(fd: c_int, side: Side, into: *mut sockaddr, len: *mut socklen_t) -> c_int {
     errno::minus_one(table::find(fd).and_then(|socket| {
         let named = socket.with(|state| state.address(side))?;
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller guarantees.
         unsafe { named.write(into, len) };
         Ok(())
     }))

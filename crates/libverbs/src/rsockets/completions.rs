@@ -26,7 +26,7 @@ impl Completions {
     /// # Safety
     /// The service's context stays open as long as this.
     pub(super) unsafe fn new(service: &Service, entries: u32) -> Result<Completions> {
-        // SAFETY: as the caller says. What is made is given back by `drop`, also where this fails.
+        // SAFETY: as the caller guarantees. What is made is given back by `drop`, also where this fails.
         unsafe {
             let mut completions = Completions { cq: null_mut(), channel: null_mut() };
             completions.channel = made(ibv_create_comp_channel(service.context))?;
@@ -60,7 +60,8 @@ impl Completions {
         }
     }
 
-    /// The descriptor becomes readable with the next completion. One that is there already is not told of: poll again.
+    /// The descriptor becomes readable with the next completion. For one that is there already there is no event: poll
+    /// again.
     pub(super) fn arm(&self) {
         // SAFETY: the queue is there.
         unsafe { req_notify_cq(self.cq, 0) };

@@ -42,7 +42,7 @@ impl Named {
             libc::AF_INET6 => ((&raw const six).cast::<u8>(), size_of::<sockaddr_in6>()),
             _ => ((&raw const four).cast::<u8>(), size_of::<sockaddr_in>()),
         };
-        // SAFETY: as the caller says; the source has `size` bytes.
+        // SAFETY: as the caller guarantees; the source has `size` bytes.
         unsafe {
             from.copy_to_nonoverlapping(into.cast(), size.min(*len as usize));
             *len = size as socklen_t;

@@ -28,9 +28,9 @@ pub(super) const TARGETS: usize = 2;
 pub(super) enum Message {
     /// So many bytes were written to the next receive buffer.
     Data(u32),
-    /// Messages up to this number may be sent; a receive buffer may have been told.
+    /// Messages up to this number may be sent; a receive buffer may have been advertised.
     Credits(u16),
-    /// A mapping of this index was told.
+    /// A mapping of this index was advertised.
     Mapping(u32),
     /// Nothing is sent or received any more.
     Disconnect,
@@ -86,7 +86,7 @@ pub(super) struct Mapping {
     pub(super) place: RemoteBuffer,
 }
 
-/// What a peer tells when a connection is made.
+/// What a peer sends when a connection is made.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Connection {
     /// Messages that it can take.
@@ -138,7 +138,7 @@ impl Connection {
     }
 }
 
-/// A count of mappings as it is told: rounded up to what the scale has.
+/// A count of mappings as it is sent: rounded up to what the scale has.
 pub(super) fn rounded(mappings: u32) -> u32 {
     let most = (SCALE_BIT - 1) << 8;
     let mappings = mappings.min(most);

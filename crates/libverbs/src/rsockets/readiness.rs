@@ -98,7 +98,7 @@ unsafe extern "C" fn rpoll(fds: *mut pollfd, count: nfds_t, timeout: c_int) -> c
 /// The set is valid, or null.
 unsafe fn wanted(set: *const fd_set, count: c_int, event: c_short, into: &mut [pollfd]) {
     for fd in 0..if set.is_null() { 0 } else { count } {
-        // SAFETY: as the caller says; the number is one of a set.
+        // SAFETY: as the caller guarantees; the number is one of a set.
         if unsafe { libc::FD_ISSET(fd, set) } {
             into[fd as usize].fd = fd;
             into[fd as usize].events |= event;
@@ -116,7 +116,7 @@ unsafe fn keep(set: *mut fd_set, asked: c_short, events: c_short, fds: &[pollfd]
     }
     let mut count = 0;
     for fd in fds {
-        // SAFETY: as the caller says; the numbers are those of a set.
+        // SAFETY: as the caller guarantees; the numbers are those of a set.
         unsafe {
             if fd.fd < 0 || !libc::FD_ISSET(fd.fd, set) {
                 continue;

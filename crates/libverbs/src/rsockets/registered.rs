@@ -26,7 +26,7 @@ impl Registered {
             Access::Arrivals => OWN_WRITES,
             Access::Peer => PEER_WRITES,
         };
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller guarantees.
         let region = unsafe { ibv_reg_mr(domain, address, len, access) };
         if region.is_null() { Err(errno::get()) } else { Ok(Registered { region }) }
     }
@@ -85,7 +85,7 @@ impl Buffer {
         let mut buffer = Buffer { registered: None, at: address.cast(), len };
         // SAFETY: so many bytes were allocated just now.
         unsafe { buffer.at.write_bytes(0, len) };
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller guarantees.
         buffer.registered = Some(unsafe { Registered::new(domain, address, len, access)? });
         Ok(buffer)
     }

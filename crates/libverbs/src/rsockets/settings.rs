@@ -32,7 +32,7 @@ pub(super) struct Sizes {
     pub(super) receive_queue: u16,
     /// Bytes that go in a work request.
     pub(super) inline: u32,
-    /// Mappings that the peer may tell.
+    /// Mappings that the peer may advertise.
     pub(super) mappings: u32,
 }
 

@@ -46,7 +46,7 @@ pub(super) struct Inner {
     channel: *mut RdmaEventChannel,
     /// There from `Connecting` (once the route is known) or `Accepted` on.
     pub(super) stream: Option<Stream>,
-    /// Buffers that were mapped, by index of the peer's table where they were told.
+    /// Buffers that were mapped, by index of the peer's table where they were written.
     pub(super) mapped: Vec<(Option<u32>, Registered)>,
     /// Connections that wait to be accepted.
     waiting: VecDeque<*mut RdmaCmId>,
@@ -103,7 +103,7 @@ impl Socket {
             if takes {
                 stream.stop_taking();
             }
-            // The peer is told once, and again only that neither way goes on.
+            // The peer gets one report, and another only that neither way goes on.
             let news = sends && (!stream.has_shut() || takes);
             if !shut && news && !stream.is_over() {
                 if !stream.can_control() {
@@ -184,9 +184,9 @@ impl Inner {
     /// # Safety
     /// The event was given to nobody else.
     unsafe fn event(&mut self, event: *mut RdmaCmEvent) {
-        // SAFETY: as the caller says; the identifier of a request is nobody's yet.
+        // SAFETY: as the caller guarantees; the identifier of a request is nobody's yet.
         let (what, status, id) = unsafe { ((*event).event, (*event).status, (*event).id) };
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller guarantees.
         unsafe { rdma_ack_cm_event(event) };
         match (what, self.phase) {
             (kind::CONNECT_REQUEST, _) => self.waiting.push_back(id),
@@ -241,7 +241,7 @@ impl Inner {
         }
     }
 
-    /// What the peer has told with its request or reply.
+    /// What the peer has sent with its request or reply.
     fn peer(&self) -> Result<Connection> {
         // SAFETY: the socket's identifier.
         Connection::decode(&unsafe { Id::of(self.id) }.private().told.data)

@@ -1,7 +1,7 @@
-//! A connected stream: bytes go by WRITE into the peer's receive buffers, which the peer tells in a table of ours.
+//! A connected stream: bytes go by WRITE into the peer's receive buffers, which the peer writes to a table of ours.
 //!
-//! The receive buffer is a ring of two halves. Each half is told to the peer by itself, and filled before the next one:
-//! so the ring is filled in order, and messages only say how many bytes have come.
+//! The receive buffer is a ring of two halves. Each half is advertised to the peer by itself, and filled before the
+//! next one: so the ring is filled in order, and messages only say how many bytes have come.
 use super::protocol::{Connection, Mapping, Message, RemoteBuffer, TARGETS};
 use super::queue::{Depth, Done, Queue, Write};
 use super::registered::{Access, Buffer};
@@ -52,7 +52,7 @@ struct Receiving {
     arrived: usize,
     /// Bytes that the peer may write.
     open: usize,
-    /// Bytes that were read and are not told as free yet, and where those begin.
+    /// Bytes that were read and are not advertised as free yet, and where those begin.
     free: usize,
     free_at: usize,
     /// Bytes of messages that are not read, message by message.
@@ -84,7 +84,7 @@ impl Stream {
     /// # Safety
     /// The identifier is not destroyed before the stream.
     pub(super) unsafe fn new(id: *mut RdmaCmId, sizes: Sizes) -> Result<Stream> {
-        // SAFETY: as the caller says.
+        // SAFETY: as the caller guarantees.
         let service = unsafe { Id::of(id) }.seat().service;
         let domain = service.domain()?;
         let half = (sizes.receive / TARGETS).max(1);
@@ -95,7 +95,7 @@ impl Stream {
             inline: sizes.inline.max(size_of::<Mapping>() as u32),
         };
         let table = TARGETS * size_of::<RemoteBuffer>() + sizes.mappings as usize * size_of::<Mapping>();
-        // SAFETY: as the caller says; the service's domain stays.
+        // SAFETY: as the caller guarantees; the service's domain stays.
         unsafe {
             Ok(Stream {
                 queue: Queue::new(service, id, depth)?,
@@ -149,7 +149,7 @@ impl Stream {
         }
     }
 
-    /// The peer has told this: bytes may go.
+    /// The peer has advertised this: bytes may go.
     pub(super) fn begin(&mut self, peer: Connection) {
         self.table.store(0, peer.buffer);
         self.sending.allowed = peer.credits;
@@ -251,7 +251,8 @@ impl Stream {
             let count = piece.len() as u32;
             let rest =
                 RemoteBuffer { address: target.address.wrapping_add(count.into()), len: target.len - count, ..target };
-            // Before the bytes go: the peer may tell a new buffer in this place as soon as it has the last of them.
+            // Before the bytes go: the peer may advertise a new buffer in this place as soon as it has the last of
+            // them.
             self.table.store(self.sending.target * size_of::<RemoteBuffer>(), rest);
             if !self.post(piece, target, Some(Message::Data(count))) {
                 break;
@@ -393,7 +394,7 @@ impl Stream {
         self.end.takes = true;
     }
 
-    /// Says that this side sends no more, or neither sends nor takes. Needs room for a control message.
+    /// Reports that this side sends no more, or neither sends nor takes. Needs room for a control message.
     pub(super) fn shut(&mut self, both: bool) {
         let message = if both || self.end.peer_sends { Message::Disconnect } else { Message::Shutdown };
         (self.end.sends, self.end.takes) = (true, self.end.takes || both);

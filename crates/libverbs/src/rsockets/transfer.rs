@@ -79,14 +79,14 @@ fn not_connected(inner: &mut Inner) -> Option<Option<Result<()>>> {
 /// # Safety
 /// There are so many bytes.
 unsafe fn bytes<'a>(from: *const c_void, len: size_t) -> &'a [u8] {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     if len == 0 { &[] } else { unsafe { std::slice::from_raw_parts(from.cast(), len) } }
 }
 
 /// # Safety
 /// There is room for so many bytes, which nobody else uses.
 unsafe fn room<'a>(into: *mut c_void, len: size_t) -> &'a mut [u8] {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     if len == 0 { &mut [] } else { unsafe { std::slice::from_raw_parts_mut(into.cast(), len) } }
 }
 
@@ -96,11 +96,11 @@ unsafe fn entries<'a>(list: *const iovec, count: usize) -> Result<&'a [iovec]> {
     if count > libc::UIO_MAXIOV as usize {
         return Err(libc::EINVAL);
     }
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     Ok(if count == 0 { &[] } else { unsafe { std::slice::from_raw_parts(list, count) } })
 }
 
-/// Goes through a list until a piece is not done as a whole. `each` is told whether bytes went before.
+/// Goes through a list until a piece is not done as a whole. `each` gets whether bytes went before.
 fn all(list: &[iovec], mut each: impl FnMut(&iovec, bool) -> Result<usize>) -> Result<usize> {
     let mut done = 0;
     for entry in list.iter().filter(|entry| entry.iov_len > 0) {
@@ -137,7 +137,7 @@ struct Received {
 /// # Safety
 /// The entries name bytes of the program, and the address is one, or null.
 unsafe fn give(fd: c_int, what: &Outgoing<'_>, flags: c_int) -> Result<usize> {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     unsafe {
         match (table::find(fd)?, what.list) {
             (Rsocket::Datagrams(socket), list) => {
@@ -155,7 +155,7 @@ unsafe fn give(fd: c_int, what: &Outgoing<'_>, flags: c_int) -> Result<usize> {
 /// # Safety
 /// The entries name room of the program.
 unsafe fn take(fd: c_int, list: &[iovec], flags: c_int) -> Result<Received> {
-    // SAFETY: as the caller says.
+    // SAFETY: as the caller guarantees.
     unsafe {
         let socket = match table::find(fd)? {
             Rsocket::Datagrams(socket) => {

@@ -18,7 +18,7 @@ pub(super) trait State {
     fn options(&mut self) -> &mut Options;
     /// Queues and buffers are there: their sizes are not changed any more.
     fn is_fixed(&self) -> bool;
-    /// The error that is told once.
+    /// The error that is returned once.
     fn take_error(&mut self) -> c_int;
     /// The address of a side; ENOTCONN where the peer has none.
     fn address(&self, side: Side) -> Result<Named>;

@@ -3,7 +3,7 @@
 //!
 //! A queue is a sealed region of the data-path's: orders, completions, and staging, from which and to which a server
 //! copies. The server is whoever has the memory: the program itself, or a process of its choice. Neither side trusts
-//! the other: the data-path believes no completion of what it did not order, and gives up a server that is silent.
+//! the other: the data-path takes no completion of what it did not order, and gives up a server that is silent.
 mod queue;
 mod server;
 mod staging;

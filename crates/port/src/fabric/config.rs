@@ -28,7 +28,7 @@ pub struct FabricConfig {
     pub reorder_delay_ns: Nanos,
     /// Probability that a frame is delivered twice: 0 to 1.
     pub duplicate: f64,
-    /// Probability that one bit of a frame's IP packet is flipped, so that a checksum tells: 0 to 1. A frame that is
+    /// Probability that one bit of a frame's IP packet is flipped, so that a checksum is wrong: 0 to 1. A frame that is
     /// not IP is lost instead, as the Ethernet check sequence would have it.
     pub corrupt: f64,
     /// Backlog of a link, bytes, above which ECN-capable packets are marked (the K of DCTCP, RFC 8257 section 3.1);

@@ -29,7 +29,8 @@ pub(super) fn header_of(frame: &Frame) -> Option<[u8; LEN]> {
             if header[0] != NEEDS_CSUM {
                 return None;
             }
-            // Segments after the first must not repeat CWR (RFC 3168 section 6.1.2); the kernel sees to it when told.
+            // Segments after the first must not repeat CWR (RFC 3168 section 6.1.2); the kernel sees to it where the
+            // header's flag asks for it.
             let version = if layout.ethertype == EtherType::Ipv6 { GSO_TCPV6 } else { GSO_TCPV4 };
             header[1] = version | if layout.tcp.flags.has(Flags::CWR) { GSO_ECN } else { 0 };
             put16(&mut header, 2, layout.payload_at as u16);

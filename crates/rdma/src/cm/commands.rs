@@ -34,7 +34,7 @@ pub(crate) struct Context<'a> {
 }
 
 impl Manager {
-    /// Adds an event channel; `notice` is the byte that tells of an event.
+    /// Adds an event channel; `notice` is the byte that stands for an event.
     ///
     /// # Errors
     /// ENOMEM: there are as many as may be.

@@ -3,7 +3,7 @@
 //! | state | the side that asks | the side that is asked |
 //! |---|---|---|
 //! | `ReqSent`, `MraReqReceived` | REQ is sent, again until an answer comes | |
-//! | `ReqReceived` | | the program has to answer; MRA told the peer so |
+//! | `ReqReceived` | | the program has to answer; MRA reported that to the peer |
 //! | `RepSent`, `MraRepReceived` | | REP is sent, again until RTU comes |
 //! | `RepReceived` | the program's queue pair is being made ready | |
 //! | `Established` | RTU is sent, again for each REP | |
@@ -108,7 +108,7 @@ pub enum Input<'a> {
     Message(&'a Message),
     /// The program accepts.
     Accept(&'a Parameters),
-    /// The program refuses, or nobody wants it any more.
+    /// The program refuses, or nobody waits for it any more.
     Reject(&'a [u8]),
     /// The program's queue pair is ready.
     Establish,
@@ -341,7 +341,7 @@ impl Connection {
         true
     }
 
-    /// Says no, in every state in which the peer waits for this side.
+    /// Refuses, in every state in which the peer waits for this side.
     fn refuse(&mut self, data: &[u8], step: &mut Step) -> bool {
         let (about, reason) = match self.state {
             State::ReqSent | State::MraReqReceived => (About::Other, Reason::TIMEOUT),

@@ -202,8 +202,8 @@ impl Program {
         Ok(())
     }
 
-    /// Drops the events of an identifier that nobody took, and returns the identifiers that the program was never told
-    /// of because of that.
+    /// Drops the events of an identifier that nobody took, and returns the identifiers that were never reported to the
+    /// program of because of that.
     pub(crate) fn purge(&mut self, number: Number) -> Vec<Number> {
         let mut orphans = Vec::new();
         let Some(channel) = self.ids.get(&number).and_then(|id| self.channels.get_mut(&id.channel)) else {

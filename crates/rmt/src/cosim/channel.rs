@@ -193,7 +193,7 @@ impl Channel {
 }
 
 impl Drop for Channel {
-    /// The process ends by itself when the socket closes. A waveform wants to be written to its end first. Where system
+    /// The process ends by itself when the socket closes. A waveform has to be written to its end first. Where system
     /// calls are filtered, nothing can be waited for.
     fn drop(&mut self) {
         let _ = self.socket.shutdown(std::net::Shutdown::Both);

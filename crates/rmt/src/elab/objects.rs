@@ -6,7 +6,7 @@ use crate::ir::{self, HashKind, Match, MatchKind, Ty, mask};
 use std::rc::Rc;
 
 impl<'a> Elab<'a> {
-    /// The name under which the control plane knows it.
+    /// Its name in the control plane.
     pub(super) fn full_name(&self, name: &ast::Name) -> String {
         format!("{}{}", self.prefix, name.text)
     }

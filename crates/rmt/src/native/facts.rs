@@ -162,7 +162,7 @@ impl Facts {
         self.of(id).whole(program.field(id).ty.width())
     }
 
-    /// The value of an expression, where these facts and an action's constant data tell it.
+    /// The value of an expression, where it follows from these facts and an action's constant data.
     pub(super) fn fold(&self, e: &Expr, args: &[Option<u128>]) -> Option<u128> {
         let ty = e.ty;
         Some(match &e.kind {

@@ -101,7 +101,7 @@ impl<'p> Lower<'_, 'p> {
         joint.is_some_and(|joint| joint.inside.contains(&id))
     }
 
-    /// What the architecture tells of a packet. Between the halves it is ingress that said so.
+    /// Intrinsic metadata of a packet. Between the halves it is ingress that set it.
     pub(super) fn given(&mut self, what: In) -> Value {
         let Some(bits) = self.between() else { return self.input(what) };
         match what {

@@ -1,5 +1,5 @@
 //! Liveness: fields that are still read after a place in a program, on the paths that the facts there leave open. What
-//! nobody looks at needs not be looked up, computed or told apart.
+//! nobody looks at needs not be looked up, computed or distinguished.
 use super::facts::{Bits, Facts};
 use crate::ir::{
     Apply, Deparse, Destination, Dst, Expr, ExprKind, FieldId, Half, Program, Stmt, StmtKind, Table, mask,

@@ -53,8 +53,8 @@ pub(super) struct Joint {
     pub crossings: Vec<(Block, Facts)>,
     /// Egress drops the packet.
     pub drops: bool,
-    /// The field by whose values egress parts its ways first. What else ingress knows is a constant where it is the
-    /// same on all ways, and parts none: it would multiply them.
+    /// The field by whose values egress parts its ways first. What else is known in ingress is a constant where it is
+    /// the same on all ways, and parts none: it would multiply them.
     pub selector: Option<FieldId>,
     /// A field between the halves, as ingress and egress have it, that chooses entries of registers in egress: only
     /// packets cross in which it is below this, so that egress needs not look.

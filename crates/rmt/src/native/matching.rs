@@ -359,7 +359,7 @@ impl<'p> Lower<'_, 'p> {
         self.miss(site)
     }
 
-    /// Whether the keys are as the entry wants them; nothing where they must be.
+    /// Whether the keys are as the entry demands; nothing where they must be.
     fn matches(&mut self, site: &Site<'p>, entry: &Entry, known: &[Bits]) -> Option<Value> {
         let mut all = None;
         for ((m, key), known) in entry.keys.iter().zip(&site.keys).zip(known) {

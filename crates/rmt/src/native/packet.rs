@@ -14,7 +14,7 @@ const MOST_STATES: usize = 256;
 /// Bits of port metadata behind the architecture's header at ingress; always zero here.
 const PORT_METADATA: u32 = 192;
 
-/// Code of one state at one position for different facts, at most; beyond, one knows nothing.
+/// Code of one state at one position for different facts, at most; beyond, one for no known facts.
 const COPIES: usize = 8;
 /// Where a parser can be: state, bits consumed, sums of the rest that are still to be made, what is known of fields.
 type Spot = (usize, u32, Vec<(usize, Dst)>, Facts);
@@ -286,7 +286,7 @@ impl<'p> Lower<'_, 'p> {
         Ok(())
     }
 
-    /// What the architecture tells of a packet.
+    /// Intrinsic metadata of a packet.
     fn architecture(&mut self, h: usize) {
         let program = self.program;
         let header = &program.headers[h];

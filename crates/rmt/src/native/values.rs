@@ -92,7 +92,7 @@ impl Lower<'_, '_> {
         self.b.ins().icmp(IntCC::NotEqual, value, zero)
     }
 
-    /// Whether a key is as a match wants it, in the bits that are not `known` to be so.
+    /// Whether a key is as a match demands it, in the bits that are not `known` to be so.
     pub(super) fn test(&mut self, key: Value, m: Match, known: u128) -> Value {
         let ty = self.type_of(key);
         match m {
@@ -177,7 +177,7 @@ impl Lower<'_, '_> {
         })
     }
 
-    /// The value, where the way to here tells it.
+    /// The value, where it follows from the way to here.
     pub(super) fn fold(&self, e: &Expr, scope: Scope<'_>) -> Option<u128> {
         let constant = |arg: &Operand| match arg {
             Operand::Constant(value) => Some(*value),

@@ -9,8 +9,8 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 use std::rc::Rc;
 
 /// Copies of the code of one place, for each value of the field that parts the ways at the begin: packets of a kind
-/// that take many ways leave room for those of others. Ways beyond share code that knows only what no statement
-/// changes, as many copies again, and those beyond code that knows only the kind.
+/// that take many ways leave room for those of others. Ways beyond share code that relies only on what no statement
+/// changes, as many copies again, and those beyond code that relies only on the kind.
 pub(super) const COPIES: usize = 64;
 /// Tables that must ask for a field's value, so that it parts the ways at the begin.
 const SELECTS: usize = 3;

@@ -3,7 +3,7 @@ use super::text::{Text, number};
 use crate::ir::{HashKind, MathUnit, Ty};
 use crate::ops;
 
-/// The hash engine's functions over so many bits. The name tells both.
+/// The hash engine's functions over so many bits. The name has both.
 pub(super) fn hash_name(kind: HashKind, width: u32) -> String {
     let kind = match kind {
         HashKind::Identity => "identity",

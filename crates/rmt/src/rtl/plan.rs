@@ -32,7 +32,7 @@ pub(super) struct Node<'p> {
     dead: bool,
 }
 
-/// Which outcome of its node a signal tells.
+/// Which outcome of its node a signal stands for.
 #[derive(Clone, PartialEq)]
 pub(super) enum When {
     True,

@@ -70,7 +70,7 @@ impl Writers {
         after
     }
 
-    /// What the host does: by the data-path's address, or by what it knows of earlier places.
+    /// What the host does: by the data-path's address, or by what it kept of earlier places.
     fn place(&self, state: &mut State, dma: &[u8]) {
         let length = u32::from(u16::from_be_bytes([dma[6], dma[7]]));
         let (flow, from) = self.arriving;

@@ -1,6 +1,6 @@
 //! Every order of events, not some (thesis 5.3: "TCP state is always kept consistent"): small streams through the
 //! compiled P4 program, exhaustively. Segments may be lost, doubled and overtaken, pseudo segments wait, overtake each
-//! other and are lost at the traffic manager, an application reads when it likes. In every state that can be reached
+//! other and are lost at the traffic manager, an application reads at any time. In every state that can be reached
 //! the application's bytes are right, and from every state the stream can be finished. So with two writers of a shared
 //! log.
 //!
@@ -30,7 +30,7 @@ pub(crate) trait Model {
 /// Beyond this a model has grown by mistake.
 const MOST_STATES: usize = 5_000_000;
 
-/// Visits every state once; how many there are. On a wrong one, tells the shortest way there.
+/// Visits every state once; how many there are. On a wrong one, prints the shortest way there.
 pub(crate) fn explore<M: Model>(model: &mut M) -> usize {
     let mut from: HashMap<M::State, Option<(M::State, String)>> = HashMap::new();
     let mut next = VecDeque::from([model.first()]);

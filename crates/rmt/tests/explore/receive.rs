@@ -69,7 +69,7 @@ impl Receiver {
         }
     }
 
-    /// Nothing is acknowledged that is not there, and no room is told of that is not free.
+    /// Nothing is acknowledged that is not there, and no room is advertised that is not free.
     fn acknowledged(&self, state: &State, frame: &[u8]) {
         let ack = word(frame, 42).wrapping_sub(FIRST);
         let window = u16::from_be_bytes([frame[48], frame[49]]) as u32;

@@ -121,7 +121,7 @@ fn a_lost_merge_is_made_up_for() {
     let mut m = machine(10_000);
     pass(&mut m, &Seg::data(1500, 500));
     delivered(receive(&mut m, &Seg::data(1000, 500)));
-    // The sender repeats what it was not told of; that is in order, and covers the interval.
+    // The sender repeats what was not acknowledged; that is in order, and covers the interval.
     let (dma, ack) = pass(&mut m, &Seg::data(1500, 500));
     assert_eq!((dma.unwrap().position, ack.unwrap().ack), (2000, 2000));
     assert_eq!(register(&m, "rx_ooo"), [0, 0]);

@@ -48,7 +48,7 @@ fn segments_get_places_and_gaps_keep_theirs() {
     // Half a record has a whole one's place.
     let (dma, place) = logged(&mut m, 1128, 32);
     assert_eq!((dma.address, place), (768, LogHeader { offset: 128, before: 128, after: 192, place: 768 }));
-    // Its rest has a place already, which the host knows.
+    // Its rest has a place already, which the host keeps.
     let (dma, place) = logged(&mut m, 1160, 32);
     assert_eq!((dma.flags & FILL, place), (FILL, LogHeader { offset: 160, before: 192, after: 192, place: 832 }));
     // A record is missing: it keeps its place before the next one.
@@ -92,7 +92,7 @@ const FLOWS: u16 = 5;
 const STREAM: u32 = 150 * RECORD;
 const WINDOW: u32 = 2048;
 
-/// A connection: what its peer knows, and what the host does.
+/// A connection: its peer's state, and what the host does.
 struct Writer {
     flow: u16,
     start: u32,
@@ -173,7 +173,7 @@ impl Lab {
         }
     }
 
-    /// The host: into the log by the data-path's address, or by what it knows of earlier places.
+    /// The host: into the log by the data-path's address, or by what it kept of earlier places.
     fn place(&mut self, at: usize, dma: &Dma, place: &LogHeader) {
         let writer = &mut self.writers[at];
         if place.after != place.before {

@@ -41,7 +41,7 @@ struct Faults {
     pseudo_loss: u32,
 }
 
-/// The peer: it knows only what acknowledgements tell it. Positions count from 0.
+/// The peer: it has only what acknowledgements report. Positions count from 0.
 struct Sender {
     acked: u32,
     edge: u32,

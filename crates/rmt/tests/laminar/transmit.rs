@@ -26,7 +26,7 @@ fn send_flags(m: &mut Machine, position: u32, payload: &[u8], flags: u8) -> Opti
 /// `DMA_TX_NEW`.
 const TX_NEW: u8 = 0x02;
 
-/// An acknowledgement without payload: what the host hears of it.
+/// An acknowledgement without payload: what is reported to the host.
 fn ack(m: &mut Machine, ack: u32) -> Option<Dma> {
     delivered(receive(m, &Seg { seq: 1000, ack, ..Seg::default() })).0
 }
@@ -130,8 +130,8 @@ fn acknowledging_what_was_never_sent_is_reported() {
     let dma = ack(&mut m, ISS + 101).unwrap();
     assert_eq!((dma.flags, dma.length), (BAD_ACK | CHALLENGE, 0));
     assert_eq!(register(&m, "tx_window"), [ISS, ISS + 100]);
-    // Its payload is not taken; the host tells the peer where both ends are, within its limit (RFC 5961 sections 5.2
-    // and 7).
+    // Its payload is not taken; the host sends the peer an ACK with both ends' positions, within its limit (RFC 5961
+    // sections 5.2 and 7).
     let seg = Seg { ack: ISS + 101, ..Seg::data(1000, 7) };
     let (dma, pseudo) = delivered(receive(&mut m, &seg));
     assert_eq!(dma.map(|dma| (dma.flags, dma.length, dma.position)), Some((BAD_ACK | CHALLENGE, 0, 1000)));
@@ -213,7 +213,7 @@ fn three_duplicates_retransmit_and_halve_the_credits() {
 }
 
 /// The window's scale rounds, so that the edge seems to be here and there: a peer's acknowledgements of 1,460 bytes
-/// each with a scale of 3 tell of it by 4 bytes less every second time.
+/// each with a scale of 3 advertise it by 4 bytes less every second time.
 #[test]
 fn what_the_scale_rounds_off_hides_no_duplicate() {
     let mut m = machine(10_000);
@@ -290,7 +290,8 @@ fn acknowledgements_can_be_made_audible() {
     let update = Seg { seq: 1000, ack: ISS + 60, window: 15_001, ..Seg::default() };
     let dma = delivered(receive(&mut m, &update)).0.unwrap();
     assert_eq!((dma.una, dma.edge), (ISS + 60, ISS + 60 + 60_004));
-    // From the second time on it is a duplicate: the host hears of the first two, for limited transmit (RFC 3042).
+    // From the second time on it is a duplicate: the first two are reported to the host, for limited transmit (RFC
+    // 3042).
     let flags = [(); 4].map(|()| delivered(receive(&mut m, &update)).0.map(|dma| dma.flags));
     assert_eq!(flags, [Some(DUP_ACK), Some(DUP_ACK), Some(FAST_RETRANSMIT), None]);
     assert_eq!(register(&m, "dup_ack_count"), [4]);

@@ -84,7 +84,7 @@ impl<const W: usize> PipeProducer<W> {
         Ok(())
     }
 
-    /// Makes sure that so many elements can be added, for elements of which the consumer wants all or none.
+    /// Makes sure that so many elements can be added, for elements of which the consumer takes all or none.
     ///
     /// # Errors
     /// As [`PipeProducer::push`].

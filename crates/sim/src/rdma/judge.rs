@@ -1,4 +1,4 @@
-//! Sees both sides of a link: what each completion promises must be so at this moment.
+//! Sees both sides of a link: what each completion states must be so at this moment.
 use super::memory::{Memory, Needs};
 use super::network::Network;
 use super::plan::{LEAST_RAW, LinkKind, LinkPlan};

@@ -43,7 +43,7 @@ fn plan(kind: LinkKind) -> Plan {
     let mut plan = (0..).map(generate).find(fits).unwrap();
     plan.links.truncate(1);
     plan.talks.clear();
-    // The next completion of the same queue tells that one is left out.
+    // The next completion of the same queue reveals that one is left out.
     (plan.links[0].receives, plan.links[0].shared_receives) = (32, false);
     let Plan { calls, cuts, jumps, takeovers, kills, aim, .. } = &mut plan;
     calls.clear();

@@ -283,7 +283,7 @@ impl Link {
         if right { Ok(()) } else { Err("the wrong status".into()) }
     }
 
-    /// Whether a queue pair may rightly hear nothing from its peer's.
+    /// Whether a queue pair may rightly get nothing from its peer's.
     fn may_fail(&self, side: usize, qp: usize) -> bool {
         let peer = self.sides[1 - side].as_ref().map(|program| &program.halves[qp]);
         let is_there = peer.is_some_and(|half| half.error.is_none() && !half.was_moved);
@@ -449,7 +449,7 @@ impl Link {
         self.lives[qp] += 1;
         self.renewals += 1;
         for side in 0..2 {
-            // A packet that is late names the number, and only reliable queue pairs tell it by its own.
+            // A packet that is late names the number, and only reliable queue pairs recognize it by its own.
             let another = !self.plan.kind.is_reliable() || self.lives[qp] % 2 == 0;
             let Some(program) = &mut self.sides[side] else { continue };
             let taken = program.halves[qp].offers.as_ref().map(|offers| offers.out.clone()).unwrap_or_default();

@@ -115,7 +115,7 @@ impl LinkKind {
         }
     }
 
-    /// Each message arrives, or its sender hears that it failed.
+    /// Each message arrives, or its sender gets an error.
     pub fn is_reliable(self) -> bool {
         self.of_verbs().is_reliable()
     }

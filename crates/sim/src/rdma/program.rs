@@ -116,7 +116,7 @@ fn broken(error: std::io::Error) -> String {
 }
 
 impl Program {
-    /// Attaches; `pid` tells it from all others.
+    /// Attaches; `pid` distinguishes it from all others.
     pub(crate) fn new(plan: &LinkPlan, device: &SharedDevice, pid: u32, lanes: &[Lane]) -> Result<Program, String> {
         let sizes = QueueSizes { send: SENDS, ..QueueSizes::default() };
         let (region, daemon) = DaemonQueues::create("sim", sizes).map_err(broken)?;
@@ -216,7 +216,7 @@ impl Program {
     /// A queue pair begins anew, after a reset or as another one. What was outstanding is forgotten.
     pub(crate) fn renew(&mut self, qp: usize, another: bool) -> Result<(), String> {
         if let Some(window) = self.halves[qp].window {
-            // Nobody knows whether its binding was carried out.
+            // Whether its binding was carried out is unknown.
             self.device.device().remove_window(self.id, window.number).map_err(failed)?;
         }
         if another {

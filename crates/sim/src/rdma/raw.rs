@@ -1,5 +1,5 @@
-//! Frames of raw packets, and the rules by which they come to their queue pair. Each frame tells whose it is and which
-//! message of its sender's: nothing else does, and the network may lose it, repeat it, or change its place.
+//! Frames of raw packets, and the rules by which they come to their queue pair. Each frame contains whose it is and
+//! which message of its sender's: nothing else does, and the network may lose it, repeat it, or change its place.
 use crate::plan::Plan;
 use crate::random::Stream;
 use ::verbs::QpNumber;

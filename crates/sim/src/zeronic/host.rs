@@ -146,7 +146,7 @@ impl ZeroHost {
         self.busy = true;
     }
 
-    /// When it next wants to be polled.
+    /// When it is next to be polled.
     pub(super) fn next(&self, now: Nanos) -> Nanos {
         if self.busy || self.port.has_work(now) || self.programs.has_work() {
             return self.free_at.max(now);

@@ -1,4 +1,4 @@
-//! Judge of completions: what each promises must hold at that time.
+//! Judge of completions: what each states must hold at that time.
 use super::plan::ShortagePlan;
 use super::program::{Conn, Posted, Program, RECEIVE, SOURCE};
 use crate::random::Stream;

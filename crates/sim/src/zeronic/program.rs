@@ -171,7 +171,7 @@ impl Program {
         Piece { key: key.0, offset: of.offset(place), len: len as u64 }
     }
 
-    /// Posts what it may on a connection whose stream has so many bytes in all; when it wants to be woken.
+    /// Posts what it may on a connection whose stream has so many bytes in all; when it is to be woken.
     pub(super) fn work(&mut self, now: Nanos, at: usize, stream: Stream, total: u64) -> Result<Nanos, String> {
         let conn = &self.conns[at];
         if conn.number == 0 || conn.is_closed || self.is_unmapped {

@@ -58,8 +58,8 @@ pub struct Message {
 /// What is left to say of a queue pair that is about to go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct FinalMessage {
-    /// A message without payload that the peer is still to be told: its requests that were carried out. With hardware,
-    /// their acknowledgement is on its way before the program sees the completion.
+    /// A message without payload that is still to be sent to the peer: its requests that were carried out. With
+    /// hardware, their acknowledgement is on its way before the program sees the completion.
     pub message: Option<Header>,
     /// Requests that the peer has carried out, modulo 2^32: it has their payload.
     pub acknowledged: u32,

@@ -77,7 +77,7 @@ fn choose(qp: &mut Qp, round: &mut Round<'_, '_>) -> Option<Message> {
     None
 }
 
-/// A queue pair's turn. True where it wants another one.
+/// A queue pair's turn. True where it needs another one.
 pub(crate) fn turn(qp: &mut Qp, round: &mut Round<'_, '_>, budget: u32) -> bool {
     if std::mem::take(&mut qp.fails) {
         enter_error(qp, round);

@@ -15,7 +15,7 @@ const ROUNDS: u8 = 5;
 /// What is known of the round trips of a slow start, in few bytes, since each connection has it.
 ///
 /// A round is as long as a round trip. It has one sample or a few, since the data-path times one segment at a time.
-/// Section 4.2 wants eight, so that noise does not count. Here noise costs a round or two of slower growth, until a
+/// Section 4.2 asks for eight, so that noise does not count. Here noise costs a round or two of slower growth, until a
 /// shorter round trip comes.
 #[derive(Debug, Clone, Default)]
 pub(super) struct HyStart {

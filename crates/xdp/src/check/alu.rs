@@ -73,7 +73,7 @@ impl Check<'_> {
             Value::Number(number) if !wide && number.max > LOW => {
                 Value::Number(number.known().map_or(Number::up_to(LOW), |known| Number::exactly(known & LOW)))
             }
-            // An unknown number that gets a copy: a comparison of one of them tells about both.
+            // An unknown number that gets a copy: a comparison of one of them bounds both.
             Value::Number(number) if number.known().is_none() => match src {
                 Operand::Reg(from) if number.id == 0 => {
                     let named = Value::Number(Number { id: self.renamed(state), ..number });

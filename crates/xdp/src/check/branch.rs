@@ -1,4 +1,4 @@
-//! Branches: what a comparison tells on either way.
+//! Branches: the bounds that follow from a comparison on either way.
 use super::state::State;
 use super::value::{ALONE, FAR, Id, Number, Offset, Value};
 use super::{Check, Compared, Refused};

@@ -6,7 +6,7 @@ use std::fmt;
 pub(super) struct Number {
     pub min: u64,
     pub max: u64,
-    /// Copies of one unknown number share a name, so that a comparison of one tells about all; 0: no other copy.
+    /// Copies of one unknown number share a name, so that a comparison of one bounds all; 0: no other copy.
     pub id: u32,
 }
 

@@ -100,7 +100,7 @@ pub struct Map {
 pub(crate) struct Setting<'a> {
     /// Replicas that per-CPU maps are for.
     pub replicas: u32,
-    /// For hash functions, so that nobody outside knows which keys collide.
+    /// For hash functions, so that nobody outside can choose keys that collide.
     pub seed: u64,
     pub epochs: &'a std::sync::Arc<Epochs>,
 }

@@ -53,7 +53,7 @@ pub(crate) struct Shared {
     pub seed: u64,
 }
 
-/// What native code and helpers use during a run. Code knows the offsets of the first fields.
+/// What native code and helpers use during a run. Generated code contains the offsets of the first fields.
 #[repr(C)]
 pub(crate) struct Run {
     data: usize,

@@ -31,7 +31,7 @@ pub fn serve_linux(
             .and_then(|()| Helper { to: &to, config, spare: HashMap::new(), next: 0 }.serve()),
         Err(sentence) => say(to.as_fd(), &Answer::Failed(sentence), None),
     };
-    // The transport is gone, and nobody is left who could be told.
+    // The transport is gone, and nobody is left for a report.
     let _ = done;
 }
 

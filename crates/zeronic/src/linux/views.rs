@@ -12,7 +12,7 @@ const CONGESTION: [&str; 2] = ["cubic", "dctcp"];
 const NO_THRESHOLD: u32 = 0x7fff_ffff;
 
 impl LinuxTcp {
-    /// What the kernel knows of at most `most` connections; nothing of one that is not connected yet.
+    /// The kernel's state of at most `most` connections; nothing of one that is not connected yet.
     pub fn views(&self, most: usize) -> Vec<FlowView> {
         let congestion = CONGESTION.into_iter().find(|name| *name == self.config.congestion);
         self.sockets.iter().flatten().filter_map(|kernel| view(kernel, congestion)).take(most).collect()

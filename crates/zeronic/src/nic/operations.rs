@@ -195,7 +195,7 @@ impl Operations {
                 Steer::Keep | Steer::Later => Target::Unknown,
             };
         }
-        // A header alone has its place, unless it is whole and nobody knows what for.
+        // A header alone has its place, unless it is whole and for no known operation.
         let is_known = !matches!(message.target, Target::Unknown);
         if head == count {
             return is_known || message.have != u32::MAX;

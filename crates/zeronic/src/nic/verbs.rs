@@ -8,7 +8,7 @@ use port::Piece;
 use wire::Seq;
 
 impl Nic {
-    /// Places a part of a message of verbs: its header tells `guide` where the rest goes.
+    /// Places a part of a message of verbs: `guide` gets from its header where the rest goes.
     pub fn place_operation(
         &mut self,
         id: FlowId,

@@ -37,7 +37,7 @@ pub(super) struct FlowEntry {
     /// The port computes no checksums.
     pub(super) completes: bool,
     stats: Pooled<FlowStats>,
-    /// How far the application has written, as the control plane knows.
+    /// How far the application has written, in the control plane's state.
     written: u32,
     pub(super) standing: Standing,
     /// Sequence number behind the last byte that a capture has.
@@ -96,7 +96,7 @@ impl FlowEntry {
         Seq(self.stats.rcv_nxt.load(Relaxed))
     }
 
-    /// A segment of the engine's promises a window.
+    /// A segment of the engine's advertises a window.
     pub(super) fn promise(&mut self, ack: Seq, window: u16) {
         self.edge = self.edge.max(ack + (u32::from(window) << self.shift));
     }

@@ -22,7 +22,7 @@ pub const VERBS_PORT: u16 = 4791;
 
 /// Bytes of a connection that the transport has not taken, from which on a queue pair has to wait.
 const ROOM: u64 = 256 << 10;
-/// Between two looks at what waits for a program, of which nobody tells.
+/// Between two looks at what waits for a program, for which there is no notification.
 const RETRY: Nanos = 200_000;
 /// Between two looks at all connections that wait for something.
 const POLL_INTERVAL: Nanos = 10_000_000;
@@ -210,7 +210,7 @@ impl Verbs {
         Some(peer)
     }
 
-    /// A peer's connection names a queue pair: it gets it, where it wants that peer and has none.
+    /// A peer's connection names a queue pair: it gets it, where it is for that peer and has none.
     fn meet(&mut self, flow: FlowId) {
         let Some(link) = self.links.get(&flow) else { return };
         let (Some(qp), Some(peer_qp)) = (link.own_qp, link.peer_qp) else { return };

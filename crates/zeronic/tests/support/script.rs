@@ -84,7 +84,7 @@ impl SentSegment {
     }
 }
 
-/// A transport that says what it is told to say.
+/// A transport that follows a script.
 #[derive(Default)]
 pub(crate) struct Script {
     pub seen: Vec<SentSegment>,

@@ -4,8 +4,8 @@
 //! A connection with a mark says so in the flags of its slot, which every short way looks at anyway: all others pay
 //! nothing for it.
 //!
-//! What is unsent the engine knows. It is asked after each write that leaves more unsent than the mark allows, and says
-//! how far it has sent once that is less ([`Bump::UNTIL_SENT`]).
+//! What is unsent is in the engine's state. It is asked after each write that leaves more unsent than the mark allows,
+//! and says how far it has sent once that is less ([`Bump::UNTIL_SENT`]).
 use super::Stream;
 use crate::state::context_side::Context;
 use crate::state::slab::Key;
@@ -57,12 +57,12 @@ impl Stream {
         self.tx_head().wrapping_sub(sent).min(self.in_flight())
     }
 
-    /// Twice of what is unsent is below the mark: whoever waits to write is told then, as in Linux.
+    /// Twice of what is unsent is below the mark: whoever waits to write wakes up then, as in Linux.
     pub(crate) fn is_below_mark(&self) -> bool {
         self.unsent_mark() == 0 || u64::from(self.unsent()) * 2 < u64::from(self.unsent_mark())
     }
 
-    /// There is so much room, and so little unsent, that whoever waits to write is told.
+    /// There is so much room, and so little unsent, that whoever waits to write wakes up.
     pub(crate) fn is_writable(&self) -> bool {
         self.is_roomy() && self.is_below_mark()
     }

@@ -160,14 +160,14 @@ impl Endpoint {
         match self.peers.way(to) {
             Some(way) => {
                 let header = header::encode(self.local());
-                // SAFETY: as the caller says; the length was looked at just now.
+                // SAFETY: as the caller guarantees; the length was looked at just now.
                 let sent = unsafe { self.queue.send(way, header, list) };
                 sent.map(|done| done.then_some(len)).transpose()
             }
             None => {
                 let mut bytes = self.greeting(true).encode().to_vec();
                 for entry in list.iter().filter(|entry| entry.iov_len > 0) {
-                    // SAFETY: as the caller says.
+                    // SAFETY: as the caller guarantees.
                     bytes.extend_from_slice(unsafe {
                         std::slice::from_raw_parts(entry.iov_base.cast::<u8>(), entry.iov_len)
                     });
@@ -191,7 +191,7 @@ impl Endpoint {
         for entry in list {
             let count = entry.iov_len.min(len - given);
             if count > 0 {
-                // SAFETY: as the caller says.
+                // SAFETY: as the caller guarantees.
                 let into = unsafe { std::slice::from_raw_parts_mut(entry.iov_base.cast::<u8>(), count) };
                 match waiting {
                     Waiting::Slot(arrival) => self.queue.read(*arrival, HEADER_LEN + given, into),

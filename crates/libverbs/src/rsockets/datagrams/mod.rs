@@ -1,5 +1,5 @@
 //! Datagram sockets, as librdmacm has them. The first datagrams to a destination go by plain UDP, from the host's own
-//! address, and tell the sender's queue pair. Once the destination has told its own, datagrams go between the two queue
+//! address, with the sender's queue pair. Once the destination has sent its own, datagrams go between the two queue
 //! pairs. So either side may be Linux' librdmacm.
 //!
 //! `header` is what goes over the wire; `port` the UDP port; `queue` the queue pair and its buffers; `peers` the

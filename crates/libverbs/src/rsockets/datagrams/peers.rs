@@ -23,7 +23,7 @@ impl Handle {
         let gid = Gid(to.to_ipv6_mapped().octets());
         let path = AddressVector { gid, gid_index: GID_INDEX, ..AddressVector::default() };
         let mut attributes = attributes(&path, PORT);
-        // SAFETY: as the caller says; local attributes.
+        // SAFETY: as the caller guarantees; local attributes.
         let handle = unsafe { ibv_create_ah(domain, &raw mut attributes) };
         if handle.is_null() { Err(errno::get()) } else { Ok(Handle(handle)) }
     }
@@ -78,7 +78,7 @@ impl Peers {
         peer.way.as_ref().map(|(handle, qp)| PeerPath { handle: handle.0, qp: *qp })
     }
 
-    /// A destination has told its queue pair.
+    /// A destination has sent its queue pair.
     pub(super) fn learn(&mut self, address: SocketAddrV4, qp: QpNumber, reached: bool) {
         let domain = self.domain;
         let peer = self.used(address);

@@ -63,8 +63,8 @@ impl Queue {
     pub(super) unsafe fn new(service: &Service, domain: *mut IbvPd, sizes: &Sizes) -> Result<Queue> {
         let slots = usize::from(sizes.send_queue).min(sizes.send / SLOT).max(1);
         let receives = usize::from(sizes.receive_queue).min(sizes.receive / SLOT).max(1);
-        // SAFETY: as the caller says; the service's context stays open. What is made is given back by `drop`, also
-        // where this fails.
+        // SAFETY: as the caller guarantees; the service's context stays open. What is made is given back by `drop`,
+        // also where this fails.
         unsafe {
             let mut queue = Queue {
                 qp: null_mut(),
@@ -118,7 +118,7 @@ impl Queue {
         self.sent.write(begin, &header);
         let mut at = begin + HEADER_LEN;
         for entry in list.iter().filter(|entry| entry.iov_len > 0) {
-            // SAFETY: as the caller says.
+            // SAFETY: as the caller guarantees.
             self.sent.write(at, unsafe { std::slice::from_raw_parts(entry.iov_base.cast(), entry.iov_len) });
             at += entry.iov_len;
         }
@@ -181,7 +181,7 @@ impl Queue {
         self.post_receive(arrival.slot)
     }
 
-    /// Takes completions; what is not only a free slot is told.
+    /// Takes completions; what is not only a free slot is reported.
     pub(super) fn poll(&mut self) -> Vec<Done> {
         let Queue { completions, free, .. } = self;
         let mut all = Vec::new();

@@ -98,7 +98,7 @@ impl Datagrams {
                 (false, None) => Some(Err(libc::EDESTADDRREQ)),
                 (false, Some(to)) if !is_station(to) => Some(Err(libc::ENETUNREACH)),
                 (false, Some(to)) => match inner.begin(NOWHERE) {
-                    // SAFETY: as the caller says.
+                    // SAFETY: as the caller guarantees.
                     Ok(endpoint) => unsafe { endpoint.send(to, list) },
                     Err(number) => Some(Err(number)),
                 },
@@ -118,7 +118,7 @@ impl Datagrams {
                 Ok(endpoint) => endpoint,
                 Err(number) => return Some(Err(number)),
             };
-            // SAFETY: as the caller says.
+            // SAFETY: as the caller guarantees.
             match unsafe { endpoint.receive(list, keep) } {
                 Some(taken) => Some(Ok(Some(taken))),
                 None if shut.takes => Some(Ok(None)),

@@ -10,7 +10,7 @@ const REPLY_DATA: usize = 36;
 /// A LID that leaves it to the receiver: RoCE has none (IBTA 1.3, 4.1.3).
 const PERMISSIVE_LID: u16 = 0xffff;
 
-/// What a side tells of its queue pair.
+/// What a side sends of its queue pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct QueuePair {
     /// Its number.

@@ -47,7 +47,7 @@ impl Lookup {
 pub struct LookupStatus(pub u8);
 
 impl LookupStatus {
-    /// The queue pair is told.
+    /// The queue pair is in the answer.
     pub const VALID: LookupStatus = LookupStatus(0);
     /// Nobody has the service.
     pub const NO_SERVICE: LookupStatus = LookupStatus(1);
@@ -57,7 +57,7 @@ impl LookupStatus {
     pub const NO_QP: LookupStatus = LookupStatus(3);
 }
 
-/// SIDR_REP: tells the queue pair of a service.
+/// SIDR_REP: the queue pair of a service.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct LookupReply {
     /// The number that the lookup had.

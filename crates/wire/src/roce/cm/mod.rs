@@ -59,7 +59,7 @@ pub enum Message {
     Disconnected(Pair, PrivateData),
     /// SIDR_REQ: asks for the queue pair of a service of datagrams.
     Lookup(Lookup),
-    /// SIDR_REP: tells it.
+    /// SIDR_REP: the answer.
     LookupReply(Box<LookupReply>),
 }
 

@@ -18,7 +18,7 @@ pub type CommId = u32;
 pub struct Pair {
     /// The sender's.
     pub local: CommId,
-    /// The receiver's; 0 where the sender has not been told.
+    /// The receiver's; 0 where the sender does not have it.
     pub remote: CommId,
 }
 
