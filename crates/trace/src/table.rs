@@ -7,7 +7,7 @@ const HEAD: &str = "# Tracepoints
 Made from `crates/trace/src/points.rs` by `cargo run -p trace --example table > docs/TRACEPOINTS.md`; a test holds it up
 to date.
 
-A tracepoint is off until somebody wants it: `opentoe trace PATTERN` streams it, `opentoe stats --enable PATTERN` counts
+A tracepoint is off until it is requested: `opentoe trace PATTERN` streams it, `opentoe stats --enable PATTERN` counts
 it. An *event* is counted; of a *histogram*, the distribution of its first argument is kept. In Prometheus' metrics the
 name `flextoe.protocol.rtt` is `toe_trace_flextoe_protocol_rtt`, with `_total` for events, and `_seconds` or `_bytes`
 where that is the unit. `flextoe.ring.*`, `flextoe.sequencer.*` and `flextoe.netif.*` exist where modules have threads

@@ -1,14 +1,12 @@
 //! Closing of flows: shares of connections, errors, and the connection's state after its flow left the engine.
 use super::ControlPlane;
 use crate::contexts::Holder;
-use crate::flow::{After, EngineState, Flow, Spliced};
-use crate::flows::Due;
+use crate::flow::{After, EngineState};
 use crate::outbox::Outbox;
-use crate::splice::{Joining, Over, Then};
 use crate::timers::{MILLISECOND, Timer};
 use context::Reply;
-use engine::stream::{self, FlowEnd, FlowFigures, Stream};
-use engine::{ContextId, Event, FlowId, Nanos};
+use engine::stream::{self, FlowEnd, FlowFigures};
+use engine::{ContextId, FlowId, Nanos};
 use tcp::{ChallengeLimit, ClosingEvent, State, TimeWait};
 use trace::Point;
 
@@ -101,14 +99,14 @@ impl ControlPlane {
 
     /// The engine has no more use for the flow: what follows depends on who closed first.
     // Meets RFC 9293: MUST-13.
-    fn leave_engine(&mut self, out: &mut Outbox<'_>, id: FlowId) {
+    pub(super) fn leave_engine(&mut self, out: &mut Outbox<'_>, id: FlowId) {
         let Some(flow) = self.flows.get(id.0) else { return };
         let after = if flow.closing.state() == State::Closed { After::Nothing } else { After::TimeWait };
         self.remove_flow(out, id, after);
     }
 
     /// Takes a flow out of the engine.
-    fn remove_flow(&mut self, out: &mut Outbox<'_>, id: FlowId, after: After) {
+    pub(super) fn remove_flow(&mut self, out: &mut Outbox<'_>, id: FlowId, after: After) {
         self.leave_joining(out, id);
         self.flows.leave(out, id, after);
     }
@@ -126,77 +124,7 @@ impl ControlPlane {
         self.remove_flow(out, id, after);
     }
 
-    /// It is time to poll a flow.
-    pub(super) fn flow_due(&mut self, out: &mut Outbox<'_>, id: FlowId) {
-        if self.flows.get(id.0).is_some_and(Flow::awaits_reset) {
-            return self.remove_flow(out, id, After::Reset);
-        }
-        match self.flows.due(out, id) {
-            Due::GoesOn => {}
-            Due::Failed => self.fail_flow(out, id, libc::ETIMEDOUT, After::Reset),
-            Due::Left => self.settle(out, id),
-        }
-    }
-
-    /// An event of an engine.
-    pub(crate) fn on_event(&mut self, out: &mut Outbox<'_>, event: Event<Stream>) {
-        match event {
-            Event::Removed(id, end) => self.flow_removed(out, id, &end),
-            Event::Transport(event) => self.on_stream_event(out, event),
-            Event::Drained(context) => self.context_drained(out, context),
-            Event::RingCorrupt(context) => {
-                out.drops.count(engine::DropReason::RingCorrupt);
-                self.contexts.end(out, context);
-            }
-        }
-    }
-
-    fn on_stream_event(&mut self, out: &mut Outbox<'_>, event: stream::Event) {
-        match event {
-            stream::Event::Active(id) => self.flows.active(out, id),
-            stream::Event::LocalFin(id) => self.advance_closing(out, id, ClosingEvent::LocalShutdown),
-            stream::Event::PeerFin(id) => self.advance_closing(out, id, ClosingEvent::PeerFin),
-            stream::Event::PeerFinToo(id) => self.advance_closing(out, id, ClosingEvent::PeerFinToo),
-            stream::Event::FinAcked(id) => self.advance_closing(out, id, ClosingEvent::FinAcked),
-            stream::Event::Reset(id) => {
-                self.early_reset(out, id);
-                self.flow_reset(out, id);
-            }
-            // RFC 9293 section 3.6.1: data without a reader resets the connection.
-            stream::Event::OrphanData(id) => self.remove_flow(out, id, After::Reset),
-            stream::Event::Frozen(id, end) => self.freeze_answered(out, id, Some(end)),
-            stream::Event::Busy(id) => self.freeze_answered(out, id, None),
-            stream::Event::LogJoined(id, result) => {
-                self.logs.joined(out, &mut self.contexts, &mut self.flows, id, result);
-            }
-            stream::Event::LogGivenUp(context, log) => self.standstill.take_log(context, log),
-        }
-    }
-
-    fn flow_reset(&mut self, out: &mut Outbox<'_>, id: FlowId) {
-        let Some(flow) = self.flows.get_mut(id.0) else { return };
-        match flow.closing.state() {
-            // It came at once with the acknowledgement of this host's FIN: there is nothing to wait for.
-            State::FinWait2 if flow.engine == EngineState::Leaving(After::TimeWait) => {
-                flow.engine = EngineState::Leaving(After::Nothing)
-            }
-            // Both sides have ended, and both ends are acknowledged: an end like any other (RFC 9293 section 3.10.7.4,
-            // eighth).
-            State::TimeWait | State::Closed => self.remove_flow(out, id, After::Nothing),
-            State::CloseWait => self.fail_flow(out, id, libc::EPIPE, After::Nothing),
-            _ => self.fail_flow(out, id, libc::ECONNRESET, After::Nothing),
-        }
-    }
-
-    fn advance_closing(&mut self, out: &mut Outbox<'_>, id: FlowId, event: ClosingEvent) {
-        let Some(flow) = self.flows.get_mut(id.0) else { return };
-        flow.closing.on(event);
-        if flow.closing.leaves_engine() {
-            self.leave_engine(out, id);
-        }
-    }
-
-    fn flow_removed(&mut self, out: &mut Outbox<'_>, id: FlowId, end: &FlowEnd) {
+    pub(super) fn flow_removed(&mut self, out: &mut Outbox<'_>, id: FlowId, end: &FlowEnd) {
         if self.standstill.take(&self.flows, id, end) {
             return;
         }
@@ -232,7 +160,7 @@ impl ControlPlane {
     }
 
     /// A flow that left the engine and has no holder is forgotten, and its slots are free.
-    fn settle(&mut self, out: &mut Outbox<'_>, id: FlowId) {
+    pub(super) fn settle(&mut self, out: &mut Outbox<'_>, id: FlowId) {
         let Some(flow) = self.flows.get(id.0) else { return };
         if flow.engine != EngineState::Gone || !flow.holders.is_empty() {
             return;
@@ -263,63 +191,5 @@ impl ControlPlane {
         for binding in waiting.collect::<Vec<u32>>() {
             self.place(out, binding);
         }
-    }
-
-    /// The engine has stopped a flow, or reports that it is not quiet.
-    fn freeze_answered(&mut self, out: &mut Outbox<'_>, id: FlowId, end: Option<FlowEnd>) {
-        if !self.flows.freeze_answered(id) || self.flows.reclaim_answered(out, &mut self.contexts, id, end.is_some()) {
-            return;
-        }
-        let Some(joining) = self.splices.answered(id, end) else { return };
-        let joined = self.splices.join(out, &mut self.flows, &mut self.connections, &joining);
-        match joined {
-            Some(()) => self.contexts.reply(joining.context, Reply::Done { tag: joining.tag }),
-            None => self.give_up_joining(out, &joining),
-        }
-    }
-
-    /// A flow is closed, or fails, while it is stopped or about to be: it goes on as it is.
-    fn leave_joining(&mut self, out: &mut Outbox<'_>, id: FlowId) {
-        self.flows.leave_resting(out, &mut self.contexts, id);
-        if let Some(joining) = self.splices.withdraw(id) {
-            self.give_up_joining(out, &joining);
-        }
-    }
-
-    fn give_up_joining(&mut self, out: &mut Outbox<'_>, joining: &Joining) {
-        self.splices.give_up(out, joining);
-        self.contexts.reply(joining.context, Reply::Failed { tag: joining.tag, errno: libc::EAGAIN as u16 });
-    }
-
-    /// What follows for a spliced pair's connections and applications.
-    pub(super) fn after_splice(&mut self, out: &mut Outbox<'_>, then: Then) {
-        match then {
-            Then::GoesOn => {}
-            Then::Reset(flows) => flows.into_iter().for_each(|flow| self.report_splice_over(flow, libc::ECONNRESET)),
-            Then::Over(over) | Then::Reopened(over, _) => {
-                out.counters.closed += over.sides.len() as u64;
-                self.splice_over(&over);
-                if let Some(wait) = over.wait {
-                    self.time_waits.start(out, &mut self.connections, wait);
-                }
-            }
-        }
-    }
-
-    /// A splice is over: its four-tuples are free, its applications are notified.
-    fn splice_over(&mut self, over: &Over) {
-        for side in &over.sides {
-            self.connections.remove_splice(&side.tuple);
-            if let Some(flow) = side.flow {
-                self.report_splice_over(flow, over.errno);
-            }
-        }
-    }
-
-    fn report_splice_over(&mut self, id: FlowId, errno: i32) {
-        let Some(flow) = self.flows.get_mut(id.0) else { return };
-        let errno = errno as u16;
-        flow.spliced = Spliced::Over(errno);
-        flow.reply(&mut self.contexts, |slot| Reply::SpliceOver { slot, errno });
     }
 }

@@ -1,6 +1,7 @@
 //! The control plane of a host: it takes each input to the part that it concerns, and that part's answer to the next
 //! one. Each part owns its state; what several parts need of the host is in the outbox.
 mod closing;
+mod events;
 mod fast_open;
 mod half_open;
 mod handover;
@@ -10,6 +11,7 @@ mod reassignment;
 mod requests;
 mod returning;
 mod shares;
+mod splicing;
 mod surviving;
 
 pub use returning::ShownTicket;
