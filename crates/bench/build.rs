@@ -1,4 +1,5 @@
-//! Tells the reports of `opentoe bench` of which commit they are: `OPENTOE_COMMIT` where a packager sets it, or git's.
+//! Sets in the reports of `opentoe bench` of which commit they are: `OPENTOE_COMMIT` where a packager sets it, or
+//! git's.
 use std::path::Path;
 use std::process::Command;
 

@@ -267,7 +267,7 @@ impl Contexts {
         }
     }
 
-    /// Tells an application something.
+    /// Sends an application a reply.
     pub(crate) fn reply(&mut self, id: ContextId, reply: Reply) {
         if let Some(context) = self.all.get_mut(id.0) {
             context.reply(reply);

@@ -276,7 +276,7 @@ impl Seated {
     }
 }
 
-/// Tells the log of a module that the configuration names: nobody else is there to read the kernel's report.
+/// Logs a module that the configuration names: nobody else is there to read the kernel's report.
 fn log(host: &str, module: &Value) {
     let (name, kernel) = (module["name"].as_str().unwrap_or_default(), &module["kernel"]);
     let reason = kernel["reason"].as_str().unwrap_or_default();

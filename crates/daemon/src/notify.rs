@@ -1,4 +1,4 @@
-//! Tells the service manager how the daemon is (sd_notify(3), `Type=notify`).
+//! Notifies the service manager how the daemon is (sd_notify(3), `Type=notify`).
 use std::ffi::OsStr;
 use std::io;
 use std::os::linux::net::SocketAddrExt;

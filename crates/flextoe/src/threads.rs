@@ -137,7 +137,7 @@ impl Threads {
         rings().all(|ring| ring.push(Message::Control(control.clone())).is_ok())
     }
 
-    /// Tells all replicas which modules of operators run from now on; false where a ring has no room, and nobody was
+    /// Sends all replicas which modules of operators run from now on; false where a ring has no room, and nobody was
     /// told. To be called when idle only.
     pub(crate) fn change(&mut self, modules: &[LoadedModule]) -> bool {
         debug_assert!(self.is_idle());

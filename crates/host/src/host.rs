@@ -182,7 +182,7 @@ impl<B: Transport> Host<B> {
         done
     }
 
-    /// Tells all transports about a neighbour.
+    /// Notifies all transports of a neighbour.
     fn tell(&mut self, now: Nanos, neighbour: &Neighbour, tx: &mut Vec<Box<Frame>>, pool: &mut FramePool) {
         let io = &mut self.common.io(tx, pool);
         self.base.on_neighbour(now, neighbour, io);

@@ -188,7 +188,7 @@ impl Cq {
         self.pipe.is_empty()
     }
 
-    /// Wants an event for the next one.
+    /// Asks for an event for the next one.
     pub(crate) fn ask_for_event(&self) {
         self.notify.ask(Wish::Any);
     }

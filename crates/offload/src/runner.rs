@@ -63,7 +63,7 @@ pub(crate) struct Thread {
 }
 
 impl Thread {
-    /// Tells it something.
+    /// Sends it a message.
     pub(crate) fn tell(&self, message: Message) {
         // It lives as long as the process.
         let _ = self.messages.send(message);

@@ -534,7 +534,7 @@ fn is_zero_copy(socket: &OwnedFd) -> bool {
     option::<u32>(socket, libc::SOL_XDP, libc::XDP_OPTIONS).is_ok_and(|flags| flags & libc::XDP_OPTIONS_ZEROCOPY != 0)
 }
 
-/// Tells the kernel that there is room to receive into again.
+/// Wakes the kernel: there is room to receive into again.
 fn wake_receiver(socket: &OwnedFd) {
     // SAFETY: a receive without data on an owned descriptor: the wake-up call of AF_XDP.
     unsafe {

@@ -189,7 +189,7 @@ impl UserContext {
         self.ends.get(&End::Qp(number)).map(|(remote, _)| *remote)
     }
 
-    /// Tells the shard the way of an end, where its next hop is known.
+    /// Sends the shard the way of an end, where its next hop is known.
     pub(crate) fn set_way(&mut self, end: End, local: Station, resolution: &AddressResolution) {
         let Some((remote, vector)) = self.ends.get(&end) else { return };
         let Some(mac) = resolution.mac(*remote) else { return };

@@ -249,7 +249,7 @@ fn every_message_in_every_state() {
             // Something is due in each state in which the peer has to speak; else nobody would ever forget it.
             let waits = !matches!(after, State::ReqReceived | State::RepReceived | State::Established | State::Idle);
             assert_eq!(connection.due().is_some(), waits, "{state:?}, {after:?}, {message:?}");
-            // Told once, however often the peer says it.
+            // Reported once, however often the peer says it.
             let (second, _) = step(&mut connection, Input::Message(&message));
             if after != state {
                 assert!(second.news().is_empty(), "{state:?}: {message:?} is told twice");

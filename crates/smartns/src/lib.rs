@@ -36,6 +36,7 @@ mod receive_queue;
 mod refused;
 mod replies;
 mod requester;
+mod requester_recovery;
 mod requester_responses;
 mod requests;
 mod responder;

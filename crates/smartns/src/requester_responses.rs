@@ -2,19 +2,17 @@
 use crate::ending::fail_front;
 use crate::payload::{Packet, Payload};
 use crate::qp::Qp;
-use crate::requester::{place_fetched, retire, rewind};
+use crate::requester::{place_fetched, retire};
+use crate::requester_recovery::{again_from, lost, not_ready};
 use crate::requests::wait_time;
-use crate::selective::{Keep, REPORTED, REPORTED_BYTES, Resend};
+use crate::selective::{Keep, REPORTED_BYTES};
 use crate::send_queue::Work;
 use crate::shared::Round;
 use engine::DropReason;
 use verbs::{SendOpcode, Status};
-use wire::roce::{NakCode, Operation, Psn, Syndrome, rnr_time};
+use wire::roce::{NakCode, Operation, Psn, Syndrome};
 
-/// No limit on RNR retries (IBTA 1.3, 9.7.5.2.8).
-const FOR_EVER: u8 = 7;
-
-/// A response came. Tells whether its frame is to be kept.
+/// A response came. Returns whether its frame is to be kept.
 pub(crate) fn response(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_>) -> Keep {
     let psn = packet.bth.psn;
     let requester = &qp.requester;
@@ -54,45 +52,6 @@ fn acknowledged(qp: &mut Qp, packet: &Packet<'_>, syndrome: Syndrome, round: &mu
         Syndrome::Nak(NakCode::RemoteAccess) => refused(qp, Status::RemoteAccess, round),
         Syndrome::Nak(NakCode::RemoteOperation) => refused(qp, Status::RemoteOperation, round),
         Syndrome::Ack(_) => {}
-    }
-}
-
-/// The packet `missing` was lost, and so were those behind it that are not acknowledged, up to the last one that is.
-fn lost(qp: &mut Qp, missing: Psn, sent: u128, round: &Round<'_, '_>) {
-    let Qp { requester, queue, settings, .. } = qp;
-    // Where nothing is acknowledged, what came is beyond what can be.
-    let behind = if sent == 0 { REPORTED } else { REPORTED - 1 - sent.leading_zeros() };
-    let newest = missing.plus(behind + 1);
-    let untold = (0..behind).filter(|at| sent >> at & 1 == 0).map(|at| missing.plus(at + 1));
-    let holes = std::iter::once(missing).chain(untold.filter(|_| sent != 0));
-    for psn in holes {
-        // The numbers of a read's responses but the first are no requests.
-        let work = queue.holding(psn, requester.begun).and_then(|index| queue.get(index));
-        let Some(work) = work.filter(|work| !work.is_fetch() || work.first == psn) else { continue };
-        let packets = if work.is_fetch() { work.packets } else { 1 };
-        if requester.selective.is_lost(psn, newest, requester.sent_to) {
-            requester.selective.again(Resend { psn, packets });
-        }
-    }
-    if settings.timeout > 0 {
-        requester.deadline = Some(round.now + wait_time(requester, settings));
-    }
-}
-
-/// A packet is missing. Where data of a read are, they are asked for again, up to what came already.
-fn repeat(qp: &mut Qp, psn: Psn, round: &Round<'_, '_>) {
-    let Qp { requester, queue, settings, .. } = qp;
-    let Some(work) = queue.holding(psn, requester.begun).and_then(|index| queue.get(index)) else { return };
-    let whole = work.end().since(psn);
-    let kept = requester.selective.held.first().map_or(whole, |first| first.since(psn));
-    let packets = match (work.is_fetch(), kept > 0) {
-        (false, _) => 1,
-        (true, true) => kept.min(whole).unsigned_abs(),
-        (true, false) => whole.unsigned_abs(),
-    };
-    requester.selective.again(Resend { psn, packets });
-    if settings.timeout > 0 {
-        requester.deadline = Some(round.now + wait_time(requester, settings));
     }
 }
 
@@ -159,52 +118,6 @@ fn progress(qp: &mut Qp, round: &Round<'_, '_>) {
     requester.deadline = waits.then(|| round.now + wait_time(requester, settings));
 }
 
-/// A packet is missing: it and all after it are sent again, once for each sign that it was lost.
-fn again_from(qp: &mut Qp, psn: Psn, round: &mut Round<'_, '_>) {
-    if qp.requester.recovering == Some(psn) {
-        return;
-    }
-    if qp.requester.selective.peer {
-        qp.requester.recovering = Some(psn);
-        return repeat(qp, psn, round);
-    }
-    if !spend_retry(qp, round) {
-        return;
-    }
-    qp.requester.recovering = Some(psn);
-    rewind(qp, psn);
-}
-
-/// Takes one off the retry counter; where there is none left, the oldest work request fails.
-fn spend_retry(qp: &mut Qp, round: &mut Round<'_, '_>) -> bool {
-    match qp.requester.retries_left.checked_sub(1) {
-        Some(left) => qp.requester.retries_left = left,
-        None => fail_front(qp, Status::RetryExceeded, round),
-    }
-    qp.sends()
-}
-
-/// The peer had no receive work request: again after its time (IBTA 1.3, 9.7.5.2.8).
-// Meets IBTA: 9.7.5-g.
-fn not_ready(qp: &mut Qp, psn: Psn, code: u8, round: &mut Round<'_, '_>) {
-    if qp.settings.rnr_retries != FOR_EVER {
-        match qp.requester.rnr_left.checked_sub(1) {
-            Some(left) => qp.requester.rnr_left = left,
-            None => return fail_front(qp, Status::RnrRetryExceeded, round),
-        }
-    }
-    if qp.requester.selective.peer {
-        // What came behind it is kept.
-        qp.requester.selective.again(Resend { psn, packets: 1 });
-    } else {
-        rewind(qp, psn);
-    }
-    let requester = &mut qp.requester;
-    (requester.deadline, requester.rnr_until) = (None, Some(round.now + rnr_time(code)));
-    // What comes of packets that are still under way asks for nothing.
-    requester.recovering = Some(psn);
-}
-
 /// Data of a read or an atomic came.
 fn fetched(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_>) -> Keep {
     let psn = packet.bth.psn;
@@ -265,55 +178,4 @@ fn place(qp: &Qp, work: &Work, packet: &Packet<'_>, round: &mut Round<'_, '_>) -
         return Err(Status::BadResponse);
     }
     place_fetched(qp, work, skip, packet.payload, round).map_err(|_| Status::LocalProtection)
-}
-
-/// Timers that are due (IBTA 1.3, 9.7.6.1.3): the peer is ready again, or nothing was acknowledged for too long.
-// Meets IBTA: 9.7.6-a.
-pub(crate) fn timers(qp: &mut Qp, round: &mut Round<'_, '_>) {
-    if qp.requester.rnr_until.is_some_and(|until| until <= round.now) {
-        qp.requester.rnr_until = None;
-    }
-    qp.pacer.iter_mut().for_each(|pacer| pacer.fire(round.now));
-    if qp.requester.deadline.is_none_or(|deadline| deadline > round.now) {
-        return;
-    }
-    qp.requester.deadline = None;
-    if !qp.sends() || qp.requester.unacked == qp.requester.sent_to {
-        return;
-    }
-    let unacked = qp.requester.unacked;
-    if waits_to_go_again(qp, unacked) {
-        // Its time begins when it is sent.
-        return;
-    }
-    if qp.requester.selective.peer {
-        return probe(qp, unacked, round);
-    }
-    if spend_retry(qp, round) {
-        qp.requester.recovering = Some(unacked);
-        rewind(qp, unacked);
-        qp.requester.deadline = Some(round.now + qp.settings.timeout);
-    }
-}
-
-/// A packet is to be sent again, and was not yet: a sender with a rate has to wait for its turn.
-fn waits_to_go_again(qp: &Qp, psn: Psn) -> bool {
-    let requester = &qp.requester;
-    let cursor = qp.queue.get(requester.at).filter(|_| requester.at < requester.begun);
-    let is_next = cursor.is_some_and(|work| work.first.plus(requester.sent) == psn);
-    is_next || requester.selective.resend.iter().any(|resend| resend.psn == psn)
-}
-
-/// Sends the oldest packet again, to get an acknowledgement that reports what is missing. It counts as a retry after
-/// the queue pair's time-out only.
-fn probe(qp: &mut Qp, unacked: Psn, round: &mut Round<'_, '_>) {
-    let selective = &mut qp.requester.selective;
-    selective.probes += 1;
-    if round.now.saturating_sub(selective.counted_at) >= qp.settings.timeout {
-        selective.counted_at = round.now;
-        if !spend_retry(qp, round) {
-            return;
-        }
-    }
-    repeat(qp, unacked, round);
 }

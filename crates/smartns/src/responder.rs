@@ -14,7 +14,7 @@ use memory::{Access, Domain, Fault, Rights};
 use verbs::{AsyncEvent, CompletionFlags, CompletionOpcode, Number, QpKind, QpState, Status};
 use wire::roce::{NakCode, Operation, Position, Psn, Syndrome};
 
-/// A request came. Tells whether its frame is to be kept.
+/// A request came. Returns whether its frame is to be kept.
 // Meets IBTA: 9.6-a, 9.7.5-e.
 #[inline]
 pub(crate) fn request(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_>) -> Keep {

@@ -8,7 +8,8 @@ use crate::output::{Event, ShardOutput};
 use crate::payload::{Packet, parse};
 use crate::qp::{Qp, Source};
 use crate::requester::{self, SendProgress, drained};
-use crate::requester_responses::{response, resume, timers};
+use crate::requester_recovery::timers;
+use crate::requester_responses::{response, resume};
 use crate::responder::request;
 use crate::responder_output::answer;
 use crate::selective::Keep;
@@ -245,7 +246,7 @@ impl Shard {
         }
     }
 
-    /// A sound packet for a queue pair. Tells whether its frame is to be kept.
+    /// A sound packet for a queue pair. Returns whether its frame is to be kept.
     #[inline]
     fn deliver(&mut self, now: Nanos, slot: u32, packet: &Packet<'_>, out: &mut ShardOutput<'_>) -> Keep {
         let Some(qp) = self.qps.get_mut(slot) else { return Keep::No };

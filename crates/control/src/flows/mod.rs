@@ -203,7 +203,7 @@ impl Flows {
 }
 
 impl Flow {
-    /// Tells the applications that have a name open for it.
+    /// Notifies the applications that have a name open for it.
     pub(crate) fn reply(&self, contexts: &mut Contexts, reply: impl Fn(context::Slot) -> Reply) {
         for name in self.names.iter().filter(|name| name.open) {
             contexts.reply(name.context, reply(name.slot));

@@ -116,7 +116,7 @@ impl Line {
     }
 }
 
-/// Tells a daemon that it may not take over, where it still listens.
+/// Refuses a daemon that may not take over, where it still listens.
 pub(crate) fn refuse(socket: &OwnedFd, sentence: String) {
     tracing::warn!("a takeover was refused: {sentence}");
     let text = serde_json::to_vec(&Word::Refused(sentence)).unwrap_or_default();

@@ -71,7 +71,7 @@ pub(crate) fn among(socket: &mut Socket, wanted: u32) -> u32 {
     ready
 }
 
-/// Tells the epoll sets and threads that wait for the socket that `bits` became true.
+/// Notifies the epoll sets and threads that wait for the socket that `bits` became true.
 #[inline(never)]
 pub(crate) fn notify(socket: &mut Socket, sets: &mut Slab<EpollSet>, bits: u32) {
     for watcher in socket.watchers.as_slice() {

@@ -288,7 +288,7 @@ impl Switch {
         self.learned += usize::from(self.table.insert(station, from).is_none());
     }
 
-    /// Tells each member that got frames in this burst, once.
+    /// Notifies each member that got frames in this burst, once.
     fn tell(&mut self) {
         for slot in self.touched.drain(..) {
             if let Some(member) = &self.members[slot] {

@@ -293,7 +293,7 @@ impl Program {
         Completion::decode(&words).map(Some).ok_or_else(|| format!("no completion: {words:x?}"))
     }
 
-    /// Wants an event for the next completion.
+    /// Asks for an event for the next completion.
     pub(crate) fn ask(&self) {
         self.notify.ask(Wish::Any);
     }

@@ -1,4 +1,4 @@
-//! Knows every write: a read may return what was durable when it began, or what was being written meanwhile; and
+//! Keeps every write: a read may return what was durable when it began, or what was being written meanwhile; and
 //! nothing else.
 use solar::{BLOCK_LEN, Completion, Direction, Memory, Request, Status};
 use std::collections::{BTreeMap, BTreeSet};

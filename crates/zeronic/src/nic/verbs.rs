@@ -3,7 +3,8 @@ use super::flow::{Aim, Kind};
 use super::messages::Mark;
 use super::operations::{self, Finished, Guide, Operations, Outgoing, Part};
 use super::payload::{Memory, Payload};
-use super::{Arrival, Fetch, FlowId, LEAST_REFERRED, Nic, Refused, WORTH_REFERRING, find_mut};
+use super::sending::{LEAST_REFERRED, WORTH_REFERRING};
+use super::{Arrival, Fetch, FlowId, Nic, Refused, find_mut};
 use port::Piece;
 use wire::Seq;
 
