@@ -78,7 +78,7 @@ impl Run {
 }
 
 /// All measurements of a case.
-#[derive(Debug, Deserialize)]
+#[derive(Debug, Clone, Deserialize)]
 pub struct Report {
     /// Its name on the command line.
     pub case: String,

@@ -7,13 +7,15 @@
 //! <!-- end of table -->
 //! ```
 //!
-//! `goals` has the goals, `cpu` the processor time of each process for a request, and the name of a part of `opentoe
-//! bench all` that part's table. What stands between the comments is replaced; all else stays.
+//! `goals` has the goals, and `cpu` the processor time of each process for a request. The name of a report is that of its
+//! file without `.json`: a part of `opentoe bench all`, or a case that was measured by itself. What stands between the
+//! comments is replaced; all else stays.
 use crate::cases::compare::three;
 use crate::goals::{self, PARTS, Row};
-use crate::measurement::shown;
+use crate::measurement::{Case, shown};
 use crate::page;
 use crate::report::{Report, Run, label, middle};
+use clap::{Command, Subcommand};
 use std::collections::BTreeMap;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -80,12 +82,21 @@ fn table(name: &str, reports: &BTreeMap<String, Report>, rows: &[Row]) -> Result
     match name {
         "goals" => Ok((!reports.is_empty()).then(|| goals_table(reports, rows))),
         "cpu" => Ok(cpu_table(reports)),
-        part if PARTS.iter().any(|known| known.name == part) => Ok(reports.get(part).map(part_table)),
-        other => {
-            let parts = PARTS.iter().map(|part| part.name).collect::<Vec<_>>().join(", ");
-            Err(format!("there is no table `{other}`; there are goals, cpu, {parts}"))
+        report if report_names().iter().any(|known| known == report) => {
+            Ok(reports.get(report).map(|found| report_table(report, found)))
         }
+        other => Err(format!("there is no table `{other}`; there are goals, cpu, {}", report_names().join(", "))),
     }
+}
+
+/// Names of parts, and of cases that are no part under their own name.
+fn report_names() -> Vec<String> {
+    let cases = Case::augment_subcommands(Command::new("bench"));
+    let mut names: Vec<String> = PARTS.iter().map(|part| part.name.to_string()).collect();
+    names.extend(cases.get_subcommands().map(|case| case.get_name().to_string()));
+    names.sort();
+    names.dedup();
+    names
 }
 
 fn goals_table(reports: &BTreeMap<String, Report>, rows: &[Row]) -> String {
@@ -154,9 +165,10 @@ fn nanoseconds(run: &Run, process: &str) -> f64 {
     run.cpu_s.get(process).map_or(f64::NAN, |seconds| seconds * 1e9 / requests)
 }
 
-/// A part's own table, as the terminal shows it.
-fn part_table(report: &Report) -> String {
-    format!("```text\n{}\n```\n", shown(report).trim_end())
+/// A report's own table, as the terminal shows it.
+fn report_table(name: &str, report: &Report) -> String {
+    let conditions = conditions(&BTreeMap::from([(name.to_string(), report.clone())]));
+    format!("```text\n{}\n```\n{conditions}", shown(report).trim_end())
 }
 
 #[cfg(test)]
@@ -180,7 +192,18 @@ mod tests {
         let error = fill(&format!("{BEGIN}goals -->\nrest of the page\n"), |_| Ok(None)).unwrap_err();
         assert!(error.contains("`goals` has no end"), "{error}");
         let error = table("gaols", &BTreeMap::new(), &[]).unwrap_err();
-        assert!(error.contains("no table `gaols`") && error.contains("echo-128"), "{error}");
+        assert!(error.contains("no table `gaols`") && error.contains("echo-128") && error.contains(" wan"), "{error}");
+    }
+
+    #[test]
+    fn a_case_that_is_no_part_has_a_table() {
+        assert_eq!(table("wan", &BTreeMap::new(), &[]), Ok(None), "not measured");
+        let mut report = Report::new("wan", json!({}));
+        let mut run = Run::new(Stack::Linux, 1, &json!({ "size": 0, "rtt_ms": 50, "mbit": 100, "loss": 0.01 }));
+        run.gbit_per_s = Some(0.0425);
+        report.runs.push(run);
+        let text = table("wan", &BTreeMap::from([("wan".to_string(), report)]), &[]).unwrap().unwrap();
+        assert!(text.contains("42.50 Mbit/s") && text.contains("Conditions: "), "{text}");
     }
 
     #[test]
