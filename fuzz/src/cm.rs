@@ -82,6 +82,7 @@ impl World {
             programs: 1,
             table,
             recovery: Recovery::GoBackN,
+            spray: 0,
             congestion: Congestion::None,
             raw_packets: true,
             lower_layer: LowerLayer::Packets,

@@ -66,6 +66,7 @@ impl Side {
             table,
             limits,
             recovery,
+            spray: 3,
             congestion,
             lower_layer: LowerLayer::Packets,
             mtu: Mtu::B1024,

@@ -7,9 +7,9 @@
 //! <!-- end of table -->
 //! ```
 //!
-//! `goals` has the goals, and `cpu` the processor time of each process for a request. The name of a report is that of its
-//! file without `.json`: a part of `opentoe bench all`, or a case that was measured by itself. What stands between the
-//! comments is replaced; all else stays.
+//! `goals` has the goals, and `cpu` the processor time of each process for a request. The name of a report is that of
+//! its file without `.json`: a part of `opentoe bench all`, or a case that was measured by itself. What stands between
+//! the comments is replaced; all else stays.
 use crate::cases::compare::three;
 use crate::goals::{self, PARTS, Row};
 use crate::measurement::{Case, shown};

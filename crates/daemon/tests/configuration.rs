@@ -8,6 +8,15 @@ fn refusal(text: &str) -> String {
 }
 
 #[test]
+fn paths_of_packets_are_checked() {
+    let host = |keys: &str| refusal(&format!("{HOST}{keys}"));
+    let sentence = host("rdma_recovery = \"selective-repeat\"\nrdma_paths = 3\n");
+    assert!(sentence.contains("`rdma_paths` must be 1, 2, 4, ... or 128, not 3"), "{sentence}");
+    let sentence = host("rdma_paths = 16\n");
+    assert!(sentence.contains("`rdma_paths` needs `rdma_recovery = \"selective-repeat\"`"), "{sentence}");
+}
+
+#[test]
 fn an_unknown_key_is_named_with_the_nearest_known_one() {
     assert_eq!(
         refusal("[[host]]\nname = \"a\"\nadress = \"10.0.0.1\"\n"),

@@ -7,6 +7,7 @@
 mod bell;
 mod config;
 mod link;
+mod path;
 mod random;
 mod switch;
 

@@ -9,7 +9,7 @@ use shm::{ByteRing, PAGE, Region, Span};
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd};
 use std::sync::{Arc, Mutex};
 use wire::tcp::Flags;
-use wire::{Mac, ipv4};
+use wire::{Mac, ethernet, ipv4};
 
 fn pair(config: FabricConfig) -> (Fabric, FabricPort, FabricPort, Hands) {
     let fabric = Fabric::new(config);
@@ -134,6 +134,36 @@ fn rate_and_delay_are_exact_and_waiting_frames_refer_to_nothing() {
         assert_eq!(frames.len(), 1);
         assert!(frames[0].payload().is_none());
     }
+}
+
+/// A flow has one path and stays in order; flows of several paths have the rates of all of them together.
+#[test]
+fn paths_are_chosen_flow_by_flow() {
+    const FLOWS: u16 = 32;
+    let config = FabricConfig { rate_bps: 1_000_000_000, paths: 4, path_skew_ns: 50_000, ..FabricConfig::default() };
+    let (_fabric, mut a, mut b, mut hands) = pair(config);
+    let port_at = ethernet::HEADER_LEN + ipv4::HEADER_LEN;
+    let mut len = 0;
+    for number in 0..320u32 {
+        let mut frame = numbered(&mut hands, number, 1000);
+        let port = 40_000 + number as u16 % FLOWS;
+        frame.bytes_mut()[port_at..port_at + 2].copy_from_slice(&port.to_be_bytes());
+        len = frame.len() as u64;
+        send(&mut a, 0, &mut hands, frame);
+    }
+    let (mut last, mut order) = (0, vec![0; FLOWS.into()]);
+    while let Some(due) = b.next_deadline().filter(|due| *due < 1 << 40) {
+        last = due;
+        for frame in receive(&mut b, due, &mut hands) {
+            let flow = usize::from(u16::from_be_bytes([frame.bytes()[port_at], frame.bytes()[port_at + 1]]) - 40_000);
+            let (.., data) = (0, &frame.bytes()[frame.len() - 1000..]);
+            let number = u32::from_be_bytes([data[0], data[1], data[2], data[3]]) + 1;
+            assert!(number > order[flow], "flow {flow}: {number} after {}", order[flow]);
+            order[flow] = number;
+        }
+    }
+    let on_one_path = 320 * len * 8;
+    assert!(order.iter().all(|number| *number > 0) && last < on_one_path / 2, "{last} of {on_one_path} ns");
 }
 
 #[test]

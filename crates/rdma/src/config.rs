@@ -44,6 +44,8 @@ pub struct Config {
     pub programs: u32,
     /// How lost packets are made up for.
     pub recovery: Recovery,
+    /// With peers that repeat selectively as well, packets with payload take 2^`spray` paths in turn; at most 7.
+    pub spray: u8,
     /// How connected queue pairs answer congestion.
     pub congestion: Congestion,
     /// Programs may send and receive whole Ethernet frames.
@@ -113,6 +115,7 @@ impl Config {
             table: Arc::clone(&self.table),
             limits,
             recovery,
+            spray: self.spray,
             congestion,
             lower_layer: self.lower_layer,
             mtu,

@@ -130,6 +130,7 @@ fn host(random: &mut Random) -> HostPlan {
         burst: random.pick(&[1, 8, 64, 256]),
         syn_backlog: None,
         selective_repeat: false,
+        spray: 0,
         dcqcn_bps: 0,
     }
 }

@@ -52,6 +52,8 @@ pub(crate) struct SimHost {
     pub(crate) records: Option<RecordsInMemory>,
     /// It took the place of one that was killed.
     pub(crate) was_killed: bool,
+    /// What its clock showed when it took the place of the one that was killed.
+    pub(crate) replaced_at: Nanos,
     /// Its RDMA device, where programs use one.
     pub(crate) rdma: Option<SharedDevice>,
 }
@@ -109,6 +111,7 @@ impl SimHost {
             before_takeover: Vec::new(),
             records,
             was_killed: false,
+            replaced_at: 0,
             rdma: None,
         })
     }

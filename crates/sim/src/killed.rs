@@ -17,6 +17,9 @@ const KILLED: &str = "a host of it was killed";
 
 /// When the next look is at a kill that waits for something.
 const LOOK_AGAIN: Nanos = 100_000;
+/// For so long a host waits for the programs of one that was killed (docs/RESTART.md). They come back sooner, but its
+/// clock may go forward.
+const SURVIVORS: Nanos = 5_000_000_000;
 /// For so long it waits.
 const TIMEOUT: Nanos = 1_000_000_000;
 
@@ -119,10 +122,17 @@ impl SimHost {
         self.workers = new.workers();
         self.host = new;
         self.before_takeover.clear();
-        self.was_killed = true;
+        (self.was_killed, self.replaced_at) = (true, self.clock(now));
         self.lose_frames(now, lost_us);
         self.nudge();
         Ok(())
+    }
+}
+
+impl SimHost {
+    /// It no longer waits for the programs of the host that was killed.
+    fn gave_up_survivors(&self, now: Nanos) -> bool {
+        self.clock(now) >= self.replaced_at + SURVIVORS
     }
 }
 
@@ -195,6 +205,14 @@ impl App {
         }
     }
 
+    /// A connection did not go on at the next host: nothing of it is asked any more.
+    fn forget_lost(&mut self, now: Nanos, scene: &mut Scene, slot: u32, pair: usize) {
+        scene.pairs[pair].spoil(KILLED);
+        self.end_with_host(now, scene, slot);
+        self.outbox.retain(|it| !matches!(it, Request::Close { slot: of, .. } if of.index == slot));
+        self.closing.remove(&slot);
+    }
+
     /// What it had asked the host, and what the host was to report to it.
     fn forget_requests(&mut self, now: Nanos, scene: &mut Scene) {
         for purpose in std::mem::take(&mut self.purposes).into_values() {
@@ -228,9 +246,12 @@ impl App {
         let all: Vec<&Connection> = self.connections.values().chain(self.closes()).collect();
         let kept: Vec<_> = all.iter().map(|connection| connection.kept()).collect();
         let (context, end, on) = host.attach_again(now, pid, &self.end, &kept)?;
-        if let Some(lost) = all.iter().find(|connection| !on.contains(&connection.slot)) {
+        let lost: Vec<&&Connection> = all.iter().filter(|connection| !on.contains(&connection.slot)).collect();
+        if let Some(lost) = lost.first().filter(|_| !host.gave_up_survivors(now)) {
             return Err(format!("{}: it does not go on: {lost:?}", scene.pairs[lost.pair].name()));
         }
+        let lost: Vec<(u32, usize)> = lost.iter().map(|connection| (connection.slot.index, connection.pair)).collect();
+        lost.into_iter().for_each(|(slot, pair)| self.forget_lost(now, scene, slot, pair));
         scene.figures.survivors += on.len() as u64;
         (self.context, self.end) = (context, end);
         for connection in self.connections.values_mut() {

@@ -138,6 +138,9 @@ pub struct HostPlan {
     /// Its queue pairs repeat lost packets only, with peers that do it, too.
     #[serde(default, skip_serializing_if = "std::ops::Not::not")]
     pub selective_repeat: bool,
+    /// With peers that do it, too, their packets take 2^this paths.
+    #[serde(default, skip_serializing_if = "is_no_spray")]
+    pub spray: u8,
     /// Its connected queue pairs answer congestion by DCQCN: their line's rate, bits a second; 0 where they do not.
     #[serde(default, skip_serializing_if = "is_zero")]
     pub dcqcn_bps: u64,
@@ -386,6 +389,10 @@ pub enum Midst {
     Unacknowledged,
     /// It acknowledged what its application has not read.
     Unread,
+}
+
+fn is_no_spray(value: &u8) -> bool {
+    *value == 0
 }
 
 fn is_zero(value: &u64) -> bool {

@@ -141,6 +141,7 @@ fn impairments(add: &mut Add<'_>) {
     add(&|plan| plan.fabric.duplicate = 0.0);
     add(&|plan| plan.fabric.corrupt = 0.0);
     add(&|plan| plan.fabric.jitter_ns = 0);
+    add(&|plan| (plan.fabric.paths, plan.fabric.path_skew_ns) = (1, 0));
     add(&|plan| plan.fabric.rate_bps = 0);
     add(&|plan| plan.fabric.ecn_threshold_bytes = 0);
     add(&|plan| plan.fabric.buffer_bytes = FabricConfig::default().buffer_bytes);
@@ -260,6 +261,7 @@ fn simpler_host(index: usize, add: &mut Add<'_>) {
     add(&|plan| (plan.hosts[index].flows, plan.hosts[index].max_time_wait) = (1024, 1024));
     add(&|plan| plan.hosts[index].ecn = false);
     add(&|plan| plan.hosts[index].selective_repeat = false);
+    add(&|plan| plan.hosts[index].spray = 0);
     add(&|plan| plan.hosts[index].dcqcn_bps = 0);
     add(&|plan| plan.hosts[index].congestion = String::new());
     add(&|plan| plan.hosts[index].burst = 64);

@@ -70,6 +70,8 @@ pub struct ShardConfig {
     pub limits: Limits,
     /// How lost packets are made up for.
     pub recovery: Recovery,
+    /// With peers that repeat selectively as well, packets with payload take 2^`spray` paths in turn; at most 7.
+    pub spray: u8,
     /// How connected queue pairs answer congestion.
     pub congestion: Congestion,
     /// What carries its requests.

@@ -16,6 +16,9 @@ use std::sync::Arc;
 use verbs::{Number, QpAttributes, QpKind, QpNumber, QpState};
 use wire::roce::{Path, Psn};
 
+/// A queue pair's packets take 2^this paths at most: the BTH has three bits for it.
+const MOST_SPRAY: u8 = 7;
+
 impl Shard {
     /// Adds a completion queue.
     ///
@@ -224,6 +227,7 @@ impl Shard {
         let is_connected = qp.kind.is_connected();
         let mut made = Qp::new(qp, recovery, congestion);
         made.stream = (over_stream && is_connected).then(Box::default);
+        made.identity.spray = self.shared.config.spray.min(MOST_SPRAY);
         let Some(slot) = self.qps.insert(Box::new(made)) else {
             return Err(Refusal::Limit("the program has as many queue pairs as it may"));
         };

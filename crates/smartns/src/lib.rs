@@ -45,6 +45,7 @@ mod selective;
 mod send_queue;
 mod shard;
 mod shared;
+mod spray;
 mod states;
 mod stream;
 mod unpack;

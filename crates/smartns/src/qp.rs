@@ -12,7 +12,7 @@ use memory::{Domain, Rights};
 use verbs::{
     Capacities, Completion, CompletionFlags, CompletionOpcode, Number, QpAttributes, QpKind, QpNumber, QpState, Status,
 };
-use wire::roce::{Path, Psn, Service, Syndrome};
+use wire::roce::{Path, Psn, Service, Syndrome, sprayed_port};
 
 /// What does not change. Of the receiving half of an XRC, each message says the protection domain and the completion
 /// queue of what it receives.
@@ -26,6 +26,8 @@ pub(crate) struct Identity {
     pub(crate) capacities: Capacities,
     /// It keeps what comes too early, and says so to its peer.
     pub(crate) is_selective: bool,
+    /// Its packets with payload may take 2^`spray` paths.
+    pub(crate) spray: u8,
 }
 
 /// Attributes in the form in which packets need them.
@@ -98,6 +100,14 @@ pub(crate) struct Requester {
     /// The packet from which on all were sent again, until it is acknowledged.
     pub(crate) recovering: Option<Psn>,
     pub(crate) selective: Selective,
+}
+
+impl Requester {
+    /// How often a packet was sent before.
+    #[inline]
+    pub(crate) fn times_sent(&self, psn: Psn) -> u32 {
+        if self.selective.peer && psn.since(self.sent_to) < 0 { self.selective.times(psn) } else { 0 }
+    }
 }
 
 /// A message that is being received.
@@ -213,6 +223,7 @@ impl Qp {
                 signals_all,
                 capacities,
                 is_selective: recovery == Recovery::SelectiveRepeat && kind == QpKind::Rc,
+                spray: 0,
             },
             state: QpState::Reset,
             attributes: QpAttributes::default(),
@@ -322,6 +333,10 @@ impl Qp {
     #[inline]
     pub(crate) fn packets_of_frame(&self) -> u32 {
         let packets = |pacer: &Pacer| pacer.frame_bytes() / (self.settings.mtu as usize + OVERHEAD);
+        if !self.requester.selective.paths.are_whole() {
+            // Where a train is cut, its packets take all paths.
+            return 1;
+        }
         self.pacer.as_deref().map_or(u32::MAX, |pacer| packets(pacer).clamp(1, u32::MAX as usize) as u32)
     }
 
@@ -337,12 +352,41 @@ impl Qp {
         if self.pacer.is_some() { marked_path(path, Marks::May) } else { *path }
     }
 
+    /// The same for packet `psn` of those that are sprayed. One that is sent again takes another path each of `times`.
+    #[inline]
+    pub(crate) fn sprayed_path(&self, path: &Path, psn: Psn, times: u32) -> Path {
+        let path = self.payload_path(path);
+        match self.spray() {
+            0 => path,
+            spray => {
+                let turn = self.requester.selective.paths.of(psn.plus(times), spray);
+                Path { source_port: sprayed_port(path.source_port, spray, turn), ..path }
+            }
+        }
+    }
+
+    /// Packets with payload take 2^this paths: only where the peer keeps what comes too early.
+    #[inline]
+    pub(crate) fn spray(&self) -> u8 {
+        if self.requester.selective.peer { self.identity.spray } else { 0 }
+    }
+
     /// When something is due by itself.
     pub(crate) fn due(&self) -> Option<Nanos> {
         let paced = self.pacer.as_ref().and_then(|pacer| pacer.waits_until());
         let given_up = self.stream.as_deref().and_then(Stream::gives_up);
         let given_up = given_up.filter(|_| self.sends() && !self.queue.is_empty());
         earlier(earlier(self.requester.deadline, self.requester.rnr_until), earlier(paced, given_up))
+    }
+}
+
+/// The peer says in a packet whether it keeps what comes too early.
+#[inline]
+pub(crate) fn note_selective(qp: &mut Qp, says: bool) {
+    let requester = &mut qp.requester;
+    if says && qp.identity.is_selective && !requester.selective.peer {
+        requester.selective.peer = true;
+        requester.selective.sprayed_from = Some(requester.sent_to);
     }
 }
 

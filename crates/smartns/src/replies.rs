@@ -26,6 +26,8 @@ pub(crate) struct Reply {
     pub(crate) begin: u32,
     pub(crate) next: u32,
     pub(crate) end: u32,
+    /// How often it was asked for again.
+    pub(crate) repeats: u32,
     /// All of it was sent once: where the peer has fewer outstanding than it may, it needs this one no more.
     pub(crate) was_sent: bool,
 }
@@ -77,7 +79,17 @@ mod tests {
 
     fn reply(first: u32, packets: u32) -> Reply {
         let answer = Answer::Atomic(first.into());
-        Reply { first: Psn::new(first), packets, len: 8, answer, begin: 0, next: 0, end: packets, was_sent: false }
+        Reply {
+            first: Psn::new(first),
+            packets,
+            len: 8,
+            answer,
+            begin: 0,
+            next: 0,
+            end: packets,
+            repeats: 0,
+            was_sent: false,
+        }
     }
 
     // Checks IBTA: 9.7.5-c.

@@ -245,7 +245,8 @@ fn send_payload(qp: &Qp, work: &Work, run: &Run, path: &Path, round: &mut Round<
     let (bth, headers) = describe(qp, work, run, round.shared.config.limits.window);
     let (domain, queue) = (qp.identity.domain, &qp.queue);
     let part = Part { skip: qp.requester.sent * qp.settings.mtu, len: run.len };
-    let packet = Outgoing { path: qp.payload_path(path), bth, headers, segment: qp.settings.segment(run.count) };
+    let path = qp.sprayed_path(path, run.psn, qp.requester.times_sent(run.psn));
+    let packet = Outgoing { path, bth, headers, segment: qp.settings.segment(run.count) };
     if run.len >= REFERRED && qp.identity.kind.is_reliable() && !work.is_inline() {
         let span = round.shared.memory.refer_part(domain, pieces(queue, work), part);
         if let Some(span) = span.map_err(|_| Status::LocalProtection)? {

@@ -5,7 +5,9 @@ use crate::qp::Qp;
 use crate::requester::rewind;
 use crate::requests::wait_time;
 use crate::selective::{REPORTED, Resend};
+use crate::send_queue::SendQueue;
 use crate::shared::Round;
+use engine::Nanos;
 use verbs::Status;
 use wire::roce::{Psn, rnr_time};
 
@@ -15,6 +17,7 @@ const FOR_EVER: u8 = 7;
 /// Timers that are due (IBTA 1.3, 9.7.6.1.3): the peer is ready again, or nothing was acknowledged for too long.
 // Meets IBTA: 9.7.6-a.
 pub(crate) fn timers(qp: &mut Qp, round: &mut Round<'_, '_>) {
+    qp.requester.selective.paths.try_again(round.now);
     if qp.requester.rnr_until.is_some_and(|until| until <= round.now) {
         qp.requester.rnr_until = None;
     }
@@ -43,23 +46,40 @@ pub(crate) fn timers(qp: &mut Qp, round: &mut Round<'_, '_>) {
 
 /// The packet `missing` was lost, and so were those behind it that are not acknowledged, up to the last one that is.
 pub(crate) fn lost(qp: &mut Qp, missing: Psn, sent: u128, round: &Round<'_, '_>) {
+    let spray = qp.spray();
     let Qp { requester, queue, settings, .. } = qp;
+    if spray > 0 {
+        requester.selective.report = Some((missing, sent));
+    }
     // Where nothing is acknowledged, what came is beyond what can be.
     let behind = if sent == 0 { REPORTED } else { REPORTED - 1 - sent.leading_zeros() };
     let newest = missing.plus(behind + 1);
     let unreported = (0..behind).filter(|at| sent >> at & 1 == 0).map(|at| missing.plus(at + 1));
     let holes = std::iter::once(missing).chain(unreported.filter(|_| sent != 0));
+    let later = |psn: Psn| sent >> psn.since(missing).clamp(0, 127);
+    // One that was sent again is lost where a later packet came, of each path.
+    let newest = newest.minus((1 << spray) - 1);
     for psn in holes {
-        // The numbers of a read's responses but the first are no requests.
-        let work = queue.holding(psn, requester.begun).and_then(|index| queue.get(index));
-        let Some(work) = work.filter(|work| !work.is_fetch() || work.first == psn) else { continue };
-        let packets = if work.is_fetch() { work.packets } else { 1 };
+        if spray > 0 && sent > 0 && !requester.selective.shows_loss(psn, later(psn), spray) {
+            continue;
+        }
+        let Some(packets) = request_packets(queue, requester.begun, psn) else { continue };
         if requester.selective.is_lost(psn, newest, requester.sent_to) {
             requester.selective.again(Resend { psn, packets });
         }
     }
     if settings.timeout > 0 {
         requester.deadline = Some(round.now + wait_time(requester, settings));
+    }
+}
+
+/// The packets that are sent again for number `psn`: of a read all, of others one. `None` where it is no request: the
+/// numbers of a read's responses but the first are none.
+fn request_packets(queue: &SendQueue, begun: usize, psn: Psn) -> Option<u32> {
+    let work = queue.holding(psn, begun).and_then(|index| queue.get(index))?;
+    match work.is_fetch() {
+        true => (work.first == psn).then_some(work.packets),
+        false => Some(1),
     }
 }
 
@@ -108,6 +128,24 @@ fn probe(qp: &mut Qp, unacked: Psn, round: &mut Round<'_, '_>) {
         }
     }
     repeat(qp, unacked, round);
+    repeat_reported(qp, unacked, round.now);
+}
+
+/// Of packets that were sprayed, a path may have carried none: then no later packet of that path shows their loss. All
+/// that the last report did not have are sent again, by other paths; and the path is left.
+#[cold]
+fn repeat_reported(qp: &mut Qp, unacked: Psn, now: Nanos) {
+    let spray = qp.spray();
+    let Some((_, sent)) = qp.requester.selective.report.take().filter(|(missing, _)| *missing == unacked) else {
+        return;
+    };
+    qp.requester.selective.paths.find_failed(unacked, sent, spray, now);
+    let newest = REPORTED - sent.leading_zeros();
+    for psn in (1..newest).filter(|at| sent >> (at - 1) & 1 == 0).map(|at| unacked.plus(at)) {
+        if let Some(packets) = request_packets(&qp.queue, qp.requester.begun, psn) {
+            qp.requester.selective.again(Resend { psn, packets });
+        }
+    }
 }
 
 /// A packet is to be sent again, and was not yet: a sender with a rate has to wait for its turn.

@@ -20,6 +20,7 @@ pub(crate) fn response(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '
         round.drop(DropReason::ResponseStale);
         return Keep::No;
     }
+    qp.requester.selective.peer_spray = packet.bth.spray;
     if packet.opcode().operation() != Operation::Acknowledge {
         return fetched(qp, packet, round);
     }
@@ -64,7 +65,7 @@ pub(crate) fn resume(qp: &mut Qp, round: &mut Round<'_, '_>) {
         advance(qp, to, round);
     }
     let unacked = qp.requester.unacked;
-    if !qp.requester.selective.held.is_empty() && qp.sends() {
+    if qp.requester.selective.held_shows_loss(unacked) && qp.sends() {
         again_from(qp, unacked, round);
     }
 }
@@ -88,7 +89,9 @@ fn advance(qp: &mut Qp, to: Psn, round: &mut Round<'_, '_>) {
         progress(qp, round);
         retire(qp, round);
     }
-    if let Some(psn) = missing.filter(|_| qp.sends()) {
+    // Data that take several paths may come after the acknowledgement of a later request: a timer asks for them.
+    let in_order = qp.requester.selective.peer_spray == 0;
+    if let Some(psn) = missing.filter(|_| qp.sends() && in_order) {
         again_from(qp, psn, round);
     }
 }

@@ -366,7 +366,7 @@ fn atomic(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_>) -> Result
 }
 
 fn add_reply(qp: &mut Qp, first: Psn, packets: u32, len: u32, answer: Answer) -> Result<(), Refused> {
-    let reply = Reply { first, packets, len, answer, begin: 0, next: 0, end: packets, was_sent: false };
+    let reply = Reply { first, packets, len, answer, begin: 0, next: 0, end: packets, repeats: 0, was_sent: false };
     let most = qp.settings.resources;
     if qp.responder.replies.add(reply, most) { Ok(()) } else { Err(INVALID) }
 }
@@ -388,6 +388,7 @@ fn duplicate(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_>) {
             if same && u64::from(skip) + u64::from(reth.len) <= u64::from(reply.len) {
                 let packets = reth.len.div_ceil(mtu).max(1);
                 (reply.begin, reply.next, reply.end) = (begin, begin, (begin + packets).min(reply.packets));
+                reply.repeats += 1;
             }
         }
         Operation::CompareSwap | Operation::FetchAdd => {

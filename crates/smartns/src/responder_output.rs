@@ -112,7 +112,7 @@ fn send_part(qp: &Qp, reply: &Reply, run: &Run, path: &Path, round: &mut Round<'
             let headers = if position == Position::Middle { Headers::NONE } else { Headers::NONE.with(header) };
             let from = target.plus(u64::from(reply.next) * u64::from(qp.settings.mtu));
             let segment = qp.settings.segment(count);
-            let packets = Outgoing { path: qp.payload_path(path), bth, headers, segment };
+            let packets = Outgoing { path: qp.sprayed_path(path, psn, reply.repeats), bth, headers, segment };
             if len == 0 {
                 packets.send_bare(round);
                 return true;
@@ -149,7 +149,8 @@ fn tell_held(qp: &Qp, path: &Path, round: &mut Round<'_, '_>) {
 
 /// The base header of a response.
 fn base(qp: &Qp, opcode: Opcode, psn: Psn) -> Bth {
-    Bth { selective: qp.identity.is_selective, ..Bth::new(opcode.over(qp.service()), qp.settings.remote_qp, psn) }
+    let new = Bth::new(opcode.over(qp.service()), qp.settings.remote_qp, psn);
+    Bth { selective: qp.identity.is_selective, spray: qp.spray(), ..new }
 }
 
 fn acknowledge(qp: &Qp, path: &Path, psn: Psn, syndrome: Syndrome, round: &mut Round<'_, '_>) {

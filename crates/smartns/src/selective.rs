@@ -1,5 +1,6 @@
 //! Selective repeat: what came after a lost packet is kept until that one comes, and only lost packets are reported
 //! again (SmartNS, section 3.3, "out-of-order packet processing"; docs/RDMA.md has the format on the wire).
+use crate::spray::{Paths, shows_loss};
 use engine::{Frame, Nanos};
 use std::collections::VecDeque;
 use wire::roce::Psn;
@@ -101,11 +102,12 @@ pub(crate) struct Resend {
     pub(crate) packets: u32,
 }
 
-/// A packet that was reported again, and the first packet that had not been reported then.
+/// A packet that was reported again, how often, and the first packet that had not been reported then.
 #[derive(Debug, Clone, Copy)]
 struct Again {
     psn: Psn,
     before: Psn,
+    times: u32,
 }
 
 /// What a requester keeps for selective repeat.
@@ -113,6 +115,14 @@ struct Again {
 pub(crate) struct Selective {
     /// The peer does it as well: it says so in its packets.
     pub(crate) peer: bool,
+    /// Data of reads take 2^this paths.
+    pub(crate) peer_spray: u8,
+    /// The paths of the own packets, of those from `sprayed_from` on: before the peer was known to be selective, they
+    /// took one path.
+    pub(crate) paths: Paths,
+    pub(crate) sprayed_from: Option<Psn>,
+    /// The last report: the packet that is missing, and those behind it that came.
+    pub(crate) report: Option<(Psn, u128)>,
     pub(crate) resend: VecDeque<Resend>,
     again: VecDeque<Again>,
     /// Responses that came too early.
@@ -146,6 +156,7 @@ impl Selective {
     /// Everything before `unacked` is acknowledged.
     pub(crate) fn reached(&mut self, unacked: Psn, now: Nanos) {
         (self.probes, self.counted_at) = (0, now);
+        self.sprayed_from = self.sprayed_from.filter(|from| from.since(unacked) > 0);
         while self.again.front().is_some_and(|again| again.psn.since(unacked) < 0) {
             self.again.pop_front();
         }
@@ -185,15 +196,37 @@ impl Selective {
         match known {
             Some(again) if newest.since(again.before) < 0 => false,
             Some(again) => {
-                again.before = sent_to;
+                (again.before, again.times) = (sent_to, again.times + 1);
                 true
             }
             None => {
                 let place = self.again.partition_point(|again| again.psn.since(psn) < 0);
-                self.again.insert(place, Again { psn, before: sent_to });
+                self.again.insert(place, Again { psn, before: sent_to, times: 1 });
                 true
             }
         }
+    }
+
+    /// Packet `psn` is missing, and those of `later` behind it came: a bit each. Whether that shows its loss, where
+    /// packets take 2^`spray` paths.
+    pub(crate) fn shows_loss(&self, psn: Psn, later: u128, spray: u8) -> bool {
+        let alone = self.sprayed_from.map_or(0, |from| from.since(psn));
+        if alone > 0 {
+            // Those behind it that took one path as well.
+            return later & !(u128::MAX << (alone - 1).min(127)) != 0;
+        }
+        shows_loss(later, spray)
+    }
+
+    /// How often a packet was sent that is sent again now: another path each time.
+    pub(crate) fn times(&self, psn: Psn) -> u32 {
+        let known = self.again.iter().find(|again| again.psn == psn);
+        known.map_or(1, |again| again.times) + self.probes
+    }
+
+    /// Data of reads behind packet `missing` show that it was lost: one that took the same path came.
+    pub(crate) fn held_shows_loss(&self, missing: Psn) -> bool {
+        !self.held.is_empty() && (self.peer_spray == 0 || shows_loss(self.held.reported(missing), self.peer_spray))
     }
 }
 

@@ -6,7 +6,7 @@ use crate::intake::{Intake, Next, post};
 use crate::numbers::Numbers;
 use crate::output::{Event, ShardOutput};
 use crate::payload::{Packet, parse};
-use crate::qp::{Qp, Source};
+use crate::qp::{Qp, Source, note_selective};
 use crate::requester::{self, SendProgress, drained};
 use crate::requester_recovery::timers;
 use crate::requester_responses::{response, resume};
@@ -271,7 +271,7 @@ impl Shard {
                 }
             }
             (Service::Rc, QpKind::Rc) | (Service::Uc, QpKind::Uc) => {
-                qp.requester.selective.peer |= packet.bth.selective && qp.identity.is_selective;
+                note_selective(qp, packet.bth.selective);
                 on_mark(qp, packet.ip.ecn, round);
                 let is_response = packet.opcode().is_response();
                 return if is_response { response(qp, packet, round) } else { request(qp, packet, round) };

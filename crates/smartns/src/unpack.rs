@@ -4,7 +4,7 @@ use crate::completion_queue::Solicited;
 use crate::ending::{Received, complete_receive, take_receive};
 use crate::payload::whole;
 use crate::placement::Row;
-use crate::qp::Qp;
+use crate::qp::{Qp, note_selective};
 use crate::responder::{placed, receive_domain, request};
 use crate::selective::Keep;
 use crate::shared::Round;
@@ -28,7 +28,7 @@ pub(crate) fn requests(qp: &mut Qp, mut packed: Packed<'_>, round: &mut Round<'_
             Ok(None) => return None,
             Ok(Some(inner)) if !is_request(qp, &inner) => round.drop(DropReason::RoceHeader),
             Ok(Some(inner)) => {
-                qp.requester.selective.peer |= inner.bth.selective && qp.identity.is_selective;
+                note_selective(qp, inner.bth.selective);
                 if request(qp, &whole(packed.alone(inner)), round) != Keep::No {
                     return Some(inner.bth.psn);
                 }

@@ -14,11 +14,11 @@ const KINDS: [QpKind; 3] = [QpKind::Rc, QpKind::Uc, QpKind::Ud];
 /// A frame for the other side's queue pair that is sound down to its checksum; what it says is made up.
 fn made_up(random: &mut Random, node: &Node) -> Vec<u8> {
     let opcode = loop {
-        if let Some(opcode) = Opcode::from_number(random.lower_layer(256) as u8) {
+        if let Some(opcode) = Opcode::from_number(random.below(256) as u8) {
             break opcode;
         }
     };
-    let psn = Psn::new(support::SETTINGS.psn).plus(random.lower_layer(40) as u32).minus(random.lower_layer(20) as u32);
+    let psn = Psn::new(support::SETTINGS.psn).plus(random.below(40) as u32).minus(random.below(20) as u32);
     let bth = Bth {
         ack_request: random.chance(500),
         selective: random.chance(300),
@@ -28,15 +28,15 @@ fn made_up(random: &mut Random, node: &Node) -> Vec<u8> {
     let mut extended = Headers::NONE;
     for _ in 0..opcode.extended_len() / 4 {
         // Often the right key, and an address in or near the region.
-        let word = match random.lower_layer(4) {
+        let word = match random.below(4) {
             0 => node.key.0,
             1 => (0x7f00_0000_0000u64 >> 32) as u32,
-            2 => random.lower_layer(8192) as u32,
-            _ => random.lower_layer(1 << 32) as u32,
+            2 => random.below(8192) as u32,
+            _ => random.below(1 << 32) as u32,
         };
         extended = extended.with(word.to_be_bytes());
     }
-    let len = if opcode.has_payload() { [0, 1, 16, 1024, 4096, 1500][random.lower_layer(6) as usize] } else { 0 };
+    let len = if opcode.has_payload() { [0, 1, 16, 1024, 4096, 1500][random.below(6) as usize] } else { 0 };
     let mut frame = Vec::new();
     support::path(0).emit(&bth, &extended, len, &mut frame);
     frame.resize(frame.len() + len, 0xaa);
@@ -76,9 +76,9 @@ fn made_up_contents_complete_no_more_than_was_posted() {
         (0..3).for_each(|at| other.post_receive(&[other.piece(16_384 + 5000 * at, 4200)]));
         receive(&mut pair, 1, &[]);
         for _ in 0..60 {
-            let frames: Vec<_> = (0..random.lower_layer(4)).map(|_| made_up(&mut random, &pair.nodes[1])).collect();
+            let frames: Vec<_> = (0..random.below(4)).map(|_| made_up(&mut random, &pair.nodes[1])).collect();
             receive(&mut pair, 1, &frames);
-            pair.now += random.lower_layer(2_000_000);
+            pair.now += random.below(2_000_000);
         }
         let completions = &pair.nodes[1].completions;
         assert!(completions.len() <= 4, "no more than what was posted: {completions:?}");
@@ -97,9 +97,9 @@ fn only_granted_bytes_are_written() {
         pair.nodes[1].write(0, &vec![0x55; MEMORY as usize]);
         let [one, other] = &mut pair.nodes;
         one.write(0, &vec![0x99; 1 << 16]);
-        let at = (granted.0 + random.lower_layer(12_000)).saturating_sub(6000);
-        let len = random.lower_layer(9000) as u32;
-        let opcode = [SendOpcode::Write, SendOpcode::WriteImmediate][random.lower_layer(2) as usize];
+        let at = (granted.0 + random.below(12_000)).saturating_sub(6000);
+        let len = random.below(9000) as u32;
+        let opcode = [SendOpcode::Write, SendOpcode::WriteImmediate][random.below(2) as usize];
         let mut element = one.remote(opcode, other, at);
         element.key = key.0;
         one.post(element, &[one.piece(0, len)]);

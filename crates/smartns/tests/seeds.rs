@@ -30,7 +30,7 @@ struct Asked {
 
 fn data(side: usize, number: usize, len: usize) -> Vec<u8> {
     let mut random = Random::new((side * 1000 + number) as u64 + 1);
-    (0..len).map(|_| random.lower_layer(256) as u8).collect()
+    (0..len).map(|_| random.below(256) as u8).collect()
 }
 
 fn place(number: usize) -> u64 {
@@ -50,12 +50,12 @@ struct Judge {
 
 fn draw(random: &mut Random, receives: &mut usize) -> Asked {
     use SendOpcode::*;
-    let opcode = [Write, Write, WriteImmediate, Send, SendImmediate, Read, FetchAdd][random.lower_layer(7) as usize];
-    let len = match random.lower_layer(4) {
-        0 => random.lower_layer(70),
-        1 => random.lower_layer(3000),
-        2 => random.lower_layer(2) * 1024,
-        _ => random.lower_layer(LONGEST),
+    let opcode = [Write, Write, WriteImmediate, Send, SendImmediate, Read, FetchAdd][random.below(7) as usize];
+    let len = match random.below(4) {
+        0 => random.below(70),
+        1 => random.below(3000),
+        2 => random.below(2) * 1024,
+        _ => random.below(LONGEST),
     };
     let takes = matches!(opcode, Send | SendImmediate | WriteImmediate);
     let receive = takes.then(|| std::mem::replace(receives, *receives + 1));
@@ -65,11 +65,11 @@ fn draw(random: &mut Random, receives: &mut usize) -> Asked {
 
 /// Cuts a place into pieces.
 fn cut(pair: &Pair, side: usize, at: u64, len: usize, random: &mut Random) -> Vec<verbs::Piece> {
-    let count = 1 + random.lower_layer(5) as usize;
+    let count = 1 + random.below(5) as usize;
     let mut pieces = Vec::new();
     let mut done = 0;
     for left in (0..count).rev() {
-        let part = if left == 0 { len - done } else { random.lower_layer((len - done) as u64 + 1) as usize };
+        let part = if left == 0 { len - done } else { random.below((len - done) as u64 + 1) as usize };
         pieces.push(pair.nodes[side].piece(at + done as u64, part as u32));
         done += part;
     }
@@ -196,18 +196,18 @@ impl Judge {
 fn seed(seed: u64, recovery: [Recovery; 2], congestion: Congestion) -> [u64; 2] {
     let mut random = Random::new(seed);
     let most = [0, 5, 30, 80][seed as usize % 4];
-    let mut fault = || random.lower_layer(most + 1);
+    let mut fault = || random.below(most + 1);
     let faults = Faults { lost: fault(), repeated: fault(), delayed: fault(), damaged: fault(), marked: 0 };
     let marked = if congestion == Congestion::None { 0 } else { [2, 100, 1000][seed as usize / 4 % 3] };
     let faults = Faults { marked, ..faults };
-    let mtu = [Mtu::B256, Mtu::B1024, Mtu::B4096][random.lower_layer(3) as usize];
-    let window = [8, 64, 256][random.lower_layer(3) as usize];
-    let reads = 1 + random.lower_layer(8) as u8;
+    let mtu = [Mtu::B256, Mtu::B1024, Mtu::B4096][random.below(3) as usize];
+    let window = [8, 64, 256][random.below(3) as usize];
+    let reads = 1 + random.below(8) as u8;
     let shared_receives = random.chance(300);
     let [first, second] = recovery;
     let settings = Settings { mtu, window, reads, shared_receives, signals_all: false, congestion, ..SETTINGS };
     let settings = Settings { recovery: first, ..settings };
-    let settings = [settings, Settings { psn: random.lower_layer(1 << 24) as u32, recovery: second, ..settings }];
+    let settings = [settings, Settings { psn: random.below(1 << 24) as u32, recovery: second, ..settings }];
     let mut wire = Wire::new(seed, faults);
     wire.inside = [0, 500, 1000][seed as usize % 3];
     let mut pair = Pair::connected(settings, wire);

@@ -40,30 +40,30 @@ fn round(node: &mut Node) {
 fn made_up(random: &mut Random, node: &Node, next: u32) -> Header {
     let kind = loop {
         let mut bytes = [0; HEADER_LEN];
-        bytes[0] = random.lower_layer(20) as u8;
+        bytes[0] = random.below(20) as u8;
         if let Some(header) = Header::parse(&bytes) {
             break header.kind;
         }
     };
-    let word = |random: &mut Random| match random.lower_layer(3) {
+    let word = |random: &mut Random| match random.below(3) {
         0 => next,
-        1 => random.lower_layer(8) as u32,
-        _ => random.lower_layer(1 << 32) as u32,
+        1 => random.below(8) as u32,
+        _ => random.below(1 << 32) as u32,
     };
     Header {
         kind,
         solicited: random.chance(500),
-        code: random.lower_layer(5) as u8,
+        code: random.below(5) as u8,
         carried_out: word(random),
         number: word(random),
         receive: word(random),
         key: if random.chance(700) { node.key.0 } else { word(random) },
-        detail: random.lower_layer(9000) as u32,
-        address: match random.lower_layer(4) {
-            0 => random.lower_layer(9000),
-            1 => ADDRESS + MEMORY - random.lower_layer(5000),
-            2 => u64::MAX - random.lower_layer(5000),
-            _ => ADDRESS + random.lower_layer(MEMORY),
+        detail: random.below(9000) as u32,
+        address: match random.below(4) {
+            0 => random.below(9000),
+            1 => ADDRESS + MEMORY - random.below(5000),
+            2 => u64::MAX - random.below(5000),
+            _ => ADDRESS + random.below(MEMORY),
         },
     }
 }
@@ -101,7 +101,7 @@ fn made_up_messages_go_nowhere_else() {
         while with(&mut node, |shard, out| shard.next_message(1, qp, out)).is_some() {}
         for next in 0..40 {
             let header = made_up(&mut random, &node, next);
-            let len = [0, 1, 100, RECEIVE, RECEIVE + 1, 8000][random.lower_layer(6) as usize];
+            let len = [0, 1, 100, RECEIVE, RECEIVE + 1, 8000][random.below(6) as usize];
             let steer = with(&mut node, |shard, out| shard.steer(1, qp, &header, len + HEADER_LEN as u32, out));
             let (kept, denied) = match steer {
                 Steer::Places(_, places) => {

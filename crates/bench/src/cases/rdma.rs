@@ -32,14 +32,21 @@ pub struct Arguments {
     #[arg(long, value_name = "TEST:BYTES,...", value_parser = listed(test),
         default_value = "write_bw:65536,write_bw:4096,write_bw:64,send_bw:64,write_lat:2,send_lat:2,tag_bw:65536,tag_lat:8")]
     pub test: String,
-    /// What runs them: smartns (verbs, selective repeat), smartns-gbn (verbs, go-back-N), flextoe (OpenTOE's TCP, bulk
-    /// flows by its zero-copy interface), linux (the kernel's TCP)
+    /// What runs them: smartns (verbs, selective repeat), smartns-spray (the same, packets take 16 paths in turn),
+    /// smartns-gbn (verbs, go-back-N), flextoe (OpenTOE's TCP, bulk flows by its zero-copy interface), linux (the
+    /// kernel's TCP)
     #[arg(long, value_name = "WAY,...", default_value = "smartns,flextoe,linux", value_parser = listed(way))]
     pub way: String,
     /// Probabilities of a frame's loss, each way. 0 lets trains of packets pass whole; 1e-12 makes single packets of
     /// them, as every loss does
     #[arg(long, value_name = "P,...", default_value = "0", value_parser = listed(probability))]
     pub loss: String,
+    /// Paths of equal cost between two hosts; not for linux
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u16).range(1..=64))]
+    pub paths: u16,
+    /// Rate of each path, Mbit/s, 0 for no limit; not for linux
+    #[arg(long, value_name = "MBIT", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=100_000))]
+    pub rate: u64,
 }
 
 /// A program's test, with bytes of a message.
@@ -64,8 +71,8 @@ impl Test {
 /// What runs a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Carrier {
-    /// Verbs, with this way to make up for losses.
-    Verbs(&'static str),
+    /// Verbs, with this way to make up for losses, and so many paths that packets take in turn.
+    Verbs(&'static str, u16),
     /// OpenTOE's TCP.
     Flextoe,
     /// The kernel's.
@@ -73,9 +80,10 @@ enum Carrier {
 }
 
 impl Carrier {
-    const ALL: [(&'static str, Carrier); 4] = [
-        ("smartns", Carrier::Verbs("selective-repeat")),
-        ("smartns-gbn", Carrier::Verbs("go-back-n")),
+    const ALL: [(&'static str, Carrier); 5] = [
+        ("smartns", Carrier::Verbs("selective-repeat", 1)),
+        ("smartns-spray", Carrier::Verbs("selective-repeat", 16)),
+        ("smartns-gbn", Carrier::Verbs("go-back-n", 1)),
         ("flextoe", Carrier::Flextoe),
         ("linux", Carrier::Linux),
     ];
@@ -93,13 +101,14 @@ impl Carrier {
         self != Carrier::Flextoe || !test.is_ucx()
     }
 
-    fn lab<'a>(self, tools: &'a Tools, loss: f64) -> Result<Box<dyn Lab + 'a>, String> {
-        let network = FabricConfig { loss, ..FabricConfig::default() };
+    fn lab<'a>(self, tools: &'a Tools, network: FabricConfig) -> Result<Box<dyn Lab + 'a>, String> {
+        let loss = network.loss;
         Ok(match self {
-            Carrier::Verbs(recovery) => {
+            Carrier::Verbs(recovery, rdma_paths) => {
                 // Room for packets of 4096 bytes.
                 let network = FabricConfig { mtu: 9000, ..network };
-                Box::new(FabricLab::new(tools, &FabricPlan { network, rdma: Some(recovery), ..FabricPlan::default() })?)
+                let rdma = Some(recovery);
+                Box::new(FabricLab::new(tools, &FabricPlan { network, rdma, rdma_paths, ..FabricPlan::default() })?)
             }
             Carrier::Flextoe => Box::new(FabricLab::new(tools, &FabricPlan { network, ..FabricPlan::default() })?),
             Carrier::Linux => {
@@ -127,7 +136,14 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
     let (tests, ways) = (list(&arguments.test, test)?, list(&arguments.way, way)?);
     let rates = list(&arguments.loss, probability)?;
     let seconds = common.seconds(SECONDS);
-    let mut report = Report::new("rdma", json!({ "seconds": seconds, "pairs": common.pairs }));
+    let (paths, rate) = (arguments.paths, arguments.rate);
+    if (paths > 1 || rate > 0) && ways.contains(&Carrier::Linux) {
+        return Err(
+            "--paths and --rate are the fabric's, which Linux' TCP does not go through here: leave out linux".into()
+        );
+    }
+    let params = json!({ "seconds": seconds, "pairs": common.pairs, "paths": paths, "mbit": rate });
+    let mut report = Report::new("rdma", params);
     tools.say(&format!("rdma: about {:.0} s", estimate(arguments)));
     for round in 1..=common.pairs {
         for (test, loss) in tests.iter().flat_map(|test| rates.iter().map(move |loss| (*test, *loss))) {
@@ -137,7 +153,9 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
                 let run = Run::new(way.stack(), round, &point);
                 let engine = (way != Carrier::Linux).then(|| way.name().into());
                 let run = Run { setup: way.name().into(), engine, ..run };
-                let run = way.lab(tools, loss).and_then(|lab| measure(tools, &*lab, way, test, seconds, run));
+                let run = way
+                    .lab(tools, network(arguments, loss))
+                    .and_then(|lab| measure(tools, &*lab, way, test, seconds, run));
                 let Some(run) = report.measured(tools, &place, run)? else { continue };
                 tools.say(&format!("{place}: {}", compare::sentence(&run)));
                 report.runs.push(run);
@@ -147,12 +165,17 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
     Ok(report)
 }
 
+fn network(arguments: &Arguments, loss: f64) -> FabricConfig {
+    let Arguments { paths, rate, .. } = arguments;
+    FabricConfig { loss, paths: *paths, rate_bps: rate * 1_000_000, ..FabricConfig::default() }
+}
+
 /// One test on one way, in its lab.
 fn measure(tools: &Tools, lab: &dyn Lab, way: Carrier, test: Test, seconds: f64, run: Run) -> Result<Run, String> {
     let warm_up = (seconds / 4.0).clamp(0.3, 1.0);
     match (way, test.is_ucx(), test.is_latency()) {
         (_, true, _) => ucx(tools, lab, way, test, seconds, run),
-        (Carrier::Verbs(_), ..) => perftest(tools, lab, test, seconds, run),
+        (Carrier::Verbs(..), ..) => perftest(tools, lab, test, seconds, run),
         (_, _, true) => {
             let connections = [1].into();
             let load =
@@ -220,7 +243,7 @@ fn last_numbers(printed: &str) -> Option<Vec<f64>> {
 /// UCX' own test, over verbs or TCP.
 fn ucx(tools: &Tools, lab: &dyn Lab, way: Carrier, test: Test, seconds: f64, run: Run) -> Result<Run, String> {
     let transport = match way {
-        Carrier::Verbs(_) => "UCX_TLS=rc_verbs,ud_verbs:aux UCX_NET_DEVICES=toe0:1",
+        Carrier::Verbs(..) => "UCX_TLS=rc_verbs,ud_verbs:aux UCX_NET_DEVICES=toe0:1",
         _ => "UCX_TLS=tcp",
     };
     let common = format!("env {transport} ucx_perftest -p {PORT}");
@@ -277,7 +300,7 @@ mod tests {
         assert_eq!(test("send_bw:64"), Ok(Test { name: "send_bw", size: 64 }));
         assert!(test("send_bw").unwrap_err().contains("write_lat"));
         assert!(test("recv_bw:64").is_err() && test("send_bw:0").is_err());
-        assert_eq!(way("smartns-gbn"), Ok(Carrier::Verbs("go-back-n")));
+        assert_eq!(way("smartns-gbn"), Ok(Carrier::Verbs("go-back-n", 1)));
         assert!(way("laminar").unwrap_err().contains("flextoe"));
         assert!(
             Carrier::Linux.runs(Test { name: "tag_bw", size: 8 })

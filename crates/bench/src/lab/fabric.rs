@@ -39,6 +39,8 @@ pub struct FabricPlan {
     pub spread: Option<Mapping>,
     /// Hosts have RDMA, with this way to make up for losses (`rdma_recovery`).
     pub rdma: Option<&'static str>,
+    /// Paths that their packets take in turn (`rdma_paths`).
+    pub rdma_paths: u16,
     /// How queue pairs answer congestion (`rdma_congestion`), where hosts have RDMA.
     pub rdma_congestion: &'static str,
     /// The server serves the file `v` of this directory as a volume over Solar, and the first client's host uses it by
@@ -68,6 +70,7 @@ impl Default for FabricPlan {
             alone,
             spread,
             rdma,
+            rdma_paths: 1,
             rdma_congestion: NONE.name,
             volume,
             zeronic,
@@ -249,8 +252,9 @@ fn threads(plan: &FabricPlan) -> String {
 pub(super) fn host_keys(plan: &FabricPlan, engine: &str) -> String {
     let congestion = plan.congestion.map(|name| format!("congestion = \"{name}\"\n")).unwrap_or_default();
     let rdma = plan.rdma.map(|recovery| {
-        let congestion = plan.rdma_congestion;
-        format!("rdma = \"own\"\nrdma_recovery = \"{recovery}\"\nrdma_congestion = \"{congestion}\"\n")
+        let (congestion, paths) = (plan.rdma_congestion, plan.rdma_paths);
+        let loss = format!("rdma_recovery = \"{recovery}\"\nrdma_paths = {paths}\n");
+        format!("rdma = \"own\"\n{loss}rdma_congestion = \"{congestion}\"\n")
     });
     let rdma = rdma.unwrap_or_default();
     format!(

@@ -115,7 +115,7 @@ fn fabric((mut table, span): Table<'_>) -> Result<FabricSection, Fault> {
 }
 
 /// A host's keys beside those of [`HostConfig`].
-const HOST_KEYS: [&str; 11] = [
+const HOST_KEYS: [&str; 12] = [
     "port",
     "engine",
     "mapping",
@@ -125,6 +125,7 @@ const HOST_KEYS: [&str; 11] = [
     "rdma",
     "rdma_raw_packets",
     "rdma_recovery",
+    "rdma_paths",
     "rdma_congestion",
     "module",
 ];
@@ -149,12 +150,14 @@ fn host((mut table, span): Table<'_>) -> Result<HostSection, Fault> {
         rdma: take(&mut table, "rdma")?,
         rdma_raw_packets: take(&mut table, "rdma_raw_packets")?,
         rdma_recovery: take(&mut table, "rdma_recovery")?.unwrap_or_default(),
+        rdma_paths: take(&mut table, "rdma_paths")?.unwrap_or_default(),
         rdma_congestion: take(&mut table, "rdma_congestion")?.unwrap_or_default(),
         stack: rest(table, span.clone(), &HOST_KEYS)?,
     };
     if !named {
         return Err(Fault::new("this host has no `name`".into(), span));
     }
+    host.rdma_paths.spray(host.rdma_recovery).map_err(|sentence| Fault::new(sentence, span.clone()))?;
     if let Some(most) = engine.most_flows().filter(|_| !names_flows) {
         host.stack.max_flows = host.stack.max_flows.min(most);
     }

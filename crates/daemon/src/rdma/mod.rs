@@ -18,5 +18,5 @@ pub(crate) use device_record::RdmaPlace;
 pub(crate) use host_device::{DeviceAt, ThreadDevice};
 pub(crate) use maker::{RdmaMaker, ZeronicHost, over_streams};
 pub(crate) use programs::{Places, Programs, is_hello};
-pub use recovery::RdmaRecovery;
+pub use recovery::{RdmaPaths, RdmaRecovery};
 pub use users::RdmaUsers;

@@ -13,6 +13,11 @@ pub struct FabricConfig {
     pub rate_bps: u64,
     /// One-way delay, nanoseconds.
     pub delay_ns: Nanos,
+    /// Paths of equal cost towards each member, each with that rate and a queue of its own. A hash of addresses and
+    /// ports chooses one for each frame.
+    pub paths: u16,
+    /// Each path takes so many nanoseconds more than the one before.
+    pub path_skew_ns: Nanos,
     /// Most extra delay, nanoseconds: uniform in 0 to this, and never enough to overtake an earlier frame.
     pub jitter_ns: Nanos,
     /// Probability that a frame is lost, each by itself: 0 to 1.
@@ -47,6 +52,8 @@ impl Default for FabricConfig {
             mtu: 1500,
             rate_bps: 0,
             delay_ns: 0,
+            paths: 1,
+            path_skew_ns: 0,
             jitter_ns: 0,
             loss: 0.0,
             burst_begin: 0.0,
@@ -61,6 +68,9 @@ impl Default for FabricConfig {
         }
     }
 }
+
+/// Paths of a network at most.
+const MOST_PATHS: u16 = 64;
 
 /// The smallest MTU that every IPv4 host can be expected to have (RFC 791).
 const MIN_MTU: u16 = 576;
@@ -87,6 +97,9 @@ impl FabricConfig {
         if self.mtu < MIN_MTU {
             return Err(format!("`mtu` must be at least {MIN_MTU}, not {}", self.mtu));
         }
+        if !(1..=MOST_PATHS).contains(&self.paths) {
+            return Err(format!("`paths` must be from 1 to {MOST_PATHS}, not {}", self.paths));
+        }
         if self.buffer_bytes < u64::from(u16::MAX) {
             return Err(format!("`buffer_bytes` must be at least 65535, not {}", self.buffer_bytes));
         }
@@ -95,7 +108,12 @@ impl FabricConfig {
 
     /// Frames arrive as they were sent, and at once, as far as there is room for them.
     pub fn is_perfect(&self) -> bool {
-        !self.needs_single_segments() && self.delay_ns == 0 && self.jitter_ns == 0
+        !self.needs_single_segments() && self.delay_ns == 0 && self.jitter_ns == 0 && !self.is_skewed()
+    }
+
+    /// Some paths take longer than others.
+    fn is_skewed(&self) -> bool {
+        self.paths > 1 && self.path_skew_ns > 0
     }
 
     /// Each frame must be one real segment, because something happens to single frames.

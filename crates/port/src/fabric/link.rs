@@ -1,5 +1,6 @@
 //! The switch's link towards one member: its impairments, its queue, its clockless timing.
 use super::config::FabricConfig;
+use super::path::path_of;
 use super::random::Random;
 use crate::{Checksum, Frame, FramePool, Nanos, PortDrop};
 use std::cmp::{Ordering, Reverse};
@@ -14,16 +15,23 @@ pub(super) struct Link {
     waiting: BinaryHeap<Reverse<Waiting>>,
     /// Bytes of both.
     bytes: u64,
-    /// When the last frame's last bit is out at the link's rate, in picoseconds: a short frame on a fast link takes
-    /// a fraction of a nanosecond, and many of them must add up.
-    busy_until_ps: u128,
-    /// When the latest frame that kept its place is due.
-    last_due: Nanos,
+    /// Its paths, as far as they were used.
+    lanes: Vec<Lane>,
     /// A burst of losses is under way.
     bursting: bool,
     /// Frames accepted so far: keeps frames that are due at the same time in order.
     accepted: u64,
     random: Random,
+}
+
+/// A path: its queue and its timing.
+#[derive(Clone, Copy, Default)]
+struct Lane {
+    /// When the last frame's last bit is out at the link's rate, in picoseconds: a short frame on a fast link takes
+    /// a fraction of a nanosecond, and many of them must add up.
+    busy_until_ps: u128,
+    /// When the latest frame that kept its place is due.
+    last_due: Nanos,
 }
 
 struct Waiting {
@@ -38,8 +46,7 @@ impl Link {
             ready: VecDeque::new(),
             waiting: BinaryHeap::new(),
             bytes: 0,
-            busy_until_ps: 0,
-            last_due: 0,
+            lanes: vec![Lane::default()],
             bursting: false,
             accepted: 0,
             random: Random::new(seed),
@@ -137,8 +144,12 @@ impl Link {
         if self.random.chance(config.corrupt) && !flip_a_bit(&mut frame, &mut self.random) {
             return Err((frame, PortDrop::FabricLoss));
         }
-        let (backlog, len) = (self.backlog(now, config), frame.len() as u64);
-        let most_bytes = config.buffer_bytes.saturating_add(in_flight(config));
+        let path = path_of(&frame, config.paths.into());
+        if path >= self.lanes.len() {
+            self.lanes.resize(path + 1, Lane::default());
+        }
+        let (backlog, len) = (self.backlog(now, path, config), frame.len() as u64);
+        let most_bytes = config.buffer_bytes.saturating_add(in_flight(config)).saturating_mul(config.paths.into());
         if backlog + len > config.buffer_bytes || self.bytes + len > most_bytes {
             return Err((frame, PortDrop::FabricQueue));
         }
@@ -146,7 +157,7 @@ impl Link {
             mark(&mut frame);
         }
         self.mature(now);
-        let due = self.due(now, len, config);
+        let due = self.due(now, path, len, config);
         self.bytes += len;
         self.accepted += 1;
         if due <= now {
@@ -159,30 +170,31 @@ impl Link {
         Ok(())
     }
 
-    /// Bytes that the rate has not yet let out; without a rate, all that has not been received.
-    fn backlog(&self, now: Nanos, config: &FabricConfig) -> u64 {
+    /// Bytes that the rate has not yet let out of a path; without a rate, all that has not been received.
+    fn backlog(&self, now: Nanos, path: usize, config: &FabricConfig) -> u64 {
         if config.rate_bps == 0 {
             return self.bytes;
         }
-        let left_ps = self.busy_until_ps.saturating_sub(u128::from(now) * 1000);
+        let left_ps = self.lanes[path].busy_until_ps.saturating_sub(u128::from(now) * 1000);
         (left_ps.saturating_mul(config.rate_bps.into()) / (8 * PS_PER_S)).min(1 << 60) as u64
     }
 
     /// When a frame arrives that is sent now. At the very end of time, where a delay is absurd, and not after it.
-    fn due(&mut self, now: Nanos, len: u64, config: &FabricConfig) -> Nanos {
-        let mut due = now;
+    fn due(&mut self, now: Nanos, path: usize, len: u64, config: &FabricConfig) -> Nanos {
+        let (mut due, lane) = (now, &mut self.lanes[path]);
         if config.rate_bps > 0 {
-            let start = self.busy_until_ps.max(u128::from(now) * 1000);
-            self.busy_until_ps = start + u128::from(len) * 8 * PS_PER_S / u128::from(config.rate_bps);
-            due = self.busy_until_ps.div_ceil(1000) as Nanos;
+            let start = lane.busy_until_ps.max(u128::from(now) * 1000);
+            lane.busy_until_ps = start + u128::from(len) * 8 * PS_PER_S / u128::from(config.rate_bps);
+            due = lane.busy_until_ps.div_ceil(1000) as Nanos;
         }
-        due = due.saturating_add(config.delay_ns).saturating_add(self.random.up_to(config.jitter_ns));
-        due = due.max(self.last_due).min(Nanos::MAX - 1);
+        let delay = config.delay_ns.saturating_add(config.path_skew_ns.saturating_mul(path as Nanos));
+        due = due.saturating_add(delay).saturating_add(self.random.up_to(config.jitter_ns));
+        due = due.max(lane.last_due).min(Nanos::MAX - 1);
         if self.random.chance(config.reorder) {
             return due.saturating_add(config.reorder_delay_ns).min(Nanos::MAX - 1);
         }
         if due > now {
-            self.last_due = due;
+            lane.last_due = due;
         }
         due
     }
@@ -198,7 +210,8 @@ fn in_flight(config: &FabricConfig) -> u64 {
     if config.rate_bps == 0 {
         return 0;
     }
-    let delay = u128::from(config.delay_ns) + u128::from(config.jitter_ns) + u128::from(config.reorder_delay_ns);
+    let skew = u128::from(config.path_skew_ns) * u128::from(config.paths);
+    let delay = u128::from(config.delay_ns) + u128::from(config.jitter_ns) + u128::from(config.reorder_delay_ns) + skew;
     (delay.saturating_mul(config.rate_bps.into()) / 8_000_000_000).min(1 << 40) as u64
 }
 

@@ -32,6 +32,7 @@ pub(crate) fn config() -> Config {
         programs: 2,
         table: Arc::new(MemoryTable::with_secret(Limits::default(), [1; 16])),
         recovery: Recovery::GoBackN,
+        spray: 0,
         raw_packets: true,
         congestion: Congestion::None,
         lower_layer: LowerLayer::Packets,

@@ -39,6 +39,7 @@ impl SharedDevice {
             programs: 64,
             table: Arc::clone(table),
             recovery: if of_host.selective_repeat { Recovery::SelectiveRepeat } else { Recovery::GoBackN },
+            spray: of_host.spray,
             raw_packets: plan.links.iter().any(|link| link.kind == LinkKind::Raw),
             congestion,
             lower_layer: LowerLayer::Packets,

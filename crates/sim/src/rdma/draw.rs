@@ -14,11 +14,17 @@ const LONGEST_SHARED: u32 = 3000;
 /// Rate of a line on a network that has none, bits a second.
 const UNLIMITED: u64 = 100_000_000_000;
 
+/// What tells the random numbers for several paths from those for all else.
+const SPRAY: u64 = 0x5350_5241_5900;
+
 /// Two of three scenarios get one or two links.
 pub(crate) fn draw(plan: &mut Plan) {
     let mut random = Random::new(plan.seed ^ OWN);
     let random = &mut random;
     let count = random.pick(&[0, 1, 1, 1, 2, 0]);
+    if count > 0 {
+        spray(&mut Random::new(plan.seed ^ SPRAY), plan);
+    }
     plan.links = (0..count).filter_map(|_| link(random, plan)).collect();
     if count > 0 {
         plan.hosts.iter_mut().for_each(|host| host.selective_repeat = random.one_in(2));
@@ -27,6 +33,16 @@ pub(crate) fn draw(plan: &mut Plan) {
         let lines = [0, 0, 10_000_000, 100_000_000, line, line];
         plan.hosts.iter_mut().for_each(|host| host.dcqcn_bps = random.pick(&lines));
     }
+}
+
+/// One of four networks has several paths, and one of three hosts sprays, wherever it is. From a seed of its own: what
+/// else a scenario has stays as it was.
+fn spray(random: &mut Random, plan: &mut Plan) {
+    if random.one_in(4) {
+        plan.fabric.paths = random.pick(&[2, 3, 4, 8]);
+        plan.fabric.path_skew_ns = random.pick(&[0, 0, 1_000, 20_000]);
+    }
+    plan.hosts.iter_mut().for_each(|host| host.spray = random.pick(&[0, 0, 0, 0, 1, 3, 4]));
 }
 
 fn link(random: &mut Random, plan: &Plan) -> Option<LinkPlan> {
@@ -105,7 +121,8 @@ fn a_break(random: &mut Random, qps: usize) -> Break {
 fn timeout(random: &mut Random, plan: &Plan) -> u8 {
     let fabric = &plan.fabric;
     let slow = plan.hosts.iter().map(|host| host.poll_ns + if host.stall > 0.0 { host.stall_ns } else { 0 });
-    let late = 2 * (fabric.delay_ns + fabric.jitter_ns) + fabric.reorder_delay_ns + 4 * slow.max().unwrap_or(0);
+    let skew = fabric.path_skew_ns * u64::from(fabric.paths);
+    let late = 2 * (fabric.delay_ns + fabric.jitter_ns + skew) + fabric.reorder_delay_ns + 4 * slow.max().unwrap_or(0);
     let enough = (12..20).find(|code| 4096 << code > 2 * late).unwrap_or(20);
     enough + random.up_to(1) as u8
 }

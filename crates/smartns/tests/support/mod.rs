@@ -5,7 +5,7 @@ mod node;
 mod wire;
 
 pub(crate) use self::node::{ADDRESS, MEMORY, Node, SETTINGS, SRQ, Settings};
-pub(crate) use self::wire::{Faults, Parcel, Random, Wire};
+pub(crate) use self::wire::{Faults, Parcel, Random, Wire, path_of};
 use ::wire::roce::Path;
 use ::wire::{Ipv4Addr, Mac};
 use smartns::ShardOutput;

@@ -13,7 +13,7 @@ impl Random {
         Random(seed.wrapping_mul(0x9e37_79b9_7f4a_7c15) | 1)
     }
 
-    pub(crate) fn lower_layer(&mut self, bound: u64) -> u64 {
+    pub(crate) fn below(&mut self, bound: u64) -> u64 {
         self.0 ^= self.0 >> 12;
         self.0 ^= self.0 << 25;
         self.0 ^= self.0 >> 27;
@@ -22,7 +22,7 @@ impl Random {
 
     /// True so many times in a thousand.
     pub(crate) fn chance(&mut self, permille: u64) -> bool {
-        self.lower_layer(1000) < permille
+        self.below(1000) < permille
     }
 }
 
@@ -64,6 +64,15 @@ impl Parcel {
     }
 }
 
+/// The path of a frame, by its UDP source port.
+pub(crate) fn path_of(bytes: &[u8], paths: usize) -> usize {
+    let port = ethernet::HEADER_LEN + ipv4::HEADER_LEN;
+    usize::from(u16::from_be_bytes([bytes[port], bytes[port + 1]])) % paths
+}
+
+/// Paths of a wire at most.
+const MOST_PATHS: usize = 8;
+
 /// Decides about a frame.
 pub(super) type Gate = Box<dyn FnMut(usize, &[u8]) -> bool>;
 
@@ -83,10 +92,13 @@ pub(crate) struct Wire {
     pub inside: u64,
     /// Looks at each frame that is sent: to which side, and its bytes. False loses it.
     pub gate: Option<Gate>,
-    /// How often slower than 8 bytes in a nanosecond it is.
+    /// How often slower than 8 bytes in a nanosecond each path of it is.
     pub slower: u64,
-    /// When the wire is free again in each direction.
-    free_at: [u64; 2],
+    /// Paths; the UDP source port chooses. Each takes so many nanoseconds more than the one before.
+    pub paths: usize,
+    pub skew: u64,
+    /// When the paths are free again, in each direction.
+    free_at: [[u64; MOST_PATHS]; 2],
 }
 
 impl Wire {
@@ -103,7 +115,9 @@ impl Wire {
             inside: 0,
             gate: None,
             slower: 1,
-            free_at: [0; 2],
+            paths: 1,
+            skew: 0,
+            free_at: [[0; MOST_PATHS]; 2],
         }
     }
 
@@ -150,16 +164,18 @@ impl Wire {
             let mut parcel = parcel.clone();
             // Nobody damages what stays in the machine.
             if parcel.checksum == Checksum::Complete && self.random.chance(self.faults.damaged) {
-                let at = self.random.lower_layer(parcel.bytes.len() as u64) as usize;
-                parcel.bytes[at] ^= 1 << self.random.lower_layer(8);
+                let at = self.random.below(parcel.bytes.len() as u64) as usize;
+                parcel.bytes[at] ^= 1 << self.random.below(8);
                 self.harmed += 1;
             }
             if self.faults.marked > 0 && self.random.chance(self.faults.marked) {
                 ipv4::mark_ce(&mut parcel.bytes[ethernet::HEADER_LEN..]);
             }
-            let leaves = self.free_at[to].max(now) + parcel.len() as u64 * self.slower / 8;
-            self.free_at[to] = leaves;
-            let late = if self.random.chance(self.faults.delayed) { self.random.lower_layer(30_000) } else { 0 };
+            let path = path_of(&parcel.bytes, self.paths);
+            let leaves = self.free_at[to][path].max(now) + parcel.len() as u64 * self.slower / 8;
+            self.free_at[to][path] = leaves;
+            let late = if self.random.chance(self.faults.delayed) { self.random.below(30_000) } else { 0 };
+            let late = late + path as u64 * self.skew;
             self.frames.insert((leaves + 2000 + late, self.count), (to, parcel));
         }
     }

@@ -37,6 +37,9 @@ pub struct Bth {
     /// The sender understands selective acknowledgements (docs/RDMA.md). It is a reserved bit of the architecture's,
     /// which others send as zero and ignore (IBTA 1.3, 9.2.7).
     pub selective: bool,
+    /// Packets with payload take 2^`spray` paths in turn, by their UDP source ports ([`sprayed_port`]); at most 7.
+    /// Reserved bits as well.
+    pub spray: u8,
     /// Its sequence number.
     pub psn: Psn,
 }
@@ -54,6 +57,7 @@ impl Bth {
             qp,
             ack_request: false,
             selective: false,
+            spray: 0,
             psn,
         }
     }
@@ -77,6 +81,7 @@ impl Bth {
             qp: be32(bytes, 4) & 0xff_ffff,
             ack_request: bytes[8] & 0x80 != 0,
             selective: bytes[8] & 1 != 0,
+            spray: bytes[8] >> 1 & 7,
             psn: Psn::new(be32(bytes, 8)),
         })
     }
@@ -86,12 +91,21 @@ impl Bth {
     pub fn emit(&self, bytes: &mut [u8]) {
         let flags = u8::from(self.solicited) << 7 | 1 << 6 | (self.pad & 3) << 4;
         let congestion = u32::from(self.congestion.forward) << 31 | u32::from(self.congestion.backward) << 30;
-        let psn = u32::from(self.ack_request) << 31 | u32::from(self.selective) << 24 | self.psn.bits();
+        let extension = u32::from(self.spray & 7) << 1 | u32::from(self.selective);
+        let psn = u32::from(self.ack_request) << 31 | extension << 24 | self.psn.bits();
         (bytes[0], bytes[1]) = (self.opcode.number(), flags);
         bytes[2..4].copy_from_slice(&self.pkey.to_be_bytes());
         bytes[4..8].copy_from_slice(&(congestion | self.qp & 0xff_ffff).to_be_bytes());
         bytes[8..12].copy_from_slice(&psn.to_be_bytes());
     }
+}
+
+/// The UDP source port of packet `psn` of a queue pair that sprays: of the queue pair's own port, the lowest `spray`
+/// bits are replaced. So networks that choose a path by addresses and ports send packets by 2^`spray` paths in turn.
+#[inline]
+pub fn sprayed_port(own: u16, spray: u8, psn: Psn) -> u16 {
+    let path_bits = (1 << spray) - 1;
+    own & !path_bits | psn.bits() as u16 & path_bits
 }
 
 #[cfg(test)]
@@ -105,7 +119,7 @@ mod tests {
             let bit = |at: u8| flags >> at & 1 == 1;
             (header.solicited, header.ack_request, header.selective) = (bit(0), bit(1), bit(2));
             header.congestion = Congestion { forward: bit(3), backward: bit(4) };
-            header.pad = flags & 3;
+            (header.pad, header.spray) = (flags & 3, flags & 7);
             let mut bytes = [0; BTH_LEN];
             header.emit(&mut bytes);
             assert_eq!(Bth::parse(&bytes), Ok(header));

@@ -7,7 +7,7 @@
 use super::icrc::{ICRC_LEN, icrc};
 use super::packed::{Packed, is_packed};
 use super::packet::{Layout, Packet, UDP_LEN, layout};
-use super::{BTH_LEN, Bth, Opcode, Operation, Position, Tail, XrcEth};
+use super::{BTH_LEN, Bth, Opcode, Operation, Position, Psn, Tail, XrcEth, sprayed_port};
 use crate::ipv4;
 
 /// A train, or a single packet whose checksum is not computed.
@@ -142,7 +142,13 @@ impl Message<'_> {
         into.extend_from_slice(if opcode.position().ends() { tail } else { &[] });
         into.extend_from_slice(payload);
         into.extend_from_slice(&[0; 3][..pad]);
-        seal_at(layout.bth_at - UDP_LEN, layout.ip.id, into);
+        let udp_at = layout.bth_at - UDP_LEN;
+        if packet.bth.spray > 0 && at > 0 {
+            // The frame has the port of its first packet; the next ones take the next paths.
+            let port = sprayed_port(packet.source_port, packet.bth.spray, Psn::new(packet.source_port.into()).plus(at));
+            into[udp_at..udp_at + 2].copy_from_slice(&port.to_be_bytes());
+        }
+        seal_at(udp_at, layout.ip.id, into);
     }
 }
 
@@ -166,7 +172,7 @@ impl Opcode {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Aeth, Headers, Path, Psn, Reth, Service, Syndrome, icrc_is_right, pad, seal};
+    use super::super::{Aeth, Headers, Path, Reth, Service, Syndrome, icrc_is_right, pad, seal};
     use super::*;
     use crate::Mac;
     use std::net::Ipv4Addr;
@@ -233,6 +239,21 @@ mod tests {
         ];
         assert_eq!(packets(&frame, 400), expected);
         assert!(expected.iter().all(|packet| icrc_is_right(packet)));
+    }
+
+    #[test]
+    fn packets_of_a_train_that_is_sprayed_take_paths_in_turn() {
+        let bth =
+            Bth { spray: 2, ..Bth::new(Opcode::write(Service::Rc, Position::Only, Tail::Nothing), 3, Psn::new(7)) };
+        let first = Path { source_port: sprayed_port(path().source_port, 2, bth.psn), ..path() };
+        let mut frame = Vec::new();
+        first.emit(&bth, &Headers::NONE.with(RETH.bytes()), 1001, &mut frame);
+        frame.extend_from_slice(&[7; 1001]);
+        pad(&mut frame);
+        let cut = packets(&frame, 200);
+        let port = |packet: &Vec<u8>| Packet::parse(packet).unwrap().source_port;
+        assert_eq!(cut.iter().map(port).collect::<Vec<u16>>(), [0xc123, 0xc120, 0xc121, 0xc122, 0xc123, 0xc120]);
+        assert!(cut.iter().all(|packet| icrc_is_right(packet)));
     }
 
     #[test]
