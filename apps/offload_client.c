@@ -4,6 +4,9 @@
  * offload_client ADDRESS PORT VERBS_PORT check              every example, compared; prints what it found
  * offload_client ADDRESS PORT VERBS_PORT call OPCODE HEX    one call; prints status and response
  * offload_client ADDRESS PORT VERBS_PORT until COUNT        list traversals, compared, until one fails or so many
+ * offload_client ADDRESS PORT VERBS_PORT written COUNT [FAULT]    batched READs whose responses are written to memory
+ *     here, compared, until one fails. FAULT: half way, requests name another key (key), memory beyond the region
+ *     (range), or a region that is not for it (right); or the region is deregistered (gone). Memory must stay as it is.
  * offload_client ADDRESS PORT VERBS_PORT list WAY HOPS SECONDS    latency; WAY: offload, verbs
  * offload_client ADDRESS PORT VERBS_PORT reads WAY BATCH SECONDS  throughput of 64-byte reads
  * In HEX, the words @list, @block, @table and @append stand for addresses, and #N for a number; all are 8 bytes. */
@@ -15,7 +18,7 @@
 #include "verbs.h"
 #include <poll.h>
 
-enum { LIST = 0x10, READS = 0x11, GET = 0x12, CRC = 0x13, APPEND = 0x14 };
+enum { LIST = 0x10, READS = 0x11, GET = 0x12, CRC = 0x13, APPEND = 0x14, READS_TO = 0x15 };
 enum { DEPTH = 16, BATCH = 512, WARM_UP_MS = 200 };
 
 /* A connection. Each of its messages has room for a request and a response. */
@@ -193,6 +196,100 @@ static void check(struct peer *peer, struct peer *verbs) {
     show("append", right);
 }
 
+/* Memory that responses are written to: a room for each request, with bytes around it that stay as they are. */
+enum { AT_ONCE = 8, PIECES = 60, GUARD = 64, ROOM = OFFLOAD_RESPONSE_BYTES, ROOM_AND_GUARD = ROOM + GUARD };
+enum { UNTOUCHED = 0xa5, LEFT_ALONE = 0xee };
+struct rooms {
+    struct ibv_mr *mr;
+    uint32_t key;
+    uint8_t (*at)[ROOM_AND_GUARD];
+    uint64_t first[AT_ONCE]; /* number of the first piece */
+    int faulty[AT_ONCE];     /* nothing may be written for this request */
+};
+
+static uint64_t piece_size(uint64_t number) { return mix(number) % (ROOM / PIECES); }
+static uint64_t piece_place(uint64_t number) { return mix(~number) % (BLOCK_BYTES - ROOM / PIECES); }
+
+static void make_rooms(struct peer *peer, struct rooms *rooms) {
+    size_t bytes = (AT_ONCE * sizeof *rooms->at + 4095) & ~(size_t)4095;
+    if (!(rooms->at = aligned_alloc(4096, bytes))) die("memory");
+    rooms->mr = ibv_reg_mr(peer->mr->pd, rooms->at, bytes, IBV_ACCESS_LOCAL_WRITE | IBV_ACCESS_REMOTE_WRITE);
+    if (!rooms->mr) die("ibv_reg_mr");
+    rooms->key = rooms->mr->rkey;
+    memset(rooms->at, 0, bytes);
+}
+
+static void ask_written(struct peer *peer, struct rooms *rooms, uint32_t slot, uint64_t block, const char *fault) {
+    static uint64_t number;
+    uint64_t *pair = (void *)peer->requests[slot];
+    uint8_t *room = rooms->at[slot];
+    uint32_t key = rooms->key;
+    if (strcmp(fault, "gone")) memset(room, UNTOUCHED, ROOM_AND_GUARD);
+    rooms->first[slot] = number, rooms->faulty[slot] = *fault != 0;
+    for (uint32_t i = 1; i <= PIECES; i++, number++)
+        pair[2 * i] = block + piece_place(number), pair[2 * i + 1] = piece_size(number);
+    if (!strcmp(fault, "key")) key ^= 0x55;
+    if (!strcmp(fault, "right")) key = peer->mr->rkey, room = peer->responses[0];
+    if (!strcmp(fault, "range")) room = (uint8_t *)rooms->mr->addr + rooms->mr->length - GUARD;
+    pair[0] = (uintptr_t)room, pair[1] = key;
+    ask(peer, slot, READS_TO, (PIECES + 1) * 16);
+}
+
+static int is_all(const uint8_t *at, size_t bytes, uint8_t value) {
+    while (bytes && *at == value) at++, bytes--;
+    return !bytes;
+}
+
+/* The pieces are in their room, and nothing else. */
+static int is_written(const struct rooms *rooms, uint32_t slot, uint32_t len) {
+    const uint8_t *at = rooms->at[slot];
+    uint64_t sum = 0;
+    for (uint64_t i = rooms->first[slot]; i < rooms->first[slot] + PIECES; i++)
+        for (uint64_t byte = 0; byte < piece_size(i); byte++, sum++)
+            if (at[sum] != block_byte(piece_place(i) + byte)) return 0;
+    return sum == len && is_all(at + sum, ROOM_AND_GUARD - sum, UNTOUCHED);
+}
+
+/* The next response; 0 where the connection has ended. */
+static int next_response(struct peer *peer, struct ibv_wc *wc) {
+    struct pollfd fd = {.fd = channel->fd, .events = POLLIN};
+    for (unsigned turn = 1;; turn++) {
+        int found = ibv_poll_cq(peer->cq, 1, wc);
+        if (found < 0 || (found && wc->status != IBV_WC_SUCCESS)) return 0;
+        if (found && (wc->opcode & IBV_WC_RECV)) return 1;
+        if (turn % 4096 == 0 && poll(&fd, 1, 0) == 1) return 0;
+    }
+}
+
+/* As many responses that are right as it gives, up to a count. */
+static uint64_t written(struct peer *peer, uint64_t block, uint64_t count, const char *fault) {
+    struct rooms rooms;
+    struct ibv_wc wc;
+    uint64_t done = 0;
+    int gone = 0;
+    make_rooms(peer, &rooms);
+    for (uint32_t slot = 0; slot < AT_ONCE; slot++) ask_written(peer, &rooms, slot, block, "");
+    puts("begun");
+    fflush(stdout);
+    while (done < count && next_response(peer, &wc)) {
+        uint32_t slot = OFFLOAD_TAG(ntohl(wc.imm_data));
+        post_receive(peer);
+        if (gone) continue; /* it was written before */
+        int written_there = wc.opcode == IBV_WC_RECV_RDMA_WITH_IMM && is_written(&rooms, slot, wc.byte_len);
+        wrong += rooms.faulty[slot] || !written_there;
+        if (++done == count / 2 && !strcmp(fault, "gone")) {
+            if (ibv_dereg_mr(rooms.mr)) die("ibv_dereg_mr");
+            memset(rooms.at, LEFT_ALONE, AT_ONCE * sizeof *rooms.at);
+            gone = 1;
+        }
+        ask_written(peer, &rooms, slot, block, done < count / 2 ? "" : fault);
+    }
+    if (gone) wrong += !is_all((uint8_t *)rooms.at, AT_ONCE * sizeof *rooms.at, LEFT_ALONE);
+    else wrong += !is_all((uint8_t *)rooms.mr->addr + rooms.mr->length - GUARD, GUARD, 0);
+    wrong += !is_all((uint8_t *)peer->responses, sizeof *peer->responses, 0);
+    return done;
+}
+
 static uint64_t word(const char *text, const struct shown *shown) {
     if (!strcmp(text, "@list")) return shown->list;
     if (!strcmp(text, "@block")) return shown->block;
@@ -276,7 +373,7 @@ static void measure_reads(struct peer *verbs) {
 int main(int argc, char **argv) {
     struct peer peer = {0}, verbs = {0};
     if (argc < 5) {
-        fprintf(stderr, "usage: offload_client ADDRESS PORT VERBS_PORT check|call|until|list|reads ...\n");
+        fprintf(stderr, "usage: offload_client ADDRESS PORT VERBS_PORT check|call|until|written|list|reads ...\n");
         return 2;
     }
     const char *verb = argv[4];
@@ -296,6 +393,11 @@ int main(int argc, char **argv) {
             done += status == OFFLOAD_OK;
         }
         printf("%llu\n", (unsigned long long)done);
+    } else if (!strcmp(verb, "written") && argc >= 6) {
+        uint64_t count = strtoull(argv[5], NULL, 0);
+        uint64_t done = written(&peer, verbs.shown.block, count, argc > 6 ? argv[6] : "");
+        printf("%llu\n", (unsigned long long)done);
+        if (done < count && !wrong) return 3;
     } else if ((!strcmp(verb, "list") || !strcmp(verb, "reads")) && argc == 8) {
         int offload = !strcmp(argv[5], "offload");
         uint32_t number = (uint32_t)atoi(argv[6]);

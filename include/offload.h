@@ -12,7 +12,8 @@ extern "C" {
 
 /* ---- Offload functions: a shared object that defines offload_init() ---------------------------------------------- */
 
-#define OFFLOAD_VERSION 1
+/* 2: submit_resp_to. */
+#define OFFLOAD_VERSION 2
 
 /* The request of a call. Its bytes stay as they are until the function returns. */
 typedef struct offload_context {
@@ -46,6 +47,7 @@ struct offload_calls {
     int64_t (*submit_dma)(offload_context *, int, uint64_t, void *, size_t);
     int (*wait_dma_finish)(offload_context *, int64_t);
     int (*submit_resp)(offload_context *, const void *, size_t);
+    int (*submit_resp_to)(offload_context *, const void *, size_t, uint64_t, uint32_t);
 };
 
 #ifndef OFFLOAD_NO_FUNCTIONS
@@ -88,6 +90,17 @@ static inline int submit_resp(offload_context *context, const void *addr, size_t
     return offload_calls->submit_resp(context, addr, size);
 }
 
+/* As submit_resp, but the bytes go straight into the client's memory: an RDMA WRITE with immediate data to this
+ * address, under this remote key, which the client's request names. A key or an address that the client did not
+ * register for remote writes breaks its connection, as any such WRITE does. -ENOSYS: the engine is older. */
+static inline int submit_resp_to(offload_context *context, const void *addr, size_t size, uint64_t client_addr,
+                                 uint32_t client_key)
+{
+    if (offload_calls->version < 2)
+        return -38;
+    return offload_calls->submit_resp_to(context, addr, size, client_addr, client_key);
+}
+
 #endif
 
 /* ---- Host programs, linked with -loffload ------------------------------------------------------------------------ */
@@ -105,7 +118,9 @@ int register_dma_region_readonly(const void *host_addr, size_t size);
  * Null with errno. It stays until the process ends. */
 void *offload_memory(size_t size);
 
-/* ---- Clients: SEND with immediate data on a reliable connection -------------------------------------------------- */
+/* ---- Clients: SEND with immediate data on a reliable connection --------------------------------------------------
+ * A response comes as a SEND with immediate data, or is written (submit_resp_to). Both take one receive work request.
+ * Refusals and failures are always sent, without payload. */
 
 /* Immediate data of a request, before htonl: the tag comes back with the response. */
 #define OFFLOAD_REQUEST(opcode, tag) ((uint32_t)(opcode) << 16 | (uint16_t)(tag))

@@ -2,8 +2,8 @@
 use std::ffi::{c_int, c_void};
 use std::sync::atomic::AtomicPtr;
 
-/// Version of [`Calls`]: the engine refuses libraries that were made for another one.
-pub const VERSION: u32 = 1;
+/// Version of [`Calls`]. A later one has more calls behind those of an earlier one.
+pub const VERSION: u32 = 2;
 /// For [`Calls::register_opcode`]: the queue pairs of all ports.
 pub const EVERY_QP: u32 = 0;
 
@@ -70,6 +70,8 @@ pub struct Calls {
     pub wait_dma_finish: unsafe extern "C" fn(*mut Context, i64) -> c_int,
     /// 0, or a negative error number.
     pub submit_resp: unsafe extern "C" fn(*mut Context, *const c_void, usize) -> c_int,
+    /// As `submit_resp`, to an address of the client's under a remote key. Since version 2.
+    pub submit_resp_to: unsafe extern "C" fn(*mut Context, *const c_void, usize, u64, u32) -> c_int,
 }
 
 /// The symbol `offload_calls` of a library.

@@ -116,6 +116,23 @@ impl<'a> Call<'a> {
         }
     }
 
+    /// As [`Call::submit_resp`], but the bytes are written to the client's memory: an RDMA WRITE with immediate data to
+    /// this address, under this remote key, which the client's request names.
+    ///
+    /// # Errors
+    /// As [`Call::submit_resp`]; ENOSYS where the engine is older.
+    pub fn submit_resp_to(&mut self, bytes: &[u8], client_addr: u64, client_key: u32) -> Result<(), i32> {
+        if self.calls.version < 2 {
+            return Err(38);
+        }
+        let at = bytes.as_ptr().cast();
+        // SAFETY: the context is of a call that is under way; the engine checks the bytes' place.
+        match unsafe { (self.calls.submit_resp_to)(self.context, at, bytes.len(), client_addr, client_key) } {
+            0 => Ok(()),
+            number => Err(-number),
+        }
+    }
+
     /// The response is these bytes of what [`Call::alloc_resp`] gave. They leave when the function has returned.
     ///
     /// # Errors

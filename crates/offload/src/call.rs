@@ -13,10 +13,11 @@ use std::ops::Range;
 use std::ptr::NonNull;
 use std::rc::Rc;
 use std::sync::Arc;
+use verbs::Operand;
 
 /// What functions may call.
 pub(crate) static CALLS: Calls =
-    Calls { version: VERSION, register_opcode, alloc_resp, submit_dma, wait_dma_finish, submit_resp };
+    Calls { version: VERSION, register_opcode, alloc_resp, submit_dma, wait_dma_finish, submit_resp, submit_resp_to };
 
 /// A message's memory.
 #[derive(Clone, Copy)]
@@ -41,6 +42,15 @@ pub(crate) struct Asked {
     pub(crate) host: Arc<Host>,
     /// When its time is over, by [`now`].
     pub(crate) deadline: u64,
+}
+
+/// What a function responds, beside its status.
+#[derive(Debug, Clone, PartialEq, Eq, Default)]
+pub(crate) struct Payload {
+    /// Which bytes of the response's room.
+    pub(crate) bytes: Range<usize>,
+    /// They are written there, in the client's memory; without it they are sent.
+    pub(crate) to: Option<Operand>,
 }
 
 /// Why a call gave its thread to others.
@@ -72,7 +82,7 @@ struct State {
     /// What was allocated of the response's room.
     allocated: Cell<usize>,
     /// What is to be sent of it.
-    submitted: RefCell<Option<Range<usize>>>,
+    submitted: RefCell<Option<Payload>>,
     outstanding: RefCell<Vec<Outstanding>>,
     next_id: Cell<i64>,
     waits: Cell<u32>,
@@ -95,8 +105,8 @@ pub(crate) enum Progress {
 /// How a call ended.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub(crate) enum End {
-    /// What the function returned, and the bytes of the response.
-    Returned(c_int, Range<usize>),
+    /// What the function returned, and its response.
+    Returned(c_int, Payload),
     /// Its time was over.
     TimedOut,
 }
@@ -157,7 +167,7 @@ impl Call {
         let resumed = coroutine.resume(());
         let state = self.state();
         let end = match resumed {
-            CoroutineResult::Return(value) => End::Returned(value, state.submitted.take().unwrap_or(0..0)),
+            CoroutineResult::Return(value) => End::Returned(value, state.submitted.take().unwrap_or_default()),
             CoroutineResult::Yield(()) => match state.suspended.get() {
                 Suspended::No => return Progress::Ready,
                 Suspended::For(_) => return Progress::Waits,
@@ -227,6 +237,19 @@ impl State {
         self.suspended.set(why);
         // SAFETY: it was set when the coroutine began, on whose stack this runs.
         unsafe { (*self.yielder.get()).suspend(()) };
+    }
+
+    /// Submits a response, which must lie in the room that was allocated: 0, or a negative error number.
+    fn submit(&self, addr: *const c_void, size: usize, to: Option<Operand>) -> c_int {
+        let at = (addr as usize).wrapping_sub(self.response as usize);
+        let end = at.checked_add(size).filter(|end| *end <= self.allocated.get());
+        match (end, &mut *self.submitted.borrow_mut()) {
+            (Some(end), submitted @ None) => {
+                *submitted = Some(Payload { bytes: at..end, to });
+                0
+            }
+            _ => -libc::EINVAL,
+        }
     }
 
     /// Counts a wait; every so many, others have their turn, and the time is looked at.
@@ -317,14 +340,17 @@ unsafe extern "C" fn wait_dma_finish(context: *mut Context, id: i64) -> c_int {
 /// `submit_resp`.
 unsafe extern "C" fn submit_resp(context: *mut Context, addr: *const c_void, size: usize) -> c_int {
     // SAFETY: include/offload.h: the context of this call.
-    let state = unsafe { state(context) };
-    let at = (addr as usize).wrapping_sub(state.response as usize);
-    let end = at.checked_add(size).filter(|end| *end <= state.allocated.get());
-    match (end, &mut *state.submitted.borrow_mut()) {
-        (Some(end), submitted @ None) => {
-            *submitted = Some(at..end);
-            0
-        }
-        _ => -libc::EINVAL,
-    }
+    unsafe { state(context) }.submit(addr, size, None)
+}
+
+/// `submit_resp_to`.
+unsafe extern "C" fn submit_resp_to(
+    context: *mut Context,
+    addr: *const c_void,
+    size: usize,
+    address: u64,
+    key: u32,
+) -> c_int {
+    // SAFETY: include/offload.h: the context of this call.
+    unsafe { state(context) }.submit(addr, size, Some(Operand { address, key }))
 }

@@ -1,12 +1,11 @@
 //! A client's connection: its queue pair, and the memory of its messages. Each message has a slot, which is posted
 //! for a request, belongs to the call, and is posted again when the response has left.
-use crate::call::Memory;
+use crate::call::{Memory, Payload};
 use crate::device::{Device, Made};
 use crate::dma::Host;
 use crate::limits::{REQUEST_BYTES, RESPONSE_BYTES, SLOTS};
 use memory::Key;
 use shm::{PipeProducer, Region};
-use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use verbs::{Piece, QpNumber, ReceivePiece, SendElement, SendFlags, SendOpcode};
@@ -37,8 +36,8 @@ pub(crate) struct Response {
     pub(crate) slot: usize,
     /// Status and tag.
     pub(crate) immediate: u32,
-    /// Its bytes in the slot's room.
-    pub(crate) bytes: Range<usize>,
+    /// Its bytes, in the slot's room.
+    pub(crate) payload: Payload,
 }
 
 /// The memory of a connection.
@@ -88,7 +87,7 @@ impl Link {
 
     /// Sends a response. The device is to be rung.
     pub(crate) fn respond(&mut self, device: &Device, response: Response) {
-        let Response { slot, immediate, bytes } = response;
+        let Response { slot, immediate, payload: Payload { bytes, to } } = response;
         self.sent[self.sends as usize % SLOTS] = slot;
         let mut element = SendElement {
             flags: SendFlags::SIGNALED | SendFlags::SOLICITED,
@@ -96,6 +95,10 @@ impl Link {
             immediate,
             ..SendElement::new(self.qp, SendOpcode::SendImmediate)
         };
+        if let Some(to) = to {
+            element.opcode = SendOpcode::WriteImmediate;
+            (element.target, element.key) = (to.address, to.key);
+        }
         if !bytes.is_empty() {
             let at = SLOTS * REQUEST_BYTES + slot * RESPONSE_BYTES + bytes.start;
             element.pieces = 1;

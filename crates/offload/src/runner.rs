@@ -1,6 +1,6 @@
 //! A thread that runs offload functions: it takes requests from its completion queue, runs their coroutines, and sends
 //! the responses. Everything that it owns is its own; others send it messages and wake it.
-use crate::call::{Asked, Call, End, Progress};
+use crate::call::{Asked, Call, End, Payload, Progress};
 use crate::device::{Cq, Device};
 use crate::dma::Lane;
 use crate::library::Functions;
@@ -333,9 +333,9 @@ impl Work {
         running.call.free_stack(&mut self.stacks);
         let Some(Running { call, slot, qp, tag, .. }) = self.running[place].take() else { return };
         self.free.push(place);
-        let (code, bytes) = match end {
-            End::Returned(value, bytes) => (u16::try_from(value).unwrap_or(status::FAILED), bytes),
-            End::TimedOut => (status::TIMED_OUT, 0..0),
+        let (code, payload) = match end {
+            End::Returned(value, payload) => (u16::try_from(value).unwrap_or(status::FAILED), payload),
+            End::TimedOut => (status::TIMED_OUT, Payload::default()),
         };
         if code == status::FAILED || code == status::TIMED_OUT {
             call.entry.library.failed.fetch_add(1, Relaxed);
@@ -343,9 +343,9 @@ impl Work {
         if let Some(link) = self.links.get_mut(&qp) {
             link.calls -= 1;
         }
-        let bytes = if code < status::NO_OPCODE { bytes } else { 0..0 };
+        let payload = if code < status::NO_OPCODE { payload } else { Payload::default() };
         let immediate = u32::from(code) << 16 | u32::from(tag);
-        self.respond(qp, slot, Response { slot, immediate, bytes });
+        self.respond(qp, slot, Response { slot, immediate, payload });
         self.end_link(qp);
     }
 
@@ -379,5 +379,5 @@ impl Work {
 
 /// A response that has a status only.
 fn refusal(code: u16, tag: u16) -> Response {
-    Response { slot: 0, immediate: u32::from(code) << 16 | u32::from(tag), bytes: 0..0 }
+    Response { slot: 0, immediate: u32::from(code) << 16 | u32::from(tag), payload: Payload::default() }
 }

@@ -205,6 +205,44 @@ fn killed_processes_come_back_or_are_missed_by_nobody() {
     bystander.finish();
 }
 
+/// A response that is to be written where it must not be ends the client's connection, and nothing is written.
+#[test]
+fn what_a_client_did_not_let_be_written_stays_as_it_is() {
+    let fixture = Fixture::new(&[]);
+    let host = fixture.host(7000, &[]);
+    fixture.load_examples();
+    let bystander = Bystander::start(&fixture, &host, "3");
+    for fault in ["key", "range", "right", "gone"] {
+        let output = fixture.client(&host, &["written", "400", fault]).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout).into_owned();
+        assert_eq!(output.status.code(), Some(3), "{fault}: {said}");
+        let right: u64 = said.trim_start_matches("begun\n").trim().parse().unwrap();
+        assert!((200..400).contains(&right), "{fault}: {right}");
+        assert_eq!(text(&mut fixture.client(&host, &["written", "50"])), "begun\n50\n", "others go on");
+    }
+    assert_eq!(fixture.view().restarts, 0);
+    bystander.finish();
+}
+
+/// A worker that is killed while responses are written: what the client was told is right.
+#[test]
+fn a_worker_killed_while_it_writes_leaves_nothing_wrong() {
+    let fixture = Fixture::new(&[]);
+    let host = fixture.host(7000, &[]);
+    fixture.load_examples();
+    for turn in 0..5u64 {
+        let mut client = fixture.client(&host, &["written", "100000000"]).stdout(Stdio::piped()).spawn().unwrap();
+        let before = fixture.view();
+        until("calls", || fixture.view().libraries.iter().any(|library| library.calls > 100 * turn));
+        let pid = rustix::process::Pid::from_raw(before.worker.unwrap() as i32).unwrap();
+        rustix::process::kill_process(pid, rustix::process::Signal::KILL).unwrap();
+        assert_eq!(client.wait().unwrap().code(), Some(3), "1 would be a wrong response");
+        until("another worker", || fixture.view().worker.is_some_and(|worker| Some(worker) != before.worker));
+        until("the libraries", || fixture.view().libraries.len() == fixture::EXAMPLES.len());
+    }
+    assert_eq!(text(&mut fixture.client(&host, &["written", "100"])), "begun\n100\n");
+}
+
 #[test]
 fn a_thousand_replacements_under_load() {
     let fixture = Fixture::new(&[]);

@@ -55,6 +55,28 @@ fn functions_in_rust_and_opcodes_of_a_port() {
     assert_eq!(fixture.call(&one, &["0x62", "1"]), "0x1 \n");
 }
 
+/// Responses that are written to the client's memory: by batched READs of any sizes, beside each other.
+#[test]
+fn responses_are_written_to_the_memory_that_a_client_names() {
+    let fixture = Fixture::new(&["--threads", "2"]);
+    let (mapped, kernel) = (fixture.host(7000, &[]), fixture.host(7010, &["kernel"]));
+    fixture.load_examples();
+    for host in [&mapped, &kernel] {
+        assert_eq!(text(&mut fixture.client(host, &["written", "300"])), "begun\n300\n");
+    }
+    fixture.load("written", &library_of("written", WRITTEN));
+    // EINVAL (22): bytes that are not the response's room, a response after another one.
+    assert_eq!(fixture.call(&mapped, &["0x63", "1", "2"]), "0x16 \n");
+}
+
+const WRITTEN: &str = "static int f(offload_context *c) {
+    uint64_t own, *room = alloc_resp(c, 8);
+    if (submit_resp_to(c, &own, 8, 0, 0) != -22 || submit_resp_to(c, room, 9, 0, 0) != -22) return 1;
+    if (submit_resp(c, room, 0)) return 2;
+    return -submit_resp_to(c, room, 8, 0, 0);
+}
+int offload_init(void) { return register_opcode(0x63, OFFLOAD_EVERY_QP, f); }";
+
 /// A client may send as soon as it is accepted: the thread that is to serve it must know its queue pair by then.
 #[test]
 fn the_first_request_of_a_connection_is_answered() {
