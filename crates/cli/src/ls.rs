@@ -1,5 +1,6 @@
 //! `opentoe ls`: what there is.
 use crate::arguments::LsArguments;
+use crate::functions;
 use crate::locate;
 pub(crate) use crate::table::list;
 use crate::table::{Table, bold, cell, red, say, say_json};
@@ -56,7 +57,8 @@ pub(crate) fn only(mut answer: Value, host: Option<&str>) -> Result<Value, Strin
     if !names.contains(&wanted) {
         return Err(no_host(wanted, &names));
     }
-    let parts = [("hosts", "name"), ("zeronics", "name"), ("volumes", "host"), ("blocks", "host"), ("storage", "host")];
+    let of_hosts = ["volumes", "blocks", "storage", "offload"].map(|part| (part, "host"));
+    let parts = [("hosts", "name"), ("zeronics", "name")].into_iter().chain(of_hosts);
     for (part, name) in parts {
         if let Some(entries) = answer.get_mut(part).and_then(Value::as_array_mut) {
             entries.retain(|entry| entry[name] == wanted);
@@ -149,6 +151,7 @@ fn inventory(host: &Value, all: bool) {
     section(host, "RDMA programs", &rdma_programs(host));
     section(host, "queue pairs", &queue_pairs(host));
     section(host, "RDMA ports", &identifiers(host));
+    section(host, "offload functions", &functions::ls(host));
     section(host, "listeners", &listeners(host));
     let flows: Vec<&Value> = list(host, "flows").iter().filter(|flow| all || flow["state"] != TIME_WAIT).collect();
     section(host, "connections", &connections(&flows));

@@ -5,6 +5,7 @@ mod arguments;
 mod demo;
 mod doctor;
 mod flow;
+mod functions;
 mod kernel_sockets;
 mod library;
 mod locate;

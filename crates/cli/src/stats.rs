@@ -1,5 +1,6 @@
 //! `opentoe stats`: what was counted.
 use crate::arguments::StatsArguments;
+use crate::functions;
 use crate::locate;
 use crate::ls::{full, list};
 use crate::table::{Table, bold, cell, red, say, say_json, thousands};
@@ -65,6 +66,7 @@ fn one_host(host: &Value, all: bool) {
     say(&bold(&format!("host {}, on thread {}", cell(&host["name"]), cell(&host["thread"]))));
     counters.print();
     list(host, "contexts").iter().filter_map(full).for_each(|sentence| say(&red(&sentence)));
+    functions::stats(host);
     say("");
 }
 

@@ -1,6 +1,7 @@
 //! `opentoe why`: reasons, in sentences.
 use crate::arguments::WhyArguments;
 use crate::flow;
+use crate::functions;
 use crate::locate;
 use crate::ls::{failures, list, only};
 use crate::process;
@@ -38,7 +39,7 @@ fn drops(answer: &Value) {
             table.row([cell(&host["name"]), count, cell(&drop["reason"]), cell(&drop["sentence"])]);
         }
     }
-    let troubles = volumes::why(answer);
+    let troubles = volumes::why(answer) + functions::why(answer);
     match table.is_empty() {
         false => table.print(),
         true if troubles + failures == 0 => say("Nothing was dropped."),

@@ -79,6 +79,15 @@ impl Metrics {
     }
 }
 
+/// Counters of a library of offload functions: what they are divided by.
+const OFFLOAD: [(&str, &str, f64); 5] = [
+    ("calls", "Calls of offload functions that were begun", 1.0),
+    ("failed", "Calls of offload functions that failed, or were ended at their time limit", 1.0),
+    ("timed_out", "Calls of offload functions that were ended at their time limit", 1.0),
+    ("busy_ns", "Time in which offload functions ran", 1e9),
+    ("dma", "DMA operations of offload functions", 1.0),
+];
+
 /// What all names begin with.
 const PREFIX: &str = "toe";
 
@@ -160,8 +169,26 @@ impl Families {
         for (module, figures) in pairs(&host["modules"]) {
             self.module(&[("host", name), ("module", module)], figures);
         }
+        each(&host["rdma"]["offload"]).for_each(|engine| self.offload(name, engine));
         self.connections(name, &host["connections"]);
         self.flows(name, host);
+    }
+
+    /// An offload engine, by its process: its counters begin anew with each worker.
+    fn offload(&mut self, host: &str, engine: &Value) {
+        let pid = engine["pid"].to_string();
+        let labels = [("host", host), ("pid", pid.as_str())];
+        let restarts = Sample::Counter(number(&engine["restarts"]));
+        self.add("offload_restarts", "Times that the worker of an offload engine was started again", &labels, restarts);
+        let help = "DMA operations of offload functions that are outstanding in the kernel";
+        self.add("offload_outstanding_dma", help, &labels, Sample::Gauge(number(&engine["outstanding_dma"])));
+        for library in each(&engine["libraries"]) {
+            let labels = [("host", host), ("pid", pid.as_str()), ("library", text(&library["name"]))];
+            for (key, help, scale) in OFFLOAD {
+                let name = key.replace("_ns", "_seconds");
+                self.add(&format!("offload_{name}"), help, &labels, Sample::Counter(number(&library[key]) / scale));
+            }
+        }
     }
 
     fn port(&mut self, host: &str, port: &str, counters: &Value) {

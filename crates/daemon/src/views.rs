@@ -17,6 +17,7 @@ use shm::reserve;
 use std::collections::{BTreeMap, BTreeSet};
 use std::path::PathBuf;
 use std::sync::{Mutex, PoisonError};
+use verbs::functions::Report;
 
 /// Connections that a data-path thread looks at between two rounds: it goes on within a fraction of a millisecond.
 const AT_ONCE: usize = 128;
@@ -241,14 +242,30 @@ impl Observer {
     /// What was dropped, by reason, in all hosts and their ports.
     pub(crate) fn drops(&self) -> Result<Value, String> {
         let mut hosts = Vec::new();
+        let mut offload = Vec::new();
         for place in &self.hosts {
             let drops = self.at(place, all_drops)?;
+            offload.extend(self.offload_troubles(place)?);
             hosts.push(json!({ "name": place.config.stack.name, "drops": drops }));
         }
         for place in &self.zeronics {
             hosts.push(json!({ "name": place.section.name, "drops": place.look()?.drops }));
         }
-        Ok(json!({ "hosts": hosts, "storage": self.storage.troubles()?, "failures": self.failures()? }))
+        let (storage, failures) = (self.storage.troubles()?, self.failures()?);
+        Ok(json!({ "hosts": hosts, "storage": storage, "offload": offload, "failures": failures }))
+    }
+
+    /// Offload engines of a host whose functions ended their process.
+    fn offload_troubles(&self, place: &HostPlace) -> Result<Vec<Value>, String> {
+        let look = |seat: &mut ThreadHost| seat.rdma.as_ref().map_or_else(Vec::new, |rdma| rdma.device().reports());
+        let reports = self.at(place, look)?;
+        let trouble = |(pid, report): &(u32, Report)| {
+            let why = report.last_end.as_deref().unwrap_or("for a reason that is not reported");
+            let sentence =
+                format!("its worker was started again (times: {}); the last one ended: {why}", report.restarts);
+            json!({ "host": place.config.stack.name, "pid": pid, "sentence": sentence })
+        };
+        Ok(reports.iter().filter(|(_, report)| report.restarts > 0).map(trouble).collect())
     }
 
     /// What a process said of its descriptors, or of one of them.
@@ -411,7 +428,7 @@ struct Figures {
     drops: Vec<DropView>,
     modules: Vec<(String, &'static str, u64)>,
     tables: Vec<(&'static str, u64)>,
-    rdma: Option<CnpCounts>,
+    rdma: Option<(CnpCounts, Vec<(u32, Report)>)>,
 }
 
 impl Figures {
@@ -422,7 +439,10 @@ impl Figures {
             drops: all_drops(seat),
             modules: seat.host.base().module_stats(),
             tables: seat.host.base().tables(),
-            rdma: seat.rdma.as_ref().map(|rdma| rdma.device().cnps()),
+            rdma: seat.rdma.as_ref().map(|rdma| {
+                let device = rdma.device();
+                (device.cnps(), device.reports())
+            }),
         }
     }
 
@@ -442,9 +462,20 @@ impl Figures {
             "drops": by_name(drops),
             "modules": modules,
             "tables": by_name(self.tables),
-            "rdma": self.rdma.map(|cnps| json!({ "cnps_sent": cnps.sent, "cnps_received": cnps.received })),
+            "rdma": self.rdma.map(|(cnps, reports)| rdma(&cnps, &reports)),
         })
     }
+}
+
+/// What a host's RDMA programs came to.
+fn rdma(cnps: &CnpCounts, reports: &[(u32, Report)]) -> Value {
+    let engine = |(pid, report): &(u32, Report)| {
+        let mut engine = json!(report);
+        engine["pid"] = json!(pid);
+        engine
+    };
+    let engines: Vec<Value> = reports.iter().map(engine).collect();
+    json!({ "cnps_sent": cnps.sent, "cnps_received": cnps.received, "offload": engines })
 }
 
 /// What a data-path thread has done; runs on it.

@@ -186,6 +186,11 @@ impl Call {
         End::TimedOut
     }
 
+    /// Operations that its function has submitted.
+    pub(crate) fn operations(&self) -> u64 {
+        self.state().next_id.get() as u64
+    }
+
     /// When its time is over.
     pub(crate) fn deadline(&self) -> u64 {
         self.state().deadline

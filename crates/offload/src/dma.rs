@@ -5,7 +5,8 @@ use memory::{Access, AddressSpace, Description, Domain, Fault, Key, Lease, Memor
 use offload_api::dma;
 use std::ffi::c_int;
 use std::os::fd::OwnedFd;
-use std::sync::atomic::AtomicUsize;
+use std::sync::atomic::Ordering::Relaxed;
+use std::sync::atomic::{AtomicU64, AtomicUsize};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, PoisonError, RwLock};
 
@@ -226,11 +227,13 @@ pub(crate) struct Ended {
 pub(crate) struct Lane {
     jobs: Sender<Job>,
     ended: Receiver<Ended>,
+    /// Of all lanes.
+    outstanding: Arc<AtomicU64>,
 }
 
 impl Lane {
     /// Starts the thread. It wakes `owner` when an operation has ended, and ends with the lane.
-    pub(crate) fn start(owner: &Arc<Wake>) -> std::io::Result<Lane> {
+    pub(crate) fn start(owner: &Arc<Wake>, outstanding: Arc<AtomicU64>) -> std::io::Result<Lane> {
         let (jobs, taken) = channel::<Job>();
         let (finished, ended) = channel();
         let owner = Arc::clone(owner);
@@ -246,7 +249,7 @@ impl Lane {
                 owner.wake();
             }
         })?;
-        Ok(Lane { jobs, ended })
+        Ok(Lane { jobs, ended, outstanding })
     }
 
     /// Hands over an operation.
@@ -254,12 +257,15 @@ impl Lane {
     /// # Safety
     /// The function's bytes are valid, and nobody else uses them, until its end was taken.
     pub(crate) unsafe fn submit(&self, host: &Arc<Host>, operation: Operation, whose: Whose) {
+        self.outstanding.fetch_add(1, Relaxed);
         // The thread lives as long as the lane.
         let _ = self.jobs.send(Job { host: Arc::clone(host), operation, whose });
     }
 
     /// The next operation that has ended.
     pub(crate) fn ended(&self) -> Option<Ended> {
-        self.ended.try_recv().ok()
+        let ended = self.ended.try_recv().ok();
+        self.outstanding.fetch_sub(u64::from(ended.is_some()), Relaxed);
+        ended
     }
 }

@@ -18,13 +18,26 @@ pub(crate) struct Library {
     pub(crate) number: u64,
     /// What it registered.
     pub(crate) functions: Vec<(Opcode, Function)>,
-    /// Calls that were begun.
-    pub(crate) calls: AtomicU64,
-    /// Calls that failed.
-    pub(crate) failed: AtomicU64,
+    /// What its calls came to.
+    pub(crate) counts: Counts,
     _object: Object,
     /// The C library distinguishes objects by their paths, and this one's has the number of the descriptor.
     _file: OwnedFd,
+}
+
+/// What calls of a library came to, by all threads.
+#[derive(Default)]
+pub(crate) struct Counts {
+    /// Calls that were begun.
+    pub(crate) calls: AtomicU64,
+    /// Calls that failed, also at their time limit.
+    pub(crate) failed: AtomicU64,
+    /// Calls that were ended at their time limit.
+    pub(crate) timed_out: AtomicU64,
+    /// Nanoseconds that functions ran.
+    pub(crate) busy_ns: AtomicU64,
+    /// DMA operations of calls that have ended.
+    pub(crate) dma: AtomicU64,
 }
 
 /// What `dlopen` gave.
@@ -92,9 +105,7 @@ impl Library {
         let functions = REGISTERED.take().unwrap_or_default();
         match done {
             0 if functions.is_empty() => Err("it registers no opcode (register_opcode)".into()),
-            0 => {
-                Ok(Library { name, number, functions, calls: 0.into(), failed: 0.into(), _object: object, _file: file })
-            }
+            0 => Ok(Library { name, number, functions, counts: Counts::default(), _object: object, _file: file }),
             number => Err(format!("its offload_init returned {number}")),
         }
     }

@@ -50,7 +50,14 @@ pub enum Answer {
 #[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
 pub(crate) enum Order {
     /// The first one; the region of [`crate::status::Status`] comes along.
-    Begin(Settings),
+    Begin {
+        /// What the operator chose.
+        settings: Settings,
+        /// Workers that there were before.
+        restarts: u32,
+        /// Why the last one ended.
+        last_end: Option<String>,
+    },
     /// A library, by a number that no other one had.
     Load {
         /// Its name.
@@ -94,6 +101,12 @@ pub struct Library {
     pub calls: u64,
     /// Calls that ended with a negative number, or at their time limit.
     pub failed: u64,
+    /// Of these, those at their time limit.
+    pub timed_out: u64,
+    /// Nanoseconds in which functions ran, without what they waited.
+    pub busy_ns: u64,
+    /// DMA operations of calls that have ended.
+    pub dma: u64,
     /// Why it runs no longer.
     pub stopped: Option<String>,
 }

@@ -15,6 +15,7 @@ use shm::Contention;
 use std::collections::{HashMap, VecDeque};
 use std::os::fd::OwnedFd;
 use std::rc::Rc;
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::{Receiver, Sender};
 use std::sync::{Arc, PoisonError, RwLock};
@@ -95,6 +96,8 @@ pub(crate) struct Runner {
     pub(crate) status: Status,
     /// Who looks at that.
     pub(crate) watchdog: Arc<Watchdog>,
+    /// DMA operations that are outstanding, of all threads.
+    pub(crate) outstanding: Arc<AtomicU64>,
     /// Time of a call.
     pub(crate) call: Duration,
 }
@@ -138,7 +141,7 @@ impl Runner {
     /// The thread for DMA cannot be started.
     pub(crate) fn run(self) -> std::io::Result<()> {
         self.status.settle(self.place);
-        let lane = Rc::new(Lane::start(&self.wake)?);
+        let lane = Rc::new(Lane::start(&self.wake, Arc::clone(&self.outstanding))?);
         let mut work = Work {
             of: self,
             lane,
@@ -276,7 +279,7 @@ impl Work {
         let deadline = now() + self.of.call.as_nanos() as u64;
         let (host, memory) = (Arc::clone(&link.host), link.memory(slot));
         link.calls += 1;
-        entry.library.calls.fetch_add(1, Relaxed);
+        entry.library.counts.calls.fetch_add(1, Relaxed);
         let call = Call::new(Asked { memory, bytes, opcode, qp, host, deadline }, entry, &self.lane, place, stack);
         self.running[place] = Some(Running { call, slot, qp, tag, end: None });
         self.run(place);
@@ -284,9 +287,10 @@ impl Work {
 
     fn run(&mut self, place: usize) {
         let Some(running) = &mut self.running[place] else { return };
-        self.of.status.enter(self.of.place, running.call.entry.library.number);
+        let begin = self.of.status.enter(self.of.place, running.call.entry.library.number);
         let progress = running.call.run(&mut self.stacks);
         self.of.status.leave(self.of.place);
+        running.call.entry.library.counts.busy_ns.fetch_add(now() - begin, Relaxed);
         match progress {
             Progress::Ready => self.ready.push_back(place),
             Progress::Waits => {}
@@ -337,9 +341,10 @@ impl Work {
             End::Returned(value, payload) => (u16::try_from(value).unwrap_or(status::FAILED), payload),
             End::TimedOut => (status::TIMED_OUT, Payload::default()),
         };
-        if code == status::FAILED || code == status::TIMED_OUT {
-            call.entry.library.failed.fetch_add(1, Relaxed);
-        }
+        let counts = &call.entry.library.counts;
+        counts.dma.fetch_add(call.operations(), Relaxed);
+        counts.failed.fetch_add(u64::from(code == status::FAILED || code == status::TIMED_OUT), Relaxed);
+        counts.timed_out.fetch_add(u64::from(code == status::TIMED_OUT), Relaxed);
         if let Some(link) = self.links.get_mut(&qp) {
             link.calls -= 1;
         }

@@ -53,10 +53,12 @@ impl Status {
         self.0.fd()
     }
 
-    /// A thread begins to run a library.
-    pub(crate) fn enter(&self, place: usize, library: u64) {
-        self.0.u64_at(place * CACHE_LINE + 8).store(now(), Relaxed);
+    /// A thread begins to run a library: when, by [`now`].
+    pub(crate) fn enter(&self, place: usize, library: u64) -> u64 {
+        let begin = now();
+        self.0.u64_at(place * CACHE_LINE + 8).store(begin, Relaxed);
         self.0.u64_at(place * CACHE_LINE).store(library, Release);
+        begin
     }
 
     /// And no longer.

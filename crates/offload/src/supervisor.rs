@@ -100,7 +100,11 @@ impl Supervisor {
         let mut child = command.arg(WORKER).stdin(Stdio::from(theirs)).stdout(Stdio::null()).spawn()?;
         rustix::net::sockopt::set_socket_timeout(&orders, rustix::net::sockopt::Timeout::Recv, Some(TIMEOUT))?;
         let running = Running { pid: child.id(), orders, status };
-        let error = match running.order(&Order::Begin(self.settings.clone()), &[running.status.fd()]) {
+        let begin = {
+            let state = self.state();
+            Order::Begin { settings: self.settings.clone(), restarts: state.restarts, last_end: state.last_end.clone() }
+        };
+        let error = match running.order(&begin, &[running.status.fd()]) {
             Ok(Answer::Done) => return Ok((child, running)),
             Ok(Answer::Refused { why, .. }) => io::Error::other(why),
             Ok(Answer::View(_)) => io::ErrorKind::InvalidData.into(),

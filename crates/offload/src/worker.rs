@@ -13,18 +13,26 @@ use crate::status::{LOADER, Status};
 use crate::wake::Wake;
 use crate::watchdog::Watchdog;
 use memory::{AddressSpace, Limits, MemoryTable};
-use rustix::event::{PollFd, PollFlags, poll};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::process::{Resource, Rlimit, setrlimit};
 use shm::handover;
 use std::collections::HashMap;
 use std::io;
 use std::os::fd::{AsFd, OwnedFd};
+use std::sync::atomic::AtomicU64;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, PoisonError, RwLock};
+use std::time::{Duration, Instant};
 use verbs::control::Request as Control;
+use verbs::functions::{Library as Figures, MOST_SENTENCE, Report};
+
+/// How often it reports to the daemon what functions came to.
+const REPORT_EACH: Duration = Duration::from_secs(1);
 
 struct Worker {
+    device: Arc<Device>,
+    outstanding: Arc<AtomicU64>,
     status: Status,
     watchdog: Arc<Watchdog>,
     functions: Arc<RwLock<Functions>>,
@@ -44,7 +52,8 @@ struct HostProgram {
 /// What the worker needs is not there.
 pub(crate) fn run(orders: &OwnedFd) -> io::Result<()> {
     let (message, files) = handover::recv(orders.as_fd())?;
-    let (Ok(Order::Begin(settings)), Some(status)) = (serde_json::from_slice(&message), files.into_iter().next())
+    let (Ok(Order::Begin { settings, restarts, last_end }), Some(status)) =
+        (serde_json::from_slice(&message), files.into_iter().next())
     else {
         return Err(io::Error::new(io::ErrorKind::InvalidData, "the supervisor's first order is none"));
     };
@@ -57,10 +66,13 @@ pub(crate) fn run(orders: &OwnedFd) -> io::Result<()> {
         Err(error) => return answer(orders, &refused(error.raw_os_error().unwrap_or(libc::EIO), error.to_string())),
     };
     answer(orders, &Answer::Done)?;
+    let mut reporter = Reporter::new(Arc::clone(&worker.device), restarts, last_end);
     loop {
+        reporter.report(&worker);
         let mut fds: Vec<PollFd<'_>> = vec![PollFd::new(orders, PollFlags::IN)];
         fds.extend(worker.connections.fds().map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN)));
-        poll(&mut fds, None)?;
+        let pause = Timespec::try_from(REPORT_EACH).unwrap_or_default();
+        poll(&mut fds, Some(&pause))?;
         let ready: Vec<bool> = fds.iter().map(|fd| !fd.revents().is_empty()).collect();
         if ready[1..].contains(&true) {
             worker.connections.look()?;
@@ -85,7 +97,7 @@ impl Worker {
         let device = Arc::new(Device::open(&settings.daemon, settings.host.as_deref())?);
         let control = Arc::new(Wake::new()?);
         let (gone, ended) = channel();
-        let (watchdog, functions) = (Arc::new(Watchdog::default()), Arc::default());
+        let (watchdog, functions, outstanding) = (Arc::new(Watchdog::default()), Arc::default(), Arc::default());
         let mut threads = Vec::new();
         for place in 0..settings.threads {
             let events = device.channel(&Control::OpenChannel)?;
@@ -107,14 +119,16 @@ impl Worker {
                 functions: Arc::clone(&functions),
                 status: status.clone(),
                 watchdog: Arc::clone(&watchdog),
+                outstanding: Arc::clone(&outstanding),
                 call: settings.call,
             };
             std::thread::Builder::new().name(format!("offload-{place}")).spawn(move || runner.run())?;
         }
         watchdog.start(threads.iter().map(|thread| Arc::clone(&thread.wake)).collect(), status.clone(), settings.turn);
-        let connections = Connections::new(device, threads, ended, control)?;
+        let connections = Connections::new(Arc::clone(&device), threads, ended, control)?;
         let table = Arc::new(MemoryTable::new(Limits::default())?);
-        Ok(Worker { status, watchdog, functions, connections, table, hosts: HashMap::new() })
+        let hosts = HashMap::new();
+        Ok(Worker { device, outstanding, status, watchdog, functions, connections, table, hosts })
     }
 
     fn obey(&mut self, order: Order, files: Vec<OwnedFd>) -> Answer {
@@ -127,7 +141,7 @@ impl Worker {
             }
             Order::Request(Request::Unload { name }) => self.unload(&name),
             Order::Request(Request::Ls) => return Answer::View(self.view()),
-            Order::Begin(_) | Order::Request(_) => Err((libc::EINVAL, "no such order".into())),
+            Order::Begin { .. } | Order::Request(_) => Err((libc::EINVAL, "no such order".into())),
         };
         done.map_or_else(|(errno, why)| refused(errno, why), |()| Answer::Done)
     }
@@ -196,8 +210,11 @@ impl Worker {
             name: library.name.clone(),
             number: library.number,
             opcodes: library.functions.iter().map(|(opcode, _)| *opcode).collect::<Vec<Opcode>>(),
-            calls: library.calls.load(Relaxed),
-            failed: library.failed.load(Relaxed),
+            calls: library.counts.calls.load(Relaxed),
+            failed: library.counts.failed.load(Relaxed),
+            timed_out: library.counts.timed_out.load(Relaxed),
+            busy_ns: library.counts.busy_ns.load(Relaxed),
+            dma: library.counts.dma.load(Relaxed),
             stopped: None,
         };
         let program = |(number, of): (&u32, &HostProgram)| {
@@ -207,6 +224,48 @@ impl Worker {
         };
         let libraries = self.functions().libraries().iter().map(show).collect();
         View { libraries, hosts: self.hosts.iter().map(program).collect(), ..View::default() }
+    }
+}
+
+/// Reports to the daemon what functions came to, for people who look there (`opentoe stats`, metrics).
+struct Reporter {
+    device: Arc<Device>,
+    restarts: u32,
+    last_end: Option<String>,
+    last: Option<(Instant, Report)>,
+}
+
+impl Reporter {
+    fn new(device: Arc<Device>, restarts: u32, last_end: Option<String>) -> Reporter {
+        // A character has four bytes at most.
+        let last_end = last_end.map(|why| why.chars().take(MOST_SENTENCE / 4).collect());
+        Reporter { device, restarts, last_end, last: None }
+    }
+
+    /// Reports where something has changed, from time to time.
+    fn report(&mut self, worker: &Worker) {
+        if self.last.as_ref().is_some_and(|(at, _)| at.elapsed() < REPORT_EACH) {
+            return;
+        }
+        let libraries = worker.view().libraries.into_iter().map(|library| Figures {
+            name: library.name,
+            calls: library.calls,
+            failed: library.failed,
+            timed_out: library.timed_out,
+            busy_ns: library.busy_ns,
+            dma: library.dma,
+        });
+        let report = Report {
+            restarts: self.restarts,
+            last_end: self.last_end.clone(),
+            outstanding_dma: worker.outstanding.load(Relaxed),
+            libraries: libraries.collect(),
+        };
+        if self.last.as_ref().is_none_or(|(_, last)| *last != report) {
+            // That a daemon has gone is noticed elsewhere.
+            let _ = self.device.ask(&Control::Report(report.clone()), &[]);
+        }
+        self.last = Some((Instant::now(), report));
     }
 }
 

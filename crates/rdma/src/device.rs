@@ -24,6 +24,7 @@ use std::sync::Arc;
 use verbs::attach::Device as Stated;
 use verbs::connections;
 use verbs::control::Answer;
+use verbs::functions::Report;
 use verbs::{AddressVector, Number, QpAttributes, QpNumber, QpState};
 use wire::roce::{GSI_QP, MULTICAST_QP, UDP_PORT};
 
@@ -144,6 +145,24 @@ impl Device {
             view
         };
         self.users.iter().map(view).collect()
+    }
+
+    /// A program reports what its functions came to. [`Answer::Done`].
+    ///
+    /// # Errors
+    /// EINVAL: more than may be kept.
+    pub fn report(&mut self, id: ProgramId, report: Report) -> Result<Answer, Failure> {
+        if !report.is_bounded() {
+            return Err(Failure::invalid("a report of functions is longer than may be"));
+        }
+        user(&mut self.users, id)?.functions = Some(report);
+        Ok(Answer::Done)
+    }
+
+    /// What offload engines reported, by their processes.
+    pub fn reports(&self) -> Vec<(u32, Report)> {
+        let reports = self.users.values().filter_map(|user| Some((user.who.pid, user.functions.clone()?)));
+        reports.collect()
     }
 
     /// Congestion notifications of all its queue pairs, also of those that are gone.

@@ -8,6 +8,7 @@ use smartns::{Event, Shard, ShardConfig, ShardOutput};
 use std::collections::{BTreeMap, HashMap};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
+use verbs::functions::Report;
 use verbs::{AddressVector, AsyncEvent, AsyncMessage, ChannelMessage, Number, QpAttributes, QpKind, QpNumber};
 
 /// A program of a device.
@@ -66,6 +67,8 @@ pub(crate) struct UserContext {
     pub(crate) ready: Vec<QpNumber>,
     /// The destination that its service thread waits for.
     wanted: Option<Ipv4Addr>,
+    /// What it reported last of its functions.
+    pub(crate) functions: Option<Report>,
 }
 
 /// What a round of a seat needs.
@@ -93,6 +96,7 @@ impl UserContext {
             ends: BTreeMap::new(),
             ready: Vec::new(),
             wanted: None,
+            functions: None,
         }
     }
 
@@ -137,7 +141,8 @@ impl UserContext {
     pub(crate) fn view(&self, now: Nanos, most: usize) -> ProgramView {
         let Who { pid, uid, command } = self.who.clone();
         let qps = self.kinds.iter().take(most).map(|(number, kind)| self.qp_view(now, *number, *kind)).collect();
-        ProgramView { pid, uid, command, qp_count: self.kinds.len(), qps, id_count: 0, ids: Vec::new() }
+        let functions = self.functions.clone();
+        ProgramView { pid, uid, command, qp_count: self.kinds.len(), qps, id_count: 0, ids: Vec::new(), functions }
     }
 
     fn qp_view(&self, now: Nanos, number: QpNumber, kind: QpKind) -> QpView {

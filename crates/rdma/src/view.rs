@@ -1,6 +1,7 @@
 //! Views of a device, for people.
 use serde::Serialize;
 use smartns::Sender;
+use verbs::functions::Report;
 use verbs::{QpKind, QpNumber, QpState};
 
 /// A program.
@@ -20,6 +21,8 @@ pub struct ProgramView {
     pub id_count: usize,
     /// The first of them.
     pub ids: Vec<IdView>,
+    /// What it reports of its functions, where it is an offload engine.
+    pub functions: Option<Report>,
 }
 
 /// An identifier of connection management.

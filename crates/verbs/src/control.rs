@@ -1,6 +1,7 @@
 //! Control requests and their answers, as JSON over the attach socket, with descriptors where it says so. A library has
 //! one request outstanding.
 use crate::flow::FlowRule;
+use crate::functions::Report;
 use crate::{AddressVector, Capacities, Gid, Number, QpAttributes, QpKind, QpNumber};
 use crate::{connections, udp};
 use memory::{Description, Key};
@@ -116,6 +117,8 @@ pub enum Request {
         /// The group.
         group: Gid,
     },
+    /// An offload engine reports what its functions came to. [`Answer::Done`].
+    Report(Report),
     /// A rule for frames, of a queue pair of raw packets. [`Answer::Number`].
     CreateFlow(FlowRule),
     /// Ends a rule.

@@ -102,10 +102,14 @@ pub(super) fn take(socket: &Path) -> Result<Sample, String> {
 
 /// From the answers to both questions.
 pub(super) fn combine(stats: Value, ls: &Value) -> Result<Sample, String> {
+    let functions: Vec<_> = stats["hosts"].as_array().into_iter().flatten().map(functions).collect();
     let mut sample: Sample =
         serde_json::from_value(stats).map_err(|e| format!("the daemon's statistics are of another version: {e}"))?;
     sample.version = ls["version"].as_str().unwrap_or("?").into();
     sample.pid = ls["pid"].as_u64().unwrap_or(0) as u32;
+    for (host, functions) in sample.hosts.iter_mut().zip(functions) {
+        host.modules.extend(functions);
+    }
     for host in &mut sample.hosts {
         let hosts = ls["hosts"].as_array().into_iter().flatten();
         let Some(known) = hosts.into_iter().find(|known| known["name"] == host.name.as_str()) else { continue };
@@ -116,6 +120,19 @@ pub(super) fn combine(stats: Value, ls: &Value) -> Result<Sample, String> {
         }
     }
     Ok(sample)
+}
+
+/// Offload functions of a host stand among its modules: calls of each library, of all engines, as works.
+fn functions(host: &Value) -> BTreeMap<String, BTreeMap<String, u64>> {
+    let mut modules: BTreeMap<String, BTreeMap<String, u64>> = BTreeMap::new();
+    let engines = host["rdma"]["offload"].as_array().into_iter().flatten();
+    for library in engines.flat_map(|engine| engine["libraries"].as_array().into_iter().flatten()) {
+        let of = modules.entry(format!("offload/{}", library["name"].as_str().unwrap_or("?"))).or_default();
+        for (figure, key) in [("works", "calls"), ("busy_ns", "busy_ns")] {
+            *of.entry(figure.into()).or_default() += library[key].as_u64().unwrap_or(0);
+        }
+    }
+    modules
 }
 
 /// Modules of operators stand among the engine's own, under the stage where they run.
@@ -141,6 +158,19 @@ fn program(command: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use serde_json::json;
+
+    #[test]
+    fn offload_functions_stand_among_the_modules() {
+        let library = json!({ "name": "list", "calls": 5, "busy_ns": 700 });
+        let engines = json!([{ "libraries": [library] }, { "libraries": [library, { "name": "crc", "calls": 1 }] }]);
+        let stats =
+            json!({ "hosts": [{ "name": "a", "rdma": { "offload": engines } }, { "name": "b", "rdma": null }] });
+        let sample = combine(stats, &json!({})).unwrap();
+        let figures = |name: &str| sample.hosts[0].modules[name].values().copied().collect::<Vec<_>>();
+        assert_eq!((figures("offload/list"), figures("offload/crc")), (vec![1400, 10], vec![0, 1]));
+        assert!(sample.hosts[1].modules.is_empty());
+    }
 
     #[test]
     fn programs_are_called_by_their_names() {

@@ -225,6 +225,7 @@ impl Service {
             Request::Connections(connections::Request::OpenChannel) => return self.open_events(),
             Request::Connections(connections::Request::JoinChannel { notice }) => self.join_events(&files, notice)?,
             Request::Connections(request) => self.connect(request)?,
+            Request::Report(report) => self.at.ask(move |device, id| device.report(id, report))??,
             Request::CreateFlow(rule) => self.create_flow(rule)?,
             Request::DestroyFlow(number) => {
                 self.destroy(Object::new(Kind::Flow, number), move |device, id| device.destroy_flow(id, number))?
