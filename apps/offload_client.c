@@ -9,7 +9,8 @@
  *     (range), or a region that is not for it (right); or the region is deregistered (gone). Memory must stay as it is.
  * offload_client ADDRESS PORT VERBS_PORT list WAY HOPS SECONDS    latency; WAY: offload, verbs
  * offload_client ADDRESS PORT VERBS_PORT reads WAY BATCH SECONDS  throughput of 64-byte reads
- * In HEX, the words @list, @block, @table and @append stand for addresses, and #N for a number; all are 8 bytes. */
+ * VERBS_PORT is 0 where there is no offload_host: then "call" only, with numbers.
+ * HEX are numbers of 8 bytes each, of which @list, @block, @table and @append stand for addresses. */
 #define _GNU_SOURCE
 #include "load.h"
 #define OFFLOAD_NO_FUNCTIONS
@@ -377,7 +378,11 @@ int main(int argc, char **argv) {
         return 2;
     }
     const char *verb = argv[4];
-    connect_to(&verbs, argv[1], argv[3]);
+    if (!strcmp(argv[3], "0") && strcmp(verb, "call")) {
+        fprintf(stderr, "offload_client: only \"call\" is there without a VERBS_PORT of offload_host\n");
+        return 2;
+    }
+    if (strcmp(argv[3], "0")) connect_to(&verbs, argv[1], argv[3]);
     if (argc < 6 || strcmp(argv[5], "verbs")) connect_to(&peer, argv[1], argv[2]);
     if (!strcmp(verb, "check")) {
         check(&peer, &verbs);
