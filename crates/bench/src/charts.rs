@@ -23,7 +23,7 @@ const TAS: &[(f64, f64)] = &[(1.0, 47.0), (16.0, 448.0), (128.0, 1000.0), (1024.
 /// A few points make a curve.
 const FEW: usize = 3;
 
-/// The curves in a report of echo, stream, block, volume, offload or incast-rdma.
+/// The curves in a report of echo, stream, block, volume, offload, rdma or incast-rdma.
 pub(crate) fn of(report: &Report) -> Vec<(&'static str, Chart)> {
     let drawn = match report.case.as_str() {
         "echo" if varies(report, "rate") => vec![("load-latency", load_latency(report))],
@@ -36,6 +36,7 @@ pub(crate) fn of(report: &Report) -> Vec<(&'static str, Chart)> {
         "volume" if varies(report, "clients") => vec![("volume-clients", volume_clients(report))],
         "offload" if varies(report, "hops") => vec![("offload-list", offload_list(report))],
         "incast-rdma" if varies(report, "senders") => vec![("incast-rdma", short_messages(report))],
+        "rdma" if varies(report, "queue_pairs") => vec![("rdma-queue-pairs", queue_pairs(report))],
         "stream" if varies(report, "size") => vec![("write-size", write_size(report))],
         _ => Vec::new(),
     };
@@ -109,6 +110,11 @@ fn block_depth(report: &Report) -> Chart {
 fn volume_clients(report: &Report) -> Chart {
     let lines = lines(report, of_point("clients"), |run| run.speed() / 1e3);
     chart("A volume: blocks of 4 KiB at random places, by fio", "clients", "thousand blocks a second", lines)
+}
+
+fn queue_pairs(report: &Report) -> Chart {
+    let lines = lines(report, of_point("queue_pairs"), |run| run.gbit_per_s.unwrap_or(f64::NAN));
+    chart("Messages of one program over its queue pairs, or flows", "queue pairs", "Gbit/s", lines)
 }
 
 fn offload_list(report: &Report) -> Chart {

@@ -51,6 +51,8 @@ pub(crate) const PARTS: &[Part] = &[
     curve("loss", "loss --loss 0,1e-4,1e-3,0.01,0.02"),
     curve("block", "block"),
     curve("volume", "volume --clients 1,4,12"),
+    part("rdma-queue-pairs", "rdma --test write_bw:64 --way smartns --queue-pairs 16,1000"),
+    curve("rdma-connections", "rdma --test write_bw:2048 --queue-pairs 1,4,16"),
     part("offload", "offload --hops 4 --batch 64"),
     part("incast-rdma", "incast-rdma"),
     part("zeronic", "zeronic --test rate"),
@@ -342,6 +344,26 @@ pub(crate) const GOALS: &[Goal] = &[
         |r| counted(r, instructions::ENGINE)
     ),
     goal!(
+        "4 KiB reads of a volume, 1 client",
+        ">= 8x NBD on Linux",
+        AtLeast(8.0),
+        "volume",
+        "SmartNS 2.5x Solar on a host's processor (fig. 16)",
+        |r| times(r, &at(r, "clients", 1)?, "solar", &["nbd-linux"])
+    ),
+    goal!(
+        "64 B WRITEs by 1,000 queue pairs",
+        ">= 80% of 16",
+        AtLeast(0.8),
+        "rdma-queue-pairs",
+        "SmartNS section 3.2: a loop over 2,000 queues takes 50 us",
+        |r| {
+            let speed = |queue_pairs| r.median_on("smartns", &at(r, "queue_pairs", queue_pairs)?, Run::speed);
+            let (few, many) = (speed(16)?, speed(1000)?);
+            Some((many / few, format!("{:.0}%: {:.0} k/s", 100.0 * many / few, many / 1e3)))
+        }
+    ),
+    goal!(
         "list of 4, offload function: 1/p50",
         ">= 1.7x READs",
         AtLeast(1.7),
@@ -422,7 +444,16 @@ mod tests {
     fn sockets_come_before_disks_and_rdma() {
         let place = |name: &str| PARTS.iter().position(|part| part.name == name).unwrap();
         let last = ["echo-1", "redis", "connections", "write-size", "loss"].map(place).into_iter().max().unwrap();
-        let others = ["block", "volume", "offload", "incast-rdma", "zeronic", "zeronic-short", "zeronic-loss"];
+        let others = [
+            "block",
+            "volume",
+            "rdma-queue-pairs",
+            "offload",
+            "incast-rdma",
+            "zeronic",
+            "zeronic-short",
+            "zeronic-loss",
+        ];
         assert!(others.map(place).into_iter().all(|place| place > last));
     }
 

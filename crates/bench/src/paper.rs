@@ -87,6 +87,14 @@ const EXPERIMENTS: &[Experiment] = &[
     experiment(part("zeronic-figure-12", "zeronic --test short"), "short and long flows together"),
     experiment(curve("zeronic-figure-13", "zeronic --test loss"), "throughput over drops"),
     experiment(part("smartns-figure-9", "rdma"), "SEND and WRITE beside other stacks: rate, latency, loss"),
+    experiment(
+        curve("smartns-figure-10", "rdma --test write_bw:2048 --queue-pairs 1,2,4,8,16"),
+        "WRITE of several connections",
+    ),
+    experiment(
+        part("smartns-section-3.2", "rdma --test write_bw:64 --way smartns --queue-pairs 16,1000"),
+        "many send queues of one program",
+    ),
     experiment(part("smartns-figure-15", "offload"), "list traversal and batched reads"),
     experiment(curve("smartns-figure-16", "volume --clients 1,4,12"), "disaggregated storage over clients"),
 ];
@@ -149,7 +157,8 @@ mod tests {
             chosen(&names).map(|found| found.into_iter().map(|it| it.part.name).collect::<Vec<_>>())
         };
         assert_eq!(names(&["flextoe-table-3"]).unwrap(), ["flextoe-table-3"]);
-        assert_eq!(names(&["smartns"]).unwrap(), ["smartns-figure-9", "smartns-figure-15", "smartns-figure-16"]);
+        let sections = ["figure-9", "figure-10", "section-3.2", "figure-15", "figure-16"];
+        assert_eq!(names(&["smartns"]).unwrap(), sections.map(|of| format!("smartns-{of}")));
         assert!(names(&["flextoe-figure-1"]).unwrap_err().contains("no experiment `flextoe-figure-1`"));
     }
 

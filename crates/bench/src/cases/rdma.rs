@@ -3,7 +3,7 @@
 use super::bulk::{self, Flows};
 use super::compare;
 use super::rpc::{self, Load};
-use crate::arguments::{Common, list, listed};
+use crate::arguments::{Common, count, list, listed, numbered};
 use crate::lab::{FabricLab, FabricPlan, Lab, Stack, VethLab, VethPlan};
 use crate::report::{Report, Run};
 use crate::sample::Latency;
@@ -19,8 +19,14 @@ const TIMEOUT: Duration = Duration::from_secs(60);
 const SECONDS: f64 = 3.0;
 /// Round trips a second that latency is measured over, roughly: the programs take a count.
 const ROUND_TRIPS: f64 = 50_000.0;
+/// That a program may have.
+const MOST_QUEUE_PAIRS: usize = 1024;
 /// Of UCX in one second, at most.
 const UCX_MESSAGES: f64 = 100_000.0;
+
+/// Messages that a queue pair has outstanding in the paper, and those of all of a program.
+const PAPERS_DEPTH: usize = 64;
+const MOST_OUTSTANDING: usize = 16_384;
 
 /// What to measure.
 #[derive(Args, Debug)]
@@ -47,6 +53,9 @@ pub struct Arguments {
     /// Rate of each path, Mbit/s, 0 for no limit; not for linux
     #[arg(long, value_name = "MBIT", default_value_t = 0, value_parser = clap::value_parser!(u64).range(0..=100_000))]
     pub rate: u64,
+    /// Queue pairs of the program (perftest), or flows, at once: of tests of bandwidth only
+    #[arg(long, value_name = "N,...", default_value = "1", value_parser = numbered(MOST_QUEUE_PAIRS))]
+    pub queue_pairs: String,
 }
 
 /// A program's test, with bytes of a message.
@@ -54,6 +63,8 @@ pub struct Arguments {
 struct Test {
     name: &'static str,
     size: u64,
+    /// Queue pairs or flows at once.
+    queue_pairs: usize,
 }
 
 impl Test {
@@ -98,7 +109,8 @@ impl Carrier {
 
     /// UCX is on verbs or on the kernel's TCP: OpenTOE's has no device that it could list.
     fn runs(self, test: Test) -> bool {
-        self != Carrier::Flextoe || !test.is_ucx()
+        let one = test.queue_pairs == 1 || !test.is_ucx() && !test.is_latency();
+        one && (self != Carrier::Flextoe || !test.is_ucx())
     }
 
     fn lab<'a>(self, tools: &'a Tools, network: FabricConfig) -> Result<Box<dyn Lab + 'a>, String> {
@@ -126,6 +138,7 @@ pub(crate) fn estimate(arguments: &Arguments) -> f64 {
     points(&arguments.test)
         * points(&arguments.way)
         * points(&arguments.loss)
+        * points(&arguments.queue_pairs)
         * times
         * f64::from(arguments.common.pairs)
 }
@@ -135,6 +148,9 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
     let common = &arguments.common;
     let (tests, ways) = (list(&arguments.test, test)?, list(&arguments.way, way)?);
     let rates = list(&arguments.loss, probability)?;
+    let queue_pairs = list(&arguments.queue_pairs, |word| count(word, MOST_QUEUE_PAIRS))?;
+    let of_test = |test: Test| queue_pairs.iter().map(move |queue_pairs| Test { queue_pairs: *queue_pairs, ..test });
+    let tests: Vec<Test> = tests.into_iter().flat_map(of_test).collect();
     let seconds = common.seconds(SECONDS);
     let (paths, rate) = (arguments.paths, arguments.rate);
     if (paths > 1 || rate > 0) && ways.contains(&Carrier::Linux) {
@@ -148,8 +164,9 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
     for round in 1..=common.pairs {
         for (test, loss) in tests.iter().flat_map(|test| rates.iter().map(move |loss| (*test, *loss))) {
             for way in ways.iter().copied().filter(|way| way.runs(test)) {
-                let place = format!("{} of {} bytes, loss {loss}, on {}", test.name, test.size, way.name());
-                let point = json!({ "test": test.name, "size": test.size, "loss": loss });
+                let Test { name, size, queue_pairs } = test;
+                let place = format!("{name} of {size} bytes, {queue_pairs} at once, loss {loss}, on {}", way.name());
+                let point = json!({ "test": name, "size": size, "loss": loss, "queue_pairs": queue_pairs });
                 let run = Run::new(way.stack(), round, &point);
                 let engine = (way != Carrier::Linux).then(|| way.name().into());
                 let run = Run { setup: way.name().into(), engine, ..run };
@@ -184,8 +201,11 @@ fn measure(tools: &Tools, lab: &dyn Lab, way: Carrier, test: Test, seconds: f64,
             Ok(Run { latency_us: Some(sample.latency()), errors: sample.errors, ..run }.of_latency())
         }
         _ => {
-            let flows =
-                Flows { size: test.size, zero_copy: way == Carrier::Flextoe, ..Flows::new(1, warm_up, seconds) };
+            let flows = Flows {
+                size: test.size,
+                zero_copy: way == Carrier::Flextoe,
+                ..Flows::new(test.queue_pairs, warm_up, seconds)
+            };
             let moved = bulk::run(tools, lab, &flows)?;
             Ok(Run { errors: moved.lost, ..run }.of_bandwidth(moved.gbit_per_s(), test))
         }
@@ -206,14 +226,19 @@ impl Run {
 
 /// Writes of this size over one connection, as fast as they go.
 pub(super) fn write_bandwidth(tools: &Tools, lab: &dyn Lab, size: u64, seconds: f64, run: Run) -> Result<Run, String> {
-    perftest(tools, lab, Test { name: "write_bw", size }, seconds, run)
+    perftest(tools, lab, Test { name: "write_bw", size, queue_pairs: 1 }, seconds, run)
 }
 
 /// One of perftest's programs: a second before and one behind what it measures.
 fn perftest(tools: &Tools, lab: &dyn Lab, test: Test, seconds: f64, run: Run) -> Result<Run, String> {
     let length = match test.is_latency() {
         true => format!("-n {:.0}", (seconds * ROUND_TRIPS).max(1000.0)),
-        false => format!("-D {:.0} -f 1 --report_gbits", seconds.ceil() + 2.0),
+        // One queue pair has perftest's own depth; several have the paper's 64, or share what a queue can hold.
+        false if test.queue_pairs == 1 => format!("-D {:.0} -f 1 --report_gbits", seconds.ceil() + 2.0),
+        false => {
+            let depth = (MOST_OUTSTANDING / test.queue_pairs).clamp(1, PAPERS_DEPTH);
+            format!("-q {} -t {depth} -D {:.0} -f 1 --report_gbits", test.queue_pairs, seconds.ceil() + 2.0)
+        }
     };
     // GID index 1 is the host's IPv4 address; -F: no complaint about the frequency of the processor.
     let words = split(&format!("ib_{} -p {PORT} -x 1 -F -s {} {length}", test.name, test.size));
@@ -277,7 +302,7 @@ fn test(text: &str) -> Result<Test, String> {
     let (name, size) = text.split_once(':').ok_or_else(wrong)?;
     let name = Test::NAMES.into_iter().find(|known| *known == name).ok_or_else(wrong)?;
     let size = crate::arguments::count(size, 1 << 20)? as u64;
-    Ok(Test { name, size })
+    Ok(Test { name, size, queue_pairs: 1 })
 }
 
 fn way(text: &str) -> Result<Carrier, String> {
@@ -297,15 +322,16 @@ mod tests {
 
     #[test]
     fn tests_have_bytes() {
-        assert_eq!(test("send_bw:64"), Ok(Test { name: "send_bw", size: 64 }));
+        let known = |name, size| Test { name, size, queue_pairs: 1 };
+        assert_eq!(test("send_bw:64"), Ok(known("send_bw", 64)));
         assert!(test("send_bw").unwrap_err().contains("write_lat"));
         assert!(test("recv_bw:64").is_err() && test("send_bw:0").is_err());
         assert_eq!(way("smartns-gbn"), Ok(Carrier::Verbs("go-back-n", 1)));
         assert!(way("laminar").unwrap_err().contains("flextoe"));
-        assert!(
-            Carrier::Linux.runs(Test { name: "tag_bw", size: 8 })
-                && !Carrier::Flextoe.runs(Test { name: "tag_bw", size: 8 })
-        );
+        assert!(Carrier::Linux.runs(known("tag_bw", 8)) && !Carrier::Flextoe.runs(known("tag_bw", 8)));
+        let several = |name| Test { queue_pairs: 4, ..known(name, 8) };
+        assert!(Carrier::Linux.runs(several("write_bw")) && !Carrier::Linux.runs(several("tag_bw")));
+        assert!(!Carrier::Linux.runs(several("write_lat")));
     }
 
     #[test]
