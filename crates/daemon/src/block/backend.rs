@@ -1,6 +1,7 @@
 //! The volumes of a host, as its storage server uses them: nothing here waits for a disk. What the system has in memory
 //! is read at once; all else is for the threads of the volume.
 use super::files::Files;
+use super::spare::SpareBlocks;
 use super::writer::{Ended, Shared, Work, Write};
 use solar::transport::{Backend, Peer};
 use solar::{Job, Outcome, Status, Storage, Volume};
@@ -37,13 +38,19 @@ const MOST_AT_ONCE: usize = 64;
 pub(super) struct Volumes {
     list: Vec<Served>,
     ended: Arc<Ended>,
-    /// What was read at once.
+    /// What was read at once, and memory for it.
     at_once: Vec<(Job, Outcome)>,
+    spare: SpareBlocks,
 }
 
 impl Volumes {
     pub(super) fn new(wake: Box<dyn Fn() + Send + Sync>) -> Volumes {
-        Volumes { list: Vec::new(), ended: Arc::new(Ended::new(wake)), at_once: Vec::new() }
+        Volumes {
+            list: Vec::new(),
+            ended: Arc::new(Ended::new(wake)),
+            at_once: Vec::new(),
+            spare: SpareBlocks::default(),
+        }
     }
 
     /// One more volume. The error is a sentence.
@@ -87,7 +94,7 @@ impl Storage<Peer> for Volumes {
     fn read(&mut self, job: Job) {
         if let Some(served) = self.list.get(job.volume as usize) {
             if self.at_once.len() < MOST_AT_ONCE
-                && let Some(outcome) = served.shared.read_at_once(job)
+                && let Some(outcome) = served.shared.read_at_once(job, &mut self.spare)
             {
                 return self.at_once.push((job, outcome));
             }

@@ -2,9 +2,10 @@
 use super::budget::{Budget, Share};
 use super::gate::{Gate, cover};
 use super::nbd::{self, Command, Export, MOST, Request};
+use super::spare::SpareBuffers;
 use solar::transport::Submission;
 use solar::{BLOCK_LEN, Direction, Status};
-use std::io::{self, BufReader, Read, Write};
+use std::io::{self, BufReader, IoSlice, Read, Write};
 use std::ops::Range;
 use std::os::unix::net::UnixStream;
 use std::sync::Arc;
@@ -15,8 +16,8 @@ use std::thread;
 const MOST_HELD: usize = 32 << 20;
 /// So many bytes of requests are read at once, and of answers written.
 const TOGETHER: usize = 256 << 10;
-/// An answer with more bytes is written by itself.
-const LONG: usize = 64 << 10;
+/// So many answers at most: the kernel takes 1,024 pieces at once (`IOV_MAX`), and each has two.
+const MOST_TOGETHER: usize = 512;
 /// What a request holds beside its data.
 const REQUEST: usize = 256;
 
@@ -27,7 +28,7 @@ struct Answer {
     data: Vec<u8>,
     range: Range<usize>,
     /// Given back once it has been sent: a client that takes no answers in sends no more requests.
-    share: Share,
+    _share: Share,
 }
 
 /// Who waits for an answer.
@@ -44,7 +45,8 @@ impl Asker {
 
     /// The writer ends only when nobody waits for an answer any more, so it takes all.
     fn answer_with(self, error: i32, data: Vec<u8>, range: Range<usize>) {
-        let _ = self.answers.send(Answer { handle: self.handle, error: error as u32, data, range, share: self.share });
+        let answer = Answer { handle: self.handle, error: error as u32, data, range, _share: self.share };
+        let _ = self.answers.send(answer);
     }
 }
 
@@ -67,36 +69,49 @@ pub(super) fn serve(mut stream: UnixStream, export: &Export, gate: &Arc<Gate>) -
     }
     let (answers, to_send) = channel();
     let writing = stream.try_clone()?;
-    let writer = thread::Builder::new().name("nbd-answers".into()).spawn(move || send_all(writing, &to_send))?;
-    let served = serve_requests(&mut stream, export, gate, &answers);
+    let spare = Arc::new(SpareBuffers::default());
+    let kept = Arc::clone(&spare);
+    let writer = thread::Builder::new().name("nbd-answers".into()).spawn(move || send_all(writing, &to_send, &kept))?;
+    let served = serve_requests(&mut stream, export, Batch { gate, spare: &spare, waiting: Vec::new() }, &answers);
     drop(answers);
     // What is under way has its own way to the writer, which ends with the last one.
     let _ = writer.join();
     served
 }
 
-/// Answers that are there at the same time go in one system call.
-fn send_all(mut stream: UnixStream, answers: &Receiver<Answer>) {
-    let (mut gone, mut together, mut shares) = (false, Vec::with_capacity(TOGETHER), Vec::new());
+/// Answers that are there at the same time go in one system call, each from where it was read to.
+fn send_all(mut stream: UnixStream, answers: &Receiver<Answer>, spare: &SpareBuffers) {
+    let (mut gone, mut together) = (false, Vec::with_capacity(MOST_TOGETHER));
     while let Some(first) = next_answer(answers) {
-        let mut next = Some(first);
-        while let Some(Answer { handle, error, data, range, share }) = next {
-            nbd::answer(&mut together, handle, error);
-            shares.push(share);
-            let data = &data[range];
-            // Long ones are not copied once more.
-            if data.len() > LONG {
-                gone = gone || stream.write_all(&together).and_then(|()| stream.write_all(data)).is_err();
-                together.clear();
-            } else {
-                together.extend_from_slice(data);
-            }
-            next = if together.len() < TOGETHER { answers.try_recv().ok() } else { None };
+        let (mut next, mut bytes) = (Some(first), 0);
+        while let Some(answer) = next {
+            bytes += nbd::REPLY_LEN + answer.range.len();
+            together.push(answer);
+            let more = bytes < TOGETHER && together.len() < MOST_TOGETHER;
+            next = if more { answers.try_recv().ok() } else { None };
         }
-        gone = gone || stream.write_all(&together).is_err();
-        together.clear();
-        shares.clear();
+        gone = gone || write_together(&mut stream, &together).is_err();
+        together.drain(..).for_each(|answer| spare.keep(answer.data));
     }
+}
+
+fn write_together(stream: &mut UnixStream, answers: &[Answer]) -> io::Result<()> {
+    let heads: Vec<_> = answers.iter().map(|answer| nbd::answer(answer.handle, answer.error)).collect();
+    let of = |(answer, head)| -> [IoSlice<'_>; 2] {
+        let (answer, head): (&Answer, &[u8; nbd::REPLY_LEN]) = (answer, head);
+        [IoSlice::new(head), IoSlice::new(&answer.data[answer.range.clone()])]
+    };
+    let mut pieces: Vec<IoSlice<'_>> = answers.iter().zip(&heads).flat_map(of).collect();
+    let mut left = &mut pieces[..];
+    while !left.is_empty() {
+        match stream.write_vectored(left) {
+            Ok(0) => return Err(io::ErrorKind::WriteZero.into()),
+            Ok(written) => IoSlice::advance_slices(&mut left, written),
+            Err(error) if error.kind() == io::ErrorKind::Interrupted => {}
+            Err(error) => return Err(error),
+        }
+    }
+    Ok(())
 }
 
 /// The next answer; `None` where there will be none. Waking a thread costs the data-path more than an answer does, so
@@ -112,6 +127,7 @@ fn next_answer(answers: &Receiver<Answer>) -> Option<Answer> {
 /// Requests that were read, and are not on their way yet.
 struct Batch<'g> {
     gate: &'g Gate,
+    spare: &'g SpareBuffers,
     waiting: Vec<Submission>,
 }
 
@@ -130,7 +146,7 @@ impl Batch<'_> {
             0 => asker.answer_with(0, data, skip..skip + len),
             error => asker.answer(error),
         });
-        self.waiting.push(Submission { direction: Direction::Read, lba, buffer: vec![0; room], done });
+        self.waiting.push(Submission { direction: Direction::Read, lba, buffer: self.spare.take(room), done });
     }
 
     fn write(&mut self, request: &Request, data: Vec<u8>, asker: Asker) {
@@ -138,16 +154,20 @@ impl Batch<'_> {
             self.pass();
             return asker.answer(error_of(self.gate.write_within(request.offset, &data)));
         }
-        let done = Box::new(move |status, _: Vec<u8>| asker.answer(error_of(status)));
+        let done = Box::new(move |status, data: Vec<u8>| asker.answer_with(error_of(status), data, 0..0));
         let lba = request.offset / BLOCK_LEN as u64;
         self.waiting.push(Submission { direction: Direction::Write, lba, buffer: data, done });
     }
 }
 
-fn serve_requests(stream: &mut UnixStream, export: &Export, gate: &Gate, answers: &Sender<Answer>) -> io::Result<()> {
+fn serve_requests(
+    stream: &mut UnixStream,
+    export: &Export,
+    mut batch: Batch<'_>,
+    answers: &Sender<Answer>,
+) -> io::Result<()> {
     let budget = Arc::new(Budget::default());
     let mut stream = BufReader::with_capacity(TOGETHER, stream);
-    let mut batch = Batch { gate, waiting: Vec::new() };
     loop {
         if stream.buffer().len() < nbd::REQUEST_LEN {
             batch.pass();
@@ -175,7 +195,7 @@ fn serve_requests(stream: &mut UnixStream, export: &Export, gate: &Gate, answers
             if stream.buffer().len() < data_len {
                 batch.pass();
             }
-            data.resize(data_len, 0);
+            data = batch.spare.take(data_len);
             stream.read_exact(&mut data)?;
         }
         match (request.command, refused) {

@@ -3,6 +3,7 @@
 //! Each block has two checksums: that of its bytes, and that of the bytes that are being written to it. A write makes
 //! the new checksum durable first, then the block. So whenever the daemon is killed, a block's bytes fit one of the
 //! two, and bytes that fit neither were changed by something else.
+use super::spare::SpareBlocks;
 use crc32c::crc32c;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::{ReadWriteFlags, preadv2};
@@ -189,8 +190,8 @@ impl Files {
     }
 
     /// Reads a block that the system has in memory; `None` where that would wait for the disk, or is to be repeated.
-    pub(super) fn read_at_once(&self, lba: u64) -> Option<Outcome> {
-        let mut bytes = Arc::new([0; BLOCK_LEN]);
+    pub(super) fn read_at_once(&self, lba: u64, spare: &mut SpareBlocks) -> Option<Outcome> {
+        let mut bytes = spare.take();
         let mut pair = [0; PAIR_LEN as usize];
         let at_once = |file: &File, to: &mut [u8], at: u64| {
             let len = to.len();
@@ -198,7 +199,9 @@ impl Files {
         };
         let read = at_once(&self.data, &mut Arc::make_mut(&mut bytes)[..], lba * BLOCK_LEN as u64)
             && at_once(&self.sums, &mut pair, SUMS_AT + lba * PAIR_LEN);
-        let outcome = read.then(|| Sums::from_bytes(pair).judge(bytes))?;
+        let outcome = read.then(|| Sums::from_bytes(pair).judge(Arc::clone(&bytes)));
+        spare.keep(bytes);
+        let outcome = outcome?;
         matches!(outcome, Outcome::Read(_)).then_some(outcome)
     }
 
@@ -365,11 +368,12 @@ mod tests {
         let files = directory.open();
         write(&files, 3, &[9; 4096]);
         // A filesystem may have no such reads: then there is nothing, and never other bytes.
-        let found = files.read_at_once(3).map(|outcome| bytes(outcome).unwrap());
+        let mut spare = SpareBlocks::default();
+        let found = files.read_at_once(3, &mut spare).map(|outcome| bytes(outcome).unwrap());
         assert!(found.is_none_or(|found| found == [9; 4096]));
         files.data.write_all_at(&[8], 3 * 4096 + 77).unwrap();
-        assert!(files.read_at_once(3).is_none(), "whoever may wait decides whether it is damaged");
-        assert!(files.read_at_once(64).is_none(), "beyond the end");
+        assert!(files.read_at_once(3, &mut spare).is_none(), "whoever may wait decides whether it is damaged");
+        assert!(files.read_at_once(64, &mut spare).is_none(), "beyond the end");
     }
 
     #[test]

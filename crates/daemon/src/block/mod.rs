@@ -9,6 +9,7 @@ mod export;
 mod files;
 mod gate;
 mod nbd;
+mod spare;
 mod views;
 mod writer;
 

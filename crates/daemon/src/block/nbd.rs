@@ -195,9 +195,14 @@ impl Request {
     }
 }
 
-/// The head of a simple reply goes to the end of `to`: 0 or an error number of Linux. What was read follows it.
-pub(super) fn answer(to: &mut Vec<u8>, handle: u64, error: u32) {
-    to.extend(SIMPLE_REPLY_MAGIC.to_be_bytes());
-    to.extend(error.to_be_bytes());
-    to.extend(handle.to_be_bytes());
+/// Bytes of the head of a simple reply.
+pub(super) const REPLY_LEN: usize = 16;
+
+/// The head of a simple reply, with 0 or an error number of Linux. What was read follows it.
+pub(super) fn answer(handle: u64, error: u32) -> [u8; REPLY_LEN] {
+    let mut head = [0; REPLY_LEN];
+    head[..4].copy_from_slice(&SIMPLE_REPLY_MAGIC.to_be_bytes());
+    head[4..8].copy_from_slice(&error.to_be_bytes());
+    head[8..].copy_from_slice(&handle.to_be_bytes());
+    head
 }

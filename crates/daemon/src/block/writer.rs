@@ -1,5 +1,6 @@
 //! The two threads of a volume: one reads; one writes, many blocks for each wait for the disk.
 use super::files::{Files, Owner};
+use super::spare::SpareBlocks;
 use solar::{Job, Outcome, Status};
 use std::collections::HashSet;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
@@ -141,11 +142,11 @@ impl Shared {
     }
 
     /// Reads a block without waiting, where that is possible and nothing waits before it.
-    pub(super) fn read_at_once(&self, job: Job) -> Option<Outcome> {
+    pub(super) fn read_at_once(&self, job: Job, spare: &mut SpareBlocks) -> Option<Outcome> {
         if self.reading.load(Ordering::SeqCst) > 0 {
             return None;
         }
-        let outcome = self.files.read_at_once(job.lba)?;
+        let outcome = self.files.read_at_once(job.lba, spare)?;
         self.counts.count(&outcome);
         Some(outcome)
     }
