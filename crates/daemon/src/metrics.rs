@@ -10,6 +10,7 @@ use families::{Families, Sample};
 use prometheus_client::encoding::text::encode;
 use prometheus_client::registry::Registry;
 use serde_json::Value;
+use std::collections::BTreeSet;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::thread;
@@ -169,7 +170,10 @@ impl Families {
         for (module, figures) in pairs(&host["modules"]) {
             self.module(&[("host", name), ("module", module)], figures);
         }
-        each(&host["rdma"]["offload"]).for_each(|engine| self.offload(name, engine));
+        // A process may report twice, by two contexts; a series must be there once.
+        let mut pids = BTreeSet::new();
+        let engines = each(&host["rdma"]["offload"]).filter(|engine| pids.insert(engine["pid"].as_u64()));
+        engines.for_each(|engine| self.offload(name, engine));
         self.connections(name, &host["connections"]);
         self.flows(name, host);
     }

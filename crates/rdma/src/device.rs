@@ -155,7 +155,7 @@ impl Device {
         if !report.is_bounded() {
             return Err(Failure::invalid("a report of functions is longer than may be"));
         }
-        user(&mut self.users, id)?.functions = Some(report);
+        user(&mut self.users, id)?.functions = Some(report.printable());
         Ok(Answer::Done)
     }
 

@@ -1,6 +1,7 @@
 //! What an offload engine reports of its functions, for people (docs/OFFLOAD.md). It is a program of the device like
 //! any other, so the daemon shows these figures and relies on none.
 use serde::{Deserialize, Serialize};
+use std::collections::HashSet;
 
 /// Libraries of a report at most.
 pub const MOST_LIBRARIES: usize = 256;
@@ -40,6 +41,16 @@ pub struct Library {
 }
 
 impl Report {
+    /// The same without what terminals obey, and with each name once: a program may report anything.
+    #[must_use]
+    pub fn printable(self) -> Report {
+        let clean = |text: String| text.chars().filter(|c| !c.is_control()).collect::<String>();
+        let mut names = HashSet::new();
+        let libraries = self.libraries.into_iter().map(|library| Library { name: clean(library.name), ..library });
+        let libraries = libraries.filter(|library| names.insert(library.name.clone())).collect();
+        Report { libraries, last_end: self.last_end.map(clean), ..self }
+    }
+
     /// It is of a size that may be kept.
     pub fn is_bounded(&self) -> bool {
         let short = |library: &Library| library.name.len() <= MOST_NAME;
@@ -63,5 +74,15 @@ mod tests {
         assert!(named(&"x".repeat(64), 256).is_bounded() && ended(MOST_SENTENCE).is_bounded());
         assert!(!named("x", 257).is_bounded() && !named(&"x".repeat(65), 1).is_bounded());
         assert!(!ended(MOST_SENTENCE + 1).is_bounded());
+    }
+
+    #[test]
+    fn a_report_has_nothing_that_a_terminal_obeys() {
+        let named = |name: &str| Library { name: name.into(), ..Library::default() };
+        let libraries = vec![named("list"), named("\u{1b}[2Jlist"), named("li\nst"), named("crc\u{9b}")];
+        let last_end = Some("signal\r 9".into());
+        let report = Report { libraries, last_end, ..Report::default() }.printable();
+        let names: Vec<&str> = report.libraries.iter().map(|library| library.name.as_str()).collect();
+        assert_eq!((names, report.last_end.as_deref()), (vec!["list", "[2Jlist", "crc"], Some("signal 9")));
     }
 }

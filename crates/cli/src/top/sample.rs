@@ -129,7 +129,8 @@ fn functions(host: &Value) -> BTreeMap<String, BTreeMap<String, u64>> {
     for library in engines.flat_map(|engine| engine["libraries"].as_array().into_iter().flatten()) {
         let of = modules.entry(format!("offload/{}", library["name"].as_str().unwrap_or("?"))).or_default();
         for (figure, key) in [("works", "calls"), ("busy_ns", "busy_ns")] {
-            *of.entry(figure.into()).or_default() += library[key].as_u64().unwrap_or(0);
+            let sum = of.entry(figure.into()).or_default();
+            *sum = sum.saturating_add(library[key].as_u64().unwrap_or(0));
         }
     }
     modules
