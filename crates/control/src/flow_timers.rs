@@ -4,8 +4,8 @@
 use crate::flow_options::FlowOptions;
 use engine::Nanos;
 use engine::stream::FlowFigures;
-use tcp::RttEstimator;
 use tcp::congestion::{Controller, Decision, Sample};
+use tcp::{RttEstimator, SentMarks};
 use wire::Seq;
 
 const MILLISECOND: Nanos = 1_000_000;
@@ -17,7 +17,7 @@ const POLLS_IN_SLOW_START: Nanos = 8;
 const MOST_PROBE_BACKOFF: u8 = 6;
 
 /// Quiet polls of a flow before its timing stops.
-const QUIET_TICKS: u32 = 2;
+const QUIET_TICKS: u8 = 2;
 
 /// What a look remembers of the engine's counters.
 #[derive(Debug, Clone, Copy)]
@@ -68,29 +68,23 @@ pub(crate) struct FlowTimers {
     last_rx: Nanos,
     /// When the connection lost its last holder.
     orphan_since: Option<Nanos>,
-    quiet: u32,
-    probes: u32,
+    quiet: u8,
+    probes: u16,
     /// How often it was sent again because time was up.
     pub timeouts: u32,
     /// A timeout sent something again since the last round trip was measured: all before this.
     sent_again: Option<u32>,
-    front: Front,
+    /// The front was sent again as the end of what was sent.
+    front_probed: bool,
+    /// When a hole at the front counts as lost: 0 where none was seen.
+    front_overdue_at: Nanos,
     /// How often the time until the end of what was sent is sent again is doubled.
     probe_backoff: u8,
     /// The engine runs RACK-TLP on this flow ([`engine::stream::Features::rack`]).
     pub rack: bool,
     /// A loss was found, and it is made up for when this is acknowledged.
     recovers: Option<u32>,
-}
-
-/// What was done about the oldest byte that is not acknowledged, beside its timer.
-#[derive(Debug, Clone, Copy, Default)]
-struct Front {
-    una: u32,
-    /// It was sent again as the end of what was sent.
-    probed: bool,
-    /// When a hole there counts as lost: 0 where none was seen.
-    overdue_at: Nanos,
+    sent: SentMarks,
 }
 
 /// What is due on a flow.
@@ -99,6 +93,8 @@ pub(crate) struct TimerActions {
     pub window: Option<u32>,
     pub rate: Option<u64>,
     pub retransmit: bool,
+    /// What was sent from there on may be on its way.
+    pub recent: Option<Seq>,
     pub probe: bool,
     /// What the peer lacks at the front is lost.
     pub overdue: bool,
@@ -140,10 +136,12 @@ impl FlowTimers {
             probes: 0,
             timeouts: 0,
             sent_again: None,
-            front: Front::default(),
+            front_probed: false,
+            front_overdue_at: 0,
             probe_backoff: 0,
             rack: false,
             recovers: None,
+            sent: SentMarks::new(snd_una, now),
         }
     }
 
@@ -163,6 +161,7 @@ impl FlowTimers {
             self.quiet = 0;
             self.progress_at = now;
             (self.timed_from, self.retry_at) = (now, Some(now + timeout));
+            self.sent = SentMarks::new(Seq(figures.snd_una), now);
         }
         now + self.interval(interval).min(timeout)
     }
@@ -207,7 +206,7 @@ impl FlowTimers {
         let tail_due = self.tail_due(figures, options.tail_probe, interval, mss).filter(|_| busy);
         actions.tail = tail_due.is_some_and(|due| now >= due) && (self.rack || !self.is_timed_out(now));
         if actions.tail {
-            self.front.probed = true;
+            self.front_probed = true;
             if self.is_timed_out(now) {
                 // The probe goes first. The timeout follows where no answer comes (RFC 8985 section 7.3).
                 self.retry_at = Some(now + timeout);
@@ -223,7 +222,7 @@ impl FlowTimers {
         actions.failed = busy && now >= give_up_at;
         if busy {
             let next = now + self.interval(interval).max(self.backoff_interval());
-            let lost = [self.front.overdue_at].into_iter().chain(tail_due).filter(|due| now < *due);
+            let lost = [self.front_overdue_at].into_iter().chain(tail_due).filter(|due| now < *due);
             let next = lost.fold(next, Nanos::min);
             actions.next = Some(next.min(self.retry_at.unwrap_or(next)).min(give_up_at).max(now + 1));
             self.quiet = 0;
@@ -231,8 +230,16 @@ impl FlowTimers {
             self.stop_if_idle(now, acked > 0, interval, &mut actions);
             self.keep_alive(now, options, &mut actions);
         }
+        self.sent.note(now, Seq(figures.snd_nxt), self.patience());
         self.last = Snapshot::of(figures);
         actions
+    }
+
+    /// How long a segment may be under way before it counts as lost: a round trip, and a quarter of one for reordering
+    /// (RFC 8985 sections 6.2 and 6.3).
+    fn patience(&self) -> Nanos {
+        let round_trip = self.rtt.srtt().unwrap_or(MILLISECOND);
+        round_trip + round_trip / 4
     }
 
     /// When the connection has failed, unless something is acknowledged before. What an application left behind has the
@@ -352,13 +359,13 @@ impl FlowTimers {
 
     /// Takes in what was acknowledged at the front, and whether a loss is being made up for.
     fn note_front(&mut self, figures: &FlowFigures) {
-        if self.front.una != figures.snd_una {
-            self.probe_backoff = if self.front.probed {
+        if self.last.snd_una != figures.snd_una {
+            self.probe_backoff = if self.front_probed {
                 (self.probe_backoff + 1).min(MOST_PROBE_BACKOFF)
             } else {
                 self.probe_backoff.saturating_sub(1)
             };
-            self.front = Front { una: figures.snd_una, ..Front::default() };
+            (self.front_probed, self.front_overdue_at) = (false, 0);
         }
         if self.has_fast_retransmit(figures) {
             self.recovers = Some(figures.snd_nxt);
@@ -386,6 +393,7 @@ impl FlowTimers {
         if actions.retransmit {
             self.sent_again = Some(figures.snd_nxt);
             self.recovers = self.sent_again;
+            actions.recent = self.sent.recent(now, Seq(figures.snd_nxt), self.patience()).filter(|_| self.rack);
         }
         self.timeouts += u32::from(actions.retransmit);
         self.rtt.back_off();
@@ -401,16 +409,16 @@ impl FlowTimers {
     /// acknowledgements say so earlier, where so much was sent.
     fn is_overdue(&mut self, now: Nanos, figures: &FlowFigures, interval: Nanos) -> bool {
         if figures.sacked == 0 || self.has_fast_retransmit(figures) {
-            self.front.overdue_at = 0;
+            self.front_overdue_at = 0;
             return false;
         }
-        if self.front.overdue_at == 0 {
-            self.front.overdue_at = now + (self.rtt.srtt().unwrap_or(MILLISECOND) / 4).max(interval);
+        if self.front_overdue_at == 0 {
+            self.front_overdue_at = now + (self.rtt.srtt().unwrap_or(MILLISECOND) / 4).max(interval);
         }
-        let is_overdue = now >= self.front.overdue_at;
+        let is_overdue = now >= self.front_overdue_at;
         if is_overdue {
             // Once: what is sent again may be lost again, and then times out.
-            self.front.overdue_at = Nanos::MAX;
+            self.front_overdue_at = Nanos::MAX;
         }
         is_overdue
     }
@@ -428,7 +436,7 @@ impl FlowTimers {
         let single = figures.outstanding <= mss;
         let some = figures.outstanding > 0 && figures.snd_wnd > 0 && (single || self.rack);
         let recovers = self.rtt.backoffs() > 0 || self.recovers.is_some();
-        let doubted = figures.sacked > 0 || recovers || self.front.probed;
+        let doubted = figures.sacked > 0 || recovers || self.front_probed;
         let expected = self.rtt.expected().filter(|_| least > 0 && some && !doubted)?;
         let wait = if single { expected.max(least) << self.probe_backoff } else { expected.max(least) };
         let due = self.timed_from + wait.max(interval) + self.pause(mss);
@@ -491,11 +499,11 @@ impl FlowTimers {
         if !options.keepalive {
             return;
         }
-        let due = |probes: u32| self.last_rx + options.keepalive_idle + probes as Nanos * options.keepalive_interval;
+        let due = |probes: u16| self.last_rx + options.keepalive_idle + probes as Nanos * options.keepalive_interval;
         if now >= due(self.probes) {
-            actions.failed |= self.probes >= options.keepalive_probes;
+            actions.failed |= u32::from(self.probes) >= options.keepalive_probes;
             actions.probe = !actions.failed;
-            self.probes += 1;
+            self.probes = self.probes.saturating_add(1);
         }
         // A probe that came late does not hurry the next one.
         let next = due(self.probes).max(now + if actions.probe { options.keepalive_interval } else { 1 });

@@ -51,7 +51,7 @@ impl Reader<'_> {
             }
             Command::Transport(stream::Command::Rate(flow, rate)) => event(Point::CongestionRate, flow, [*rate, 0]),
             Command::Transport(stream::Command::Mss(flow, mss)) => event(Point::FlowMss, flow, [(*mss).into(), 0]),
-            Command::Transport(stream::Command::Retransmit(flow)) => {
+            Command::Transport(stream::Command::Retransmit(flow, _)) => {
                 let timeout = self.flows.get(flow.0).map(|flow| &flow.timers.rtt);
                 let values = timeout.map_or([0; 2], |rtt| [rtt.rto().nanos(), rtt.backoffs().into()]);
                 event(Point::RetransmissionTimeout, flow, values);

@@ -271,7 +271,9 @@ impl FlexToe {
             stream::Command::Orphan(flow) => self.flow_command(flow, Job::FlowCommand(FlowCommand::Orphan)),
             stream::Command::Window(flow, cwnd) => self.flow_command(flow, Job::FlowCommand(FlowCommand::Window(cwnd))),
             stream::Command::Mss(flow, mss) => self.flow_command(flow, Job::FlowCommand(FlowCommand::Mss(mss))),
-            stream::Command::Retransmit(flow) => self.flow_command(flow, Job::FlowCommand(FlowCommand::Retransmit)),
+            stream::Command::Retransmit(flow, recent) => {
+                self.flow_command(flow, Job::FlowCommand(FlowCommand::Retransmit(recent)));
+            }
             // The protocol module has a timer of its own.
             stream::Command::Overdue(_) => {}
             stream::Command::ProbeTail(flow) => self.flow_command(flow, Job::FlowCommand(FlowCommand::ProbeTail)),

@@ -229,7 +229,7 @@ fn moved(mapping: Mapping) {
     assert!(received.iter().enumerate().all(|(i, byte)| *byte == Solo::byte(i as u32)));
     app_tx.read(0, &mut unacked);
     assert_eq!(unacked, vec![7; 700]);
-    solo.side.commands.push(stream::Command::Retransmit(FLOW).into());
+    solo.side.commands.push(stream::Command::Retransmit(FLOW, None).into());
     let sent = settle(&mut solo);
     assert!(sent.iter().any(|s| (s.seq, s.len) == (1000, 700)), "{sent:?}");
 }
@@ -295,7 +295,7 @@ fn commands_for_a_flow_that_is_not_there_are_ignored() {
         Command::Transport(stream::Command::Rename { flow: gone, context: ContextId(1), slot }),
         Command::Transport(stream::Command::Window(gone, 1)),
         Command::Transport(stream::Command::Rate(gone, 1)),
-        Command::Transport(stream::Command::Retransmit(gone)),
+        Command::Transport(stream::Command::Retransmit(gone, None)),
         Command::Transport(stream::Command::Probe(FlowId(u32::MAX))),
         Command::NextHop(gone, Mac::BROADCAST),
         Command::Detach(ContextId(3)),

@@ -256,12 +256,33 @@ fn a_lost_tail_is_sent_again_with_the_hole_before_it() {
     assert!(sent[0].flags.has(wire::tcp::Flags::FIN), "{sent:?}");
 }
 
+// Checks RFC 8985: 6.3-a.
+#[test]
+fn what_was_sent_just_before_a_timeout_is_not_sent_again() {
+    let mut solo = sender(4);
+    let recent = Some(solo.own(3000));
+    assert_eq!(solo.write(2000, false).len(), 2);
+    assert_eq!(places(&solo.command(stream::Command::Retransmit(FLOW, recent))), [(1000, 1000), (2000, 1000)]);
+    assert!(solo.receive(&[told(7000, &[])]).is_empty(), "it was on its way");
+
+    let all = Some(solo.own(7000));
+    assert_eq!(solo.write(4000, false).len(), 4);
+    assert_eq!(places(&solo.command(stream::Command::Retransmit(FLOW, all))), [(7000, 1000)], "the first in any case");
+    assert_eq!(
+        places(&solo.receive(&[told(8000, &[])])),
+        [(8000, 1000), (9000, 1000), (10_000, 1000)],
+        "sent before what came"
+    );
+    assert!(solo.receive(&[told(11_000, &[])]).is_empty());
+    assert_eq!(solo.side.stats.read().retransmitted_segments, 6);
+}
+
 /// After a timeout all is sent again from the front, but for what the peer reports that it has.
 #[test]
 fn after_a_timeout_nothing_is_sent_twice() {
     let mut solo = sender(10);
     solo.command(stream::Command::Window(FLOW, 2000));
-    assert_eq!(places(&solo.command(stream::Command::Retransmit(FLOW))), [(1000, 1000), (2000, 1000)]);
+    assert_eq!(places(&solo.command(stream::Command::Retransmit(FLOW, None))), [(1000, 1000), (2000, 1000)]);
     let sent = solo.receive(&[told(3000, &[(4000, 6000), (8000, 9000)])]);
     assert_eq!(places(&sent), [(3000, 1000), (6000, 1000)]);
     let sent = solo.receive(&[told(6000, &[(8000, 9000)])]);

@@ -209,7 +209,7 @@ impl Host {
                 let flow = FlowId(flow as u32);
                 let timeout = figures.outstanding > 0;
                 self.commands.push(if timeout {
-                    Command::Transport(stream::Command::Retransmit(flow))
+                    Command::Transport(stream::Command::Retransmit(flow, None))
                 } else {
                     Command::Transport(stream::Command::Probe(flow))
                 });

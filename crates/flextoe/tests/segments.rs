@@ -209,12 +209,12 @@ fn a_timeout_goes_back_and_a_closed_window_is_probed() {
     let mut solo = Solo::plain();
     assert_eq!(solo.write(2000, true).iter().map(|s| s.len).sum::<u32>(), 2000);
     assert_eq!(solo.events(), [stream::Event::Active(FLOW), stream::Event::LocalFin(FLOW)].map(Event::Transport));
-    let sent = solo.command(stream::Command::Retransmit(FLOW));
+    let sent = solo.command(stream::Command::Retransmit(FLOW, None));
     assert_eq!(sent.iter().map(|s| (s.seq, s.len)).collect::<Vec<_>>(), [(1000, 1000), (2000, 1000)]);
     assert!(sent[1].flags.has(Flags::FIN | Flags::PSH));
     let closed = Seg { window: 0, ..seg(1000, 2000, ACK, 0) };
     assert!(solo.receive(&[closed]).is_empty());
-    assert_eq!(solo.command(stream::Command::Retransmit(FLOW))[0].seq, 1999, "a probe");
+    assert_eq!(solo.command(stream::Command::Retransmit(FLOW, None))[0].seq, 1999, "a probe");
     assert_eq!(solo.command(stream::Command::Probe(FLOW))[0], solo.command(stream::Command::Probe(FLOW))[0]);
     let sent = solo.receive(&[Seg { window: 5000, ..closed }]);
     assert_eq!(sent.iter().map(|s| (s.seq, s.len)).collect::<Vec<_>>(), [(2000, 1000)]);
@@ -264,7 +264,7 @@ fn congestion_is_echoed_until_the_peer_says_so() {
     assert_eq!(solo.side.stats.read().ecn_bytes, 1000);
     solo.command(stream::Command::Window(FLOW, 5000));
     assert!(solo.write(1000, false)[0].flags.has(Flags::CWR));
-    assert_eq!(solo.command(stream::Command::Retransmit(FLOW))[0].ecn, Ecn::NotEct);
+    assert_eq!(solo.command(stream::Command::Retransmit(FLOW, None))[0].ecn, Ecn::NotEct);
 }
 
 #[test]
@@ -335,7 +335,7 @@ fn a_timeout_forgets_what_was_acknowledged_selectively() {
     let mut solo = Solo::new(Config { timestamps: false, mss: 1000, wscale: 0, ..Config::clean(1) });
     solo.write(4000, false);
     solo.receive(&[Seg { sack: Some((2000, 3000)), window: 65535, ..seg(1000, 1000, ACK, 0) }]);
-    let sent = solo.command(stream::Command::Retransmit(FLOW));
+    let sent = solo.command(stream::Command::Retransmit(FLOW, None));
     assert_eq!(sent.iter().map(|s| s.seq).collect::<Vec<_>>(), [1000, 2000, 3000, 4000]);
 }
 

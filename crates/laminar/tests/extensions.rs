@@ -167,7 +167,7 @@ fn a_timeout_forgets_what_was_acknowledged_selectively() {
     let mut s = solo(sack, false, true);
     assert_eq!(s.write(4000, false).len(), 4);
     s.receive(&[Seg { sack: Some((S + 1000, S + 2000)), window: 65535, ..seg(S, S, ACK, 0) }]);
-    let again = s.command(stream::Command::Retransmit(FLOW));
+    let again = s.command(stream::Command::Retransmit(FLOW, None));
     assert_eq!(again.iter().map(|s| s.seq - S).collect::<Vec<_>>(), [0, 1000, 2000, 3000]);
 }
 
@@ -292,7 +292,7 @@ fn one_segment_of_each_round_trip_is_timed_in_the_data_path() {
     }
     // Of the segments that were sent twice, no acknowledgement says which it answers (Karn's algorithm).
     assert_eq!(s.write(100, false).len(), 1);
-    assert_eq!(s.command(stream::Command::Retransmit(FLOW)).len(), 1);
+    assert_eq!(s.command(stream::Command::Retransmit(FLOW, None)).len(), 1);
     s.receive(&[answer(700, 9)]);
     assert_eq!(figures(&s).0, 3);
     s.write(100, false);

@@ -96,7 +96,7 @@ fn marks_both_ways() {
     assert_eq!(echoes(s.receive(&[Seg { ecn: Ecn::Ect0, ..seg(S + 500, S, ACK, 500) }])), [false]);
     let marks = |sent: Vec<Seg>| sent.iter().map(|s| s.ecn).collect::<Vec<_>>();
     assert_eq!(marks(s.write(2000, false)), [Ecn::Ect0; 2]);
-    assert_eq!(marks(s.command(stream::Command::Retransmit(FLOW))), [Ecn::NotEct; 2]);
+    assert_eq!(marks(s.command(stream::Command::Retransmit(FLOW, None))), [Ecn::NotEct; 2]);
     s.receive(&[Seg { flags: ACK | Flags::ECE, ..seg(S + 1000, S + 1000, ACK, 0) }]);
     assert_eq!(s.side.stats.read().ecn_bytes, 1000);
 }

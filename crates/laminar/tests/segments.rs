@@ -182,7 +182,7 @@ fn a_duplicate_segment_brings_its_acknowledgement_along() {
 fn a_timeout_goes_back_and_a_closed_window_is_probed() {
     let mut s = solo();
     assert_eq!(s.write(2000, false).len(), 2);
-    let again = s.command(stream::Command::Retransmit(FLOW));
+    let again = s.command(stream::Command::Retransmit(FLOW, None));
     assert_eq!(again.iter().map(|s| (s.seq, s.len)).collect::<Vec<_>>(), [(S, 1000), (S + 1000, 1000)]);
     s.receive(&[Seg { window: 0, ..seg(S, S + 2000, ACK, 0) }]);
     // The window that was advertised first reaches further, and a right edge never moves back.
@@ -198,7 +198,7 @@ fn retransmissions_are_not_ecn_capable_and_cwr_is_sent() {
     let mut s = Solo::new(Config { ecn: true, ..solo_config() });
     let marks = |sent: Vec<Seg>| sent.iter().map(|s| (s.ecn, s.flags.has(Flags::CWR))).collect::<Vec<_>>();
     assert_eq!(marks(s.write(2000, false)), [(Ecn::Ect0, false); 2]);
-    assert_eq!(marks(s.command(stream::Command::Retransmit(FLOW))), [(Ecn::NotEct, false); 2]);
+    assert_eq!(marks(s.command(stream::Command::Retransmit(FLOW, None))), [(Ecn::NotEct, false); 2]);
     s.receive(&[Seg { window: 8192, ..seg(S, S + 2000, ACK, 0) }]);
     s.command(stream::Command::Window(FLOW, 3000));
     assert_eq!(marks(s.write(2000, false)), [(Ecn::Ect0, true), (Ecn::Ect0, false)]);
@@ -311,7 +311,7 @@ fn a_moved_flow_takes_its_bytes_along() {
     s.read(600);
     s.receive(&[seg(S + 600, S, ACK, 400)]);
     s.read(500);
-    let again = s.command(stream::Command::Retransmit(FLOW));
+    let again = s.command(stream::Command::Retransmit(FLOW, None));
     assert_eq!(again.iter().map(|s| s.len).sum::<u32>(), 1500, "with its bytes, or the checksum would be wrong");
     assert_eq!(s.write(10, false).len(), 1, "and the new context may send");
     drop(old);

@@ -96,6 +96,24 @@ fn a_probe_brings_new_bytes_and_is_one() {
     });
 }
 
+// Checks RFC 8985: 6.3-a.
+#[test]
+fn a_timeout_spares_what_was_sent_just_before_it() {
+    on_flextoe("min_rto_ms=200,tail_probe_ms=0", |s| {
+        let fd = sender(s, 20, 2);
+        s.silence(190);
+        s.write(fd, &[7; 1000]).unwrap();
+        sent(s, 2);
+        sent(s, 0);
+        tell(s, 1, &[]);
+        sent(s, 1);
+        // The window is open for another one.
+        s.silence(8);
+        tell(s, 3, &[]);
+        s.silence(100);
+    });
+}
+
 // Checks RFC 2883: 4-a, 4-c.
 #[test]
 fn what_comes_twice_is_reported_first() {

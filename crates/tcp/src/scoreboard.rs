@@ -3,7 +3,7 @@
 //!
 //! A hole is lost, and is sent again, once the peer has something that was sent later, and had the time that reordering
 //! takes ([`crate::rack`]). One that was sent again is lost again by the same rule. What comes after the last block is
-//! a hole, too, once a timeout marks it.
+//! a hole, too, once a timeout marks it. What was sent just before the timeout is not lost, but such a hole as well.
 use crate::few::Few;
 use crate::prr::{Prr, PrrInput};
 use crate::rack::{Rack, RackInput};
@@ -205,6 +205,19 @@ impl Scoreboard {
         }
     }
 
+    /// The retransmission timer ended. Of what was sent before, what lies before `recent` had its time and is lost. The
+    /// rest may be on its way: it is lost as soon as something comes that was sent after now.
+    // Meets RFC 8985: 6.3-a.
+    pub fn time_out(&mut self, una: Seq, max: Seq, recent: Seq) {
+        self.lose_all(una, recent);
+        self.start(max);
+        if recent.before(max) {
+            let stamp = self.rack().resent;
+            let rest = Block { left: max, right: max, resent: recent, mark: max, stamp, ..Block::default() };
+            self.blocks.insert(self.blocks.len(), rest);
+        }
+    }
+
     /// What lies between `una` and `end` is lost, and nothing beyond it is known.
     fn push_end(&mut self, una: Seq, end: Seq) {
         if una.before(end) {
@@ -354,7 +367,7 @@ impl Scoreboard {
             beyond |= block.right != block.left;
             let resent = block.resent == block.left;
             let later = rack.delivered.wrapping_sub(block.stamp) as i32 > 0 || self.bytes_from(block.mark) > 0;
-            if (resent && later) || (!resent && !block.lost && beyond) {
+            if (resent && later) || (!resent && !block.lost && (beyond || later)) {
                 block.time = if block.overtaken { block.time } else { moment.now };
                 let due = block.time + window;
                 block.overtaken = moment.now < due;

@@ -444,3 +444,28 @@ fn a_peer_with_late_acknowledgements_is_probed_less() {
     }
     assert_eq!(probed, [0, 1, 2, 3], "3, 6, 12 and 24 ms after the segment");
 }
+
+// Checks RFC 8985: 6.3-a.
+#[test]
+fn a_timeout_spares_what_was_sent_just_before_it() {
+    let recent = |rack, sent_at: Nanos| {
+        let mut timers = timers();
+        timers.rack = rack;
+        let mut figures = FlowFigures { outstanding: 2000, snd_nxt: 2000, ..FlowFigures::default() };
+        let mut now = timers.start(0, &figures, OPTIONS.ack_delay, MS / 10, 1000);
+        loop {
+            if now >= sent_at {
+                (figures.outstanding, figures.snd_nxt) = (5000, 5000);
+            }
+            let actions = timers.poll(now, &figures, &OPTIONS, false, MS / 10, 1000);
+            if actions.retransmit {
+                return actions.recent;
+            }
+            now = actions.next.unwrap();
+        }
+    };
+    // Of round trips of 1 ms, with a timeout after 10 ms.
+    assert_eq!(recent(true, 9 * MS), Some(Seq(2000)));
+    assert_eq!(recent(true, 3 * MS), None, "all had its time");
+    assert_eq!(recent(false, 9 * MS), None, "an engine that goes back to the first one");
+}

@@ -95,6 +95,7 @@ fn command(out: &mut Outbox<'_>, id: FlowId, actions: &TimerActions) {
         window,
         rate,
         retransmit,
+        recent,
         probe,
         overdue,
         tail,
@@ -107,7 +108,7 @@ fn command(out: &mut Outbox<'_>, id: FlowId, actions: &TimerActions) {
     out.commands.extend(window.map(|bytes| Command::Transport(stream::Command::Window(id, bytes))));
     out.commands.extend(rate.map(|bytes| Command::Transport(stream::Command::Rate(id, bytes))));
     if retransmit {
-        out.commands.push(stream::Command::Retransmit(id).into());
+        out.commands.push(stream::Command::Retransmit(id, recent).into());
     }
     if overdue {
         out.commands.push(stream::Command::Overdue(id).into());

@@ -166,7 +166,7 @@ impl Log {
             stream::Command::Orphan(flow) => Recorded::Orphan(flow),
             stream::Command::Mss(flow, mss) => Recorded::Mss(flow, mss),
             stream::Command::Probe(flow) => Recorded::Probe(flow),
-            stream::Command::Retransmit(flow) => Recorded::Retransmit(flow),
+            stream::Command::Retransmit(flow, _) => Recorded::Retransmit(flow),
             stream::Command::Untrack(flow) => Recorded::Untrack(flow),
             stream::Command::Overdue(..)
             | stream::Command::ProbeTail(..)

@@ -189,8 +189,10 @@ pub enum Command {
     Rate(FlowId, u64),
     /// Set the payload bytes of a full segment (path MTU discovery); sends again from the oldest unacknowledged byte.
     Mss(FlowId, u16),
-    /// Timeout: send again from the oldest unacknowledged byte (go-back-N).
-    Retransmit(FlowId),
+    /// Timeout: send again from the oldest unacknowledged byte (go-back-N). What was sent from that number on may be on
+    /// its way; an engine with [`Features::rack`] holds it for lost only where something shows that (RFC 8985 section
+    /// 6.3).
+    Retransmit(FlowId, Option<Seq>),
     /// The segment with the oldest unacknowledged byte is lost, where the peer has something beyond it. It had long
     /// enough to arrive (RFC 8985 section 6.2, step 5). Nothing where a loss is being made up for already.
     Overdue(FlowId),

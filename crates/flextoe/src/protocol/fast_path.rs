@@ -286,7 +286,8 @@ mod tests {
             FlowCommand::Window(1000),
             FlowCommand::Window(9000),
             FlowCommand::Mss(400),
-            FlowCommand::Retransmit,
+            FlowCommand::Retransmit(None),
+            FlowCommand::Retransmit(Some(ISS + 1500)),
             FlowCommand::Untrack,
             FlowCommand::ReportSent(900),
         ];

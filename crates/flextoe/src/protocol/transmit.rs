@@ -256,7 +256,7 @@ impl ProtocolState {
                 self.set_mss(mss);
                 self.go_back();
             }
-            FlowCommand::Retransmit => self.timeout(work, now, observer),
+            FlowCommand::Retransmit(recent) => self.timeout(recent, work, now, observer),
             FlowCommand::ProbeTail => self.probe_tail(work, now, observer),
             FlowCommand::Probe => self.probe(work, now, observer),
             FlowCommand::Untrack => self.tracked = false,
@@ -273,10 +273,17 @@ impl ProtocolState {
         }
     }
 
-    fn timeout<O: Observer>(&mut self, work: &mut Work, now: Nanos, observer: O) {
+    /// The retransmission timer ended. The first segment is lost; what was sent from `recent` on did not have its time.
+    // Meets RFC 8985: 6.3-a.
+    fn timeout<O: Observer>(&mut self, recent: Option<Seq>, work: &mut Work, now: Nanos, observer: O) {
         observer.event(Point::TimeoutRetransmit, work.flow, [self.una.0.into(), self.outstanding()]);
         self.recovery.lose(self.una, self.max);
         self.go_back();
+        let first = self.una + self.fixed.agreed.mss.into();
+        let recent = recent.map(|recent| recent.max(first)).filter(|recent| recent.before(self.max));
+        if let Some(recent) = recent.filter(|_| self.fixed.agreed.sack) {
+            self.recovery.time_out(self.una, self.max, recent);
+        }
         if self.snd_wnd == 0 {
             // The window was closed over data in flight: only a probe can find out about it.
             self.probe(work, now, observer);

@@ -417,7 +417,7 @@ impl Side {
                 self.commands.push(stream::Command::Window(flow, self.timers.cwnd).into());
             }
             self.commands.push(if timeout {
-                Command::Transport(stream::Command::Retransmit(flow))
+                Command::Transport(stream::Command::Retransmit(flow, None))
             } else {
                 Command::Transport(stream::Command::Probe(flow))
             });

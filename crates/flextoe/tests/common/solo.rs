@@ -53,7 +53,7 @@ impl Solo {
         Solo::new(Config { timestamps: false, mss: 1000, rx_bytes: 8192, wscale: 0, ..Config::clean(1) })
     }
 
-    fn own(&self, relative: u32) -> Seq {
+    pub(crate) fn own(&self, relative: u32) -> Seq {
         Seq(self.config.iss) + 1 - START + relative
     }
 

@@ -191,6 +191,37 @@ fn after_a_timeout_all_is_lost_whatever_the_peer_had() {
     assert!(board.is_idle());
 }
 
+// Checks RFC 8985: 6.3-a.
+#[test]
+fn what_was_sent_just_before_a_timeout_is_not_lost() {
+    let mut board = board(&[(100, 300)]);
+    board.lose(UNA, at(1000));
+    board.time_out(UNA, at(1000), at(700));
+    assert_eq!((board.absent(), board.next_lost()), (700, Some((UNA, 700))), "the rest is in flight");
+    assert_eq!(resend(&mut board, 0, 1000), [(0, 700)]);
+    board.note_block(at(100), at(300), UNA, at(1000), &BEGIN);
+    let mut answered = board.clone();
+    assert_eq!(resend(&mut answered, 0, 1000), [(0, 100), (700, 300)], "these were sent before what came");
+    let mut came = board.clone();
+    came.acknowledge(UNA, at(1000), true, &BEGIN);
+    assert!(came.is_idle(), "it was on its way");
+    board.acknowledge(UNA, at(700), true, &BEGIN);
+    assert_eq!((board.absent(), resend(&mut board, 700, 1000)), (0, vec![(700, 300)]));
+}
+
+// Checks RFC 8985: 6.3-a.
+#[test]
+fn after_a_timeout_the_later_shows_the_earlier_lost() {
+    let mut board = Scoreboard::new(UNA);
+    board.lose(UNA, at(1000));
+    board.time_out(UNA, at(1000), at(100));
+    assert_eq!(resend(&mut board, 0, 1000), [(0, 100)]);
+    board.note_block(at(600), at(700), UNA, at(1000), &BEGIN);
+    assert_eq!(resend(&mut board, 0, 1000), [(100, 500)], "as without a timeout");
+    board.note_block(at(1000), at(1100), UNA, at(1100), &BEGIN);
+    assert_eq!(resend(&mut board, 0, 1100), [(0, 100), (100, 500), (700, 300)]);
+}
+
 /// Nothing new can be sent here: only the order of what was sent again decides.
 #[test]
 fn a_lost_retransmission_is_found_by_a_later_one() {
