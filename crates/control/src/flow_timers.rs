@@ -292,6 +292,11 @@ impl FlowTimers {
         if self.has_fast_retransmit(figures) {
             self.retry_at = None;
         }
+        if figures.undone != self.last.undone {
+            // Nothing is in doubt: what was sent again was not lost.
+            self.rtt.reset_backoff();
+            (self.sent_again, self.recovers) = (None, None);
+        }
         if figures.last_rx_ns > self.last_rx {
             self.last_rx = figures.last_rx_ns;
             self.probes = 0;

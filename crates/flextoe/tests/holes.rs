@@ -4,6 +4,7 @@ mod common;
 use common::Config;
 use common::solo::{ACK, FLOW, Seg, Solo, seg};
 use engine::{DropReason, stream};
+use wire::tcp::Timestamps;
 
 /// A connection with segments of 1000 bytes, of which so many are sent.
 fn sender(segments: u32) -> Solo {
@@ -281,6 +282,7 @@ fn what_was_sent_just_before_a_timeout_is_not_sent_again() {
 #[test]
 fn after_a_timeout_nothing_is_sent_twice() {
     let mut solo = sender(10);
+    assert!(solo.receive(&[told(1000, &[(8000, 9000)])]).is_empty(), "it may have overtaken");
     solo.command(stream::Command::Window(FLOW, 2000));
     assert_eq!(places(&solo.command(stream::Command::Retransmit(FLOW, None))), [(1000, 1000), (2000, 1000)]);
     let sent = solo.receive(&[told(3000, &[(4000, 6000), (8000, 9000)])]);
@@ -289,4 +291,87 @@ fn after_a_timeout_nothing_is_sent_twice() {
     assert_eq!(places(&sent), [(7000, 1000)]);
     assert_eq!(places(&solo.receive(&[told(9000, &[])])), [(9000, 1000), (10_000, 1000)]);
     assert_eq!(solo.side.stats.read().retransmitted_segments, 7, "three of ten the peer had");
+}
+
+/// Of ten segments, all are late; the control plane leaves a window of one.
+fn timed_out(solo: &mut Solo) {
+    solo.command(stream::Command::Window(FLOW, 1000));
+    assert_eq!(places(&solo.command(stream::Command::Retransmit(FLOW, None))), [(1000, 1000)]);
+}
+
+fn undone(solo: &Solo) -> (u8, u32) {
+    let figures = solo.side.stats.read();
+    (figures.undone, figures.retransmitted_segments)
+}
+
+// Checks RFC 5682: 3.1-a, 3.1-b, 3.1-c, 3.1-d.
+#[test]
+fn a_timeout_in_vain_is_found_by_what_was_sent_once() {
+    let mut at_once = sender(10);
+    timed_out(&mut at_once);
+    assert!(at_once.receive(&[told(3000, &[])]).is_empty(), "the first answer is of two segments");
+    assert_eq!(undone(&at_once), (1, 1));
+    assert!(at_once.receive(&[told(11_000, &[])]).is_empty());
+
+    let mut later = sender(10);
+    timed_out(&mut later);
+    later.write(5000, false);
+    assert_eq!(places(&later.receive(&[told(2000, &[])])), [(11_000, 1000), (12_000, 1000)], "two new ones");
+    assert!(later.receive(&[told(3000, &[])]).is_empty());
+    assert_eq!(undone(&later), (1, 1));
+    later.command(stream::Command::Window(FLOW, 60_000));
+    assert_eq!(places(&later.round()), []);
+    assert!(later.receive(&[told(16_000, &[])]).is_empty());
+}
+
+// Checks RFC 5682: 3.1-c, 3.1-d.
+#[test]
+fn a_timeout_that_was_right_goes_on_after_two_new_segments() {
+    let mut solo = sender(10);
+    timed_out(&mut solo);
+    solo.write(5000, false);
+    assert_eq!(places(&solo.receive(&[told(2000, &[])])), [(11_000, 1000), (12_000, 1000)]);
+    assert_eq!(places(&solo.receive(&[told(2000, &[(11_000, 12_000)])])), [(2000, 1000)]);
+    assert_eq!(places(&solo.command(stream::Command::Window(FLOW, 2000))), [(3000, 1000)]);
+    assert_eq!(undone(&solo).0, 0);
+
+    let mut dry = sender(10);
+    timed_out(&mut dry);
+    assert_eq!(places(&dry.receive(&[told(2000, &[])])), [(2000, 1000)], "nothing new is there");
+}
+
+// Checks RFC 3522: 3.2-a, 3.2-b.
+// Checks RFC 4015: 3.2-a, 3.2-b.
+#[test]
+fn a_loss_that_was_none_is_found_by_a_timestamp() {
+    for (is_timeout, is_late) in [(true, true), (true, false), (false, true), (false, false)] {
+        let config = Config { mss: 1000, wscale: 0, tx_bytes: 65536, ..Config::clean(1) };
+        let mut solo = Solo::new(Config { timestamps: true, ..config });
+        let stamped = |s: Seg, value, echo| Seg { timestamps: Some(Timestamps { value, echo }), ..s };
+        solo.receive(&[stamped(told(1000, &[]), 1, 0)]);
+        solo.command(stream::Command::Window(FLOW, 60_000));
+        let sent = solo.write(10_000, false);
+        let first = sent[0].timestamps.unwrap().value;
+        solo.wait(30_000_000);
+        let again = if is_timeout {
+            solo.command(stream::Command::Window(FLOW, 988));
+            solo.command(stream::Command::Retransmit(FLOW, None))
+        } else {
+            let full = sent[0].len;
+            solo.receive(&[stamped(told(1000, &[(1000 + full, 1000 + 5 * full)]), 1, first)])
+        };
+        assert_eq!((again.len(), again[0].seq), (1, 1000));
+        let stamp = again[0].timestamps.unwrap().value;
+        assert_eq!(stamp - first, 30);
+        solo.wait(5_000_000);
+        let echo = if is_late { first } else { stamp };
+        let end = 1000 + again[0].len;
+        let kept = if is_timeout { end } else { 1000 + 5 * sent[0].len };
+        solo.receive(&[stamped(told(kept, &[]), 1, echo)]);
+        let figures = solo.side.stats.read();
+        assert_eq!(figures.undone, is_late as u8, "{is_timeout}");
+        if is_timeout && is_late {
+            assert_eq!(figures.rtt_ns, 35_000_001, "the round trip of the first transmission");
+        }
+    }
 }

@@ -114,6 +114,24 @@ fn a_timeout_spares_what_was_sent_just_before_it() {
     });
 }
 
+/// Acknowledgements are held up for longer than the timeout, and then come one by one.
+// Checks RFC 5682: 3.1-b, 3.1-c, 3.1-d.
+#[test]
+fn a_timeout_in_vain_sends_nothing_more_again() {
+    on_flextoe("min_rto_ms=200,tail_probe_ms=0", |s| {
+        let fd = sender(s, 20, 6);
+        s.write(fd, &[7; 8000]).unwrap();
+        (6..10).for_each(|at| sent(s, at));
+        sent(s, 0);
+        tell(s, 1, &[]);
+        (10..12).for_each(|at| sent(s, at));
+        (2..=10).for_each(|at| tell(s, at, &[]));
+        (12..14).for_each(|at| sent(s, at));
+        tell(s, 14, &[]);
+        s.silence(100);
+    });
+}
+
 // Checks RFC 2883: 4-a, 4-c.
 #[test]
 fn what_comes_twice_is_reported_first() {

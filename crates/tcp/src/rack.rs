@@ -10,6 +10,7 @@
 //! burst. Times are kept for holes only, of which there are few: when one was sent again, and when its wait began.
 use crate::Nanos;
 use crate::prr::Prr;
+use crate::spurious::Doubt;
 use crate::undo::Undo;
 use wire::Seq;
 
@@ -48,6 +49,7 @@ pub(crate) struct Rack {
     /// What that was for the latest of them that the peer has.
     pub(crate) delivered: u32,
     pub(crate) undo: Undo,
+    pub(crate) doubt: Doubt,
     /// In fast recovery.
     pub(crate) prr: Option<Prr>,
     /// The last look at the holes found another loss.
@@ -108,6 +110,11 @@ impl Rack {
     /// Recovery or a timeout: nothing follows from a probe any more.
     pub(crate) fn forget_probe(&mut self) {
         self.probe = None;
+    }
+
+    /// What lies behind is sent again by the probe that is under way, which has one segment at most.
+    pub(crate) fn probe_begin(&self, mss: u32) -> Option<Seq> {
+        self.probe.filter(|probe| probe.again).map(|probe| probe.end - mss)
     }
 
     /// The end of the probe that is under way.

@@ -7,6 +7,7 @@
 use crate::few::Few;
 use crate::prr::{Prr, PrrInput};
 use crate::rack::{Rack, RackInput};
+use crate::spurious::{AckNews, Doubt, Verdict};
 use crate::{DUPLICATES, Nanos};
 use wire::Seq;
 
@@ -29,8 +30,8 @@ struct Block {
     time: Nanos,
     /// The peer has something that was sent later.
     overtaken: bool,
-    /// The hole, or a part of it, was sent again at some time.
-    again: bool,
+    /// What lies behind `resent` was sent once.
+    once: bool,
     /// The hole is lost.
     lost: bool,
 }
@@ -43,6 +44,19 @@ impl Block {
         }
         Block { resent: end, stamp: self.stamp.wrapping_sub(self.resent - end), ..self }
     }
+}
+
+/// A sender's retransmission timer ended.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Timeout {
+    /// First byte that is not acknowledged.
+    pub una: Seq,
+    /// After the last one that was sent.
+    pub max: Seq,
+    /// What was sent from here on did not have its time.
+    pub recent: Seq,
+    /// Payload bytes of a full segment.
+    pub mss: u32,
 }
 
 /// State of loss recovery, beside the positions in the stream.
@@ -93,7 +107,9 @@ impl Scoreboard {
     /// recovery is part of it.
     pub fn lose(&mut self, una: Seq, max: Seq) {
         if !self.active {
-            self.rack().undo.arm(una, max);
+            let rack = self.rack();
+            rack.undo.arm(una, max);
+            rack.doubt = Doubt::of_a_loss();
         }
         self.start(max);
     }
@@ -128,7 +144,10 @@ impl Scoreboard {
     /// Sending goes back for another reason than a loss: what was sent up to `max` is sent again.
     pub fn begin(&mut self, max: Seq) {
         if !self.active {
-            self.rack.iter_mut().for_each(|rack| rack.undo.disarm());
+            for rack in self.rack.iter_mut() {
+                rack.undo.disarm();
+                rack.doubt = Doubt::default();
+            }
         }
         self.start(max);
     }
@@ -144,18 +163,48 @@ impl Scoreboard {
         let undone = rack.undo.note_dsack(left, right);
         if undone {
             // They were late.
-            rack.reordered = true;
-            self.active = false;
-            for at in (0..self.blocks.len()).rev() {
-                let (block, begin) = (self.blocks[at], self.hole_start(at, una));
-                let resent = if block.resent == block.left { block.left } else { begin };
-                self.blocks[at] = Block { lost: false, overtaken: false, resent, ..block };
-                if block.left == block.right {
-                    self.blocks.remove(at, 1);
-                }
-            }
+            (rack.reordered, rack.doubt) = (true, Doubt::default());
+            self.undo(una);
         }
         undone
+    }
+
+    /// Nothing was lost: what is held for lost is on its way.
+    fn undo(&mut self, una: Seq) {
+        self.active = false;
+        for at in (0..self.blocks.len()).rev() {
+            let (block, begin) = (self.blocks[at], self.hole_start(at, una));
+            let (whole, none) = (block.resent == block.left, block.resent == begin);
+            let resent = if whole { block.left } else { begin };
+            self.blocks[at] = Block { lost: false, overtaken: false, resent, once: block.once && none, ..block };
+            if block.left == block.right {
+                self.blocks.remove(at, 1);
+            }
+        }
+    }
+
+    /// Judges by an acknowledgement, once its blocks are taken in, whether a loss was one. Where it was none, recovery
+    /// is over, and what is held for lost is not sent again.
+    pub fn judge_loss(&mut self, news: &AckNews) -> Verdict {
+        let active = self.active;
+        let Some(rack) = &mut self.rack else { return Verdict::Open };
+        let verdict = rack.doubt.judge(news, active);
+        if verdict == Verdict::Spurious {
+            rack.undo.disarm();
+            rack.prr = None;
+            self.undo(news.una);
+        }
+        verdict
+    }
+
+    /// F-RTO has nothing new to send.
+    pub fn send_lost_all_the_same(&mut self) {
+        self.rack().doubt.give_up();
+    }
+
+    /// Something is sent again from `begin` on, with this timestamp.
+    pub fn note_stamp(&mut self, begin: Seq, stamp: u32) {
+        self.rack().doubt.note_resent(begin, stamp);
     }
 
     /// A tail loss probe was sent that ends before `end`: something sent `again`, or something new.
@@ -208,22 +257,44 @@ impl Scoreboard {
     /// The retransmission timer ended. Of what was sent before, what lies before `recent` had its time and is lost. The
     /// rest may be on its way: it is lost as soon as something comes that was sent after now.
     // Meets RFC 8985: 6.3-a.
-    pub fn time_out(&mut self, una: Seq, max: Seq, recent: Seq) {
+    pub fn time_out(&mut self, at: &Timeout) {
+        let Timeout { una, max, recent, mss } = *at;
+        let (first, from, probed) = (!self.active, self.touched(una), self.rack().probe_begin(mss));
+        self.lose(una, max);
+        let end = probed.map_or(recent, |probed| if probed.before(recent) { probed } else { recent });
+        self.rack().doubt.time_out(from, end, first);
         self.lose_all(una, recent);
         self.start(max);
         if recent.before(max) {
             let stamp = self.rack().resent;
-            let rest = Block { left: max, right: max, resent: recent, mark: max, stamp, ..Block::default() };
+            let rest =
+                Block { left: max, right: max, resent: recent, mark: max, stamp, once: true, ..Block::default() };
             self.blocks.insert(self.blocks.len(), rest);
         }
+    }
+
+    /// Behind all that the peer has, or that was sent again.
+    fn touched(&self, una: Seq) -> Seq {
+        let mut end = una;
+        for (at, block) in self.blocks.iter().enumerate() {
+            let sent_again = !block.once || block.resent != self.hole_start(at, una);
+            end = if block.left != block.right {
+                block.right
+            } else if sent_again {
+                block.left
+            } else {
+                end
+            };
+        }
+        end
     }
 
     /// What lies between `una` and `end` is lost, and nothing beyond it is known.
     fn push_end(&mut self, una: Seq, end: Seq) {
         if una.before(end) {
             let stamp = self.rack().resent;
-            let whole = Block { left: end, right: end, resent: una, mark: end, stamp, lost: true, ..Block::default() };
-            self.blocks.insert(0, whole);
+            let whole = Block { left: end, right: end, resent: una, mark: end, stamp, ..Block::default() };
+            self.blocks.insert(0, Block { lost: true, once: true, ..whole });
         }
     }
 
@@ -264,7 +335,7 @@ impl Scoreboard {
             Some(whole) => Block { left, right, ..*whole },
             None => {
                 let stamp = self.rack().resent;
-                Block { left, right, resent: begin, mark: right, stamp, ..Block::default() }
+                Block { left, right, resent: begin, mark: right, stamp, once: true, ..Block::default() }
             }
         };
         let block = block.up_to(left);
@@ -285,6 +356,10 @@ impl Scoreboard {
             return false;
         }
         let again = begin.before(block.resent) && left.before(block.resent);
+        if block.once {
+            let right = if block.left.before(right) { block.left } else { right };
+            self.rack().doubt.note_original(left.max(block.resent), right);
+        }
         if again {
             let early =
                 !block.overtaken && moment.least != u32::MAX && moment.now < block.time + u64::from(moment.least);
@@ -293,7 +368,7 @@ impl Scoreboard {
             if !early {
                 rack.delivered = Seq(rack.delivered).max(Seq(stamp)).0;
             }
-        } else if !block.again && self.blocks[at..].iter().any(|block| block.left != block.right) {
+        } else if block.once && self.blocks[at..].iter().any(|block| block.left != block.right) {
             self.rack().reordered = true;
         }
         again
@@ -374,8 +449,10 @@ impl Scoreboard {
                 if block.overtaken {
                     next = if next == 0 { due } else { due.min(next) };
                 } else {
-                    block.resent = if resent { self.hole_start(at, una) } else { block.resent };
                     (block.lost, found) = (true, true);
+                    if resent {
+                        (block.resent, block.once) = (self.hole_start(at, una), false);
+                    }
                 }
                 self.blocks[at] = block;
             }
@@ -403,6 +480,9 @@ impl Scoreboard {
     // Meets RFC 2018: 5-b.
     // Meets RFC 5681: 4.3-a.
     pub fn next_lost(&self) -> Option<(Seq, u32)> {
+        if self.rack.as_ref().is_some_and(|rack| rack.doubt.holds()) {
+            return None;
+        }
         let block = self.blocks.iter().find(|block| block.lost && block.resent != block.left)?;
         Some((block.resent, block.left - block.resent))
     }
@@ -424,7 +504,7 @@ impl Scoreboard {
         rack.undo.note_resent(end - block.resent);
         rack.resent = rack.resent.wrapping_add(end - block.resent);
         let stamp = rack.resent;
-        self.blocks[at] = Block { resent: end, mark: max, stamp, time: now, overtaken: false, again: true, ..block };
+        self.blocks[at] = Block { resent: end, mark: max, stamp, time: now, overtaken: false, ..block };
     }
 
     /// Bytes that are sent and not acknowledged, but not in flight. The peer has them, or they are lost and were not

@@ -258,7 +258,7 @@ points! {
     DuplicateAck = "flextoe.protocol.duplicate_ack", Event(ack: Sequence, outstanding: Bytes);
     /// An acknowledgement reports that something came twice (D-SACK).
     Dsack = "flextoe.protocol.dsack", Event(left: Sequence, right: Sequence);
-    /// All that was sent again for a loss came twice: it was none, and the congestion window is restored.
+    /// A loss was none: what was sent again came twice, or the first transmission was late. The window is restored.
     Undone = "flextoe.protocol.undone", Event(una: Sequence, outstanding: Bytes);
     /// A round-trip time was measured.
     Rtt = "flextoe.protocol.rtt", Histogram(time: Nanoseconds);

@@ -469,3 +469,24 @@ fn a_timeout_spares_what_was_sent_just_before_it() {
     assert_eq!(recent(true, 3 * MS), None, "all had its time");
     assert_eq!(recent(false, 9 * MS), None, "an engine that goes back to the first one");
 }
+
+// Checks RFC 4015: 3.2-a.
+#[test]
+fn a_timeout_that_was_none_leaves_no_back_off() {
+    let mut timers = timers();
+    let mut figures = FlowFigures { outstanding: 10_000, snd_nxt: 10_000, unsent: 1000, ..FlowFigures::default() };
+    let mut now = timers.start(0, &figures, OPTIONS.ack_delay, MS / 10, 1000);
+    let rto = timers.rtt.rto();
+    loop {
+        let actions = timers.poll(now, &figures, &OPTIONS, false, MS / 10, 1000);
+        now = actions.next.unwrap();
+        if actions.retransmit {
+            assert_eq!(actions.window, Some(1000));
+            break;
+        }
+    }
+    assert!(timers.rtt.rto() > rto);
+    figures.undone = 1;
+    let actions = timers.poll(now, &figures, &OPTIONS, false, MS / 10, 1000);
+    assert_eq!((actions.window, timers.rtt.rto(), timers.recovers), (Some(10_000), rto, None));
+}

@@ -1,6 +1,7 @@
 //! The protocol module: the only one that changes TCP state, one work of a flow after the other (thesis section 4.3).
 mod fast_path;
 mod receive;
+mod spurious;
 mod state;
 mod tail_probe;
 mod transmit;

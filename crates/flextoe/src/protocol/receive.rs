@@ -197,12 +197,15 @@ impl ProtocolState {
     #[cold]
     #[inline(never)]
     fn update_recovery<O: Observer>(&mut self, old: Seq, work: &mut Work, now: Nanos, observer: O) {
-        let moment = self.moment(now);
+        let (moment, active) = (self.moment(now), self.recovery.is_active());
         if work.tally.rtt > 0 {
             self.recovery.note_rtt(work.tally.rtt);
         }
         self.recovery.acknowledge(old, self.una, self.fixed.agreed.sack, &moment);
         self.note_sack(work, now, observer);
+        if active {
+            self.judge_loss(old, work, now, observer);
+        }
         self.find_lost(work, now, observer);
     }
 
@@ -244,9 +247,7 @@ impl ProtocolState {
         work.tally.marks.add(Marks::DSACK);
         observer.event(Point::Dsack, work.flow, [left.0.into(), right.0.into()]);
         if self.recovery.note_dsack(left, right, self.una, self.max) {
-            work.tally.marks.add(Marks::UNDONE);
-            observer.event(Point::Undone, work.flow, [self.una.0.into(), self.outstanding()]);
-            self.flight.reset();
+            self.end_undone(work, observer);
         }
     }
 
@@ -295,6 +296,9 @@ impl ProtocolState {
         let enough = !active && self.dup_acks >= DUPLICATES;
         if self.fixed.agreed.sack {
             self.note_sack(work, now, observer);
+            if active {
+                self.judge_loss(self.una, work, now, observer);
+            }
             if enough {
                 self.recovery.lose_front();
             }

@@ -322,7 +322,7 @@ impl ProtocolState {
 
     // Meets RFC 7323: 3.2-b, 5.4-a.
     #[inline(always)]
-    fn stamp(&self, now: Nanos) -> Option<Timestamps> {
+    pub(super) fn stamp(&self, now: Nanos) -> Option<Timestamps> {
         let offset = self.fixed.agreed.ts_offset?;
         Some(Timestamps { value: ((now / 1_000_000) as u32).wrapping_add(offset), echo: self.ts_recent })
     }

@@ -7,7 +7,7 @@ use engine::Nanos;
 use std::sync::atomic::Ordering::Relaxed;
 use tcp::congestion::MAX_WINDOW;
 use tcp::window::{SmallSegment, Waiting};
-use tcp::{Owner, PrrInput};
+use tcp::{Owner, PrrInput, Timeout};
 use trace::Point;
 use wire::Seq;
 use wire::ipv4::Ecn;
@@ -26,7 +26,7 @@ impl ProtocolState {
     /// the largest window. The persist timer overrides it.
     // Meets RFC 9293: MUST-38, SHLD-28, SHLD-27.
     #[inline(always)]
-    fn cut(&self, most: u32) -> Option<Cut> {
+    pub(super) fn cut(&self, most: u32) -> Option<Cut> {
         let data = self.unsent();
         match self.ends.may_write() && self.rest_fits(data, most) {
             true => Some(Cut { len: data, fin: false }),
@@ -172,6 +172,7 @@ impl ProtocolState {
     }
 
     /// Where there are holes: sends a part of one that is lost, if there is one.
+    // Meets RFC 3522: 3.2-a.
     #[cold]
     #[inline(never)]
     fn send_lost<O: Observer>(&mut self, work: &mut Work, most: u32, now: Nanos, observer: O) -> bool {
@@ -179,6 +180,9 @@ impl ProtocolState {
         let end = seq + cut.len + cut.fin as u32;
         self.send_again(work, seq, cut, now, observer);
         self.recovery.note_resent(end, self.max, now);
+        if let Some(stamp) = work.send.as_ref().and_then(|segment| segment.fields.timestamps) {
+            self.recovery.note_stamp(seq, stamp.value);
+        }
         true
     }
 
@@ -227,6 +231,10 @@ impl ProtocolState {
         } else {
             self.nxt = self.una;
         }
+        self.forget_flight();
+    }
+
+    fn forget_flight(&mut self) {
         self.rtt.cancel();
         self.dup_acks = 0;
         self.flight.reset();
@@ -275,14 +283,19 @@ impl ProtocolState {
 
     /// The retransmission timer ended. The first segment is lost; what was sent from `recent` on did not have its time.
     // Meets RFC 8985: 6.3-a.
+    // Meets RFC 5682: 3.1-a.
     fn timeout<O: Observer>(&mut self, recent: Option<Seq>, work: &mut Work, now: Nanos, observer: O) {
         observer.event(Point::TimeoutRetransmit, work.flow, [self.una.0.into(), self.outstanding()]);
-        self.recovery.lose(self.una, self.max);
-        self.go_back();
-        let first = self.una + self.fixed.agreed.mss.into();
-        let recent = recent.map(|recent| recent.max(first)).filter(|recent| recent.before(self.max));
-        if let Some(recent) = recent.filter(|_| self.fixed.agreed.sack) {
-            self.recovery.time_out(self.una, self.max, recent);
+        if self.fixed.agreed.sack {
+            let mss = self.fixed.agreed.mss.into();
+            let recent = recent.map_or(self.max, |recent| recent.max(self.una + mss));
+            let recent = if recent.before(self.max) { recent } else { self.max };
+            self.recovery.time_out(&Timeout { una: self.una, max: self.max, recent, mss });
+            self.nxt = self.max;
+            self.forget_flight();
+        } else {
+            self.recovery.lose(self.una, self.max);
+            self.go_back();
         }
         if self.snd_wnd == 0 {
             // The window was closed over data in flight: only a probe can find out about it.

@@ -195,8 +195,7 @@ fn after_a_timeout_all_is_lost_whatever_the_peer_had() {
 #[test]
 fn what_was_sent_just_before_a_timeout_is_not_lost() {
     let mut board = board(&[(100, 300)]);
-    board.lose(UNA, at(1000));
-    board.time_out(UNA, at(1000), at(700));
+    board.time_out(&Timeout { una: UNA, max: at(1000), recent: at(700), mss: MSS });
     assert_eq!((board.absent(), board.next_lost()), (700, Some((UNA, 700))), "the rest is in flight");
     assert_eq!(resend(&mut board, 0, 1000), [(0, 700)]);
     board.note_block(at(100), at(300), UNA, at(1000), &BEGIN);
@@ -213,13 +212,68 @@ fn what_was_sent_just_before_a_timeout_is_not_lost() {
 #[test]
 fn after_a_timeout_the_later_shows_the_earlier_lost() {
     let mut board = Scoreboard::new(UNA);
-    board.lose(UNA, at(1000));
-    board.time_out(UNA, at(1000), at(100));
+    board.time_out(&Timeout { una: UNA, max: at(1000), recent: at(100), mss: MSS });
     assert_eq!(resend(&mut board, 0, 1000), [(0, 100)]);
     board.note_block(at(600), at(700), UNA, at(1000), &BEGIN);
     assert_eq!(resend(&mut board, 0, 1000), [(100, 500)], "as without a timeout");
     board.note_block(at(1000), at(1100), UNA, at(1100), &BEGIN);
     assert_eq!(resend(&mut board, 0, 1100), [(0, 100), (100, 500), (700, 300)]);
+}
+
+/// A timeout with so much sent, and what the peer has. The first segment is sent again, and acknowledged.
+fn timed_out(blocks: &[(u32, u32)]) -> (Scoreboard, AckNews) {
+    let mut board = board(blocks);
+    board.time_out(&Timeout { una: UNA, max: at(1000), recent: at(900), mss: MSS });
+    assert_eq!(board.next_lost(), Some((UNA, 900)));
+    board.note_resent(at(100), at(1000), 0);
+    board.note_stamp(UNA, 50);
+    (board, AckNews { old: UNA, una: at(100), echo: None })
+}
+
+// Checks RFC 5682: 3.1-b, 3.1-c, 3.1-d.
+#[test]
+fn what_was_sent_once_and_comes_ends_a_timeout() {
+    let judge = |una, left, right, blocks: &[(u32, u32)]| {
+        let (mut board, first) = timed_out(blocks);
+        board.acknowledge(UNA, at(una), true, &BEGIN);
+        let news = AckNews { una: at(una), ..first };
+        let verdict = board.judge_loss(&news);
+        if verdict == Verdict::Spurious {
+            return (verdict, board.is_active());
+        }
+        assert_eq!((verdict, board.next_lost()), (Verdict::SendNew, None), "what is new goes first");
+        board.note_block(at(left), at(right), at(una), at(1100), &BEGIN);
+        (board.judge_loss(&AckNews { old: news.una, ..news }), board.is_active())
+    };
+    assert_eq!(judge(101, 0, 0, &[]), (Verdict::Spurious, false), "more than was sent again");
+    assert_eq!(judge(100, 500, 600, &[]), (Verdict::Spurious, false));
+    assert_eq!(judge(100, 1000, 1100, &[]), (Verdict::Open, true), "sent after the timeout");
+    assert_eq!(judge(100, 900, 1000, &[]), (Verdict::Open, true), "sent just before it");
+    assert_eq!(judge(100, 500, 600, &[(500, 700)]), (Verdict::Open, true), "the peer had that");
+    assert_eq!(judge(100, 700, 800, &[(500, 700)]), (Verdict::Spurious, false));
+}
+
+// Checks RFC 3522: 3.2-a, 3.2-b.
+#[test]
+fn an_old_echo_ends_a_timeout() {
+    for (echo, verdict) in [(49, Verdict::Spurious), (50, Verdict::SendNew)] {
+        let (mut board, news) = timed_out(&[]);
+        board.acknowledge(UNA, at(100), true, &BEGIN);
+        assert_eq!(board.judge_loss(&AckNews { echo: Some(echo), ..news }), verdict);
+        assert_eq!(board.absent(), if verdict == Verdict::Spurious { 0 } else { 800 });
+    }
+}
+
+#[test]
+fn a_probe_that_comes_is_no_sign_of_a_timeout_in_vain() {
+    for (again, verdict) in [(true, Verdict::Open), (false, Verdict::Spurious)] {
+        let mut board = Scoreboard::new(UNA);
+        board.begin_probe(at(1000), again);
+        board.time_out(&Timeout { una: UNA, max: at(1000), recent: at(1000), mss: MSS });
+        board.note_resent(at(100), at(1000), 0);
+        board.note_block(at(900), at(1000), UNA, at(1000), &BEGIN);
+        assert_eq!(board.judge_loss(&AckNews { old: UNA, una: UNA, echo: None }), verdict);
+    }
 }
 
 /// Nothing new can be sent here: only the order of what was sent again decides.
