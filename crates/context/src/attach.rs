@@ -175,6 +175,8 @@ pub struct Welcome {
     /// The program and the host have one loopback: connections to 127.0.0.0/8 and ::1 may be the host's
     /// (docs/LOOPBACK.md).
     pub loopback: bool,
+    /// The host collects short segments where a program does not say `TCP_NODELAY` (Nagle's algorithm).
+    pub nagle: bool,
     /// The host's default congestion control, as `TCP_CONGESTION` names it.
     pub congestion: String,
     /// The host's ports over which it may have neighbours, for lists of interfaces (docs/POSIX.md).

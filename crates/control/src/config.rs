@@ -154,6 +154,9 @@ pub struct LimitConfig {
     pub fast_open_server: bool,
     /// Peers of which a Fast Open cookie is kept.
     pub fast_open_peers: u32,
+    /// Short segments are collected where a program does not say `TCP_NODELAY` (Nagle's algorithm, RFC 9293 section
+    /// 3.7.4). Off by default: most programs that care say it, and the others gain latency.
+    pub nagle: bool,
     /// Connections being opened, of all applications.
     pub max_handshakes: u32,
     /// Connections in TIME-WAIT; the oldest goes when a new one comes.
@@ -262,6 +265,7 @@ impl Default for LimitConfig {
             syn_cookies: true,
             fast_open_client: true,
             fast_open_server: false,
+            nagle: false,
             fast_open_peers: 4096,
             max_handshakes: 16_384,
             max_time_wait: 32_768,

@@ -1,5 +1,5 @@
 //! Options of a flow, from the application or the configuration.
-use crate::config::TimerConfig;
+use crate::config::HostConfig;
 use engine::Nanos;
 use serde::{Deserialize, Serialize};
 
@@ -22,11 +22,15 @@ pub(crate) struct FlowOptions {
     pub ack_delay: Nanos,
     /// How soon the end of what was sent may be sent again; 0: never.
     pub tail_probe: Nanos,
+    /// Short segments are collected (Nagle's algorithm).
+    #[serde(default)]
+    pub nagle: bool,
 }
 
 impl FlowOptions {
     /// What a flow has of which nothing was asked.
-    pub(crate) fn of(timers: &TimerConfig) -> FlowOptions {
+    pub(crate) fn of(config: &HostConfig) -> FlowOptions {
+        let timers = &config.timers;
         let second = 1000 * MILLISECOND;
         FlowOptions {
             // Meets RFC 9293: MUST-25.
@@ -39,6 +43,7 @@ impl FlowOptions {
             pacing_rate: 0,
             ack_delay: timers.peer_ack_delay_ms as Nanos * MILLISECOND,
             tail_probe: timers.tail_probe_ms as Nanos * MILLISECOND,
+            nagle: config.limits.nagle,
         }
     }
 }

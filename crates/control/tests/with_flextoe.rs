@@ -230,6 +230,33 @@ fn keepalive_is_off_by_default_and_user_timeout_is_kept() {
     end(net, a, b);
 }
 
+// Checks RFC 9293: SHLD-7, MUST-17.
+#[test]
+fn short_segments_are_collected_until_a_program_objects() {
+    let mut collecting = config(0);
+    collecting.limits.nagle = true;
+    let (mut net, mut a, first, mut b, second) = pair_in(configured_net(Mapping::default(), collecting));
+    // The peer holds its acknowledgements back for half a millisecond.
+    let mut came = |net: &mut Net, a: &mut Program, time| {
+        net.run_for(5 * MS);
+        for bytes in [b"a", b"b", b"c"] {
+            a.write(first, bytes);
+            net.run_for(MS / 50);
+        }
+        net.run_for(time);
+        b.read(second)
+    };
+    assert_eq!(came(&mut net, &mut a, MS / 5), b"a");
+    assert_eq!(came(&mut net, &mut a, 5 * MS), b"bcabc");
+    a.app.ask(context::Request::Set { slot: first, option: context::OptionName::NoDelay, value: 1 });
+    assert_eq!(came(&mut net, &mut a, MS / 5), b"abc");
+    a.app.ask(context::Request::Set { slot: first, option: context::OptionName::NoDelay, value: 0 });
+    assert_eq!(came(&mut net, &mut a, MS / 5), b"a");
+    net.run_for(5 * MS);
+    assert_eq!(b.read(second), b"bc");
+    end(net, a, b);
+}
+
 // Checks RFC 9293: MUST-24, SHLD-12.
 #[test]
 fn keepalive_finds_a_peer_that_vanished() {

@@ -349,6 +349,7 @@ fn welcome(context: ContextId, place: &HostPlace, loopback: bool) -> Welcome {
         v6: place.v6,
         routes: place.routes.clone(),
         loopback,
+        nagle: stack.limits.nagle,
         congestion: stack.default_congestion().to_string(),
         interfaces: place.interfaces.clone(),
     }

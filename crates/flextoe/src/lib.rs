@@ -271,6 +271,7 @@ impl FlexToe {
             stream::Command::Orphan(flow) => self.flow_command(flow, Job::FlowCommand(FlowCommand::Orphan)),
             stream::Command::Window(flow, cwnd) => self.flow_command(flow, Job::FlowCommand(FlowCommand::Window(cwnd))),
             stream::Command::Mss(flow, mss) => self.flow_command(flow, Job::FlowCommand(FlowCommand::Mss(mss))),
+            stream::Command::Nagle(flow, on) => self.flow_command(flow, Job::FlowCommand(FlowCommand::Nagle(on))),
             stream::Command::Retransmit(flow, recent) => {
                 self.flow_command(flow, Job::FlowCommand(FlowCommand::Retransmit(recent)));
             }

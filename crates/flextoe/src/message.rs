@@ -198,6 +198,8 @@ pub(crate) enum Aside {
 pub(crate) enum FlowCommand {
     Window(u32),
     Mss(u16),
+    /// Segments that are not full wait for each other.
+    Nagle(bool),
     /// What was sent from there on may be on its way.
     Retransmit(Option<Seq>),
     /// What is outstanding may be lost.

@@ -423,3 +423,32 @@ fn one_unusual_segment_takes_few_others_the_long_way() {
     assert_eq!(burst(&mut solo, &segs) - before, 3);
     assert_eq!(solo.completion(), Some((5100, 0, false)));
 }
+
+// Checks RFC 9293: SHLD-7, MUST-17.
+#[test]
+fn short_segments_wait_for_each_other_where_they_are_to() {
+    let config = Config { timestamps: false, mss: 1000, wscale: 0, tx_bytes: 65536, ..Config::clean(1) };
+    let mut solo = Solo::new(config);
+    solo.receive(&[Seg { window: 65535, ..seg(1000, 1000, ACK, 0) }]);
+    solo.command(stream::Command::Window(FLOW, 60_000));
+    let lengths = |sent: Vec<Seg>| sent.iter().map(|s| (s.seq, s.len)).collect::<Vec<_>>();
+    let ack = |ack| Seg { window: 65535, ..seg(1000, ack, ACK, 0) };
+    assert_eq!(lengths(solo.write(100, false)), [(1000, 100)]);
+    assert_eq!(lengths(solo.write(100, false)), [(1100, 100)], "it is off");
+    solo.receive(&[ack(1200)]);
+    solo.command(stream::Command::Nagle(FLOW, true));
+    assert_eq!(lengths(solo.write(100, false)), [(1200, 100)], "the first short one");
+    assert!(solo.write(100, false).is_empty());
+    assert_eq!(lengths(solo.write(1000, false)), [(1300, 1000)], "a full one goes");
+    assert_eq!(lengths(solo.receive(&[ack(1300)])), [(2300, 100)], "what is full is not waited for");
+    assert!(solo.write(100, false).is_empty());
+    assert_eq!(lengths(solo.command(stream::Command::Nagle(FLOW, false))), [(2400, 100)]);
+    solo.command(stream::Command::Nagle(FLOW, true));
+    assert!(solo.receive(&[ack(2500)]).is_empty());
+    assert_eq!(lengths(solo.write(100, false)), [(2500, 100)]);
+    assert!(solo.write(100, false).is_empty());
+    let again = solo.command(stream::Command::Retransmit(FLOW, None));
+    assert_eq!(lengths(again), [(2500, 100)], "what is sent again does not wait");
+    let sent = lengths(solo.write(100, true));
+    assert_eq!(sent, [(2600, 200)], "nor what the end follows");
+}

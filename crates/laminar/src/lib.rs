@@ -214,6 +214,7 @@ impl Laminar {
                     self.may_send(id.0, burst);
                 }
             }
+            stream::Command::Nagle(..) => {}
             stream::Command::Retransmit(id, _) => self.timeout(id.0, burst),
             stream::Command::Overdue(id) => {
                 if self.flow(id.0).is_some_and(Flow::overdue) {

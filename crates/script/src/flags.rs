@@ -16,7 +16,8 @@ pub struct Flags {
     /// The replication of its modules.
     pub mapping: Mapping,
     /// The host. `address` (192.168.0.2), `gateway` (192.168.0.1), `address6` (fd00::2), `gateway6` (fe80::1), `mtu`
-    /// (1500), `rx_bytes`, `tx_bytes`, `long_path_bytes`, `min_rto_ms`, `tail_probe_ms` (0), `ecn`, `congestion`.
+    /// (1500), `rx_bytes`, `tx_bytes`, `long_path_bytes`, `min_rto_ms`, `tail_probe_ms` (0), `ecn`, `nagle`,
+    /// `congestion`.
     pub host: HostConfig,
 }
 
@@ -73,6 +74,7 @@ impl Flags {
             "long_path_bytes" => self.host.memory.long_path_bytes = number()?,
             "min_rto_ms" => self.host.timers.min_rto_ms = number()?,
             "tail_probe_ms" => self.host.timers.tail_probe_ms = number()?,
+            "nagle" => self.host.limits.nagle = value.parse().map_err(|_| refused())?,
             "ecn" => self.host.ecn = value.parse().map_err(|_| refused())?,
             "congestion" => {
                 self.host.congestion = Some(CongestionName::named(value)?);

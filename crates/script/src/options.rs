@@ -4,13 +4,14 @@ use context::{FastOpenKeys, FlowInfo, OptionName, Request};
 use libc::{EINVAL, ENOPROTOOPT, IPPROTO_TCP, SOL_SOCKET};
 
 /// Options of the control plane: level, name, its name there.
-const PASSED_ON: [(i32, i32, OptionName); 6] = [
+const PASSED_ON: [(i32, i32, OptionName); 7] = [
     (SOL_SOCKET, libc::SO_KEEPALIVE, OptionName::Keepalive),
     (IPPROTO_TCP, libc::TCP_KEEPIDLE, OptionName::KeepaliveIdle),
     (IPPROTO_TCP, libc::TCP_KEEPINTVL, OptionName::KeepaliveInterval),
     (IPPROTO_TCP, libc::TCP_KEEPCNT, OptionName::KeepaliveCount),
     (IPPROTO_TCP, libc::TCP_USER_TIMEOUT, OptionName::UserTimeout),
     (IPPROTO_TCP, libc::TCP_LINGER2, OptionName::FinTimeout),
+    (IPPROTO_TCP, libc::TCP_NODELAY, OptionName::NoDelay),
 ];
 
 /// What a listener may say of data that comes with SYNs.
@@ -131,6 +132,7 @@ fn tcp_info(figures: &FlowInfo) -> Vec<u8> {
     put(80, figures.cwnd / mss);
     put(84, mss);
     put(100, figures.retransmits);
+    put(144, figures.unsent);
     put(216, figures.dsack_dups);
     bytes[120..128].copy_from_slice(&figures.bytes_acked.to_ne_bytes());
     bytes[128..136].copy_from_slice(&figures.bytes_received.to_ne_bytes());

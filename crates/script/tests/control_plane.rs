@@ -126,3 +126,25 @@ fn a_listener_drops_what_is_neither_syn_nor_ack() {
         s.expect(segment(SYN | ACK, 0, 28));
     });
 }
+
+// Checks RFC 9293: SHLD-7, MUST-17.
+#[test]
+fn short_segments_are_collected_where_the_host_wants_it() {
+    on_flextoe("nagle=true", |s| {
+        let listener = s.listen();
+        let fd = s.establish_with_sack(listener);
+        s.write(fd, b"a").unwrap();
+        s.expect(segment(ACK, 1, 1).payload(b"a"));
+        s.write(fd, b"b").unwrap();
+        s.write(fd, b"c").unwrap();
+        s.silence(5);
+        s.send(segment(ACK, 1, 2));
+        s.expect(segment(ACK, 2, 1).payload(b"bc"));
+        s.write(fd, b"d").unwrap();
+        s.silence(5);
+        s.set(fd, libc::IPPROTO_TCP, libc::TCP_NODELAY, &[1]);
+        s.expect(segment(ACK, 4, 1).payload(b"d"));
+        s.write(fd, b"e").unwrap();
+        s.expect(segment(ACK, 5, 1).payload(b"e"));
+    });
+}

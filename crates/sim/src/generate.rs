@@ -30,6 +30,7 @@ pub fn generate_on(seed: u64, engine: Option<EngineKind>) -> Plan {
         plan.hosts.iter_mut().for_each(|host| host.engine = engine);
     }
     choose_families(&mut plan);
+    choose_nagle(&mut plan);
     plan
 }
 
@@ -91,6 +92,12 @@ fn choose_families(plan: &mut Plan) {
     }
 }
 
+/// Every third host collects short segments. What else a seed decides does not depend on it.
+fn choose_nagle(plan: &mut Plan) {
+    let mut random = Random::new(plan.seed ^ u64::from(u32::from_be_bytes(*b"Nagl")));
+    plan.hosts.iter_mut().for_each(|host| host.nagle = random.one_in(3));
+}
+
 /// Mostly the default engine.
 fn engine(random: &mut Random) -> EngineKind {
     match EngineKind::ALL {
@@ -120,6 +127,7 @@ fn host(random: &mut Random) -> HostPlan {
         data_entries: random.pick(&[64, 64, 1024]),
         control_entries: random.pick(&[64, 64, 1024]),
         ecn: random.one_in(2),
+        nagle: false,
         congestion: random.pick(&congestion_names()).into(),
         min_rto_ms: random.pick(&[1, 10, 10, 200]),
         max_rto_ms: random.pick(&[500, 2000, 4000]),

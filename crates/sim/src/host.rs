@@ -377,6 +377,7 @@ fn host_config(plan: &Plan, index: usize, host: &HostPlan) -> Result<HostConfig,
             // A connection that exists for its client only may wait for ever, or be reset, without anybody's fault.
             syn_cookies: host.syn_backlog.is_some(),
             syn_backlog: host.syn_backlog.unwrap_or(LimitConfig::default().syn_backlog),
+            nagle: host.nagle,
             resets_per_s: 1_000_000,
             challenge_acks_per_s: 1_000_000,
             ..LimitConfig::default()

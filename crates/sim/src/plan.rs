@@ -114,6 +114,9 @@ pub struct HostPlan {
     pub control_entries: u32,
     /// Negotiate ECN.
     pub ecn: bool,
+    /// Short segments are collected (Nagle's algorithm).
+    #[serde(default)]
+    pub nagle: bool,
     /// Congestion control by its name in `tcp::congestion::KINDS`; empty for the host's default.
     #[serde(default)]
     pub congestion: String,

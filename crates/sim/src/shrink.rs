@@ -260,6 +260,7 @@ fn simpler_host(index: usize, add: &mut Add<'_>) {
     add(&|plan| plan.hosts[index].mtu = 0);
     add(&|plan| (plan.hosts[index].flows, plan.hosts[index].max_time_wait) = (1024, 1024));
     add(&|plan| plan.hosts[index].ecn = false);
+    add(&|plan| plan.hosts[index].nagle = false);
     add(&|plan| plan.hosts[index].selective_repeat = false);
     add(&|plan| plan.hosts[index].spray = 0);
     add(&|plan| plan.hosts[index].dcqcn_bps = 0);

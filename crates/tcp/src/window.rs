@@ -1,7 +1,7 @@
 //! The advertised receive window, and silly window avoidance at both ends (RFC 9293 section 3.8.6.2).
 use crate::Nanos;
 use wire::tcp::TIMESTAMPS_LEN;
-use wire::{ipv4, tcp};
+use wire::{Seq, ipv4, tcp};
 
 /// Longest time that an acknowledgement waits for data to ride on, nanoseconds (RFC 9293 section 3.8.6.3: at most 500
 /// ms).
@@ -116,9 +116,40 @@ impl SmallSegment {
     }
 }
 
+/// Nagle's algorithm (RFC 896, RFC 9293 section 3.7.4) in Minshall's variant, as Linux has it: a segment that is not
+/// full waits for the acknowledgement of the last one that was not full, rather than of all.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Nagle {
+    /// After the last segment that was not full.
+    pub short_end: Seq,
+    /// First byte that is not acknowledged.
+    pub una: Seq,
+    /// After the last one that was sent.
+    pub max: Seq,
+}
+
+impl Nagle {
+    /// What of the last `len` bytes that there are to send goes now: all, or whole segments of `mss` bytes.
+    // Meets RFC 9293: SHLD-7.
+    pub fn allows(&self, len: u32, mss: u32) -> u32 {
+        let waits = self.una.before(self.short_end) && self.short_end.at_or_before(self.max);
+        if waits { len - len % mss } else { len }
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    // Checks RFC 9293: SHLD-7.
+    #[test]
+    fn one_short_segment_is_under_way() {
+        let una = Seq(u32::MAX - 99);
+        let nagle = Nagle { short_end: una + 150, una, max: una + 1150 };
+        assert_eq!((nagle.allows(100, 1000), nagle.allows(2500, 1000), nagle.allows(2000, 1000)), (0, 2000, 2000));
+        assert_eq!(Nagle { una: una + 150, ..nagle }.allows(100, 1000), 100, "it is acknowledged; others are not");
+        assert_eq!(Nagle { short_end: una + 2000, ..nagle }.allows(100, 1000), 100, "long ago");
+    }
 
     // Checks RFC 7323: 2.3-b.
     #[test]

@@ -67,14 +67,16 @@ pub enum OptionName {
     PacingRate = 7,
     /// `TCP_LINGER2`, seconds.
     FinTimeout = 8,
+    /// `TCP_NODELAY`: 0 or 1. To a host whose configuration has Nagle's algorithm.
+    NoDelay = 9,
 }
 
 impl OptionName {
     pub(crate) fn from_code(code: u8) -> Option<OptionName> {
         use OptionName::*;
-        [Keepalive, KeepaliveIdle, KeepaliveInterval, KeepaliveCount, UserTimeout, Congestion, PacingRate, FinTimeout]
-            .into_iter()
-            .find(|name| *name as u8 == code)
+        let timers = [KeepaliveIdle, KeepaliveInterval, UserTimeout, FinTimeout];
+        let others = [Keepalive, KeepaliveCount, Congestion, PacingRate, NoDelay];
+        timers.into_iter().chain(others).find(|name| *name as u8 == code)
     }
 }
 

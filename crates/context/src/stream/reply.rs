@@ -28,6 +28,8 @@ pub struct FlowInfo {
     pub syn_data: bool,
     /// Bytes sent and not acknowledged.
     pub unacked: u32,
+    /// Bytes written and not sent; less than 2^31.
+    pub unsent: u32,
     /// The peer's receive window, bytes.
     pub snd_wnd: u32,
     /// Bytes acknowledged since the connection began.
@@ -299,6 +301,9 @@ impl Reply {
     }
 }
 
+/// The bits of [`FlowInfo::unsent`].
+const UNSENT: u32 = u32::MAX >> 1;
+
 impl FlowInfo {
     fn put(&self, w: &mut Words) {
         w[1] = pair(self.rtt_us, self.rttvar_us);
@@ -307,7 +312,7 @@ impl FlowInfo {
         w[4] = pair(self.snd_wnd, self.mss as u32 | (self.state as u32) << 16 | (self.congestion as u32) << 24);
         w[5] = self.bytes_acked;
         w[6] = self.bytes_received;
-        w[7] = pair(self.dsack_dups, self.syn_data.into());
+        w[7] = pair(self.dsack_dups, u32::from(self.syn_data) << 31 | self.unsent & UNSENT);
     }
     fn get(w: &Words) -> FlowInfo {
         let packed = high(w[4]);
@@ -325,7 +330,8 @@ impl FlowInfo {
             bytes_acked: w[5],
             bytes_received: w[6],
             dsack_dups: low(w[7]),
-            syn_data: high(w[7]) != 0,
+            syn_data: high(w[7]) & !UNSENT != 0,
+            unsent: high(w[7]) & UNSENT,
         }
     }
 }

@@ -13,6 +13,7 @@ const OPTIONS: FlowOptions = FlowOptions {
     pacing_rate: 0,
     ack_delay: 50 * MS,
     tail_probe: MS,
+    nagle: false,
 };
 
 fn timers() -> FlowTimers {

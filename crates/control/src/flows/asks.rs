@@ -1,10 +1,11 @@
 //! Requests about one connection: options and figures.
 use super::Flows;
 use crate::contexts::Contexts;
+use crate::flow::EngineState;
 use crate::outbox::Outbox;
 use crate::timers::{MILLISECOND, Timer};
 use context::{FlowInfo, OptionName, Slot};
-use engine::{ContextId, FlowId, Nanos};
+use engine::{ContextId, FlowId, Nanos, stream};
 use std::collections::BTreeSet;
 use std::sync::Arc;
 
@@ -27,7 +28,7 @@ impl Flows {
     }
 
     /// Sets an option of a connection.
-    // Meets RFC 9293: MUST-21, MUST-24, MUST-27.
+    // Meets RFC 9293: MUST-17, MUST-21, MUST-24, MUST-27.
     pub(crate) fn set(&mut self, out: &mut Outbox<'_>, id: FlowId, option: OptionName, value: u64) {
         let default_give_up = out.config.timers.give_up_ms as Nanos * MILLISECOND;
         let Some(flow) = self.get_mut(id.0) else { return };
@@ -48,6 +49,11 @@ impl Flows {
             }
             OptionName::PacingRate => options.pacing_rate = value,
             OptionName::FinTimeout => options.fin_timeout = seconds.max(1),
+            OptionName::NoDelay => {
+                options.nagle = out.config.limits.nagle && value == 0;
+                let command = stream::Command::Nagle(id, options.nagle);
+                out.commands.extend((flow.engine == EngineState::Engine).then(|| command.into()));
+            }
         }
         // The new values count at once, also for a flow that is quiet.
         out.timers.set(Timer::Flow(id.0), out.now);
@@ -70,6 +76,7 @@ impl Flows {
             dsack_dups: figures.dsack_dups,
             syn_data: flow.marks.with_data,
             unacked: figures.outstanding,
+            unsent: figures.unsent,
             snd_wnd: figures.snd_wnd,
             bytes_acked: figures.acked_bytes,
             bytes_received: figures.rx_bytes,

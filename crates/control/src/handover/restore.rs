@@ -187,6 +187,9 @@ pub(crate) fn resume_flow(
     (params.context, params.slot) = (name.context, name.slot);
     out.commands.push(Command::Install(Box::new(params)));
     out.commands.push(stream::Command::Resume(id, *end).into());
+    if flow.options.nagle {
+        out.commands.push(stream::Command::Nagle(id, true).into());
+    }
     if orphan {
         out.commands.push(stream::Command::Orphan(id).into());
     }

@@ -78,7 +78,7 @@ impl ControlPlane {
             connections: Connections::new(ephemeral, addresses),
             handshakes: Handshakes::new(&config.limits, carries),
             early: EarlyFlows::default(),
-            flows: Flows::new(config.max_flows, FlowOptions::of(&config.timers)),
+            flows: Flows::new(config.max_flows, FlowOptions::of(config)),
             time_waits: TimeWaits::new(config),
             splices: Splices::new(config.limits.max_splices),
             logs: Logs::default(),

@@ -201,6 +201,9 @@ impl ControlPlane {
         self.connections.set(tuple, Lifecycle::Flow(id));
         let params = self.flows.params(out, id, &open, rx, tx)?;
         out.commands.push(Command::Install(Box::new(params)));
+        if out.config.limits.nagle {
+            out.commands.push(stream::Command::Nagle(id, true).into());
+        }
         out.frames.refeed.extend(held.into_iter().map(|frame| (Exception::NoFlow, frame)));
         Some((id, mss))
     }

@@ -138,7 +138,7 @@ fn state_of(
         holders: vec![Holder::Context(context)],
         unaccepted: None,
         closing,
-        options: FlowOptions::of(&out.config.timers),
+        options: FlowOptions::of(out.config),
         congestion: out.config.default_congestion(),
         rtt: None,
         bytes: (rx_tail.into(), tx_tail.into()),

@@ -171,6 +171,7 @@ impl Log {
             stream::Command::Overdue(..)
             | stream::Command::ProbeTail(..)
             | stream::Command::Window(..)
+            | stream::Command::Nagle(..)
             | stream::Command::Rate(..)
             | stream::Command::Resume(..)
             | stream::Command::OpenLog(..)

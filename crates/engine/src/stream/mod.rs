@@ -189,6 +189,9 @@ pub enum Command {
     Rate(FlowId, u64),
     /// Set the payload bytes of a full segment (path MTU discovery); sends again from the oldest unacknowledged byte.
     Mss(FlowId, u16),
+    /// Nagle's algorithm (RFC 9293 section 3.7.4): whether a segment that is not full waits for the acknowledgement of
+    /// the last one that was not. Never, before the first command. An engine that cannot do it ignores this.
+    Nagle(FlowId, bool),
     /// Timeout: send again from the oldest unacknowledged byte (go-back-N). What was sent from that number on may be on
     /// its way; an engine with [`Features::rack`] holds it for lost only where something shows that (RFC 8985 section
     /// 6.3).

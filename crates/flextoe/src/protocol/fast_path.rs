@@ -134,7 +134,7 @@ impl ProtocolState {
         let sent_all = self.nxt == self.head && self.max == self.head;
         let room = self.fixed.tx_size - (self.head - self.una);
         let possible = written <= room && taken <= self.rcv_nxt - self.rcv_head;
-        if !sent_all || !possible || written > self.usable().min(self.fixed.tx_most) {
+        if !sent_all || !possible || written > self.usable().min(self.fixed.at_once) {
             return None;
         }
         observer.event(Point::Bump, flow, [tx_head.into(), rx_head.into()]);
@@ -286,6 +286,8 @@ mod tests {
             FlowCommand::Window(1000),
             FlowCommand::Window(9000),
             FlowCommand::Mss(400),
+            FlowCommand::Nagle(true),
+            FlowCommand::Nagle(false),
             FlowCommand::Retransmit(None),
             FlowCommand::Retransmit(Some(ISS + 1500)),
             FlowCommand::Untrack,

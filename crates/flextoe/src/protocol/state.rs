@@ -104,8 +104,8 @@ const _: () = assert!(size_of::<Option<ProtocolState>>() == 256);
 #[repr(align(64))]
 pub(crate) struct Fixed {
     pub agreed: Agreed,
-    /// Most payload bytes of one frame: a multiple of the MSS.
-    pub tx_most: u32,
+    /// Most that is sent at once where it is all there is: one frame, or nothing where Nagle's algorithm has a say.
+    pub at_once: u32,
     pub super_segment: u32,
     pub rx_size: u32,
     pub tx_size: u32,
@@ -115,6 +115,8 @@ pub(crate) struct Fixed {
     pub window_step: u32,
     /// Bytes that may lie where the received stream is now: less than `rx_size` while it is in its small ring.
     pub rx_place: u32,
+    /// After the last segment that was not full, where Nagle's algorithm is on. It changes, and is here for the room.
+    pub short_end: Seq,
     /// Sequence number of stream position 0, in each direction.
     pub tx_base: Seq,
     pub rx_base: Seq,
@@ -122,13 +124,14 @@ pub(crate) struct Fixed {
 }
 
 impl Fixed {
-    /// `tx_most` and `window_step` are set with the MSS: [`ProtocolState::set_mss`].
+    /// `at_once` and `window_step` are set with the MSS: [`ProtocolState::set_mss`].
     fn new(p: &FlowParams) -> Fixed {
         let most_shift = |shift: u8| shift.min(window::MOST_SHIFT);
         let (snd_shift, rcv_shift) = (most_shift(p.agreed.snd_shift), most_shift(p.agreed.rcv_shift));
         Fixed {
             agreed: Agreed { snd_shift, rcv_shift, ..p.agreed },
-            tx_most: 0,
+            at_once: 1,
+            short_end: p.snd_nxt,
             super_segment: p.super_segment,
             rx_size: p.rx.most(),
             tx_size: p.tx.most(),
@@ -192,8 +195,31 @@ impl ProtocolState {
     pub(super) fn set_mss(&mut self, mss: u16) {
         let mss = mss.max(1);
         self.fixed.agreed.mss = mss;
-        self.fixed.tx_most = window::super_segment(self.fixed.super_segment, mss.into());
+        self.set_nagle(self.has_nagle());
         self.fixed.window_step = window::window_step(self.fixed.largest_window, mss.into());
+    }
+
+    /// Whether segments that are not full wait for each other.
+    // Meets RFC 9293: MUST-17.
+    pub(super) fn set_nagle(&mut self, on: bool) {
+        self.fixed.at_once = if on { 0 } else { self.most_of_a_frame() };
+    }
+
+    /// Most payload bytes of one frame: a multiple of the MSS.
+    #[inline(always)]
+    pub(super) fn tx_most(&self) -> u32 {
+        if self.has_nagle() { self.most_of_a_frame() } else { self.fixed.at_once }
+    }
+
+    #[cold]
+    fn most_of_a_frame(&self) -> u32 {
+        window::super_segment(self.fixed.super_segment, self.fixed.agreed.mss.into())
+    }
+
+    /// Nagle's algorithm is on.
+    #[inline(always)]
+    pub(super) fn has_nagle(&self) -> bool {
+        self.fixed.at_once == 0
     }
 
     /// After the last sequence number that there is to send, FIN included.

@@ -6,7 +6,7 @@ use crate::observer::Observer;
 use engine::Nanos;
 use std::sync::atomic::Ordering::Relaxed;
 use tcp::congestion::MAX_WINDOW;
-use tcp::window::{SmallSegment, Waiting};
+use tcp::window::{Nagle, SmallSegment, Waiting};
 use tcp::{Owner, PrrInput, Timeout};
 use trace::Point;
 use wire::Seq;
@@ -47,9 +47,20 @@ impl ProtocolState {
         if data == 0 {
             return (fin_waits && self.snd_wnd > in_flight).then_some(Cut { len: 0, fin: true });
         }
-        let waiting = Waiting { data, usable: self.usable_now(), most: self.fixed.tx_most.min(most.max(mss)), mss };
+        let waiting = Waiting { data, usable: self.usable_now(), most: self.tx_most().min(most.max(mss)), mss };
         let len = waiting.cut(|| self.may_be_small())?;
+        let len = if len == data && self.has_nagle() { self.collect(len, fin_waits)? } else { len };
         Some(Cut { len, fin: fin_waits && len == data && self.snd_wnd > in_flight + len })
+    }
+
+    /// With Nagle's algorithm: what of the last bytes that there are to send goes now. What the end follows does not
+    /// wait, nor what is sent again.
+    // Meets RFC 9293: SHLD-7.
+    fn collect(&self, len: u32, fin_waits: bool) -> Option<u32> {
+        let nagle = Nagle { short_end: self.fixed.short_end, una: self.una, max: self.max };
+        let free = fin_waits || self.nxt != self.max;
+        let len = if free { len } else { nagle.allows(len, self.fixed.agreed.mss.into()) };
+        (len > 0).then_some(len)
     }
 
     /// Bytes that the application wrote and that are to be sent from `nxt` on.
@@ -58,10 +69,10 @@ impl ProtocolState {
         if self.nxt.before(self.head) { self.head - self.nxt } else { 0 }
     }
 
-    /// All that is to be sent fits one segment: the usual case of small messages.
+    /// All that is to be sent fits one segment, and need not wait: the usual case of small messages.
     #[inline(always)]
     fn rest_fits(&self, data: u32, most: u32) -> bool {
-        data > 0 && data <= self.usable().min(self.fixed.tx_most).min(most) && !self.recovery.has_block()
+        data > 0 && data <= self.usable().min(self.fixed.at_once).min(most) && !self.recovery.has_block()
     }
 
     /// A segment may be sent although it is not full and more data waits. What was sent before, in segments of whatever
@@ -98,12 +109,12 @@ impl ProtocolState {
             1
         } else if self.recovery.has_block() && self.cut_lost(u32::MAX).is_some() {
             let room = self.flight.bytes().saturating_sub(self.in_flight()) / self.fixed.agreed.mss as u32;
-            self.recovery.lost_segments(self.fixed.tx_most).min(room).max(1)
+            self.recovery.lost_segments(self.tx_most()).min(room).max(1)
         } else if self.cut(u32::MAX).is_none() {
             0
         } else {
             let bytes = self.usable_now().min(self.end() - self.nxt);
-            if bytes <= self.fixed.tx_most { 1 } else { bytes / self.fixed.tx_most }
+            if bytes <= self.tx_most() { 1 } else { bytes / self.tx_most() }
         }
     }
 
@@ -118,6 +129,9 @@ impl ProtocolState {
             return;
         }
         if let Some(cut) = self.cut(most) {
+            if self.has_nagle() && cut.len % u32::from(self.fixed.agreed.mss) != 0 {
+                self.fixed.short_end = self.nxt + cut.len;
+            }
             self.send(work, cut, now, observer);
         }
     }
@@ -214,7 +228,7 @@ impl ProtocolState {
         let window = self.snd_wnd.saturating_sub(seq - self.una);
         let flight = self.flight.bytes().saturating_sub(self.in_flight());
         let flight = if seq == self.una { flight.max(mss) } else { flight };
-        let waiting = Waiting { data, usable: window.min(flight), most: self.fixed.tx_most.min(most.max(mss)), mss };
+        let waiting = Waiting { data, usable: window.min(flight), most: self.tx_most().min(most.max(mss)), mss };
         // Nothing is in flight before the front whose acknowledgement could open a window.
         let len = waiting.cut(|| seq == self.una)?;
         Some((seq, Cut { len, fin: fin && len == data }))
@@ -264,6 +278,7 @@ impl ProtocolState {
                 self.set_mss(mss);
                 self.go_back();
             }
+            FlowCommand::Nagle(on) => self.set_nagle(on),
             FlowCommand::Retransmit(recent) => self.timeout(recent, work, now, observer),
             FlowCommand::ProbeTail => self.probe_tail(work, now, observer),
             FlowCommand::Probe => self.probe(work, now, observer),

@@ -118,7 +118,12 @@ fn act(lib: &mut Guard, key: Key, level: c_int, name: c_int, value: &[u8]) -> Re
             options.unsent_mark = number as u32;
             lib.use_unsent_mark(key);
         }
-        (IPPROTO_TCP, libc::TCP_NODELAY) if number != 0 => lib.uncork(key),
+        (IPPROTO_TCP, libc::TCP_NODELAY) => {
+            if number != 0 {
+                lib.uncork(key);
+            }
+            lib.tell_no_delay(key, number != 0);
+        }
         (IPPROTO_TCP, _) if options.fast_open.take(name, number, value) => lib.tell_fast_open(key),
         _ => {
             if let Some((option, value)) = for_control_plane(level, name, number, value) {
@@ -189,14 +194,29 @@ fn read_time(value: &[u8]) -> Option<Duration> {
     (!time.is_zero()).then_some(time)
 }
 
+const NO_DELAY: (c_int, c_int) = (IPPROTO_TCP, libc::TCP_NODELAY);
+
 impl Lib {
+    /// Where the host has Nagle's algorithm, it is told of `TCP_NODELAY`. What waits then goes out.
+    fn tell_no_delay(&mut self, key: Key, on: bool) {
+        let Some(Kind::Stream(stream)) = self.socket(key).map(|socket| &socket.kind) else { return };
+        let Some(slot) = stream.name else { return };
+        if let Some(context) = self.context().filter(|context| context.welcome.nagle) {
+            context.send_request_surely(Request::Set { slot, option: OptionName::NoDelay, value: on.into() });
+        }
+    }
+
     /// Sends the control plane the options that were set before the connection was there.
     pub(crate) fn send_early_options(&mut self, key: Key, slot: Slot) {
-        let Some(socket) = self.socket(key) else { return };
-        if socket.options.for_flow.is_empty() {
+        let nagle = self.context().is_some_and(|context| context.welcome.nagle);
+        let Some(socket) = self.socket(key).filter(|socket| nagle || !socket.options.for_flow.is_empty()) else {
             return;
+        };
+        let mut options = socket.options.for_flow.clone();
+        let is_set = |(level, name, value): &(_, _, Vec<u8>)| (*level, *name) == NO_DELAY && read_int(value) != 0;
+        if nagle && socket.options.set.iter().any(is_set) {
+            options.push((OptionName::NoDelay, 1));
         }
-        let options = socket.options.for_flow.clone();
         let Some(context) = self.context() else { return };
         for (option, value) in options {
             context.send_request_surely(Request::Set { slot, option, value });
@@ -247,6 +267,17 @@ const TCP_SYN_SENT: u8 = 2;
 const TCP_CLOSE: u8 = 7;
 const TCP_LISTEN: u8 = 10;
 
+/// Bytes that were written and not sent (`SIOCOUTQNSD`). The daemon says how many are on their way.
+pub(crate) fn unsent(lib: &mut Guard, key: Key) -> Result<u32> {
+    let Kind::Stream(stream) = &lib.need_socket(key)?.kind else { return Ok(0) };
+    let Some(slot) = stream.name.filter(|_| stream.in_flight() > 0) else { return Ok(0) };
+    let Ok(Reply::Info { info, .. }) = ask::ask(lib, |tag| Request::Info { tag, slot }) else { return Ok(0) };
+    // The engine may not have seen the last bytes yet. What it has acknowledged meanwhile is here before its answer.
+    lib.drain();
+    let Kind::Stream(stream) = &lib.need_socket(key)?.kind else { return Ok(0) };
+    Ok(stream.in_flight().saturating_sub(info.unacked))
+}
+
 fn tcp_info(lib: &mut Guard, key: Key) -> Result<Vec<u8>> {
     let bare = |state| FlowInfo { state, ..FlowInfo::default() };
     let info = match &lib.need_socket(key)?.kind {
@@ -284,6 +315,7 @@ fn as_tcp_info(info: &FlowInfo) -> Vec<u8> {
     put(80, info.cwnd / mss);
     put(84, info.mss as u32);
     put(100, info.retransmits);
+    put(144, info.unsent);
     put(216, info.dsack_dups);
     put(228, info.snd_wnd);
     bytes[120..128].copy_from_slice(&info.bytes_acked.to_ne_bytes());
@@ -304,13 +336,14 @@ mod tests {
             cwnd: 10_000,
             retransmits: 4,
             dsack_dups: 2,
+            unsent: 5,
             syn_data: true,
             ..FlowInfo::default()
         };
         let bytes = as_tcp_info(&info);
         let at = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().unwrap());
         assert_eq!(bytes[5], 32);
-        assert_eq!((bytes[0], at(68), at(80), at(100), at(216)), (1, 33, 10, 4, 2));
+        assert_eq!((bytes[0], at(68), at(80), at(100), at(144), at(216)), (1, 33, 10, 4, 5, 2));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Closing, duplicating and controlling descriptors.
 use super::interfaces;
 use super::sockets::{ours, route};
-use crate::calls::data;
+use crate::calls::{data, options};
 use crate::interfaces::netlink;
 use crate::lock::{self, Guard};
 use crate::process::spawn;
@@ -302,6 +302,11 @@ unsafe fn control(lib: &mut Guard, key: Key, fd: c_int, request: c_ulong, argume
         return set_flags(lib, key, fd, flags as c_ulong).map(Some);
     }
     lib.drain();
+    if request == SIOCOUTQNSD && matches!(lib.need_socket(key)?.kind, Kind::Stream(_)) {
+        let unsent = options::unsent(lib, key)? as c_int;
+        // SAFETY: the caller's pointer.
+        return unsafe { user_memory::write(value, unsent) }.map(|()| Some(0));
+    }
     let socket = lib.need_socket(key)?;
     let stream = match &socket.kind {
         Kind::Stream(stream) => stream,
@@ -310,7 +315,7 @@ unsafe fn control(lib: &mut Guard, key: Key, fd: c_int, request: c_ulong, argume
     };
     let answer = match request {
         _ if request == libc::FIONREAD as c_ulong => stream.readable() as c_int,
-        SIOCOUTQ | SIOCOUTQNSD => stream.in_flight() as c_int,
+        SIOCOUTQ => stream.in_flight() as c_int,
         SIOCATMARK => 0,
         _ => return Ok(None),
     };

@@ -268,6 +268,7 @@ impl Host {
         let context = self.number();
         let welcome = Answer::Welcome(Welcome {
             loopback: false,
+            nagle: false,
             returned: false,
             context,
             geometry: GEOMETRY,

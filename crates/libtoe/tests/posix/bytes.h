@@ -288,7 +288,7 @@ static int option_of(int fd, int level, int name) {
 static int waiting_at_most(int fd, size_t *sent) {
     static char block[65536];
     struct pollfd p = {fd, POLLOUT, 0};
-    int queued = 0;
+    int queued = 0, unsent = -1;
     CHECK(fcntl(fd, F_SETFL, O_NONBLOCK) == 0);
     while (poll(&p, 1, 200) == 1) {
         ssize_t n = write(fd, block, sizeof block);
@@ -296,6 +296,7 @@ static int waiting_at_most(int fd, size_t *sent) {
         if (n > 0) *sent += (size_t)n;
     }
     CHECK(ioctl(fd, SIOCOUTQ, &queued) == 0);
+    CHECK(ioctl(fd, SIOCOUTQNSD, &unsent) == 0 && unsent >= 0 && unsent <= queued);
     return queued;
 }
 
