@@ -171,7 +171,7 @@ impl Flow {
 
     /// Whether one of so many received bytes was not read. This is judged by the reports of those that gave up their
     /// shares, the last one with this position. Not that one alone: it may have asked before another one read, and be
-    /// heard after it.
+    /// received after it.
     pub(crate) fn has_unread(&self, rx_bytes: u32, last: u32) -> bool {
         [Some(last), self.read].into_iter().flatten().all(|read| rx_bytes.wrapping_sub(read) as i32 > 0)
     }

@@ -280,7 +280,7 @@ fn keepalive_finds_a_peer_that_vanished() {
 }
 
 /// Requests of two programs come in any order: a parent may have said where it stood before its child read on, and be
-/// heard last.
+/// received last.
 #[test]
 fn reads_of_one_share_hold_when_the_last_one_closes() {
     let (mut net, mut a, first, mut b, second) = pair();

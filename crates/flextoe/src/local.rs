@@ -97,7 +97,7 @@ impl Local {
     }
 
     /// Frames can take the fast path: no observer watches a single module, and no module of an operator is to see them.
-    /// Of many flows, what is needed of each is prefetched, batch by batch; so flow groups are told apart.
+    /// Of many flows, what is needed of each is prefetched, batch by batch; so flow groups are distinguished.
     fn takes_frames(&self, tracer: &Tracer, burst: &Burst<'_, Stream>) -> bool {
         let [preprocess, protocol, ..] = &self.counts;
         let timed = preprocess.is_due(ModuleName::Preprocess, tracer) || protocol.is_due(ModuleName::Protocol, tracer);

@@ -138,7 +138,7 @@ impl Threads {
     }
 
     /// Sends all replicas which modules of operators run from now on; false where a ring has no room, and nobody was
-    /// told. To be called when idle only.
+    /// notified. To be called when idle only.
     pub(crate) fn change(&mut self, modules: &[LoadedModule]) -> bool {
         debug_assert!(self.is_idle());
         let rings = || self.preprocess.iter().chain(&self.protocol);

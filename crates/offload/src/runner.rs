@@ -45,7 +45,7 @@ pub(crate) enum Message {
 
 /// From a thread: this queue pair may be destroyed.
 pub(crate) enum Gone {
-    /// As it was told.
+    /// As it was asked.
     Ended(Box<Link>),
     /// The connection is broken: it is to be ended.
     Broken(QpNumber),
@@ -82,11 +82,11 @@ pub(crate) struct Runner {
     pub(crate) cq: Cq,
     /// The pipe of that queue's events, which does not block.
     pub(crate) events: OwnedFd,
-    /// What it is told.
+    /// Messages to it.
     pub(crate) messages: Receiver<Message>,
-    /// What it tells.
+    /// Messages from it.
     pub(crate) gone: Sender<Gone>,
-    /// The thread that it tells that.
+    /// The thread that gets them.
     pub(crate) control: Arc<Wake>,
     /// Itself, to others.
     pub(crate) wake: Arc<Wake>,

@@ -224,7 +224,7 @@ fn what_a_client_did_not_let_be_written_stays_as_it_is() {
     bystander.finish();
 }
 
-/// A worker that is killed while responses are written: what the client was told is right.
+/// A worker that is killed while responses are written: what the client got is right.
 #[test]
 fn a_worker_killed_while_it_writes_leaves_nothing_wrong() {
     let fixture = Fixture::new(&[]);

@@ -92,7 +92,7 @@ impl Kills {
 }
 
 /// What a host that was killed had not reported to the application is lost, and so is what it was to go on with after
-/// the application had closed it; but not where it had not heard of that, as with those `closed`. Where nobody listens
+/// the application had closed it; but not where that had not reached it, as with those `closed`. Where nobody listens
 /// any more for a while, who connects waits.
 fn spoil_pairs(host: usize, closed: &HashSet<(usize, usize)>, scene: &mut Scene) {
     let plan = Arc::clone(&scene.plan);

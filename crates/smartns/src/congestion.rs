@@ -59,7 +59,7 @@ pub(crate) struct Pacer {
     asked_at: Nanos,
     asks: bool,
     notified: u64,
-    /// What it tells its peer.
+    /// What it sends its peer of congestion.
     pub(crate) notification_point: NotificationPoint,
 }
 

@@ -172,7 +172,7 @@ mod tests {
         assert!(!doubt.holds());
     }
 
-    /// A flow goes on after another daemon was killed: nobody knows what that one sent.
+    /// A flow goes on after another daemon was killed: what that one sent is unknown.
     #[test]
     fn what_is_sent_again_without_a_loss_is_in_no_doubt() {
         let mut doubt = Doubt::default();

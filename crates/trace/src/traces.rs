@@ -24,7 +24,7 @@ struct State {
     next: u64,
 }
 
-/// What somebody wants.
+/// What somebody asked for.
 #[derive(Clone, Copy)]
 struct Wish {
     points: PointSet,

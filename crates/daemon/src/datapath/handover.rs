@@ -57,8 +57,8 @@ impl DataPath {
         }
     }
 
-    /// Stops all hosts, as a daemon does that is taken over. Where that fails, with a sentence, they have to be told to
-    /// go on.
+    /// Stops all hosts, as a daemon does that is taken over. Where that fails, with a sentence, they have to be asked
+    /// to go on.
     pub(crate) fn stop_hosts(&mut self) -> Result<Vec<Stopped>, String> {
         let begin = self.clock.now();
         // What came in over uplinks is with the hosts before they stop: a fabric is not handed over.

@@ -197,7 +197,7 @@ fn read_time(value: &[u8]) -> Option<Duration> {
 const NO_DELAY: (c_int, c_int) = (IPPROTO_TCP, libc::TCP_NODELAY);
 
 impl Lib {
-    /// Where the host has Nagle's algorithm, it is told of `TCP_NODELAY`. What waits then goes out.
+    /// Where the host has Nagle's algorithm, it gets `TCP_NODELAY`. What waits then goes out.
     fn tell_no_delay(&mut self, key: Key, on: bool) {
         let Some(Kind::Stream(stream)) = self.socket(key).map(|socket| &socket.kind) else { return };
         let Some(slot) = stream.name else { return };

@@ -70,7 +70,7 @@ impl Manager {
     }
 
     /// A message about a connection that is not there. A peer that ends it is notified that it has ended; of others,
-    /// nothing is told.
+    /// nothing is reported.
     fn answer_stranger(
         &mut self,
         now: Nanos,

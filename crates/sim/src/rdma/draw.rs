@@ -14,7 +14,7 @@ const LONGEST_SHARED: u32 = 3000;
 /// Rate of a line on a network that has none, bits a second.
 const UNLIMITED: u64 = 100_000_000_000;
 
-/// What tells the random numbers for several paths from those for all else.
+/// Seed of the random numbers for several paths, apart from those for all else.
 const SPRAY: u64 = 0x5350_5241_5900;
 
 /// Two of three scenarios get one or two links.

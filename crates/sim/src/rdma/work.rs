@@ -93,7 +93,7 @@ fn draw_one(plan: &LinkPlan, random: &mut Random) -> Work {
     Work {
         opcode,
         len,
-        // Who invalidates a window waits until its peer knows that its own accesses have ended.
+        // Who invalidates a window waits until its peer's completion says that its own accesses have ended.
         is_signalled: random.chance(0.6) || plan.kind == LinkKind::Windowed,
         // A window goes when all that was read by it has come.
         is_fenced: plan.kind.is_reliable() && random.one_in(10) || opcode == SendInvalidate,
