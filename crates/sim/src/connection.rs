@@ -29,6 +29,8 @@ pub(crate) struct Connection {
     /// Bytes acknowledged, as last reported to it.
     acked: u64,
     eof: bool,
+    /// An error ended it.
+    failed: bool,
     fin: bool,
     /// The present positions have not been sent to the engine.
     pub dirty: bool,
@@ -67,6 +69,7 @@ impl Connection {
             written: 0,
             acked: 0,
             eof: false,
+            failed: false,
             fin: false,
             dirty: true,
             asked: false,
@@ -127,9 +130,14 @@ impl Connection {
         (self.asked, self.dirty) = (false, true);
     }
 
-    /// Both directions have ended, so its host may have forgotten it.
+    /// Both directions have ended, or an error ended it, so its host may have forgotten it.
     pub(crate) fn is_over(&self) -> bool {
-        self.fin && self.eof
+        self.failed || self.fin && self.eof
+    }
+
+    /// Its host reported an error.
+    pub(crate) fn fails(&mut self) {
+        self.failed = true;
     }
 
     /// The flow rested, or could not. Bumps meanwhile may be lost.

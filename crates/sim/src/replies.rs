@@ -1,5 +1,6 @@
 //! Replies of the control plane to an application.
 use crate::app::{App, Held, Purpose, Unknown};
+use crate::connection::Connection;
 use crate::pair::{CLIENT, Half, SERVER, SideState};
 use crate::plan::Plan;
 use crate::scene::Scene;
@@ -271,6 +272,7 @@ impl App {
             return Err(format!("{}: it failed with error {errno}", pair.name()));
         }
         connection.give_up(now, pair);
+        self.connections.get_mut(&slot.index).into_iter().for_each(Connection::fails);
         self.close(now, scene, slot.index, false);
         Ok(())
     }
