@@ -182,7 +182,9 @@ p4-tofino:
 
 rtl:
 	cargo test --profile bench -p rmt --test rtl -- --include-ignored --nocapture
+	cargo test --profile bench -p zeronic --test rtl -- --include-ignored --nocapture
 	p4/synthesis
+	crates/zeronic/rtl/synthesis
 
 setup:
 	@tests/setup

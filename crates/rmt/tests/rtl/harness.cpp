@@ -4,55 +4,11 @@
 // Numbers are hexadecimal. Answers come in the same order:
 //   p <drop> <port> <queue> <bypass> <head> <rest> <bytes> <mirrors> <sessions> <port> <queue> <data>
 //   c <data>
-#include "Vrtl.h"
-#include "verilated.h"
-#if VM_TRACE
-#include "verilated_vcd_c.h"
-#endif
-#include <cstdio>
-#include <cstdlib>
-#include <iostream>
-#include <memory>
-#include <sstream>
-#include <string>
-
-static unsigned digit(char c) { return c <= '9' ? c - '0' : (c | 32) - 'a' + 10; }
-
-template <typename T> static void set(T &to, const std::string &hex) {
-    T value = 0;
-    for (char c : hex) value = static_cast<T>(value << 4 | digit(c));
-    to = value;
-}
-
-template <std::size_t N> static void set(VlWide<N> &to, const std::string &hex) {
-    for (std::size_t i = 0; i < N; i++) to[i] = 0;
-    std::size_t at = 0;
-    for (auto c = hex.rbegin(); c != hex.rend() && at / 8 < N; ++c, ++at) to[at / 8] |= digit(*c) << (at % 8 * 4);
-}
-
-template <typename T> static void show(const T &value) { std::printf(" %llx", static_cast<unsigned long long>(value)); }
-
-template <std::size_t N> static void show(const VlWide<N> &value) {
-    std::printf(" ");
-    for (std::size_t i = N; i-- > 0;) std::printf("%08x", value[i]);
-}
-
-static VerilatedContext context;
-static std::unique_ptr<Vrtl> top;
-#if VM_TRACE
-static std::unique_ptr<VerilatedVcdC> trace;
-#endif
+#include "model.h"
 
 // One clock; what left before its edge is reported behind it.
 static unsigned tick() {
-    for (int level = 0; level < 2; level++) {
-        top->clk = level;
-        top->eval();
-        context.timeInc(1);
-#if VM_TRACE
-        if (trace) trace->dump(context.time());
-#endif
-    }
+    clock_once();
     unsigned answers = 0;
     if (top->out_valid) {
         std::printf("p");
@@ -81,16 +37,7 @@ static unsigned tick() {
 }
 
 int main(int argc, char **argv) {
-    context.commandArgs(argc, argv);
-    top = std::make_unique<Vrtl>(&context);
-#if VM_TRACE
-    if (const char *file = std::getenv("RTL_TRACE")) {
-        context.traceEverOn(true);
-        trace = std::make_unique<VerilatedVcdC>();
-        top->trace(trace.get(), 9);
-        trace->open(file);
-    }
-#endif
+    begin(argc, argv);
     top->in_valid = top->ctl_valid = 0;
     top->rst = 1;
     for (int i = 0; i < 4; i++) tick();
@@ -126,12 +73,7 @@ int main(int argc, char **argv) {
     top->in_valid = top->ctl_valid = 0;
     // The pipeline is shorter than this.
     for (int i = 0; i < 1000 && answered < sent; i++) answered += tick();
-    top->final();
-#if VM_TRACE
-    if (trace) trace->close();
-    trace.reset();
-#endif
-    top.reset();
+    end();
     if (answered == sent) return 0;
     std::fprintf(stderr, "%llu operations, %llu answers\n", sent, answered);
     return 3;

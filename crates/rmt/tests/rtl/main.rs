@@ -3,12 +3,14 @@
 mod support;
 
 mod simulation;
+mod verilated;
 
 use rmt::interp::{EntryKey, Queued};
 use rmt::ir::Gress;
-use simulation::{Pair, verilator};
+use simulation::Pair;
 use std::path::Path;
 use support::*;
+use verilated::verilator;
 
 /// Changes of tables and registers at random.
 fn disturb(pair: &mut Pair, random: &mut Random) {

@@ -1,85 +1,11 @@
-//! A design under Verilator: built, run, and compared with the interpreter.
+//! A design under Verilator, compared with the interpreter.
+use crate::verilated::{Model, Module};
 use rmt::Loaded;
 use rmt::interp::{EntryKey, Machine, Queued, Session};
 use rmt::ir::Gress;
 use rmt::rtl::{Control, Design, Mapped, MappedKind, Operation, generate};
 use std::fmt::Write as _;
-use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
-use std::time::Instant;
-
-/// A folder of one test's own, which goes with it.
-pub(crate) struct Folder(pub(crate) PathBuf);
-
-impl Folder {
-    pub(crate) fn new(name: &str) -> Folder {
-        let path = std::env::temp_dir().join(format!("rtl-{}-{name}", std::process::id()));
-        std::fs::create_dir_all(&path).unwrap();
-        Folder(path)
-    }
-}
-
-impl Drop for Folder {
-    fn drop(&mut self) {
-        let _ = std::fs::remove_dir_all(&self.0);
-    }
-}
-
-/// Whether Verilator is here; a sentence where it is not.
-pub(crate) fn verilator() -> bool {
-    let here = Command::new("verilator").arg("--version").stdout(Stdio::null()).stderr(Stdio::null()).status();
-    let here = here.is_ok_and(|status| status.success());
-    if !here {
-        println!("skipped: verilator is not installed (tests/setup installs it)");
-    }
-    here
-}
-
-/// A design as a program that simulates it.
-pub(crate) struct Model {
-    folder: Folder,
-}
-
-impl Model {
-    /// Lints with all warnings as errors, and compiles.
-    /// For many operations, the compiler may take its time.
-    pub(crate) fn build(name: &str, design: &Design, operations: usize) -> Result<Model, String> {
-        let folder = Folder::new(&format!("{name}-{}", design.map.gress.name()));
-        for file in &design.files {
-            std::fs::write(folder.0.join(format!("{}.sv", file.name)), &file.text).unwrap();
-        }
-        let harness = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/rtl/harness.cpp");
-        let mut command = Command::new("verilator");
-        command.args(["--cc", "--exe", "--build", "-j", "2", "-Wall", "-O3", "--prefix", "Vrtl", "-Mdir", "obj"]);
-        let level = if operations > 50_000 { "-O2" } else { "-O0" };
-        for kind in ["OPT_FAST", "OPT_GLOBAL"] {
-            command.args(["-MAKEFLAGS", &format!("{kind}={level}")]);
-        }
-        command.args(["-o", "simulate", "--top-module", design.map.gress.name()]);
-        command.args(design.files.iter().map(|file| format!("{}.sv", file.name))).arg(harness).current_dir(&folder.0);
-        if std::env::var_os("RTL_TRACE").is_some() {
-            command.arg("--trace");
-        }
-        let output = command.output().expect("verilator runs");
-        if !output.status.success() {
-            return Err(format!("{name}: {}", String::from_utf8_lossy(&output.stderr)));
-        }
-        Ok(Model { folder })
-    }
-
-    /// One answer for each operation.
-    fn run(&self, script: &str) -> Vec<String> {
-        let file = self.folder.0.join("script");
-        std::fs::write(&file, script).unwrap();
-        let input = std::fs::File::open(&file).unwrap();
-        let start = Instant::now();
-        let output = Command::new(self.folder.0.join("obj/simulate")).stdin(input).output().expect("the model runs");
-        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
-        let lines: Vec<String> = String::from_utf8(output.stdout).unwrap().lines().map(str::to_string).collect();
-        println!("{} operations in {:.1} s", lines.len(), start.elapsed().as_secs_f64());
-        lines
-    }
-}
+use std::path::Path;
 
 /// What the interpreter made of an operation.
 enum Expected {
@@ -120,6 +46,13 @@ pub(crate) struct Pair {
     now_ns: u64,
     /// Idle clocks before each packet.
     pub(crate) idle: u64,
+}
+
+/// The design as Verilator takes it.
+fn module(design: &Design) -> Module<'static> {
+    let files = design.files.iter().map(|file| (format!("{}.sv", file.name), file.text.clone())).collect();
+    let harness = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rtl/harness.cpp"));
+    Module { top: design.map.gress.name(), files, harness, arguments: &[] }
 }
 
 /// Where copies of a mirror session go, in all tests.
@@ -255,8 +188,8 @@ impl Pair {
         self.read_all(300);
         let mut count = 0;
         for half in &self.halves {
-            let model = Model::build(name, &half.design, half.expected.len())?;
-            let answers = model.run(&half.script);
+            let model = Model::build(name, &module(&half.design), half.expected.len())?;
+            let answers = model.run(&half.script)?;
             for (i, (answer, expected)) in answers.iter().zip(&half.expected).enumerate() {
                 let seen = compare(half, answer, expected);
                 seen.map_err(|what| format!("{name}, {}, operation {i}: {what}", half.design.map.gress.name()))?;

@@ -1,0 +1,27 @@
+// A block of eight list entries, taken apart. An entry names a region for those behind it (bit 63), or is a part of a
+// segment: 36 bits of offset, 27 bits of length. Entries in front of `first` do not count.
+module split_sums (
+  input  logic [511:0] block,
+  input  logic [2:0]   first,
+  input  logic [31:0]  key,       // the region of the parts before any entry names one
+  output logic [7:0]   part,
+  output logic [239:0] ends,      // 8 of 30 bits: bytes of all parts up to and with this one
+  output logic [287:0] offsets,   // 8 of 36 bits
+  output logic [255:0] keys       // 8 of 32 bits: the region of the parts behind this entry, or of this part
+);
+  integer i;
+  logic [29:0] sum;
+  logic [31:0] region;
+  always_comb begin
+    sum = '0;
+    region = key;
+    for (i = 0; i < 8; i = i + 1) begin
+      part[i] = i >= 32'(first) && !block[i*64+63];
+      if (part[i]) sum = sum + 30'(block[i*64 +: 27]);
+      if (i >= 32'(first) && block[i*64+63]) region = block[i*64 +: 32];
+      ends[i*30 +: 30] = sum;
+      offsets[i*36 +: 36] = block[i*64+27 +: 36];
+      keys[i*32 +: 32] = region;
+    end
+  end
+endmodule
