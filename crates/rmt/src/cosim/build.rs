@@ -1,5 +1,6 @@
 //! From a checked program to a process that simulates it: SystemVerilog, Verilator, a C++ compiler. What was built once
 //! is kept in a folder of the user's own.
+use super::prune::{mark_used, prune};
 use crate::Loaded;
 use crate::ir::Gress;
 use crate::rtl::{Design, Map, generate};
@@ -38,6 +39,8 @@ pub(super) fn build(cache: &Path, loaded: &Loaded, waveform: Option<&Path>) -> R
     if !is_built(&folder, &sources) {
         make(cache, &folder, &sources, waveform.is_some())?;
     }
+    mark_used(&folder);
+    prune(cache);
     let waveform = waveform.map(|file| std::path::absolute(file).unwrap_or_else(|_| file.to_path_buf()));
     Ok((Executable { path, waveform }, maps))
 }

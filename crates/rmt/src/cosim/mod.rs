@@ -2,6 +2,7 @@
 //! [`Model`] is what [`crate::native::Native`] is, with the same control API, the same outputs and the same registers.
 mod build;
 mod channel;
+mod prune;
 
 use crate::Loaded;
 use crate::control::{self, ControlError, EntryKey};
