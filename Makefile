@@ -183,6 +183,7 @@ p4-tofino:
 rtl:
 	cargo test --profile bench -p rmt --test rtl -- --include-ignored --nocapture
 	cargo test --profile bench -p zeronic --test rtl -- --include-ignored --nocapture
+	cargo test --profile bench -p sim --test gates -- --include-ignored --nocapture
 	p4/synthesis
 	crates/zeronic/rtl/synthesis
 

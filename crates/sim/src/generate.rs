@@ -5,6 +5,7 @@ use crate::plan::{
 use crate::random::Random;
 use crate::rdma;
 use crate::zeronic;
+use engine::Backend;
 use engines::{EngineKind, Mapping};
 use port::FabricConfig;
 use tcp::congestion::KINDS;
@@ -113,6 +114,7 @@ fn host(random: &mut Random) -> HostPlan {
     let large = if tiny { 1 } else { random.between(0, if slots > 64 { 3 } else { 8 }) };
     HostPlan {
         engine: engine(random),
+        backend: Backend::Native,
         mapping: mapping(random),
         mtu: if random.one_in(6) { random.between(576, 1500) as u16 } else { 0 },
         rx_bytes: 4096 << random.up_to(large),

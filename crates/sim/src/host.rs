@@ -10,7 +10,7 @@ use context::attach::KeptConnection;
 use context::{AppEnd, ControlEnd, EngineEnd, Geometry, Slot};
 use control::{Application, DropView, FlowView, Host, HostConfig, Ipv6Config, LimitConfig, MemoryConfig};
 use control::{RecordsInMemory, TimerConfig};
-use engine::{ContextId, DropReason, Worker};
+use engine::{ContextId, DropReason, Runner, Worker};
 use port::{Capabilities, Fabric, FabricPort, Frame, FramePool, Nanos, Port, PortDrop, PortDrops};
 use shm::{Doorbell, Region};
 use std::sync::Arc;
@@ -356,6 +356,7 @@ fn host_config(plan: &Plan, index: usize, host: &HostPlan) -> Result<HostConfig,
         mtu: host.mtu,
         max_flows: host.flows,
         max_contexts: CONTEXTS,
+        backend: Runner { kind: host.backend, waveform: None },
         memory: MemoryConfig {
             slots: host.slots,
             data_entries: host.data_entries,

@@ -1,6 +1,7 @@
 //! A scenario as data: what is simulated follows from it alone, so that it can be saved, replayed and made smaller.
 use crate::rdma::plan::LinkPlan;
 use crate::zeronic::plan::TalkPlan;
+use engine::Backend;
 use engines::{EngineKind, Mapping};
 use port::FabricConfig;
 use serde::{Deserialize, Serialize};
@@ -77,6 +78,9 @@ pub struct HostPlan {
     /// Its engine.
     #[serde(default)]
     pub engine: EngineKind,
+    /// What runs the program of an engine that has one.
+    #[serde(default)]
+    pub backend: Backend,
     /// Module mapping of the engine. The simulation polls each thread's modules in an order that follows from the
     /// seed; there are no real threads.
     #[serde(default)]
