@@ -184,6 +184,7 @@ rtl:
 	cargo test --profile bench -p rmt --test rtl -- --include-ignored --nocapture
 	cargo test --profile bench -p zeronic --test rtl -- --include-ignored --nocapture
 	cargo test --profile bench -p sim --test gates -- --include-ignored --nocapture
+	p4/formal
 	p4/synthesis
 	crates/zeronic/rtl/synthesis
 
