@@ -170,6 +170,11 @@ fn rtl(arguments: &P4RtlArguments) -> Result<(), String> {
         let (half, files, clocks) = (design.map.gress.name(), design.files.len(), design.map.latency);
         say(&format!("{half}: {files} files in {}, {clocks} clocks", out.display()));
     }
+    if let (Ok(halves), Some(out)) = (<[Design; 2]>::try_from(designs), &arguments.out) {
+        let around = rmt::rtl::Around::new(&halves);
+        around.write(out)?;
+        say(&format!("top: both, {} files in {}, with top.h and top.json", around.files.len(), out.display()));
+    }
     Ok(())
 }
 

@@ -17,11 +17,12 @@ fn main() {
         exit(1);
     };
     let loaded = rmt::load(Path::new(&file), &defines).unwrap_or_else(|list| fail(list));
-    for half in [Gress::Ingress, Gress::Egress] {
-        let design = rmt::rtl::generate(&loaded, half).unwrap_or_else(|list| fail(list));
-        if let Err(reason) = design.write(Path::new(&folder)) {
-            eprintln!("{reason}");
-            exit(1);
-        }
+    let half = |half| rmt::rtl::generate(&loaded, half).unwrap_or_else(|list| fail(list));
+    let halves = [half(Gress::Ingress), half(Gress::Egress)];
+    let folder = Path::new(&folder);
+    let written = halves.iter().try_for_each(|half| half.write(folder));
+    if let Err(reason) = written.and_then(|()| rmt::rtl::Around::new(&halves).write(folder)) {
+        eprintln!("{reason}");
+        exit(1);
     }
 }

@@ -217,7 +217,8 @@ module split_unit #(
     from = d4.at[31] ? 32'd0 : d4.at;
     space = d4.bytes > 41'(from) ? d4.bytes - 41'(from) : 41'd0;
     fresh = a4.len - old[15:0];
-    aimed = {PLACED, a4.line, from + 32'(d4.done), old[15:0], fresh, d4.first_block, d4.first_at, d4.first_key, a4.head};
+    aimed = {PLACED, a4.line, from + 32'(d4.done), old[15:0], fresh, d4.first_block, d4.first_at, d4.first_key,
+      a4.head};
     if (space < 41'(fresh)) aimed.len = space[15:0];
     if (!a4.hit) aimed.verdict = NO_FLOW;
     else if (old >= 32'(a4.len)) aimed.verdict = OLD;
@@ -246,7 +247,8 @@ module split_unit #(
     .clk(clk), .rst(rst), .in_valid(v5 && loaded), .in_ready(walk_ready),
     .in_line(a5.line), .in_case(a5.verdict), .in_pos(a5.pos), .in_skip(a5.skip), .in_len(a5.len),
     .in_at(a5.first_at), .in_key(a5.first_key), .in_head(a5.head),
-    .fetch(walk_fetch), .fetch_block(walk_block), .fetches(walk_fetches), .fetched(fetched), .fetched_next(fetched_next),
+    .fetch(walk_fetch), .fetch_block(walk_block), .fetches(walk_fetches),
+    .fetched(fetched), .fetched_next(fetched_next),
     .place_valid(place_valid), .place_ready(place_ready), .place_line(place_line), .place_key(place_key),
     .place_offset(place_offset), .place_at(place_at), .place_len(place_len), .place_last(place_last),
     .head_valid(head_valid), .head_ready(head_ready), .head_line(head_line), .head_case(head_case),

@@ -1,5 +1,6 @@
 //! SystemVerilog for one half of a program: a parser, the stages of the placement, a deparser, as a pipeline that takes
 //! a packet each clock. `docs/RTL.md` describes what is made and what is refused.
+mod around;
 mod control;
 mod deparser;
 mod explain;
@@ -15,6 +16,7 @@ mod tables;
 mod text;
 mod units;
 
+pub use around::Around;
 pub use control::{Control, Operation};
 pub use explain::{Explained, Set, explain};
 pub use map::{Map, Mapped, MappedKind};

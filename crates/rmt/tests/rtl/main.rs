@@ -2,6 +2,7 @@
 #[path = "../support/mod.rs"]
 mod support;
 
+mod around;
 mod simulation;
 mod verilated;
 
@@ -262,6 +263,20 @@ fn headers_in_another_order_are_found() {
     }
     let what = pair.run("order").expect_err("the bug is found");
     assert!(what.contains("operation"), "by a difference, not by the compiler: {what}");
+}
+
+#[test]
+fn both_halves_and_what_stands_around_them_agree() {
+    if verilator() {
+        around::short();
+    }
+}
+
+#[test]
+#[ignore = "minutes: make rtl runs it"]
+fn both_halves_and_what_stands_around_them_agree_at_length() {
+    assert!(verilator(), "Verilator is needed");
+    around::long();
 }
 
 /// What is outside the subset is named, with its place.

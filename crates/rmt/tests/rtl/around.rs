@@ -1,0 +1,330 @@
+//! `top`: both halves with all around them, against the interpreter. The traffic manager decides in which order packets
+//! and copies meet egress, and which are lost; the interpreter follows.
+use crate::support::*;
+use crate::verilated::{Model, Module};
+use rmt::interp::{EntryKey, Machine, Queued, Session};
+use rmt::ir::Gress;
+use rmt::rtl::{Around, Control, Operation, generate};
+use std::collections::VecDeque;
+use std::fmt::Write as _;
+use std::path::Path;
+
+/// Queues of the traffic manager, and what one holds.
+const QUEUES: usize = 4;
+const DEPTH: usize = 4;
+/// Bytes of a slot.
+const LONGEST: usize = 1024;
+/// Entries of the register.
+const ENTRIES: u32 = 64;
+
+/// A command: to read egress' register, or a part of a change of a route; the last part makes it.
+enum Command {
+    Read,
+    Change(usize, u16, Option<u128>),
+}
+
+/// A simulation of `top`, and what the interpreter makes of the same.
+struct Rig {
+    machine: Machine,
+    controls: [Control; 2],
+    script: String,
+    packets: VecDeque<(u16, Vec<u8>)>,
+    commands: VecDeque<Command>,
+    /// Packets that are longer than a slot.
+    too_long: usize,
+}
+
+impl Rig {
+    fn new(around: &mut Option<Around>) -> Rig {
+        let loaded = load(&folder("tests/p4/around.p4"));
+        let mut machine = Machine::new(loaded.program.clone());
+        machine.set_session(1, Session { port: 7, truncate: 0 });
+        let halves = [Gress::Ingress, Gress::Egress].map(|gress| generate(&loaded, gress).unwrap());
+        let controls = [0, 1].map(|half| Control::new(loaded.program.clone(), halves[half].map.clone()));
+        *around = Some(Around::new(&halves));
+        let script = "L 2c 10207\n".to_string();
+        Rig { machine, controls, script, packets: VecDeque::new(), commands: VecDeque::new(), too_long: 0 }
+    }
+
+    /// A command through AXI4-Lite.
+    fn operate(&mut self, half: usize, operation: &Operation) {
+        let Operation { write, target, index, data } = operation;
+        let padded = format!("{data:0>width$}", width = data.len().div_ceil(8) * 8);
+        writeln!(self.script, "L 20 {:x}\nL 24 {index:x}", usize::from(*target) + 256 * half).unwrap();
+        for (at, word) in padded.as_bytes().rchunks(8).enumerate().filter(|_| *write) {
+            writeln!(self.script, "L {:x} {}", 0x100 + 4 * at, std::str::from_utf8(word).unwrap()).unwrap();
+        }
+        writeln!(self.script, "L 28 {}", if *write { 1 } else { 2 }).unwrap();
+    }
+
+    /// Packets of a flow go to this port from now on, or nowhere.
+    fn route(&mut self, flow: u16, port: Option<u128>) {
+        let key = [EntryKey::Exact(u128::from(flow))];
+        let (action, args) = port.map_or(("lose", Vec::new()), |port| ("to", vec![port]));
+        let operations = self.controls[0].table_add("ports", &key, 0, action, &args).unwrap();
+        let last = operations.len() - 1;
+        for (at, operation) in operations.iter().enumerate() {
+            self.operate(0, operation);
+            self.commands.push_back(Command::Change(usize::from(at == last), flow, port));
+        }
+    }
+
+    fn packet(&mut self, port: u16, bytes: Vec<u8>) {
+        let hex: String = bytes.iter().map(|byte| format!("{byte:02x}")).collect();
+        writeln!(self.script, "P {port:x} {}", if hex.is_empty() { "-" } else { &hex }).unwrap();
+        // Those without bytes leave no trace, and those that are too long do not enter.
+        if bytes.len() > LONGEST {
+            self.too_long += 1;
+        } else if !bytes.is_empty() {
+            self.packets.push_back((port, bytes));
+        }
+    }
+
+    /// Reads the whole register through AXI4-Lite.
+    fn read_all(&mut self) {
+        let target = self.controls[1].register_target(0).unwrap();
+        for index in 0..ENTRIES {
+            let read = self.controls[1].read(target, index);
+            self.operate(1, &read);
+            self.script.push_str("G 200\n");
+            self.commands.push_back(Command::Read);
+        }
+    }
+
+    /// Follows what the simulation did.
+    fn follow(mut self, lines: &[String]) -> Result<Tally, String> {
+        let mut follow = Follow::default();
+        for (at, line) in lines.iter().enumerate() {
+            let words: Vec<&str> = line.split(' ').collect();
+            let number = |i: usize| usize::from_str_radix(words[i], 16).unwrap();
+            match words[0] {
+                "n" => follow.enters(&mut self),
+                "q" => follow.comes(number(1) == 1, number(2), [number(3), number(4)]),
+                "d" => follow.leaves(&mut self, number(1)),
+                "c" => self.command(number(1)),
+                "o" => follow.out(number(1) as u16, words[2]),
+                "b" if words[1] == "0" => Ok(()),
+                "g" => follow.read(&self, &words),
+                "w" => Ok(()),
+                _ => Err("an error".to_string()),
+            }
+            .map_err(|what| format!("line {at}, {line}: {what}"))?;
+        }
+        let left = [self.packets.len(), self.commands.len(), follow.sent.len(), follow.passed.len()];
+        let waits = [follow.behind.len(), follow.copies.len(), follow.queues.iter().map(VecDeque::len).sum()];
+        if left != [0; 4] || waits != [0; 3] {
+            return Err(format!("not all came out: {left:?} {waits:?}"));
+        }
+        Ok(follow.tally)
+    }
+
+    /// A command reaches a half: what enters that half from now on meets the change.
+    fn command(&mut self, halves: usize) -> Result<(), String> {
+        let expected = match self.commands.pop_front().ok_or("no command was given")? {
+            Command::Change(0, ..) => 1,
+            Command::Change(_, flow, port) => {
+                let (action, args) = port.map_or(("lose", Vec::new()), |port| ("to", vec![port]));
+                let key = [EntryKey::Exact(u128::from(flow))];
+                self.machine.table_add("ports", &key, 0, action, &args).map_err(|e| e.to_string())?;
+                1
+            }
+            Command::Read => 2,
+        };
+        if halves == expected { Ok(()) } else { Err(format!("another half than {expected}")) }
+    }
+}
+
+/// How often things happened.
+#[derive(Debug, Default)]
+struct Tally {
+    lost: usize,
+    lost_copies: usize,
+    copies: usize,
+    bypassed: usize,
+    overtook: usize,
+    sent: usize,
+}
+
+/// The interpreter's side of the traffic manager.
+#[derive(Default)]
+struct Follow {
+    queues: [VecDeque<(usize, Queued)>; QUEUES],
+    /// Out of ingress, and copies out of egress, on their way to the queues.
+    behind: VecDeque<Queued>,
+    copies: VecDeque<Queued>,
+    sent: VecDeque<(u16, Vec<u8>)>,
+    passed: VecDeque<(u16, Vec<u8>)>,
+    came: usize,
+    latest: usize,
+    reads: u32,
+    tally: Tally,
+}
+
+impl Follow {
+    fn enters(&mut self, rig: &mut Rig) -> Result<(), String> {
+        let (port, bytes) = rig.packets.pop_front().ok_or("no packet is left")?;
+        let out = rig.machine.ingress(port, &bytes);
+        self.behind.extend(out.queued.into_iter().chain(out.mirrored));
+        Ok(())
+    }
+
+    /// `full` is whether the queue was, and how many left it in the same clock: they were still there.
+    fn comes(&mut self, again: bool, queue: usize, full: [usize; 2]) -> Result<(), String> {
+        let from = if again { &mut self.copies } else { &mut self.behind };
+        let packet = from.pop_front().ok_or("nothing is to come")?;
+        let [full, leaving] = full;
+        let full = full == 1;
+        let expected = (usize::from(packet.queue) % QUEUES, self.queues[queue].len() + leaving == DEPTH);
+        if expected != (queue, full) {
+            return Err(format!("queue and full are {expected:?}"));
+        }
+        self.came += 1;
+        self.tally.copies += usize::from(again);
+        if full {
+            self.tally.lost += 1;
+            self.tally.lost_copies += usize::from(again);
+        } else {
+            self.queues[queue].push_back((self.came, packet));
+        }
+        Ok(())
+    }
+
+    fn leaves(&mut self, rig: &mut Rig, queue: usize) -> Result<(), String> {
+        let highest = (0..QUEUES).rev().find(|queue| !self.queues[*queue].is_empty());
+        if highest != Some(queue) {
+            return Err(format!("the highest queue is {highest:?}"));
+        }
+        let (came, packet) = self.queues[queue].pop_front().ok_or("the queue is empty")?;
+        self.tally.overtook += usize::from(came < self.latest);
+        self.latest = self.latest.max(came);
+        let out = rig.machine.egress(&packet);
+        let sent = out.sent.map(|sent| (sent.port, sent.data));
+        self.tally.bypassed += usize::from(packet.bypass);
+        if packet.bypass {
+            self.passed.extend(sent)
+        } else {
+            self.sent.extend(sent)
+        }
+        self.copies.extend(out.mirrored);
+        Ok(())
+    }
+
+    /// What passes egress by may overtake what does not.
+    fn out(&mut self, port: u16, hex: &str) -> Result<(), String> {
+        let bytes = (0..hex.len() / 2).map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap()).collect();
+        let packet = (port, bytes);
+        let from = [&mut self.sent, &mut self.passed].into_iter().find(|from| from.front() == Some(&packet));
+        let Some(from) = from else {
+            return Err(format!("not\n{:02x?} nor\n{:02x?}", self.sent.front(), self.passed.front()));
+        };
+        from.pop_front();
+        self.tally.sent += 1;
+        Ok(())
+    }
+
+    fn read(&mut self, rig: &Rig, words: &[&str]) -> Result<(), String> {
+        let expected = rig.machine.register_read(&name(rig), self.reads).map_err(|e| e.to_string())?[0];
+        self.reads += 1;
+        let seen = u128::from_str_radix(words[2], 16).unwrap();
+        if words[1] == "0" && seen == expected {
+            Ok(())
+        } else {
+            Err(format!("entry {} is {expected:x}", self.reads - 1))
+        }
+    }
+}
+
+fn name(rig: &Rig) -> String {
+    rig.machine.program().registers[0].name.clone()
+}
+
+/// Random packets and routes, by phases with other stalls.
+fn script(rig: &mut Rig, phases: u64, random: &mut Random) {
+    for phase in 0..phases {
+        let stall = |random: &mut Random| [0, 0, 60, 200, 250][random.below(5) as usize];
+        let [a, b] = [stall(random), stall(random)];
+        writeln!(rig.script, "S {a:x} {b:x}").unwrap();
+        for at in 0..40 {
+            let len = [4, 12, 13, 60, 64, 65, 128, 300, 1000, LONGEST][random.below(10) as usize];
+            let len = match random.below(40) {
+                0 => 0,
+                1 => LONGEST + 1 + random.below(300) as usize,
+                _ => len + (random.below(3) as usize).min(LONGEST - len),
+            };
+            let mut bytes: Vec<u8> = (0..len).map(|_| random.next() as u8).collect();
+            let flow = random.below(20) as u8;
+            let head = [random.below(12) as u8 % 8, random.below(4) as u8, 0, flow];
+            let number = (phase * 40 + at) as u32;
+            let known = [&head[..], &number.to_be_bytes()].concat();
+            let count = known.len().min(len);
+            bytes[..count].copy_from_slice(&known[..count]);
+            rig.packet(random.below(512) as u16, bytes);
+        }
+        for _ in 0..random.below(4) {
+            writeln!(rig.script, "K {:x}", random.below(400)).unwrap();
+            let port = (random.below(5) > 0).then(|| u128::from(random.below(512) as u16));
+            rig.route(random.below(20) as u16, port);
+        }
+        if random.below(3) == 0 {
+            rig.script.push_str("S 0 0\nW\n");
+        }
+    }
+    rig.script.push_str("S 0 0\nW\n");
+    rig.read_all();
+}
+
+fn build(name: &str, around: &Around, operations: usize) -> Result<Model, String> {
+    let files = around.files.iter().map(|file| (format!("{}.sv", file.name), file.text.clone())).collect();
+    let harness = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rtl/around.cpp"));
+    let sizes = [("SLOT", 6), ("BEAT", 4), ("QUEUES", QUEUES), ("DEPTH", 2), ("FLIGHT", 3)];
+    let arguments = sizes.map(|(name, value)| format!("-G{name}={value}"));
+    Model::build(name, &Module { top: "top", files, harness, arguments: &arguments }, operations)
+}
+
+/// Runs so many phases; `plant` may change a line.
+fn agrees(name: &str, phases: u64, plant: Option<(&str, &str)>) -> Result<(), String> {
+    let mut around = None;
+    let mut rig = Rig::new(&mut around);
+    let mut around = around.unwrap();
+    if let Some((from, to)) = plant {
+        let file = around.files.iter_mut().find(|file| file.text.contains(from)).expect("the line stands somewhere");
+        file.text = file.text.replacen(from, to, 1);
+    }
+    script(&mut rig, phases, &mut Random(phases));
+    let model = build(name, &around, phases as usize * 100)?;
+    let lines = model.run(&rig.script)?;
+    let too_long = rig.too_long;
+    let tally = rig.follow(&lines)?;
+    println!("{tally:?}, {too_long} were too long");
+    let all = [tally.lost, tally.lost_copies, tally.copies, tally.bypassed, tally.overtook, tally.sent, too_long];
+    assert!(all.iter().all(|count| *count as u64 > phases / 20), "each thing happens");
+    Ok(())
+}
+
+/// A short run.
+pub(crate) fn short() {
+    agrees("around", 40, None).unwrap_or_else(|what| panic!("{what}"));
+}
+
+/// A long one, and planted bugs.
+pub(crate) fn long() {
+    agrees("long", 2000, None).unwrap_or_else(|what| panic!("{what}"));
+    for (what, from, to) in [
+        ("a slot is free before its packet has left", "x_frees ? ", "(x_frees || x_pops) ? "),
+        ("more packets enter a half than it has room for", "!e_flight[FLIGHT]", "!(e_flight[FLIGHT] && e_flight[0])"),
+        (
+            "a beat is shifted by too little",
+            "assign base = origin >>> SHIFT",
+            "assign base = (origin >>> SHIFT) + 17'sd1",
+        ),
+        (
+            "the lowest queue goes first",
+            "for (i = 0; i < QUEUES; i = i + 1) if (waits[i])",
+            "for (i = QUEUES - 1; i >= 0; i = i - 1) if (waits[i])",
+        ),
+    ] {
+        let found = agrees("planted", 40, Some((from, to))).expect_err(what);
+        println!("{what}: {}", found.lines().next().unwrap_or_default());
+        assert!(!found.contains("%Error"), "by a difference, not by the compiler: {found}");
+    }
+}
