@@ -21,16 +21,6 @@ module split_table #(
 );
   localparam int ENTRY = 97 + LINE;
 
-  // A reflected CRC of the tuple, least significant bit first.
-  function automatic logic [31:0] crc(input logic [95:0] of, input logic [31:0] polynomial);
-    integer n;
-    logic [31:0] value;
-    value = 32'hffffffff;
-    for (n = 0; n < 96; n = n + 1)
-      value = (value >> 1) ^ ((value[0] ^ of[n]) ? polynomial : 32'd0);
-    crc = value;
-  endfunction
-
   logic [2*WAYS-1:0] match, free;
   logic [LINE*2*WAYS-1:0] lines;
   genvar h, w;
@@ -38,8 +28,8 @@ module split_table #(
     for (h = 0; h < 2; h = h + 1) begin : halves
       localparam logic [31:0] POLYNOMIAL = h == 0 ? 32'hedb88320 : 32'h82f63b78;
       logic [31:0] hash, hash_at;
-      assign hash = crc(tuple, POLYNOMIAL);
-      assign hash_at = crc(at_tuple, POLYNOMIAL);
+      rtl_crc #(.KEY(96), .POLYNOMIAL(POLYNOMIAL)) of_read (.key(tuple), .crc(hash));
+      rtl_crc #(.KEY(96), .POLYNOMIAL(POLYNOMIAL)) of_write (.key(at_tuple), .crc(hash_at));
       for (w = 0; w < WAYS; w = w + 1) begin : ways
         // Block RAM begins as zero: no entry is valid.
         logic [ENTRY-1:0] mem [0:(1<<ADDR)-1];

@@ -39,7 +39,7 @@ impl Bits {
         if text.is_empty() { "0".into() } else { text }
     }
 
-    /// As `crc` of `rtl_exact_table.sv`.
+    /// As `rtl_crc.sv`.
     fn crc(&self, polynomial: u32) -> u32 {
         let step = |value: u32, bit: &bool| value >> 1 ^ if (value & 1 == 1) != *bit { polynomial } else { 0 };
         self.0.iter().fold(u32::MAX, step)

@@ -75,6 +75,7 @@ impl Design {
 /// Modules that are the same for all programs.
 const LIBRARY: &[(&str, &str)] = &[
     ("rtl_register", include_str!("lib/rtl_register.sv")),
+    ("rtl_crc", include_str!("lib/rtl_crc.sv")),
     ("rtl_exact_table", include_str!("lib/rtl_exact_table.sv")),
     ("rtl_ternary_table", include_str!("lib/rtl_ternary_table.sv")),
 ];
@@ -129,7 +130,11 @@ fn make(loaded: &Loaded, program: &Program, gress: Gress) -> Res<Design> {
     let file = |name: &str, text: String| SourceFile { name: name.into(), text };
     let mut files = vec![file(&format!("{}_pkg", gress.name()), pipeline::package(&plan, &map))];
     let all: String = modules.iter().map(|m| m.text.as_str()).collect();
-    files.extend(LIBRARY.iter().filter(|(name, _)| all.contains(name)).map(|(name, text)| file(name, (*text).into())));
+    // Of the library what the stages use, and what that uses.
+    let uses = |text: &str, name: &str| text.contains(name);
+    let needed =
+        |name: &str| uses(&all, name) || LIBRARY.iter().any(|(user, text)| uses(&all, user) && uses(text, name));
+    files.extend(LIBRARY.iter().filter(|(name, _)| needed(name)).map(|(name, text)| file(name, (*text).into())));
     files.push(file(&format!("{}_parser", gress.name()), parser.text));
     files.extend(modules);
     files.push(file(&format!("{}_deparser", gress.name()), deparser.text));

@@ -192,6 +192,9 @@ fn build(name: &str, limits: Limits, steps: usize, plant: Option<(&str, &str)>) 
     let names = ["split_sums", "split_table", "split_lists", "split_walk", "split_unit"].map(|n| format!("{n}.sv"));
     let read = |name: &String| std::fs::read_to_string(folder.join("rtl").join(name)).unwrap();
     let mut files: Vec<(String, String)> = names.iter().map(|name| (name.clone(), read(name))).collect();
+    // A module of the RTL of P4 programs.
+    let crc = folder.join("../rmt/src/rtl/lib/rtl_crc.sv");
+    files.insert(0, ("rtl_crc.sv".into(), std::fs::read_to_string(crc).unwrap()));
     if let Some((from, to)) = plant {
         let file = files.iter_mut().find(|(_, text)| text.contains(from)).expect("the line stands somewhere");
         file.1 = file.1.replacen(from, to, 1);

@@ -16,18 +16,11 @@ module rtl_exact_table #(
   input  logic [ADDR-1:0] slot,
   input  logic [KEY+DATA:0] word  // data, key, valid
 );
-  // A reflected CRC of the key, least significant bit first.
-  function automatic logic [31:0] crc(input logic [KEY-1:0] of, input logic [31:0] polynomial);
-    integer n;
-    logic [31:0] value;
-    value = 32'hffffffff;
-    for (n = 0; n < KEY; n = n + 1)
-      value = (value >> 1) ^ ((value[0] ^ of[n]) ? polynomial : 32'd0);
-    crc = value;
-  endfunction
-
+  logic [31:0] crc_a, crc_b;
+  rtl_crc #(.KEY(KEY), .POLYNOMIAL(32'hedb88320)) hash_a (.key(key), .crc(crc_a));
+  rtl_crc #(.KEY(KEY), .POLYNOMIAL(32'h82f63b78)) hash_b (.key(key), .crc(crc_b));
   logic [127:0] mix;
-  assign mix = {2{crc(key, 32'h82f63b78), crc(key, 32'hedb88320)}};
+  assign mix = {2{crc_b, crc_a}};
 
   logic [KEY-1:0] key_q;
   always_ff @(posedge clk) key_q <= key;
