@@ -76,7 +76,7 @@ impl Tcp {
     fn new(mut config: HostConfig, links: &[Link], engine: Box<dyn Engine<Stream>>, secret: [u8; 16]) -> Tcp {
         let features = engine.features().transport;
         if !features.starts_small {
-            (config.memory.small_bytes, config.memory.most_tx_bytes) = (0, 0);
+            config.memory = config.memory.fixed();
         }
         let mut queues = Queues::new(config, secret);
         let mut plane = ControlPlane::new(&mut queues, links, features.carries);

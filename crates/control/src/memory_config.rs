@@ -9,8 +9,11 @@ const LONG_PATH: Nanos = 500_000;
 /// Connections of a program with buffers for long paths, at most.
 const MOST_LONG_PATHS: u32 = 64;
 
-/// Connections of a program whose transmit streams may outgrow their buffers, at most.
+/// Other connections of a program whose streams may outgrow their buffers, at most.
 const MOST_GROWING: u32 = 64;
+
+/// Bytes of each buffer over a long path where buffers do not grow, at most: such a buffer is used from end to end.
+const MOST_FIXED: u32 = 4 << 20;
 
 /// Sizes of an application's region. Only what is written costs memory. All are powers of two.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
@@ -26,14 +29,14 @@ pub struct MemoryConfig {
     pub rx_bytes: u32,
     /// Bytes of a connection's transmit buffer.
     pub tx_bytes: u32,
-    /// Bytes of each buffer of a connection whose round trip is long ([`MemoryConfig::is_long`]): a window holds what
-    /// is under way in a round trip. There are 64 at most, as far as half of `context_bytes` goes. 0: none has larger
-    /// ones.
+    /// Bytes to which each buffer of a connection whose round trip is long ([`MemoryConfig::is_long`]) may grow: a
+    /// window holds what is under way in a round trip. There are 64 at most, as far as half of `context_bytes` goes.
+    /// 0: they are as all others. On engines with threads of their own buffers do not grow: there they have as much
+    /// from the start, 4 MiB at most.
     pub long_path_bytes: u32,
-    /// Bytes of the large ring of a transmit stream whose program writes more at once, without blocking, than
-    /// `tx_bytes`. There are 64 at most, as far as a quarter of `context_bytes` goes. 0: none does. Not on engines with
-    /// threads of their own.
-    pub most_tx_bytes: u32,
+    /// The same of other connections: 64 at most, as far as half of `context_bytes` goes. 0: no buffer grows, nor do
+    /// those for long paths.
+    pub most_bytes: u32,
     /// Bytes of buffers that one application's connections share (docs/MEMORY.md). As many as this is enough for have
     /// full ones, and as many again half of that. This goes on down to 16 KiB for all others. 0: all have full ones.
     pub context_bytes: u64,
@@ -56,8 +59,8 @@ impl Default for MemoryConfig {
             control_entries: 1024,
             rx_bytes: 256 << 10,
             tx_bytes: 256 << 10,
-            long_path_bytes: 4 << 20,
-            most_tx_bytes: 4 << 20,
+            long_path_bytes: 16 << 20,
+            most_bytes: 4 << 20,
             context_bytes: 1 << 30,
             small_bytes: 2048,
             log_bytes: 0,
@@ -83,6 +86,11 @@ impl MemoryConfig {
         }
     }
 
+    /// The same where streams neither begin in small rings nor grow.
+    pub fn fixed(self) -> MemoryConfig {
+        MemoryConfig { small_bytes: 0, most_bytes: 0, ..self }
+    }
+
     /// Connections for whose full buffers the budget is enough, as a power of two.
     fn full_slots(&self) -> u32 {
         let enough = self.context_bytes / self.pair().max(1);
@@ -106,7 +114,8 @@ impl MemoryConfig {
 
     /// With a shared log, each connection's window is a promise of records.
     fn long_paths(&self) -> LongPaths {
-        let bytes = self.long_path_bytes;
+        let grow = self.most_bytes > 0;
+        let bytes = if grow { self.long_path_bytes } else { self.long_path_bytes.min(MOST_FIXED) };
         if self.log_bytes > 0 || bytes <= self.rx_bytes.max(self.tx_bytes) {
             return LongPaths::NONE;
         }
@@ -115,24 +124,24 @@ impl MemoryConfig {
             0 => most,
             budget => most.min((budget / 2 / (2 * u64::from(bytes))) as u32),
         };
-        if enough > 0 { LongPaths { slots: enough, bytes } } else { LongPaths::NONE }
+        if enough > 0 { LongPaths { slots: enough, bytes, grow } } else { LongPaths::NONE }
     }
 
     /// Also where the budget or the other sizes leave no room for it.
     fn has_valid_growth(&self) -> bool {
-        let bytes = self.most_tx_bytes;
+        let bytes = self.most_bytes;
         bytes == 0 || (bytes.is_power_of_two() && (4096..=1 << 30).contains(&bytes))
     }
 
     fn growing(&self) -> Growing {
-        let bytes = self.most_tx_bytes;
-        if bytes <= self.tx_bytes {
+        let bytes = self.most_bytes;
+        if bytes <= self.rx_bytes.max(self.tx_bytes) {
             return Growing::NONE;
         }
         let most = MOST_GROWING.min(self.slots / 4);
         let enough = match self.context_bytes {
             0 => most,
-            budget => most.min((budget / 4 / u64::from(bytes)) as u32),
+            budget => most.min((budget / 2 / (2 * u64::from(bytes))) as u32),
         };
         if enough > 0 { Growing { slots: enough, bytes } } else { Growing::NONE }
     }
@@ -148,7 +157,7 @@ impl MemoryConfig {
         check(
             self.geometry().is_valid() && self.has_valid_long_paths() && self.has_valid_growth(),
             "memory: all sizes must be powers of two; rings at least 64 entries, buffers and the log at least 4096 bytes, \
-             small_bytes 0 or from 2048 to half of a buffer, and 8192 at most, long_path_bytes and most_tx_bytes 0 or at most 2^30",
+             small_bytes 0 or from 2048 to half of a buffer, and 8192 at most, long_path_bytes and most_bytes 0 or at most 2^30",
         )?;
         check(
             self.context_bytes == 0 || self.context_bytes >= self.pair(),
@@ -168,17 +177,16 @@ mod tests {
         assert_eq!(full(3 << 20, 4096).full_slots, 4, "the power of two below six");
         assert_eq!(full(1 << 40, 4096).full_slots, 4096);
         assert_eq!(full(0, 65_536).full_slots, 65_536);
-        assert_eq!(full(1 << 30, 4096).long, LongPaths { slots: 64, bytes: 4 << 20 });
-        assert_eq!(full(64 << 20, 4096).long.slots, 4, "half of the budget");
+        assert_eq!(full(1 << 30, 4096).long, LongPaths { slots: 16, bytes: 16 << 20, grow: true });
+        assert_eq!(full(64 << 20, 4096).long.slots, 1, "half of the budget");
+        let fixed = MemoryConfig { most_bytes: 0, ..MemoryConfig::default() }.geometry();
+        assert_eq!(fixed.long, LongPaths { slots: 64, bytes: 4 << 20, grow: false });
         assert_eq!((full(0, 32).long.slots, full(0, 2).long), (8, LongPaths::NONE), "a quarter of the slots");
         let growing = |context_bytes, slots| full(context_bytes, slots).growing;
         assert_eq!(growing(1 << 30, 4096), Growing { slots: 64, bytes: 4 << 20 });
         assert_eq!((growing(64 << 20, 4096).slots, growing(0, 32).slots, growing(0, 2)), (4, 8, Growing::NONE));
         let bytes = full(1 << 30, 32_768).region_len() - full(1 << 30, 32_768).rx_at(0);
-        assert!(
-            bytes < (2 << 30) + 32_768 * (32 << 10) + (1 << 29) + (1 << 28),
-            "twice the budget, the least ones, long paths, growth"
-        );
+        assert!(bytes < (2 << 30) + 32_768 * (32 << 10) + (1 << 30), "twice the budget, the least ones, growth");
         let memory = MemoryConfig { context_bytes: (512 << 10) - 1, ..MemoryConfig::default() };
         let refusal = memory.check().unwrap_err();
         assert!(refusal.contains("context_bytes"), "{refusal}");

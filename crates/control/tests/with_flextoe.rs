@@ -81,6 +81,43 @@ fn a_closed_window_opens_again() {
     end(net, a, b);
 }
 
+/// What is offered is a number; the ring grows when bytes come that it does not hold.
+#[test]
+fn more_is_offered_and_lies_in_a_larger_ring() {
+    let memory = control::MemoryConfig { most_bytes: 1 << 20, small_bytes: 2048, ..config(0).memory };
+    let net = configured_net(Mapping::default(), control::HostConfig { memory, ..config(0) });
+    let (mut net, mut a, first, mut b, second) = pair_in(net);
+    let bytes: Vec<u8> = (0..900_000u32).map(|at| (at % 253) as u8).collect();
+    let mut written = 0;
+    let mut fill = |net: &mut Net, a: &mut Program| {
+        for _ in 0..60 {
+            written += b.write(second, &bytes[written..]);
+            net.run_for(100 * MS);
+        }
+        a.sockets.drain(&mut a.app);
+        (a.sockets.0[&first].rx_tail, a.sockets.0[&first].rx.size())
+    };
+    let (got, ring) = fill(&mut net, &mut a);
+    assert!((65_000..=65_536).contains(&got) && ring == 65_536, "{got} bytes in {ring}");
+    let offer = |a: &mut Program, value: u64| {
+        let option = context::OptionName::ReceiveWindow;
+        a.app.ask(context::Request::Set { slot: first, option, value });
+    };
+    offer(&mut a, 262_144);
+    let (got, ring) = fill(&mut net, &mut a);
+    assert!((262_000..=262_144).contains(&got) && ring == 1 << 20, "{got} bytes in {ring}");
+    // Never fewer, and no more than the ring may have.
+    for value in [4096, u64::MAX] {
+        offer(&mut a, value);
+    }
+    let (got, ring) = fill(&mut net, &mut a);
+    assert!(got == 900_000 && ring == 1 << 20, "{got} bytes in {ring}");
+    assert!(a.read(first) == bytes);
+    transfer(&mut net, (&mut a, first), (&mut b, second), 500_000);
+    transfer(&mut net, (&mut b, second), (&mut a, first), 500_000);
+    end(net, a, b);
+}
+
 // Checks RFC 9293: MUST-13.
 #[test]
 fn the_client_closes_first() {

@@ -57,17 +57,17 @@ impl Named {
 /// This module's state of a flow: its name, and the number of its last completion.
 struct Name {
     context: u32,
-    /// The received stream has outgrown its small ring: each completion has that.
-    grown: bool,
-    /// The first word of each completion, but for FIN: the slot, and whether the stream has grown.
+    /// The ring in which the received stream is: each completion has that.
+    ring: u8,
+    /// The first word of each completion, but for FIN: the slot, and the ring.
     word: u64,
     noted: u64,
 }
 
 impl Name {
-    fn new(context: u32, slot: Slot, grown: bool) -> Name {
-        let [word, _] = Completion { slot, rx_tail: 0, tx_tail: 0, fin: false, grown }.to_words();
-        Name { context, grown, word, noted: 0 }
+    fn new(context: u32, slot: Slot, ring: u8) -> Name {
+        let [word, _] = Completion { slot, rx_tail: 0, tx_tail: 0, fin: false, ring }.to_words();
+        Name { context, ring, word, noted: 0 }
     }
 
     fn slot(&self) -> Slot {
@@ -79,7 +79,7 @@ impl Name {
     fn completion(&self, positions: Positions) -> [u64; 2] {
         let Positions { rx_tail, tx_tail, fin } = positions;
         let slot = Slot { index: 0, generation: 0 };
-        let [word, positions] = Completion { slot, rx_tail, tx_tail, fin, grown: false }.to_words();
+        let [word, positions] = Completion { slot, rx_tail, tx_tail, fin, ring: 0 }.to_words();
         [self.word | word, positions]
     }
 }
@@ -148,7 +148,7 @@ impl ContextQueue {
 
     /// Gives a flow of a flow group a name, in place of an earlier one.
     pub(crate) fn name(&mut self, (flow, group): (u32, u8), context: u32, slot: Slot) {
-        let grown = self.names.get(flow).is_some_and(|name| name.grown);
+        let ring = self.names.get(flow).map_or(0, |name| name.ring);
         let completion = self.forget(flow);
         if let Some(at) = self.contexts.get_mut(context as usize).and_then(Option::as_mut) {
             let index = slot.index as usize;
@@ -157,16 +157,16 @@ impl ContextQueue {
             }
             at.flows[index] = Named { flow, generation: slot.generation, group, ring: 0 };
         }
-        self.names.insert(flow, Name::new(context, slot, grown));
+        self.names.insert(flow, Name::new(context, slot, ring));
         if let Some(positions) = completion {
             self.notify(flow, positions);
         }
     }
 
-    /// A flow's received stream has outgrown its small ring.
-    pub(crate) fn grown(&mut self, flow: u32) {
+    /// A flow's received stream is in this one of its rings ([`shm::ByteRing::number`]).
+    pub(crate) fn grown(&mut self, flow: u32, ring: u8) {
         if let Some(name) = self.names.get_mut(flow) {
-            *name = Name { noted: name.noted, ..Name::new(name.context, name.slot(), true) };
+            *name = Name { noted: name.noted, ..Name::new(name.context, name.slot(), ring) };
         }
     }
 
@@ -188,11 +188,11 @@ impl ContextQueue {
     /// A flow is gone. A completion of it that found no room is still given: it has how the flow ended.
     pub(crate) fn part(&mut self, flow: u32) {
         let Some(name) = self.names.get(flow) else { return };
-        let (context, slot, grown) = (name.context, name.slot(), name.grown);
+        let (context, slot, ring) = (name.context, name.slot(), name.ring);
         let Some(Positions { rx_tail, tx_tail, fin }) = self.forget(flow) else { return };
         let Some(at) = self.contexts.get_mut(context as usize).and_then(Option::as_mut) else { return };
         at.parting.retain(|completion| completion.slot.index != slot.index);
-        at.parting.push_back(Completion { slot, rx_tail, tx_tail, fin, grown });
+        at.parting.push_back(Completion { slot, rx_tail, tx_tail, fin, ring });
         if !at.listed {
             at.listed = true;
             self.listed.push(context);

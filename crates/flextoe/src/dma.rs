@@ -38,7 +38,7 @@ impl Dma {
         }
     }
 
-    /// A flow's rings from now on, where a stream outgrows its small one. The protocol module decides this for the
+    /// A flow's rings from now on, where a stream outgrows one. The protocol module decides this for the
     /// received stream, the application for the other one.
     pub(crate) fn grown(&self, work: &Work) -> Option<Buffers> {
         let buffers = || self.flows.get(work.flow);
@@ -47,8 +47,8 @@ impl Dma {
                 buffers().and_then(|Buffers { rx, tx }| Some(Buffers { rx: Arc::clone(rx), tx: tx.grown()? }))
             }
             (Some(aside), _) => match **aside {
-                Aside::Grow(from) => {
-                    buffers().map(|Buffers { rx, tx }| Buffers { rx: rx.grow(from), tx: Arc::clone(tx) })
+                Aside::Grow { from, end } => {
+                    buffers().map(|Buffers { rx, tx }| Buffers { rx: rx.holding(from, end), tx: Arc::clone(tx) })
                 }
                 _ => None,
             },

@@ -270,6 +270,9 @@ impl FlexToe {
             stream::Command::Thaw(flow) => self.flow_command(flow, Job::FlowCommand(FlowCommand::Thaw)),
             stream::Command::Orphan(flow) => self.flow_command(flow, Job::FlowCommand(FlowCommand::Orphan)),
             stream::Command::Window(flow, cwnd) => self.flow_command(flow, Job::FlowCommand(FlowCommand::Window(cwnd))),
+            stream::Command::Offer(flow, bytes) => {
+                self.flow_command(flow, Job::FlowCommand(FlowCommand::Offer(bytes)));
+            }
             stream::Command::Mss(flow, mss) => self.flow_command(flow, Job::FlowCommand(FlowCommand::Mss(mss))),
             stream::Command::Nagle(flow, on) => self.flow_command(flow, Job::FlowCommand(FlowCommand::Nagle(on))),
             stream::Command::Retransmit(flow, recent) => {
@@ -292,7 +295,7 @@ impl FlexToe {
     fn name(&mut self, flow: FlowId, group: u8, context: ContextId, slot: Slot, rx: &ByteRing) {
         self.service.contexts.name((flow.0, group), context.0, slot);
         if rx.has_grown() {
-            self.service.contexts.grown(flow.0);
+            self.service.contexts.grown(flow.0, rx.number());
         }
     }
 

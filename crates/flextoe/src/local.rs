@@ -339,11 +339,11 @@ impl Local {
         self.finish(slice::from_mut(work), now, None, observer, service, burst);
     }
 
-    /// Where a stream outgrows its small ring, its flow has another one before anybody looks for it.
+    /// Where a stream outgrows its ring, its flow has another one before anybody looks for it.
     fn grow(&mut self, work: &Work, service: &mut Service) {
         if let Some(buffers) = self.dma.grown(work) {
             if buffers.rx.has_grown() {
-                service.contexts.grown(work.flow);
+                service.contexts.grown(work.flow, buffers.rx.number());
             }
             let control = Control::Rebind(FlowId(work.flow), buffers);
             self.postprocess.control(&control);

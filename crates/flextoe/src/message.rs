@@ -183,8 +183,13 @@ pub(crate) enum Aside {
     Move(Relocation),
     /// Where a flow stood in another engine.
     Resume(FlowEnd),
-    /// The received stream outgrows its small ring: what the application has not read begins at this position.
-    Grow(u32),
+    /// The received stream outgrows its ring.
+    Grow {
+        /// What the application has not read begins at this position.
+        from: u32,
+        /// What is received ends here.
+        end: u32,
+    },
     /// For the application, which has asked: its stream was sent up to this position.
     Sent(u32),
     /// For the control plane, in answer to a removal.
@@ -197,6 +202,8 @@ pub(crate) enum Aside {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum FlowCommand {
     Window(u32),
+    /// Offer up to so many bytes.
+    Offer(u32),
     Mss(u16),
     /// Segments that are not full wait for each other.
     Nagle(bool),
@@ -209,7 +216,7 @@ pub(crate) enum FlowCommand {
     Orphan,
     /// Send a completion with the present positions.
     Announce,
-    /// The application's stream may have outgrown its small ring.
+    /// The application's stream may have outgrown its ring.
     CheckGrowth,
     /// Go on after [`Job::Freeze`].
     Thaw,

@@ -111,6 +111,6 @@ fn tell(work: &mut Work, burst: &mut Burst<'_, Stream>) {
         Aside::End(end) => Some(Event::Removed(flow, end)),
         Aside::Frozen(Some(end)) => Some(Event::Transport(stream::Event::Frozen(flow, end))),
         Aside::Frozen(None) => Some(Event::Transport(stream::Event::Busy(flow))),
-        Aside::Move(_) | Aside::Resume(_) | Aside::Grow(_) | Aside::Sent(_) => None,
+        Aside::Move(_) | Aside::Resume(_) | Aside::Grow { .. } | Aside::Sent(_) => None,
     }));
 }

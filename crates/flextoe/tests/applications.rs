@@ -1,8 +1,9 @@
 //! What applications and the control plane can do to the engine: hostile descriptors, full rings, moved flows.
 mod common;
 
+use common::contexts::make_context;
 use common::solo::{ACK, FLOW, Seg, Solo, acks, seg};
-use common::{Config, Lab, Rng, make_context, tuple};
+use common::{Config, Lab, Rng, tuple};
 use context::{Bump, Completion};
 use engine::stream::{self, Agreed, FlowParams, FlowStats, FourTuple};
 use engine::{Command, ContextId, DropReason, Event, FlowId, Slot};

@@ -1,7 +1,8 @@
 //! Many flows at once, over several contexts and flow groups, that come and go while others carry data.
 mod common;
 
-use common::{Config, RTO, Rng, Wire, mac, make_large_context, tuple};
+use common::contexts::make_large_context;
+use common::{Config, RTO, Rng, Wire, mac, tuple};
 use context::{AppEnd, Bump, Completion, ControlEnd};
 use engine::stream::{self, Agreed, FlowParams, FlowStats, FourTuple, Stream};
 use engine::{

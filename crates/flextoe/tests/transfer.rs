@@ -26,6 +26,20 @@ fn random_everything() {
     }
 }
 
+/// Streams begin in small rings, and go on in larger ones on both sides, while what the peer is offered grows.
+#[test]
+fn rings_grow_in_the_middle_of_streams() {
+    let mut large = 0;
+    for seed in 0..200 {
+        let config = Config::random(seed);
+        let most = config.rx_bytes.max(config.tx_bytes) << (1 + seed % 3);
+        let mut lab = Lab::new(Config { most, bytes: 20_000 + config.bytes, ..config });
+        lab.finish(50);
+        large += lab.sides.iter().filter(|side| side.app.rx.size() == most).count();
+    }
+    assert!(large > 40, "{large}");
+}
+
 // Checks RFC 7323: 2.3-b, 2.4-a.
 #[test]
 fn a_lazy_reader_closes_the_window_and_nothing_is_lost() {

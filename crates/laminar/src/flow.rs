@@ -105,11 +105,6 @@ fn add(counter: &AtomicU64, more: u64) {
     counter.store(counter.load(Relaxed).wrapping_add(more), Relaxed);
 }
 
-/// Bytes that may lie in a ring before the stream outgrows it.
-fn most(ring: &ByteRing) -> u32 {
-    if ring.is_small() { ring.ease() } else { u32::MAX }
-}
-
 /// A segment to push.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) struct Push {
@@ -164,11 +159,11 @@ impl Flow {
             rx_tail: p.rx_pos,
             rx_head: p.rx_pos,
             synced: p.rx_pos,
-            rx_most: most(&p.rx),
+            rx_most: p.rx.place(),
             rx: Arc::clone(&p.rx),
             tx: Arc::clone(&p.tx),
             rx_size: p.rx.most(),
-            rx_window: window::largest_window(p.rx.most(), p.agreed.rcv_shift),
+            rx_window: window::largest_window(p.rx.usual(), p.agreed.rcv_shift),
             tx_size: p.tx.most(),
             stats: p.stats.clone(),
             recovery: Recovery::new(p.snd_nxt),
@@ -224,25 +219,27 @@ impl Flow {
         }
     }
 
-    /// The byte at stream position `last`, modulo the buffer's size, is about to be received: where it is too far ahead
-    /// for the stream's small ring, it goes on in its buffer.
+    /// The byte at stream position `last`, modulo the largest ring's size, is about to be received: where it is too far
+    /// ahead for the stream's ring, it goes on in another one.
     #[inline]
     pub(crate) fn receives(&mut self, last: u32) {
         // The pipeline adds within the buffer.
-        if last.wrapping_sub(self.rx_head) & (self.rx_size - 1) >= self.rx_most {
-            self.outgrow();
+        let ahead = last.wrapping_sub(self.rx_head) & (self.rx_size - 1);
+        if ahead >= self.rx_most {
+            self.outgrow(ahead + 1);
         }
     }
 
-    /// The received stream goes on in its buffer.
+    /// The received stream goes on in a ring that holds so many bytes.
     #[cold]
-    pub(crate) fn outgrow(&mut self) {
-        self.use_rings(self.rx.grow(self.rx_head), Arc::clone(&self.tx));
+    pub(crate) fn outgrow(&mut self, bytes: u32) {
+        let rx = self.rx.holding(self.rx_head, self.rx_head.wrapping_add(bytes));
+        self.use_rings(rx, Arc::clone(&self.tx));
     }
 
     /// Bytes lie here from now on.
     pub(crate) fn use_rings(&mut self, rx: Arc<ByteRing>, tx: Arc<ByteRing>) {
-        (self.rx_most, self.rx_size, self.tx_size) = (most(&rx), rx.most(), tx.most());
+        (self.rx_most, self.rx_size, self.tx_size) = (rx.place(), rx.most(), tx.most());
         (self.params.rx, self.params.tx) = (Arc::clone(&rx), Arc::clone(&tx));
         (self.rx, self.tx) = (rx, tx);
     }
@@ -458,13 +455,7 @@ impl Flow {
     pub(crate) fn completion(&self, slot: Slot) -> Completion {
         let acked = if self.ends.all_acknowledged() { self.head } else { self.una };
         let rx_tail = self.member.as_ref().map_or(self.rx_tail, |member| member.start);
-        Completion {
-            slot,
-            rx_tail,
-            tx_tail: acked - self.tx_base,
-            fin: self.ends.peer_ended(),
-            grown: self.rx.has_grown(),
-        }
+        Completion { slot, rx_tail, tx_tail: acked - self.tx_base, fin: self.ends.peer_ended(), ring: self.rx.number() }
     }
 
     pub(crate) fn rcv_nxt(&self) -> Seq {

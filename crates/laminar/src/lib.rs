@@ -17,6 +17,7 @@
 //! | `outcome`, `frames` | what becomes of what leaves the pipeline |
 #![forbid(unsafe_code)]
 
+mod buffers;
 mod completions;
 mod contexts;
 mod descriptor;
@@ -171,18 +172,7 @@ impl Laminar {
             stream::Command::JoinLog { flow, rx_head, mark } => self.join_log(flow.0, rx_head, mark, burst),
             stream::Command::GiveUpLog(context) => self.give_up_log(context, burst),
             stream::Command::ResumeLog(context, end, state) => self.resume_log(context, *end, &state),
-            stream::Command::Move { flow, context, slot, rx, tx } => {
-                self.end_membership(flow.0);
-                let Some(state) = self.flow(flow.0) else { return };
-                state.look();
-                let most = state.rx.size().min(rx.size());
-                frames::copy_buffer(&state.rx, &rx, state.rx_head, most);
-                // Not more than was written before: behind it, the new context may be writing already.
-                let unacknowledged = state.head - state.una;
-                frames::copy_buffer(&state.tx, &tx, state.una - state.tx_base, unacknowledged);
-                state.use_rings(rx, tx);
-                self.rename(flow.0, context, slot);
-            }
+            stream::Command::Move { flow, context, slot, rx, tx } => self.move_to(flow.0, context, slot, rx, tx),
             stream::Command::Freeze { flow, tx_head, rx_head } => self.freeze(flow, tx_head, rx_head, burst),
             stream::Command::Thaw(flow) => self.thaw(flow.0),
             stream::Command::Resume(id, end) => self.resume(id, &end, burst),
@@ -207,6 +197,7 @@ impl Laminar {
                 // It may have waited for credits that come no more.
                 self.may_send(id.0, burst);
             }
+            stream::Command::Offer(id, bytes) => self.offer(id.0, bytes, burst),
             stream::Command::Mss(id, mss) => {
                 if let Some(flow) = self.flow(id.0) {
                     flow.set_mss(mss);

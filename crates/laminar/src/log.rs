@@ -64,7 +64,7 @@ impl Laminar {
         if flow.life != Owner::Owned || flow.frozen || taken > flow.rx_tail.wrapping_sub(flow.rx_head) {
             return Err(LogRefusal::Unfit);
         }
-        let window = (flow.rx_size / log.record()) as u64;
+        let window = (flow.rx.usual() / log.record()) as u64;
         if log.promised + log.left_behind + window > log.owners.len() as u64 {
             return Err(LogRefusal::Full);
         }
@@ -257,7 +257,7 @@ impl Logs {
         // Nothing of its stream is unread any more.
         flow.rx_head = flow.rx_tail;
         self.counts[1] += log.finish(&mut member, end, true);
-        log.promised -= (flow.rx_size / log.record()) as u64;
+        log.promised -= (flow.rx.usual() / log.record()) as u64;
         log.left_behind += member.records - member.trimmed;
         Some(member.log)
     }

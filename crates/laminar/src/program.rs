@@ -310,9 +310,9 @@ impl Program {
     pub(crate) fn install(&mut self, p: &FlowParams, clock: u32) -> bool {
         let flow = p.flow.0;
         let r = &self.registers;
-        // Not what the buffer holds: what can be reported of it. So nothing beyond what is advertised is accepted (RFC
-        // 9293 section 3.10.7.4), but for what the scale rounds off.
-        let window = tcp::window::largest_window(p.rx.most(), p.agreed.rcv_shift);
+        // Not what the usual buffer holds: what can be reported of it. So nothing beyond what is advertised is accepted
+        // (RFC 9293 section 3.10.7.4), but for what the scale rounds off.
+        let window = tcp::window::largest_window(p.rx.usual(), p.agreed.rcv_shift);
         for register in [r.rx_window, r.rx_told] {
             self.pipeline.write(register, flow, [p.rcv_nxt.0, (p.rcv_nxt + window).0]);
         }

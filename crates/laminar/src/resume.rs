@@ -60,7 +60,7 @@ impl Flow {
         self.synced = self.rx_tail.wrapping_add(resume.window).wrapping_sub(self.rx_window);
         // The application may have said of its ring what is not so.
         if end.unread > self.rx_most {
-            self.outgrow();
+            self.outgrow(end.unread);
         }
     }
 }

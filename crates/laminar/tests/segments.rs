@@ -2,8 +2,9 @@
 #[path = "../../flextoe/tests/common/mod.rs"]
 mod common;
 
+use common::Config;
+use common::contexts::make_context;
 use common::solo::{ACK, FLOW, START, Seg, Solo, acks, seg};
-use common::{Config, make_context};
 use context::Bump;
 use engine::stream::{self, Stream};
 use engine::{Command, ContextId, DropReason, Engine, Event, FramePool, Limits, Slot};
@@ -305,7 +306,8 @@ fn a_moved_flow_takes_its_bytes_along() {
     });
     s.command(moved);
     let old = std::mem::replace(&mut s.side.app.end, end);
-    (s.side.app.rx, s.side.app.tx) = s.side.app.end.map_buffers(slot).unwrap();
+    let (rx, tx) = s.side.app.end.map_buffers(slot).unwrap();
+    (s.side.app.rx, s.side.app.tx) = (std::sync::Arc::new(rx), std::sync::Arc::new(tx));
     s.side.app.slot = slot;
     assert_eq!(s.completion(), Some((600, 0, false)));
     s.read(600);

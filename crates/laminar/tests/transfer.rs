@@ -66,6 +66,16 @@ fn random_everything_with_extensions() {
     run_all((0..150).map(|seed| extended(Config::random(seed))));
 }
 
+/// Streams begin in small rings, and go on in larger ones on both sides, while what the peer is offered grows.
+#[test]
+fn rings_grow_in_the_middle_of_streams() {
+    run_all((0..100).map(|seed| {
+        let config = Config::random(seed);
+        let most = config.rx_bytes.max(config.tx_bytes) << (1 + seed % 3);
+        laminar(Config { most, bytes: 20_000 + config.bytes, ..config })
+    }));
+}
+
 #[test]
 fn a_lazy_reader_closes_the_window_and_nothing_is_lost() {
     for seed in 0..20 {

@@ -173,6 +173,7 @@ impl App {
         self.start_calls(now, scene);
         self.act_on_connections(now, scene)?;
         self.fork_if_due(now, scene);
+        self.outbox.extend(self.connections.values_mut().filter_map(Connection::take_offer));
         let mut all_told = self.tell(now, scene);
         if all_told && scene.plan.apps[self.index].rests {
             self.rest();
@@ -346,6 +347,7 @@ impl App {
         let Some(connection) = self.connections.remove(&slot) else { return };
         self.due.remove(&slot);
         let bump = connection.bump();
+        scene.figures.grown += connection.outgrew();
         let request = Request::Close { slot: bump.slot, tx_head: bump.tx_head, rx_head: bump.rx_head, abort };
         self.outbox.push_back(request);
         self.closing.insert(slot, (bump.slot, now));

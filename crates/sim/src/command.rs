@@ -194,6 +194,7 @@ fn summary(tally: &Tally, begin: Instant) -> String {
     let counts = [
         format!("{} MB read", figures.bytes / 1_000_000),
         format!("{} survived {}", several(figures.survivors, "connection"), several(figures.kills, "kill")),
+        format!("{} outgrew their buffers", several(figures.grown, "stream")),
         format!("{} judged", several(figures.operations, "RDMA operation")),
         format!("{} renewed", several(figures.renewed, "queue pair")),
         format!("{} judged", several(figures.posts, "ZeroNIC post")),

@@ -2,9 +2,9 @@
 use crate::pair::{Pair, SideState, may_write, script};
 use crate::plan::{CallPlan, Ending};
 use context::attach::KeptConnection;
-use context::{Bump, Completion, Slot};
+use context::{Bump, Completion, OptionName, Request, Slot};
 use port::Nanos;
-use shm::ByteRing;
+use shm::{ByteRing, Level};
 use std::sync::Arc;
 
 const US: Nanos = 1000;
@@ -38,6 +38,10 @@ pub(crate) struct Connection {
     pub asked: bool,
     /// Bytes written and read when it was last asked to.
     rested_at: (u64, u64),
+    /// Bytes that the peer is offered at most.
+    offered: u32,
+    /// It asks for more to be offered when it has read so much.
+    offers_at: u64,
     next_read: Nanos,
     next_write: Nanos,
 }
@@ -58,6 +62,7 @@ impl Connection {
     /// A side that was just connected or accepted.
     pub(crate) fn new(pair: usize, side: usize, slot: Slot, buffers: (Arc<ByteRing>, Arc<ByteRing>)) -> Connection {
         let (rx, tx) = buffers;
+        let offered = rx.usual();
         Connection {
             pair,
             side,
@@ -74,6 +79,8 @@ impl Connection {
             dirty: true,
             asked: false,
             rested_at: (0, 0),
+            offered,
+            offers_at: u64::from(drawn(pair, side, 0) % (4 * offered)),
             next_read: 0,
             next_write: 0,
         }
@@ -107,6 +114,25 @@ impl Connection {
         Some((self.written as u32, self.read as u32))
     }
 
+    /// What it wants to be offered from now on: more, now and then, as a program that reads much in a round trip. Up to
+    /// all that its receive stream may have.
+    pub(crate) fn take_offer(&mut self) -> Option<Request> {
+        let most = self.rx.most();
+        if self.offered >= most || self.read < self.offers_at {
+            return None;
+        }
+        let drawn = drawn(self.pair, self.side, self.read);
+        self.offers_at = self.read + u64::from(drawn % (2 * self.offered));
+        self.offered = (self.offered << (1 + drawn % 3)).min(most);
+        let (option, value) = (OptionName::ReceiveWindow, self.offered.into());
+        Some(Request::Set { slot: self.slot, option, value })
+    }
+
+    /// How many of its streams outgrew their buffers.
+    pub(crate) fn outgrew(&self) -> u64 {
+        [&self.rx, &self.tx].into_iter().filter(|ring| ring.level() == Level::Large).count() as u64
+    }
+
     /// Nothing that it wrote is on its way.
     pub(crate) fn is_acknowledged(&self) -> bool {
         self.acked == self.written
@@ -127,6 +153,8 @@ impl Connection {
 
     /// It goes on at that host, to which nothing was reported yet.
     pub(crate) fn goes_on(&mut self) {
+        // All that it may have been offered.
+        self.offered = self.rx.most();
         (self.asked, self.dirty) = (false, true);
     }
 
@@ -149,8 +177,8 @@ impl Connection {
     pub(crate) fn completion(&mut self, now: Nanos, completion: Completion, pair: &mut Pair) -> Result<(), String> {
         let received = ahead(self.received, completion.rx_tail);
         let acked = ahead(self.acked, completion.tx_tail);
-        if received - self.read > u64::from(self.rx.most()) {
-            return Err(format!("{}: a completion says more than the receive buffer holds", pair.name()));
+        if received - self.read > u64::from(self.offered) {
+            return Err(format!("{}: a completion says more than the peer was offered", pair.name()));
         }
         if self.eof && received != self.received {
             return Err(format!("{}: bytes come after the end", pair.name()));
@@ -287,4 +315,10 @@ impl std::fmt::Debug for Connection {
 fn ahead(known: u64, position: u32) -> u64 {
     let step = position.wrapping_sub(known as u32) as i32;
     known + step.max(0) as u64
+}
+
+/// A number that follows from where a side of a pair is.
+fn drawn(pair: usize, side: usize, read: u64) -> u32 {
+    let mixed = (read ^ ((pair as u64) << 33) ^ ((side as u64) << 32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    (mixed >> 40) as u32
 }

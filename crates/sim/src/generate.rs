@@ -120,7 +120,7 @@ fn host(random: &mut Random) -> HostPlan {
         rx_bytes: 4096 << random.up_to(large),
         tx_bytes: 4096 << random.up_to(large),
         long_path_bytes: 0,
-        most_tx_bytes: 0,
+        most_bytes: 0,
         context_bytes: 0,
         small_bytes: 0,
         slots,
@@ -151,10 +151,14 @@ fn share_memory(random: &mut Random, host: &mut HostPlan) {
         host.context_bytes = u64::from(host.rx_bytes + host.tx_bytes) << random.up_to(3);
     }
     if random.one_in(2) {
-        host.long_path_bytes = host.rx_bytes.max(host.tx_bytes) << random.up_to(3);
+        host.long_path_bytes = host.rx_bytes.max(host.tx_bytes) << random.up_to(5);
     }
     if random.one_in(2) {
-        host.most_tx_bytes = host.tx_bytes << random.between(1, 4);
+        // The least ones are outgrown most often.
+        if !random.one_in(3) {
+            (host.rx_bytes, host.tx_bytes) = (4096, 4096);
+        }
+        host.most_bytes = host.rx_bytes.max(host.tx_bytes) << random.between(1, 4);
     }
     // Fits every buffer there is.
     host.small_bytes = if random.one_in(4) { 0 } else { 2048 };

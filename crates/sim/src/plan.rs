@@ -92,12 +92,12 @@ pub struct HostPlan {
     pub rx_bytes: u32,
     /// Bytes of a transmit buffer; a power of two, at least 4096.
     pub tx_bytes: u32,
-    /// Bytes of each buffer of a connection over a long path; 0 where it has the usual ones.
+    /// Bytes to which each buffer of a connection over a long path grows; 0 where it is as others.
     #[serde(default)]
     pub long_path_bytes: u32,
-    /// Bytes of the ring in which a transmit stream goes on that outgrows its buffer; 0 where none does.
+    /// The same of other connections; 0 where no buffer grows.
     #[serde(default)]
-    pub most_tx_bytes: u32,
+    pub most_bytes: u32,
     /// Bytes of buffers that an application's connections share; 0 where all have full ones.
     #[serde(default)]
     pub context_bytes: u64,

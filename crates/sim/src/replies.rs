@@ -85,7 +85,7 @@ impl App {
             Reply::Error { slot, errno } => self.error(now, scene, slot, errno),
             Reply::Freed { slot } => self.freed(now, scene, slot),
             Reply::Ended { slot, rx_tail, tx_tail } => {
-                self.take_completion(now, scene, Completion { slot, rx_tail, tx_tail, fin: true, grown: false })
+                self.take_completion(now, scene, Completion { slot, rx_tail, tx_tail, fin: true, ring: 0 })
             }
             Reply::SpliceOver { .. } => Err("it did not splice".into()),
             Reply::Reclaimed { slot, done } => self.rested(now, scene, slot, done),

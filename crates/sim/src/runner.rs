@@ -122,6 +122,7 @@ fn add(sum: &mut Figures, figures: &Figures) {
     sum.survivors += figures.survivors;
     sum.cookies += figures.cookies;
     sum.rested += figures.rested;
+    sum.grown += figures.grown;
     sum.operations += figures.operations;
     sum.renewed += figures.renewed;
     sum.posts += figures.posts;

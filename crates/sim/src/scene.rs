@@ -60,6 +60,8 @@ pub struct Figures {
     pub cookies: u64,
     /// Connections that rested.
     pub rested: u64,
+    /// Streams of connections that outgrew their buffers.
+    pub grown: u64,
     /// RDMA operations that were judged: work requests that have ended well, and messages received.
     pub operations: u64,
     /// Queue pairs that began anew after an error.
@@ -77,7 +79,7 @@ impl std::fmt::Display for Figures {
         let Figures {
             completed, spoiled, bytes, frames, resent, takeovers, cookies, rested, virtual_ns, digest, ..
         } = self;
-        let Figures { kills, survivors, operations, renewed, posts, .. } = self;
+        let Figures { kills, survivors, operations, renewed, posts, grown, .. } = self;
         let seconds = *virtual_ns as f64 / 1e9;
         let all = several(completed + spoiled, "connection");
         write!(f, "{all}, {spoiled} of them spoiled by plan; {} read; ", several(*bytes, "byte"))?;
@@ -86,6 +88,7 @@ impl std::fmt::Display for Figures {
         write!(f, "{} survived, {}, ", several(*survivors, "connection"), several(*cookies, "cookie"))?;
         write!(f, "{} judged, ", several(*operations, "RDMA operation"))?;
         write!(f, "{} renewed, {}; ", several(*renewed, "queue pair"), several(*posts, "ZeroNIC post"))?;
+        write!(f, "{} outgrew their buffers, ", several(*grown, "stream"))?;
         write!(f, "{} rested; {seconds:.1} virtual seconds; digest {digest:016x}", several(*rested, "connection"))
     }
 }

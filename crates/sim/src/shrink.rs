@@ -272,7 +272,7 @@ fn simpler_host(index: usize, add: &mut Add<'_>) {
     add(&|plan| plan.hosts[index].context_bytes = 0);
     add(&|plan| plan.hosts[index].small_bytes = 0);
     add(&|plan| plan.hosts[index].long_path_bytes = 0);
-    add(&|plan| plan.hosts[index].most_tx_bytes = 0);
+    add(&|plan| plan.hosts[index].most_bytes = 0);
     add(&|plan| (plan.hosts[index].rx_bytes, plan.hosts[index].tx_bytes) = (1 << 16, 1 << 16));
     add(&|plan| plan.hosts[index].min_rto_ms = 10);
     add(&|plan| plan.hosts[index].time_wait_ms = 100);

@@ -229,12 +229,12 @@ fn what_was_received_moves_along() {
         solo.read(8000);
         // Around the ring's end, and behind a hole.
         solo.receive(&[seg(START + 8000, START, ACK, 1000), seg(START + 9500, START, ACK, 100)]);
-        let (app, engine_end, rx, tx) = common::make_context(16384, 65536);
+        let (app, engine_end, rx, tx) = common::contexts::make_context(16384, 65536);
         let (context, slot) = (ContextId(2), Slot { index: 0, generation: 9 });
         solo.side.commands.push(Command::Attach(context, engine_end));
         solo.command(stream::Command::Move { flow: FLOW, context, slot, rx, tx });
         let (rx, _) = app.map_buffers(slot).expect("its buffers");
-        solo.side.app.rx = rx;
+        solo.side.app.rx = std::sync::Arc::new(rx);
         solo.receive(&[seg(START + 9000, START, ACK, 500)]);
         assert_eq!(lies_at(&solo, 8000, 1600), stream(8000, 1600));
     }

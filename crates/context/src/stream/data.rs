@@ -40,8 +40,8 @@ pub struct Completion {
     pub tx_tail: u32,
     /// The peer sent FIN: nothing comes after `rx_tail`.
     pub fin: bool,
-    /// The received stream has outgrown its small ring. All later ones say so, too.
-    pub grown: bool,
+    /// The ring in which the received stream is ([`shm::ByteRing::number`]). No later one says an earlier ring.
+    pub ring: u8,
 }
 
 #[inline]
@@ -74,7 +74,7 @@ impl Completion {
     /// The descriptor's words.
     #[inline]
     pub fn to_words(self) -> [u64; 2] {
-        [pack(self.slot, self.fin, self.grown.into()), self.rx_tail as u64 | (self.tx_tail as u64) << 32]
+        [pack(self.slot, self.fin, self.ring), self.rx_tail as u64 | (self.tx_tail as u64) << 32]
     }
     /// All that the words say besides slot and positions.
     #[inline(always)]
@@ -84,15 +84,15 @@ impl Completion {
 
     /// The [`Completion::tag`] of a completion that says nothing but positions.
     #[inline]
-    pub fn plain_tag(generation: u16, grown: bool) -> u32 {
-        Completion::tag([pack(Slot { index: 0, generation }, false, grown.into()), 0])
+    pub fn plain_tag(generation: u16, ring: u8) -> u32 {
+        Completion::tag([pack(Slot { index: 0, generation }, false, ring), 0])
     }
 
     /// Reads a descriptor.
     #[inline]
     pub fn from_words(words: [u64; 2]) -> Completion {
         let (slot, fin, ring) = unpack(words[0]);
-        Completion { slot, rx_tail: words[1] as u32, tx_tail: (words[1] >> 32) as u32, fin, grown: ring != 0 }
+        Completion { slot, rx_tail: words[1] as u32, tx_tail: (words[1] >> 32) as u32, fin, ring }
     }
 }
 
@@ -103,13 +103,13 @@ mod tests {
     fn descriptors_come_back() {
         let slot = Slot { index: u32::MAX, generation: u16::MAX };
         let bump = Bump { slot, tx_head: 1, rx_head: u32::MAX, fin: true, ring: 0 };
-        for (fin, grown) in [(false, false), (false, true), (true, false), (true, true)] {
-            let bump = Bump { fin, ring: if grown { 2 } else { u8::from(fin) }, ..bump };
+        for (fin, ring) in [(false, 0), (false, 1), (true, 0), (true, 2)] {
+            let bump = Bump { fin, ring, ..bump };
             assert_eq!(Bump::from_words(bump.to_words()), bump);
             for slot in [slot, Slot { index: 3, generation: 0 }] {
-                let completion = Completion { slot, rx_tail: u32::MAX, tx_tail: 0, fin, grown };
+                let completion = Completion { slot, rx_tail: u32::MAX, tx_tail: 0, fin, ring };
                 assert_eq!(Completion::from_words(completion.to_words()), completion);
-                let plain = Completion::plain_tag(slot.generation, grown);
+                let plain = Completion::plain_tag(slot.generation, ring);
                 assert_eq!(Completion::tag(completion.to_words()) == plain, !fin);
             }
         }

@@ -7,7 +7,7 @@ use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
 use std::sync::Arc;
 use std::sync::atomic::AtomicU32;
-use std::sync::atomic::Ordering::{AcqRel, Acquire, Release};
+use std::sync::atomic::Ordering::{AcqRel, Acquire, Relaxed, Release};
 
 /// The engine's end of the data pair.
 pub struct EngineEnd {
@@ -105,12 +105,13 @@ impl ControlEnd {
 
     /// Sets for slot `index`, before a connection is in it, whether its streams begin in the buffers or in small rings.
     pub fn begin(&self, index: u32, grown: bool) {
-        // That of an earlier connection, where somebody still referred to it when it ended. Memory that the system does
-        // not take back now is taken back with the region.
+        // Those of an earlier connection, where somebody still referred to them when it ended. Memory that the system
+        // does not take back now is taken back with the region.
         let _ = self.discard_large(index);
         for word in [self.geometry.rx_level_at(index), self.geometry.tx_level_at(index)] {
             self.region.u32_at(word).store(grown as u32, Release);
         }
+        self.suggest(index, 0);
         // Of a connection that an earlier daemon ran here.
         let [_, read_for] = self.geometry.read_at(index);
         self.region.u32_at(read_for).store(0, Release);
@@ -148,24 +149,34 @@ impl ControlEnd {
     pub fn discard_received(&mut self, index: u32) -> io::Result<()> {
         let g = &self.geometry;
         discard_small(&self.region, g, index)?;
-        if level(&self.region, g, g.rx_level_at(index)) > Level::Small {
+        let level = level(&self.region, g, g.rx_level_at(index));
+        discard_large(&self.region, g.rx_large_at(index), g.large_len(index), level)?;
+        if level > Level::Small {
             self.region.discard(g.rx_at(index), g.rx_len(index) as usize)?;
         }
         self.tables.reclaimed(&self.region, &self.geometry, index);
         Ok(())
     }
 
-    /// Gives the memory of a slot's buffers back to the system, but for its large ring ([`ControlEnd::discard_large`]).
+    /// Gives the memory of a slot's buffers back to the system, but for its large rings
+    /// ([`ControlEnd::discard_large`]).
     pub fn discard_buffers(&self, index: u32) -> io::Result<()> {
         let g = &self.geometry;
         discard_small(&self.region, g, index)?;
         self.region.discard(g.rx_at(index), g.pair_len(index))
     }
 
-    /// Gives the memory of the ring back in which a slot's transmit stream went on, where it has outgrown its buffer.
+    /// Gives the memory of the rings back in which a slot's streams went on, where they have outgrown their buffers.
     pub fn discard_large(&self, index: u32) -> io::Result<()> {
         let g = &self.geometry;
-        discard_large(&self.region, g, index, level(&self.region, g, g.tx_level_at(index)))
+        let level = |word| level(&self.region, g, word);
+        discard_large(&self.region, g.rx_large_at(index), g.large_len(index), level(g.rx_level_at(index)))?;
+        discard_large(&self.region, g.tx_large_at(index), g.large_len(index), level(g.tx_level_at(index)))
+    }
+
+    /// Says of slot `index`'s transmit stream how many bytes its path can have under way: its program may let it grow.
+    pub fn suggest(&self, index: u32, bytes: u32) {
+        self.region.u32_at(self.geometry.wanted_at(index)).store(bytes, Relaxed);
     }
 }
 
@@ -253,7 +264,7 @@ impl AppEnd {
     pub fn discard_sent(&self, slot: Slot) -> io::Result<()> {
         let (g, index) = (&self.geometry, slot.index);
         let level = level(&self.region, g, g.tx_level_at(index));
-        discard_large(&self.region, g, index, level)?;
+        discard_large(&self.region, g.tx_large_at(index), g.large_len(index), level)?;
         if level > Level::Small { self.region.discard(g.tx_at(index), g.tx_len(index) as usize) } else { Ok(()) }
     }
 
@@ -276,9 +287,11 @@ fn map_buffers(region: &Arc<Region>, g: &Geometry, index: u32) -> io::Result<(By
         large: None,
         word,
     };
+    let large = |at: Option<usize>| at.map(|at| (at, g.large_len(index) as usize));
     let rx = rings(small_at, (g.rx_at(index), g.rx_len(index)), g.rx_level_at(index));
     let tx = rings(small_at + small, (g.tx_at(index), g.tx_len(index)), g.tx_level_at(index));
-    let tx = Rings { large: g.large_at(index).map(|at| (at, g.growing.bytes as usize)), ..tx };
+    let (rx, tx) =
+        (Rings { large: large(g.rx_large_at(index)), ..rx }, Rings { large: large(g.tx_large_at(index)), ..tx });
     let [rx, tx] = [rx, tx].map(|rings| ByteRing::map_first(region, rings));
     Ok((rx?.beginning_at(first), tx?.beginning_at(first)))
 }
@@ -289,10 +302,10 @@ fn level(region: &Region, g: &Geometry, word: usize) -> Level {
     if g.has_small() { said } else { said.max(Level::Full) }
 }
 
-/// Gives the memory of the ring back in which a slot's transmit stream may have gone on.
-fn discard_large(region: &Region, g: &Geometry, index: u32, level: Level) -> io::Result<()> {
-    let large = if level == Level::Large { g.large_at(index) } else { None };
-    large.map_or(Ok(()), |at| region.discard(at, g.growing.bytes as usize))
+/// Gives the memory of the large ring `at` back, of `len` bytes, in which a stream of this level may have gone on.
+fn discard_large(region: &Region, at: Option<usize>, len: u32, level: Level) -> io::Result<()> {
+    let large = if level == Level::Large { at } else { None };
+    large.map_or(Ok(()), |at| region.discard(at, len as usize))
 }
 
 fn discard_small(region: &Region, g: &Geometry, index: u32) -> io::Result<()> {

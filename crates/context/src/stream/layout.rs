@@ -22,6 +22,11 @@ pub const OFFERED_AT: usize = READ_FOR_AT - 4;
 /// ([`crate::Bump::UNTIL_SENT`]): a stream position. Of the slot by which the connection is called.
 pub const SENT_AT: usize = OFFERED_AT - 4;
 
+/// The word in which the control plane says how many bytes the path of the slot's connection can have under way: where
+/// that is more than the transmit buffer holds, the stream may outgrow it ([`crate::ControlEnd::suggest`]). Of the slot
+/// whose buffers the connection has.
+pub const WANTED_AT: usize = SENT_AT - 4;
+
 /// The last words of a slot's state are of both sides: in which ring its receive and its transmit stream are
 /// ([`shm::ByteRing::level`]). Each is written by who writes that stream.
 const LEVEL_AT: usize = SLOT_STATE_BYTES - 8;
@@ -31,35 +36,40 @@ pub const LEAST_BUFFER: u32 = 16 << 10;
 
 /// Slots for connections over long paths: those whose round trip asks for more than the usual buffers. They are the
 /// first ones of a context.
+///
+/// On engines on which streams grow they begin in buffers of the usual sizes, and grow to this one. On others their
+/// buffers have it.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct LongPaths {
     /// How many there are; fewer than the context has slots.
     pub slots: u32,
     /// Bytes of each of a connection's two buffers there, a power of two; 0 where there are none.
     pub bytes: u32,
+    /// Their streams begin in the usual buffers, and grow.
+    pub grow: bool,
 }
 
 impl LongPaths {
     /// All connections have the usual buffers.
-    pub const NONE: LongPaths = LongPaths { slots: 0, bytes: 0 };
+    pub const NONE: LongPaths = LongPaths { slots: 0, bytes: 0, grow: false };
 }
 
-/// Slots whose transmit stream may outgrow its buffer, too: the first ones after those for long paths.
+/// Other slots whose streams may outgrow their buffers: the first ones after those for long paths.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 pub struct Growing {
     /// How many there are.
     pub slots: u32,
-    /// Bytes of the ring in which such a stream goes on, a power of two; 0 where there are none.
+    /// Bytes of the ring in which each of both streams goes on, a power of two; 0 where there are none.
     pub bytes: u32,
 }
 
 impl Growing {
-    /// A transmit buffer stays as it is.
+    /// Buffers stay as they are.
     pub const NONE: Growing = Growing { slots: 0, bytes: 0 };
 
     /// Bytes of the rings of all of them.
     fn len(self) -> usize {
-        self.slots as usize * self.bytes as usize
+        self.slots as usize * 2 * self.bytes as usize
     }
 }
 
@@ -71,7 +81,7 @@ pub struct Geometry {
     pub slots: u32,
     /// Those of them for long paths.
     pub long: LongPaths,
-    /// Those whose transmit stream may outgrow its buffer.
+    /// Others whose streams may outgrow their buffers.
     pub growing: Growing,
     /// Entries of each data ring.
     pub data_entries: u32,
@@ -104,10 +114,13 @@ impl Geometry {
             && ok(rx_bytes, PAGE as u32, 1 << 30)
             && ok(tx_bytes, PAGE as u32, 1 << 30)
             && ok(full_slots, 1, 1 << 20)
-            && (long.slots == 0 || long.slots < slots && ok(long.bytes, PAGE as u32, 1 << 30))
+            && (long.slots == 0
+                || long.slots < slots
+                    && (!long.grow || long.bytes > rx_bytes.max(tx_bytes))
+                    && ok(long.bytes, PAGE as u32, 1 << 30))
             && (growing.slots == 0
                 || growing.slots <= slots - long.slots
-                    && growing.bytes > tx_bytes
+                    && growing.bytes > rx_bytes.max(tx_bytes)
                     && ok(growing.bytes, PAGE as u32, 1 << 30))
             // A pair of them is given back in whole pages.
             && (small_bytes == 0 || ok(small_bytes, PAGE as u32 / 2, rx_bytes.min(tx_bytes).min(LEAST_BUFFER) / 2))
@@ -141,6 +154,9 @@ impl Geometry {
     }
     pub(crate) fn sent_at(&self, index: u32) -> usize {
         self.slot_state_at(index) + SENT_AT
+    }
+    pub(crate) fn wanted_at(&self, index: u32) -> usize {
+        self.slot_state_at(index) + WANTED_AT
     }
     /// Byte of the word that says in which ring slot `index`'s receive stream is.
     pub fn rx_level_at(&self, index: u32) -> usize {
@@ -186,34 +202,56 @@ impl Geometry {
     }
     fn len_of(&self, full: u32, index: u32) -> u32 {
         match self.class(index) {
+            Class::LongPath if self.long.grow => full,
             Class::LongPath => self.long.bytes,
             Class::Halved(halvings) => halved(full, halvings),
         }
     }
-    /// Bytes of slot `index`'s transmit stream that may be under way at most.
+    /// Bytes of slot `index`'s receive stream that may be under way at most.
+    pub fn rx_most(&self, index: u32) -> u32 {
+        self.rx_len(index).max(self.large_len(index))
+    }
+    /// The same of its transmit stream.
     pub fn tx_most(&self, index: u32) -> u32 {
-        if self.may_outgrow(index) { self.growing.bytes } else { self.tx_len(index) }
+        self.tx_len(index).max(self.large_len(index))
     }
-    /// Slot `index`'s transmit stream may outgrow its buffer.
+    /// Slot `index`'s streams may outgrow their buffers.
     pub fn may_outgrow(&self, index: u32) -> bool {
-        self.large_number(index).is_some()
+        self.large_len(index) > 0
     }
-    /// The ring's number among those of streams that have outgrown their buffers.
-    fn large_number(&self, index: u32) -> Option<u32> {
-        index.checked_sub(self.long.slots).filter(|number| *number < self.growing.slots)
+    /// Bytes of each of the rings in which slot `index`'s streams go on when they have outgrown their buffers; 0 where
+    /// there are none.
+    pub fn large_len(&self, index: u32) -> u32 {
+        match index.checked_sub(self.long.slots) {
+            None if self.long.grow => self.long.bytes,
+            Some(number) if number < self.growing.slots => self.growing.bytes,
+            _ => 0,
+        }
     }
-    /// Byte where the ring starts in which slot `index`'s transmit stream goes on when it has outgrown its buffer, if
-    /// there is one. It has [`Growing::bytes`].
-    pub fn large_at(&self, index: u32) -> Option<usize> {
-        let number = self.large_number(index)?;
-        Some(self.larges_at() + number as usize * self.growing.bytes as usize)
+    /// Byte where the ring starts in which slot `index`'s receive stream goes on when it has outgrown its buffer, if
+    /// there is one. It has [`Geometry::large_len`].
+    pub fn rx_large_at(&self, index: u32) -> Option<usize> {
+        let pair = 2 * self.large_len(index) as usize;
+        let before = match index.checked_sub(self.long.slots) {
+            None => index as usize * pair,
+            Some(number) => self.far_len() + number as usize * pair,
+        };
+        (pair > 0).then(|| self.larges_at() + before)
+    }
+    /// The same of its transmit stream.
+    pub fn tx_large_at(&self, index: u32) -> Option<usize> {
+        self.rx_large_at(index).map(|at| at + self.large_len(index) as usize)
     }
     fn larges_at(&self) -> usize {
         self.log_at() + self.log_bytes as usize
     }
-    /// Bytes of the largest receive buffer.
+    /// Bytes of the larger rings of slots for long paths.
+    fn far_len(&self) -> usize {
+        if self.long.grow { self.long.slots as usize * 2 * self.long.bytes as usize } else { 0 }
+    }
+    /// Bytes of the largest window that a connection may offer.
     pub fn most_rx(&self) -> u32 {
-        self.rx_len(0).max(self.rx_bytes)
+        [0, self.long.slots].into_iter().map(|index| self.rx_most(index)).fold(self.rx_bytes, u32::max)
     }
     /// Bytes of both buffers of slot `index`.
     pub fn pair_len(&self, index: u32) -> usize {
@@ -236,8 +274,9 @@ impl Geometry {
     }
     /// Bytes of the buffers of all slots below `index`.
     fn pairs_before(&self, index: u32) -> usize {
-        let LongPaths { slots, bytes } = self.long;
-        let mut sum = index.min(slots) as usize * 2 * bytes as usize;
+        let LongPaths { slots, bytes, grow } = self.long;
+        let pair = if grow { self.rx_bytes as usize + self.tx_bytes as usize } else { 2 * bytes as usize };
+        let mut sum = index.min(slots) as usize * pair;
         // The largest come first. The least ones are all the rest.
         let (mut left, most_halvings) = (index.saturating_sub(slots), self.most_halvings());
         for halvings in 0..=most_halvings {
@@ -317,9 +356,14 @@ impl Geometry {
                 entry_bytes: 1,
             });
         }
-        if self.growing.slots > 0 {
-            let (kind, at, Growing { slots, bytes }) = (AreaKind::LargeRings, self.larges_at(), self.growing);
-            directory.add_at(Area { kind, at, len: self.growing.len(), entries: slots, entry_bytes: bytes });
+        let far = if self.long.grow { 2 * self.long.slots } else { 0 };
+        let near = 2 * self.growing.slots;
+        let (far_at, near_at) = (self.larges_at(), self.larges_at() + self.far_len());
+        for (at, entries, entry_bytes) in [(far_at, far, self.long.bytes), (near_at, near, self.growing.bytes)] {
+            if entries > 0 {
+                let len = entries as usize * entry_bytes as usize;
+                directory.add_at(Area { kind: AreaKind::LargeRings, at, len, entries, entry_bytes });
+            }
         }
         directory
     }
@@ -334,14 +378,14 @@ impl Geometry {
 
     /// Bytes of the whole region. Only what is written costs memory.
     pub fn region_len(&self) -> usize {
-        self.larges_at() + self.growing.len()
+        self.larges_at() + self.far_len() + self.growing.len()
     }
 }
 
 /// What decides about the size of a slot's buffers. Less is larger.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Class {
-    /// [`LongPaths::bytes`].
+    /// [`LongPaths`].
     LongPath,
     /// The full sizes, halved so often.
     Halved(u32),
@@ -414,7 +458,8 @@ mod tests {
 
     #[test]
     fn the_first_slots_are_for_long_paths() {
-        let sizes = Geometry { slots: 16, long: LongPaths { slots: 3, bytes: 1 << 20 }, log_bytes: 0, ..SIZES };
+        let sizes =
+            Geometry { slots: 16, long: LongPaths { slots: 3, bytes: 1 << 20, grow: false }, log_bytes: 0, ..SIZES };
         assert!(sizes.is_valid());
         let kib = |index| (sizes.rx_len(index) >> 10, sizes.tx_len(index) >> 10);
         assert_eq!(
@@ -430,20 +475,34 @@ mod tests {
         assert_eq!([2, 3, 7].map(|at| sizes.class(at)), [Class::LongPath, Class::Halved(0), Class::Halved(1)]);
         assert!(Class::LongPath < Class::Halved(0));
         assert_eq!((sizes.most_rx(), Geometry { long: LongPaths::NONE, ..sizes }.most_rx()), (1 << 20, 1 << 18));
-        for long in [LongPaths { slots: 16, bytes: 1 << 20 }, LongPaths { slots: 1, bytes: 5000 }] {
+        for (slots, bytes) in [(16, 1 << 20), (1, 5000)] {
+            let long = LongPaths { slots, bytes, grow: false };
             assert!(!Geometry { long, ..sizes }.is_valid());
         }
     }
 
     #[test]
     fn large_rings_lie_at_the_end() {
-        let (long, growing) = (LongPaths { slots: 3, bytes: 1 << 20 }, Growing { slots: 2, bytes: 1 << 19 });
+        let half = 1 << 19;
+        let (long, growing) =
+            (LongPaths { slots: 3, bytes: 1 << 20, grow: false }, Growing { slots: 2, bytes: half as u32 });
         let sizes = Geometry { slots: 16, long, growing, ..SIZES };
         assert!(sizes.is_valid());
         let end = sizes.log_at() + 4096;
-        assert_eq!([2, 3, 4, 5].map(|at| sizes.large_at(at)), [None, Some(end), Some(end + (1 << 19)), None]);
-        assert_eq!((sizes.region_len(), sizes.directory().end()), (end + (1 << 20), end + (1 << 20)));
+        assert_eq!([2, 3, 4, 5].map(|at| sizes.rx_large_at(at)), [None, Some(end), Some(end + 2 * half), None]);
+        assert_eq!([2, 4].map(|at| sizes.tx_large_at(at)), [None, Some(end + 3 * half)]);
+        assert_eq!((sizes.region_len(), sizes.directory().end()), (end + 4 * half, end + 4 * half));
         assert_eq!([2, 3, 5, 7].map(|at| sizes.tx_most(at) >> 10), [1024, 512, 64, 32]);
+        assert_eq!([2, 3, 5, 7].map(|at| sizes.rx_most(at) >> 10), [1024, 512, 256, 128]);
+        // Those for long paths begin as others do, where streams grow.
+        let sizes = Geometry { long: LongPaths { grow: true, ..long }, ..sizes };
+        assert!(sizes.is_valid());
+        let kib = |index| [sizes.rx_len(index), sizes.tx_len(index), sizes.rx_most(index)].map(|bytes| bytes >> 10);
+        assert_eq!([0, 2, 3].map(kib), [[256, 64, 1024], [256, 64, 1024], [256, 64, 512]]);
+        let end = sizes.log_at() + 4096;
+        assert_eq!([0, 2, 3].map(|at| sizes.rx_large_at(at)), [0, 8, 12].map(|halves| Some(end + halves * half)));
+        assert_eq!((sizes.region_len(), sizes.directory().end()), (end + 16 * half, end + 16 * half));
+        assert_eq!(sizes.most_rx(), 1 << 20);
         for growing in [Growing { slots: 14, bytes: 1 << 19 }, Growing { slots: 1, bytes: 1 << 16 }] {
             assert!(!Geometry { growing, ..sizes }.is_valid());
         }

@@ -69,13 +69,16 @@ pub enum OptionName {
     FinTimeout = 8,
     /// `TCP_NODELAY`: 0 or 1. To a host whose configuration has Nagle's algorithm.
     NoDelay = 9,
+    /// Bytes of its receive stream that the application has room for, and asks to be offered to the peer: never fewer
+    /// than before, and no more than its ring may have ([`crate::Geometry::rx_most`]).
+    ReceiveWindow = 10,
 }
 
 impl OptionName {
     pub(crate) fn from_code(code: u8) -> Option<OptionName> {
         use OptionName::*;
         let timers = [KeepaliveIdle, KeepaliveInterval, UserTimeout, FinTimeout];
-        let others = [Keepalive, KeepaliveCount, Congestion, PacingRate, NoDelay];
+        let others = [Keepalive, KeepaliveCount, Congestion, PacingRate, NoDelay, ReceiveWindow];
         timers.into_iter().chain(others).find(|name| *name as u8 == code)
     }
 }

@@ -31,6 +31,15 @@ impl Flows {
     // Meets RFC 9293: MUST-17, MUST-21, MUST-24, MUST-27.
     pub(crate) fn set(&mut self, out: &mut Outbox<'_>, id: FlowId, option: OptionName, value: u64) {
         let default_give_up = out.config.timers.give_up_ms as Nanos * MILLISECOND;
+        if option == OptionName::ReceiveWindow {
+            let bytes = u32::try_from(value).unwrap_or(u32::MAX);
+            let runs = self.get(id.0).is_some_and(|flow| flow.engine == EngineState::Engine);
+            // With a shared log, a window is a promise of records.
+            if !runs || out.config.memory.log_bytes > 0 {
+                return;
+            }
+            return out.commands.push(stream::Command::Offer(id, bytes).into());
+        }
         let Some(flow) = self.get_mut(id.0) else { return };
         let options = Arc::make_mut(&mut flow.options);
         // A day is longer than any of these times needs to be, and keeps sums of them in range.
@@ -54,6 +63,7 @@ impl Flows {
                 let command = stream::Command::Nagle(id, options.nagle);
                 out.commands.extend((flow.engine == EngineState::Engine).then(|| command.into()));
             }
+            OptionName::ReceiveWindow => {}
         }
         // The new values count at once, also for a flow that is quiet.
         out.timers.set(Timer::Flow(id.0), out.now);

@@ -1,7 +1,9 @@
 //! Polling of flow timers: each active flow is polled when it is due, and the engine gets the commands that follow.
 use super::Flows;
-use crate::flow::EngineState;
+use crate::contexts::Contexts;
+use crate::flow::{EngineState, Flow, Name};
 use crate::flow_timers::TimerActions;
+use crate::memory_config::MemoryConfig;
 use crate::outbox::Outbox;
 use crate::timers::{MILLISECOND, Timer, Timers};
 use engine::stream;
@@ -58,7 +60,7 @@ impl Flows {
     }
 
     /// It is time to poll a flow.
-    pub(crate) fn due(&mut self, out: &mut Outbox<'_>, id: FlowId) -> Due {
+    pub(crate) fn due(&mut self, out: &mut Outbox<'_>, contexts: &Contexts, id: FlowId) -> Due {
         let interval = self.poll_interval(out);
         let Some(flow) = self.all.get_mut(id.0) else { return Due::GoesOn };
         if flow.engine != EngineState::Engine {
@@ -75,6 +77,9 @@ impl Flows {
         if actions.failed {
             return Due::Failed;
         }
+        if let (Some(window), true) = (actions.window, MemoryConfig::is_long(flow.timers.rtt.srtt())) {
+            suggest_room(contexts, flow, window);
+        }
         command(out, id, &actions);
         if actions.doubt_path {
             // Nobody answers: perhaps the next hop has another hardware address now.
@@ -86,6 +91,16 @@ impl Flows {
             out.timers.set(Timer::Flow(id.0), next);
         }
         Due::GoesOn
+    }
+}
+
+/// Over a long path, a program may have twice the congestion window written and not acknowledged, as in Linux
+/// (`tcp_sndbuf_expand`): so much waits to be sent while as much is on its way.
+fn suggest_room(contexts: &Contexts, flow: &Flow, window: u32) {
+    let Name { context, slot, .. } = flow.names[0];
+    let room = window.saturating_mul(2);
+    if let Some(home) = contexts.get(context.0).filter(|home| room > home.end.geometry().tx_len(slot.index)) {
+        home.end.suggest(slot.index, room);
     }
 }
 

@@ -185,7 +185,12 @@ pub(crate) fn resume_flow(
     (params.snd_nxt, params.tx_pos) = (end.snd_una, resume.tx_pos);
     (params.rcv_nxt, params.rx_pos) = (end.rcv_nxt, resume.rx_pos);
     (params.context, params.slot) = (name.context, name.slot);
+    // What its peer was offered: it began with what the usual buffer holds.
+    let (usual, offered) = (params.rx.usual(), resume.window.saturating_add(end.unread));
     out.commands.push(Command::Install(Box::new(params)));
+    if offered > usual {
+        out.commands.push(stream::Command::Offer(id, offered.checked_next_power_of_two().unwrap_or(offered)).into());
+    }
     out.commands.push(stream::Command::Resume(id, *end).into());
     if flow.options.nagle {
         out.commands.push(stream::Command::Nagle(id, true).into());

@@ -85,7 +85,7 @@ impl ControlPlane {
         if self.flows.get(id.0).is_some_and(Flow::awaits_reset) {
             return self.remove_flow(out, id, After::Reset);
         }
-        match self.flows.due(out, id) {
+        match self.flows.due(out, &self.contexts, id) {
             Due::GoesOn => {}
             Due::Failed => self.fail_flow(out, id, libc::ETIMEDOUT, After::Reset),
             Due::Left => self.settle(out, id),

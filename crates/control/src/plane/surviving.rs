@@ -81,7 +81,7 @@ fn is_possible(kept: &KeptConnection, geometry: &Geometry) -> bool {
     let index = kept.slot.index;
     let written = kept.tx_head.wrapping_sub(kept.tx_tail);
     let unread = kept.rx_tail.wrapping_sub(kept.rx_head);
-    index < geometry.slots && written <= geometry.tx_most(index) && unread <= geometry.rx_len(index)
+    index < geometry.slots && written <= geometry.tx_most(index) && unread <= geometry.rx_most(index)
 }
 
 /// What the connection was, as far as its record and its program have it. What was written may all have been sent, and
@@ -119,7 +119,8 @@ fn state_of(
             tx_pos: tx_tail,
             rx_pos: rx_tail.wrapping_add(u32::from(peer_ended)),
             pending,
-            window: geometry.rx_len(slot.index) - unread,
+            // As much as the peer may have been offered: an edge does not move back.
+            window: geometry.rx_most(slot.index) - unread,
             // The peer's next segment has it.
             snd_wnd: u32::from(agreed.mss),
             state,

@@ -70,7 +70,7 @@ pub(crate) fn config(node: usize) -> HostConfig {
         rx_bytes: 65_536,
         tx_bytes: 65_536,
         long_path_bytes: 0,
-        most_tx_bytes: 0,
+        most_bytes: 0,
         context_bytes: 0,
         small_bytes: 0,
         log_bytes: 0,

@@ -169,6 +169,7 @@ impl Log {
             stream::Command::Retransmit(flow, _) => Recorded::Retransmit(flow),
             stream::Command::Untrack(flow) => Recorded::Untrack(flow),
             stream::Command::Overdue(..)
+            | stream::Command::Offer(..)
             | stream::Command::ProbeTail(..)
             | stream::Command::Window(..)
             | stream::Command::Nagle(..)

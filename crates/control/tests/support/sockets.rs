@@ -4,12 +4,13 @@ use context::attach::KeptConnection;
 use context::{Bump, Completion, Slot};
 use shm::ByteRing;
 use std::collections::HashMap;
+use std::sync::Arc;
 
 /// A connection, as an application sees it.
 pub(crate) struct Socket {
     pub slot: Slot,
-    pub rx: ByteRing,
-    pub tx: ByteRing,
+    pub rx: Arc<ByteRing>,
+    pub tx: Arc<ByteRing>,
     pub tx_head: u32,
     pub tx_tail: u32,
     pub rx_head: u32,
@@ -25,7 +26,7 @@ pub(crate) struct Sockets(pub HashMap<Slot, Socket>);
 impl Sockets {
     /// A connection that was opened just now.
     pub(crate) fn open(&mut self, app: &App, slot: Slot) -> Slot {
-        let (rx, tx) = app.end.map_buffers(slot).unwrap();
+        let (rx, tx) = app.end.map_buffers(slot).map(|(rx, tx)| (Arc::new(rx), Arc::new(tx))).unwrap();
         let (tx_head, tx_tail, rx_head, rx_tail) = (0, 0, 0, 0);
         let socket = Socket { slot, rx, tx, tx_head, tx_tail, rx_head, rx_tail, peer_fin: false, fin: false };
         self.0.insert(slot, socket);
@@ -40,6 +41,8 @@ impl Sockets {
                 socket.rx_tail = completion.rx_tail;
                 socket.tx_tail = completion.tx_tail;
                 socket.peer_fin |= completion.fin;
+                let grown = socket.rx.grown().filter(|_| completion.ring > socket.rx.number());
+                socket.rx = grown.unwrap_or(Arc::clone(&socket.rx));
             }
         }
     }
@@ -48,8 +51,9 @@ impl Sockets {
     pub(crate) fn write(&mut self, app: &mut App, slot: Slot, bytes: &[u8]) -> usize {
         self.drain(app);
         let socket = self.0.get_mut(&slot).unwrap();
-        let room = socket.tx.size() - socket.tx_head.wrapping_sub(socket.tx_tail);
+        let room = socket.tx.most() - socket.tx_head.wrapping_sub(socket.tx_tail);
         let len = bytes.len().min(room as usize);
+        socket.tx = socket.tx.holding(socket.tx_tail, socket.tx_head.wrapping_add(len as u32));
         socket.tx.write(socket.tx_head, &bytes[..len]);
         socket.tx_head = socket.tx_head.wrapping_add(len as u32);
         socket.bump(app);
@@ -98,7 +102,9 @@ impl Socket {
     }
 
     pub(crate) fn bump(&self, app: &mut App) {
-        let bump = Bump { slot: self.slot, tx_head: self.tx_head, rx_head: self.rx_head, fin: self.fin, ring: 0 };
+        let Socket { slot, tx_head, rx_head, fin, .. } = *self;
+        let ring = self.tx.number();
+        let bump = Bump { slot, tx_head, rx_head, fin, ring };
         app.end.bumps.push(bump.to_words()).unwrap();
     }
 }

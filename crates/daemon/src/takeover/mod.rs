@@ -20,7 +20,7 @@ use std::time::Duration;
 use wire::Mac;
 
 /// Version of all that is handed over. A daemon refuses another one's.
-pub(crate) const VERSION: u32 = 13;
+pub(crate) const VERSION: u32 = 14;
 /// How long either waits for the other. Past it, the old daemon goes on.
 const TIMEOUT: Duration = Duration::from_secs(20);
 

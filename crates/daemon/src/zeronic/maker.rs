@@ -161,7 +161,7 @@ fn over_engine(
         rx_bytes: BUFFER,
         tx_bytes: BUFFER,
         long_path_bytes: 0,
-        most_tx_bytes: 0,
+        most_bytes: 0,
         context_bytes: 0,
         small_bytes: 0,
         ..MemoryConfig::default()

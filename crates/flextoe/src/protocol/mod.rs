@@ -12,7 +12,7 @@ use crate::observer::Observer;
 use crate::slots::Slots;
 use engine::stream::FlowEnd;
 use engine::{DropReason, Exception, Nanos};
-use state::ProtocolState;
+use state::{ProtocolState, RxRings};
 use std::collections::VecDeque;
 use tcp::{Owner, window};
 use trace::{NO_FLOW, Point};
@@ -452,10 +452,21 @@ impl ProtocolState {
         self.ack_now |= !self.ends.peer_ended() && window::is_worth_telling(gain, self.open_window(), largest, mss);
     }
 
+    /// From now on the peer may be offered so many bytes, as far as the stream's rings hold them. How much they do hold
+    /// shows when bytes come ([`ProtocolState::outgrown`]).
+    pub(super) fn offer(&mut self, bytes: u32) {
+        let bytes = bytes.min(self.fixed.rx_rings.most());
+        if bytes > self.fixed.rx_size {
+            self.fixed.set_offer(bytes);
+            self.update_window();
+        }
+    }
+
     /// Which bytes a move to other buffers has to copy: what is unread or out of order, and what is not acknowledged.
     /// Nothing begins small there.
     fn relocate(&mut self, relocation: &mut Relocation) {
-        self.fixed.rx_place = self.fixed.rx_size;
+        self.fixed.rx_rings = RxRings::of(&relocation.new.rx);
+        self.fixed.rx_place = relocation.new.rx.ease();
         let received = self.ooo.end().unwrap_or(self.rcv_data_end());
         relocation.rx = (self.rcv_head - self.fixed.rx_base, received - self.rcv_head);
         let from = if self.ends.all_acknowledged() { self.head } else { self.una };

@@ -1,6 +1,6 @@
 //! Receive processing of the protocol module (RX, thesis section 4.3.1.3): a received segment, in the order of RFC 9293
 //! section 3.10.7.4.
-use super::state::ProtocolState;
+use super::state::{Fixed, ProtocolState};
 use crate::message::{Aside, Events, Marks, PayloadPart, Summary, Work};
 use crate::observer::Observer;
 use engine::{DropReason, Nanos};
@@ -401,10 +401,11 @@ impl ProtocolState {
 
     /// Where what is received up to `end` is too much for the stream's place: it grows.
     pub(super) fn outgrown(&mut self, end: Seq) -> Option<Box<Aside>> {
-        let outgrown = end - self.rcv_head > self.fixed.rx_place;
-        outgrown.then(|| {
-            self.fixed.rx_place = self.fixed.rx_size;
-            Box::new(Aside::Grow(self.rcv_head - self.fixed.rx_base))
+        let held = end - self.rcv_head;
+        (held > self.fixed.rx_place).then(|| {
+            let Fixed { rx_rings, rx_base, .. } = self.fixed;
+            self.fixed.rx_place = rx_rings.holding(held);
+            Box::new(Aside::Grow { from: self.rcv_head - rx_base, end: end - rx_base })
         })
     }
 

@@ -3,7 +3,7 @@ use crate::message::{Positions, TxSegment, Work};
 use crate::observer::Observer;
 use engine::Nanos;
 use engine::stream::{Agreed, FlowEnd, FlowParams, FlowStats, Resume};
-use shm::Pooled;
+use shm::{ByteRing, Pooled};
 use std::sync::atomic::Ordering::Relaxed;
 use tcp::{ChallengeLimit, Ends, FlightLimit, Owner, Reassembly, RttTimer, Scoreboard, window};
 use trace::Point;
@@ -106,14 +106,18 @@ pub(crate) struct Fixed {
     pub agreed: Agreed,
     /// Most that is sent at once where it is all there is: one frame, or nothing where Nagle's algorithm has a say.
     pub at_once: u32,
-    pub super_segment: u32,
+    /// Most bytes of a super-segment; an IP packet has no more.
+    pub super_segment: u16,
+    pub rx_rings: RxRings,
+    /// Bytes that may be offered to the peer.
     pub rx_size: u32,
     pub tx_size: u32,
     /// The largest window that is advertised, bytes.
     pub largest_window: u32,
     /// The step in which the advertised window grows (RFC 9293 section 3.8.6.2.2).
     pub window_step: u32,
-    /// Bytes that may lie where the received stream is now: less than `rx_size` while it is in its small ring.
+    /// Bytes that may lie where the received stream is now: less than `rx_size` while it is in a ring that it may
+    /// outgrow.
     pub rx_place: u32,
     /// After the last segment that was not full, where Nagle's algorithm is on. It changes, and is here for the room.
     pub short_end: Seq,
@@ -121,6 +125,29 @@ pub(crate) struct Fixed {
     pub tx_base: Seq,
     pub rx_base: Seq,
     pub stats: Pooled<FlowStats>,
+}
+
+/// Sizes of a received stream's rings but the small one, as powers of two: the usual one, and the last.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct RxRings {
+    usual: u8,
+    most: u8,
+}
+
+impl RxRings {
+    pub(super) fn of(ring: &ByteRing) -> RxRings {
+        let [usual, most] = [ring.usual(), ring.most()].map(|size| size.ilog2() as u8);
+        RxRings { usual, most }
+    }
+
+    pub(super) fn most(self) -> u32 {
+        1 << self.most
+    }
+
+    /// Bytes that the first of them holds in which so many may lie.
+    pub(super) fn holding(self, bytes: u32) -> u32 {
+        if bytes <= 1 << self.usual { 1 << self.usual } else { self.most() }
+    }
 }
 
 impl Fixed {
@@ -131,19 +158,29 @@ impl Fixed {
         Fixed {
             agreed: Agreed { snd_shift, rcv_shift, ..p.agreed },
             at_once: 1,
+            super_segment: u16::try_from(p.super_segment).unwrap_or(u16::MAX),
             short_end: p.snd_nxt,
-            super_segment: p.super_segment,
-            rx_size: p.rx.most(),
+            rx_size: p.rx.usual(),
             tx_size: p.tx.most(),
-            largest_window: window::largest_window(p.rx.most(), rcv_shift),
+            largest_window: window::largest_window(p.rx.usual(), rcv_shift),
             window_step: 0,
             rx_place: p.rx.ease(),
+            rx_rings: RxRings::of(&p.rx),
             tx_base: p.snd_nxt - p.tx_pos,
             rx_base: p.rcv_nxt - p.rx_pos,
             stats: p.stats.clone(),
         }
     }
+
+    /// So many bytes may be offered to the peer.
+    pub(super) fn set_offer(&mut self, bytes: u32) {
+        self.rx_size = bytes;
+        self.largest_window = window::largest_window(bytes, self.agreed.rcv_shift);
+        self.window_step = window::window_step(self.largest_window, self.agreed.mss.into());
+    }
 }
+
+const _: () = assert!(size_of::<Fixed>() == 64);
 
 impl ProtocolState {
     pub(super) fn new(p: &FlowParams, now: Nanos) -> ProtocolState {
@@ -160,7 +197,7 @@ impl ProtocolState {
             rcv_nxt: p.rcv_nxt,
             rcv_head: p.rcv_nxt,
             // From the handshake: the window of a SYN is not scaled (RFC 7323 section 2.2).
-            rcv_adv: p.rcv_nxt + p.rx.most().min(u16::MAX.into()),
+            rcv_adv: p.rcv_nxt + p.rx.usual().min(u16::MAX.into()),
             last_ack: p.rcv_nxt,
             ooo: Reassembly::new(),
             unacked: 0,
@@ -213,7 +250,7 @@ impl ProtocolState {
 
     #[cold]
     fn most_of_a_frame(&self) -> u32 {
-        window::super_segment(self.fixed.super_segment, self.fixed.agreed.mss.into())
+        window::super_segment(self.fixed.super_segment.into(), self.fixed.agreed.mss.into())
     }
 
     /// Nagle's algorithm is on.

@@ -274,6 +274,7 @@ impl ProtocolState {
                 self.limit_flight(false);
                 observer.event(Point::WindowSet, work.flow, [cwnd.into(), self.outstanding()]);
             }
+            FlowCommand::Offer(bytes) => self.offer(bytes),
             FlowCommand::Mss(mss) => {
                 self.set_mss(mss);
                 self.go_back();

@@ -2,16 +2,18 @@
 //! a small control plane at each end.
 #![allow(dead_code)]
 
+pub(crate) mod contexts;
 pub(crate) mod solo;
 
-use context::{AppEnd, Bump, Completion, ControlEnd, EngineEnd, Geometry, daemon_ends};
+use context::{AppEnd, Bump, Completion};
+use contexts::make_growing_context;
 use engine::stream::{self, Agreed, FlowParams, FlowStats, FourTuple, Stream};
 use engine::{
     Burst, Command, ContextId, DropCounts, Engine, Event, Exception, FlowId, Frame, FramePool, Limits, LoadedModule,
     Slot, Worker,
 };
 use flextoe::{FlexToe, Mapping};
-use shm::{ByteRing, Doorbell, Pooled};
+use shm::{ByteRing, Pooled};
 use std::sync::Arc;
 use wire::{Endpoint, Mac, Seq};
 
@@ -39,6 +41,8 @@ pub(crate) struct Config {
     pub bytes: usize,
     pub rx_bytes: u32,
     pub tx_bytes: u32,
+    /// Bytes to which streams grow, which then begin in small rings; 0: they are in their buffers.
+    pub most: u32,
     pub mss: u16,
     pub super_segment: u32,
     pub sack: bool,
@@ -78,6 +82,7 @@ impl Config {
             bytes: 200_000,
             rx_bytes: 65536,
             tx_bytes: 65536,
+            most: 0,
             mss: 1448,
             super_segment: 0,
             sack: true,
@@ -130,8 +135,8 @@ impl Config {
 /// What an application has: a context with one connection.
 pub(crate) struct App {
     pub end: AppEnd,
-    pub rx: ByteRing,
-    pub tx: ByteRing,
+    pub rx: Arc<ByteRing>,
+    pub tx: Arc<ByteRing>,
     pub slot: Slot,
     pub outgoing: Vec<u8>,
     pub expected: Vec<u8>,
@@ -153,6 +158,7 @@ impl App {
             self.available = completion.rx_tail;
             self.freed = completion.tx_tail;
             self.peer_fin |= completion.fin;
+            self.rx = self.rx.grown().filter(|_| completion.ring > 0).unwrap_or(Arc::clone(&self.rx));
         }
         if rng.chance(lazy) {
             return;
@@ -166,7 +172,8 @@ impl App {
     }
 
     pub(crate) fn bump(&mut self) {
-        let bump = Bump { slot: self.slot, tx_head: self.written, rx_head: self.read, fin: self.fin, ring: 0 };
+        let bump =
+            Bump { slot: self.slot, tx_head: self.written, rx_head: self.read, fin: self.fin, ring: self.tx.number() };
         self.end.bumps.push(bump.to_words()).expect("room");
     }
 
@@ -182,11 +189,12 @@ impl App {
     }
 
     fn write_some(&mut self, rng: &mut Rng) {
-        let room = self.tx.size() - (self.written - self.freed);
+        let room = self.tx.most() - (self.written - self.freed);
         let left = self.outgoing.len() - self.written as usize;
         let most = (room as usize).min(left);
         let len = if rng.chance(60) { most } else { rng.below(most as u64 + 1) as usize };
         let at = self.written as usize;
+        self.tx = self.tx.holding(self.freed, self.written + len as u32);
         self.tx.write(self.written, &self.outgoing[at..at + len]);
         self.written += len as u32;
         if self.written as usize == self.outgoing.len() && rng.chance(50) {
@@ -226,6 +234,8 @@ pub(crate) struct Side {
     pub seen: Vec<Event<Stream>>,
     /// What its flow was installed with.
     pub params: FlowParams,
+    /// Bytes that it offers.
+    pub offered: u32,
     mss: u16,
 }
 
@@ -246,44 +256,15 @@ pub(crate) fn mac(first: bool) -> Mac {
     Mac([2, 0, 0, 0, 0, if first { 1 } else { 2 }])
 }
 
-/// A context of its own region: the application's end, the engine's, and the engine's mappings of slot 0.
-pub(crate) fn make_context(rx_bytes: u32, tx_bytes: u32) -> (AppEnd, EngineEnd, Arc<ByteRing>, Arc<ByteRing>) {
-    let (app, engine_end, control_end) = make_large_context(4, rx_bytes, tx_bytes);
-    let (rx, tx) = control_end.map_buffers(0).unwrap();
-    (app, engine_end, Arc::new(rx), Arc::new(tx))
-}
-
-/// A context with `slots` slots: all three ends.
-pub(crate) fn make_large_context(slots: u32, rx_bytes: u32, tx_bytes: u32) -> (AppEnd, EngineEnd, ControlEnd) {
-    let (data_entries, control_entries, full_slots, log_bytes, long) = (64, 64, slots, 0, context::LongPaths::NONE);
-    let geometry = Geometry {
-        slots,
-        long,
-        growing: context::Growing::NONE,
-        data_entries,
-        control_entries,
-        rx_bytes,
-        tx_bytes,
-        full_slots,
-        small_bytes: 0,
-        log_bytes,
-    };
-    let region = Arc::new(geometry.create_region("flextoe-test").unwrap());
-    let (app_fd, daemon_fd) = (Doorbell::eventfd().unwrap(), Doorbell::eventfd().unwrap());
-    let fds = (app_fd.try_clone().unwrap(), daemon_fd.try_clone().unwrap());
-    let (engine_end, control_end) = daemon_ends(&region, geometry, app_fd, daemon_fd);
-    (AppEnd::new(region, geometry, fds.0, fds.1).unwrap(), engine_end, control_end)
-}
-
 impl Side {
     pub(crate) fn new(config: &Config, first: bool, outgoing: Vec<u8>, expected: Vec<u8>) -> Side {
-        let (end, engine_end, rx, tx) = make_context(config.rx_bytes, config.tx_bytes);
+        let (end, engine_end, rx, tx) = make_growing_context(config.rx_bytes, config.tx_bytes, config.most);
         let pool = FramePool::new(4096);
         let limits = Limits { flows: 16, contexts: 4 };
         let mut engine = (config.engine)(config, limits, pool.clone());
         let workers = engine.workers();
         let slot = Slot { index: 0, generation: 3 };
-        let (app_rx, app_tx) = end.map_buffers(slot).unwrap();
+        let (app_rx, app_tx) = end.map_buffers(slot).map(|(rx, tx)| (Arc::new(rx), Arc::new(tx))).unwrap();
         let stats = Pooled::new(FlowStats::default());
         let cwnd = 10 * config.mss as u32;
         let (own, other) = (config.iss.wrapping_add(if first { 0 } else { 77 }), config.iss);
@@ -347,6 +328,7 @@ impl Side {
             stats,
             timers: Timers { active: false, since: 0, una: 0, backoff: 0, cwnd, fast: 0 },
             seen: Vec::new(),
+            offered: params.rx.usual(),
             params,
             mss: config.mss,
         }
@@ -396,11 +378,14 @@ impl Side {
             }
             self.seen.push(event);
         }
+        let (figures, flow) = (self.stats.read(), FlowId(5));
+        if self.offered < self.params.rx.most() && figures.rx_bytes > u64::from(self.offered) {
+            self.offered *= 2;
+            self.commands.push(stream::Command::Offer(flow, self.offered).into());
+        }
         if !self.timers.active {
             return;
         }
-        let figures = self.stats.read();
-        let flow = FlowId(5);
         if figures.outstanding == 0 && figures.unsent == 0 {
             self.timers.active = false;
             self.commands.push(stream::Command::Untrack(flow).into());

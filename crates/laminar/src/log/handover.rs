@@ -73,7 +73,7 @@ impl Laminar {
         program.set_log(id, member.reserved);
         // What its log's reader has given back, it has read.
         flow.rx_head = member.start.wrapping_add((member.trimmed as u32).wrapping_mul(log.record()));
-        log.promised += (flow.rx_size / log.record()) as u64;
+        log.promised += (flow.rx.usual() / log.record()) as u64;
         flow.member = Some(Box::new(member));
         self.log_moved(id);
     }

@@ -196,7 +196,7 @@ unsafe fn take_now(
         stream.consume(copied as u32);
         if stream.window_update_is_due() {
             if let Link::Attached(context) = link {
-                context.bump(key, stream);
+                context.open_window(key, stream, socket.options.receive_size);
             }
         }
     }
@@ -288,10 +288,7 @@ unsafe fn transmit_rest(
     let more = flags & libc::MSG_MORE != 0;
     if dont_wait {
         lib.drain();
-        if let Some(Kind::Stream(stream)) = lib.socket(key).map(|socket| &mut socket.kind) {
-            let _exclusive = stream.exclusively();
-            stream.grow_for(wanted);
-        }
+        grow(lib, key, wanted);
         // SAFETY: the caller vouches for the buffers.
         let put = unsafe { put_now(lib, key, from, wanted, done, more) };
         return if done > 0 { Ok(done + put.unwrap_or(Ok(0)).unwrap_or(0)) } else { put.unwrap_or(Err(libc::EAGAIN)) };
@@ -300,6 +297,8 @@ unsafe fn transmit_rest(
     let targets = [Target::Socket(key)];
     let signals = if timeout.is_some() { Signals::Interrupt } else { Signals::Restart };
     while done < wanted {
+        // Who waits for room has a larger ring only where the path asks for one.
+        grow(lib, key, 0);
         let wait = WaitOptions { deadline, targets: &targets, signals, ..WaitOptions::forever() };
         // SAFETY: the caller vouches for the buffers.
         let put = waiting::until(lib, wait, |lib, _| unsafe { put_now(lib, key, from, wanted, done, more) });
@@ -312,6 +311,14 @@ unsafe fn transmit_rest(
         }
     }
     Ok(done)
+}
+
+/// Not all has found room.
+fn grow(lib: &mut Guard, key: Key, wanted: usize) {
+    if let Some(Kind::Stream(stream)) = lib.socket(key).map(|socket| &mut socket.kind) {
+        let _exclusive = stream.exclusively();
+        stream.grow_for(wanted);
+    }
 }
 
 /// Writes what there is room for; `None` where there is none.
@@ -381,9 +388,10 @@ pub(crate) fn wrote(lib: &mut Lib, key: Key, more: bool) {
 /// Bytes were read by other means than `take_now`.
 pub(crate) fn bump_window(lib: &mut Lib, key: Key) {
     let Lib { sockets, link, .. } = lib;
-    let Some(Kind::Stream(stream)) = sockets.get_mut(key.index).map(|socket| &mut socket.kind) else { return };
-    if let (Link::Attached(context), true) = (link, stream.window_update_is_due()) {
-        context.bump(key, stream);
+    let Some(socket) = sockets.get_mut(key.index) else { return };
+    let (Kind::Stream(stream), Link::Attached(context)) = (&mut socket.kind, link) else { return };
+    if stream.window_update_is_due() {
+        context.open_window(key, stream, socket.options.receive_size);
     }
 }
 

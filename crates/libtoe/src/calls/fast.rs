@@ -71,7 +71,7 @@ pub(crate) unsafe fn receive(fd: c_int, into: impl Pieces, flags: c_int) -> Opti
         return None;
     }
     if stream.window_update_is_due() {
-        context.bump(key, stream);
+        context.open_window(key, stream, socket.options.receive_size);
     }
     let enough = context.has_moved(got);
     drop(lib);

@@ -92,7 +92,9 @@ fn act(lib: &mut Guard, key: Key, level: c_int, name: c_int, value: &[u8]) -> Re
     match (level, name) {
         (SOL_SOCKET, libc::SO_REUSEADDR) => options.reuse_address = number != 0,
         (SOL_SOCKET, libc::SO_REUSEPORT) => options.reuse_port = number != 0,
-        (SOL_SOCKET, libc::SO_RCVBUF | libc::SO_RCVBUFFORCE) => options.receive_sized = true,
+        (SOL_SOCKET, libc::SO_RCVBUF | libc::SO_RCVBUFFORCE) => {
+            options.receive_size = Some((number as u32).saturating_mul(2));
+        }
         (SOL_SOCKET, libc::SO_SNDBUF | libc::SO_SNDBUFFORCE) => {
             options.send_limit = Some((number as u32).saturating_mul(2).max(LEAST_SEND_LIMIT));
             lib.limit_sending(key);
@@ -238,7 +240,7 @@ pub(crate) fn get(lib: &mut Guard, key: Key, level: c_int, name: c_int) -> Resul
             int(error)
         }
         (SOL_SOCKET, libc::SO_ACCEPTCONN, kind) => int(matches!(kind, Kind::Listener(_)) as c_int),
-        (SOL_SOCKET, libc::SO_RCVBUF, Kind::Stream(stream)) if !socket.options.receive_sized => {
+        (SOL_SOCKET, libc::SO_RCVBUF, Kind::Stream(stream)) if socket.options.receive_size.is_none() => {
             int(stream.buffer_sizes().0 as c_int)
         }
         (SOL_SOCKET, libc::SO_SNDBUF, Kind::Stream(stream)) if socket.options.send_limit.is_none() => {

@@ -95,7 +95,7 @@ impl Lib {
             Reply::Unaccept { binding, slot } => self.unaccept_reply(binding, slot),
             Reply::Error { slot, errno } => self.error_reply(slot, errno as i32),
             Reply::Ended { slot, rx_tail, tx_tail } => {
-                self.ended(Completion { slot, rx_tail, tx_tail, fin: true, grown: false })
+                self.ended(Completion { slot, rx_tail, tx_tail, fin: true, ring: 0 })
             }
             Reply::SpliceOver { slot, errno: 0 } => self.splice_over(slot),
             Reply::SpliceOver { slot, errno } => self.error_reply(slot, errno as i32),

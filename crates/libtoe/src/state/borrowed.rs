@@ -1,5 +1,6 @@
 //! Places of a receive buffer that the program still uses although it has read on behind them (`toe_zc_take`). Buffer
 //! space is freed out of order, while the head is tracked (thesis section 5.5.2.2). Positions count as in `stream`.
+use crate::state::tuning::Tuning;
 use std::collections::VecDeque;
 
 /// A stretch of the stream.
@@ -30,6 +31,8 @@ pub(crate) struct Rare {
     pub unsent_mark: u32,
     /// Sent, as far as the engine has said.
     pub tx_sent: u32,
+    /// For how much is offered to the peer.
+    pub tuning: Option<Tuning>,
 }
 
 impl Borrowed {

@@ -26,7 +26,7 @@ struct SlotUse {
 
 impl SlotUse {
     fn new(socket: u32, generation: u16) -> SlotUse {
-        SlotUse { socket, tag: Completion::plain_tag(generation, false) }
+        SlotUse { socket, tag: Completion::plain_tag(generation, 0) }
     }
 
     fn is_of(&self, slot: Slot) -> bool {
@@ -206,7 +206,7 @@ impl Context {
             (true, OVER) => {}
             (false, _) | (true, UNUSED) => self.keep_early(completion),
             (true, index) => {
-                entry.tag = Completion::plain_tag(completion.slot.generation, completion.grown);
+                entry.tag = Completion::plain_tag(completion.slot.generation, completion.ring);
                 if let Some(Kind::Stream(stream)) = sockets.get_mut(index as usize).map(|socket| &mut socket.kind) {
                     stream.on_sent_report(self.end.sent(completion.slot.index));
                 }

@@ -25,6 +25,7 @@ pub(crate) mod slot_state;
 pub(crate) mod socket;
 #[expect(unsafe_code, reason = "reads positions that the daemon writes, and calls the copies of `ring`")]
 pub(crate) mod stream;
+mod tuning;
 
 use crate::state::context_side::Context;
 use crate::state::few::Few;

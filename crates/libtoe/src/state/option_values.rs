@@ -81,8 +81,8 @@ pub(crate) struct Values {
     pub mss: u16,
     /// `IPV6_V6ONLY`.
     pub v6_only: bool,
-    /// `SO_RCVBUF` was set by the program.
-    pub(crate) receive_sized: bool,
+    /// Bytes of the receive buffer, where the program said so (`SO_RCVBUF`).
+    pub(crate) receive_size: Option<u32>,
     /// Bytes that may wait to be acknowledged, where the program said so (`SO_SNDBUF`).
     pub(crate) send_limit: Option<u32>,
     /// Options of Fast Open.
@@ -107,7 +107,7 @@ impl Values {
             congestion: 0,
             mss: 0,
             v6_only: false,
-            receive_sized: false,
+            receive_size: None,
             send_limit: None,
             fast_open: FastOpen::NONE,
             for_flow: Vec::new(),

@@ -11,18 +11,21 @@ pub(crate) struct Ring {
     base: *mut u8,
     /// Bytes that it holds, a power of two, less one.
     mask: u32,
-    /// Bytes that the stream's buffer holds; of a large ring, what that one holds.
+    /// Bytes that the stream's buffer holds; of a large ring of what is sent, what that one holds.
     pub full: u32,
     /// Where the stream's first byte lies.
     first: u32,
-    /// Which of the stream's rings it is ([`Ring::level`]), and times four, for bumps ([`Ring::number`]): in one byte,
-    /// for what is kept of a connection is small.
+    /// Which of the stream's rings it is ([`Ring::level`]), and times four, for bumps ([`Ring::number`]); [`LAST`]. In
+    /// one byte, for what is kept of a connection is small.
     which: u8,
     /// Bytes that should be under way in it at most are its size, shifted by so many bits.
     ease: u8,
     /// What may be under way in the stream at most.
     pub limit: Limit,
 }
+
+/// The stream has no ring after this one.
+const LAST: u8 = 1 << 4;
 
 /// Bytes of a stream, rounded down, in as little room as a ring has left: what is kept of a connection is small.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -62,12 +65,15 @@ impl Ring {
         let begin = if g.has_small() { Level::Small } else { Level::Full };
         // Most begin in a small ring: only the place of the ring that there is now is worked out.
         let (level, is_in) = (level.max(begin), matches!(way, Direction::In));
-        let large = if level == Level::Large && !is_in { g.large_at(index) } else { None };
+        let large = if is_in { g.rx_large_at(index) } else { g.tx_large_at(index) };
+        let last = if large.is_some() { Level::Large } else { Level::Full };
+        let large = large.filter(|_| level == Level::Large);
         let len = if is_in { g.rx_len(index) } else { g.tx_len(index) };
         let (level, at, size, full) = match (level, large) {
             (Level::Small, _) if is_in => (Level::Small, g.small_at(index), g.small_bytes, len),
             (Level::Small, _) => (Level::Small, g.small_at(index) + g.small_bytes as usize, g.small_bytes, len),
-            (_, Some(large)) => (Level::Large, large, g.growing.bytes, g.growing.bytes),
+            (_, Some(large)) if is_in => (Level::Large, large, g.large_len(index), len),
+            (_, Some(large)) => (Level::Large, large, g.large_len(index), g.large_len(index)),
             _ => (Level::Full, if is_in { g.rx_at(index) } else { g.tx_at(index) }, len, len),
         };
         let ease = if level == Level::Small { size.ilog2() - shm::ease(size).ilog2() } else { 0 } as u8;
@@ -76,7 +82,9 @@ impl Ring {
             mask: size - 1,
             full,
             first: g.first_at(index),
-            which: level as u8 | if level > begin { (level as u8) << 2 } else { 0 },
+            which: level as u8
+                | if level > begin { (level as u8) << 2 } else { 0 }
+                | if level == last { LAST } else { 0 },
             ease,
             limit: Limit::NONE,
         }
@@ -90,7 +98,13 @@ impl Ring {
     /// The same for bumps ([`shm::ByteRing::number`]).
     #[inline(always)]
     pub(crate) fn number(&self) -> u8 {
-        self.which >> 2
+        (self.which >> 2) & 3
+    }
+
+    /// The stream has no ring after it.
+    #[inline(always)]
+    pub(crate) fn is_last(&self) -> bool {
+        self.which & LAST != 0
     }
 
     /// Bytes that it holds.

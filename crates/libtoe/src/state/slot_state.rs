@@ -4,8 +4,8 @@ use std::sync::atomic::Ordering::{AcqRel, Acquire, SeqCst};
 use std::sync::atomic::{AtomicU32, AtomicU64, fence};
 
 /// The application's state of a slot, in the region: processes that share a connection after fork share it. The daemon
-/// reads `rx_head`, `read_for` and `tx_level`, and writes `rx_level`; all else is libtoe's. Positions count bytes since
-/// the connection began, modulo 2^32.
+/// reads `rx_head`, `read_for` and `tx_level`, and writes `rx_level` and `tx_wanted`; all else is libtoe's. Positions
+/// count bytes since the connection began, modulo 2^32.
 #[repr(C, align(64))]
 pub(crate) struct SlotState {
     /// Received in order, as the latest notice says.
@@ -24,7 +24,9 @@ pub(crate) struct SlotState {
     pub(super) owner: AtomicU64,
     /// Process that is copying, where several share the connection.
     pub(super) lock: AtomicU32,
-    _free: [u32; 18],
+    _free: [u32; 17],
+    /// The control plane's: how many bytes the path can have under way.
+    pub(super) tx_wanted: AtomicU32,
     /// The engine's: how far was sent, where it was asked, of the connection that is called by this slot.
     _sent: u32,
     /// Both sides': who has the connection, as long as it waits to be accepted.
@@ -60,6 +62,7 @@ const _: () = assert!(size_of::<SlotState>() == context::SLOT_STATE_BYTES);
 const _: () = assert!(offset_of!(SlotState, rx_head) == context::READ_AT);
 const _: () = assert!(offset_of!(SlotState, _offered) == context::OFFERED_AT);
 const _: () = assert!(offset_of!(SlotState, _sent) == context::SENT_AT);
+const _: () = assert!(offset_of!(SlotState, tx_wanted) == context::WANTED_AT);
 const _: () = assert!(offset_of!(SlotState, read_for) == context::READ_FOR_AT);
 const _: () = assert!(offset_of!(SlotState, rx_level) == context::SLOT_STATE_BYTES - 8);
 

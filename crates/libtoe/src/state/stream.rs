@@ -2,6 +2,7 @@
 mod limit;
 mod marks;
 mod surviving;
+mod tuning;
 
 use crate::state::borrowed::Rare;
 use crate::state::idle;
@@ -127,8 +128,11 @@ impl Stream {
     #[inline]
     pub(crate) fn follow_growth(&self) {
         let state = self.state();
-        if self.rx.get().is_small() && state.rx_level.load(Acquire) != 0 {
-            self.rx.set(Ring::new(&self.home, self.home_slot, Direction::In, Level::Full));
+        if !self.rx.get().is_last() {
+            let level = Level::of(state.rx_level.load(Acquire));
+            if level > self.rx.get().level() {
+                self.follow(level);
+            }
         }
         // Only programs write there.
         if self.shared || self.tx.get().is_small() {
@@ -137,6 +141,12 @@ impl Stream {
                 self.tx.set(self.tx_ring(level));
             }
         }
+    }
+
+    /// The engine has let the received stream grow to this level.
+    #[cold]
+    fn follow(&self, level: Level) {
+        self.rx.set(Ring::new(&self.home, self.home_slot, Direction::In, level));
     }
 
     /// Where the next `len` bytes to send go, for which there is room: the stream outgrows its small ring where they
@@ -166,10 +176,11 @@ impl Stream {
         next
     }
 
-    /// A program writes so much at once, without blocking, and not all of it has found room. The stream outgrows its
-    /// buffer where that holds less and there is a larger ring. It does not where the program has set how much may wait
-    /// (`SO_SNDBUF`). Linux lets buffers grow as well (`tcp_wmem`), and programs that move what is left after each
-    /// partial write rely on it.
+    /// A program writes `len` bytes at once, and not all of it has found room. The stream outgrows its buffer where
+    /// there is a larger ring, and the buffer holds less than these, or than its path can have under way twice
+    /// ([`context::WANTED_AT`]). It does not where the program has set how much may wait (`SO_SNDBUF`). Linux lets
+    /// buffers grow as well (`tcp_wmem`, `tcp_sndbuf_expand`), and programs that move what is left after each partial
+    /// write rely on it.
     pub(crate) fn grow_for(&self, len: usize) {
         self.follow_growth();
         let ring = self.tx.get();
@@ -177,7 +188,7 @@ impl Stream {
             && ring.limit == Limit::NONE
             && self.unsent_mark() == 0
             && !self.reclaim.reserved;
-        if may && len > ring.full as usize {
+        if may && len.max(self.state().tx_wanted.load(Relaxed) as usize) > ring.full as usize {
             self.grow(Level::Large);
         }
     }
@@ -186,7 +197,8 @@ impl Stream {
     #[inline]
     pub(crate) fn readable(&self) -> u32 {
         let state = self.state();
-        state.rx_tail.load(Acquire).wrapping_sub(state.rx_head.load(Relaxed)).min(self.rx.get().full)
+        let ring = self.rx.get();
+        state.rx_tail.load(Acquire).wrapping_sub(state.rx_head.load(Relaxed)).min(ring.full.max(ring.size()))
     }
 
     /// Bytes that can be written.
@@ -231,7 +243,7 @@ impl Stream {
         self.state().flags.fetch_or(flags, AcqRel)
     }
 
-    /// Bytes that the receive buffer holds, and those that the transmit buffer may.
+    /// Bytes that the receive buffer holds before it grows, and those that the transmit buffer may.
     pub(crate) fn buffer_sizes(&self) -> (u32, u32) {
         (self.rx.get().full, self.most_in_flight())
     }
@@ -315,15 +327,16 @@ impl Stream {
             return true;
         }
         // All that is kept lies within the ring's size from the oldest on, so an address is one position. What was
-        // taken before the stream grew lies in the small ring.
-        let (from, before) = (self.rx_free(), Ring::new(&self.home, self.home_slot, Direction::In, Level::Small));
-        let place = [self.rx.get(), before].iter().find_map(|ring| ring.position(piece.iov_base.cast(), from));
+        // taken before the stream grew lies in a ring before.
+        let before = |level| Ring::new(&self.home, self.home_slot, Direction::In, level);
+        let (from, rings) = (self.rx_free(), [self.rx.get(), before(Level::Full), before(Level::Small)]);
+        let place = rings.iter().find_map(|ring| ring.position(piece.iov_base.cast(), from));
         let (Some((pos, behind)), Some(rare)) = (place, self.rare.as_deref_mut()) else { return false };
         if piece.iov_len > behind as usize {
             return false;
         }
         let freed = rare.borrowed.free(pos, piece.iov_len as u32);
-        if rare.borrowed.first().is_none() && rare.unsent_mark == 0 {
+        if rare.borrowed.first().is_none() && rare.unsent_mark == 0 && rare.tuning.is_none() {
             self.rare = None;
         }
         freed

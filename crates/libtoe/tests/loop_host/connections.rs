@@ -15,7 +15,9 @@ pub(super) struct End {
     pub holders: BTreeSet<u32>,
     /// Tokens of forks whose child has not come yet.
     pub held_for_child: BTreeSet<u64>,
-    pub rx: ByteRing,
+    pub rx: Arc<ByteRing>,
+    /// Bytes that are offered to the other end.
+    pub offered: u32,
     pub tx: Arc<ByteRing>,
     pub tx_head: u32,
     pub tx_sent: u32,
@@ -40,7 +42,8 @@ impl End {
             names: vec![owner],
             holders: BTreeSet::from([owner.0]),
             held_for_child: BTreeSet::new(),
-            rx,
+            offered: rx.usual(),
+            rx: Arc::new(rx),
             tx: Arc::new(tx),
             tx_head: 0,
             tx_sent: 0,
@@ -71,7 +74,7 @@ impl End {
             rx_tail: self.rx_tail,
             tx_tail: self.tx_sent,
             fin: self.peer_fin,
-            grown: false,
+            ring: self.rx.number(),
         }
     }
 }
@@ -80,12 +83,13 @@ impl End {
 fn carry(from: &mut End, to: &mut End) -> bool {
     let unsent = from.tx_head.wrapping_sub(from.tx_sent);
     // What comes for a closed end is thrown away.
-    let room = if to.closed { u32::MAX } else { to.rx.size() - to.rx_tail.wrapping_sub(to.rx_head) };
+    let room = if to.closed { u32::MAX } else { to.offered - to.rx_tail.wrapping_sub(to.rx_head) };
     // Small pieces, so that wrapping and partial reads are exercised.
     let len = unsent.min(room).min(5000);
     if len > 0 && !to.closed {
         let mut bytes = vec![0; len as usize];
         from.tx.read(from.tx_sent, &mut bytes);
+        to.rx = to.rx.holding(to.rx_head, to.rx_tail.wrapping_add(len));
         to.rx.write(to.rx_tail, &bytes);
     }
     from.tx_sent = from.tx_sent.wrapping_add(len);
@@ -112,7 +116,7 @@ impl Host {
             }
             end.advance(bump.tx_head, bump.rx_head);
             assert!(end.tx_head.wrapping_sub(end.tx_sent) <= end.tx.size(), "{bump:?} against {}", end.tx_sent);
-            assert!(end.rx_tail.wrapping_sub(end.rx_head) <= end.rx.size(), "{bump:?} against {}", end.rx_tail);
+            assert!(end.rx_tail.wrapping_sub(end.rx_head) <= end.offered, "{bump:?} against {}", end.rx_tail);
             end.fin |= bump.fin;
         }
         busy

@@ -1,7 +1,7 @@
 //! Requests of the applications.
 use super::connections::collide;
 use super::{ADDRESS, Binding, Host, Opening};
-use context::{Endpoint, FlowInfo, Reply, Request, Slot};
+use context::{Endpoint, FlowInfo, OptionName, Reply, Request, Slot};
 use std::collections::{BTreeMap, BTreeSet};
 
 impl Host {
@@ -54,6 +54,11 @@ impl Host {
             }
             // It has no loopback, and its SYNs carry nothing.
             Request::Loopback { .. } | Request::SynData { .. } | Request::FastOpen { .. } => {}
+            Request::Set { slot, option: OptionName::ReceiveWindow, value } => {
+                if let Some(end) = self.end_named(from, slot) {
+                    end.offered = end.offered.max(end.rx.most().min(value as u32));
+                }
+            }
             Request::Set { .. } | Request::Label { .. } | Request::CancelConnect { .. } => {}
         }
     }

@@ -44,6 +44,19 @@ impl ByteRing {
         self.next.iter().flatten().last().map_or(self.size(), |part| part.size)
     }
 
+    /// Bytes of the ring that the stream usually has: the one after its small one. Of a larger one, that one's.
+    pub fn usual(&self) -> u32 {
+        match self.next[0] {
+            Some(full) if self.is_small() => full.size,
+            _ => self.size(),
+        }
+    }
+
+    /// Bytes that may lie in it before the stream outgrows it, where there is another one.
+    pub fn place(&self) -> u32 {
+        if self.next[0].is_some() { self.ease() } else { u32::MAX }
+    }
+
     /// Bytes that should be under way in it at most ([`ease`]).
     pub fn ease(&self) -> u32 {
         if self.is_small() { ease(self.size()) } else { self.size() }

@@ -72,7 +72,7 @@ impl Station {
             rx_bytes: plan.buffer,
             tx_bytes: plan.buffer,
             long_path_bytes: 0,
-            most_tx_bytes: 0,
+            most_bytes: 0,
             context_bytes: 0,
             small_bytes: 0,
             log_bytes: 0,

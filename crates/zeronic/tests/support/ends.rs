@@ -197,7 +197,7 @@ fn engine(kind: EngineKind, habit: Habit, last: u8, mtu: u16, pool: &FramePool) 
         rx_bytes: bytes,
         tx_bytes: bytes,
         long_path_bytes: 0,
-        most_tx_bytes: 0,
+        most_bytes: 0,
         context_bytes: 0,
         small_bytes: 0,
         ..MemoryConfig::default()
