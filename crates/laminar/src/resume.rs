@@ -34,7 +34,8 @@ impl Laminar {
     /// unacknowledged is sent again, and an ACK reports to the peer what is expected of it.
     pub(crate) fn resume(&mut self, id: FlowId, end: &FlowEnd, burst: &mut Burst<'_, Stream>) {
         let (Some(flow), Some(mut resume)) = (self.flow(id.0), end.resume) else { return };
-        // A buffer may hold more than the window's field can advertise (RFC 7323 section 2.2).
+        // After a kill, all that the ring holds is taken for offered, and that may be more than the window's field can
+        // advertise (RFC 7323 section 2.2).
         resume.window = resume.window.min(flow.rx_window);
         flow.resume(end, &resume);
         let (sent, received) = ([flow.una, flow.max], [end.rcv_nxt, end.rcv_nxt + resume.window]);
