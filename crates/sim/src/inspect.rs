@@ -30,6 +30,8 @@ impl Ends {
     }
 }
 
+/// Bytes that an application has written and its host not sent, and its end: a transmit buffer at most.
+const MOST_UNSENT: u32 = (16 << 20) + 1;
 /// So many advertised right edges are remembered.
 const TOLD: usize = 16;
 
@@ -55,6 +57,8 @@ struct Direction {
     edge_received: Option<Seq>,
     /// The other side's host was killed since it last received an edge: the next one has none.
     unknown_edge: bool,
+    /// The sender's host was killed: the next one counts all as sent that the application wrote, and its end.
+    sender_killed: bool,
     /// The right edges that the other side has received last.
     told: [Option<Seq>; TOLD],
 }
@@ -192,8 +196,10 @@ impl Inspector {
 
     /// A host with these addresses was killed.
     pub(crate) fn killed(&mut self, addresses: [IpAddress; 2]) {
-        let told = self.directions.iter_mut().filter(|(ends, _)| addresses.contains(&ends.to.ip));
-        told.for_each(|(_, direction)| direction.unknown_edge = true);
+        for (ends, direction) in &mut self.directions {
+            direction.unknown_edge |= addresses.contains(&ends.to.ip);
+            direction.sender_killed |= addresses.contains(&ends.from.ip);
+        }
     }
 
     fn digest(&mut self, now: u64, frame: &Frame) {
@@ -308,9 +314,10 @@ impl Inspector {
     }
 }
 
-/// The sender of the segment is at or behind what it sent so far.
+/// The sender of the segment is at or behind what it sent so far, or what it may take for sent.
 fn plausible(direction: &Direction, header: &tcp::Header) -> bool {
-    direction.isn.is_some_and(|isn| header.seq - isn <= direction.sent_end - isn)
+    let unsent = if direction.sender_killed { MOST_UNSENT } else { 0 };
+    direction.isn.is_some_and(|isn| header.seq - isn <= direction.sent_end - isn + unsent)
 }
 
 /// Scaled receive window: on SYN it is never scaled (RFC 7323 section 2.2).
