@@ -10,7 +10,7 @@ use smartns::{
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use verbs::{AddressVector, Capacities, Mtu, Notify, QpAttributes, QpKind, QpState};
-use wire::roce::{Bth, Headers, Opcode, Psn, finish};
+use wire::roce::{Bth, Extension, Headers, Opcode, Psn, finish};
 use wire::{Ipv4Addr, Mac};
 
 const QP: u32 = 0x77;
@@ -136,7 +136,7 @@ fn frame(input: &mut Input<'_>, key: Key) -> Vec<u8> {
     let opcode = Opcode::from_number(number).unwrap_or(Opcode::from_number(number % 21).expect("one of RC"));
     let bth = Bth {
         ack_request: flags & 1 != 0,
-        selective: flags & 2 != 0,
+        extension: if flags & 2 != 0 { Extension::selective(flags >> 2) } else { Extension::NONE },
         solicited: flags & 4 != 0,
         ..Bth::new(opcode, QP, Psn::new(PSN.wrapping_add(u32::from(input.byte() % 64)).wrapping_sub(8)))
     };

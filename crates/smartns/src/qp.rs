@@ -12,7 +12,7 @@ use memory::{Domain, Rights};
 use verbs::{
     Capacities, Completion, CompletionFlags, CompletionOpcode, Number, QpAttributes, QpKind, QpNumber, QpState, Status,
 };
-use wire::roce::{Path, Psn, Service, Syndrome, sprayed_port};
+use wire::roce::{Extension, Path, Psn, Service, Syndrome, sprayed_port};
 
 /// What does not change. Of the receiving half of an XRC, each message says the protection domain and the completion
 /// queue of what it receives.
@@ -185,6 +185,8 @@ pub(crate) struct Qp {
     pub(crate) attributes: QpAttributes,
     pub(crate) settings: Settings,
     pub(crate) path: Option<Path>,
+    /// In each of its packets.
+    pub(crate) extension: Extension,
     pub(crate) queue: SendQueue,
     pub(crate) source: Source,
     pub(crate) requester: Requester,
@@ -213,7 +215,9 @@ impl Qp {
             Receives::Shared(number) => Source::Shared(number),
             Receives::Named(domain) => Source::Named { domain, srq: None },
         };
+        let is_selective = recovery == Recovery::SelectiveRepeat && kind == QpKind::Rc;
         Qp {
+            extension: Qp::unsprayed(is_selective),
             identity: Identity {
                 number,
                 kind,
@@ -222,7 +226,7 @@ impl Qp {
                 receive_cq,
                 signals_all,
                 capacities,
-                is_selective: recovery == Recovery::SelectiveRepeat && kind == QpKind::Rc,
+                is_selective,
                 spray: 0,
             },
             state: QpState::Reset,
@@ -253,7 +257,13 @@ impl Qp {
         self.stream.iter_mut().for_each(|stream| **stream = Stream::default());
         (self.attributes, self.settings) = (QpAttributes::default(), Settings::default());
         (self.path, self.tells_drained, self.fails) = (None, false, false);
+        self.extension = Qp::unsprayed(self.identity.is_selective);
         self.pacer.iter_mut().for_each(|pacer| pacer.reset());
+    }
+
+    /// Before its peer is known to keep what comes too early.
+    fn unsprayed(is_selective: bool) -> Extension {
+        if is_selective { Extension::selective(0) } else { Extension::NONE }
     }
 
     /// It takes send work requests: to send them, or to flush them.
@@ -368,7 +378,7 @@ impl Qp {
     /// Packets with payload take 2^this paths: only where the peer keeps what comes too early.
     #[inline]
     pub(crate) fn spray(&self) -> u8 {
-        if self.requester.selective.peer { self.identity.spray } else { 0 }
+        self.extension.spray()
     }
 
     /// When something is due by itself.
@@ -382,11 +392,12 @@ impl Qp {
 
 /// The peer says in a packet whether it keeps what comes too early.
 #[inline]
-pub(crate) fn note_selective(qp: &mut Qp, says: bool) {
+pub(crate) fn note_selective(qp: &mut Qp, of_peer: Extension) {
     let requester = &mut qp.requester;
-    if says && qp.identity.is_selective && !requester.selective.peer {
+    if of_peer.is_selective() && qp.identity.is_selective && !requester.selective.peer {
         requester.selective.peer = true;
         requester.selective.sprayed_from = Some(requester.sent_to);
+        qp.extension = Extension::selective(qp.identity.spray);
     }
 }
 

@@ -20,7 +20,7 @@ pub(crate) fn response(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '
         round.drop(DropReason::ResponseStale);
         return Keep::No;
     }
-    qp.requester.selective.peer_spray = packet.bth.spray;
+    qp.requester.selective.peer_spray = packet.bth.extension.spray();
     if packet.opcode().operation() != Operation::Acknowledge {
         return fetched(qp, packet, round);
     }

@@ -44,7 +44,7 @@ pub(crate) fn wait_time(requester: &Requester, settings: &Settings) -> Nanos {
 /// The base header of a request.
 #[inline]
 pub(crate) fn base(qp: &Qp, opcode: Opcode, psn: Psn) -> Bth {
-    Bth { selective: qp.identity.is_selective, spray: qp.spray(), ..Bth::new(opcode, qp.settings.remote_qp, psn) }
+    Bth { extension: qp.extension, ..Bth::new(opcode, qp.settings.remote_qp, psn) }
 }
 
 /// What comes before all other headers of a request.

@@ -29,7 +29,7 @@ pub(crate) fn request(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_
     let ahead = packet.bth.psn.since(qp.responder.expected);
     match ahead {
         0 => expected(qp, packet, round),
-        1.. if qp.identity.is_selective && packet.bth.selective => {
+        1.. if qp.identity.is_selective && packet.bth.extension.is_selective() => {
             if ahead < round.shared.config.limits.window as i32 {
                 qp.responder.tells_held = true;
                 return Keep::Request;

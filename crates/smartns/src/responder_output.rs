@@ -150,7 +150,7 @@ fn tell_held(qp: &Qp, path: &Path, round: &mut Round<'_, '_>) {
 /// The base header of a response.
 fn base(qp: &Qp, opcode: Opcode, psn: Psn) -> Bth {
     let new = Bth::new(opcode.over(qp.service()), qp.settings.remote_qp, psn);
-    Bth { selective: qp.identity.is_selective, spray: qp.spray(), ..new }
+    Bth { extension: qp.extension, ..new }
 }
 
 fn acknowledge(qp: &Qp, path: &Path, psn: Psn, syndrome: Syndrome, round: &mut Round<'_, '_>) {

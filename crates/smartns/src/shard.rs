@@ -271,7 +271,7 @@ impl Shard {
                 }
             }
             (Service::Rc, QpKind::Rc) | (Service::Uc, QpKind::Uc) => {
-                note_selective(qp, packet.bth.selective);
+                note_selective(qp, packet.bth.extension);
                 on_mark(qp, packet.ip.ecn, round);
                 let is_response = packet.opcode().is_response();
                 return if is_response { response(qp, packet, round) } else { request(qp, packet, round) };

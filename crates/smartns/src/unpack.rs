@@ -28,7 +28,7 @@ pub(crate) fn requests(qp: &mut Qp, mut packed: Packed<'_>, round: &mut Round<'_
             Ok(None) => return None,
             Ok(Some(inner)) if !is_request(qp, &inner) => round.drop(DropReason::RoceHeader),
             Ok(Some(inner)) => {
-                note_selective(qp, inner.bth.selective);
+                note_selective(qp, inner.bth.extension);
                 if request(qp, &whole(packed.alone(inner)), round) != Keep::No {
                     return Some(inner.bth.psn);
                 }

@@ -7,7 +7,7 @@ use shm::PAGE;
 use smartns::ShardOutput;
 use support::{MEMORY, Node, Pair, Random, SETTINGS, Settings, Wire};
 use verbs::{QpKind, SendFlags, SendOpcode};
-use wire::roce::{Bth, Headers, Opcode, Psn, finish};
+use wire::roce::{Bth, Extension, Headers, Opcode, Psn, finish};
 
 const KINDS: [QpKind; 3] = [QpKind::Rc, QpKind::Uc, QpKind::Ud];
 
@@ -21,7 +21,7 @@ fn made_up(random: &mut Random, node: &Node) -> Vec<u8> {
     let psn = Psn::new(support::SETTINGS.psn).plus(random.below(40) as u32).minus(random.below(20) as u32);
     let bth = Bth {
         ack_request: random.chance(500),
-        selective: random.chance(300),
+        extension: if random.chance(300) { Extension::selective(random.below(8) as u8) } else { Extension::NONE },
         solicited: random.chance(500),
         ..Bth::new(opcode, node.qp, psn)
     };

@@ -17,6 +17,34 @@ pub struct Congestion {
     pub backward: bool,
 }
 
+/// Four of the seven reserved bits beside the acknowledge-request bit, which others send as zero and ignore (IBTA 1.3,
+/// 9.2.7; docs/RDMA.md, "Loss" and "Spraying").
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Extension(u8);
+
+impl Extension {
+    /// Nothing.
+    pub const NONE: Extension = Extension(0);
+
+    /// The sender understands selective acknowledgements, and its packets with payload take 2^`spray` paths in turn, by
+    /// their UDP source ports ([`sprayed_port`]); at most 7.
+    pub const fn selective(spray: u8) -> Extension {
+        Extension(1 | (spray & 7) << 1)
+    }
+
+    /// The sender understands selective acknowledgements.
+    #[inline]
+    pub fn is_selective(self) -> bool {
+        self.0 & 1 != 0
+    }
+
+    /// The logarithm of its packets' paths.
+    #[inline]
+    pub fn spray(self) -> u8 {
+        self.0 >> 1
+    }
+}
+
 /// The base transport header.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Bth {
@@ -34,12 +62,8 @@ pub struct Bth {
     pub qp: u32,
     /// The responder is to acknowledge at once.
     pub ack_request: bool,
-    /// The sender understands selective acknowledgements (docs/RDMA.md). It is a reserved bit of the architecture's,
-    /// which others send as zero and ignore (IBTA 1.3, 9.2.7).
-    pub selective: bool,
-    /// Packets with payload take 2^`spray` paths in turn, by their UDP source ports ([`sprayed_port`]); at most 7.
-    /// Reserved bits as well.
-    pub spray: u8,
+    /// What the sender does beyond the architecture.
+    pub extension: Extension,
     /// Its sequence number.
     pub psn: Psn,
 }
@@ -56,8 +80,7 @@ impl Bth {
             congestion: Congestion { forward: false, backward: false },
             qp,
             ack_request: false,
-            selective: false,
-            spray: 0,
+            extension: Extension::NONE,
             psn,
         }
     }
@@ -80,8 +103,7 @@ impl Bth {
             congestion: Congestion { forward: bytes[4] & 0x80 != 0, backward: bytes[4] & 0x40 != 0 },
             qp: be32(bytes, 4) & 0xff_ffff,
             ack_request: bytes[8] & 0x80 != 0,
-            selective: bytes[8] & 1 != 0,
-            spray: bytes[8] >> 1 & 7,
+            extension: Extension(bytes[8] & 0xf),
             psn: Psn::new(be32(bytes, 8)),
         })
     }
@@ -91,8 +113,7 @@ impl Bth {
     pub fn emit(&self, bytes: &mut [u8]) {
         let flags = u8::from(self.solicited) << 7 | 1 << 6 | (self.pad & 3) << 4;
         let congestion = u32::from(self.congestion.forward) << 31 | u32::from(self.congestion.backward) << 30;
-        let extension = u32::from(self.spray & 7) << 1 | u32::from(self.selective);
-        let psn = u32::from(self.ack_request) << 31 | extension << 24 | self.psn.bits();
+        let psn = u32::from(self.ack_request) << 31 | u32::from(self.extension.0) << 24 | self.psn.bits();
         (bytes[0], bytes[1]) = (self.opcode.number(), flags);
         bytes[2..4].copy_from_slice(&self.pkey.to_be_bytes());
         bytes[4..8].copy_from_slice(&(congestion | self.qp & 0xff_ffff).to_be_bytes());
@@ -117,9 +138,10 @@ mod tests {
         let mut header = Bth::new(Opcode::UD_SEND, 0x12_3456, Psn::new(0xfe_dcba));
         for flags in 0..32u8 {
             let bit = |at: u8| flags >> at & 1 == 1;
-            (header.solicited, header.ack_request, header.selective) = (bit(0), bit(1), bit(2));
+            (header.solicited, header.ack_request) = (bit(0), bit(1));
+            header.extension = if bit(2) { Extension::selective(flags & 7) } else { Extension::NONE };
             header.congestion = Congestion { forward: bit(3), backward: bit(4) };
-            (header.pad, header.spray) = (flags & 3, flags & 7);
+            header.pad = flags & 3;
             let mut bytes = [0; BTH_LEN];
             header.emit(&mut bytes);
             assert_eq!(Bth::parse(&bytes), Ok(header));

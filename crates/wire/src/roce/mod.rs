@@ -13,7 +13,7 @@ mod psn;
 mod rnr;
 mod train;
 
-pub use bth::{BTH_LEN, Bth, Congestion, DEFAULT_PKEY, sprayed_port};
+pub use bth::{BTH_LEN, Bth, Congestion, DEFAULT_PKEY, Extension, sprayed_port};
 pub use extended::{Aeth, AtomicEth, Deth, NakCode, Reth, Syndrome, XrcEth};
 pub use icrc::{ICRC_LEN, icrc};
 pub use opcode::{Opcode, Operation, Position, Service, Tail};

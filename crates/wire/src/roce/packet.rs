@@ -285,7 +285,7 @@ impl<'a> Packet<'a> {
         if payload_at > payload_end {
             return Err(Malformed::Truncated);
         }
-        if !bth.opcode.has_payload() && payload_at != payload_end && !bth.selective {
+        if !bth.opcode.has_payload() && payload_at != payload_end && !bth.extension.is_selective() {
             return Err(Malformed::Field);
         }
         let payload_end = match elsewhere {

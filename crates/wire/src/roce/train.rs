@@ -143,9 +143,13 @@ impl Message<'_> {
         into.extend_from_slice(payload);
         into.extend_from_slice(&[0; 3][..pad]);
         let udp_at = layout.bth_at - UDP_LEN;
-        if packet.bth.spray > 0 && at > 0 {
+        if packet.bth.extension.spray() > 0 && at > 0 {
             // The frame has the port of its first packet; the next ones take the next paths.
-            let port = sprayed_port(packet.source_port, packet.bth.spray, Psn::new(packet.source_port.into()).plus(at));
+            let port = sprayed_port(
+                packet.source_port,
+                packet.bth.extension.spray(),
+                Psn::new(packet.source_port.into()).plus(at),
+            );
             into[udp_at..udp_at + 2].copy_from_slice(&port.to_be_bytes());
         }
         seal_at(udp_at, layout.ip.id, into);
@@ -172,7 +176,7 @@ impl Opcode {
 
 #[cfg(test)]
 mod tests {
-    use super::super::{Aeth, Headers, Path, Reth, Service, Syndrome, icrc_is_right, pad, seal};
+    use super::super::{Aeth, Extension, Headers, Path, Reth, Service, Syndrome, icrc_is_right, pad, seal};
     use super::*;
     use crate::Mac;
     use std::net::Ipv4Addr;
@@ -223,7 +227,7 @@ mod tests {
     fn a_write_comes_out_as_the_packets_that_are_built_one_by_one() {
         let payload: Vec<u8> = (0..1001).map(|at| at as u8).collect();
         let write = |position, tail| Opcode::write(Service::Rc, position, tail);
-        let bth = |opcode, psn| Bth { selective: true, ..Bth::new(opcode, 0x77, Psn::new(psn)) };
+        let bth = |opcode, psn| Bth { extension: Extension::selective(0), ..Bth::new(opcode, 0x77, Psn::new(psn)) };
         let immediate = 0x0102_0304u32.to_be_bytes();
         let only = Bth { solicited: true, ack_request: true, ..bth(write(Position::Only, Tail::Immediate), 0xff_ffff) };
         let frame = open(&only, &Headers::NONE.with(RETH.bytes()).with(immediate), &payload);
@@ -243,8 +247,10 @@ mod tests {
 
     #[test]
     fn packets_of_a_train_that_is_sprayed_take_paths_in_turn() {
-        let bth =
-            Bth { spray: 2, ..Bth::new(Opcode::write(Service::Rc, Position::Only, Tail::Nothing), 3, Psn::new(7)) };
+        let bth = Bth {
+            extension: Extension::selective(2),
+            ..Bth::new(Opcode::write(Service::Rc, Position::Only, Tail::Nothing), 3, Psn::new(7))
+        };
         let first = Path { source_port: sprayed_port(path().source_port, 2, bth.psn), ..path() };
         let mut frame = Vec::new();
         first.emit(&bth, &Headers::NONE.with(RETH.bytes()), 1001, &mut frame);
