@@ -37,6 +37,7 @@ pub(crate) fn of(report: &Report) -> Vec<(&'static str, Chart)> {
         "offload" if varies(report, "hops") => vec![("offload-list", offload_list(report))],
         "incast-rdma" if varies(report, "senders") => vec![("incast-rdma", short_messages(report))],
         "rdma" if varies(report, "queue_pairs") => vec![("rdma-queue-pairs", queue_pairs(report))],
+        "rdma" if varies(report, "size") && !varies_in_words(report, "test") => vec![("rdma-size", rdma_size(report))],
         "stream" if varies(report, "size") => vec![("write-size", write_size(report))],
         _ => Vec::new(),
     };
@@ -48,6 +49,11 @@ fn varies(report: &Report, name: &str) -> bool {
     values.sort_unstable();
     values.dedup();
     values.len() >= FEW
+}
+
+fn varies_in_words(report: &Report, name: &str) -> bool {
+    let points = report.points();
+    points.iter().any(|point| point[name] != points[0][name])
 }
 
 /// Each set-up's figure over a number of the points.
@@ -115,6 +121,11 @@ fn volume_clients(report: &Report) -> Chart {
 fn queue_pairs(report: &Report) -> Chart {
     let lines = lines(report, of_point("queue_pairs"), |run| run.gbit_per_s.unwrap_or(f64::NAN));
     chart("Messages of one program over its queue pairs, or flows", "queue pairs", "Gbit/s", lines)
+}
+
+fn rdma_size(report: &Report) -> Chart {
+    let lines = lines(report, of_point("size"), |run| run.gbit_per_s.unwrap_or(f64::NAN));
+    chart("RDMA over the bytes of a message", "bytes of a message", "Gbit/s", lines)
 }
 
 fn offload_list(report: &Report) -> Chart {

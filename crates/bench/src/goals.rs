@@ -52,6 +52,7 @@ pub(crate) const PARTS: &[Part] = &[
     curve("block", "block"),
     curve("volume", "volume --clients 1,4,12"),
     part("rdma-queue-pairs", "rdma --test write_bw:64 --way smartns --queue-pairs 16,1000"),
+    part("rdma-payload", "rdma --test write_bw:6144 --way smartns,smartns-staged"),
     curve("rdma-connections", "rdma --test write_bw:2048 --queue-pairs 1,4,16"),
     part("offload", "offload --hops 4 --batch 64"),
     part("incast-rdma", "incast-rdma"),
@@ -362,6 +363,14 @@ pub(crate) const GOALS: &[Goal] = &[
             let (few, many) = (speed(16)?, speed(1000)?);
             Some((many / few, format!("{:.0}%: {:.0} k/s", 100.0 * many / few, many / 1e3)))
         }
+    ),
+    goal!(
+        "6 KiB WRITEs, header-only TX",
+        ">= 1.5x staged",
+        AtLeast(1.5),
+        "rdma-payload",
+        "SmartNS 1.5x and 2.7x below 8 KiB (fig. 11)",
+        |r| first(r, "smartns", &["smartns-staged"])
     ),
     goal!(
         "list of 4, offload function: 1/p50",

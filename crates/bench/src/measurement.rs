@@ -177,6 +177,7 @@ pub(crate) fn shown(report: &Report) -> String {
         "fairness" => fairness::show(report),
         "loss" => loss::show(report),
         "wan" => wan::show(report),
+        "rdma" => rdma::show(report),
         "zeronic" => zeronic::show(report),
         "collectives" => collectives::show(report),
         "extensions" => extensions::show(report),

@@ -92,6 +92,22 @@ const EXPERIMENTS: &[Experiment] = &[
         "WRITE of several connections",
     ),
     experiment(
+        curve(
+            "smartns-figure-11",
+            "rdma --test write_bw:1024,write_bw:2048,write_bw:4096,write_bw:6144,write_bw:8192,write_bw:16384,\
+             write_bw:65536 --way smartns,smartns-header-only,smartns-staged",
+        ),
+        "header-only transmission beside staged, over sizes",
+    ),
+    experiment(
+        part(
+            "smartns-figure-12",
+            "rdma --test write_bw:2048,write_bw:8192 --way smartns,smartns-header-only,smartns-staged --queue-pairs 8 \
+             --against 65536",
+        ),
+        "the same with a flow the other way",
+    ),
+    experiment(
         part("smartns-section-3.2", "rdma --test write_bw:64 --way smartns --queue-pairs 16,1000"),
         "many send queues of one program",
     ),
@@ -157,7 +173,7 @@ mod tests {
             chosen(&names).map(|found| found.into_iter().map(|it| it.part.name).collect::<Vec<_>>())
         };
         assert_eq!(names(&["flextoe-table-3"]).unwrap(), ["flextoe-table-3"]);
-        let sections = ["figure-9", "figure-10", "section-3.2", "figure-15", "figure-16"];
+        let sections = ["figure-9", "figure-10", "figure-11", "figure-12", "section-3.2", "figure-15", "figure-16"];
         assert_eq!(names(&["smartns"]).unwrap(), sections.map(|of| format!("smartns-{of}")));
         assert!(names(&["flextoe-figure-1"]).unwrap_err().contains("no experiment `flextoe-figure-1`"));
     }

@@ -6,7 +6,7 @@ mod read;
 
 pub use crate::block::{BlockSection, VolumeSection};
 pub use crate::ports::{PortKind, PortSection};
-pub use crate::rdma::{RdmaCongestion, RdmaPaths, RdmaRecovery, RdmaUsers};
+pub use crate::rdma::{RdmaCongestion, RdmaPaths, RdmaPayload, RdmaRecovery, RdmaUsers};
 pub use crate::zeronic::{ZeronicSection, ZeronicUsers};
 pub(crate) use addressing::addresses;
 pub use engines::{Backend, EngineKind, Mapping};
@@ -143,6 +143,8 @@ pub struct HostSection {
     pub rdma_recovery: RdmaRecovery,
     /// Paths that packets of its queue pairs take in turn.
     pub rdma_paths: RdmaPaths,
+    /// How payload comes into its frames.
+    pub rdma_payload: RdmaPayload,
     /// How its connected queue pairs answer congestion.
     pub rdma_congestion: RdmaCongestion,
     /// Modules that it runs from the start.

@@ -17,6 +17,15 @@ fn paths_of_packets_are_checked() {
 }
 
 #[test]
+fn ways_of_payload_are_three() {
+    let sentence = refusal(&format!("{HOST}rdma_payload = \"copied\"\n"));
+    assert!(sentence.contains("unknown value `copied`; known are auto, header-only, staged"), "{sentence}");
+    for way in ["auto", "header-only", "staged"] {
+        parse(&format!("{HOST}rdma_payload = \"{way}\"\n"), "test.toml").unwrap();
+    }
+}
+
+#[test]
 fn an_unknown_key_is_named_with_the_nearest_known_one() {
     assert_eq!(
         refusal("[[host]]\nname = \"a\"\nadress = \"10.0.0.1\"\n"),

@@ -2,7 +2,7 @@
 use crate::gid;
 use crate::objects::Most;
 use memory::MemoryTable;
-use smartns::{Congestion, LowerLayer, RawPackets, Recovery, ShardConfig};
+use smartns::{Congestion, LowerLayer, RawPackets, Recovery, ShardConfig, TransmitPath};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use verbs::attach::{Device as Stated, Limits};
@@ -46,6 +46,8 @@ pub struct Config {
     pub recovery: Recovery,
     /// With peers that repeat selectively as well, packets with payload take 2^`spray` paths in turn; at most 7.
     pub spray: u8,
+    /// How payload comes into frames.
+    pub transmit_path: TransmitPath,
     /// How connected queue pairs answer congestion.
     pub congestion: Congestion,
     /// Programs may send and receive whole Ethernet frames.
@@ -116,6 +118,7 @@ impl Config {
             limits,
             recovery,
             spray: self.spray,
+            transmit_path: self.transmit_path,
             congestion,
             lower_layer: self.lower_layer,
             mtu,

@@ -32,7 +32,7 @@ pub use config::{Config, LIMITS};
 pub use device::Device;
 pub use failure::Failure;
 pub use objects::{Kind, Most, Needs, Object, Objects};
-pub use smartns::{CnpCounts, Congestion, LowerLayer, Recovery};
+pub use smartns::{CnpCounts, Congestion, LowerLayer, Recovery, TransmitPath};
 pub use stream_binding::Change;
 pub use streams::{Letter, Naming};
 pub use user_context::{EventPipe, NewProgram, ProgramId, Who};

@@ -2,12 +2,13 @@
 //! completion, and a packet of 4096 bytes of a long WRITE, in the engines of both ends. Frames are handed over within
 //! the machine.
 //!
-//! `verbs_cost CONNECTIONS BYTES ROUNDS`: CONNECTIONS * ROUNDS of each.
+//! `verbs_cost CONNECTIONS BYTES ROUNDS [WAY]`: CONNECTIONS * ROUNDS of each. WAY is how payload comes into frames:
+//! `header-only` or `staged`.
 #[path = "../tests/support/mod.rs"]
 mod support;
 
 use engine::{Frame, FramePool};
-use smartns::ShardOutput;
+use smartns::{ShardOutput, TransmitPath};
 use std::hint::black_box;
 use support::{Node, Pair, SETTINGS, Settings, Wire};
 use verbs::{Mtu, SendFlags, SendOpcode, Status};
@@ -152,10 +153,15 @@ fn path_write4k(thread: &mut Thread, count: usize) {
 fn main() {
     let arguments: Vec<usize> = std::env::args().skip(1).filter_map(|argument| argument.parse().ok()).collect();
     let [connections, _, rounds] = arguments[..] else {
-        eprintln!("usage: verbs_cost CONNECTIONS BYTES ROUNDS");
+        eprintln!("usage: verbs_cost CONNECTIONS BYTES ROUNDS [header-only|staged]");
         std::process::exit(2);
     };
-    let settings = Settings { mtu: Mtu::B4096, window: 256, signals_all: false, ..SETTINGS };
+    let transmit_path = match std::env::args().nth(4).as_deref() {
+        Some("header-only") => TransmitPath::HeaderOnly,
+        Some("staged") => TransmitPath::Staged,
+        _ => TransmitPath::Auto,
+    };
+    let settings = Settings { mtu: Mtu::B4096, window: 256, signals_all: false, transmit_path, ..SETTINGS };
     let pair = Pair::connected([settings; 2], Wire::perfect());
     let mut thread = Thread { pair, pool: FramePool::new(256), frames: Default::default() };
     // Pools and caches are warm.

@@ -15,6 +15,18 @@ pub enum Recovery {
     SelectiveRepeat,
 }
 
+/// How payload comes into frames that leave.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum TransmitPath {
+    /// Frames refer to it ("header-only TX", SmartNS section 3.2), but for short messages, which travel together.
+    #[default]
+    Auto,
+    /// As above, and only messages travel together to which no frame would refer: for experiments.
+    HeaderOnly,
+    /// All of it is copied into frames, for experiments: what SmartNS compares with (section 5.3).
+    Staged,
+}
+
 /// What carries a shard's requests.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum LowerLayer {
@@ -72,6 +84,8 @@ pub struct ShardConfig {
     pub recovery: Recovery,
     /// With peers that repeat selectively as well, packets with payload take 2^`spray` paths in turn; at most 7.
     pub spray: u8,
+    /// How payload comes into frames.
+    pub transmit_path: TransmitPath,
     /// How connected queue pairs answer congestion.
     pub congestion: Congestion,
     /// What carries its requests.

@@ -1,4 +1,5 @@
 //! Packets of a queue pair: headers, then payload, then the place of the checksum.
+use crate::config::TransmitPath;
 use crate::shared::Round;
 use engine::{Checksum, Frame};
 use memory::Fault;
@@ -13,7 +14,22 @@ const TRAIN: u32 = (u16::MAX as usize - MOST_HEADERS) as u32;
 const COSTLY: usize = 4096;
 
 /// Payload from so many bytes on is referred to where it can be; shorter ones are copied, which costs less.
-pub(crate) const REFERRED: usize = 2048;
+const REFERRED: usize = 2048;
+
+/// A frame refers to payload of so many bytes where it can; otherwise they are copied into it.
+#[inline]
+pub(crate) fn refers(len: usize, round: &Round<'_, '_>) -> bool {
+    len >= REFERRED && round.shared.config.transmit_path != TransmitPath::Staged
+}
+
+/// Bytes of a message at most that travels with others in one frame, where packets have `mtu` bytes.
+#[inline]
+pub(crate) fn most_packed(mtu: u32, round: &Round<'_, '_>) -> u32 {
+    match round.shared.config.transmit_path {
+        TransmitPath::HeaderOnly => mtu.min(REFERRED as u32 - 1),
+        TransmitPath::Auto | TransmitPath::Staged => mtu,
+    }
+}
 
 /// Packets of a message that follow each other, in one frame.
 #[derive(Debug, Clone, Copy)]

@@ -51,7 +51,7 @@ mod stream;
 mod unpack;
 mod windows;
 
-pub use config::{Limits, LowerLayer, RawPackets, Recovery, ShardConfig};
+pub use config::{Limits, LowerLayer, RawPackets, Recovery, ShardConfig, TransmitPath};
 pub use congestion::{Congestion, Sender};
 pub use objects::{NewCq, NewHandle, NewQp, NewSrq, Receives, Refusal};
 pub use output::{CnpCounts, Event, ShardOutput};

@@ -1,5 +1,5 @@
 //! Short messages that follow each other leave as one frame, a packed train (docs/RDMA.md, "Trains").
-use crate::frames::{Run, seal};
+use crate::frames::{Run, most_packed, seal};
 use crate::placement::Row;
 use crate::qp::Qp;
 use crate::requests::{base, begin, describe, note_sent, pieces, wants_ack};
@@ -20,14 +20,15 @@ const INNER: usize = 16;
 #[inline]
 pub(crate) fn send_packed(qp: &mut Qp, path: &Path, round: &mut Round<'_, '_>) -> Option<u32> {
     let at = qp.requester.at;
-    let two = is_short(qp, at) && is_short(qp, at + 1) && qp.identity.kind == QpKind::Rc;
-    two.then(|| pack(qp, path, round))
+    let most = most_packed(qp.settings.mtu, round);
+    let two = is_short(qp, at, most) && is_short(qp, at + 1, most) && qp.identity.kind == QpKind::Rc;
+    two.then(|| pack(qp, most, path, round))
 }
 
 /// It is a message of one packet that may travel with others.
 #[inline]
-fn is_short(qp: &Qp, at: usize) -> bool {
-    qp.queue.get(at).is_some_and(|work| fits(work, qp.settings.mtu))
+fn is_short(qp: &Qp, at: usize, most: u32) -> bool {
+    qp.queue.get(at).is_some_and(|work| fits(work, most))
 }
 
 #[inline]
@@ -35,8 +36,9 @@ fn fits(work: &Work, most: u32) -> bool {
     work.len <= most && work.has_payload() && work.fault.is_none()
 }
 
-fn pack(qp: &mut Qp, path: &Path, round: &mut Round<'_, '_>) -> u32 {
-    let (window, most) = (round.shared.config.limits.window, qp.settings.mtu);
+/// Messages of at most `most` bytes.
+fn pack(qp: &mut Qp, most: u32, path: &Path, round: &mut Round<'_, '_>) -> u32 {
+    let window = round.shared.config.limits.window;
     let paced = qp.pacer.as_ref().map_or(usize::MAX, |pacer| pacer.frame_bytes());
     let mut frame = round.out.pool.large();
     let mut packing = Packing::new(&qp.payload_path(path), frame.bytes_vec());

@@ -1,7 +1,7 @@
 //! The requester of a connection: work requests become packets (IBTA 1.3, 9.7.2 to 9.7.4 for reliable connections,
 //! 9.8.2 for unreliable ones).
 use crate::ending::{complete_work, fail_front};
-use crate::frames::{Outgoing, REFERRED, Run};
+use crate::frames::{Outgoing, Run, refers};
 use crate::pack::send_packed;
 use crate::payload::Payload;
 use crate::placement::Part;
@@ -247,7 +247,7 @@ fn send_payload(qp: &Qp, work: &Work, run: &Run, path: &Path, round: &mut Round<
     let part = Part { skip: qp.requester.sent * qp.settings.mtu, len: run.len };
     let path = qp.sprayed_path(path, run.psn, qp.requester.times_sent(run.psn));
     let packet = Outgoing { path, bth, headers, segment: qp.settings.segment(run.count) };
-    if run.len >= REFERRED && qp.identity.kind.is_reliable() && !work.is_inline() {
+    if refers(run.len, round) && qp.identity.kind.is_reliable() && !work.is_inline() {
         let span = round.shared.memory.refer_part(domain, pieces(queue, work), part);
         if let Some(span) = span.map_err(|_| Status::LocalProtection)? {
             packet.send_front(span, round);

@@ -1,7 +1,7 @@
 //! Output of the responder: answers to reads and atomics, acknowledgements, refusals; in the order of their requests
 //! (IBTA 1.3, 9.7.5.1).
 use crate::ending::enter_error;
-use crate::frames::{Outgoing, REFERRED, Run};
+use crate::frames::{Outgoing, Run, refers};
 use crate::qp::{Nak, Qp};
 use crate::replies::{Answer, Reply};
 use crate::shared::Round;
@@ -119,7 +119,7 @@ fn send_part(qp: &Qp, reply: &Reply, run: &Run, path: &Path, round: &mut Round<'
             }
             let resolved = round.shared.windows.resolve(qp.identity.number, from, len as u64, Access::RemoteRead);
             let Ok((from, access)) = resolved else { return false };
-            if len >= REFERRED {
+            if refers(len, round) {
                 match round.shared.memory.refer(from, access, len) {
                     Err(_) => return false,
                     Ok(Some(span)) => {

@@ -1,10 +1,11 @@
 //! RDMA programs beside TCP (SmartNS section 5.2): perftest and UCX on OpenTOE's verbs; flows and echoes of the same
 //! sizes, and UCX, on TCP. Latencies are those of a round trip, on all of them.
 use super::bulk::{self, Flows};
-use super::compare;
+use super::compare::{self, Column};
 use super::rpc::{self, Load};
 use crate::arguments::{Common, count, list, listed, numbered};
 use crate::lab::{FabricLab, FabricPlan, Lab, Stack, VethLab, VethPlan};
+use crate::process::Process;
 use crate::report::{Report, Run};
 use crate::sample::Latency;
 use crate::servers::split;
@@ -39,8 +40,9 @@ pub struct Arguments {
         default_value = "write_bw:65536,write_bw:4096,write_bw:64,send_bw:64,write_lat:2,send_lat:2,tag_bw:65536,tag_lat:8")]
     pub test: String,
     /// What runs them: smartns (verbs, selective repeat), smartns-spray (the same, packets take 16 paths in turn),
-    /// smartns-gbn (verbs, go-back-N), flextoe (OpenTOE's TCP, bulk flows by its zero-copy interface), linux (the
-    /// kernel's TCP)
+    /// smartns-gbn (verbs, go-back-N), smartns-header-only (as smartns, all payload of 2 KiB and more by reference),
+    /// smartns-staged (as smartns, all payload copied into frames), flextoe (OpenTOE's TCP, bulk flows by its zero-copy
+    /// interface), linux (the kernel's TCP)
     #[arg(long, value_name = "WAY,...", default_value = "smartns,flextoe,linux", value_parser = listed(way))]
     pub way: String,
     /// Probabilities of a frame's loss, each way. 0 lets trains of packets pass whole; 1e-12 makes single packets of
@@ -56,6 +58,9 @@ pub struct Arguments {
     /// Queue pairs of the program (perftest), or flows, at once: of tests of bandwidth only
     #[arg(long, value_name = "N,...", default_value = "1", value_parser = numbered(MOST_QUEUE_PAIRS))]
     pub queue_pairs: String,
+    /// Beside each test, WRITEs of so many bytes go the other way, by two more programs; only beside verbs
+    #[arg(long, value_name = "BYTES", value_parser = clap::value_parser!(u64).range(1..=1 << 20))]
+    pub against: Option<u64>,
 }
 
 /// A program's test, with bytes of a message.
@@ -79,11 +84,24 @@ impl Test {
     }
 }
 
+/// How hosts are configured that carry verbs.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+struct VerbsWay {
+    /// How they make up for losses.
+    recovery: &'static str,
+    /// Paths that packets take in turn.
+    paths: u16,
+    /// How payload comes into frames.
+    payload: &'static str,
+}
+
+const SELECTIVE: VerbsWay = VerbsWay { recovery: "selective-repeat", paths: 1, payload: "auto" };
+
 /// What runs a test.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Carrier {
-    /// Verbs, with this way to make up for losses, and so many paths that packets take in turn.
-    Verbs(&'static str, u16),
+    /// Verbs.
+    Verbs(VerbsWay),
     /// OpenTOE's TCP.
     Flextoe,
     /// The kernel's.
@@ -91,10 +109,12 @@ enum Carrier {
 }
 
 impl Carrier {
-    const ALL: [(&'static str, Carrier); 5] = [
-        ("smartns", Carrier::Verbs("selective-repeat", 1)),
-        ("smartns-spray", Carrier::Verbs("selective-repeat", 16)),
-        ("smartns-gbn", Carrier::Verbs("go-back-n", 1)),
+    const ALL: [(&'static str, Carrier); 7] = [
+        ("smartns", Carrier::Verbs(SELECTIVE)),
+        ("smartns-spray", Carrier::Verbs(VerbsWay { paths: 16, ..SELECTIVE })),
+        ("smartns-gbn", Carrier::Verbs(VerbsWay { recovery: "go-back-n", ..SELECTIVE })),
+        ("smartns-header-only", Carrier::Verbs(VerbsWay { payload: "header-only", ..SELECTIVE })),
+        ("smartns-staged", Carrier::Verbs(VerbsWay { payload: "staged", ..SELECTIVE })),
         ("flextoe", Carrier::Flextoe),
         ("linux", Carrier::Linux),
     ];
@@ -113,21 +133,19 @@ impl Carrier {
         one && (self != Carrier::Flextoe || !test.is_ucx())
     }
 
-    fn lab<'a>(self, tools: &'a Tools, network: FabricConfig) -> Result<Box<dyn Lab + 'a>, String> {
-        let loss = network.loss;
-        Ok(match self {
-            Carrier::Verbs(recovery, rdma_paths) => {
-                // Room for packets of 4096 bytes.
-                let network = FabricConfig { mtu: 9000, ..network };
-                let rdma = Some(recovery);
-                Box::new(FabricLab::new(tools, &FabricPlan { network, rdma, rdma_paths, ..FabricPlan::default() })?)
-            }
-            Carrier::Flextoe => Box::new(FabricLab::new(tools, &FabricPlan { network, ..FabricPlan::default() })?),
-            Carrier::Linux => {
-                let congestion = Some("cubic".to_string());
-                Box::new(VethLab::new(tools, &VethPlan { loss, congestion, ..VethPlan::default() })?)
-            }
-        })
+    fn is_verbs(self) -> bool {
+        matches!(self, Carrier::Verbs(_))
+    }
+
+    /// The hosts of OpenTOE's ways.
+    fn plan(self, network: FabricConfig) -> FabricPlan {
+        let Carrier::Verbs(VerbsWay { recovery, paths, payload }) = self else {
+            return FabricPlan { network, ..FabricPlan::default() };
+        };
+        // Room for packets of 4096 bytes.
+        let network = FabricConfig { mtu: 9000, ..network };
+        let rdma = Some(recovery);
+        FabricPlan { network, rdma, rdma_paths: paths, rdma_payload: payload, ..FabricPlan::default() }
     }
 }
 
@@ -158,7 +176,11 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
             "--paths and --rate are the fabric's, which Linux' TCP does not go through here: leave out linux".into()
         );
     }
-    let params = json!({ "seconds": seconds, "pairs": common.pairs, "paths": paths, "mbit": rate });
+    let against = arguments.against;
+    if against.is_some() && !ways.iter().all(|way| way.is_verbs()) {
+        return Err("--against is a flow of verbs beside others of verbs: name only such ways with --way".into());
+    }
+    let params = json!({ "seconds": seconds, "pairs": common.pairs, "paths": paths, "mbit": rate, "against": against });
     let mut report = Report::new("rdma", params);
     tools.say(&format!("rdma: about {:.0} s", estimate(arguments)));
     for round in 1..=common.pairs {
@@ -170,9 +192,7 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
                 let run = Run::new(way.stack(), round, &point);
                 let engine = (way != Carrier::Linux).then(|| way.name().into());
                 let run = Run { setup: way.name().into(), engine, ..run };
-                let run = way
-                    .lab(tools, network(arguments, loss))
-                    .and_then(|lab| measure(tools, &*lab, way, test, seconds, run));
+                let run = in_lab(tools, arguments, way, test, network(arguments, loss), run);
                 let Some(run) = report.measured(tools, &place, run)? else { continue };
                 tools.say(&format!("{place}: {}", compare::sentence(&run)));
                 report.runs.push(run);
@@ -187,12 +207,65 @@ fn network(arguments: &Arguments, loss: f64) -> FabricConfig {
     FabricConfig { loss, paths: *paths, rate_bps: rate * 1_000_000, ..FabricConfig::default() }
 }
 
+/// One test on one way, in a lab of its own.
+fn in_lab(
+    tools: &Tools,
+    arguments: &Arguments,
+    way: Carrier,
+    test: Test,
+    network: FabricConfig,
+    run: Run,
+) -> Result<Run, String> {
+    let seconds = arguments.common.seconds(SECONDS);
+    if way == Carrier::Linux {
+        let (loss, congestion) = (network.loss, Some("cubic".to_string()));
+        let lab = VethLab::new(tools, &VethPlan { loss, congestion, ..VethPlan::default() })?;
+        return measure(tools, &lab, way, test, seconds, run);
+    }
+    let lab = FabricLab::new(tools, &way.plan(network))?;
+    let Some(size) = arguments.against else { return measure(tools, &lab, way, test, seconds, run) };
+    let mut other = OtherWay::start(tools, &lab, size)?;
+    let mut run = measure(tools, &lab, way, test, seconds, run)?;
+    run.figures.insert("against_gbit_per_s".into(), json!(other.gbit_per_s()?));
+    Ok(run)
+}
+
+/// A flow of WRITEs from the server's host to the client's; it ends when dropped.
+struct OtherWay {
+    sender: Process,
+    _receiver: Process,
+}
+
+impl OtherWay {
+    /// Starts it, and waits until it runs.
+    fn start(tools: &Tools, lab: &FabricLab<'_>, size: u64) -> Result<OtherWay, String> {
+        let port = PORT + 1;
+        let line = format!("stdbuf -oL ib_write_bw -p {port} -x 1 -F -s {size} -D 1 --run_infinitely --report_gbits");
+        let receiver = lab.proxy(0, &split(&line), port)?;
+        let sender = lab.on_server(&split(&format!("{line} {}", lab.client_address(0))))?;
+        let mut flow = OtherWay { sender, _receiver: receiver };
+        tools.stop.until("the flow the other way", TIMEOUT, || {
+            flow.sender.alive()?;
+            Ok(last_numbers(&flow.sender.output()).is_some())
+        })?;
+        Ok(flow)
+    }
+
+    /// What it carries, in the last second.
+    fn gbit_per_s(&mut self) -> Result<f64, String> {
+        self.sender.alive()?;
+        let printed = self.sender.output();
+        let rate = last_numbers(&printed).and_then(|numbers| numbers.get(3).copied());
+        rate.ok_or_else(|| format!("ib_write_bw said {printed}"))
+    }
+}
+
 /// One test on one way, in its lab.
 fn measure(tools: &Tools, lab: &dyn Lab, way: Carrier, test: Test, seconds: f64, run: Run) -> Result<Run, String> {
     let warm_up = (seconds / 4.0).clamp(0.3, 1.0);
     match (way, test.is_ucx(), test.is_latency()) {
         (_, true, _) => ucx(tools, lab, way, test, seconds, run),
-        (Carrier::Verbs(..), ..) => perftest(tools, lab, test, seconds, run),
+        (Carrier::Verbs(_), ..) => perftest(tools, lab, test, seconds, run),
         (_, _, true) => {
             let connections = [1].into();
             let load =
@@ -268,7 +341,7 @@ fn last_numbers(printed: &str) -> Option<Vec<f64>> {
 /// UCX' own test, over verbs or TCP.
 fn ucx(tools: &Tools, lab: &dyn Lab, way: Carrier, test: Test, seconds: f64, run: Run) -> Result<Run, String> {
     let transport = match way {
-        Carrier::Verbs(..) => "UCX_TLS=rc_verbs,ud_verbs:aux UCX_NET_DEVICES=toe0:1",
+        Carrier::Verbs(_) => "UCX_TLS=rc_verbs,ud_verbs:aux UCX_NET_DEVICES=toe0:1",
         _ => "UCX_TLS=tcp",
     };
     let common = format!("env {transport} ucx_perftest -p {PORT}");
@@ -293,6 +366,11 @@ fn ucx(tools: &Tools, lab: &dyn Lab, way: Carrier, test: Test, seconds: f64, run
         [.., rate] if rate > 0.0 => Ok(run.of_bandwidth(rate * test.size as f64 * 8.0 / 1e9, test)),
         _ => Err(format!("ucx_perftest said {printed}")),
     }
+}
+
+/// The table.
+pub(crate) fn show(report: &Report) -> String {
+    compare::show_with(report, &[Column::new("other way Gbit/s", |run| run.figure("against_gbit_per_s"))])
 }
 
 /// A test by its name and its bytes.
@@ -326,7 +404,8 @@ mod tests {
         assert_eq!(test("send_bw:64"), Ok(known("send_bw", 64)));
         assert!(test("send_bw").unwrap_err().contains("write_lat"));
         assert!(test("recv_bw:64").is_err() && test("send_bw:0").is_err());
-        assert_eq!(way("smartns-gbn"), Ok(Carrier::Verbs("go-back-n", 1)));
+        assert_eq!(way("smartns-gbn"), Ok(Carrier::Verbs(VerbsWay { recovery: "go-back-n", ..SELECTIVE })));
+        assert!(way("smartns-staged").unwrap().is_verbs() && !Carrier::Flextoe.is_verbs());
         assert!(way("laminar").unwrap_err().contains("flextoe"));
         assert!(Carrier::Linux.runs(known("tag_bw", 8)) && !Carrier::Flextoe.runs(known("tag_bw", 8)));
         let several = |name| Test { queue_pairs: 4, ..known(name, 8) };

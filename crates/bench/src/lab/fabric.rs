@@ -41,6 +41,8 @@ pub struct FabricPlan {
     pub rdma: Option<&'static str>,
     /// Paths that their packets take in turn (`rdma_paths`).
     pub rdma_paths: u16,
+    /// How payload comes into their frames (`rdma_payload`).
+    pub rdma_payload: &'static str,
     /// How queue pairs answer congestion (`rdma_congestion`), where hosts have RDMA.
     pub rdma_congestion: &'static str,
     /// The server serves the file `v` of this directory as a volume over Solar, and the first client's host uses it by
@@ -71,6 +73,7 @@ impl Default for FabricPlan {
             spread,
             rdma,
             rdma_paths: 1,
+            rdma_payload: "auto",
             rdma_congestion: NONE.name,
             volume,
             zeronic,
@@ -252,9 +255,9 @@ fn threads(plan: &FabricPlan) -> String {
 pub(super) fn host_keys(plan: &FabricPlan, engine: &str) -> String {
     let congestion = plan.congestion.map(|name| format!("congestion = \"{name}\"\n")).unwrap_or_default();
     let rdma = plan.rdma.map(|recovery| {
-        let (congestion, paths) = (plan.rdma_congestion, plan.rdma_paths);
+        let (congestion, paths, payload) = (plan.rdma_congestion, plan.rdma_paths, plan.rdma_payload);
         let loss = format!("rdma_recovery = \"{recovery}\"\nrdma_paths = {paths}\n");
-        format!("rdma = \"own\"\n{loss}rdma_congestion = \"{congestion}\"\n")
+        format!("rdma = \"own\"\n{loss}rdma_payload = \"{payload}\"\nrdma_congestion = \"{congestion}\"\n")
     });
     let rdma = rdma.unwrap_or_default();
     format!(

@@ -115,7 +115,7 @@ fn fabric((mut table, span): Table<'_>) -> Result<FabricSection, Fault> {
 }
 
 /// A host's keys beside those of [`HostConfig`].
-const HOST_KEYS: [&str; 12] = [
+const HOST_KEYS: [&str; 13] = [
     "port",
     "engine",
     "mapping",
@@ -126,6 +126,7 @@ const HOST_KEYS: [&str; 12] = [
     "rdma_raw_packets",
     "rdma_recovery",
     "rdma_paths",
+    "rdma_payload",
     "rdma_congestion",
     "module",
 ];
@@ -151,6 +152,7 @@ fn host((mut table, span): Table<'_>) -> Result<HostSection, Fault> {
         rdma_raw_packets: take(&mut table, "rdma_raw_packets")?,
         rdma_recovery: take(&mut table, "rdma_recovery")?.unwrap_or_default(),
         rdma_paths: take(&mut table, "rdma_paths")?.unwrap_or_default(),
+        rdma_payload: take(&mut table, "rdma_payload")?.unwrap_or_default(),
         rdma_congestion: take(&mut table, "rdma_congestion")?.unwrap_or_default(),
         stack: rest(table, span.clone(), &HOST_KEYS)?,
     };

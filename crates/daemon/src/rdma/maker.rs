@@ -6,7 +6,7 @@ use crate::config::HostSection;
 use crate::datapath::DataPath;
 use crate::secret::secret;
 use memory::{Limits, MemoryTable};
-use rdma::{Config, Congestion, Device, LIMITS, LowerLayer, Recovery};
+use rdma::{Config, Congestion, Device, LIMITS, LowerLayer, Recovery, TransmitPath};
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use wire::Mac;
@@ -47,6 +47,7 @@ pub(crate) fn over_streams(host: &ZeronicHost<'_>, table: &Arc<MemoryTable>) -> 
         programs: PROGRAMS,
         recovery: Recovery::default(),
         spray: 0,
+        transmit_path: TransmitPath::default(),
         raw_packets: false,
         congestion: Congestion::None,
         lower_layer: LowerLayer::Stream,
@@ -97,6 +98,7 @@ impl RdmaMaker {
             programs: PROGRAMS,
             recovery: section.rdma_recovery.into(),
             spray: section.rdma_paths.spray(section.rdma_recovery)?,
+            transmit_path: section.rdma_payload.into(),
             raw_packets: section.rdma_raw_packets == Some(true),
             lower_layer: LowerLayer::Packets,
             congestion: section.rdma_congestion.on(line_rate.unwrap_or(u64::from(SPEED) * 1_000_000_000)),

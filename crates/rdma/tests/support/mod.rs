@@ -3,7 +3,9 @@ use context::queues::{DaemonQueues, QueueSizes, daemon_bell};
 use host::{Host, Link, NeighbourTable, NeighbourTiming, Net, NetConfig, RouteTable};
 use memory::{Limits, MemoryTable};
 use port::Capabilities;
-use rdma::{Config, Congestion, Device, EventPipe, LIMITS, LowerLayer, NewProgram, ProgramId, Recovery, Who};
+use rdma::{
+    Config, Congestion, Device, EventPipe, LIMITS, LowerLayer, NewProgram, ProgramId, Recovery, TransmitPath, Who,
+};
 use shm::Doorbell;
 use std::net::Ipv4Addr;
 use std::sync::{Arc, Mutex};
@@ -33,6 +35,7 @@ pub(crate) fn config() -> Config {
         table: Arc::new(MemoryTable::with_secret(Limits::default(), [1; 16])),
         recovery: Recovery::GoBackN,
         spray: 0,
+        transmit_path: TransmitPath::Auto,
         raw_packets: true,
         congestion: Congestion::None,
         lower_layer: LowerLayer::Packets,

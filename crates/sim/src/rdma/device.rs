@@ -4,7 +4,7 @@ use crate::plan::Plan;
 use crate::random::Random;
 use ::memory::{Limits, MemoryTable};
 use host::Transport;
-use rdma::{Config, Congestion, Device, LIMITS, LowerLayer, Recovery};
+use rdma::{Config, Congestion, Device, LIMITS, LowerLayer, Recovery, TransmitPath};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use wire::Mac;
 
@@ -40,6 +40,7 @@ impl SharedDevice {
             table: Arc::clone(table),
             recovery: if of_host.selective_repeat { Recovery::SelectiveRepeat } else { Recovery::GoBackN },
             spray: of_host.spray,
+            transmit_path: TransmitPath::Auto,
             raw_packets: plan.links.iter().any(|link| link.kind == LinkKind::Raw),
             congestion,
             lower_layer: LowerLayer::Packets,

@@ -3,7 +3,9 @@ use engine::{DropCounts, Frame, FramePool};
 use memory::{AccessPath, Description, Domain, Extent, Key, MemoryTable, Rights};
 use rustix::fs::{MemfdFlags, SealFlags, fcntl_add_seals, memfd_create};
 use shm::{PipeConsumer, PipeProducer, Region, pipe_bytes};
-use smartns::{Congestion, Event, Limits, LowerLayer, NewCq, NewQp, NewSrq, Receives, Recovery, Shard, ShardConfig};
+use smartns::{
+    Congestion, Event, Limits, LowerLayer, NewCq, NewQp, NewSrq, Receives, Recovery, Shard, ShardConfig, TransmitPath,
+};
 use std::fs::File;
 use std::os::unix::fs::FileExt;
 use std::sync::Arc;
@@ -29,6 +31,7 @@ pub(crate) struct Settings {
     pub mtu: Mtu,
     pub recovery: Recovery,
     pub spray: u8,
+    pub transmit_path: TransmitPath,
     pub congestion: Congestion,
     pub lower_layer: LowerLayer,
     pub window: u32,
@@ -49,6 +52,7 @@ pub(crate) const SETTINGS: Settings = Settings {
     mtu: Mtu::B1024,
     recovery: Recovery::GoBackN,
     spray: 0,
+    transmit_path: TransmitPath::Auto,
     congestion: Congestion::None,
     lower_layer: LowerLayer::Packets,
     window: 64,
@@ -115,6 +119,7 @@ impl Node {
             limits,
             recovery: settings.recovery,
             spray: settings.spray,
+            transmit_path: settings.transmit_path,
             congestion: settings.congestion,
             lower_layer: settings.lower_layer,
             mtu: settings.mtu,
