@@ -23,7 +23,7 @@ const TAS: &[(f64, f64)] = &[(1.0, 47.0), (16.0, 448.0), (128.0, 1000.0), (1024.
 /// A few points make a curve.
 const FEW: usize = 3;
 
-/// The curves in a report of echo, stream, block, volume, offload, rdma or incast-rdma.
+/// The curves in a report of one of these cases.
 pub(crate) fn of(report: &Report) -> Vec<(&'static str, Chart)> {
     let drawn = match report.case.as_str() {
         "echo" if varies(report, "rate") => vec![("load-latency", load_latency(report))],
@@ -35,6 +35,7 @@ pub(crate) fn of(report: &Report) -> Vec<(&'static str, Chart)> {
         "block" if varies(report, "depth") => vec![("block-depth", block_depth(report))],
         "volume" if varies(report, "clients") => vec![("volume-clients", volume_clients(report))],
         "offload" if varies(report, "hops") => vec![("offload-list", offload_list(report))],
+        "notification" if varies(report, "together") => vec![("notification", notification(report))],
         "incast-rdma" if varies(report, "senders") => vec![("incast-rdma", short_messages(report))],
         "rdma" if varies(report, "queue_pairs") => vec![("rdma-queue-pairs", queue_pairs(report))],
         "rdma" if varies(report, "size") && !varies_in_words(report, "test") => vec![("rdma-size", rdma_size(report))],
@@ -121,6 +122,11 @@ fn volume_clients(report: &Report) -> Chart {
 fn queue_pairs(report: &Report) -> Chart {
     let lines = lines(report, of_point("queue_pairs"), |run| run.gbit_per_s.unwrap_or(f64::NAN));
     chart("Messages of one program over its queue pairs, or flows", "queue pairs", "Gbit/s", lines)
+}
+
+fn notification(report: &Report) -> Chart {
+    let lines = lines(report, of_point("together"), |run| run.figure("element_ns"));
+    chart("Elements of 64 B from thread to thread", "elements together", "ns an element", lines)
 }
 
 fn rdma_size(report: &Report) -> Chart {

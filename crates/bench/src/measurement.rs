@@ -3,7 +3,7 @@ use crate::arguments::Common;
 use crate::cases::compare::Comparison;
 use crate::cases::{
     block, collectives, compare, connect, echo, extensions, fairness, http, idle, incast, incast_rdma, instructions,
-    isolation, kv, log, loss, offload, parallel, rdma, stream, volume, wan, zeronic,
+    isolation, kv, log, loss, notification, offload, parallel, rdma, stream, volume, wan, zeronic,
 };
 use crate::charts;
 use crate::plot::Chart;
@@ -51,6 +51,8 @@ pub enum Case {
     Rdma(rdma::Arguments),
     /// Offload functions beside one-sided verbs: a list over its hops, batched reads (SmartNS figure 15)
     Offload(offload::Arguments),
+    /// The notification pipe beside a doorbell, between two threads: nanoseconds and instructions (SmartNS figure 14)
+    Notification(notification::Arguments),
     /// Flows from memory to memory by ZeroNIC, over each transport, beside Linux' TCP and RoCEv2: rate, loss, short
     /// messages beside (ZeroNIC table 2, figures 12 and 13)
     Zeronic(zeronic::Arguments),
@@ -86,6 +88,7 @@ impl Case {
             Case::Wan(arguments) => &arguments.common,
             Case::Rdma(arguments) => &arguments.common,
             Case::Offload(arguments) => &arguments.common,
+            Case::Notification(arguments) => &arguments.common,
             Case::Zeronic(arguments) => &arguments.common,
             Case::Collectives(arguments) => &arguments.common,
             Case::Parallel(arguments) => &arguments.common,
@@ -124,6 +127,7 @@ impl Case {
             Case::Wan(a) => wan::estimate(a),
             Case::Rdma(a) => rdma::estimate(a),
             Case::Offload(a) => offload::estimate(a),
+            Case::Notification(a) => notification::estimate(a),
             Case::Zeronic(a) => zeronic::estimate(a),
             Case::Collectives(a) => collectives::estimate(a),
             Case::Volume(a) => volume::estimate(a),
@@ -155,6 +159,7 @@ pub(crate) fn measure(case: &Case, tools: &Tools) -> Result<(Report, String), St
         Case::Wan(arguments) => wan::run(tools, arguments),
         Case::Rdma(arguments) => rdma::run(tools, arguments),
         Case::Offload(arguments) => offload::run(tools, arguments),
+        Case::Notification(arguments) => notification::run(tools, arguments),
         Case::Zeronic(arguments) => zeronic::run(tools, arguments),
         Case::Collectives(arguments) => collectives::run(tools, arguments),
         Case::Parallel(arguments) => parallel::run(tools, arguments),
@@ -177,6 +182,7 @@ pub(crate) fn shown(report: &Report) -> String {
         "fairness" => fairness::show(report),
         "loss" => loss::show(report),
         "wan" => wan::show(report),
+        "notification" => notification::show(report),
         "rdma" => rdma::show(report),
         "zeronic" => zeronic::show(report),
         "collectives" => collectives::show(report),

@@ -17,6 +17,7 @@ pub(crate) mod isolation;
 pub(crate) mod kv;
 pub(crate) mod log;
 pub(crate) mod loss;
+pub(crate) mod notification;
 mod observed;
 pub(crate) mod offload;
 pub(crate) mod parallel;
