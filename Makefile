@@ -45,7 +45,7 @@ test:
 	tests/run
 
 build: setup apps xdp functions
-	cargo build --release --workspace --exclude fuzz --lib --bins $(addprefix --example ,cost comm_calls notification)
+	cargo build --release --workspace --exclude fuzz --lib --bins $(addprefix --example ,cost comm_calls notification working_set)
 
 # What is installed, by folder. The daemon's configuration is written only where there is none.
 PREFIX ?= /usr/local
@@ -66,7 +66,7 @@ install: build
 	install -m 755 $(TARGET)/release/libtoe.so $(TARGET)/release/libibverbs $(TARGET)/release/liboffload.so $(DESTDIR)$(LIBDIR)
 	cp -Pf $(TARGET)/release/rdma/* $(DESTDIR)$(LIBDIR)/rdma
 	install -m 755 $(APPS) $(DESTDIR)$(LIBDIR)/apps
-	install -m 755 $(addprefix $(TARGET)/release/examples/,cost notification) $(DESTDIR)$(LIBDIR)/examples
+	install -m 755 $(addprefix $(TARGET)/release/examples/,cost notification working_set) $(DESTDIR)$(LIBDIR)/examples
 	install -m 644 $(MODULES) $(DESTDIR)$(LIBDIR)/xdp
 	install -m 644 $(FUNCTIONS) $(DESTDIR)$(LIBDIR)/offload
 	install -m 644 include/toe.h include/offload.h $(DESTDIR)$(PREFIX)/include

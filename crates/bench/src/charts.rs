@@ -1,5 +1,5 @@
 //! Curves of speed: one set-up over connections, message size or load, and what the papers say beside.
-use crate::cases::incast_rdma;
+use crate::cases::{incast_rdma, working_set};
 use crate::lab::Stack;
 use crate::plot::{Chart, Line, LineStyle, Unit, series};
 use crate::report::{Report, Run};
@@ -36,6 +36,7 @@ pub(crate) fn of(report: &Report) -> Vec<(&'static str, Chart)> {
         "volume" if varies(report, "clients") => vec![("volume-clients", volume_clients(report))],
         "offload" if varies(report, "hops") => vec![("offload-list", offload_list(report))],
         "notification" if varies(report, "together") => vec![("notification", notification(report))],
+        "working-set" if varies(report, "mib") => working_set_charts(report),
         "incast-rdma" if varies(report, "senders") => vec![("incast-rdma", short_messages(report))],
         "rdma" if varies(report, "queue_pairs") => vec![("rdma-queue-pairs", queue_pairs(report))],
         "rdma" if varies(report, "size") && !varies_in_words(report, "test") => vec![("rdma-size", rdma_size(report))],
@@ -122,6 +123,18 @@ fn volume_clients(report: &Report) -> Chart {
 fn queue_pairs(report: &Report) -> Chart {
     let lines = lines(report, of_point("queue_pairs"), |run| run.gbit_per_s.unwrap_or(f64::NAN));
     chart("Messages of one program over its queue pairs, or flows", "queue pairs", "Gbit/s", lines)
+}
+
+fn working_set_charts(report: &Report) -> Vec<(&'static str, Chart)> {
+    let over = |title: &str, y: &str, figure: fn(&Run) -> f64| {
+        chart(title, "MiB of receive buffers", y, lines(report, of_point("mib"), figure))
+    };
+    let title = "WRITEs of 8 KiB over the working set of receive buffers";
+    let through = "Bytes of lines that a cache of 32 MiB lacks, for each of payload";
+    vec![
+        ("working-set", over(title, "Gbit/s", Run::speed)),
+        ("working-set-memory", over(through, "bytes", working_set::through_memory)),
+    ]
 }
 
 fn notification(report: &Report) -> Chart {

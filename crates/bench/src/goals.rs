@@ -54,6 +54,7 @@ pub(crate) const PARTS: &[Part] = &[
     part("rdma-queue-pairs", "rdma --test write_bw:64 --way smartns --queue-pairs 16,1000"),
     part("rdma-payload", "rdma --test write_bw:6144 --way smartns,smartns-staged"),
     curve("rdma-connections", "rdma --test write_bw:2048 --queue-pairs 1,4,16"),
+    curve("working-set", "working-set --mib 1,16,96"),
     curve("notification", "notification"),
     part("offload", "offload --hops 4 --batch 64"),
     part("incast-rdma", "incast-rdma"),

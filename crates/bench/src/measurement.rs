@@ -3,7 +3,7 @@ use crate::arguments::Common;
 use crate::cases::compare::Comparison;
 use crate::cases::{
     block, collectives, compare, connect, echo, extensions, fairness, http, idle, incast, incast_rdma, instructions,
-    isolation, kv, log, loss, notification, offload, parallel, rdma, stream, volume, wan, zeronic,
+    isolation, kv, log, loss, notification, offload, parallel, rdma, stream, volume, wan, working_set, zeronic,
 };
 use crate::charts;
 use crate::plot::Chart;
@@ -51,6 +51,8 @@ pub enum Case {
     Rdma(rdma::Arguments),
     /// Offload functions beside one-sided verbs: a list over its hops, batched reads (SmartNS figure 15)
     Offload(offload::Arguments),
+    /// The receive path over its working set, by the order in which receive buffers are used again (SmartNS figure 13)
+    WorkingSet(working_set::Arguments),
     /// The notification pipe beside a doorbell, between two threads: nanoseconds and instructions (SmartNS figure 14)
     Notification(notification::Arguments),
     /// Flows from memory to memory by ZeroNIC, over each transport, beside Linux' TCP and RoCEv2: rate, loss, short
@@ -88,6 +90,7 @@ impl Case {
             Case::Wan(arguments) => &arguments.common,
             Case::Rdma(arguments) => &arguments.common,
             Case::Offload(arguments) => &arguments.common,
+            Case::WorkingSet(arguments) => &arguments.common,
             Case::Notification(arguments) => &arguments.common,
             Case::Zeronic(arguments) => &arguments.common,
             Case::Collectives(arguments) => &arguments.common,
@@ -127,6 +130,7 @@ impl Case {
             Case::Wan(a) => wan::estimate(a),
             Case::Rdma(a) => rdma::estimate(a),
             Case::Offload(a) => offload::estimate(a),
+            Case::WorkingSet(a) => working_set::estimate(a),
             Case::Notification(a) => notification::estimate(a),
             Case::Zeronic(a) => zeronic::estimate(a),
             Case::Collectives(a) => collectives::estimate(a),
@@ -159,6 +163,7 @@ pub(crate) fn measure(case: &Case, tools: &Tools) -> Result<(Report, String), St
         Case::Wan(arguments) => wan::run(tools, arguments),
         Case::Rdma(arguments) => rdma::run(tools, arguments),
         Case::Offload(arguments) => offload::run(tools, arguments),
+        Case::WorkingSet(arguments) => working_set::run(tools, arguments),
         Case::Notification(arguments) => notification::run(tools, arguments),
         Case::Zeronic(arguments) => zeronic::run(tools, arguments),
         Case::Collectives(arguments) => collectives::run(tools, arguments),
@@ -182,6 +187,7 @@ pub(crate) fn shown(report: &Report) -> String {
         "fairness" => fairness::show(report),
         "loss" => loss::show(report),
         "wan" => wan::show(report),
+        "working-set" => working_set::show(report),
         "notification" => notification::show(report),
         "rdma" => rdma::show(report),
         "zeronic" => zeronic::show(report),

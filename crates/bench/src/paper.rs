@@ -107,6 +107,7 @@ const EXPERIMENTS: &[Experiment] = &[
         ),
         "the same with a flow the other way",
     ),
+    experiment(curve("smartns-figure-13", "working-set"), "the receive path over its working set"),
     experiment(curve("smartns-figure-14", "notification"), "a notification pipe beside a doorbell"),
     experiment(
         part("smartns-section-3.2", "rdma --test write_bw:64 --way smartns --queue-pairs 16,1000"),
@@ -174,8 +175,17 @@ mod tests {
             chosen(&names).map(|found| found.into_iter().map(|it| it.part.name).collect::<Vec<_>>())
         };
         assert_eq!(names(&["flextoe-table-3"]).unwrap(), ["flextoe-table-3"]);
-        let sections =
-            ["figure-9", "figure-10", "figure-11", "figure-12", "figure-14", "section-3.2", "figure-15", "figure-16"];
+        let sections = [
+            "figure-9",
+            "figure-10",
+            "figure-11",
+            "figure-12",
+            "figure-13",
+            "figure-14",
+            "section-3.2",
+            "figure-15",
+            "figure-16",
+        ];
         assert_eq!(names(&["smartns"]).unwrap(), sections.map(|of| format!("smartns-{of}")));
         assert!(names(&["flextoe-figure-1"]).unwrap_err().contains("no experiment `flextoe-figure-1`"));
     }

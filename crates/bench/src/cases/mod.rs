@@ -28,4 +28,5 @@ pub(crate) mod stream;
 pub(crate) mod volume;
 pub(crate) mod wan;
 mod window;
+pub(crate) mod working_set;
 pub(crate) mod zeronic;
