@@ -65,9 +65,12 @@ impl Ring {
         let begin = if g.has_small() { Level::Small } else { Level::Full };
         // Most begin in a small ring: only the place of the ring that there is now is worked out.
         let (level, is_in) = (level.max(begin), matches!(way, Direction::In));
-        let large = if is_in { g.rx_large_at(index) } else { g.tx_large_at(index) };
-        let last = if large.is_some() { Level::Large } else { Level::Full };
-        let large = large.filter(|_| level == Level::Large);
+        let last = if g.may_outgrow(index) { Level::Large } else { Level::Full };
+        let large = match is_in {
+            _ if level != Level::Large => None,
+            true => g.rx_large_at(index),
+            false => g.tx_large_at(index),
+        };
         let len = if is_in { g.rx_len(index) } else { g.tx_len(index) };
         let (level, at, size, full) = match (level, large) {
             (Level::Small, _) if is_in => (Level::Small, g.small_at(index), g.small_bytes, len),
