@@ -83,6 +83,7 @@ impl World {
             table,
             recovery: Recovery::GoBackN,
             spray: 0,
+            transmit_path: Default::default(),
             congestion: Congestion::None,
             raw_packets: true,
             lower_layer: LowerLayer::Packets,

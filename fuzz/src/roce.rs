@@ -67,6 +67,7 @@ impl Side {
             limits,
             recovery,
             spray: 3,
+            transmit_path: Default::default(),
             congestion,
             lower_layer: LowerLayer::Packets,
             mtu: Mtu::B1024,

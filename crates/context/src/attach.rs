@@ -177,6 +177,8 @@ pub struct Welcome {
     pub loopback: bool,
     /// The host collects short segments where a program does not say `TCP_NODELAY` (Nagle's algorithm).
     pub nagle: bool,
+    /// Urgent data goes out as such ([`crate::Bump::URGENT`]). Otherwise `MSG_OOB` is refused.
+    pub urgent: bool,
     /// The host's default congestion control, as `TCP_CONGESTION` names it.
     pub congestion: String,
     /// The host's ports over which it may have neighbours, for lists of interfaces (docs/POSIX.md).

@@ -29,10 +29,10 @@ pub use stream::{
 };
 pub use stream::{
     Class, Geometry, Growing, LEAST_BUFFER, LOG_SLOT, LongPaths, OFFERED_AT, READ_AT, READ_FOR_AT, SENT_AT,
-    SLOT_STATE_BYTES, WANTED_AT,
+    SLOT_STATE_BYTES, URGENT_AT, WANTED_AT,
 };
 pub use wire::{CompactTuple, Endpoint, FourTuple, IpAddress, Prefix};
 
 /// Version of everything in this crate that both sides must agree on. Raise it with every change of layout or
 /// of a descriptor.
-pub const VERSION: u32 = 22;
+pub const VERSION: u32 = 23;

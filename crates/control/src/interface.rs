@@ -247,6 +247,11 @@ impl Tcp {
         self.engine.features().transport.v6
     }
 
+    /// It sends and receives urgent data.
+    pub fn has_urgent_data(&self) -> bool {
+        self.engine.features().transport.urgent
+    }
+
     /// Its configuration, as far as its engine goes along with it.
     pub fn config(&self) -> &HostConfig {
         &self.queues.config

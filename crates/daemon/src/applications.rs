@@ -350,6 +350,7 @@ fn welcome(context: ContextId, place: &HostPlace, loopback: bool) -> Welcome {
         routes: place.routes.clone(),
         loopback,
         nagle: stack.limits.nagle,
+        urgent: place.urgent,
         congestion: stack.default_congestion().to_string(),
         interfaces: place.interfaces.clone(),
     }

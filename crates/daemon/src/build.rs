@@ -52,6 +52,8 @@ pub(crate) struct HostPlace {
     pub(crate) routes: Vec<wire::Prefix>,
     /// It speaks IPv6.
     pub(crate) v6: bool,
+    /// It sends urgent data.
+    pub(crate) urgent: bool,
     /// Its ports over which it may have neighbours.
     pub(crate) interfaces: Vec<Interface>,
     /// Its tracepoints.
@@ -91,7 +93,7 @@ pub(crate) fn build(config: &Config, clock: Clock, mut devices: AllDevices) -> R
             seat(path, section, (&fabrics, own, shares), &pool, &traces).map_err(|e| format!("host {name}: {e}"))?;
         let host = &path.hosts[index].host;
         let (routes, stack) = (host.net().routes.list(), host.base().config().clone());
-        let v6 = host.base().speaks_v6();
+        let (v6, urgent) = (host.base().speaks_v6(), host.base().has_urgent_data());
         let interfaces = interfaces(host.net().links(), section, config);
         let said = |e: String| format!("host {name}: {e}");
         let access = Access::to_host(section).map_err(said)?;
@@ -101,7 +103,8 @@ pub(crate) fn build(config: &Config, clock: Clock, mut devices: AllDevices) -> R
         }
         let rdma = rdma.place(path, index, section, line_rate(section, config)).map_err(said)?;
         let config = HostSection { stack, ..section.clone() };
-        hosts.push(HostPlace { config, thread: section.thread, index, routes, v6, interfaces, traces, access, rdma });
+        let thread = section.thread;
+        hosts.push(HostPlace { config, thread, index, routes, v6, urgent, interfaces, traces, access, rdma });
     }
     let seats: Vec<_> = hosts.iter().map(|host| (host.config.stack.name.clone(), host.thread, host.index)).collect();
     let blocks = block::assign(config, &seats, &mut paths, &handles)?;

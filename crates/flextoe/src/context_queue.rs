@@ -7,7 +7,7 @@ use crate::slots::Slots;
 use context::{Bump, Completion, DrainingContexts, EngineEnd, PollList, Polled, Slot};
 use engine::stream::Stream;
 use engine::{DropCounts, DropReason, Event, Nanos};
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use trace::{NO_FLOW, Point, Tracer};
 
 /// Bumps taken from one context before the next one has its turn.
@@ -66,7 +66,7 @@ struct Name {
 
 impl Name {
     fn new(context: u32, slot: Slot, ring: u8) -> Name {
-        let [word, _] = Completion { slot, rx_tail: 0, tx_tail: 0, fin: false, ring }.to_words();
+        let [word, _] = Completion { slot, rx_tail: 0, tx_tail: 0, fin: false, ring, urgent: false }.to_words();
         Name { context, ring, word, noted: 0 }
     }
 
@@ -79,7 +79,7 @@ impl Name {
     fn completion(&self, positions: Positions) -> [u64; 2] {
         let Positions { rx_tail, tx_tail, fin } = positions;
         let slot = Slot { index: 0, generation: 0 };
-        let [word, positions] = Completion { slot, rx_tail, tx_tail, fin, ring: 0 }.to_words();
+        let [word, positions] = Completion { slot, rx_tail, tx_tail, fin, ring: 0, urgent: false }.to_words();
         [self.word | word, positions]
     }
 }
@@ -98,6 +98,8 @@ pub(crate) struct ContextQueue {
     poll_list: PollList,
     draining: DrainingContexts,
     names: Slots<Name>,
+    /// The urgent byte of what flows receive, of those whose peers have sent any: its stream position.
+    urgent: BTreeMap<u32, u32>,
     /// Contexts with completions to give, each once.
     listed: Vec<u32>,
     /// Number of the first completion of the next context: above all those of earlier ones, which flows may still have.
@@ -108,7 +110,8 @@ impl ContextQueue {
     pub(crate) fn new(flows: u32, contexts: u32) -> ContextQueue {
         let contexts = (0..contexts).map(|_| None).collect();
         let (poll_list, draining, listed) = (PollList::default(), DrainingContexts::default(), Vec::new());
-        ContextQueue { contexts, poll_list, draining, names: Slots::new(flows), listed, fresh: 1 }
+        let (names, urgent) = (Slots::new(flows), BTreeMap::new());
+        ContextQueue { contexts, poll_list, draining, names, urgent, listed, fresh: 1 }
     }
 
     pub(crate) fn attach(&mut self, context: u32, end: EngineEnd) {
@@ -161,12 +164,30 @@ impl ContextQueue {
         if let Some(positions) = completion {
             self.notify(flow, positions);
         }
+        if let Some(position) = self.urgent.get(&flow) {
+            self.report_urgent(flow, *position);
+        }
     }
 
     /// A flow's received stream is in this one of its rings ([`shm::ByteRing::number`]).
     pub(crate) fn grown(&mut self, flow: u32, ring: u8) {
+        let is_urgent = self.urgent.contains_key(&flow);
         if let Some(name) = self.names.get_mut(flow) {
             *name = Name { noted: name.noted, ..Name::new(name.context, name.slot(), ring) };
+            name.word |= if is_urgent { Completion::URGENT_WORD } else { 0 };
+        }
+    }
+
+    /// Reports which byte of what a flow receives is urgent. The completion that waits to be given says so, and all
+    /// later ones.
+    pub(crate) fn report_urgent(&mut self, flow: u32, position: u32) {
+        let Some(name) = self.names.get_mut(flow) else { return };
+        self.urgent.insert(flow, position);
+        name.word |= Completion::URGENT_WORD;
+        let Some(context) = self.contexts.get_mut(name.context as usize).and_then(Option::as_mut) else { return };
+        context.end.report_urgent(name.slot().index, position);
+        if let Some(waiting) = context.pending(name.noted) {
+            waiting[0] |= Completion::URGENT_WORD;
         }
     }
 
@@ -189,10 +210,11 @@ impl ContextQueue {
     pub(crate) fn part(&mut self, flow: u32) {
         let Some(name) = self.names.get(flow) else { return };
         let (context, slot, ring) = (name.context, name.slot(), name.ring);
+        let urgent = self.urgent.remove(&flow).is_some();
         let Some(Positions { rx_tail, tx_tail, fin }) = self.forget(flow) else { return };
         let Some(at) = self.contexts.get_mut(context as usize).and_then(Option::as_mut) else { return };
         at.parting.retain(|completion| completion.slot.index != slot.index);
-        at.parting.push_back(Completion { slot, rx_tail, tx_tail, fin, ring });
+        at.parting.push_back(Completion { slot, rx_tail, tx_tail, fin, ring, urgent });
         if !at.listed {
             at.listed = true;
             self.listed.push(context);
@@ -352,8 +374,13 @@ impl Context {
                 continue;
             };
             if bump.ring > ring {
-                if bump.ring == Bump::UNTIL_SENT {
-                    works.add(flow, Job::FlowCommand(FlowCommand::ReportSent(bump.tx_head))).group = group;
+                let asked = match bump.ring {
+                    Bump::UNTIL_SENT => Some(FlowCommand::ReportSent(bump.tx_head)),
+                    Bump::URGENT => Some(FlowCommand::Urge(bump.tx_head)),
+                    _ => None,
+                };
+                if let Some(command) = asked {
+                    works.add(flow, Job::FlowCommand(command)).group = group;
                     continue;
                 }
                 works.add(flow, Job::FlowCommand(FlowCommand::CheckGrowth)).group = group;

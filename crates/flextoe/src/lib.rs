@@ -516,7 +516,7 @@ impl Engine<Stream> for FlexToe {
     fn features(&self) -> Features<stream::Features> {
         // On threads of their own, others could be copying to the small ring when the stream leaves it.
         let starts_small = matches!(self.pipeline, Pipeline::Local(_));
-        let transport = stream::Features { starts_small, v6: true, rack: true, ..Default::default() };
+        let transport = stream::Features { starts_small, v6: true, rack: true, urgent: true, ..Default::default() };
         Features { hands_over: true, stages: &[Stage::Ingress, Stage::Flow, Stage::Egress], transport }
     }
 

@@ -41,8 +41,10 @@ pub(crate) struct Work {
     pub completion: Option<Positions>,
     /// Protocol to flow scheduler.
     pub report: Option<Report>,
-    /// For the control plane.
+    /// For the control plane, but for [`Events::URGENT`].
     pub events: Events,
+    /// What is urgent about it: few are.
+    pub urgent: Urgency,
     /// What only few works have.
     pub aside: Option<Box<Aside>>,
     /// What was dropped on the way.
@@ -71,6 +73,7 @@ impl Work {
             completion: None,
             report: None,
             events: Events::default(),
+            urgent: Urgency::default(),
             aside: None,
             drops: DropSet::default(),
             exception: None,
@@ -222,6 +225,8 @@ pub(crate) enum FlowCommand {
     Thaw,
     /// Notify the application once all before this stream position was sent.
     ReportSent(u32),
+    /// The byte before this stream position is urgent.
+    Urge(u32),
 }
 
 /// A flow's payload buffers.
@@ -306,6 +311,15 @@ impl Sent {
     }
 }
 
+/// What is urgent about a work; what does not hold for it means nothing.
+#[derive(Debug, Clone, Copy, Default)]
+pub(crate) struct Urgency {
+    /// With [`Events::URGENT`]: the stream position of the urgent byte that the peer has announced.
+    pub byte: u32,
+    /// Of a segment to send with URG: its urgent pointer.
+    pub pointer: u16,
+}
+
 /// The place of a part of a received payload.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub(crate) struct PayloadPart {
@@ -387,6 +401,8 @@ impl Events {
     pub(crate) const ENDED_BEFORE: Events = Events(32);
     /// The application has ended its own stream.
     pub(crate) const LOCAL_FIN: Events = Events(64);
+    /// The peer has announced an urgent byte. For the application.
+    pub(crate) const URGENT: Events = Events(128);
 
     pub(crate) fn add(&mut self, other: Events) {
         self.0 |= other.0;

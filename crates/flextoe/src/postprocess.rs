@@ -9,7 +9,7 @@ use shm::{ByteRing, Pooled};
 use std::sync::Arc;
 use std::sync::atomic::Ordering::Relaxed;
 use std::sync::atomic::{AtomicU32, AtomicU64};
-use wire::tcp::SackBlocks;
+use wire::tcp::{self, Flags, SackBlocks};
 use wire::template::{self, Fields, Template};
 
 /// Counters and headers (thesis table 4.1, post-processor). The context queue module has the context and the
@@ -77,6 +77,9 @@ impl Postprocess {
         }
         if let Some(state) = self.flows.get(work.flow) {
             work.out = work.send.as_ref().map(|segment| state.prepare(segment, || work.sack, pool));
+            if work.send.as_ref().is_some_and(|segment| segment.fields.flags.has(Flags::URG)) {
+                point(work);
+            }
             Counters::<SHARED> { stats: &state.stats }.count(work, now);
         }
     }
@@ -120,6 +123,16 @@ impl Postprocess {
         let state = self.flows.get(flow)?;
         Counters::<false> { stats: &state.stats }.sent(segment.fields.payload_len);
         Some((state.prepare(segment, SackBlocks::default, pool), &state.buffers))
+    }
+}
+
+/// Writes the urgent pointer of a segment. The checksum is still to be completed.
+#[cold]
+fn point(work: &mut Work) {
+    let Some(frame) = &mut work.out else { return };
+    if let Checksum::Partial { start, .. } = frame.checksum {
+        let headers = frame.bytes_mut().get_mut(usize::from(start)..).unwrap_or_default();
+        tcp::set_urgent_pointer(headers, work.urgent.pointer);
     }
 }
 

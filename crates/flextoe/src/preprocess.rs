@@ -283,6 +283,15 @@ fn summary<const N: usize>(plain: &Plain<'_, N>) -> Summary {
     }
 }
 
+/// The urgent pointer of a segment that was identified. Few segments have one, so the summary is without.
+pub(crate) fn urgent_pointer(frame: &Frame) -> Option<u16> {
+    let bytes = frame.bytes();
+    let ethertype = ethernet::Header::parse(bytes).ok()?.ethertype;
+    let packet = bytes.get(ethernet::HEADER_LEN..)?;
+    let (_, ip_len) = ip::Header::parse(ethertype, packet, frame.len() - ethernet::HEADER_LEN).ok()?;
+    tcp::urgent_pointer(packet.get(ip_len..)?)
+}
+
 /// Checks headers and checksum of any segment, and fills the header summary. Returns whom it concerns, and to which
 /// station it was sent.
 fn validate_any(

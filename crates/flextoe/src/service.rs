@@ -79,6 +79,9 @@ impl Service {
         if let Some(Aside::Sent(position)) = work.aside.as_deref() {
             self.contexts.report_sent(work.flow, *position);
         }
+        if work.events.has(Events::URGENT) {
+            self.contexts.report_urgent(work.flow, work.urgent.byte);
+        }
         tell(work, burst);
     }
 }

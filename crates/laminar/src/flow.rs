@@ -455,7 +455,14 @@ impl Flow {
     pub(crate) fn completion(&self, slot: Slot) -> Completion {
         let acked = if self.ends.all_acknowledged() { self.head } else { self.una };
         let rx_tail = self.member.as_ref().map_or(self.rx_tail, |member| member.start);
-        Completion { slot, rx_tail, tx_tail: acked - self.tx_base, fin: self.ends.peer_ended(), ring: self.rx.number() }
+        Completion {
+            slot,
+            rx_tail,
+            tx_tail: acked - self.tx_base,
+            fin: self.ends.peer_ended(),
+            ring: self.rx.number(),
+            urgent: false,
+        }
     }
 
     pub(crate) fn rcv_nxt(&self) -> Seq {

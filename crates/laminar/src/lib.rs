@@ -547,8 +547,14 @@ impl Engine<Stream> for Laminar {
         let (timestamps, sack) = (program.has_timestamps(), program.has_sack());
         // Meets RFC 3168: 6.1.3-a.
         let carries = Carries { timestamps, sack, echoes_until_cwr: false };
-        let transport =
-            stream::Features { carries, keeps_logs: program.has_logs(), starts_small: true, v6: true, rack: false };
+        let transport = stream::Features {
+            carries,
+            keeps_logs: program.has_logs(),
+            starts_small: true,
+            v6: true,
+            rack: false,
+            urgent: false,
+        };
         Features { hands_over: true, stages: &[], transport }
     }
 

@@ -221,6 +221,6 @@ impl Log {
     /// How far it can be read, for its application.
     pub(crate) fn completion(&self) -> Completion {
         let slot = Slot { index: LOG_SLOT, generation: 0 };
-        Completion { ring: 0, slot, rx_tail: self.ready as u32, tx_tail: self.tail as u32, fin: false }
+        Completion { ring: 0, urgent: false, slot, rx_tail: self.ready as u32, tx_tail: self.tail as u32, fin: false }
     }
 }

@@ -9,6 +9,7 @@
 #include "posix/events.h"
 #include "posix/marks.h"
 #include "posix/processes.h"
+#include "posix/urgent.h"
 
 static const struct {
     const char *name;
@@ -31,7 +32,7 @@ static const struct {
     {"error_behind_bytes", error_behind_bytes}, {"answered_before_reset", answered_before_reset}, {"crumbs", crumbs},
     {"large_writes", large_writes}, {"send_buffer", send_buffer}, {"options", options},
     {"receive_mark", receive_mark}, {"receive_mark_blocking", receive_mark_blocking},
-    {"receive_mark_inherited", receive_mark_inherited}, {"unsent_mark", unsent_mark},
+    {"receive_mark_inherited", receive_mark_inherited}, {"unsent_mark", unsent_mark}, {"urgent", urgent},
     {"addresses", addresses}, {"for_one_family", for_one_family},
 };
 

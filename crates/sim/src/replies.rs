@@ -84,9 +84,11 @@ impl App {
             Reply::Unaccept { slot, .. } => self.unaccept(now, scene, slot),
             Reply::Error { slot, errno } => self.error(now, scene, slot, errno),
             Reply::Freed { slot } => self.freed(now, scene, slot),
-            Reply::Ended { slot, rx_tail, tx_tail } => {
-                self.take_completion(now, scene, Completion { slot, rx_tail, tx_tail, fin: true, ring: 0 })
-            }
+            Reply::Ended { slot, rx_tail, tx_tail } => self.take_completion(
+                now,
+                scene,
+                Completion { slot, rx_tail, tx_tail, fin: true, ring: 0, urgent: false },
+            ),
             Reply::SpliceOver { .. } => Err("it did not splice".into()),
             Reply::Reclaimed { slot, done } => self.rested(now, scene, slot, done),
             Reply::Forked { .. } => Err("it did not fork".into()),

@@ -25,6 +25,7 @@ mod single_block;
 mod spurious;
 mod time_wait;
 mod undo;
+mod urgent;
 pub mod window;
 
 pub use acceptance::{ReceiveWindow, Rejected, check_ack, check_timestamp};
@@ -43,5 +44,6 @@ pub use sent_marks::SentMarks;
 pub use single_block::{DUPLICATES, FlightLimit, Recovery};
 pub use spurious::{AckNews, Verdict};
 pub use time_wait::{TimeWait, TimeWaitDisposition};
+pub use urgent::Urgent;
 pub use wire::tcp::{Agreed, State, TimestampState, Unacceptable};
 pub use wire::{FourTuple, Nanos};

@@ -17,6 +17,20 @@ pub const MAX_HEADER_LEN: usize = 60;
 pub const TIMESTAMPS_LEN: usize = 12;
 /// Where the checksum stands in the header.
 pub const CHECKSUM_AT: usize = 16;
+/// Byte of the header where the urgent pointer is.
+const URGENT_AT: usize = 18;
+
+/// The urgent pointer of a segment whose header begins with `segment`: it means something where URG is set.
+pub fn urgent_pointer(segment: &[u8]) -> Option<u16> {
+    (segment.len() >= HEADER_LEN).then(|| be16(segment, URGENT_AT))
+}
+
+/// Writes the urgent pointer of a segment whose header begins with `segment`; its checksum is for the caller.
+pub fn set_urgent_pointer(segment: &mut [u8], pointer: u16) {
+    if let Some(field) = segment.get_mut(URGENT_AT..HEADER_LEN) {
+        field.copy_from_slice(&pointer.to_be_bytes());
+    }
+}
 /// Where the window stands in the header.
 pub const WINDOW_AT: usize = 14;
 /// Byte whose upper half is the header's length in words.

@@ -19,7 +19,7 @@ pub struct Bump {
     /// Nothing will be written after `tx_head`: send FIN after it.
     pub fin: bool,
     /// The ring in which the transmit stream is, or a later one ([`shm::ByteRing::number`], docs/MEMORY.md). No later
-    /// bump says an earlier one. Or [`Bump::UNTIL_SENT`].
+    /// bump says an earlier one. Or [`Bump::UNTIL_SENT`], or [`Bump::URGENT`].
     pub ring: u8,
 }
 
@@ -27,6 +27,10 @@ impl Bump {
     /// In the place of a ring: once all before `tx_head`, which an earlier bump has set, was sent, the engine reports
     /// how far it has sent ([`crate::SENT_AT`]), and gives a completion. An engine that cannot finds nothing new.
     pub const UNTIL_SENT: u8 = 3;
+
+    /// In the place of a ring: the byte before `tx_head` is urgent, which a later bump says to be written. For an
+    /// engine that sends urgent data ([`crate::attach::Welcome::urgent`]).
+    pub const URGENT: u8 = 4;
 }
 
 /// Engine to application: the engine's positions in a connection's buffers. Absolute, as in [`Bump`].
@@ -40,9 +44,17 @@ pub struct Completion {
     pub tx_tail: u32,
     /// The peer sent FIN: nothing comes after `rx_tail`.
     pub fin: bool,
-    /// The ring in which the received stream is ([`shm::ByteRing::number`]). No later one says an earlier ring.
+    /// The ring in which the received stream is ([`shm::ByteRing::number`]), at most 3. No later one says an earlier
+    /// ring.
     pub ring: u8,
+    /// The peer has sent urgent data, and the last urgent byte is where the slot has it ([`crate::URGENT_AT`]). All
+    /// later ones say so, too.
+    pub urgent: bool,
 }
+
+/// In the place of a ring, of completions: [`Completion::ring`] and [`Completion::urgent`].
+const NUMBER: u8 = 3;
+const URGENT: u8 = 4;
 
 #[inline]
 fn pack(slot: Slot, fin: bool, ring: u8) -> u64 {
@@ -71,10 +83,14 @@ impl Bump {
 }
 
 impl Completion {
+    /// The bit of the first word that says [`Completion::urgent`].
+    pub const URGENT_WORD: u64 = (URGENT as u64) << RING_AT;
+
     /// The descriptor's words.
     #[inline]
     pub fn to_words(self) -> [u64; 2] {
-        [pack(self.slot, self.fin, self.ring), self.rx_tail as u64 | (self.tx_tail as u64) << 32]
+        let marks = self.ring & NUMBER | if self.urgent { URGENT } else { 0 };
+        [pack(self.slot, self.fin, marks), self.rx_tail as u64 | (self.tx_tail as u64) << 32]
     }
     /// All that the words say besides slot and positions.
     #[inline(always)]
@@ -91,8 +107,9 @@ impl Completion {
     /// Reads a descriptor.
     #[inline]
     pub fn from_words(words: [u64; 2]) -> Completion {
-        let (slot, fin, ring) = unpack(words[0]);
-        Completion { slot, rx_tail: words[1] as u32, tx_tail: (words[1] >> 32) as u32, fin, ring }
+        let (slot, fin, marks) = unpack(words[0]);
+        let (ring, urgent) = (marks & NUMBER, marks & URGENT != 0);
+        Completion { slot, rx_tail: words[1] as u32, tx_tail: (words[1] >> 32) as u32, fin, ring, urgent }
     }
 }
 
@@ -107,10 +124,12 @@ mod tests {
             let bump = Bump { fin, ring, ..bump };
             assert_eq!(Bump::from_words(bump.to_words()), bump);
             for slot in [slot, Slot { index: 3, generation: 0 }] {
-                let completion = Completion { slot, rx_tail: u32::MAX, tx_tail: 0, fin, ring };
-                assert_eq!(Completion::from_words(completion.to_words()), completion);
-                let plain = Completion::plain_tag(slot.generation, ring);
-                assert_eq!(Completion::tag(completion.to_words()) == plain, !fin);
+                for urgent in [false, true] {
+                    let completion = Completion { slot, rx_tail: u32::MAX, tx_tail: 0, fin, ring, urgent };
+                    assert_eq!(Completion::from_words(completion.to_words()), completion);
+                    let plain = Completion::plain_tag(slot.generation, ring);
+                    assert_eq!(Completion::tag(completion.to_words()) == plain, !fin && !urgent);
+                }
             }
         }
     }

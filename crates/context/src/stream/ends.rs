@@ -46,6 +46,14 @@ impl EngineEnd {
         }
     }
 
+    /// Reports which byte of what the connection in a slot receives is urgent; a completion of it follows
+    /// ([`crate::Completion::urgent`]).
+    pub fn report_urgent(&self, slot: u32, position: u32) {
+        if slot < self.geometry.slots {
+            self.region.u32_at(self.geometry.urgent_at(slot)).store(position, Release);
+        }
+    }
+
     /// Reports how far the connection in a slot has sent ([`crate::Bump::UNTIL_SENT`]); a completion of it follows.
     pub fn report_sent(&self, slot: u32, position: u32) {
         if slot < self.geometry.slots {
@@ -206,6 +214,11 @@ impl AppEnd {
     /// is used again.
     pub fn sent(&self, slot: u32) -> &AtomicU32 {
         self.region.u32_at(self.geometry.sent_at(slot))
+    }
+
+    /// Which byte of what the connection in a slot receives is urgent, where a completion said that one is.
+    pub fn urgent(&self, slot: u32) -> u32 {
+        self.region.u32_at(self.geometry.urgent_at(slot)).load(Acquire)
     }
 
     /// The application's end of a region received in [`crate::attach::Welcome`].

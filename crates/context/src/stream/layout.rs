@@ -27,6 +27,10 @@ pub const SENT_AT: usize = OFFERED_AT - 4;
 /// whose buffers the connection has.
 pub const WANTED_AT: usize = SENT_AT - 4;
 
+/// The word in which the engine says which byte of the received stream is urgent, the last one that it got
+/// ([`crate::Completion::urgent`]): a stream position. Of the slot by which the connection is called.
+pub const URGENT_AT: usize = WANTED_AT - 4;
+
 /// The last words of a slot's state are of both sides: in which ring its receive and its transmit stream are
 /// ([`shm::ByteRing::level`]). Each is written by who writes that stream.
 const LEVEL_AT: usize = SLOT_STATE_BYTES - 8;
@@ -157,6 +161,9 @@ impl Geometry {
     }
     pub(crate) fn wanted_at(&self, index: u32) -> usize {
         self.slot_state_at(index) + WANTED_AT
+    }
+    pub(crate) fn urgent_at(&self, index: u32) -> usize {
+        self.slot_state_at(index) + URGENT_AT
     }
     /// Byte of the word that says in which ring slot `index`'s receive stream is.
     pub fn rx_level_at(&self, index: u32) -> usize {

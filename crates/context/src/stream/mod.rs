@@ -15,7 +15,7 @@ pub use draining::DrainingContexts;
 pub use ends::{AppEnd, ControlEnd, EngineEnd, begin_anew, daemon_ends};
 pub use layout::{
     Class, Geometry, Growing, LEAST_BUFFER, LongPaths, OFFERED_AT, READ_AT, READ_FOR_AT, SENT_AT, SLOT_STATE_BYTES,
-    WANTED_AT,
+    URGENT_AT, WANTED_AT,
 };
 pub use log::{LOG_SLOT, LogEnd, LogRecord, LogShape};
 pub use names::{Congestion, EarlyData, FastOpenKeys, OptionName, Unaccelerated};

@@ -309,4 +309,6 @@ pub struct Features {
     /// segment does not fit. It goes on in the next ring of a transmit stream where a bump has that, or a position
     /// comes by another way.
     pub starts_small: bool,
+    /// It sends and receives urgent data (RFC 9293 section 3.8.5).
+    pub urgent: bool,
 }

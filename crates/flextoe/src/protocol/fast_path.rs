@@ -20,7 +20,7 @@ impl ProtocolState {
     pub(super) fn is_fast(&self) -> bool {
         let ended = !self.ends.are_open() || self.held_fin.is_some() || self.life != Owner::Owned || self.frozen;
         let lost = !self.recovery.is_idle() || self.dup_acks > 0 || !self.ooo.is_empty();
-        let told = self.overriding || self.ece || self.cwr || self.asked;
+        let told = self.overriding || self.ece || self.cwr || self.asked || self.urgent;
         !(ended || lost || told)
     }
 

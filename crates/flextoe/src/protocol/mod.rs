@@ -5,9 +5,10 @@ mod spurious;
 mod state;
 mod tail_probe;
 mod transmit;
+mod urgent;
 
 use crate::batch::Batch;
-use crate::message::{Aside, Control, Events, Job, Received, Relocation, Report, Sent, Summary, Work};
+use crate::message::{Aside, Control, Events, FlowCommand, Job, Received, Relocation, Report, Sent, Summary, Work};
 use crate::observer::Observer;
 use crate::slots::Slots;
 use engine::stream::FlowEnd;
@@ -16,6 +17,7 @@ use state::{ProtocolState, RxRings};
 use std::collections::VecDeque;
 use tcp::{Owner, window};
 use trace::{NO_FLOW, Point};
+use urgent::UrgentFlows;
 
 /// Flows that have something to acknowledge.
 #[derive(Default)]
@@ -69,6 +71,7 @@ impl Due {
 pub(crate) struct Protocol {
     group: u8,
     flows: Slots<ProtocolState>,
+    urgent: UrgentFlows,
     due: Due,
     /// Number of the next work that leaves; none where works stay in order by themselves.
     ticket: Option<u64>,
@@ -77,7 +80,8 @@ pub(crate) struct Protocol {
 impl Protocol {
     /// The module of a flow group. Works that leave are `numbered` where what comes after may change their order.
     pub(crate) fn new(group: u8, flows: u32, numbered: bool) -> Protocol {
-        Protocol { group, flows: Slots::new(flows), due: Due::default(), ticket: numbered.then_some(0) }
+        let (urgent, ticket) = (UrgentFlows::default(), numbered.then_some(0));
+        Protocol { group, flows: Slots::new(flows), urgent, due: Due::default(), ticket }
     }
 
     pub(crate) fn control(&mut self, control: &Control, now: Nanos) {
@@ -85,6 +89,7 @@ impl Protocol {
             let state = ProtocolState::new(params, now);
             state.publish();
             self.flows.insert(params.flow.0, state);
+            self.urgent.forget(params.flow.0);
         }
     }
 
@@ -197,7 +202,7 @@ impl Protocol {
         };
         let acknowledged_now = state.ack_now;
         match work.job {
-            Job::Receive => state.receive(work, now, observer),
+            Job::Receive => state.receive(work, now, &mut self.urgent, observer),
             Job::Transmit { most } => {
                 state.transmit(work, most, now, observer);
                 if work.send.is_none() {
@@ -218,7 +223,7 @@ impl Protocol {
             }
             _ => return self.rare(work, now, observer),
         }
-        settle(state, work);
+        settle(state, work, &mut self.urgent);
         self.due.note(work.flow, state, acknowledged_now);
         if state.recovery.has_block() {
             self.due.time_holes(work.flow, state);
@@ -230,6 +235,7 @@ impl Protocol {
     #[inline(never)]
     fn rare<O: Observer>(&mut self, work: &mut Work, now: Nanos, observer: O) {
         if matches!(work.job, Job::Remove) {
+            self.urgent.forget(work.flow);
             work.aside = self.flows.remove(work.flow).map(|state| Box::new(Aside::End(state.flow_end())));
             return;
         }
@@ -245,6 +251,9 @@ impl Protocol {
         }
         let acknowledged_now = state.ack_now;
         match work.job {
+            Job::FlowCommand(FlowCommand::Urge(position)) => {
+                state.write_urgent(position, work, &mut self.urgent, observer);
+            }
             Job::FlowCommand(flow_command) => state.flow_command(flow_command, work, now, observer),
             Job::Move => {
                 if let Some(Aside::Move(relocation)) = work.aside.as_deref_mut() {
@@ -264,7 +273,7 @@ impl Protocol {
             }
             _ => {}
         }
-        settle(state, work);
+        settle(state, work, &mut self.urgent);
         self.due.note(work.flow, state, acknowledged_now);
         if state.recovery.has_block() {
             self.due.time_holes(work.flow, state);
@@ -293,6 +302,9 @@ impl Protocol {
         for flow in urgent.drain(..) {
             if let Some(state) = self.flows.get_mut(flow).filter(|state| state.ack_now) {
                 acknowledge(state, flow, self.group, batch, now, observer);
+                if state.urgent {
+                    batch.last_mut().into_iter().for_each(|work| self.urgent.urge(work));
+                }
             }
         }
         self.due.urgent = urgent;
@@ -325,7 +337,7 @@ impl Protocol {
                 work.begin();
                 work.group = self.group;
                 state.find_lost(work, now, observer);
-                settle(state, work);
+                settle(state, work, &mut self.urgent);
             }
             self.due.time_holes(flow, state);
         }
@@ -385,9 +397,12 @@ fn time_of(work: &Work) -> Option<Point> {
 }
 
 /// After a work on the slow path: what other modules need of the flow's state.
-fn settle(state: &mut ProtocolState, work: &mut Work) {
+fn settle(state: &mut ProtocolState, work: &mut Work, flows: &mut UrgentFlows) {
     if track(state) {
         work.events.add(Events::ACTIVE);
+    }
+    if state.urgent {
+        state.settle_urgent(work, flows);
     }
     work.report = state.report(work.sent());
     if state.asked {

@@ -1,6 +1,7 @@
 //! Receive processing of the protocol module (RX, thesis section 4.3.1.3): a received segment, in the order of RFC 9293
 //! section 3.10.7.4.
 use super::state::{Fixed, ProtocolState};
+use super::urgent::UrgentFlows;
 use crate::message::{Aside, Events, Marks, PayloadPart, Summary, Work};
 use crate::observer::Observer;
 use engine::{DropReason, Nanos};
@@ -24,19 +25,26 @@ struct Part {
 
 impl ProtocolState {
     /// Takes a received segment.
-    pub(super) fn receive<O: Observer>(&mut self, work: &mut Work, now: Nanos, observer: O) {
+    pub(super) fn receive<O: Observer>(&mut self, work: &mut Work, now: Nanos, flows: &mut UrgentFlows, observer: O) {
         let before = (self.rcv_nxt, self.una);
         if work.summary.ce {
             let Summary { seq, payload_len, .. } = work.summary;
             observer.event(Point::EcnMarked, work.flow, [seq.0.into(), payload_len.into()]);
         }
-        let _ = self.steps(work, now, observer);
-        if before != (self.rcv_nxt, self.una) && self.life != Owner::Orphan {
+        let _ = self.steps(work, now, flows, observer);
+        let news = before != (self.rcv_nxt, self.una) || work.events.has(Events::URGENT);
+        if news && self.life != Owner::Orphan {
             work.completion = Some(self.positions());
         }
     }
 
-    fn steps<O: Observer>(&mut self, work: &mut Work, now: Nanos, observer: O) -> Result<(), Done> {
+    fn steps<O: Observer>(
+        &mut self,
+        work: &mut Work,
+        now: Nanos,
+        flows: &mut UrgentFlows,
+        observer: O,
+    ) -> Result<(), Done> {
         let seg = work.summary;
         if self.life == Owner::Dead {
             work.drop_for(DropReason::AfterClose, observer);
@@ -44,6 +52,9 @@ impl ProtocolState {
         }
         self.check_segment(&seg, now).map_err(|rejected| self.reject(rejected, work, now, observer))?;
         self.remember_timestamp(&seg, now);
+        if seg.flags.has(Flags::URG) {
+            self.take_urgent(work, flows);
+        }
         self.take_ack(&seg, work, now, observer);
         self.take_congestion(&seg, work, now, observer);
         self.take_payload(&seg, work, now, observer);

@@ -85,6 +85,8 @@ pub(crate) struct ProtocolState {
     pub dctcp_echo: bool,
     /// The application is to be notified once that all before `asked_for` was sent.
     pub asked: bool,
+    /// Something is urgent ([`super::urgent`]).
+    pub urgent: bool,
     pub asked_for: Seq,
     /// Sequence number of a FIN that came out of order.
     pub held_fin: Option<Seq>,
@@ -223,6 +225,7 @@ impl ProtocolState {
             challenges: ChallengeLimit::new(),
             asked: false,
             asked_for: p.snd_nxt,
+            urgent: false,
             fixed: Fixed::new(p),
         };
         state.set_mss(p.agreed.mss);
@@ -242,7 +245,7 @@ impl ProtocolState {
         self.fixed.at_once = if on { 0 } else { self.most_of_a_frame() };
     }
 
-    /// Most payload bytes of one frame: a multiple of the MSS.
+    /// Most payload bytes of one frame: a multiple of the MSS; one segment while something is urgent.
     #[inline(always)]
     pub(super) fn tx_most(&self) -> u32 {
         if self.has_nagle() { self.most_of_a_frame() } else { self.fixed.at_once }
@@ -250,7 +253,8 @@ impl ProtocolState {
 
     #[cold]
     fn most_of_a_frame(&self) -> u32 {
-        window::super_segment(self.fixed.super_segment.into(), self.fixed.agreed.mss.into())
+        let mss = self.fixed.agreed.mss.into();
+        if self.urgent { mss } else { window::super_segment(self.fixed.super_segment.into(), mss) }
     }
 
     /// Nagle's algorithm is on.

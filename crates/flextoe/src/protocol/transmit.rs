@@ -291,8 +291,8 @@ impl ProtocolState {
                 work.completion = (self.life != Owner::Orphan).then(|| self.positions());
             }
             FlowCommand::ReportSent(position) => (self.asked, self.asked_for) = (true, self.fixed.tx_base + position),
-            // Where bytes lie is nothing to this module.
-            FlowCommand::CheckGrowth => {}
+            // Where bytes lie is nothing to this module; what is urgent is apart.
+            FlowCommand::CheckGrowth | FlowCommand::Urge(_) => {}
             FlowCommand::Announce => work.completion = (self.life != Owner::Orphan).then(|| self.positions()),
         }
     }
@@ -354,6 +354,8 @@ impl ProtocolState {
             let segment = self.segment(self.una - 1, Flags(0), now);
             self.report_acknowledgement(&segment, work.flow, observer);
             work.send = Some(segment);
+            // The probe itself is old to the peer, which takes no urgent pointer from it.
+            self.ack_now |= self.urgent;
         }
     }
 }

@@ -28,11 +28,14 @@ pub(crate) struct Seg {
     /// SACK blocks behind the first.
     pub more: [Option<(u32, u32)>; 2],
     pub ecn: Ecn,
+    /// The urgent pointer, which means something with URG.
+    pub urgent: u16,
 }
 
 /// A segment to the engine.
 pub(crate) fn seg(seq: u32, ack: u32, flags: Flags, len: u32) -> Seg {
-    Seg { seq, ack, flags, len, window: 1000, timestamps: None, sack: None, more: [None; 2], ecn: Ecn::NotEct }
+    let (timestamps, sack, more) = (None, None, [None; 2]);
+    Seg { seq, ack, flags, len, window: 1000, timestamps, sack, more, ecn: Ecn::NotEct, urgent: 0 }
 }
 
 pub(crate) struct Solo {
@@ -97,6 +100,7 @@ impl Solo {
             bytes[ethernet::HEADER_LEN + 1] = (s.ecn as u8) << 4;
         }
         let header_len = header.emit(&mut bytes[tcp_at..]);
+        tcp::set_urgent_pointer(&mut bytes[tcp_at..], s.urgent);
         for (i, byte) in bytes[tcp_at + header_len..].iter_mut().enumerate() {
             *byte = Solo::byte(s.seq.wrapping_sub(START).wrapping_add(i as u32));
         }
@@ -257,6 +261,7 @@ impl Solo {
             sack: block(0),
             more: [block(1), block(2)],
             ecn: ip.ecn,
+            urgent: tcp::urgent_pointer(&packet[ip_len..]).unwrap(),
         }
     }
 
@@ -266,6 +271,22 @@ impl Solo {
 
     pub(crate) fn events(&mut self) -> Vec<Event<Stream>> {
         self.side.events.drain(..).collect()
+    }
+
+    /// The application makes the byte before a stream position urgent; a later bump says that it is written.
+    pub(crate) fn urge(&mut self, before: u32) {
+        let (slot, rx_head) = (self.side.app.slot, self.side.app.read);
+        let bump = Bump { slot, tx_head: before, rx_head, fin: false, ring: Bump::URGENT };
+        self.side.app.end.bumps.push(bump.to_words()).expect("room");
+    }
+
+    /// The stream position of the urgent byte, where the last completion says that there was one.
+    pub(crate) fn urgent(&mut self) -> Option<u32> {
+        let mut last = None;
+        while let Some(words) = self.side.app.end.completions.pop().unwrap() {
+            last = Some(context::Completion::from_words(words).urgent);
+        }
+        last?.then(|| self.side.app.end.urgent(self.side.app.slot.index))
     }
 
     /// The application's last completion: received, acknowledged, end of stream.

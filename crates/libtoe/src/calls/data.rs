@@ -1,9 +1,9 @@
 //! Reading and writing: copies between the program's buffers and the connection's, no system call while busy.
-use crate::calls::{early, waiting};
+use crate::calls::{early, urgent, waiting};
 use crate::daemon::share;
 use crate::lock::Guard;
 use crate::state::slab::Key;
-use crate::state::slot_state::{RX_FIN, SHUT_READ, SHUT_WRITE, SPLICED};
+use crate::state::slot_state::{RX_FIN, SHUT_READ, SHUT_WRITE, SPLICED, URGENT};
 use crate::state::socket::{Kind, Socket};
 use crate::state::{Lib, Link};
 use crate::system::errno::{self, Result};
@@ -35,8 +35,9 @@ pub(crate) fn total(buffers: &[iovec]) -> usize {
 /// The buffers are valid.
 pub(crate) unsafe fn receive(lib: &mut Guard, key: Key, into: &[iovec], flags: c_int) -> Result<usize> {
     if flags & libc::MSG_OOB != 0 {
-        let listens = matches!(lib.need_socket(key)?.kind, Kind::Listener(_));
-        return Err(if listens { libc::ENOTCONN } else { libc::EINVAL });
+        look_at(into)?;
+        // SAFETY: as this function.
+        return unsafe { urgent::receive(lib, key, into, flags) };
     }
     if flags & libc::MSG_ERRQUEUE != 0 {
         return Err(libc::EAGAIN);
@@ -47,7 +48,7 @@ pub(crate) unsafe fn receive(lib: &mut Guard, key: Key, into: &[iovec], flags: c
     // SAFETY: the caller vouches for the buffers.
     let got = unsafe {
         match take_enough(lib, key, into, wanted, 0) {
-            Some(Ok(done)) if done > 0 && done < wanted.least && !wanted.peeks() => {
+            Some(Ok(done)) if done > 0 && done < wanted.least && !wanted.peeks() && !urgent::is_at_mark(lib, key) => {
                 receive_rest(lib, key, into, wanted, done)
             }
             Some(result) => result,
@@ -125,7 +126,7 @@ unsafe fn receive_rest(lib: &mut Guard, key: Key, into: &[iovec], wanted: Wanted
             }
             Err(_) => return Ok(done),
         }
-        if done >= wanted.least || wanted.peeks() {
+        if done >= wanted.least || wanted.peeks() || urgent::is_at_mark(lib, key) {
             return Ok(done);
         }
     }
@@ -148,7 +149,7 @@ unsafe fn take_enough(lib: &mut Lib, key: Key, into: &[iovec], wanted: Wanted, d
 fn waits_for_more(lib: &mut Lib, key: Key, least: usize) -> bool {
     match lib.socket(key) {
         Some(Socket { kind: Kind::Stream(stream), broken: false, error: 0, .. }) => {
-            let over = stream.flags() & (RX_FIN | SHUT_READ) != 0;
+            let over = stream.flags() & (RX_FIN | SHUT_READ | URGENT) != 0;
             !over && (stream.readable() as usize) < least.min(stream.buffer_sizes().0 as usize)
         }
         _ => false,
@@ -173,7 +174,16 @@ unsafe fn take_now(
     };
     let Kind::Stream(stream) = &mut socket.kind else { return Some(not_connected(socket)) };
     let exclusive = stream.exclusively();
-    if stream.readable() == 0 {
+    if done > 0 && stream.is_at_mark() {
+        return Some(Ok(0));
+    }
+    // Who asks for nothing passes no mark.
+    let (hole, most) = if bytes > done { stream.readable_part(socket.options.inline_urgent) } else { (0, 0) };
+    if stream.readable() <= hole {
+        if hole > 0 && stream.readable() == hole && flags & libc::MSG_PEEK == 0 {
+            // As in Linux, who reads on at the mark gives up the urgent byte.
+            stream.consume(hole);
+        }
         let flags = stream.flags();
         drop(exclusive);
         return end_of_stream(socket, flags);
@@ -181,11 +191,11 @@ unsafe fn take_now(
     // SAFETY: the caller vouches for the buffers.
     let copied = unsafe {
         if flags & libc::MSG_TRUNC != 0 {
-            Ok((stream.readable() as usize).min(bytes - done))
+            Ok(((stream.readable() - hole) as usize).min(bytes - done).min(most))
         } else if done == 0 {
-            stream.copy_out(into, 0, MOST)
+            stream.copy_out(into, hole, MOST.min(most))
         } else {
-            stream.copy_out(&behind(into, done), 0, MOST)
+            stream.copy_out(&behind(into, done), hole, MOST.min(most))
         }
     };
     let copied = match copied {
@@ -193,7 +203,7 @@ unsafe fn take_now(
         Err(errno) => return Some(Err(errno)),
     };
     if flags & libc::MSG_PEEK == 0 {
-        stream.consume(copied as u32);
+        stream.consume(hole + copied as u32);
         if stream.window_update_is_due() {
             if let Link::Attached(context) = link {
                 context.open_window(key, stream, socket.options.receive_size);
@@ -241,14 +251,13 @@ fn behind(buffers: &[iovec], mut skip: usize) -> Vec<iovec> {
 /// # Safety
 /// The buffers are valid.
 pub(crate) unsafe fn transmit(lib: &mut Guard, key: Key, from: &[iovec], flags: c_int) -> Result<usize> {
-    if flags & libc::MSG_OOB != 0 {
+    if flags & libc::MSG_OOB != 0 && !urgent::can_be_sent(lib) {
         return Err(libc::EOPNOTSUPP);
     }
     look_at(from)?;
     share::claim(lib, key)?;
     lib.drain_replies_now();
     let wanted = total(from);
-    let more = flags & libc::MSG_MORE != 0;
     if lib.need_socket(key)?.awaits_data() {
         // SAFETY: the caller vouches for the buffers.
         let done = unsafe { early::transmit(lib, key, from, flags & libc::MSG_DONTWAIT != 0)? };
@@ -260,7 +269,7 @@ pub(crate) unsafe fn transmit(lib: &mut Guard, key: Key, from: &[iovec], flags: 
     }
     // SAFETY: the caller vouches for the buffers.
     let put = unsafe {
-        match put_now(lib, key, from, wanted, 0, more) {
+        match put_now(lib, key, from, wanted, 0, flags) {
             Some(Ok(done)) if done < wanted => transmit_rest(lib, key, from, wanted, done, flags),
             Some(result) => result,
             None => transmit_rest(lib, key, from, wanted, 0, flags),
@@ -285,12 +294,11 @@ unsafe fn transmit_rest(
     let socket = lib.need_socket(key)?;
     let timeout = socket.options.send_timeout;
     let dont_wait = socket.nonblocking || flags & libc::MSG_DONTWAIT != 0;
-    let more = flags & libc::MSG_MORE != 0;
     if dont_wait {
         lib.drain();
         grow(lib, key, wanted);
         // SAFETY: the caller vouches for the buffers.
-        let put = unsafe { put_now(lib, key, from, wanted, done, more) };
+        let put = unsafe { put_now(lib, key, from, wanted, done, flags) };
         return if done > 0 { Ok(done + put.unwrap_or(Ok(0)).unwrap_or(0)) } else { put.unwrap_or(Err(libc::EAGAIN)) };
     }
     let deadline = timeout.map(|timeout| waking::now() + timeout);
@@ -301,7 +309,7 @@ unsafe fn transmit_rest(
         grow(lib, key, 0);
         let wait = WaitOptions { deadline, targets: &targets, signals, ..WaitOptions::forever() };
         // SAFETY: the caller vouches for the buffers.
-        let put = waiting::until(lib, wait, |lib, _| unsafe { put_now(lib, key, from, wanted, done, more) });
+        let put = waiting::until(lib, wait, |lib, _| unsafe { put_now(lib, key, from, wanted, done, flags) });
         match put {
             Ok(Ok(written)) => done += written,
             _ if done > 0 => return Ok(done),
@@ -332,13 +340,14 @@ unsafe fn put_now(
     from: &[iovec],
     wanted: usize,
     done: usize,
-    more: bool,
+    flags: c_int,
 ) -> Option<Result<usize>> {
     let Lib { sockets, link, .. } = lib;
     let Some(socket) = sockets.get_mut(key.index).filter(|socket| socket.id == key.id) else {
         return Some(Err(libc::EBADF));
     };
-    let corked = more || socket.options.cork;
+    let (more, urgent) = (flags & libc::MSG_MORE != 0, flags & libc::MSG_OOB != 0);
+    let corked = (more || socket.options.cork) && !urgent;
     if let Err(errno) = can_write(socket) {
         return Some(Err(errno));
     }
@@ -360,6 +369,9 @@ unsafe fn put_now(
             lib.bump(key);
         }
         return (wanted == 0).then_some(Ok(0));
+    }
+    if let (true, Link::Attached(context)) = (urgent, &mut *link) {
+        context.urge(stream);
     }
     bump_or_hold(link, key, socket, corked && !full);
     Some(Ok(written))

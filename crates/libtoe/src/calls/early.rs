@@ -33,7 +33,7 @@ impl Lib {
         }
         let Some(Kind::Stream(stream)) = self.socket(key).map(|socket| &mut socket.kind) else { return };
         stream.produced(written);
-        stream.apply(&Completion { slot, rx_tail: 0, tx_tail: acknowledged, fin: false, ring: 0 });
+        stream.apply(&Completion { slot, rx_tail: 0, tx_tail: acknowledged, fin: false, ring: 0, urgent: false });
         self.bump(key);
     }
 }

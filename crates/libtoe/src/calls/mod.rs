@@ -16,5 +16,6 @@ pub(crate) mod pieces;
 pub(crate) mod poll;
 pub(crate) mod shutdown;
 pub(crate) mod splice;
+pub(crate) mod urgent;
 pub(crate) mod waiting;
 pub(crate) mod zero_copy;

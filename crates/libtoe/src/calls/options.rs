@@ -103,6 +103,7 @@ fn act(lib: &mut Guard, key: Key, level: c_int, name: c_int, value: &[u8]) -> Re
             options.low_mark = u32::try_from(number).unwrap_or(u32::MAX).max(1);
             lib.use_low_mark(key);
         }
+        (SOL_SOCKET, libc::SO_OOBINLINE) => options.inline_urgent = number != 0,
         (SOL_SOCKET, libc::SO_LINGER) => {
             options.linger = (number != 0).then(|| read_int(value.get(4..).unwrap_or_default()))
         }

@@ -69,7 +69,11 @@ impl Lib {
 
     /// Applies a completion to the socket's connection and wakes whom it concerns.
     pub(crate) fn apply(&mut self, key: Key, completion: &Completion) {
-        readiness::apply(&mut self.sockets, &mut self.sets, key.index, completion);
+        let Lib { link, sockets, sets, .. } = self;
+        if let Link::Attached(context) = link {
+            context.note_urgent(sockets, key.index, completion);
+        }
+        readiness::apply(sockets, sets, key.index, completion);
     }
 
     fn take_reply(&mut self, reply: Reply) {
@@ -95,7 +99,7 @@ impl Lib {
             Reply::Unaccept { binding, slot } => self.unaccept_reply(binding, slot),
             Reply::Error { slot, errno } => self.error_reply(slot, errno as i32),
             Reply::Ended { slot, rx_tail, tx_tail } => {
-                self.ended(Completion { slot, rx_tail, tx_tail, fin: true, ring: 0 })
+                self.ended(Completion { slot, rx_tail, tx_tail, fin: true, ring: 0, urgent: false })
             }
             Reply::SpliceOver { slot, errno: 0 } => self.splice_over(slot),
             Reply::SpliceOver { slot, errno } => self.error_reply(slot, errno as i32),

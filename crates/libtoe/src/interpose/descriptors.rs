@@ -314,9 +314,9 @@ unsafe fn control(lib: &mut Guard, key: Key, fd: c_int, request: c_ulong, argume
         _ => return Ok(None),
     };
     let answer = match request {
-        _ if request == libc::FIONREAD as c_ulong => stream.readable() as c_int,
+        _ if request == libc::FIONREAD as c_ulong => stream.countable(socket.options.inline_urgent) as c_int,
         SIOCOUTQ => stream.in_flight() as c_int,
-        SIOCATMARK => 0,
+        SIOCATMARK => stream.is_at_mark().into(),
         _ => return Ok(None),
     };
     // SAFETY: the caller's pointer.
@@ -324,7 +324,7 @@ unsafe fn control(lib: &mut Guard, key: Key, fd: c_int, request: c_ulong, argume
     Ok(Some(0))
 }
 
-/// `sockatmark`: there is no urgent data.
+/// `sockatmark`: whether the next byte is the urgent one.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn sockatmark(fd: c_int) -> c_int {
     let mut answer: c_int = 0;

@@ -41,7 +41,7 @@ unsafe fn receive_message(lib: &mut Guard, key: Key, message: *mut msghdr, flags
         let got = receive(lib, key, into, flags)?;
         user_memory::write(&raw mut (*message).msg_namelen, 0)?;
         user_memory::write(&raw mut (*message).msg_controllen, 0)?;
-        user_memory::write(&raw mut (*message).msg_flags, 0)?;
+        user_memory::write(&raw mut (*message).msg_flags, if got > 0 { flags & libc::MSG_OOB } else { 0 })?;
         Ok(got)
     }
 }

@@ -210,8 +210,17 @@ impl Context {
                 if let Some(Kind::Stream(stream)) = sockets.get_mut(index as usize).map(|socket| &mut socket.kind) {
                     stream.on_sent_report(self.end.sent(completion.slot.index));
                 }
+                self.note_urgent(sockets, index as usize, completion);
                 readiness::apply(sockets, sets, index as usize, completion);
             }
+        }
+    }
+
+    /// Where a completion says that the peer has sent urgent data: its mark, before anybody reads up to there.
+    pub(crate) fn note_urgent(&self, sockets: &mut Slab<Socket>, index: usize, completion: &Completion) {
+        let Some(socket) = sockets.get_mut(index).filter(|_| completion.urgent) else { return };
+        if let Kind::Stream(stream) = &socket.kind {
+            stream.note_urgent(self.end.urgent(completion.slot.index), socket.options.inline_urgent);
         }
     }
 

@@ -10,7 +10,9 @@ pub(crate) const RDHUP: u32 = libc::EPOLLRDHUP as u32;
 pub(crate) const HUP: u32 = libc::EPOLLHUP as u32;
 /// An error is pending.
 pub(crate) const ERR: u32 = libc::EPOLLERR as u32;
-/// All of them.
+/// An urgent byte is there.
+pub(crate) const PRI: u32 = libc::EPOLLPRI as u32;
+/// All of them, but for urgent bytes.
 pub(crate) const ALL: u32 = IN | OUT | RDHUP | HUP | ERR;
 /// An entry that reports once, and is silent then.
 pub(crate) const ONCE: u32 = libc::EPOLLONESHOT as u32;

@@ -75,6 +75,8 @@ pub(crate) struct Values {
     pub send_timeout: Option<Duration>,
     /// `TCP_CORK`.
     pub cork: bool,
+    /// `SO_OOBINLINE`: urgent bytes stay in the stream.
+    pub(crate) inline_urgent: bool,
     /// `TCP_CONGESTION`, a code of `tcp::congestion`.
     pub congestion: u8,
     /// `TCP_MAXSEG`; 0 where it was not set.
@@ -104,6 +106,7 @@ impl Values {
             receive_timeout: None,
             send_timeout: None,
             cork: false,
+            inline_urgent: false,
             congestion: 0,
             mss: 0,
             v6_only: false,

@@ -1,10 +1,10 @@
 //! Readiness of a socket, in epoll's bits, and the wake-ups that follow.
-use crate::state::events::{ERR, HUP, IN, OUT, RDHUP};
+use crate::state::events::{ERR, HUP, IN, OUT, PRI, RDHUP};
 use crate::state::few::Few;
 use crate::state::option_values::Options;
 use crate::state::set::{EpollSet, became_ready};
 use crate::state::slab::Slab;
-use crate::state::slot_state::{LOW_MARK, RX_FIN, SHUT_READ, SHUT_WRITE, SPLICED, UNSENT_MARK};
+use crate::state::slot_state::{LOW_MARK, RX_FIN, SHUT_READ, SHUT_WRITE, SPLICED, UNSENT_MARK, URGENT};
 use crate::state::socket::{Kind, Socket};
 use crate::state::stream::{News, Stream};
 use crate::system::waking;
@@ -37,12 +37,15 @@ fn rest(stream: &Stream, options: &Options, wanted: u32) -> u32 {
     let flags = stream.flags();
     let reading_is_over = flags & (RX_FIN | SHUT_READ) != 0;
     let mut bits = 0;
-    let enough = if flags & LOW_MARK == 0 { stream.readable() > 0 } else { stream.reaches(options.low_mark) };
+    let enough = if flags & (LOW_MARK | URGENT) == 0 { stream.readable() > 0 } else { stream.has_enough(options) };
     if reading_is_over || enough {
         bits |= IN;
     }
     if reading_is_over {
         bits |= RDHUP;
+    }
+    if flags & URGENT != 0 && stream.has_urgent_byte() {
+        bits |= PRI;
     }
     let writable = match flags & (SHUT_WRITE | SPLICED | UNSENT_MARK) {
         0 => stream.is_roomy(),
@@ -97,8 +100,12 @@ pub(crate) fn apply(sockets: &mut Slab<Socket>, sets: &mut Slab<EpollSet>, index
 /// Wakes whom the news of a socket's connection concern.
 pub(crate) fn take_news(socket: &mut Socket, sets: &mut Slab<EpollSet>, News { bytes, room, end }: News) {
     let Kind::Stream(stream) = &mut socket.kind else { return };
-    let enough = bytes && (!stream.marked || stream.reaches(socket.options.low_mark));
+    let urgent = stream.flags() & URGENT != 0;
+    let enough = bytes && (!(stream.marked | urgent) || stream.has_enough(&socket.options));
     let mut bits = if enough { IN } else { 0 };
+    if urgent && stream.has_urgent_byte() {
+        bits |= PRI;
+    }
     if end {
         bits |= IN | RDHUP | HUP;
     }

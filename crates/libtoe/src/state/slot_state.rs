@@ -24,7 +24,12 @@ pub(crate) struct SlotState {
     pub(super) owner: AtomicU64,
     /// Process that is copying, where several share the connection.
     pub(super) lock: AtomicU32,
-    _free: [u32; 17],
+    /// The urgent byte's position, and what became of it ([`super::stream`], `urgent`).
+    pub(super) mark: AtomicU32,
+    pub(super) urgency: AtomicU32,
+    _free: [u32; 14],
+    /// The engine's: which received byte is urgent, of the connection that is called by this slot.
+    _urgent: u32,
     /// The control plane's: how many bytes the path can have under way.
     pub(super) tx_wanted: AtomicU32,
     /// The engine's: how far was sent, where it was asked, of the connection that is called by this slot.
@@ -61,6 +66,7 @@ impl SlotState {
 const _: () = assert!(size_of::<SlotState>() == context::SLOT_STATE_BYTES);
 const _: () = assert!(offset_of!(SlotState, rx_head) == context::READ_AT);
 const _: () = assert!(offset_of!(SlotState, _offered) == context::OFFERED_AT);
+const _: () = assert!(offset_of!(SlotState, _urgent) == context::URGENT_AT);
 const _: () = assert!(offset_of!(SlotState, _sent) == context::SENT_AT);
 const _: () = assert!(offset_of!(SlotState, tx_wanted) == context::WANTED_AT);
 const _: () = assert!(offset_of!(SlotState, read_for) == context::READ_FOR_AT);
@@ -78,3 +84,5 @@ pub(crate) const SPLICED: u32 = 8;
 pub(crate) const LOW_MARK: u32 = 16;
 /// A process that has it writes only while little is unsent (`TCP_NOTSENT_LOWAT`): likewise.
 pub(crate) const UNSENT_MARK: u32 = 32;
+/// An urgent byte is announced or there, and the program has not read beyond it: likewise.
+pub(crate) const URGENT: u32 = 64;

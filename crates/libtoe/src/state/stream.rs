@@ -3,12 +3,13 @@ mod limit;
 mod marks;
 mod surviving;
 mod tuning;
+mod urgent;
 
 use crate::state::borrowed::Rare;
 use crate::state::idle;
 use crate::state::mapped_region::MappedRegion;
 use crate::state::ring::{Direction, Limit, Ring};
-use crate::state::slot_state::{LOW_MARK, RX_FIN, SHUT_WRITE, SlotState, UNSENT_MARK};
+use crate::state::slot_state::{LOW_MARK, RX_FIN, SHUT_WRITE, SlotState, UNSENT_MARK, URGENT};
 use crate::system::copy_lock::CopyLock;
 use crate::system::errno::Result;
 use crate::system::user_memory;
@@ -78,7 +79,7 @@ impl Stream {
         stream.name = Some(slot);
         let state = stream.state();
         let heads = [&state.rx_head, &state.tx_head, &state.rx_told];
-        for word in [&state.rx_tail, &state.tx_tail, &state.flags].into_iter().chain(heads) {
+        for word in [&state.rx_tail, &state.tx_tail, &state.flags, &state.urgency].into_iter().chain(heads) {
             word.store(0, Relaxed);
         }
         state.lock.store(0, Relaxed);
@@ -288,6 +289,9 @@ impl Stream {
     pub(crate) fn consume(&self, len: u32) {
         let head = self.state().rx_head.load(Relaxed);
         self.state().rx_head.store(head.wrapping_add(len), Release);
+        if self.flags() & URGENT != 0 {
+            self.pass_mark();
+        }
     }
 
     /// Up to where the receive buffer may be written again: what was read, but for what is kept.

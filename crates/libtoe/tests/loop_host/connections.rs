@@ -26,6 +26,9 @@ pub(super) struct End {
     pub fin: bool,
     pub fin_sent: bool,
     pub peer_fin: bool,
+    /// The position of the urgent byte, of what is written and of what was received.
+    pub urgent_sent: Option<u32>,
+    pub urgent_got: Option<u32>,
     pub closed: bool,
     pub aborted: bool,
 }
@@ -52,6 +55,8 @@ impl End {
             fin: false,
             fin_sent: false,
             peer_fin: false,
+            urgent_sent: None,
+            urgent_got: None,
             closed: false,
             aborted: false,
         }
@@ -75,6 +80,7 @@ impl End {
             tx_tail: self.tx_sent,
             fin: self.peer_fin,
             ring: self.rx.number(),
+            urgent: self.urgent_got.is_some(),
         }
     }
 }
@@ -92,6 +98,7 @@ fn carry(from: &mut End, to: &mut End) -> bool {
         to.rx = to.rx.holding(to.rx_head, to.rx_tail.wrapping_add(len));
         to.rx.write(to.rx_tail, &bytes);
     }
+    to.urgent_got = from.urgent_sent.or(to.urgent_got);
     from.tx_sent = from.tx_sent.wrapping_add(len);
     to.rx_tail = to.rx_tail.wrapping_add(len);
     // A reset is no end of what was sent.
@@ -111,6 +118,10 @@ impl Host {
             let bump = Bump::from_words(words);
             let all = self.connections.iter_mut().flat_map(|connection| &mut connection.ends);
             let Some(end) = all.into_iter().find(|end| end.owner == (id, bump.slot)) else { continue };
+            if bump.ring == Bump::URGENT {
+                end.urgent_sent = Some(bump.tx_head.wrapping_sub(1));
+                continue;
+            }
             if let Some(ring) = end.tx.grown().filter(|_| bump.ring > end.tx.number()) {
                 end.tx = ring;
             }
@@ -129,6 +140,10 @@ impl Host {
             let moved = carry(a, b) | carry(b, a);
             if moved {
                 busy = true;
+                for (end, at) in [&*a, &*b].into_iter().filter_map(|end| Some((end, end.urgent_got?))) {
+                    let (context, slot) = end.owner;
+                    self.apps.get(&context).into_iter().for_each(|app| app.engine.report_urgent(slot.index, at));
+                }
                 let completions = [(a.owner.0, a.completion()), (b.owner.0, b.completion())];
                 completions.into_iter().for_each(|(context, completion)| self.notify(context, completion));
             }

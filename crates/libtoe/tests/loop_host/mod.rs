@@ -269,6 +269,7 @@ impl Host {
         let welcome = Answer::Welcome(Welcome {
             loopback: false,
             nagle: false,
+            urgent: true,
             returned: false,
             context,
             geometry: GEOMETRY,

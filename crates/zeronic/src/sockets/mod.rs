@@ -211,7 +211,7 @@ impl Engine<Stream> for SocketEngine {
     /// Those of the engine inside, but for what reads payload: modules, shared logs; and small rings.
     fn features(&self) -> engine::Features<Features> {
         let inner = self.inner.features();
-        let transport = Features { keeps_logs: false, starts_small: false, ..inner.transport };
+        let transport = Features { keeps_logs: false, starts_small: false, urgent: false, ..inner.transport };
         engine::Features { stages: &[], transport, ..inner }
     }
 

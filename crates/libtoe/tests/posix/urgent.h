@@ -1,0 +1,173 @@
+/* Cases about urgent data: MSG_OOB, the mark, SO_OOBINLINE, POLLPRI. */
+#ifndef POSIX_URGENT_H
+#define POSIX_URGENT_H
+
+#include "ends.h"
+
+#include <sys/select.h>
+
+/* Waits until poll says so much of the socket: first for the mark, then for what is readable. */
+static void await_urgent(int fd) {
+    struct pollfd one = {fd, POLLPRI, 0};
+    CHECK(poll(&one, 1, 60000) == 1 && one.revents == POLLPRI);
+}
+
+static int polled(int fd) {
+    struct pollfd one = {fd, POLLPRI | POLLIN, 0};
+    CHECK(poll(&one, 1, 0) >= 0);
+    return one.revents;
+}
+
+/* So many bytes are there to read, as far as FIONREAD counts. */
+static void await_count(int fd, int count) {
+    int there = -1;
+    for (int i = 0; i < 60000 && there != count; i++) {
+        CHECK(ioctl(fd, FIONREAD, &there) == 0);
+        if (there != count) usleep(1000);
+    }
+    CHECK(there == count);
+}
+
+static void urgent_byte(void) {
+    int e[2];
+    char buffer[16] = {0};
+    pair(e);
+    CHECK(recv(e[1], buffer, 1, MSG_OOB) < 0 && errno == EINVAL && sockatmark(e[1]) == 0);
+    CHECK(send(e[0], "abcX", 4, MSG_OOB) == 4 && write(e[0], "def", 3) == 3);
+    await_urgent(e[1]);
+    await_count(e[1], 3);
+    CHECK(polled(e[1]) == (POLLPRI | POLLIN));
+    CHECK(recv(e[1], buffer, 16, MSG_PEEK) == 3 && recv(e[1], buffer, 2, 0) == 2 && sockatmark(e[1]) == 0);
+    CHECK(recv(e[1], buffer, 16, 0) == 1 && buffer[0] == 'c' && sockatmark(e[1]) == 1);
+    CHECK(recv(e[1], buffer, 1, MSG_OOB | MSG_PEEK) == 1 && buffer[0] == 'X');
+    CHECK(recv(e[1], buffer, 1, MSG_OOB) == 1 && buffer[0] == 'X' && sockatmark(e[1]) == 1);
+    CHECK(!(polled(e[1]) & POLLPRI) && recv(e[1], buffer, 1, MSG_OOB) < 0 && errno == EINVAL);
+    memset(buffer, 0, 16);
+    CHECK(recv(e[1], buffer, 3, MSG_WAITALL) == 3 && memcmp(buffer, "def", 3) == 0 && sockatmark(e[1]) == 0);
+    CHECK(write(e[1], "back", 4) == 4 && recv(e[0], buffer, 4, MSG_WAITALL) == 4);
+    unpair(e);
+}
+
+/* A call that waits for all stops at the mark all the same. Who reads on there gives up the urgent byte. */
+static void stops_at_the_mark(void) {
+    int e[2];
+    char buffer[16] = {0};
+    pair(e);
+    CHECK(write(e[0], "ab", 2) == 2 && send(e[0], "X", 1, MSG_OOB) == 1);
+    await_urgent(e[1]);
+    CHECK(recv(e[1], buffer, 16, MSG_WAITALL) == 2 && sockatmark(e[1]) == 1);
+    CHECK(polled(e[1]) == POLLPRI);
+    CHECK(recv(e[1], buffer, 0, MSG_DONTWAIT) <= 0 && sockatmark(e[1]) == 1);
+    CHECK(recv(e[1], buffer, 16, MSG_DONTWAIT) < 0 && errno == EAGAIN);
+    CHECK(recv(e[1], buffer, 1, MSG_OOB) < 0 && errno == EINVAL && polled(e[1]) == 0);
+    /* The next one, at once after bytes that are not urgent. */
+    CHECK(write(e[0], "cd", 2) == 2 && send(e[0], "Y", 1, MSG_OOB) == 1 && shutdown(e[0], SHUT_WR) == 0);
+    await_urgent(e[1]);
+    CHECK(recv(e[1], buffer, 16, 0) == 2 && recv(e[1], buffer, 1, MSG_OOB) == 1 && buffer[0] == 'Y');
+    CHECK(recv(e[1], buffer, 16, 0) == 0);
+    unpair(e);
+}
+
+static void urgent_inline(void) {
+    int e[2], on = 1;
+    char buffer[16] = {0};
+    pair(e);
+    CHECK(setsockopt(e[1], SOL_SOCKET, SO_OOBINLINE, &on, sizeof on) == 0);
+    CHECK(send(e[0], "abX", 3, MSG_OOB) == 3 && write(e[0], "cd", 2) == 2);
+    await_urgent(e[1]);
+    await_count(e[1], 5);
+    CHECK(recv(e[1], buffer, 1, MSG_OOB) < 0 && errno == EINVAL);
+    CHECK(recv(e[1], buffer, 16, 0) == 2 && sockatmark(e[1]) == 1 && polled(e[1]) == (POLLPRI | POLLIN));
+    CHECK(recv(e[1], buffer, 16, 0) == 3 && memcmp(buffer, "Xcd", 3) == 0 && sockatmark(e[1]) == 0);
+    CHECK(polled(e[1]) == 0);
+    unpair(e);
+}
+
+/* Only the last urgent byte is one; an earlier one that is not passed becomes an ordinary one. */
+static void urgent_twice(void) {
+    int e[2];
+    char buffer[16] = {0};
+    pair(e);
+    CHECK(send(e[0], "aX", 2, MSG_OOB) == 2);
+    await_urgent(e[1]);
+    CHECK(send(e[0], "bY", 2, MSG_OOB) == 2);
+    await_count(e[1], 3);
+    CHECK(recv(e[1], buffer, 16, 0) == 3 && memcmp(buffer, "aXb", 3) == 0);
+    await_urgent(e[1]);
+    CHECK(recv(e[1], buffer, 1, MSG_OOB) == 1 && buffer[0] == 'Y');
+    /* At the mark, with its byte taken, the next urgent byte comes: that byte does not come back into the stream. */
+    CHECK(send(e[0], "cZ", 2, MSG_OOB) == 2);
+    await_urgent(e[1]);
+    CHECK(recv(e[1], buffer, 16, 0) == 1 && buffer[0] == 'c');
+    CHECK(recv(e[1], buffer, 1, MSG_OOB) == 1 && buffer[0] == 'Z');
+    unpair(e);
+}
+
+static void urgent_in_sets(void) {
+    int e[2], set = epoll_create1(EPOLL_CLOEXEC);
+    struct epoll_event event = {0};
+    struct msghdr message = {0};
+    char byte = 0;
+    struct iovec piece = {&byte, 1};
+    fd_set exceptional;
+    message.msg_iov = &piece, message.msg_iovlen = 1;
+    pair(e);
+    watch(set, EPOLL_CTL_ADD, e[1], EPOLLPRI, 7);
+    CHECK(write(e[0], "a", 1) == 1);
+    await_count(e[1], 1);
+    CHECK(epoll_wait(set, &event, 1, 0) == 0);
+    CHECK(send(e[0], "X", 1, MSG_OOB) == 1);
+    CHECK(epoll_wait(set, &event, 1, 60000) == 1 && event.events == EPOLLPRI && event.data.u64 == 7);
+    FD_ZERO(&exceptional);
+    FD_SET(e[1], &exceptional);
+    CHECK(select(e[1] + 1, NULL, NULL, &exceptional, &(struct timeval){60}) == 1 && FD_ISSET(e[1], &exceptional));
+    CHECK(recvmsg(e[1], &message, MSG_OOB) == 1 && byte == 'X' && message.msg_flags == MSG_OOB);
+    CHECK(epoll_wait(set, &event, 1, 0) == 0);
+    CHECK(select(e[1] + 1, NULL, NULL, &exceptional, &(struct timeval){0}) == 0);
+    unpair(e), close(set);
+}
+
+/* Bytes in front of the urgent one fill the buffer, more than once. */
+static void urgent_behind_much(void) {
+    enum { MUCH = 3 << 20 };
+    int e[2], status;
+    char *bytes = malloc(MUCH);
+    char byte = 0;
+    size_t got = 0;
+    memset(bytes, 'm', MUCH);
+    pair(e);
+    pid_t child = fork();
+    if (child == 0) {
+        size_t sent = 0;
+        close(e[1]);
+        while (sent < MUCH) {
+            ssize_t more = write(e[0], bytes + sent, MUCH - sent);
+            if (more <= 0) _exit(1);
+            sent += more;
+        }
+        _exit(send(e[0], "X", 1, MSG_OOB) == 1 && write(e[0], "end", 3) == 3 ? 0 : 1);
+    }
+    close(e[0]);
+    while (!sockatmark(e[1])) {
+        ssize_t more = read(e[1], bytes, 100000);
+        CHECK(more > 0);
+        for (ssize_t i = 0; i < more; i++) CHECK(bytes[i] == 'm');
+        got += more;
+        if (got == MUCH) await_urgent(e[1]);
+    }
+    CHECK(got == MUCH && recv(e[1], &byte, 1, MSG_OOB) == 1 && byte == 'X');
+    CHECK(recv(e[1], bytes, 3, MSG_WAITALL) == 3 && memcmp(bytes, "end", 3) == 0);
+    CHECK(waitpid(child, &status, 0) == child && status == 0);
+    close(e[1]), free(bytes);
+}
+
+static void urgent(void) {
+    urgent_byte();
+    stops_at_the_mark();
+    urgent_inline();
+    urgent_twice();
+    urgent_in_sets();
+    urgent_behind_much();
+}
+
+#endif
