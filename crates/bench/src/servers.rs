@@ -52,7 +52,7 @@ pub fn nginx(address: &str, port: u16, directory: &Path, name: &str) -> Result<V
 }
 
 /// The last line of redis-benchmark's table: test, rate, then average, least, p50, p95, p99 and most in milliseconds.
-pub fn redis_benchmark_said(output: &str) -> Result<ClientReport, String> {
+pub fn redis_benchmark_report(output: &str) -> Result<ClientReport, String> {
     let line = output.lines().rfind(|line| line.starts_with('"') && !line.contains("rps"));
     let fields: Vec<f64> =
         line.unwrap_or_default().split(',').skip(1).filter_map(|field| field.trim_matches('"').parse().ok()).collect();
@@ -65,7 +65,7 @@ pub fn redis_benchmark_said(output: &str) -> Result<ClientReport, String> {
 }
 
 /// Rate and percentiles of wrk's report. An answer with an error makes the measurement worthless.
-pub fn wrk_said(output: &str) -> Result<ClientReport, String> {
+pub fn wrk_report(output: &str) -> Result<ClientReport, String> {
     if output.contains("Non-2xx") || output.contains("Socket errors") {
         return Err(format!("wrk met errors: {output}"));
     }
@@ -97,7 +97,7 @@ pub fn fio(uri: &str, kind: &str, seconds: f64, megabytes: u64, point: &Value) -
 }
 
 /// Rate and completion latencies of fio's report.
-pub fn fio_said(output: &str, kind: &str) -> Result<ClientReport, String> {
+pub fn fio_report(output: &str, kind: &str) -> Result<ClientReport, String> {
     let json = output.find('{').map_or("", |at| &output[at..]);
     let report: Value = serde_json::from_str(json).map_err(|error| format!("fio said {output}: {error}"))?;
     let (job, side) = (&report["jobs"][0], &report["jobs"][0][kind]);
@@ -135,13 +135,13 @@ mod tests {
                      \"p99_latency_ms\",\"max_latency_ms\"\n\
                      \"GET\",\"126582.27\",\"0.236\",\"0.088\",\"0.231\",\"0.327\",\"0.431\",\"1.503\"\n";
         let said = ClientReport { ops_per_s: 126_582.27, p50_us: 231.0, p99_us: 431.0, max_us: 1503.0 };
-        assert_eq!(redis_benchmark_said(redis), Ok(said));
+        assert_eq!(redis_benchmark_report(redis), Ok(said));
         let wrk = "    Latency   513.00us  100.00us   2.50ms   90.00%\n  Latency Distribution\n     50%  513.00us\n\
                    75%    0.6ms\n     90%  0.7ms\n     99%    1.50ms\nRequests/sec:  48211.22\nTransfer/sec:  11.59MB\n";
         let said = ClientReport { ops_per_s: 48_211.22, p50_us: 513.0, p99_us: 1500.0, max_us: 2500.0 };
-        assert_eq!(wrk_said(wrk), Ok(said));
-        assert!(wrk_said("  Socket errors: connect 0, read 5").is_err());
-        assert!(redis_benchmark_said("Could not connect").is_err());
+        assert_eq!(wrk_report(wrk), Ok(said));
+        assert!(wrk_report("  Socket errors: connect 0, read 5").is_err());
+        assert!(redis_benchmark_report("Could not connect").is_err());
     }
 
     #[test]
@@ -150,9 +150,9 @@ mod tests {
             {"jobs": [{"error": 0, "write": {"iops": 1000.5, "clat_ns": {"max": 9000, "percentile": {"50.000000": 2500,
             "99.000000": 7000}}}}]}"#;
         let said = ClientReport { ops_per_s: 1000.5, p50_us: 2.5, p99_us: 7.0, max_us: 9.0 };
-        assert_eq!(fio_said(fio, "write"), Ok(said));
-        assert!(fio_said(&fio.replace("\"error\": 0", "\"error\": 5"), "write").is_err());
-        assert!(fio_said("fio: no such host", "write").is_err() && fio_said(fio, "read").is_err());
+        assert_eq!(fio_report(fio, "write"), Ok(said));
+        assert!(fio_report(&fio.replace("\"error\": 0", "\"error\": 5"), "write").is_err());
+        assert!(fio_report("fio: no such host", "write").is_err() && fio_report(fio, "read").is_err());
     }
 
     #[test]

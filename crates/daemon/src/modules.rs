@@ -134,7 +134,7 @@ impl Modules {
             }
         };
         let name = wish.name.unwrap_or(content.source.name()).to_owned();
-        let kernel = content.kernel().map_or(Value::Null, said_by_kernel);
+        let kernel = content.kernel().map_or(Value::Null, kernel_report);
         let mut lists = self.lock();
         let present = &lists.hosts[at];
         if present.iter().any(|module| module.name == name) {
@@ -289,7 +289,7 @@ fn log(host: &str, module: &Value) {
 }
 
 /// The verdict of the kernel's verifier, and its reason.
-fn said_by_kernel(verdict: KernelVerdict) -> Value {
+fn kernel_report(verdict: KernelVerdict) -> Value {
     let (word, reason) = match verdict {
         KernelVerdict::Accepted => ("accepted", Value::Null),
         KernelVerdict::Refused(reason) => ("refused", reason.into()),

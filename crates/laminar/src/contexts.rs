@@ -68,7 +68,7 @@ impl Contexts {
     }
 
     /// Reports whose processes are gone and have left nothing that was not taken.
-    pub(crate) fn tell_drained(&mut self, events: &mut Vec<Event<Stream>>) {
+    pub(crate) fn report_drained(&mut self, events: &mut Vec<Event<Stream>>) {
         let taken_from = |context: &&Context| !context.corrupt;
         let list = &self.list;
         let drained =
@@ -105,7 +105,7 @@ impl Contexts {
     }
 
     /// The log can be read up to here; replaces what was to be reported before.
-    pub(crate) fn tell_log(&mut self, context: u32, completion: Completion) {
+    pub(crate) fn report_log(&mut self, context: u32, completion: Completion) {
         if let Some(at) = self.get(context) {
             at.log = Some(completion);
         }

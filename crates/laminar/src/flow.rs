@@ -278,7 +278,7 @@ impl Flow {
     pub(crate) fn replenish(&mut self) -> Option<u32> {
         let gain = self.rx_head.wrapping_sub(self.synced);
         let open = self.rx_window - self.rx_tail.wrapping_sub(self.synced);
-        let worth = window::is_worth_telling(gain, open, self.rx_window, self.mss);
+        let worth = window::is_worth_advertising(gain, open, self.rx_window, self.mss);
         if self.ends.peer_ended() || self.life == Owner::Dead || gain == 0 || !worth {
             return None;
         }

@@ -397,7 +397,7 @@ impl Laminar {
         }
         bumps.clear();
         self.bumps = bumps;
-        self.contexts.tell_drained(burst.events);
+        self.contexts.report_drained(burst.events);
         count
     }
 
@@ -409,7 +409,7 @@ impl Laminar {
         // After a pause, credits do not pile up beyond what the grants allow.
         let rounds = ((self.now - self.last_tick) / TICK).min(4);
         self.last_tick = self.now;
-        let active: Vec<u32> = self.paced.iter().copied().filter(|id| self.wants_credits(*id)).collect();
+        let active: Vec<u32> = self.paced.iter().copied().filter(|id| self.needs_credits(*id)).collect();
         for _ in 0..rounds {
             for id in &active {
                 // The packet generator's header has its `packet_id` where a descriptor has its flow.
@@ -421,7 +421,7 @@ impl Laminar {
         active.len()
     }
 
-    fn wants_credits(&self, id: u32) -> bool {
+    fn needs_credits(&self, id: u32) -> bool {
         self.flows[id as usize].as_ref().is_some_and(|flow| flow.life != Owner::Dead && flow.nxt != flow.end())
     }
 
@@ -584,7 +584,7 @@ impl Engine<Stream> for Laminar {
 
 impl Laminar {
     fn next_tick(&self) -> Option<Nanos> {
-        let active = self.paced.iter().any(|id| self.wants_credits(*id));
+        let active = self.paced.iter().any(|id| self.needs_credits(*id));
         active.then_some(self.last_tick + TICK)
     }
 }

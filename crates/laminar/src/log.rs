@@ -165,14 +165,14 @@ impl Laminar {
             // Half a record at the end is none.
             self.logs.counts[1] += log.finish(member, member.reserved, true);
         }
-        self.tell_log(flow_log(&self.flows, id));
+        self.report_log(flow_log(&self.flows, id));
     }
 
-    fn tell_log(&mut self, number: Option<u16>) {
+    fn report_log(&mut self, number: Option<u16>) {
         let Some(log) = number.and_then(|number| self.logs.get(number)) else { return };
         let context = log.context;
         if let Some(completion) = log.readable() {
-            self.contexts.tell_log(context, completion);
+            self.contexts.report_log(context, completion);
         }
     }
 
@@ -182,7 +182,7 @@ impl Laminar {
         if flow.member.is_some() {
             self.switch.program.leave_log(id);
             let number = self.logs.leave(flow);
-            self.tell_log(number);
+            self.report_log(number);
         }
     }
 
@@ -201,7 +201,7 @@ impl Laminar {
         if flow.member.is_some() {
             self.switch.program.leave_log(id);
             let number = self.logs.leave(flow);
-            self.tell_log(number);
+            self.report_log(number);
         }
     }
 

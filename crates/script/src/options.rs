@@ -19,7 +19,7 @@ const FAST_OPEN: [i32; 3] = [libc::TCP_FASTOPEN, libc::TCP_FASTOPEN_KEY, libc::T
 
 impl Sockets {
     /// Reports to the control plane what was said of Fast Open, once the socket listens.
-    pub fn tell_fast_open(&mut self, fd: i32) -> Result<(), Errno> {
+    pub fn send_fast_open(&mut self, fd: i32) -> Result<(), Errno> {
         let socket = self.get(fd)?;
         let Kind::Listening { binding, .. } = socket.kind else { return Ok(()) };
         let values = FAST_OPEN.map(|name| socket.options.get(&(IPPROTO_TCP, name)).cloned().unwrap_or_default());
@@ -47,7 +47,7 @@ impl Sockets {
         }
         socket.options.insert((level, name), value.to_vec());
         if level == IPPROTO_TCP && FAST_OPEN.contains(&name) {
-            self.tell_fast_open(fd)?;
+            self.send_fast_open(fd)?;
         }
         if let Some((.., option)) = PASSED_ON.iter().find(|(of, called, _)| (*of, *called) == (level, name)) {
             let number = number.filter(|number| *number >= 0).ok_or(EINVAL)?;

@@ -186,7 +186,7 @@ impl Sockets {
             socket.kind = Kind::Listening { binding, backlog, waiting: VecDeque::new() };
         }
         self.arm(binding, backlog);
-        self.tell_fast_open(fd)
+        self.send_fast_open(fd)
     }
 
     /// As many may wait here as the backlog allows, and no more.

@@ -105,7 +105,7 @@ impl<const W: usize> Producer<W> {
     }
 
     /// Copies of the descriptors that the consumer has not taken: for a producer whose consumer is gone.
-    pub fn unheard(&self) -> Vec<[u64; W]> {
+    pub fn untaken(&self) -> Vec<[u64; W]> {
         let head = self.place.head().load(Acquire);
         let waiting = self.tail.wrapping_sub(head);
         let waiting = if waiting > self.place.entries() { 0 } else { waiting };

@@ -174,13 +174,13 @@ impl App {
         self.act_on_connections(now, scene)?;
         self.fork_if_due(now, scene);
         self.outbox.extend(self.connections.values_mut().filter_map(Connection::take_offer));
-        let mut all_told = self.tell(now, scene);
-        if all_told && scene.plan.apps[self.index].rests {
+        let mut all_reported = self.tell(now, scene);
+        if all_reported && scene.plan.apps[self.index].rests {
             self.rest();
-            all_told = self.tell(now, scene);
+            all_reported = self.tell(now, scene);
         }
         let own = self.next_due();
-        let retry = match (all_told, self.unknown.is_empty()) {
+        let retry = match (all_reported, self.unknown.is_empty()) {
             (false, _) => now + RING_FULL,
             (true, false) => now + LOOK_AGAIN,
             (true, true) => Nanos::MAX,

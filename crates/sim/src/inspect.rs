@@ -428,7 +428,7 @@ fn check_payload(segment: &ObservedSegment, isn: Seq, pair: &Pair, side: usize) 
         return Err(format!("{}: byte {} is sent with a wrong value", pair.name(), position + at as u64));
     }
     let elsewhere = half.fin.is_some_and(|fin| fin != end) || end != half.written;
-    if segment.header.flags.has(Flags::FIN) && elsewhere && !half.unsaid {
+    if segment.header.flags.has(Flags::FIN) && elsewhere && !half.unreported {
         return Err(format!("{}: FIN is sent at {end}, {} were written", pair.name(), half.written));
     }
     Ok(())

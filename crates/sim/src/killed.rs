@@ -144,7 +144,7 @@ impl App {
             return Ok(());
         }
         self.take_completions(now, scene)?;
-        let ended = self.ended_unheard()?;
+        let ended = self.ended_unreported()?;
         let lasts = self.end.can_go_on();
         self.keep_closes(lasts, &ended);
         let gone = |connection: &Connection| !lasts || connection.is_over() || ended.contains(&connection.slot);
@@ -161,8 +161,8 @@ impl App {
     /// What it had asked the host, and that one had not taken from the ring, is to ask again: to close a connection.
     /// Others of its requests are lost.
     fn keep_closes(&mut self, lasts: bool, ended: &HashSet<Slot>) {
-        let unheard = self.end.requests.unheard().into_iter().filter_map(Request::from_words);
-        let all: Vec<Request> = unheard.chain(self.outbox.drain(..)).collect();
+        let untaken = self.end.requests.untaken().into_iter().filter_map(Request::from_words);
+        let all: Vec<Request> = untaken.chain(self.outbox.drain(..)).collect();
         let open = |slot: &Slot| self.closed.get(&slot.index).is_some_and(|it| it.slot == *slot && !it.is_over());
         let kept =
             |it: &Request| matches!(it, Request::Close { slot, .. } if lasts && open(slot) && !ended.contains(slot));
@@ -179,7 +179,7 @@ impl App {
     }
 
     /// Connections that the host had ended, which was not reported to this application yet.
-    fn ended_unheard(&mut self) -> Result<HashSet<Slot>, String> {
+    fn ended_unreported(&mut self) -> Result<HashSet<Slot>, String> {
         let mut ended = HashSet::new();
         while let Some(words) = self.end.replies.pop().map_err(|_| "the ring of replies is corrupt")? {
             match Reply::from_words(words).ok_or("a reply of an unknown kind")? {

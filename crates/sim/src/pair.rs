@@ -42,7 +42,7 @@ pub(crate) struct Half {
     /// Bytes that it took out of its receive buffer: all were right.
     pub read: u64,
     /// Its process went before there was room in the ring to say what it had written last.
-    pub unsaid: bool,
+    pub unreported: bool,
     /// Bytes of its own that completions report as acknowledged.
     pub acked: u64,
     /// It was notified that nothing more comes.
@@ -72,8 +72,8 @@ impl Half {
     /// A side that has done nothing yet.
     pub(crate) fn new(stream: Stream) -> Half {
         let (stage, opened_at, closed_at) = (SideState::Waiting, None, None);
-        let (fin, buffer, unsaid) = (None, None, false);
-        Half { stage, opened_at, closed_at, written: 0, fin, read: 0, unsaid, acked: 0, eof: false, buffer, stream }
+        let (fin, buffer, unreported) = (None, None, false);
+        Half { stage, opened_at, closed_at, written: 0, fin, read: 0, unreported, acked: 0, eof: false, buffer, stream }
     }
 }
 
@@ -173,7 +173,7 @@ impl Pair {
     fn check_end(&self, side: usize, received: u64) -> Result<(), String> {
         let theirs = &self.halves[1 - side];
         match theirs.fin {
-            _ if theirs.unsaid => Ok(()),
+            _ if theirs.unreported => Ok(()),
             Some(fin) if fin != received => {
                 Err(format!("{}: {} sees the end at byte {received}, it stands at {fin}", self.name(), label(side)))
             }

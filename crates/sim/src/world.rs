@@ -412,16 +412,16 @@ impl World {
         for pair in scene.pairs.iter_mut().filter(|_| mute) {
             let call = &plan.calls[pair.call];
             for (side, owner) in [call.app, plan.listens[call.to].app].into_iter().enumerate() {
-                pair.halves[side].unsaid |= owner == app.index;
+                pair.halves[side].unreported |= owner == app.index;
             }
-            if pair.halves.iter().any(|half| half.unsaid) && !pair.is_over() {
+            if pair.halves.iter().any(|half| half.unreported) && !pair.is_over() {
                 pair.spoil("one side's process went");
             }
         }
         for (_, connection) in std::mem::take(&mut app.connections) {
             scene.pairs[connection.pair].spoil("one side's process went");
             connection.give_up(self.now, &mut scene.pairs[connection.pair]);
-            scene.pairs[connection.pair].halves[connection.side].unsaid = connection.dirty;
+            scene.pairs[connection.pair].halves[connection.side].unreported = connection.dirty;
         }
         for (_, purpose) in std::mem::take(&mut app.purposes) {
             match purpose {

@@ -9,7 +9,7 @@ pub(crate) struct CompletionQueue {
     pipe: PipeProducer<8>,
     notify: Notify,
     has_channel: bool,
-    /// Completions were added since the last [`CompletionQueue::wants_event`]; one of them was solicited, or an error.
+    /// Completions were added since the last [`CompletionQueue::needs_event`]; one of them was solicited, or an error.
     added: bool,
     solicited: bool,
     /// It was full once: nothing is added any more (IBTA 1.3, 10.10.2.1).
@@ -63,7 +63,7 @@ impl CompletionQueue {
     }
 
     /// After completions were added: the program is to get an event.
-    pub(crate) fn wants_event(&mut self) -> bool {
+    pub(crate) fn needs_event(&mut self) -> bool {
         self.added = false;
         let solicited = std::mem::take(&mut self.solicited);
         self.has_channel && self.notify.take(solicited)

@@ -274,7 +274,7 @@ impl Shard {
                 (requester.unacked, requester.sent_to) = (requester.next, requester.next);
                 (requester.retries_left, requester.rnr_left) = (qp.settings.retries, qp.settings.rnr_retries);
             }
-            QpState::SendQueueDrained if from != to => qp.tells_drained = true,
+            QpState::SendQueueDrained if from != to => qp.reports_drained = true,
             _ => {}
         }
         // The error state is entered in a round, where completions can be added.

@@ -2,7 +2,7 @@
 use crate::frames::{Run, most_packed, seal};
 use crate::placement::Row;
 use crate::qp::Qp;
-use crate::requests::{base, begin, describe, note_sent, pieces, wants_ack};
+use crate::requests::{base, begin, describe, needs_ack, note_sent, pieces};
 use crate::send_queue::{SendQueue, Work};
 use crate::shared::Round;
 use memory::{Access, Fault};
@@ -105,7 +105,7 @@ fn describe_short(qp: &Qp, work: &Work, window: u32) -> (Bth, Headers) {
         _ => return describe(qp, work, &run, window),
     };
     let solicited = opcode == Opcode::SEND_ONLY && work.element.flags.has(SendFlags::SOLICITED);
-    let ack_request = wants_ack(qp, work, &run, window);
+    let ack_request = needs_ack(qp, work, &run, window);
     (Bth { solicited, ack_request, ..base(qp, opcode, work.first) }, headers)
 }
 

@@ -155,7 +155,7 @@ pub(crate) struct Responder {
     pub(crate) not_ready: bool,
     /// Requests that came too early; the peer is to be notified of them.
     pub(crate) held: Held,
-    pub(crate) tells_held: bool,
+    pub(crate) reports_held: bool,
     /// An acknowledgement is to be sent.
     pub(crate) ack_due: bool,
     /// Answers to reads and atomics.
@@ -200,7 +200,7 @@ pub(crate) struct Qp {
     /// When its timer is set; `None` for no timer.
     pub(crate) timer: Option<Nanos>,
     /// The program gets an event when the send queue has drained.
-    pub(crate) tells_drained: bool,
+    pub(crate) reports_drained: bool,
     /// It goes to the error state with its next turn.
     pub(crate) fails: bool,
     /// Work requests were posted that bind or invalidate memory windows.
@@ -241,7 +241,7 @@ impl Qp {
             pacer: if kind.is_connected() { Pacer::new(congestion) } else { None },
             is_active: false,
             timer: None,
-            tells_drained: false,
+            reports_drained: false,
             fails: false,
             has_local: false,
         }
@@ -256,7 +256,7 @@ impl Qp {
         (self.requester, self.responder) = (Requester::default(), Responder::default());
         self.stream.iter_mut().for_each(|stream| **stream = Stream::default());
         (self.attributes, self.settings) = (QpAttributes::default(), Settings::default());
-        (self.path, self.tells_drained, self.fails) = (None, false, false);
+        (self.path, self.reports_drained, self.fails) = (None, false, false);
         self.extension = Qp::unsprayed(self.identity.is_selective);
         self.pacer.iter_mut().for_each(|pacer| pacer.reset());
     }

@@ -305,8 +305,8 @@ pub(crate) fn retire(qp: &mut Qp, round: &mut Round<'_, '_>) {
 /// A send queue that is to drain has done so (IBTA 1.3, 10.3.1.5).
 // Meets IBTA: 10.3.1-b.
 pub(crate) fn drained(qp: &mut Qp, round: &mut Round<'_, '_>) {
-    if qp.tells_drained && qp.state == QpState::SendQueueDrained && qp.requester.begun == 0 {
-        qp.tells_drained = false;
+    if qp.reports_drained && qp.state == QpState::SendQueueDrained && qp.requester.begun == 0 {
+        qp.reports_drained = false;
         round.event(AsyncEvent::SendQueueDrained, qp.identity.number);
     }
 }

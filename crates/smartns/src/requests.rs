@@ -84,7 +84,7 @@ pub(crate) fn describe(qp: &Qp, work: &Work, run: &Run, window: u32) -> (Bth, He
     let wakes = tail == Tail::Immediate || !matches!(element.opcode, SendOpcode::Write);
     let bth = Bth {
         solicited: position.ends() && wakes && element.flags.has(SendFlags::SOLICITED),
-        ack_request: service != Service::Uc && wants_ack(qp, work, run, window),
+        ack_request: service != Service::Uc && needs_ack(qp, work, run, window),
         ..base(qp, opcode, run.psn)
     };
     (bth, headers)
@@ -104,7 +104,7 @@ pub(crate) fn pieces<'a>(queue: &'a SendQueue, work: &'a Work) -> impl Iterator<
 /// The responder is to acknowledge these packets: the program waits for their message, nothing follows that could ask,
 /// or much was sent without asking.
 #[inline]
-pub(crate) fn wants_ack(qp: &Qp, work: &Work, run: &Run, window: u32) -> bool {
+pub(crate) fn needs_ack(qp: &Qp, work: &Work, run: &Run, window: u32) -> bool {
     // A power of two: sequence numbers wrap at one.
     let every = 1 << (window / ACKS_OF_A_WINDOW).max(1).ilog2();
     let is_last = run.end() == work.end();

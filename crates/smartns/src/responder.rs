@@ -31,7 +31,7 @@ pub(crate) fn request(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_
         0 => expected(qp, packet, round),
         1.. if qp.identity.is_selective && packet.bth.extension.is_selective() => {
             if ahead < round.shared.config.limits.window as i32 {
-                qp.responder.tells_held = true;
+                qp.responder.reports_held = true;
                 return Keep::Request;
             }
             round.drop(DropReason::PsnAhead);
@@ -56,7 +56,7 @@ fn expected(qp: &mut Qp, packet: &Packet<'_>, round: &mut Round<'_, '_>) {
             let responder = &mut qp.responder;
             responder.expected = responder.expected.plus(packets);
             (responder.nak_sent, responder.nak, responder.not_ready) = (false, None, false);
-            responder.tells_held = !responder.held.is_empty();
+            responder.reports_held = !responder.held.is_empty();
             responder.messages = responder.messages.wrapping_add(u32::from(packet.opcode().position().ends()));
             responder.ack_due |= packet.bth.ack_request;
             established(qp, round);
@@ -92,7 +92,7 @@ pub(crate) fn placed(qp: &mut Qp, count: u32, asked: bool, round: &mut Round<'_,
     let responder = &mut qp.responder;
     responder.expected = responder.expected.plus(count);
     (responder.nak_sent, responder.nak, responder.not_ready) = (false, None, false);
-    responder.tells_held = !responder.held.is_empty();
+    responder.reports_held = !responder.held.is_empty();
     responder.messages = responder.messages.wrapping_add(count);
     responder.ack_due |= asked;
     established(qp, round);

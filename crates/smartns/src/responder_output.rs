@@ -49,8 +49,8 @@ pub(crate) fn answer(qp: &mut Qp, round: &mut Round<'_, '_>, budget: &mut u32) -
             enter_error(qp, round);
         }
     }
-    if std::mem::take(&mut qp.responder.tells_held) && !qp.responder.not_ready && !qp.responder.held.is_empty() {
-        tell_held(qp, &path, round);
+    if std::mem::take(&mut qp.responder.reports_held) && !qp.responder.not_ready && !qp.responder.held.is_empty() {
+        report_held(qp, &path, round);
         qp.responder.ack_due = false;
     }
     if std::mem::take(&mut qp.responder.ack_due) {
@@ -135,7 +135,7 @@ fn send_part(qp: &Qp, reply: &Reply, run: &Run, path: &Path, round: &mut Round<'
 }
 
 /// Reports which packet is missing, and which later ones are there.
-fn tell_held(qp: &Qp, path: &Path, round: &mut Round<'_, '_>) {
+fn report_held(qp: &Qp, path: &Path, round: &mut Round<'_, '_>) {
     let missing = qp.responder.expected;
     let reported = qp.responder.held.reported(missing).to_be_bytes();
     let bth = base(qp, Opcode::ACKNOWLEDGE, missing);

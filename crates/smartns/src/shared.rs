@@ -90,7 +90,7 @@ impl Shared {
     /// Notifies programs that wait of what was added.
     pub(crate) fn settle(&mut self, events: &mut Vec<Event>) {
         for cq in self.added_to.drain(..) {
-            if self.cqs.get_mut(cq).is_some_and(CompletionQueue::wants_event) {
+            if self.cqs.get_mut(cq).is_some_and(CompletionQueue::needs_event) {
                 events.push(Event::Completion(cq));
             }
         }

@@ -50,7 +50,7 @@ pub fn worthwhile(buffer: u32) -> u32 {
 /// Whether to advertise a window that can grow by `gain` bytes, where `open` bytes are advertised. It is so for a
 /// worthwhile part of the largest window, or a step where the peer may wait for it (RFC 9293 section 3.8.6.2.2).
 #[inline]
-pub fn is_worth_telling(gain: u32, open: u32, largest: u32, mss: u32) -> bool {
+pub fn is_worth_advertising(gain: u32, open: u32, largest: u32, mss: u32) -> bool {
     gain >= worthwhile(largest) || (open < 2 * mss && gain >= window_step(largest, mss))
 }
 
@@ -165,13 +165,13 @@ mod tests {
     // Checks RFC 9293: MUST-39.
     #[test]
     fn small_steps_are_not_told() {
-        assert!(!is_worth_telling(0, 0, 8192, 1000));
-        assert!(!is_worth_telling(1999, 0, 8192, 1000));
-        assert!(is_worth_telling(2000, 1999, 8192, 1000), "two segments, where the window is nearly closed");
-        assert!(!is_worth_telling(2000, 2000, 8192, 1000));
-        assert!(is_worth_telling(2048, 6000, 8192, 1000), "a quarter");
-        assert!(is_worth_telling(25, 0, 100, 1000), "a window smaller than a segment");
-        assert!(is_worth_telling(65_536, 1 << 20, 4 << 20, 1000), "a large one, in smaller parts");
+        assert!(!is_worth_advertising(0, 0, 8192, 1000));
+        assert!(!is_worth_advertising(1999, 0, 8192, 1000));
+        assert!(is_worth_advertising(2000, 1999, 8192, 1000), "two segments, where the window is nearly closed");
+        assert!(!is_worth_advertising(2000, 2000, 8192, 1000));
+        assert!(is_worth_advertising(2048, 6000, 8192, 1000), "a quarter");
+        assert!(is_worth_advertising(25, 0, 100, 1000), "a window smaller than a segment");
+        assert!(is_worth_advertising(65_536, 1 << 20, 4 << 20, 1000), "a large one, in smaller parts");
     }
 
     // Checks RFC 9293: MUST-38, SHLD-28, SHLD-27.

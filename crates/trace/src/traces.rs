@@ -79,15 +79,15 @@ impl Traces {
 
     /// Counts these points until what is returned is dropped.
     pub fn hold(self: &Arc<Traces>, points: PointSet) -> Held {
-        self.hold_wish(Wish { points, streamed: false, flow: None })
+        self.hold_request(Wish { points, streamed: false, flow: None })
     }
 
     /// The same, and its records are written, of one flow or of all.
     pub(crate) fn hold_stream(self: &Arc<Traces>, points: PointSet, flow: Option<u32>) -> Held {
-        self.hold_wish(Wish { points, streamed: true, flow })
+        self.hold_request(Wish { points, streamed: true, flow })
     }
 
-    fn hold_wish(self: &Arc<Traces>, wish: Wish) -> Held {
+    fn hold_request(self: &Arc<Traces>, wish: Wish) -> Held {
         let mut state = self.lock();
         let number = state.next;
         state.next += 1;

@@ -82,8 +82,8 @@ impl<M: Memory> Unit<M> {
             round.pool.flatten(&mut frame);
         }
         // Segments of streams say nothing of messages, but for SYNs.
-        let may_tell = segment.has(Flags::SYN) || self.has_marks(flow);
-        let found = if may_tell { marks::find(segment.header(&frame)) } else { None };
+        let may_advertise = segment.has(Flags::SYN) || self.has_marks(flow);
+        let found = if may_advertise { marks::find(segment.header(&frame)) } else { None };
         let mark = match found {
             Some((_, MarkOption::Mark(mark))) => Some(mark),
             _ => None,

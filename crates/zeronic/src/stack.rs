@@ -226,7 +226,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         self.unit.nic.post_receive(connection, segment)?;
         talk.receives.push_back(Post { id, bytes: segment.len, done: 0 });
         self.unit.retry(self.now, connection, &mut self.pool, &mut self.up);
-        self.unit.tell_more(self.now, connection, &mut self.pool);
+        self.unit.advertise_more(self.now, connection, &mut self.pool);
         Ok(())
     }
 

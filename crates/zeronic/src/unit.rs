@@ -253,7 +253,7 @@ impl<M: Memory> Unit<M> {
     }
 
     /// Memory was posted: notifies the peer, where that is worth a frame.
-    pub(crate) fn tell_more(&mut self, now: Nanos, flow: FlowId, pool: &mut FramePool) {
+    pub(crate) fn advertise_more(&mut self, now: Nanos, flow: FlowId, pool: &mut FramePool) {
         let posted_end = self.posted(flow).end;
         let Some(way) = self.way(flow) else { return };
         let (update, squeezed) = (way.window.update(now, posted_end), way.window.is_squeezed());

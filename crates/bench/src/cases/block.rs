@@ -1,6 +1,6 @@
 //! A disk over the network (thesis figure 5.16, with NBD for NVMe-over-TCP): `apps/nbd_ram` and fio.
 use super::compare::{Comparison, number, numbers};
-use super::kv::note_said;
+use super::kv::note_report;
 use super::window::server_and_stack;
 use crate::arguments::{list, listed, numbered};
 use crate::report::{Report, Run};
@@ -54,13 +54,13 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
             let words = servers::fio(&format!("nbd://{address}:{PORT}"), kind, seconds, MEGABYTES, point);
             let client = lab.client(0, &words)?;
             let printed = client.finish(&tools.stop, TIMEOUT + Duration::from_secs_f64(seconds))?;
-            servers::fio_said(&printed, kind)
+            servers::fio_report(&printed, kind)
         };
         load(warm_up)?;
         let before = server_and_stack(&server, &*lab);
         let mut run = Run::on(setup, point);
         let said = load(seconds)?;
-        note_said(&mut run, said, before, &server, &*lab);
+        note_report(&mut run, said, before, &server, &*lab);
         run.gbit_per_s = Some(said.ops_per_s * number(point, "size") as f64 * 8.0 / 1e9);
         Ok(run)
     })

@@ -1,6 +1,6 @@
 //! nginx and wrk.
 use super::compare::{Comparison, number, numbers};
-use super::kv::note_said;
+use super::kv::note_report;
 use super::window::server_and_stack;
 use crate::arguments::numbered;
 use crate::report::{Report, Run};
@@ -46,13 +46,13 @@ pub(crate) fn run(tools: &Tools, arguments: &Arguments) -> Result<Report, String
             }
             words.push(format!("http://{address}:{PORT}/"));
             let output = lab.client(0, &words)?.finish(&tools.stop, TIMEOUT + Duration::from_secs(seconds))?;
-            servers::wrk_said(&output)
+            servers::wrk_report(&output)
         };
         load(warm_up)?;
         let before = server_and_stack(&server, &*lab);
         let mut run = Run::on(setup, point);
         let said = load(seconds)?;
-        note_said(&mut run, said, before, &server, &*lab);
+        note_report(&mut run, said, before, &server, &*lab);
         run.figures.insert("seconds".into(), json!(seconds));
         Ok(run)
     })

@@ -128,19 +128,19 @@ fn redis(tools: &Tools, lab: &dyn Lab, point: &Value, wanted: Load, run: &mut Ru
         let line = format!(
             "redis-benchmark -h {address} -p {REDIS} -c {conns} -P {depth} -d {size} -n {requests} -t {test} --csv"
         );
-        servers::redis_benchmark_said(&lab.client(0, &split(&line))?.finish(&tools.stop, TIMEOUT)?)
+        servers::redis_benchmark_report(&lab.client(0, &split(&line))?.finish(&tools.stop, TIMEOUT)?)
     };
     let (test, probe) = (if wanted.sets == 100 { "set" } else { "get" }, PROBE.min(PROBE_BYTES / size.max(1)));
     load("set", probe)?;
     let said = load(test, probe * 2)?;
     let before = server_and_stack(&server, lab);
     let said = load(test, ((said.ops_per_s * wanted.seconds) as u64).max(probe))?;
-    note_said(run, said, before, &server, lab);
+    note_report(run, said, before, &server, lab);
     Ok(())
 }
 
 /// What a program says that counts requests: the stretch is how long it must have taken.
-pub(crate) fn note_said(
+pub(crate) fn note_report(
     run: &mut Run,
     said: ClientReport,
     before: window::CpuSeconds,

@@ -160,7 +160,7 @@ impl Load {
             let mut words = servers::fio(&uri, self.kind, seconds, MEGABYTES, &point);
             words.extend([format!("--numjobs={}", point["clients"]), "--group_reporting".into()]);
             let printed = place.client(&words)?.finish(&tools.stop, TIMEOUT + Duration::from_secs_f64(seconds))?;
-            servers::fio_said(&printed, self.kind)
+            servers::fio_report(&printed, self.kind)
         };
         load((self.seconds / 4.0).clamp(0.3, 1.0))?;
         let said = load(self.seconds)?;

@@ -108,7 +108,7 @@ impl Program {
             Program::Redis => redis_load(server, seconds, run),
             Program::Nginx => {
                 let output = run(&format!("wrk -t 1 -c {CONNECTIONS} -d {seconds}s --latency http://{server}/"))?;
-                servers::wrk_said(&output).map(Sample::from)
+                servers::wrk_report(&output).map(Sample::from)
             }
         }
     }
@@ -132,7 +132,7 @@ fn redis_load(
             "redis-benchmark -h {address} -p {port} -c {CONNECTIONS} -d {VALUE} -n {requests} -t {test} --csv"
         ))
     };
-    let probe = servers::redis_benchmark_said(&run("set", 10_000)?)?;
-    let said = servers::redis_benchmark_said(&run("get", (probe.ops_per_s * f64::from(seconds)).max(1000.0) as u64)?);
+    let probe = servers::redis_benchmark_report(&run("set", 10_000)?)?;
+    let said = servers::redis_benchmark_report(&run("get", (probe.ops_per_s * f64::from(seconds)).max(1000.0) as u64)?);
     said.map(Sample::from)
 }

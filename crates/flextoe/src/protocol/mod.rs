@@ -459,12 +459,12 @@ impl ProtocolState {
 
     /// Notifies the peer of a larger window where it may be waiting for it (RFC 9293 section 3.8.6.2.2).
     fn update_window(&mut self) {
-        if self.untold() < self.fixed.window_step {
+        if self.unadvertised() < self.fixed.window_step {
             return;
         }
         let gain = self.window_gain();
         let (largest, mss) = (self.fixed.largest_window, self.fixed.agreed.mss.into());
-        self.ack_now |= !self.ends.peer_ended() && window::is_worth_telling(gain, self.open_window(), largest, mss);
+        self.ack_now |= !self.ends.peer_ended() && window::is_worth_advertising(gain, self.open_window(), largest, mss);
     }
 
     /// From now on the peer may be offered so many bytes, as far as the stream's rings hold them. How much they do hold

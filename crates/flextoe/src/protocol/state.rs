@@ -277,7 +277,7 @@ impl ProtocolState {
 
     /// How far the receive buffer reaches beyond the advertised window: at least as far as that window can grow.
     #[inline(always)]
-    pub(super) fn untold(&self) -> u32 {
+    pub(super) fn unadvertised(&self) -> u32 {
         self.rcv_head + self.fixed.rx_size - self.rcv_adv
     }
 
@@ -331,7 +331,7 @@ impl ProtocolState {
     // Meets RFC 7323: 2.3-b.
     #[inline(always)]
     pub(super) fn window(&mut self) -> u16 {
-        if self.untold() >= self.fixed.window_step {
+        if self.unadvertised() >= self.fixed.window_step {
             self.widen();
         }
         (self.open_window() >> self.fixed.agreed.rcv_shift) as u16

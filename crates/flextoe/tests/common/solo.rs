@@ -155,11 +155,11 @@ impl Solo {
         let question = Bump { slot, tx_head: until, rx_head, fin: false, ring: Bump::UNTIL_SENT };
         self.side.app.end.bumps.push(question.to_words()).expect("room");
         self.round();
-        self.hears_of_sent()
+        self.reports_sent()
     }
 
     /// The position of the completion for sent bytes, where there is one.
-    pub(crate) fn hears_of_sent(&mut self) -> Option<u32> {
+    pub(crate) fn reports_sent(&mut self) -> Option<u32> {
         self.round();
         self.completion()?;
         let app = &self.side.app;
@@ -171,16 +171,16 @@ impl Solo {
         self.receive(&[seg(START, START, ACK, 100)]);
         self.command(stream::Command::Window(FLOW, 1000));
         self.write(3000, false);
-        self.hears_of_sent();
+        self.reports_sent();
         assert_eq!(self.asks_until(1500), None, "the congestion window is 1000 bytes");
         self.receive(&[seg(START + 100, START + 1000, ACK, 0)]);
-        assert_eq!(self.hears_of_sent(), Some(2000));
+        assert_eq!(self.reports_sent(), Some(2000));
         assert_eq!(self.asks_until(2000), Some(2000), "that far it is already");
         assert_eq!(self.asks_until(2001), None);
         self.receive(&[seg(START + 100, START + 2000, ACK, 0)]);
-        assert_eq!(self.hears_of_sent(), Some(3000));
+        assert_eq!(self.reports_sent(), Some(3000));
         self.receive(&[seg(START + 100, START + 3000, ACK, 0)]);
-        assert_eq!(self.hears_of_sent(), None, "once");
+        assert_eq!(self.reports_sent(), None, "once");
         self.write(10, true);
         assert_eq!(self.asks_until(3010), Some(3010), "a FIN is no byte");
         assert_eq!(self.asks_until(9000), None, "more than was written");

@@ -54,7 +54,7 @@ impl Laminar {
         }
         // What the other engine said last may have found no room.
         let completion = self.logs.get(number).map(|log| log.completion());
-        completion.into_iter().for_each(|completion| self.contexts.tell_log(context.0, completion));
+        completion.into_iter().for_each(|completion| self.contexts.report_log(context.0, completion));
     }
 
     fn resume_member(&mut self, mut member: Member, id: u32) {

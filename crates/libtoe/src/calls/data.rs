@@ -362,7 +362,7 @@ unsafe fn put_now(
     };
     let full = done + written < wanted;
     if full {
-        stream.wants_room = true;
+        stream.waits_for_room = true;
     }
     if written == 0 {
         if stream.bump_held {
@@ -433,7 +433,7 @@ pub(crate) fn linger(lib: &mut Guard, key: Key) {
     let _ = waiting::until(lib, wait, |lib, _| match lib.socket(key) {
         Some(Socket { kind: Kind::Stream(stream), broken: false, .. }) if stream.in_flight() > 0 => {
             // Each acknowledgement is news.
-            stream.wants_room = true;
+            stream.waits_for_room = true;
             None
         }
         _ => Some(()),
@@ -475,7 +475,7 @@ fn wait_for_room(lib: &mut Guard, key: Key, some_sent: bool) -> Result<()> {
         }
         let Kind::Stream(stream) = &mut socket.kind else { return Some(Err(libc::EPIPE)) };
         let room = stream.room_to_write();
-        stream.wants_room = room == 0;
+        stream.waits_for_room = room == 0;
         (room > 0).then_some(Ok(()))
     });
     room.map_err(|errno| if errno == libc::ETIMEDOUT { libc::EAGAIN } else { errno })?

@@ -17,7 +17,7 @@ use libc::iovec;
 
 impl Lib {
     /// Notifies the control plane of a listener's part, where it has one, or had.
-    pub(crate) fn tell_fast_open(&mut self, key: Key) {
+    pub(crate) fn send_fast_open(&mut self, key: Key) {
         let Some(socket) = self.socket(key) else { return };
         let Kind::Listener(listener) = &socket.kind else { return };
         let (binding, FastOpen { most, keys, no_cookie, .. }) = (listener.bound.binding, socket.options.fast_open);

@@ -47,7 +47,7 @@ impl Lib {
     }
 
     /// Lets connections come to a listener in which the program shows interest.
-    pub(crate) fn show_interest(&mut self, key: Key) {
+    pub(crate) fn request_events(&mut self, key: Key) {
         let Link::Attached(context) = &mut self.link else { return };
         let Some(socket) = self.sockets.get_mut(key.index) else { return };
         if let Kind::Listener(listener) = &mut socket.kind {
@@ -123,10 +123,10 @@ pub(crate) fn listen(lib: &mut Guard, key: Key, backlog: u32) -> Result<()> {
     }
     lib.need_context()?.listeners.insert(binding, key);
     if lib.need_socket(key)?.options.fast_open.most > 0 {
-        lib.tell_fast_open(key);
+        lib.send_fast_open(key);
     }
     if lib.socket(key).is_some_and(|socket| !socket.watchers.is_empty()) {
-        lib.show_interest(key);
+        lib.request_events(key);
     }
     Ok(())
 }

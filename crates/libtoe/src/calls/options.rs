@@ -125,9 +125,9 @@ fn act(lib: &mut Guard, key: Key, level: c_int, name: c_int, value: &[u8]) -> Re
             if number != 0 {
                 lib.uncork(key);
             }
-            lib.tell_no_delay(key, number != 0);
+            lib.send_no_delay(key, number != 0);
         }
-        (IPPROTO_TCP, _) if options.fast_open.take(name, number, value) => lib.tell_fast_open(key),
+        (IPPROTO_TCP, _) if options.fast_open.take(name, number, value) => lib.send_fast_open(key),
         _ => {
             if let Some((option, value)) = for_control_plane(level, name, number, value) {
                 set_for_flow(lib, key, option, value)?;
@@ -201,7 +201,7 @@ const NO_DELAY: (c_int, c_int) = (IPPROTO_TCP, libc::TCP_NODELAY);
 
 impl Lib {
     /// Where the host has Nagle's algorithm, it gets `TCP_NODELAY`. What waits then goes out.
-    fn tell_no_delay(&mut self, key: Key, on: bool) {
+    fn send_no_delay(&mut self, key: Key, on: bool) {
         let Some(Kind::Stream(stream)) = self.socket(key).map(|socket| &socket.kind) else { return };
         let Some(slot) = stream.name else { return };
         if let Some(context) = self.context().filter(|context| context.welcome.nagle) {

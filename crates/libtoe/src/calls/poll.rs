@@ -41,7 +41,7 @@ fn targets_of(lib: &mut Guard, fds: &[pollfd]) -> Result<Vec<Target>> {
     let mut targets = Vec::with_capacity(fds.len());
     for fd in fds {
         if let Some(key) = lib.socket_of(fd.fd) {
-            lib.show_interest(key);
+            lib.request_events(key);
             share::claim(lib, key)?;
             targets.push(Target::Socket(key));
         } else if let Some(key) = lib.set_of(fd.fd) {

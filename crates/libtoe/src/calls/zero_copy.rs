@@ -34,7 +34,7 @@ pub(crate) fn reserve(lib: &mut Guard, key: Key, least: usize, flags: c_int) -> 
         }
         let Kind::Stream(stream) = &mut socket.kind else { return Some(Err(libc::EPIPE)) };
         let room = stream.room();
-        stream.wants_room |= (room as usize) < least;
+        stream.waits_for_room |= (room as usize) < least;
         // Who writes in place writes much: all of the buffer is theirs.
         let pieces = stream.place(room).pieces(stream.tx_head(), room);
         let pieces = pieces.map(|(base, len)| iovec { iov_base: base.cast(), iov_len: len });

@@ -53,7 +53,7 @@ impl Remainder {
 /// What lasts of a context whose daemon is gone. What the program had asked of that daemon and what it had not received
 /// was perhaps to close a connection.
 fn remains_of(context: &Context) -> Remains {
-    let asked = context.end.requests.unheard().into_iter().filter_map(Request::from_words);
+    let asked = context.end.requests.untaken().into_iter().filter_map(Request::from_words);
     let closed = asked.filter_map(|request| match request {
         Request::Close { slot, tx_head, rx_head, abort } => {
             Some((Stream::closed(&context.home, slot, tx_head, rx_head)?, abort))
@@ -358,10 +358,10 @@ impl Lib {
         let socket = self.sockets.get(index)?;
         let (interested, in_kernel) = (interested || !socket.watchers.is_empty(), socket.listens_in_kernel());
         self.serve_loopback(binding, in_kernel);
-        self.tell_fast_open(key);
+        self.send_fast_open(key);
         self.label(key, Unaccelerated::No);
         if interested {
-            self.show_interest(key);
+            self.request_events(key);
         }
         Some(Ok(()))
     }

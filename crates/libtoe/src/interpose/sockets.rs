@@ -257,7 +257,7 @@ unsafe fn accept_ours(
     if flags & !(libc::SOCK_NONBLOCK | libc::SOCK_CLOEXEC) != 0 {
         return Err(libc::EINVAL);
     }
-    lib.show_interest(key);
+    lib.request_events(key);
     listening::search_elsewhere(lib, key);
     wait_for_connection(lib, key, fd)?;
     // SAFETY: the caller's pointers.
@@ -340,7 +340,7 @@ unsafe fn accept_now(
     if pending.errno != 0 {
         lib.fail_stream(accepted.index, pending.errno);
     }
-    lib.show_interest(key);
+    lib.request_events(key);
     // SAFETY: the caller's pointers. As on Linux, a connection that nobody can be notified of is closed.
     match unsafe { address::store(pending.remote, is_v6, address, len) } {
         Ok(()) => Ok(Some(fd)),

@@ -68,7 +68,7 @@ pub(crate) fn among(socket: &mut Socket, wanted: u32) -> u32 {
     let ready = of(socket, wanted) & (wanted | ERR | HUP);
     if wanted & OUT != 0 && ready & OUT == 0 {
         if let Kind::Stream(stream) = &mut socket.kind {
-            stream.wants_room = true;
+            stream.waits_for_room = true;
         }
     }
     ready
@@ -109,8 +109,8 @@ pub(crate) fn take_news(socket: &mut Socket, sets: &mut Slab<EpollSet>, News { b
     if end {
         bits |= IN | RDHUP | HUP;
     }
-    if room && stream.wants_room && stream.is_writable() {
-        stream.wants_room = false;
+    if room && stream.waits_for_room && stream.is_writable() {
+        stream.waits_for_room = false;
         bits |= OUT;
     }
     if bits != 0 {
@@ -138,7 +138,7 @@ pub(crate) fn ready_bits(socket: &Socket, wanted: u32) -> Option<u32> {
 #[inline(always)]
 pub(crate) fn take_completion(socket: &mut Socket, sets: &mut Slab<EpollSet>, completion: &Completion) -> Option<()> {
     let Kind::Stream(stream) = &socket.kind else { return None };
-    if stream.wants_room | stream.marked || !matches!(socket.waiters, Few::None) {
+    if stream.waits_for_room | stream.marked || !matches!(socket.waiters, Few::None) {
         return None;
     }
     match (stream.advance(completion), &socket.watchers) {

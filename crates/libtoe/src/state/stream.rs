@@ -59,7 +59,7 @@ pub(crate) struct Stream {
     /// Its slot was taken back: there is nothing to close.
     pub gone: bool,
     /// The program waits for room.
-    pub wants_room: bool,
+    pub waits_for_room: bool,
     /// Not every byte that comes or goes wakes up who waits ([`marks`]).
     pub marked: bool,
     /// A bump found the ring full and is still to be sent.
@@ -108,7 +108,7 @@ impl Stream {
             shared: false,
             seen_tail: 0,
             gone: false,
-            wants_room: false,
+            waits_for_room: false,
             marked: false,
             pending: false,
             bump_held: false,

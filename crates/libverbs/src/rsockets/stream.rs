@@ -59,7 +59,7 @@ struct Receiving {
     messages: std::collections::VecDeque<u32>,
     /// Messages read, and at which number the peer is notified of it.
     read: u16,
-    tell_at: u16,
+    report_at: u16,
     /// The entry of the peer's table that is written next.
     entry: usize,
 }
@@ -120,7 +120,7 @@ impl Stream {
                     free_at: half,
                     messages: std::collections::VecDeque::new(),
                     read: 0,
-                    tell_at: sizes.receive_queue / 2,
+                    report_at: sizes.receive_queue / 2,
                     entry: 1,
                 },
                 peer: Connection {
@@ -189,12 +189,12 @@ impl Stream {
     fn tell(&mut self) {
         let half = self.half();
         let has_half = self.receiving.free >= half;
-        let many = self.receiving.read.wrapping_sub(self.receiving.tell_at) < 1 << 15;
+        let many = self.receiving.read.wrapping_sub(self.receiving.report_at) < 1 << 15;
         if !(has_half || many) || !self.can_control() || self.end.peer_sends {
             return;
         }
         let receiving = &mut self.receiving;
-        receiving.tell_at = receiving.read.wrapping_add(self.sizes.receive_queue / 2);
+        receiving.report_at = receiving.read.wrapping_add(self.sizes.receive_queue / 2);
         let message = Message::Credits(receiving.read.wrapping_add(self.sizes.receive_queue));
         if !has_half {
             return self.control(&[], RemoteBuffer::default(), message);

@@ -63,7 +63,7 @@ impl Manager {
             number => number,
         };
         let held = self.connections.get_mut(&number).filter(|held| held.fits(from.address, pair.local));
-        let Some(held) = held else { return self.answer_stranger(now, from, mad.transaction, pair, &mad.message) };
+        let Some(held) = held else { return self.answer_unknown_peer(now, from, mad.transaction, pair, &mad.message) };
         held.next_hop = Some(from.mac);
         self.step(now, number, Input::Message(&mad.message));
         Ok(())
@@ -71,7 +71,7 @@ impl Manager {
 
     /// A message about a connection that is not there. A peer that ends it is notified that it has ended; of others,
     /// nothing is reported.
-    fn answer_stranger(
+    fn answer_unknown_peer(
         &mut self,
         now: Nanos,
         from: Sender,

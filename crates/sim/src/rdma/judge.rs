@@ -216,7 +216,7 @@ impl Judge {
         if done.bytes as usize != work.len + header {
             return Err(format!("message {number} of {} bytes comes with {}", work.len, done.bytes));
         }
-        half.heard_of_window(work.opcode, done)?;
+        half.got_window(work.opcode, done)?;
         let has_number = !matches!(work.opcode, SendOpcode::Send | SendOpcode::SendInvalidate);
         if has_number && done.immediate as usize != number {
             return Err(format!("message {number} comes with immediate data {}", done.immediate));

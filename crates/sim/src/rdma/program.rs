@@ -409,7 +409,7 @@ impl Half {
     }
 
     /// A message came that invalidates its window, or does not.
-    pub(crate) fn heard_of_window(&mut self, opcode: SendOpcode, done: &Completion) -> Result<(), String> {
+    pub(crate) fn got_window(&mut self, opcode: SendOpcode, done: &Completion) -> Result<(), String> {
         let invalidates = opcode == SendOpcode::SendInvalidate;
         if done.flags.has(CompletionFlags::INVALIDATED) != invalidates {
             return Err("a message says otherwise than it was sent whether it invalidates a window".into());

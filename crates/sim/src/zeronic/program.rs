@@ -178,10 +178,10 @@ impl Program {
             return Ok(Nanos::MAX);
         }
         let number = conn.number;
-        while now >= self.conns[at].receive_at && self.wants_receives(at) {
+        while now >= self.conns[at].receive_at && self.needs_receives(at) {
             self.post_receive(now, at)?;
         }
-        while now >= self.conns[at].send_at && self.wants_sends(at, total) {
+        while now >= self.conns[at].send_at && self.needs_sends(at, total) {
             self.post_send(now, at, stream, total)?;
         }
         if self.conns[at].written == total && !self.conns[at].is_ended {
@@ -189,17 +189,17 @@ impl Program {
             self.post(number, Order::End)?;
         }
         let later = |due: Nanos, wants: bool| if wants && due > now { due } else { Nanos::MAX };
-        let receive = later(self.conns[at].receive_at, self.wants_receives(at));
-        Ok(receive.min(later(self.conns[at].send_at, self.wants_sends(at, total))))
+        let receive = later(self.conns[at].receive_at, self.needs_receives(at));
+        Ok(receive.min(later(self.conns[at].send_at, self.needs_sends(at, total))))
     }
 
-    fn wants_receives(&self, at: usize) -> bool {
+    fn needs_receives(&self, at: usize) -> bool {
         let conn = &self.conns[at];
         let has_room = !conn.is_full || conn.receives.is_empty();
         !conn.peer_ended && has_room && conn.receives.len() < self.plan.receives
     }
 
-    fn wants_sends(&self, at: usize, total: u64) -> bool {
+    fn needs_sends(&self, at: usize, total: u64) -> bool {
         let conn = &self.conns[at];
         conn.written < total && conn.sends.len() < self.plan.sends.min(self.plan.entries - 2)
     }

@@ -182,7 +182,7 @@ impl Talk {
             TroubleKind::Unmaps => {
                 program.unmap(&self.hosts[side])?;
                 // Posts that wait to be taken are refused: the stream ends without their bytes.
-                self.watch.lock().pairs.iter_mut().for_each(|pair| pair.halves[side].unsaid = true);
+                self.watch.lock().pairs.iter_mut().for_each(|pair| pair.halves[side].unreported = true);
             }
             TroubleKind::Closes => (0..self.plan.connections).try_for_each(|at| program.close(at))?,
         }

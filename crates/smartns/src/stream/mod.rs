@@ -158,7 +158,7 @@ pub(crate) struct Stream {
     /// The first request that will be refused: those behind it have no effect.
     refuses: Option<u32>,
     /// The peer is to be notified that the queue pair has failed.
-    tells_gone: bool,
+    reports_gone: bool,
 }
 
 impl Stream {
@@ -174,7 +174,7 @@ impl Stream {
 
     /// The queue pair has failed: what it held is let go.
     pub(crate) fn fail(&mut self) {
-        self.tells_gone = self.linked && self.lost.is_none();
+        self.reports_gone = self.linked && self.lost.is_none();
         self.begun.clear();
         self.waiting.clear();
         self.kept = 0;

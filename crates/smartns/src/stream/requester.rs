@@ -1,5 +1,5 @@
 //! The requester's half: work requests become messages, and end when the peer says that they are carried out.
-use super::unreliable::{end_unheard, is_unreliable};
+use super::unreliable::{end_unreported, is_unreliable};
 use super::{Begun, Content, Header, Message, MessageKind, Stream};
 use crate::ending::{complete_work, fail_front};
 use crate::placement::Part;
@@ -195,7 +195,7 @@ pub(super) fn lost(qp: &mut Qp, round: &mut Round<'_, '_>) {
         return;
     }
     match is_unreliable(qp) {
-        true => end_unheard(qp, round),
+        true => end_unreported(qp, round),
         false => fail_front(qp, Status::RetryExceeded, round),
     }
 }

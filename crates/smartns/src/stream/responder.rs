@@ -45,8 +45,8 @@ pub(super) fn steer(qp: &mut Qp, header: &Header, len: u32, round: &mut Round<'_
         return Steer::Nowhere(Denied(INVALID));
     }
     let steer = aim(qp, header, payload, round);
-    let is_told = header.kind.is_request() && !is_unreliable(qp);
-    if let (Steer::Nowhere(_), Some(stream), true) = (&steer, qp.stream.as_mut(), is_told) {
+    let gets_answer = header.kind.is_request() && !is_unreliable(qp);
+    if let (Steer::Nowhere(_), Some(stream), true) = (&steer, qp.stream.as_mut(), gets_answer) {
         stream.refuses = Some(header.number);
     }
     steer

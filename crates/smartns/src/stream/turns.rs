@@ -28,7 +28,7 @@ pub(super) fn deliver(qp: &mut Qp, arrived: Arrived, round: &mut Round<'_, '_>) 
 fn has_message(qp: &Qp) -> bool {
     let Some(stream) = qp.stream.as_ref() else { return false };
     match qp.state {
-        QpState::Error => stream.tells_gone,
+        QpState::Error => stream.reports_gone,
         _ => {
             let requests = qp.state == QpState::ReadyToSend && qp.queue.len() > stream.begun.len();
             requests || !stream.replies.is_empty() || stream.refusal.is_some() || stream.reported != stream.carried_out
@@ -46,7 +46,7 @@ pub(super) fn next_message(qp: &mut Qp, round: &mut Round<'_, '_>) -> Option<Mes
 fn choose(qp: &mut Qp, round: &mut Round<'_, '_>) -> Option<Message> {
     let bare = |header| Some(Message { header, content: Content::Bytes(Vec::new()) });
     let stream = qp.stream.as_mut()?;
-    if std::mem::take(&mut stream.tells_gone) {
+    if std::mem::take(&mut stream.reports_gone) {
         return bare(Header::new(MessageKind::Gone));
     }
     if qp.state == QpState::Error || !stream.linked {

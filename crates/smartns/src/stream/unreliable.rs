@@ -32,7 +32,7 @@ pub(super) fn drop_message(qp: &mut Qp, header: &Header, why: Refused, round: &m
 }
 
 /// Nobody takes messages any more, of which a sender gets no report: its work requests end as if they had left.
-pub(super) fn end_unheard(qp: &mut Qp, round: &mut Round<'_, '_>) {
+pub(super) fn end_unreported(qp: &mut Qp, round: &mut Round<'_, '_>) {
     if let Some(stream) = qp.stream.as_mut() {
         stream.begun.clear();
     }

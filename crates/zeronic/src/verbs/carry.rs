@@ -89,7 +89,7 @@ impl<T: Transport, M: Memory> Stack<T, M> {
         self.unit.verbs = Some(verbs);
         for flow in later {
             self.unit.retry(self.now, flow, &mut self.pool, &mut self.up);
-            self.unit.tell_more(self.now, flow, &mut self.pool);
+            self.unit.advertise_more(self.now, flow, &mut self.pool);
         }
         done
     }

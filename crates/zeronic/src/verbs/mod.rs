@@ -173,7 +173,7 @@ impl Verbs {
                 link.heard(&naming);
                 Some(link.peer)
             }
-            (Ok(None), _) => self.heard_host(flow),
+            (Ok(None), _) => self.host_of_flow(flow),
             _ => None,
         };
         let Some(peer) = peer else { return self.ended.push(flow) };
@@ -192,12 +192,12 @@ impl Verbs {
 
     /// A datagram came on a connection.
     fn take_in_datagram(&mut self, flow: FlowId, header: &Header, kept: Option<Vec<u8>>, drops: &mut DropCounts) {
-        let (Some(peer), Some(payload)) = (self.heard_host(flow), kept) else { return self.ended.push(flow) };
+        let (Some(peer), Some(payload)) = (self.host_of_flow(flow), kept) else { return self.ended.push(flow) };
         self.device.datagram(self.now, peer, header, &payload, drops);
     }
 
     /// A connection is one between hosts, as what came on it says. `None` where it cannot be.
-    fn heard_host(&mut self, flow: FlowId) -> Option<Ipv4Addr> {
+    fn host_of_flow(&mut self, flow: FlowId) -> Option<Ipv4Addr> {
         let link = self.links.get_mut(&flow)?;
         if link.qp.is_some() || link.closing.is_some() || !link.is_of_hosts && link.is_named() {
             return None;

@@ -108,7 +108,7 @@ fn queue_if_ready(lib: &mut Lib, watcher: Watcher) {
     let entry = lib.sets.get(watcher.set as usize).and_then(|set| set.entries.get(watcher.entry as usize));
     let Some((target, events)) = entry.map(|entry| (entry.target, entry.events)) else { return };
     if let Target::Socket(index) = target {
-        lib.key_of(index as usize).into_iter().for_each(|socket| lib.show_interest(socket));
+        lib.key_of(index as usize).into_iter().for_each(|socket| lib.request_events(socket));
     }
     let bits = lib.ready_bits(target, events, 0);
     became_ready(&mut lib.sets, watcher, bits);

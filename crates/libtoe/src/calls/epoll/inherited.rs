@@ -11,7 +11,7 @@ pub(crate) fn refresh(lib: &mut Guard, key: Key) -> Result<()> {
     let members = members_after_fork(lib, key);
     let mut any = false;
     for member in members {
-        lib.show_interest(member);
+        lib.request_events(member);
         if is_shared(lib, member) {
             any = true;
             share::claim(lib, member)?;

@@ -38,8 +38,8 @@ impl Lib {
         let Some(socket) = sockets.get_mut(key.index).filter(|socket| socket.id == key.id) else { return };
         let (Kind::Stream(stream), Some(limit)) = (&mut socket.kind, socket.options.send_limit) else { return };
         stream.limit_sending(limit);
-        if stream.wants_room && stream.is_writable() {
-            stream.wants_room = false;
+        if stream.waits_for_room && stream.is_writable() {
+            stream.waits_for_room = false;
             readiness::notify(socket, sets, events::OUT);
         }
     }

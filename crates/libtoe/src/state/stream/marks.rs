@@ -109,8 +109,8 @@ impl Lib {
         let (Kind::Stream(stream), Link::Attached(context)) = (&mut socket.kind, link) else { return };
         stream.use_unsent_mark(socket.options.unsent_mark, socket.options.low_mark);
         context.bump_and_ask(key, stream);
-        if stream.wants_room && stream.is_writable() {
-            stream.wants_room = false;
+        if stream.waits_for_room && stream.is_writable() {
+            stream.waits_for_room = false;
             readiness::notify(socket, sets, events::OUT);
         }
     }
