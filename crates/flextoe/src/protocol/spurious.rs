@@ -7,6 +7,9 @@ use tcp::{AckNews, Verdict};
 use trace::Point;
 use wire::Seq;
 
+/// Timestamps count milliseconds: of a shorter round trip, rounding is more than a tenth.
+const EXACT_MS: u32 = 10;
+
 impl ProtocolState {
     /// An acknowledgement came in recovery, `old` being the one before; its blocks are taken in.
     // Meets RFC 3522: 3.2-b.
@@ -48,6 +51,7 @@ impl ProtocolState {
         let Some((own, peers)) = self.stamp(now).zip(echo) else { return };
         let ms = own.value.wrapping_sub(peers.echo);
         // Odd, as all that are measured.
-        work.tally.rtt = if ms as i32 > 0 { ms.saturating_mul(1_000_000) | 1 } else { 0 };
+        let is_exact = (EXACT_MS..1 << 31).contains(&ms);
+        work.tally.rtt = if is_exact { ms.saturating_mul(1_000_000) | 1 } else { 0 };
     }
 }

@@ -103,7 +103,8 @@ pub(crate) fn take(lib: &mut Guard, key: Key, len: usize, flags: c_int) -> Resul
     if !(1..=size).contains(&len) {
         return Err(libc::EINVAL);
     }
-    if len > size - stream.occupied() as usize {
+    // A stream that has outgrown its buffer may have more there.
+    if len > size.saturating_sub(stream.occupied() as usize) {
         return Err(libc::ENOBUFS);
     }
     if stream.keeps() && stream.unadvertised_window() > 0 && (stream.readable() as usize) < len {

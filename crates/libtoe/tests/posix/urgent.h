@@ -161,7 +161,20 @@ static void urgent_behind_much(void) {
     close(e[1]), free(bytes);
 }
 
+/* Some engines send none (docs/POSIX.md, "Urgent data"): the call says so. */
+static int refused(void) {
+    int e[2];
+    pair(e);
+    int gone = send(e[0], "X", 1, MSG_OOB) < 0 && errno == EOPNOTSUPP;
+    unpair(e);
+    return gone;
+}
+
 static void urgent(void) {
+    if (getenv("TOE_SOCKET") && refused()) {
+        puts("urgent data is refused here");
+        return;
+    }
     urgent_byte();
     stops_at_the_mark();
     urgent_inline();
