@@ -171,10 +171,7 @@ static int refused(void) {
 }
 
 static void urgent(void) {
-    if (getenv("TOE_SOCKET") && refused()) {
-        puts("urgent data is refused here");
-        return;
-    }
+    if (getenv("TOE_SOCKET") && refused()) return;
     urgent_byte();
     stops_at_the_mark();
     urgent_inline();
