@@ -459,14 +459,16 @@ impl FlowTimers {
         options: &FlowOptions,
         actions: &mut TimerActions,
     ) {
+        let ecn_acked = figures.ecn_bytes.wrapping_sub(self.last.ecn_bytes);
         let sample = Sample {
             now,
             acked: figures.acked_bytes.wrapping_sub(self.last.acked_bytes),
-            ecn_acked: figures.ecn_bytes.wrapping_sub(self.last.ecn_bytes),
+            ecn_acked,
             rtt,
             srtt: self.rtt.srtt(),
             losses: figures.fast_retransmits.wrapping_sub(self.last.fast_retransmits),
-            undone: figures.undone != self.last.undone,
+            // Where congestion is echoed, the window is not given back (RFC 4015 section 3.2, step 6).
+            undone: figures.undone != self.last.undone && ecn_acked == 0,
             timeout,
             outstanding: figures.outstanding,
             unsent: figures.unsent,

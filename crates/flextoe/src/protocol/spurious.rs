@@ -7,8 +7,9 @@ use tcp::{AckNews, Verdict};
 use trace::Point;
 use wire::Seq;
 
-/// Timestamps count milliseconds: of a shorter round trip, rounding is more than a tenth.
-const EXACT_MS: u32 = 10;
+/// Timestamps count milliseconds: of a shorter round trip, rounding is more than a hundredth, and congestion control
+/// computes with it.
+const EXACT_MS: u32 = 100;
 
 impl ProtocolState {
     /// An acknowledgement came in recovery, `old` being the one before; its blocks are taken in.

@@ -106,14 +106,12 @@ fn where_the_smallest_windows_are_too_large_flows_are_paced() {
     assert!(on.dropped < 200, "with windows of two segments it is about 900: {on:?}");
 }
 
-/// All flows get the same, and together the whole link: some 97 % of it, once they have settled. In the half second
-/// that is measured, windows are still on their way there: at the start the queue is longer than the least timeout, and
-/// timeouts that were none give their windows back (RFC 4015).
+/// All flows get the same, and together the whole link.
 #[test]
 fn many_bulk_flows_fill_a_link_evenly() {
     let flows = 256;
     let outcome = measure(&fairness(flows, 1_000_000_000, 0), flows as usize, Load::Bulk, SECOND / 2, SECOND / 2);
-    assert!(outcome.share > 0.965 && outcome.jain > 0.98, "{outcome:?}");
+    assert!(outcome.share > 0.97 && outcome.jain > 0.98, "{outcome:?}");
     assert!(outcome.used - outcome.share < 0.01 && outcome.resent == 0, "nothing is sent twice: {outcome:?}");
 }
 
