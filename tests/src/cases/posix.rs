@@ -22,6 +22,10 @@ pub(super) fn calls(bench: &Bench) -> Outcome {
     if matches!(bench.lab.engine.as_str(), "flextoe" | "laminar") {
         here.env("GROWS", "");
     }
+    // The others refuse to send urgent data, which the case then checks.
+    if bench.lab.engine != "flextoe" {
+        here.env("NO_URGENT", "");
+    }
     // Over loopback, a connection to a port where nobody listens is the kernel's to refuse.
     let refusing = bench.lab.link == Link::Loopback;
     let kernel = |state| if refusing { bench.lab.far.ip(&["link", "set", "lo", state]).map(drop) } else { Ok(()) };

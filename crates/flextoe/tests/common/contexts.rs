@@ -1,5 +1,4 @@
 //! Contexts of tests: a region with both sides' ends.
-#![allow(dead_code)]
 
 use context::{AppEnd, ControlEnd, EngineEnd, Geometry, daemon_ends};
 use shm::{ByteRing, Doorbell};
