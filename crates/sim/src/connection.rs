@@ -114,7 +114,7 @@ impl Connection {
         Some((self.written as u32, self.read as u32))
     }
 
-    /// What it wants to be offered from now on: more, now and then, as a program that reads much in a round trip. Up to
+    /// What it asks to be offered from now on: more, now and then, as a program that reads much in a round trip. Up to
     /// all that its receive stream may have.
     pub(crate) fn take_offer(&mut self) -> Option<Request> {
         let most = self.rx.most();

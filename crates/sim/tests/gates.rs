@@ -12,7 +12,7 @@ const FOLDER: &str = "XDG_CACHE_HOME";
 const MODELS: &str = concat!(env!("CARGO_TARGET_TMPDIR"), "/models");
 
 /// The scenario of a seed on Laminar. All hosts have the sizes of one model: its flows, its window shift, and no
-/// timestamps, which TIMELY wants.
+/// timestamps, which TIMELY needs.
 fn scenario(seed: u64, backend: Backend) -> Plan {
     let mut plan = generate_on(seed, Some(EngineKind::Laminar));
     for host in &mut plan.hosts {

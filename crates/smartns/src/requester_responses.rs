@@ -8,6 +8,7 @@ use crate::requests::wait_time;
 use crate::selective::{Keep, REPORTED_BYTES};
 use crate::send_queue::Work;
 use crate::shared::Round;
+use crate::spray::is_long_read;
 use engine::DropReason;
 use verbs::{SendOpcode, Status};
 use wire::roce::{NakCode, Operation, Psn, Syndrome};
@@ -65,9 +66,19 @@ pub(crate) fn resume(qp: &mut Qp, round: &mut Round<'_, '_>) {
         advance(qp, to, round);
     }
     let unacked = qp.requester.unacked;
-    if qp.requester.selective.held_shows_loss(unacked) && qp.sends() {
+    if qp.requester.selective.held.is_empty() || !qp.sends() {
+        return;
+    }
+    if qp.requester.selective.held_shows_loss(unacked, spray_of_read(qp, unacked, round)) {
         again_from(qp, unacked, round);
     }
+}
+
+/// Data of the read that packet `psn` belongs to take 2^this paths.
+fn spray_of_read(qp: &Qp, psn: Psn, round: &Round<'_, '_>) -> u8 {
+    let work = qp.queue.holding(psn, qp.requester.begun).and_then(|index| qp.queue.get(index));
+    let is_long = work.is_some_and(|work| is_long_read(work.packets, round.shared.config.limits.window));
+    if is_long { 0 } else { qp.requester.selective.peer_spray }
 }
 
 /// The peer refuses the oldest work request.
@@ -90,8 +101,7 @@ fn advance(qp: &mut Qp, to: Psn, round: &mut Round<'_, '_>) {
         retire(qp, round);
     }
     // Data that take several paths may come after the acknowledgement of a later request: a timer asks for them.
-    let in_order = qp.requester.selective.peer_spray == 0;
-    if let Some(psn) = missing.filter(|_| qp.sends() && in_order) {
+    if let Some(psn) = missing.filter(|psn| qp.sends() && spray_of_read(qp, *psn, round) == 0) {
         again_from(qp, psn, round);
     }
 }

@@ -5,12 +5,10 @@ use crate::frames::{Outgoing, Run, refers};
 use crate::qp::{Nak, Qp};
 use crate::replies::{Answer, Reply};
 use crate::shared::Round;
+use crate::spray::is_long_read;
 use memory::Access;
 use verbs::AsyncEvent;
 use wire::roce::{Aeth, Bth, Headers, NakCode, Opcode, Path, Position, Psn, Syndrome};
-
-/// An answer of more than this part of a window is long.
-const LONG_PART: u32 = 8;
 
 const ACK: Syndrome = Syndrome::Ack(Aeth::NOT_COUNTED);
 
@@ -115,10 +113,10 @@ fn send_part(qp: &Qp, reply: &Reply, run: &Run, path: &Path, round: &mut Round<'
             let headers = if position == Position::Middle { Headers::NONE } else { Headers::NONE.with(header) };
             let from = target.plus(u64::from(reply.next) * u64::from(qp.settings.mtu));
             let segment = qp.settings.segment(count);
-            // The peer keeps a window of what comes too early, and no window bounds the answers of several reads: long
-            // ones take one path.
-            let sprays = reply.packets <= round.shared.config.limits.window / LONG_PART;
-            let path = if sprays { qp.sprayed_path(path, psn, reply.repeats) } else { qp.payload_path(path) };
+            let path = match is_long_read(reply.packets, round.shared.config.limits.window) {
+                true => qp.payload_path(path),
+                false => qp.sprayed_path(path, psn, reply.repeats),
+            };
             let packets = Outgoing { path, bth, headers, segment };
             if len == 0 {
                 packets.send_bare(round);

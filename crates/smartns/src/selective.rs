@@ -225,8 +225,8 @@ impl Selective {
     }
 
     /// Data of reads behind packet `missing` show that it was lost: one that took the same path came.
-    pub(crate) fn held_shows_loss(&self, missing: Psn) -> bool {
-        !self.held.is_empty() && (self.peer_spray == 0 || shows_loss(self.held.reported(missing), self.peer_spray))
+    pub(crate) fn held_shows_loss(&self, missing: Psn, spray: u8) -> bool {
+        spray == 0 || shows_loss(self.held.reported(missing), spray)
     }
 }
 

@@ -8,6 +8,15 @@ const LEFT_FOR: Nanos = 1_000_000_000;
 /// Packets of a path that have to be missing before it is left.
 const SHOWS_FAILURE: u32 = 2;
 
+/// An answer to a read of more than this part of a window is long.
+const LONG_PART: u32 = 8;
+
+/// A read of so many packets is answered by one path. The peer keeps a window of what comes too early, and no window
+/// bounds the answers of several reads.
+pub(crate) fn is_long_read(packets: u32, window: u32) -> bool {
+    packets > window / LONG_PART
+}
+
 /// Bits of the packets that take the same path as the packet before bit 0: every 2^`spray`-th.
 fn same_path(spray: u8) -> u128 {
     let mut bits = 1u128 << ((1u32 << spray) - 1);

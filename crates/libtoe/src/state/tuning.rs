@@ -12,12 +12,12 @@ const LONG_ROUND: Duration = Duration::from_micros(500);
 /// longer to send on.
 const SLOWER: u32 = 8;
 
-/// Since the engine was told last of what was read.
+/// Since the last report to the engine of what was read.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Tuning {
     /// Bytes that the peer is offered. The engine was asked for them, and may have refused.
     pub window: u32,
-    /// When it was told.
+    /// When that report left.
     since: Instant,
     /// Up to here the peer may have sent before it got word of that. What lies behind came a round trip later at least.
     pub edge: u32,

@@ -1,5 +1,5 @@
 //! Connections offer their peers more of the receive stream where the program reads much in a round trip
-//! ([`Tuning`]). This runs where the engine is told that much was read, which is once for many segments.
+//! ([`Tuning`]). This runs where a report to the engine says that much was read, which is once for many segments.
 use super::Stream;
 use crate::state::context_side::Context;
 use crate::state::slab::Key;
@@ -10,8 +10,8 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed};
 use std::time::Instant;
 
 impl Stream {
-    /// The engine has just been told of what was read, as far as `before` until then. Returns how many bytes to offer
-    /// from now on, where that is more than there are.
+    /// A report of what was read has just gone to the engine, which had one as far as `before` until then. Returns how
+    /// many bytes to offer from now on, where that is more than there are.
     fn tuned(&mut self, before: u32, sized: Option<u32>, now: Instant) -> Option<u32> {
         let (usual, most) = (self.rx.get().full, self.home.geometry.rx_most(self.home_slot.index));
         let (told, tail) = (self.state().rx_told.load(Relaxed), self.state().rx_tail.load(Acquire));

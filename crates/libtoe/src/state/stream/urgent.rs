@@ -116,7 +116,8 @@ impl Stream {
 }
 
 impl Context {
-    /// Notifies the engine that the last byte that the program wrote is urgent, before it hears that the byte is there.
+    /// Notifies the engine that the last byte that the program wrote is urgent, before a bump says that the byte is
+    /// there.
     pub(crate) fn urge(&mut self, stream: &mut Stream) {
         let Some(slot) = stream.name else { return };
         let bump = Bump { fin: false, ring: Bump::URGENT, ..stream.bump(slot) };
