@@ -211,6 +211,51 @@ TOE_API int toe_comm_poll(toe_comm *comm, struct toe_comm_event *list, int most)
  * after the time. ECONNRESET  the daemon is gone. */
 TOE_API int toe_comm_wait(toe_comm *comm, struct toe_comm_event *list, int most, int timeout);
 
+/* Volumes: block storage over Solar (docs/SOLAR.md, man toe_volume), for programs of the daemon's user. Blocks go between
+ * the network and the program's memory, without a socket in between. A toe_volume may be used from several threads; a
+ * child of fork does not have it. Functions that post never wait. */
+typedef struct toe_volume toe_volume;
+
+struct toe_volume_event {
+    uint64_t id;     /* of the request */
+    int error;       /* 0, or an errno: EIO, ENOSPC, EPERM (read-only), EFAULT, EINVAL, ESHUTDOWN (another client has it) */
+    uint32_t unused;
+};
+
+/* Opens a volume that a host uses (its section [[block]]): that host, or with null the first one that uses it. Waits for
+ * the volume's server, 10 seconds at most. Null with errno where it fails:
+ *   EOPNOTSUPP  the program does not run on OpenTOE   ENODEV  no host uses such a volume   EACCES  not for this user
+ *   ETIMEDOUT  the server does not answer   EIO  the server refuses it: opentoe why says why   ECONNREFUSED, ENOENT  no
+ *   daemon */
+TOE_API toe_volume *toe_volume_open(const char *volume, const char *host);
+
+/* Ends it, as the end of the program does: requests that were posted go on, and registered memory is not touched any more. */
+TOE_API void toe_volume_close(toe_volume *volume);
+
+/* Bytes of the volume; and whether writing fails with EPERM. */
+TOE_API uint64_t toe_volume_size(toe_volume *volume);
+TOE_API int toe_volume_is_read_only(toe_volume *volume);
+
+/* A descriptor for poll and epoll: readable when a request has ended since toe_volume_poll gave fewer than asked for. */
+TOE_API int toe_volume_fd(toe_volume *volume);
+
+/* Registers writable memory, and gives its key; as toe_comm_register, but for memory of devices. Returns 0. */
+TOE_API int toe_volume_register(toe_volume *volume, void *at, size_t len, uint32_t *key);
+/* Ends a registration: when it returns 0, no byte of it is touched any more. A request that would need it ends with EFAULT. */
+TOE_API int toe_volume_deregister(toe_volume *volume, uint32_t key);
+
+/* Posts, which return 0, or -1 with EAGAIN where too many wait to be taken. `at` and `len` are multiples of 4096, `len` is
+ * at most 1 MiB; the memory is `len` bytes from byte `offset` of a registration on. Requests end in any order; two that
+ * are under way at once have no order. A write is durable when it has ended, and its memory must not change before. */
+TOE_API int toe_volume_read(toe_volume *volume, uint64_t at, size_t len, uint32_t key, uint64_t offset, uint64_t id);
+TOE_API int toe_volume_write(toe_volume *volume, uint64_t at, size_t len, uint32_t key, uint64_t offset, uint64_t id);
+
+/* Takes up to `most` events, without waiting. Returns how many. */
+TOE_API int toe_volume_poll(toe_volume *volume, struct toe_volume_event *list, int most);
+/* The same, after waiting for one; for `timeout` milliseconds at most where that is not negative. Returns how many; 0
+ * after the time. ECONNRESET  the daemon is gone. */
+TOE_API int toe_volume_wait(toe_volume *volume, struct toe_volume_event *list, int most, int timeout);
+
 /* Serving a device's queue (toe_comm_device). A toe_dma is used by one thread at a time. */
 typedef struct toe_dma toe_dma;
 

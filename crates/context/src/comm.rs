@@ -57,6 +57,13 @@ pub enum Request<D> {
 pub enum Answer {
     /// Attached, to the host of this name.
     Welcome(String),
+    /// Attached, to a volume (`crate::volume`).
+    Volume {
+        /// Its length.
+        bytes: u64,
+        /// It is only read.
+        read_only: bool,
+    },
     /// It is done.
     Done,
     /// The key of what was registered.

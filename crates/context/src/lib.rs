@@ -17,6 +17,7 @@ pub mod linkage;
 mod poll_list;
 pub mod queues;
 pub mod stream;
+pub mod volume;
 
 pub use directory::{Area, AreaKind, Directory, MOST_AREAS};
 pub use poll_list::{PollList, Polled};

@@ -3,12 +3,12 @@ use crate::access::{Access, shares_network};
 use crate::attaching::{find, printable};
 use crate::build::HostPlace;
 use crate::datapath::{DataPath, Handle};
+use crate::queue_programs;
 use crate::rdma;
 use crate::returning;
 use crate::sockets::Door;
 use crate::takeover::{self, Wish};
 use crate::tickets::Seals;
-use crate::zeronic;
 use context::attach::{Answer, Ask, Asked, Hello, Ticket, Welcome};
 use context::daemon_ends;
 use control::{Application, ShownTicket};
@@ -108,7 +108,7 @@ impl Applications {
                 Err(_) if rdma::is_hello(&message) => {
                     return self.give(number, |socket| Spoken::Verbs(socket, message));
                 }
-                Err(_) if zeronic::is_hello(&message) => {
+                Err(_) if queue_programs::is_hello(&message) => {
                     return self.give(number, |socket| Spoken::Comm(socket, message));
                 }
                 Err(_) => self.greet(&peer.socket, peer.door, &message, None),

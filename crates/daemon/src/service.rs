@@ -12,13 +12,13 @@ use crate::metrics::{self, Metrics};
 use crate::modules::Modules;
 use crate::notify::ServiceManager;
 use crate::owners::Owners;
+use crate::queue_programs::QueuePrograms;
 use crate::rdma::{Places, Programs};
 use crate::sockets::{Door, Sockets, default_socket};
 use crate::takeover::{Giving, TakenHosts, Taking, give};
 use crate::tickets::Seals;
 use crate::tracepoints::Tracepoints;
 use crate::views::Observer;
-use crate::zeronic::CommPrograms;
 use engine::ContextId;
 use rustix::event::{Timespec, epoll};
 use rustix::io::Errno;
@@ -98,7 +98,7 @@ pub fn run(config: &Config, options: &Options) -> Result<(), String> {
     let _block_sockets = blocks.start()?;
     let (sockets, peers) = settle_in(&path, opened, taken, clock)?;
     let observer = Observer::new(handles.clone(), hosts.clone(), zeronics.clone(), path.clone());
-    let observer = Arc::new(observer.with_storage(storage));
+    let observer = Arc::new(observer.with_storage(storage.clone()));
     let modules = Modules::new(Arc::clone(&observer));
     match modules.load_configured() {
         // The connections that it took over are worth more than a module.
@@ -117,7 +117,7 @@ pub fn run(config: &Config, options: &Options) -> Result<(), String> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).map_err(|e| failed(e.into()))?;
     let (next, config) = (FIRST_PEER, config.clone());
     let (programs, spare) = (Programs::new().map_err(failed)?, spare());
-    let comm = CommPrograms::new(zeronics).map_err(failed)?;
+    let comm = QueuePrograms::new(zeronics, storage).map_err(failed)?;
     let mut desk =
         Desk { epoll, sockets, applications, programs, comm, management, owners, next, spare, config, clock };
     desk.watch_all(&signals).map_err(failed)?;
@@ -230,7 +230,7 @@ struct Desk {
     sockets: Sockets,
     applications: Applications,
     programs: Programs,
-    comm: CommPrograms,
+    comm: QueuePrograms,
     management: Management,
     /// The processes that the daemon belongs to.
     owners: Option<Arc<Owners>>,
@@ -346,7 +346,7 @@ impl Desk {
     fn serve_program(&mut self, socket: OwnedFd, hello: &[u8]) {
         let _ = epoll::delete(&self.epoll, &socket);
         let (handles, hosts) = self.applications.places();
-        let places = Places { hosts, handles, zeronics: self.comm.places() };
+        let places = Places { hosts, handles, zeronics: self.comm.zeronics() };
         self.programs.start(socket, hello, places);
     }
 

@@ -7,7 +7,8 @@ use super::views::{BlockPlace, BlockPlaces, VolumePlace};
 use crate::config::Config;
 use crate::datapath::{DataPath, Handle};
 use crate::secret::secret;
-use solar::transport::{Queue, VolumeAddress, VolumeClient, VolumeServer};
+use memory::{Limits, MemoryTable};
+use solar::transport::{Programs, Queue, VolumeAddress, VolumeClient, VolumeServer};
 use solar::{Access, ClientConfig, ServerConfig};
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -114,11 +115,24 @@ impl BlockThreads {
         let place = VolumeAddress { volume: section.volume.clone(), access, server: section.server, first_port };
         let queue = Arc::new(Queue::new(handle.waker()));
         let random = u128::from_ne_bytes(secret()?) as u64;
-        let client = VolumeClient::new(config, place, Arc::clone(&queue), random, path.clock.now());
+        let table = MemoryTable::new(Limits::default()).map_err(|e| format!("no random numbers: {e}"))?;
+        let programs = Arc::new(Programs::new(Arc::new(table)));
+        let (own, gate) = (Arc::clone(&programs), Arc::new(Gate::new(Arc::clone(&queue))));
+        let client = VolumeClient::new(config, place, queue, own, random, path.clock.now());
         path.hosts[index].host.add(Box::new(client))?;
-        let socket = Socket::open(section, Gate::new(queue))?;
+        let socket = Socket::open(section, Arc::clone(&gate))?;
         let (section, connections) = (section.clone(), socket.connections());
-        self.places.blocks.push(BlockPlace { section, handle: handle.clone(), index, first_port, connections });
+        let (handle, domains) = (handle.clone(), Arc::default());
+        self.places.blocks.push(BlockPlace {
+            section,
+            handle,
+            index,
+            first_port,
+            connections,
+            gate,
+            programs,
+            domains,
+        });
         self.sockets.push(socket);
         Ok(())
     }

@@ -15,7 +15,7 @@ use std::time::Duration;
 use std::{fs, thread};
 
 /// A client waits so long for the volume's server.
-const TIMEOUT: Duration = Duration::from_secs(10);
+pub(super) const TIMEOUT: Duration = Duration::from_secs(10);
 /// Most connections at once.
 const CONNECTIONS: usize = 16;
 
@@ -29,7 +29,7 @@ pub(super) struct Socket {
 
 impl Socket {
     /// Listens. The error is a sentence.
-    pub(super) fn open(section: &BlockSection, gate: Gate) -> Result<Socket, String> {
+    pub(super) fn open(section: &BlockSection, gate: Arc<Gate>) -> Result<Socket, String> {
         let path = &section.socket;
         let said = |e: io::Error| format!("cannot listen on {}: {e}", path.display());
         if UnixStream::connect(path).is_ok() {
@@ -42,7 +42,7 @@ impl Socket {
         let _ = fs::remove_file(path);
         let listener = UnixListener::bind(path).map_err(said)?;
         fs::set_permissions(path, fs::Permissions::from_mode(0o600)).map_err(said)?;
-        Ok(Socket { listener, section: section.clone(), gate: Arc::new(gate), connections: Arc::default() })
+        Ok(Socket { listener, section: section.clone(), gate, connections: Arc::default() })
     }
 
     /// NBD clients that are connected now.
@@ -94,8 +94,7 @@ fn converse(stream: UnixStream, section: &BlockSection, gate: &Arc<Gate>) {
             return tracing::warn!("volume {}: its server {} refuses it: {status:?}", section.volume, section.server);
         }
     };
-    // Offsets of files are signed: no program takes more.
-    let Some(bytes) = blocks.checked_mul(BLOCK_LEN as u64).filter(|&bytes| i64::try_from(bytes).is_ok()) else {
+    let Some(bytes) = size_of(blocks) else {
         return tracing::warn!("volume {}: its server says that it has {blocks} blocks", section.volume);
     };
     let export = Export { name: section.volume.clone(), bytes, read_only: section.read_only };
@@ -104,4 +103,9 @@ fn converse(stream: UnixStream, section: &BlockSection, gate: &Arc<Gate>) {
     {
         tracing::info!("volume {}: an NBD client has gone: {error}", section.volume);
     }
+}
+
+/// Bytes of so many blocks. Offsets of files are signed: no program takes more.
+pub(super) fn size_of(blocks: u64) -> Option<u64> {
+    blocks.checked_mul(BLOCK_LEN as u64).filter(|&bytes| i64::try_from(bytes).is_ok())
 }

@@ -1,5 +1,5 @@
 //! Block storage over Solar (docs/SOLAR.md): volumes that hosts serve from files, and volumes that hosts use, each as
-//! an NBD socket for unmodified programs.
+//! an NBD socket for unmodified programs, and for programs with queues of their own (`toe_volume_*`).
 mod assignment;
 mod backend;
 mod budget;
@@ -9,6 +9,7 @@ mod export;
 mod files;
 mod gate;
 mod nbd;
+mod seat;
 mod spare;
 mod views;
 mod writer;
@@ -16,4 +17,5 @@ mod writer;
 pub(crate) use assignment::{BlockThreads, assign};
 pub(crate) use config::check;
 pub use config::{BlockSection, VolumeSection};
+pub(crate) use seat::is_hello;
 pub(crate) use views::BlockPlaces;

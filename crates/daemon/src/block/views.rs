@@ -1,10 +1,12 @@
 //! Views of volumes and their use, for the management socket.
 use super::config::{BlockSection, VolumeSection};
+use super::gate::Gate;
 use super::writer::Shared;
 use crate::datapath::Handle;
+use crate::domains::Domains;
 use host::Report;
 use serde_json::{Value, json};
-use solar::transport::{ClientReport, ServerReport, SessionReport, View};
+use solar::transport::{ClientReport, Programs, ServerReport, SessionReport, View};
 use solar::{Access, BLOCK_LEN, PathReport};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
@@ -30,6 +32,10 @@ pub(super) struct BlockPlace {
     pub(super) first_port: u16,
     /// NBD clients.
     pub(super) connections: Arc<AtomicUsize>,
+    pub(super) gate: Arc<Gate>,
+    /// Programs with queues of their own, and their numbers in the table of registered memory.
+    pub(super) programs: Arc<Programs>,
+    pub(super) domains: Arc<Domains>,
 }
 
 /// All of a daemon.
@@ -163,7 +169,7 @@ impl BlockPlace {
             "read_only": section.read_only,
             "state": state,
             "bytes": bytes,
-            "programs": self.connections.load(Ordering::SeqCst),
+            "programs": self.connections.load(Ordering::SeqCst) + self.programs.names().len(),
             "in_flight": report.outstanding,
             "paths": paths(&report.paths, self.first_port),
             "requests": {

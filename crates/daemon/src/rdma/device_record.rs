@@ -1,6 +1,6 @@
 //! A host's RDMA device, as the attach socket needs it.
-use super::domains::Domains;
 use super::users::RdmaUsers;
+use crate::domains::Domains;
 use ::rdma::ProgramView;
 use memory::MemoryTable;
 use serde_json::{Value, json};

@@ -1,9 +1,9 @@
 //! Makes the RDMA devices of a daemon's hosts.
 use super::device_record::RdmaPlace;
-use super::domains::Domains;
 use super::users::RdmaUsers;
 use crate::config::HostSection;
 use crate::datapath::DataPath;
+use crate::domains::Domains;
 use crate::secret::secret;
 use memory::{Limits, MemoryTable};
 use rdma::{Config, Congestion, Device, LIMITS, LowerLayer, Recovery, TransmitPath};

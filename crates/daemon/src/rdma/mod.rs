@@ -2,7 +2,6 @@
 //! thread.
 mod congestion;
 mod device_record;
-mod domains;
 mod host_device;
 mod maker;
 mod payload;

@@ -1,11 +1,10 @@
 //! ZeroNIC hosts of the daemon (docs/ZERONIC.md): their configuration, their seats on data-path threads, and the
-//! service threads of their programs.
+//! places of their programs.
 mod config;
-mod devices;
 mod host_on_thread;
 mod kernel;
 mod maker;
-mod service;
+mod seat;
 mod thread;
 mod transport;
 mod views;
@@ -15,4 +14,4 @@ pub use config::{ZeronicSection, ZeronicUsers};
 pub(crate) use host_on_thread::ThreadZeronic;
 pub use kernel::linux_helper;
 pub(crate) use maker::{Shared, ZeronicPlace, make};
-pub(crate) use service::{CommPrograms, is_hello};
+pub(crate) use seat::{is_hello, seat_of};

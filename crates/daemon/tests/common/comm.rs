@@ -1,14 +1,10 @@
 //! Programs of a ZeroNIC host (`context::comm`), as a library of theirs does it.
 use super::Toed;
-use context::comm::{Answer, Carries, Completion, Hello, Order, Outcome, Piece, Post, Request, VERSION, program_bell};
-use context::queues::{AppQueues, daemon_bell};
-use memory::{Description, Registrar, Rights};
-use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use shm::{ByteRing, Doorbell, Region, handover};
+use super::place::Place;
+use context::comm::{Answer, Carries, Completion, Hello, Order, Outcome, Piece, Post, VERSION};
 use std::net::{Ipv4Addr, SocketAddrV4};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
-use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::ops::{Deref, DerefMut};
+use std::time::Duration;
 
 /// Bytes of a program's memory, and of a post.
 pub(crate) const LEN: usize = 1 << 20;
@@ -21,61 +17,27 @@ pub(crate) fn b(port: u16) -> SocketAddrV4 {
 }
 
 /// A program of a ZeroNIC host.
-pub(crate) struct Program {
-    pub socket: OwnedFd,
-    pub queues: AppQueues,
-    pub daemon: Doorbell,
-    pub own: Doorbell,
-    pub memory: Arc<ByteRing>,
-    pub region: Arc<Region>,
-    pub key: u32,
+pub(crate) struct Program(Place);
+
+impl Deref for Program {
+    type Target = Place;
+    fn deref(&self) -> &Place {
+        &self.0
+    }
+}
+
+impl DerefMut for Program {
+    fn deref_mut(&mut self) -> &mut Place {
+        &mut self.0
+    }
 }
 
 impl Program {
     pub(crate) fn open(toed: &Toed, host: &str) -> Program {
-        let socket = handover::connect(&toed.socket()).unwrap();
         let hello = Hello { comm: VERSION, host: Some(host.into()), command: "test".into() };
-        handover::send(socket.as_fd(), &serde_json::to_vec(&hello).unwrap(), &[]).unwrap();
-        let (answer, files) = handover::recv(socket.as_fd()).unwrap();
-        let answer: Answer = serde_json::from_slice(&answer).unwrap();
+        let (place, answer) = Place::open(toed, &hello);
         assert!(matches!(answer, Answer::Welcome(_)), "{answer:?}");
-        let [region, bell, own] = <[OwnedFd; 3]>::try_from(files).unwrap();
-        let passed = Arc::new(Region::from_fd(region).unwrap());
-        let region = Arc::new(Region::create("zeronic test", LEN).unwrap());
-        let mut program = Program {
-            queues: AppQueues::new(&passed).unwrap(),
-            daemon: daemon_bell(&passed, bell),
-            own: program_bell(&passed, own),
-            memory: Arc::new(ByteRing::map(&region, 0, LEN).unwrap()),
-            region,
-            socket,
-            key: 0,
-        };
-        let address = program.region.address(0, LEN) as u64;
-        let prepared = Registrar::new().prepare(address, LEN as u64, Rights::LOCAL_WRITE).unwrap();
-        let files: Vec<BorrowedFd<'_>> = prepared.files.iter().map(AsFd::as_fd).collect();
-        let Answer::Key(key) = program.ask(&Request::Register(prepared.description), &files) else { panic!("no key") };
-        program.key = key;
-        program
-    }
-
-    pub(crate) fn ask(&self, request: &Request<Description>, files: &[BorrowedFd<'_>]) -> Answer {
-        self.ask_for_files(request, files).0
-    }
-
-    pub(crate) fn ask_for_files(
-        &self,
-        request: &Request<Description>,
-        files: &[BorrowedFd<'_>],
-    ) -> (Answer, Vec<OwnedFd>) {
-        handover::send(self.socket.as_fd(), &serde_json::to_vec(request).unwrap(), files).unwrap();
-        let (answer, files) = handover::recv(self.socket.as_fd()).unwrap();
-        (serde_json::from_slice(&answer).unwrap(), files)
-    }
-
-    pub(crate) fn push(&mut self, words: [u64; 8]) {
-        self.queues.send.as_mut().unwrap().push(words).unwrap();
-        self.daemon.ring();
+        Program(place)
     }
 
     pub(crate) fn post(&mut self, id: u64, connection: u32, order: Order) {
@@ -87,30 +49,12 @@ impl Program {
     }
 
     pub(crate) fn pop(&mut self) -> Option<Completion> {
-        self.queues.completion.as_mut().unwrap().pop().map(|words| Completion::from_words(words).unwrap())
+        self.pop_words().map(|words| Completion::from_words(words).unwrap())
     }
 
     /// The next completion, asleep until it comes.
     pub(crate) fn next(&mut self) -> Completion {
-        let begin = Instant::now();
-        loop {
-            if let Some(completion) = self.pop() {
-                return completion;
-            }
-            self.own.prepare_to_sleep();
-            let found = self.pop();
-            if found.is_none() {
-                let mut fds = [PollFd::from_borrowed_fd(self.own.fd(), PollFlags::IN)];
-                let most = Timespec { tv_sec: 1, tv_nsec: 0 };
-                let _ = poll(&mut fds, Some(&most));
-            }
-            self.own.awake();
-            self.own.clear();
-            if let Some(completion) = found {
-                return completion;
-            }
-            assert!(begin.elapsed() < TIMEOUT, "nothing came");
-        }
+        Completion::from_words(self.next_words()).unwrap()
     }
 
     pub(crate) fn expect(&mut self, outcome: Outcome) -> Completion {

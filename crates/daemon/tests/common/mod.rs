@@ -8,6 +8,7 @@ pub(crate) mod nbd;
 pub(crate) mod pair;
 pub(crate) mod party;
 pub(crate) mod peer;
+pub(crate) mod place;
 pub(crate) mod store;
 pub(crate) mod verbs;
 pub(crate) mod zeronic;

@@ -1,5 +1,6 @@
 //! Socket calls, apart from how programs pass their arguments ([`crate::interpose`]).
 pub(crate) mod address;
+pub(crate) mod attached;
 pub(crate) mod binding;
 pub(crate) mod comm;
 pub(crate) mod connect;
@@ -17,5 +18,6 @@ pub(crate) mod poll;
 pub(crate) mod shutdown;
 pub(crate) mod splice;
 pub(crate) mod urgent;
+pub(crate) mod volume;
 pub(crate) mod waiting;
 pub(crate) mod zero_copy;

@@ -1,22 +1,18 @@
 //! `toe_comm_*` of include/toe.h. As the zero-copy functions, they are the library's own.
-use crate::calls::comm::{Comm, Event};
-use crate::system::errno::{Result, give, set};
+use super::handles::{Handle, close, events, register, text, with};
+use crate::calls::comm::{Comm, CommEvent};
+use crate::system::errno::{give, set};
 use context::comm::{Carries, Order, Piece};
 use libc::{c_char, c_int, c_void, size_t, sockaddr_in};
-use std::ffi::CStr;
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::os::fd::IntoRawFd;
-use std::sync::{Mutex, PoisonError};
-
-/// `toe_comm`.
-type Handle = Mutex<Comm>;
+use std::sync::Mutex;
 
 /// `toe_comm_open`.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn toe_comm_open(host: *const c_char) -> *mut Handle {
+pub(super) unsafe extern "C" fn toe_comm_open(host: *const c_char) -> *mut Handle<Comm> {
     // SAFETY: null, or a string of the caller's.
-    let host = (!host.is_null()).then(|| unsafe { CStr::from_ptr(host) }.to_string_lossy().into_owned());
-    match Comm::open(host) {
+    match Comm::open(unsafe { text(host) }) {
         Ok(comm) => Box::into_raw(Box::new(Mutex::new(comm))),
         Err(errno) => {
             set(errno);
@@ -27,16 +23,14 @@ pub(super) unsafe extern "C" fn toe_comm_open(host: *const c_char) -> *mut Handl
 
 /// `toe_comm_close`.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn toe_comm_close(comm: *mut Handle) {
-    if !comm.is_null() {
-        // SAFETY: from toe_comm_open, and not used any more, as its description asks.
-        drop(unsafe { Box::from_raw(comm) });
-    }
+pub(super) unsafe extern "C" fn toe_comm_close(comm: *mut Handle<Comm>) {
+    // SAFETY: from toe_comm_open, and not used any more, as its description asks.
+    unsafe { close(comm) }
 }
 
 /// `toe_comm_fd`.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn toe_comm_fd(comm: *mut Handle) -> c_int {
+pub(super) unsafe extern "C" fn toe_comm_fd(comm: *mut Handle<Comm>) -> c_int {
     // SAFETY: the caller's.
     give(unsafe { with(comm, |comm| Ok(comm.fd())) })
 }
@@ -44,26 +38,18 @@ pub(super) unsafe extern "C" fn toe_comm_fd(comm: *mut Handle) -> c_int {
 /// `toe_comm_register`.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn toe_comm_register(
-    comm: *mut Handle,
+    comm: *mut Handle<Comm>,
     at: *mut c_void,
     len: size_t,
     key: *mut u32,
 ) -> c_int {
-    if key.is_null() {
-        return give(Err(libc::EFAULT));
-    }
     // SAFETY: the caller's.
-    let registered = unsafe { with(comm, |comm| comm.register(at.expose_provenance() as u64, len as u64)) };
-    give(registered.map(|registered| {
-        // SAFETY: not null, and the caller's.
-        unsafe { key.write(registered) };
-        0
-    }))
+    unsafe { register(comm, at, key, |comm, address| comm.register(address, len as u64)) }
 }
 
 /// `toe_comm_device`.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn toe_comm_device(comm: *mut Handle, device: *mut u32, queue: *mut c_int) -> c_int {
+pub(super) unsafe extern "C" fn toe_comm_device(comm: *mut Handle<Comm>, device: *mut u32, queue: *mut c_int) -> c_int {
     if device.is_null() || queue.is_null() {
         return give(Err(libc::EFAULT));
     }
@@ -81,7 +67,7 @@ pub(super) unsafe extern "C" fn toe_comm_device(comm: *mut Handle, device: *mut 
 /// `toe_comm_register_device`.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn toe_comm_register_device(
-    comm: *mut Handle,
+    comm: *mut Handle<Comm>,
     device: u32,
     address: u64,
     len: size_t,
@@ -101,28 +87,32 @@ pub(super) unsafe extern "C" fn toe_comm_register_device(
 
 /// `toe_comm_deregister`.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn toe_comm_deregister(comm: *mut Handle, key: u32) -> c_int {
+pub(super) unsafe extern "C" fn toe_comm_deregister(comm: *mut Handle<Comm>, key: u32) -> c_int {
     // SAFETY: the caller's.
     give(unsafe { with(comm, |comm| comm.deregister(key)) }.map(|()| 0))
 }
 
 /// `toe_comm_connect`.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn toe_comm_connect(comm: *mut Handle, to: *const sockaddr_in, id: u64) -> c_int {
+pub(super) unsafe extern "C" fn toe_comm_connect(comm: *mut Handle<Comm>, to: *const sockaddr_in, id: u64) -> c_int {
     // SAFETY: the caller's.
     unsafe { connect(comm, to, Carries::Stream, id) }
 }
 
 /// `toe_comm_connect_messages`.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn toe_comm_connect_messages(comm: *mut Handle, to: *const sockaddr_in, id: u64) -> c_int {
+pub(super) unsafe extern "C" fn toe_comm_connect_messages(
+    comm: *mut Handle<Comm>,
+    to: *const sockaddr_in,
+    id: u64,
+) -> c_int {
     // SAFETY: the caller's.
     unsafe { connect(comm, to, Carries::Messages, id) }
 }
 
 /// # Safety
 /// `to` is null or an address; `comm` as in [`with`].
-unsafe fn connect(comm: *mut Handle, to: *const sockaddr_in, carries: Carries, id: u64) -> c_int {
+unsafe fn connect(comm: *mut Handle<Comm>, to: *const sockaddr_in, carries: Carries, id: u64) -> c_int {
     if to.is_null() {
         return give(Err(libc::EFAULT));
     }
@@ -139,14 +129,14 @@ unsafe fn connect(comm: *mut Handle, to: *const sockaddr_in, carries: Carries, i
 
 /// `toe_comm_listen`.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn toe_comm_listen(comm: *mut Handle, port: u16, id: u64) -> c_int {
+pub(super) unsafe extern "C" fn toe_comm_listen(comm: *mut Handle<Comm>, port: u16, id: u64) -> c_int {
     // SAFETY: the caller's.
     unsafe { post(comm, id, 0, Order::Listen(port, Carries::Stream)) }
 }
 
 /// `toe_comm_listen_messages`.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn toe_comm_listen_messages(comm: *mut Handle, port: u16, id: u64) -> c_int {
+pub(super) unsafe extern "C" fn toe_comm_listen_messages(comm: *mut Handle<Comm>, port: u16, id: u64) -> c_int {
     // SAFETY: the caller's.
     unsafe { post(comm, id, 0, Order::Listen(port, Carries::Messages)) }
 }
@@ -154,7 +144,7 @@ pub(super) unsafe extern "C" fn toe_comm_listen_messages(comm: *mut Handle, port
 /// `toe_comm_send`.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn toe_comm_send(
-    comm: *mut Handle,
+    comm: *mut Handle<Comm>,
     connection: u32,
     key: u32,
     offset: u64,
@@ -169,7 +159,7 @@ pub(super) unsafe extern "C" fn toe_comm_send(
 /// `toe_comm_recv`.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn toe_comm_recv(
-    comm: *mut Handle,
+    comm: *mut Handle<Comm>,
     connection: u32,
     key: u32,
     offset: u64,
@@ -183,21 +173,21 @@ pub(super) unsafe extern "C" fn toe_comm_recv(
 
 /// `toe_comm_end`.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn toe_comm_end(comm: *mut Handle, connection: u32) -> c_int {
+pub(super) unsafe extern "C" fn toe_comm_end(comm: *mut Handle<Comm>, connection: u32) -> c_int {
     // SAFETY: the caller's.
     unsafe { post(comm, 0, connection, Order::End) }
 }
 
 /// `toe_comm_drop`.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn toe_comm_drop(comm: *mut Handle, connection: u32) -> c_int {
+pub(super) unsafe extern "C" fn toe_comm_drop(comm: *mut Handle<Comm>, connection: u32) -> c_int {
     // SAFETY: the caller's.
     unsafe { post(comm, 0, connection, Order::Close) }
 }
 
 /// `toe_comm_poll`.
 #[unsafe(no_mangle)]
-pub(super) unsafe extern "C" fn toe_comm_poll(comm: *mut Handle, list: *mut Event, most: c_int) -> c_int {
+pub(super) unsafe extern "C" fn toe_comm_poll(comm: *mut Handle<Comm>, list: *mut CommEvent, most: c_int) -> c_int {
     // SAFETY: the caller's.
     unsafe { events(comm, list, most, |comm, list| Ok(comm.take(list))) }
 }
@@ -205,8 +195,8 @@ pub(super) unsafe extern "C" fn toe_comm_poll(comm: *mut Handle, list: *mut Even
 /// `toe_comm_wait`.
 #[unsafe(no_mangle)]
 pub(super) unsafe extern "C" fn toe_comm_wait(
-    comm: *mut Handle,
-    list: *mut Event,
+    comm: *mut Handle<Comm>,
+    list: *mut CommEvent,
     most: c_int,
     timeout: c_int,
 ) -> c_int {
@@ -215,33 +205,8 @@ pub(super) unsafe extern "C" fn toe_comm_wait(
 }
 
 /// # Safety
-/// `list` is null or has room for `most` events; `comm` as in [`with`].
-unsafe fn events(
-    comm: *mut Handle,
-    list: *mut Event,
-    most: c_int,
-    take: impl FnOnce(&mut Comm, &mut [Event]) -> Result<usize>,
-) -> c_int {
-    let Some(most) = usize::try_from(most).ok().filter(|most| *most > 0 && !list.is_null()) else {
-        return give(Err(libc::EINVAL));
-    };
-    // SAFETY: the caller's array; an event is numbers, and any bytes are one.
-    let list = unsafe { std::slice::from_raw_parts_mut(list, most) };
-    // SAFETY: the caller's.
-    give(unsafe { with(comm, |comm| take(comm, list)) }.map(|count| count as c_int))
-}
-
-/// # Safety
 /// As [`with`].
-unsafe fn post(comm: *mut Handle, id: u64, connection: u32, order: Order) -> c_int {
+unsafe fn post(comm: *mut Handle<Comm>, id: u64, connection: u32, order: Order) -> c_int {
     // SAFETY: the caller's.
     give(unsafe { with(comm, |comm| comm.post(id, connection, order)) }.map(|()| 0))
-}
-
-/// # Safety
-/// `comm` is null, or from `toe_comm_open` and not closed.
-unsafe fn with<T>(comm: *mut Handle, act: impl FnOnce(&mut Comm) -> Result<T>) -> Result<T> {
-    // SAFETY: as the caller guarantees.
-    let comm = unsafe { comm.as_ref() }.ok_or(libc::EINVAL)?;
-    act(&mut comm.lock().unwrap_or_else(PoisonError::into_inner))
 }

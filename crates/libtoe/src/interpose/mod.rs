@@ -13,6 +13,7 @@ mod dispositions;
 mod dma;
 mod events;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
+mod handles;
 pub(crate) mod hosted;
 mod interfaces;
 mod io;
@@ -31,4 +32,5 @@ mod system_call;
 #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
 mod threads;
 mod toe;
+mod volume;
 mod zero_copy;

@@ -1,4 +1,5 @@
 //! A client of one volume as a transport of a host.
+use super::programs::{Attached, ProgramRequest, Programs};
 use super::queue::{Queue, Submission, View};
 use super::report::{ClientReport, RequestCounts};
 use super::udp::{self, UdpPath};
@@ -6,6 +7,7 @@ use crate::client::mix;
 use crate::packet::{BLOCK_LEN, PORT, Status};
 use crate::{Access, Client, ClientConfig, Direction, Memory, Request};
 use host::{Claim, Io, Report, Transport};
+use memory::MemoryTable;
 use port::Frame;
 use std::collections::HashMap;
 use std::net::Ipv4Addr;
@@ -28,20 +30,41 @@ pub struct VolumeAddress {
     pub first_port: u16,
 }
 
-/// The memory of outstanding requests.
-#[derive(Default)]
-struct Buffers(HashMap<u64, Submission>);
+/// A request that has not ended.
+enum Outstanding {
+    /// Of another thread of this process, with its memory.
+    Submitted(Submission),
+    /// Of a program, with what it writes.
+    Programs(ProgramRequest, Vec<u8>),
+}
 
-impl Memory for Buffers {
+/// The requests that have not ended, and where their bytes are, for a round.
+struct RequestMemory<'r> {
+    requests: &'r mut HashMap<u64, Outstanding>,
+    programs: Option<&'r Attached>,
+    table: &'r MemoryTable,
+}
+
+impl Memory for RequestMemory<'_> {
     fn block(&self, token: u64, index: u32) -> &[u8] {
         let at = index as usize * BLOCK_LEN;
-        &self.0[&token].buffer[at..at + BLOCK_LEN]
+        match &self.requests[&token] {
+            Outstanding::Submitted(submission) => &submission.buffer[at..at + BLOCK_LEN],
+            Outstanding::Programs(_, bytes) => &bytes[at..at + BLOCK_LEN],
+        }
     }
 
     fn place(&mut self, token: u64, index: u32, block: &[u8]) {
         let at = index as usize * BLOCK_LEN;
-        if let Some(request) = self.0.get_mut(&token) {
-            request.buffer[at..at + BLOCK_LEN].copy_from_slice(block);
+        match (self.requests.get_mut(&token), self.programs) {
+            (Some(Outstanding::Submitted(submission)), _) => {
+                submission.buffer[at..at + BLOCK_LEN].copy_from_slice(block);
+            }
+            (Some(Outstanding::Programs(request, _)), Some(programs)) => {
+                programs.place(self.table, request, index, block);
+            }
+            // The program is gone.
+            (Some(Outstanding::Programs(..)) | None, _) => {}
         }
     }
 }
@@ -53,19 +76,29 @@ pub struct VolumeClient {
     place: VolumeAddress,
     paths: u8,
     queue: Arc<Queue>,
-    buffers: Buffers,
+    requests: HashMap<u64, Outstanding>,
+    programs: Arc<Programs>,
     next_token: u64,
+    /// The time of the last round.
+    now: Nanos,
     /// The volume has been open: what ended it since is final, because others may have written to it.
     opened: bool,
     /// When it is tried again.
     again: Option<Nanos>,
     random: u64,
-    requests: RequestCounts,
+    ended: RequestCounts,
 }
 
 impl VolumeClient {
-    /// Uses a volume, for those who have the queue. `random` is as in [`Client::new`].
-    pub fn new(config: ClientConfig, place: VolumeAddress, queue: Arc<Queue>, random: u64, now: Nanos) -> VolumeClient {
+    /// Uses a volume, for those who have the queue, and for programs. `random` is as in [`Client::new`].
+    pub fn new(
+        config: ClientConfig,
+        place: VolumeAddress,
+        queue: Arc<Queue>,
+        programs: Arc<Programs>,
+        random: u64,
+        now: Nanos,
+    ) -> VolumeClient {
         let paths = config.path.paths.max(1);
         let client = Client::new(config.clone(), &place.volume, place.access, random, now);
         VolumeClient {
@@ -74,12 +107,14 @@ impl VolumeClient {
             place,
             paths,
             queue,
-            buffers: Buffers::default(),
+            requests: HashMap::new(),
+            programs,
             next_token: 0,
+            now,
             opened: false,
             again: None,
             random,
-            requests: RequestCounts::default(),
+            ended: RequestCounts::default(),
         }
     }
 
@@ -88,10 +123,22 @@ impl VolumeClient {
         if blocks == 0 || submission.buffer.len() % BLOCK_LEN != 0 {
             return (submission.done)(Status::OutOfRange, submission.buffer);
         }
+        let (direction, lba) = (submission.direction, submission.lba);
         self.next_token += 1;
-        let (direction, lba, token) = (submission.direction, submission.lba, self.next_token);
-        self.buffers.0.insert(token, submission);
+        let token = self.next_token;
+        self.requests.insert(token, Outstanding::Submitted(submission));
         self.client.submit(Request { direction, lba, blocks: blocks as u32, token }, now);
+    }
+
+    fn take_posts(&mut self, programs: &mut Attached, now: Nanos) -> usize {
+        let (client, requests, next_token) = (&mut self.client, &mut self.requests, &mut self.next_token);
+        programs.take_posts(self.programs.table(), |request, bytes| {
+            *next_token += 1;
+            let (direction, lba, token) = (request.direction, request.lba, *next_token);
+            let blocks = (request.len() / BLOCK_LEN as u64) as u32;
+            requests.insert(token, Outstanding::Programs(request, bytes));
+            client.submit(Request { direction, lba, blocks, token }, now);
+        })
     }
 
     /// A volume that was refused is tried again: its server may have it later, or another client may go.
@@ -104,11 +151,46 @@ impl VolumeClient {
         }
     }
 
-    fn tell(&mut self, now: Nanos) {
+    fn receive(&mut self, now: Nanos, rx: &mut Vec<Box<Frame>>, programs: Option<&Attached>, io: &mut Io<'_>) {
+        let mut memory = RequestMemory { requests: &mut self.requests, programs, table: self.programs.table() };
+        for mut frame in rx.drain(..) {
+            if let Some((way, marked, packet)) = udp::receive(now, &mut frame, io)
+                && way.remote == self.place.server
+                && way.to == PORT
+            {
+                self.client.receive(packet, marked, &mut memory, now);
+            }
+            io.pool.put(frame);
+        }
+    }
+
+    fn send(&mut self, now: Nanos, programs: Option<&Attached>, io: &mut Io<'_>) -> usize {
+        let mut done = 0;
+        let memory = RequestMemory { requests: &mut self.requests, programs, table: self.programs.table() };
+        let place = &self.place;
+        self.client.poll(&memory, now, |path, header, payload| {
+            let way = UdpPath { remote: place.server, from: place.first_port + u16::from(path), to: PORT };
+            udp::send(now, way, header, payload, io);
+            done += 1;
+        });
+        done
+    }
+
+    /// Requests that have ended, and what is known of the volume, go to whoever waits for them.
+    fn report_ends(&mut self, mut programs: Option<&mut Attached>, now: Nanos) {
         for completion in self.client.completions() {
-            if let Some(submission) = self.buffers.0.remove(&completion.token) {
-                self.requests.count(&submission, completion.status);
-                (submission.done)(completion.status, submission.buffer);
+            match self.requests.remove(&completion.token) {
+                Some(Outstanding::Submitted(submission)) => {
+                    self.ended.count(submission.direction, submission.buffer.len() as u64, completion.status);
+                    (submission.done)(completion.status, submission.buffer);
+                }
+                Some(Outstanding::Programs(request, _)) => {
+                    self.ended.count(request.direction, request.len(), completion.status);
+                    if let Some(programs) = programs.as_deref_mut() {
+                        programs.end(&request, completion.status);
+                    }
+                }
+                None => {}
             }
         }
         let view = match (self.client.ended(), self.client.blocks()) {
@@ -126,14 +208,14 @@ impl VolumeClient {
 }
 
 impl RequestCounts {
-    fn count(&mut self, ended: &Submission, status: Status) {
-        let (requests, bytes) = match (status, ended.direction) {
+    fn count(&mut self, direction: Direction, len: u64, status: Status) {
+        let (requests, bytes) = match (status, direction) {
             (Status::Ok, Direction::Read) => (&mut self.reads, &mut self.read_bytes),
             (Status::Ok, Direction::Write) => (&mut self.writes, &mut self.written_bytes),
             _ => return self.failed += 1,
         };
         *requests += 1;
-        *bytes += ended.buffer.len() as u64;
+        *bytes += len;
     }
 }
 
@@ -147,28 +229,24 @@ impl Transport for VolumeClient {
     }
 
     fn poll(&mut self, now: Nanos, rx: &mut Vec<Box<Frame>>, io: &mut Io<'_>) -> usize {
+        self.now = now;
         let mut done = rx.len();
-        for mut frame in rx.drain(..) {
-            if let Some((way, marked, packet)) = udp::receive(now, &mut frame, io)
-                && way.remote == self.place.server
-                && way.to == PORT
-            {
-                self.client.receive(packet, marked, &mut self.buffers, now);
-            }
-            io.pool.put(frame);
-        }
+        let shared = Arc::clone(&self.programs);
+        let mut programs = shared.round();
+        self.receive(now, rx, programs.as_deref(), io);
         self.try_again(now);
         for submission in self.queue.take() {
             done += 1;
             self.submit(submission, now);
         }
-        let place = &self.place;
-        self.client.poll(&self.buffers, now, |path, header, payload| {
-            let way = UdpPath { remote: place.server, from: place.first_port + u16::from(path), to: PORT };
-            udp::send(now, way, header, payload, io);
-            done += 1;
-        });
-        self.tell(now);
+        if let Some(programs) = programs.as_deref_mut() {
+            done += self.take_posts(programs, now);
+        }
+        done += self.send(now, programs.as_deref(), io);
+        self.report_ends(programs.as_deref_mut(), now);
+        if let Some(programs) = programs.as_deref_mut() {
+            programs.ring();
+        }
         done
     }
 
@@ -181,17 +259,27 @@ impl Transport for VolumeClient {
             first_port: self.place.first_port,
             view: self.queue.view(),
             paths: self.client.paths(),
-            outstanding: self.buffers.0.len(),
-            requests: self.requests,
+            outstanding: self.requests.len(),
+            requests: self.ended,
             counts: self.client.counts(),
         }))
     }
 
     fn has_work(&self, now: Nanos) -> bool {
-        self.queue.is_pending() || self.next_deadline().is_some_and(|due| due <= now)
+        let due = self.client.deadline().into_iter().chain(self.again).min();
+        self.queue.is_pending() || self.programs.has_work() || due.is_some_and(|due| due <= now)
     }
 
     fn next_deadline(&self) -> Option<Nanos> {
-        self.client.deadline().into_iter().chain(self.again).min()
+        let programs = self.programs.next_deadline(self.now);
+        self.client.deadline().into_iter().chain(self.again).chain(programs).min()
+    }
+
+    fn prepare_to_sleep(&self) {
+        self.programs.prepare_to_sleep();
+    }
+
+    fn awake(&self) {
+        self.programs.awake();
     }
 }

@@ -1,0 +1,289 @@
+//! Programs that use a volume by queues of their own (`context::volume`): blocks go straight into their memory.
+//!
+//! A program is hostile: each post is copied and checked, and reaches only the program's own registrations. A program
+//! that takes no completions gets no more posts taken; others go on.
+use crate::operations::Direction;
+use crate::packet::{BLOCK_LEN, Status};
+use context::comm::Piece;
+use context::volume::{Completion, Order, Post};
+use memory::{Access, Domain, Key, MemoryTable};
+use shm::{Doorbell, PipeConsumer, PipeProducer};
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
+use tcp::Nanos;
+
+/// Posts taken from one program in one round.
+const PER_ROUND: usize = 64;
+/// Requests of one program that have not ended.
+const MOST_OUTSTANDING: usize = context::comm::POSTS as usize;
+/// Most bytes of a request.
+const LONGEST: u64 = 1 << 20;
+/// Programs of a volume.
+const MOST_PROGRAMS: usize = 64;
+/// How long to sleep at most while a program's queue has no room for its completions, nanoseconds.
+const RETRY: Nanos = 200_000;
+
+// Linux error numbers.
+const EPERM: u32 = 1;
+const EIO: u32 = 5;
+const EFAULT: u32 = 14;
+const EINVAL: u32 = 22;
+const ENOSPC: u32 = 28;
+const ESHUTDOWN: u32 = 108;
+
+/// Names a program of a volume.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct ProgramId(u32);
+
+/// The volume's ends of a program's queues.
+pub struct NewProgram {
+    /// Its process, and the command line that it gave.
+    pub pid: u32,
+    /// See [`NewProgram::pid`].
+    pub command: String,
+    /// Whose memory it uses.
+    pub domain: Domain,
+    /// [`Post`]s.
+    pub posts: PipeConsumer<8>,
+    /// [`Completion`]s.
+    pub completions: PipeProducer<8>,
+    /// Rung by the program; the data-path thread sleeps on it.
+    pub bell: Doorbell,
+    /// Rung by the data-path.
+    pub program_bell: Doorbell,
+}
+
+/// A request of a program, checked: whole blocks, within a registration.
+#[derive(Debug, Clone, Copy)]
+pub(super) struct ProgramRequest {
+    pub(super) direction: Direction,
+    pub(super) lba: u64,
+    program: ProgramId,
+    domain: Domain,
+    id: u64,
+    memory: Piece,
+    /// Its memory could not be reached.
+    failed: bool,
+}
+
+impl ProgramRequest {
+    /// Bytes.
+    pub(super) fn len(&self) -> u64 {
+        self.memory.len
+    }
+}
+
+struct Program {
+    ends: NewProgram,
+    outstanding: usize,
+    /// Completions that found no room.
+    late: VecDeque<Completion>,
+    news: bool,
+}
+
+/// The programs of one volume. Whoever attaches and detaches them is another thread than the data-path's.
+pub struct Programs {
+    table: Arc<MemoryTable>,
+    attached: AtomicUsize,
+    inner: Mutex<Attached>,
+}
+
+/// What [`Programs::lock`] gives: the data-path thread holds it for a round.
+pub(super) struct Attached {
+    list: BTreeMap<ProgramId, Program>,
+    next: u32,
+}
+
+impl Programs {
+    /// No programs yet; `table` has what they will register.
+    pub fn new(table: Arc<MemoryTable>) -> Programs {
+        let inner = Attached { list: BTreeMap::new(), next: 0 };
+        Programs { table, attached: AtomicUsize::new(0), inner: Mutex::new(inner) }
+    }
+
+    /// Registered memory of the programs.
+    pub fn table(&self) -> &Arc<MemoryTable> {
+        &self.table
+    }
+
+    fn lock(&self) -> MutexGuard<'_, Attached> {
+        self.inner.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+
+    /// The programs, for a round; `None` where there are none.
+    pub(super) fn round(&self) -> Option<MutexGuard<'_, Attached>> {
+        (self.attached.load(Ordering::SeqCst) > 0).then(|| self.lock())
+    }
+
+    /// A program comes.
+    ///
+    /// # Errors
+    /// A sentence: there are too many.
+    pub fn attach(&self, ends: NewProgram) -> Result<ProgramId, String> {
+        let mut inner = self.lock();
+        if inner.list.len() >= MOST_PROGRAMS {
+            return Err(format!("the volume has {MOST_PROGRAMS} programs already: end some first"));
+        }
+        inner.next += 1;
+        let id = ProgramId(inner.next);
+        inner.list.insert(id, Program { ends, outstanding: 0, late: VecDeque::new(), news: false });
+        self.attached.store(inner.list.len(), Ordering::SeqCst);
+        Ok(id)
+    }
+
+    /// A program is gone: what it asked for goes on, and no byte of its memory is touched from now on.
+    pub fn detach(&self, id: ProgramId) {
+        let mut inner = self.lock();
+        inner.list.remove(&id);
+        self.attached.store(inner.list.len(), Ordering::SeqCst);
+    }
+
+    /// Process and command line of each program, the oldest first.
+    pub fn names(&self) -> Vec<(u32, String)> {
+        self.lock().list.values().map(|program| (program.ends.pid, program.ends.command.clone())).collect()
+    }
+
+    /// There is something to do now.
+    pub(super) fn has_work(&self) -> bool {
+        let waits = |program: &Program| program.may_post() && !program.ends.posts.is_empty();
+        self.round().is_some_and(|inner| inner.list.values().any(waits))
+    }
+
+    /// When something is due by itself.
+    pub(super) fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
+        // Nobody rings when a program takes completions.
+        let waits = self.round().is_some_and(|inner| inner.list.values().any(|program| !program.late.is_empty()));
+        waits.then_some(now + RETRY)
+    }
+
+    /// The data-path thread is about to sleep.
+    pub(super) fn prepare_to_sleep(&self) {
+        if let Some(inner) = self.round() {
+            let bells: Vec<&Doorbell> = inner.list.values().map(|program| &program.ends.bell).collect();
+            Doorbell::prepare_all(bells.iter().copied());
+        }
+    }
+
+    /// It polls again.
+    pub(super) fn awake(&self) {
+        if let Some(inner) = self.round() {
+            inner.list.values().for_each(|program| program.ends.bell.reset());
+        }
+    }
+}
+
+impl Attached {
+    /// Takes what programs ask for; what cannot be ends at once.
+    pub(super) fn take_posts(&mut self, table: &MemoryTable, mut submit: impl FnMut(ProgramRequest, Vec<u8>)) -> usize {
+        let mut done = 0;
+        for (id, program) in &mut self.list {
+            program.push_late();
+            for _ in 0..PER_ROUND {
+                if !program.may_post() {
+                    break;
+                }
+                let Some(words) = program.ends.posts.pop() else { break };
+                done += 1;
+                let Some(post) = Post::from_words(words) else { continue };
+                match accept(*id, program.ends.domain, post, table) {
+                    Ok((request, bytes)) => {
+                        program.outstanding += 1;
+                        submit(request, bytes);
+                    }
+                    Err(errno) => program.complete(Completion { id: post.id, errno }),
+                }
+            }
+        }
+        done
+    }
+
+    /// Places a block of a request in the program's memory.
+    pub(super) fn place(&self, table: &MemoryTable, request: &mut ProgramRequest, index: u32, block: &[u8]) {
+        let at = request.memory.offset + u64::from(index) * BLOCK_LEN as u64;
+        let placed = self.list.contains_key(&request.program)
+            && table
+                .open(request.domain, Key(request.memory.key), Access::LocalWrite)
+                .is_ok_and(|lease| lease.write(at, block).is_ok());
+        request.failed |= !placed;
+    }
+
+    /// A request has ended.
+    pub(super) fn end(&mut self, request: &ProgramRequest, status: Status) {
+        if let Some(program) = self.list.get_mut(&request.program) {
+            program.outstanding -= 1;
+            let errno = if request.failed { EFAULT } else { errno_of(status) };
+            program.complete(Completion { id: request.id, errno });
+        }
+    }
+
+    /// Wakes the programs that have completions.
+    pub(super) fn ring(&mut self) {
+        for program in self.list.values_mut() {
+            program.push_late();
+            if std::mem::take(&mut program.news) {
+                program.ends.program_bell.ring();
+            }
+        }
+    }
+}
+
+impl Program {
+    fn may_post(&self) -> bool {
+        self.late.is_empty() && self.outstanding < MOST_OUTSTANDING
+    }
+
+    fn complete(&mut self, completion: Completion) {
+        self.late.push_back(completion);
+        self.push_late();
+    }
+
+    fn push_late(&mut self) {
+        while let Some(completion) = self.late.front() {
+            if self.ends.completions.push(completion.to_words()).is_err() {
+                return;
+            }
+            self.late.pop_front();
+            self.news = true;
+        }
+    }
+}
+
+/// The request of a post, and what it writes; or an error number. What is written is copied here, so that each packet
+/// that carries it has the same bytes, whatever the program does meanwhile.
+fn accept(
+    program: ProgramId,
+    domain: Domain,
+    post: Post,
+    table: &MemoryTable,
+) -> Result<(ProgramRequest, Vec<u8>), u32> {
+    let Post { id, order, at, memory } = post;
+    let block = BLOCK_LEN as u64;
+    if at % block != 0 || memory.len % block != 0 || memory.len == 0 || memory.len > LONGEST {
+        return Err(EINVAL);
+    }
+    let (direction, access) = match order {
+        Order::Read => (Direction::Read, Access::LocalWrite),
+        Order::Write => (Direction::Write, Access::LocalRead),
+    };
+    let lease = table.open(domain, Key(memory.key), access).map_err(|_| EFAULT)?;
+    if memory.offset.checked_add(memory.len).is_none_or(|end| end > lease.len()) {
+        return Err(EFAULT);
+    }
+    let mut bytes = Vec::new();
+    if direction == Direction::Write {
+        lease.append(memory.offset, memory.len as usize, &mut bytes).map_err(|_| EFAULT)?;
+    }
+    Ok((ProgramRequest { direction, lba: at / block, program, domain, id, memory, failed: false }, bytes))
+}
+
+fn errno_of(status: Status) -> u32 {
+    match status {
+        Status::Ok => 0,
+        Status::ReadOnly => EPERM,
+        Status::OutOfRange => EINVAL,
+        Status::NoSpace => ENOSPC,
+        Status::Fenced | Status::NoSession => ESHUTDOWN,
+        _ => EIO,
+    }
+}
