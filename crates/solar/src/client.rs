@@ -5,6 +5,7 @@ use crate::operations::{Completion, Direction, Operations, Request, Run};
 use crate::packet::{Access, Ack, HEADER_LEN, Header, Kind, MOST_NAME, Status};
 use crate::path::PathReport;
 use crate::sender::{Sender, SenderCounts, Transmission};
+use crate::storage::Payload;
 use crc32c::crc32c;
 use tcp::Nanos;
 
@@ -141,9 +142,9 @@ impl Client {
     }
 
     /// Ends the session; what is outstanding fails.
-    pub fn close(&mut self, mut send: impl FnMut(u8, &[u8; HEADER_LEN], &[u8])) {
+    pub fn close(&mut self, mut send: impl FnMut(u8, &[u8; HEADER_LEN], Payload<'_>)) {
         if let State::Open { session, .. } = self.state {
-            send(0, &Header { session, ..Header::new(Kind::Close) }.write(), &[]);
+            send(0, &Header { session, ..Header::new(Kind::Close) }.write(), Payload::NONE);
         }
         self.end(Status::NoSession);
     }
@@ -237,7 +238,7 @@ impl Client {
     }
 
     /// Sends what may be sent now: path, header, payload.
-    pub fn poll(&mut self, memory: &impl Memory, now: Nanos, mut send: impl FnMut(u8, &[u8; HEADER_LEN], &[u8])) {
+    pub fn poll(&mut self, memory: &impl Memory, now: Nanos, mut send: impl FnMut(u8, &[u8; HEADER_LEN], Payload<'_>)) {
         self.check_silence(now);
         match self.state {
             State::Opening { again } if again <= now => {
@@ -250,7 +251,7 @@ impl Client {
             }
             State::Open { session, blocks, most } => {
                 let header = Header { session, oldest: self.operations.oldest(), ..Header::new(Kind::Acknowledge) };
-                self.acks.flush(header, |header, payload| send(header.path, &header.write(), payload));
+                self.acks.flush(header, |header, payload| send(header.path, &header.write(), Payload::Bytes(payload)));
                 self.hand_over(blocks, most);
                 self.sender.tick(now);
                 self.send_all(session, memory, now, send);
@@ -260,7 +261,7 @@ impl Client {
     }
 
     /// Each path in turn: the first may be the one that has failed.
-    fn send_opening(&self, header: Header, now: Nanos, mut send: impl FnMut(u8, &[u8; HEADER_LEN], &[u8])) {
+    fn send_opening(&self, header: Header, now: Nanos, mut send: impl FnMut(u8, &[u8; HEADER_LEN], Payload<'_>)) {
         let path = (now / self.config.open_again.max(1)) as u8 % self.config.path.paths.max(1);
         let header = Header {
             access: self.access,
@@ -270,7 +271,7 @@ impl Client {
             oldest: self.operations.oldest(),
             ..header
         };
-        send(path, &header.write(), &self.volume);
+        send(path, &header.write(), Payload::Bytes(&self.volume));
     }
 
     fn check_silence(&mut self, now: Nanos) {
@@ -301,7 +302,7 @@ impl Client {
         session: u64,
         memory: &impl Memory,
         now: Nanos,
-        mut send: impl FnMut(u8, &[u8; HEADER_LEN], &[u8]),
+        mut send: impl FnMut(u8, &[u8; HEADER_LEN], Payload<'_>),
     ) {
         while let Some(next) = self.sender.next(now, |run| self.operations.wanted_of(*run).is_some()) {
             self.send_one(session, next, memory, &mut send);
@@ -320,21 +321,21 @@ impl Client {
         session: u64,
         next: Transmission<Run>,
         memory: &impl Memory,
-        send: &mut impl FnMut(u8, &[u8; HEADER_LEN], &[u8]),
+        send: &mut impl FnMut(u8, &[u8; HEADER_LEN], Payload<'_>),
     ) {
         let oldest = self.operations.oldest();
         let base = Header { session, oldest, path: next.path, sequence: next.sequence, ..Header::new(Kind::Probe) };
         let wanted = next.item.and_then(|run| self.operations.wanted_of(run));
         let Some((run, operation)) = wanted.and_then(|run| Some((run, self.operations.get(run.op)?))) else {
-            return send(next.path, &base.write(), &[]);
+            return send(next.path, &base.write(), Payload::NONE);
         };
         let base = Header { op: run.op, lba: operation.lba, count: run.count, ..base };
         match operation.direction {
-            Direction::Read => send(next.path, &Header { kind: Kind::Read, ..base }.write(), &[]),
+            Direction::Read => send(next.path, &Header { kind: Kind::Read, ..base }.write(), Payload::NONE),
             Direction::Write => {
                 let block = memory.block(operation.token, operation.index);
                 let crc = *operation.crc.get_or_insert_with(|| crc32c(block));
-                send(next.path, &Header { kind: Kind::Write, crc, ..base }.write(), block);
+                send(next.path, &Header { kind: Kind::Write, crc, ..base }.write(), Payload::Bytes(block));
             }
         }
     }

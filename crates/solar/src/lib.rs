@@ -29,4 +29,4 @@ pub use packet::{Access, BLOCK_LEN, HEADER_LEN, Header, Kind, MOST_NAME, PORT, S
 pub use path::PathReport;
 pub use sender::SenderCounts;
 pub use server::{Server, ServerCounts};
-pub use storage::{Block, Job, Outcome, Storage, Volume};
+pub use storage::{Block, BlockBytes, Job, Outcome, Payload, Storage, Volume};

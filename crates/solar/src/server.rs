@@ -2,7 +2,7 @@
 use crate::config::ServerConfig;
 use crate::packet::{Access, HEADER_LEN, Header, Kind, Status};
 use crate::session::{NewSession, Session};
-use crate::storage::{Job, Outcome, Storage, Volume};
+use crate::storage::{Job, Outcome, Payload, Storage, Volume};
 use siphasher::sip::SipHasher24;
 use std::collections::{BTreeMap, HashMap};
 use std::hash::{Hash, Hasher};
@@ -208,9 +208,9 @@ impl<P: Copy + Eq + Hash> Server<P> {
     }
 
     /// Sends what may be sent now: client, path, header, payload.
-    pub fn poll(&mut self, now: Nanos, mut send: impl FnMut(P, u8, &[u8; HEADER_LEN], &[u8])) {
+    pub fn poll(&mut self, now: Nanos, mut send: impl FnMut(P, u8, &[u8; HEADER_LEN], Payload<'_>)) {
         for (peer, header) in self.replies.drain(..) {
-            send(peer, header.path, &header.write(), &[]);
+            send(peer, header.path, &header.write(), Payload::NONE);
         }
         let silence = self.config.silence;
         self.sessions.retain(|_, session| now.saturating_sub(session.last_rx) < silence);

@@ -5,7 +5,7 @@ use crate::operations::Direction;
 use crate::packet::{Access, Ack, HEADER_LEN, Header, Kind, Status};
 use crate::path::PathReport;
 use crate::sender::{Sender, Transmission};
-use crate::storage::{Block, Job, Outcome, Storage, Volume};
+use crate::storage::{Block, Job, Outcome, Payload, Storage, Volume};
 use std::collections::VecDeque;
 use tcp::Nanos;
 
@@ -200,10 +200,10 @@ impl<P: Copy> Session<P> {
     }
 
     /// Sends what may be sent now.
-    pub(crate) fn poll(&mut self, now: Nanos, mut send: impl FnMut(P, u8, &[u8; HEADER_LEN], &[u8])) {
+    pub(crate) fn poll(&mut self, now: Nanos, mut send: impl FnMut(P, u8, &[u8; HEADER_LEN], Payload<'_>)) {
         let (peer, session) = (self.peer, self.number);
         let header = Header { session, ..Header::new(Kind::Acknowledge) };
-        self.acks.flush(header, |header, payload| send(peer, header.path, &header.write(), payload));
+        self.acks.flush(header, |header, payload| send(peer, header.path, &header.write(), Payload::Bytes(payload)));
         self.sender.tick(now);
         let oldest = self.oldest;
         while let Some(next) = self.sender.next(now, |answer| answer.op >= oldest) {
@@ -211,10 +211,10 @@ impl<P: Copy> Session<P> {
         }
     }
 
-    fn send_one(&self, next: Transmission<Answer>, send: &mut impl FnMut(P, u8, &[u8; HEADER_LEN], &[u8])) {
+    fn send_one(&self, next: Transmission<Answer>, send: &mut impl FnMut(P, u8, &[u8; HEADER_LEN], Payload<'_>)) {
         let base =
             Header { session: self.number, path: next.path, sequence: next.sequence, ..Header::new(Kind::Probe) };
-        let Some(answer) = next.item else { return send(self.peer, next.path, &base.write(), &[]) };
+        let Some(answer) = next.item else { return send(self.peer, next.path, &base.write(), Payload::NONE) };
         let kind = match answer.direction {
             Direction::Read => Kind::Data,
             Direction::Write => Kind::Done,
@@ -222,10 +222,10 @@ impl<P: Copy> Session<P> {
         let base = Header { kind, op: answer.op, lba: answer.lba, ..base };
         match answer.outcome {
             Outcome::Read(Block { crc, bytes }) => {
-                send(self.peer, next.path, &Header { crc, ..base }.write(), &bytes);
+                send(self.peer, next.path, &Header { crc, ..base }.write(), bytes.payload());
             }
-            Outcome::Written => send(self.peer, next.path, &base.write(), &[]),
-            Outcome::Failed(status) => send(self.peer, next.path, &Header { status, ..base }.write(), &[]),
+            Outcome::Written => send(self.peer, next.path, &base.write(), Payload::NONE),
+            Outcome::Failed(status) => send(self.peer, next.path, &Header { status, ..base }.write(), Payload::NONE),
         }
     }
 

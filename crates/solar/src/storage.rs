@@ -1,5 +1,6 @@
 //! Storage of a server's volumes, and the end of operations on it.
 use crate::packet::Status;
+use shm::Span;
 use std::fmt::{self, Debug, Formatter};
 use std::sync::Arc;
 
@@ -50,7 +51,52 @@ pub struct Block {
     /// The checksum that its writer computed.
     pub crc: u32,
     /// [`BLOCK_LEN`](crate::BLOCK_LEN) bytes.
-    pub bytes: Arc<[u8]>,
+    pub bytes: BlockBytes,
+}
+
+/// The bytes of a block.
+#[derive(Clone)]
+pub enum BlockBytes {
+    /// In memory of this process, copied into each frame.
+    Private(Arc<[u8]>),
+    /// In memory that frames refer to. Nobody writes there as long as a copy of this is left.
+    Shared(Span),
+}
+
+/// What follows the header of a packet.
+#[derive(Clone, Copy)]
+pub enum Payload<'p> {
+    /// Bytes to copy.
+    Bytes(&'p [u8]),
+    /// Bytes to refer to.
+    Shared(&'p Span),
+}
+
+impl Payload<'_> {
+    /// No payload.
+    pub(crate) const NONE: Payload<'static> = Payload::Bytes(&[]);
+
+    /// A copy of the bytes.
+    pub fn to_vec(self) -> Vec<u8> {
+        match self {
+            Payload::Bytes(bytes) => bytes.to_vec(),
+            Payload::Shared(span) => {
+                let mut bytes = Vec::new();
+                span.append(&mut bytes);
+                bytes
+            }
+        }
+    }
+}
+
+impl BlockBytes {
+    /// As the payload of a packet.
+    pub(crate) fn payload(&self) -> Payload<'_> {
+        match self {
+            BlockBytes::Private(bytes) => Payload::Bytes(bytes),
+            BlockBytes::Shared(span) => Payload::Shared(span),
+        }
+    }
 }
 
 impl Debug for Block {

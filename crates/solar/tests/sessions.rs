@@ -12,7 +12,7 @@ fn open(server: &mut Server<u8>, disk: &mut Disk, (peer, client, access): (u8, u
         server.receive(peer, &[&header.write()[..], b"vol"].concat(), false, disk, now);
         let mut answer = None;
         server.poll(now, |to, _, header, payload| {
-            let (header, _) = Header::read(&[header, payload].concat()).unwrap();
+            let (header, _) = Header::read(&[&header[..], &payload.to_vec()].concat()).unwrap();
             let meant = to == peer && matches!(header.kind, Kind::Ticket | Kind::Opened);
             answer = Some(header).filter(|_| meant).or(answer);
         });

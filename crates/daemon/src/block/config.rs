@@ -17,6 +17,9 @@ pub struct VolumeSection {
     pub file: PathBuf,
     /// Bytes of a file that is not there yet, whole blocks of 4096; without, the file must be there.
     pub size: Option<u64>,
+    /// Bytes of blocks that were read lately that are kept in memory; 0 for none.
+    #[serde(default = "cache_bytes")]
+    pub cache_bytes: u64,
     /// Nobody may write to it.
     #[serde(default)]
     pub read_only: bool,
@@ -43,6 +46,10 @@ pub struct BlockSection {
     /// Another client that may write to it loses that right.
     #[serde(default)]
     pub take_over: bool,
+}
+
+fn cache_bytes() -> u64 {
+    64 << 20
 }
 
 /// Most volumes that a host uses: each has UDP ports of its own.

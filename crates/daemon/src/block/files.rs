@@ -7,7 +7,7 @@ use super::spare::SpareBlocks;
 use crc32c::crc32c;
 use rustix::fs::{FlockOperation, flock};
 use rustix::io::{ReadWriteFlags, preadv2};
-use solar::{BLOCK_LEN, Block, Outcome, Status};
+use solar::{BLOCK_LEN, Block, BlockBytes, Outcome, Status};
 use std::fs::{File, OpenOptions};
 use std::io::{self, IoSliceMut};
 use std::ops::Deref;
@@ -82,7 +82,7 @@ impl Sums {
     fn judge(self, bytes: Arc<[u8; BLOCK_LEN]>) -> Outcome {
         let crc = crc32c(&bytes[..]);
         match crc == self.now || crc == self.next {
-            true => Outcome::Read(Block { crc, bytes }),
+            true => Outcome::Read(Block { crc, bytes: BlockBytes::Private(bytes) }),
             false => Outcome::Failed(Status::Corrupt),
         }
     }
@@ -313,7 +313,8 @@ mod tests {
 
     fn bytes(outcome: Outcome) -> Result<Vec<u8>, Status> {
         match outcome {
-            Outcome::Read(block) => Ok(block.bytes.to_vec()),
+            Outcome::Read(Block { bytes: BlockBytes::Private(bytes), .. }) => Ok(bytes.to_vec()),
+            Outcome::Read(_) => panic!("it is this file's own"),
             Outcome::Failed(status) => Err(status),
             Outcome::Written => panic!("a read"),
         }

@@ -3,6 +3,7 @@
 mod assignment;
 mod backend;
 mod budget;
+mod cache;
 mod config;
 mod connection;
 mod export;

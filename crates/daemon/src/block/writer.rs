@@ -76,7 +76,7 @@ pub(super) struct Counts {
 }
 
 impl Counts {
-    fn count(&self, outcome: &Outcome) {
+    pub(super) fn count(&self, outcome: &Outcome) {
         let counter = match outcome {
             Outcome::Read(_) => &self.reads,
             Outcome::Written => &self.writes,

@@ -78,6 +78,8 @@ pub struct VolumeClient {
     queue: Arc<Queue>,
     requests: HashMap<u64, Outstanding>,
     programs: Arc<Programs>,
+    /// The last packet that came in pieces.
+    whole: Vec<u8>,
     next_token: u64,
     /// The time of the last round.
     now: Nanos,
@@ -109,6 +111,7 @@ impl VolumeClient {
             queue,
             requests: HashMap::new(),
             programs,
+            whole: Vec::new(),
             next_token: 0,
             now,
             opened: false,
@@ -154,7 +157,7 @@ impl VolumeClient {
     fn receive(&mut self, now: Nanos, rx: &mut Vec<Box<Frame>>, programs: Option<&Attached>, io: &mut Io<'_>) {
         let mut memory = RequestMemory { requests: &mut self.requests, programs, table: self.programs.table() };
         for mut frame in rx.drain(..) {
-            if let Some((way, marked, packet)) = udp::receive(now, &mut frame, io)
+            if let Some((way, marked, packet)) = udp::receive(now, &mut frame, &mut self.whole, io)
                 && way.remote == self.place.server
                 && way.to == PORT
             {

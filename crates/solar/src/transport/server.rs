@@ -27,12 +27,14 @@ pub struct VolumeServer<B> {
     backend: B,
     /// Empty between rounds.
     ended: Vec<(Job, Outcome)>,
+    /// The last packet that came in pieces.
+    whole: Vec<u8>,
 }
 
 impl<B: Backend> VolumeServer<B> {
     /// Serves what the backend keeps. `key` is as in [`Server::new`].
     pub fn new(config: ServerConfig, key: [u64; 2], backend: B) -> VolumeServer<B> {
-        VolumeServer { server: Server::new(config, key), backend, ended: Vec::new() }
+        VolumeServer { server: Server::new(config, key), backend, ended: Vec::new(), whole: Vec::new() }
     }
 }
 
@@ -61,7 +63,7 @@ impl<B: Backend> Transport for VolumeServer<B> {
     fn poll(&mut self, now: Nanos, rx: &mut Vec<Box<Frame>>, io: &mut Io<'_>) -> usize {
         let mut done = rx.len();
         for mut frame in rx.drain(..) {
-            if let Some((way, marked, packet)) = udp::receive(now, &mut frame, io) {
+            if let Some((way, marked, packet)) = udp::receive(now, &mut frame, &mut self.whole, io) {
                 // The path is the distance of the port from the client's first one. A damaged number makes a damaged
                 // packet, which the server drops.
                 let path = Header::path_of(packet);

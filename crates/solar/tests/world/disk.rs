@@ -1,6 +1,6 @@
 //! A volume in memory whose operations take time, and end in any order.
 use super::{Random, US};
-use solar::{BLOCK_LEN, Block, Job, Outcome, Status, Storage, Volume};
+use solar::{BLOCK_LEN, Block, BlockBytes, Job, Outcome, Status, Storage, Volume};
 
 struct Write {
     crc: u32,
@@ -64,7 +64,7 @@ impl Disk {
         if crc32c::crc32c(block) != *crc {
             return Outcome::Failed(Status::Corrupt);
         }
-        Outcome::Read(Block { crc: *crc, bytes: block.as_slice().into() })
+        Outcome::Read(Block { crc: *crc, bytes: BlockBytes::Private(block.as_slice().into()) })
     }
 
     pub(crate) fn ended(&mut self) -> Vec<(Job, Outcome)> {

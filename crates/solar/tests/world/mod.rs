@@ -153,12 +153,12 @@ impl World {
             let network = &mut self.network;
             server.poll(now, |peer, path, header, payload| {
                 assert_eq!(peer, 1);
-                network.send(End::Client, path, &[header, payload].concat(), now);
+                network.send(End::Client, path, &[&header[..], &payload.to_vec()].concat(), now);
             });
         }
         let (network, session) = (&mut self.network, &mut self.session);
         self.client.poll(&self.judge, now, |path, header, payload| {
-            let packet = [header, payload].concat();
+            let packet = [&header[..], &payload.to_vec()].concat();
             *session = Header::read(&packet).expect("the client sends what can be read").0.session;
             network.send(End::Server, path, &packet, now);
         });
