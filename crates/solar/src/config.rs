@@ -52,6 +52,9 @@ pub struct ClientConfig {
     pub keep_alive: Nanos,
     /// Nothing was received from the server for this time, nanoseconds: outstanding operations fail.
     pub give_up: Nanos,
+    /// Payload is copied to a buffer in between and its checksum is computed anew, as where nothing refers to memory and
+    /// no checksum is used again (SmartNS, section 5.7): for comparison.
+    pub staged: bool,
 }
 
 impl Default for ClientConfig {
@@ -62,6 +65,7 @@ impl Default for ClientConfig {
             ask: 100 * MS,
             keep_alive: 10_000 * MS,
             give_up: 30_000 * MS,
+            staged: false,
         }
     }
 }
@@ -77,10 +81,19 @@ pub struct ServerConfig {
     pub most_sessions: usize,
     /// A session without a packet from its client for this time, nanoseconds, ends.
     pub silence: Nanos,
+    /// Payload is copied to a buffer in between and its checksum is computed anew, as where nothing refers to memory and
+    /// no checksum is used again (SmartNS, section 5.7): for comparison.
+    pub staged: bool,
 }
 
 impl Default for ServerConfig {
     fn default() -> ServerConfig {
-        ServerConfig { path: PathConfig::default(), most_outstanding: 1024, most_sessions: 1024, silence: 60_000 * MS }
+        ServerConfig {
+            path: PathConfig::default(),
+            most_outstanding: 1024,
+            most_sessions: 1024,
+            silence: 60_000 * MS,
+            staged: false,
+        }
     }
 }

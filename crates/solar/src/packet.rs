@@ -202,6 +202,11 @@ impl Header {
     /// The header and the payload of a packet. `None` where it is none of ours, damaged, or too short for its kind.
     pub fn read(packet: &[u8]) -> Option<(Header, &[u8])> {
         let (bytes, payload) = packet.split_at_checked(HEADER_LEN)?;
+        Header::read_parts(bytes, payload).map(|header| (header, payload))
+    }
+
+    /// The same, where the payload is elsewhere.
+    pub(crate) fn read_parts(bytes: &[u8], payload: &[u8]) -> Option<Header> {
         if bytes[0] != VERSION || u32_at(bytes, CHECKED) != crc32c(&bytes[..CHECKED]) {
             return None;
         }
@@ -219,7 +224,7 @@ impl Header {
             oldest: u64_at(bytes, 40),
             count: u16::from_be_bytes([bytes[48], bytes[49]]),
         };
-        header.check(payload).then_some((header, payload))
+        header.check(payload).then_some(header)
     }
 
     /// The payload has the length of its kind, and the checksum that the header contains.

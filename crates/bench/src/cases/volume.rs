@@ -1,12 +1,12 @@
-//! Reads of a volume over clients, 4 KiB each (SmartNS figure 16): Solar's NBD socket, beside NBD over TCP. All serve
-//! the same file, which is in the system's cache.
+//! Reads of a volume over clients, 4 KiB each (SmartNS figure 16): Solar into a program's memory, the same with staging
+//! buffers, and by its NBD socket, beside NBD over TCP. All serve the same file, which is in memory.
 use super::compare;
 use crate::arguments::{Common, list, listed, numbered};
 use crate::directory::Directory;
 use crate::lab::{FabricLab, FabricPlan, Lab, Stack, VethLab, VethPlan};
 use crate::process::Process;
 use crate::report::{Report, Run};
-use crate::sample::Latency;
+use crate::sample::{Latency, Sample};
 use crate::servers::{self, split};
 use crate::tools::Tools;
 use clap::Args;
@@ -18,6 +18,7 @@ use std::path::Path;
 use std::time::Duration;
 
 const PORT: u16 = 10809;
+const WAYS: &str = "solar,solar-staged,solar-nbd,nbd-opentoe,nbd-linux";
 const TIMEOUT: Duration = Duration::from_secs(30);
 const MEGABYTES: u64 = 64;
 const SECONDS: f64 = 3.0;
@@ -29,11 +30,12 @@ const AROUND_S: f64 = 2.0;
 pub struct Arguments {
     #[command(flatten)]
     pub common: Common,
-    /// What carries the blocks: solar (NBD on a UNIX socket, Solar from there), nbd-opentoe (nbdkit over OpenTOE's
+    /// What carries the blocks: solar (into the program's memory, apps/volume_load), solar-staged (the same with copies in
+    /// between and checksums anew), solar-nbd (NBD on a UNIX socket, Solar from there), nbd-opentoe (nbdkit over OpenTOE's
     /// TCP), nbd-linux (nbdkit over the kernel's)
-    #[arg(long, value_name = "WAY,...", default_value = "solar,nbd-opentoe,nbd-linux", value_parser = listed(way))]
+    #[arg(long, value_name = "WAY,...", default_value = WAYS, value_parser = listed(way))]
     pub way: String,
-    /// Clients, each a thread of fio with a connection of its own
+    /// Clients, each a use of the volume of its own, or a thread of fio with a connection of its own
     #[arg(long, value_name = "N,...", default_value = "1,2,4,8,12", value_parser = numbered(16))]
     pub clients: String,
     /// Requests that each client has in flight
@@ -48,13 +50,20 @@ pub struct Arguments {
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Carrier {
     Solar,
+    SolarStaged,
+    SolarNbd,
     NbdOpentoe,
     NbdLinux,
 }
 
 impl Carrier {
-    const ALL: [(&'static str, Carrier); 3] =
-        [("solar", Carrier::Solar), ("nbd-opentoe", Carrier::NbdOpentoe), ("nbd-linux", Carrier::NbdLinux)];
+    const ALL: [(&'static str, Carrier); 5] = [
+        ("solar", Carrier::Solar),
+        ("solar-staged", Carrier::SolarStaged),
+        ("solar-nbd", Carrier::SolarNbd),
+        ("nbd-opentoe", Carrier::NbdOpentoe),
+        ("nbd-linux", Carrier::NbdLinux),
+    ];
 
     fn name(self) -> &'static str {
         Carrier::ALL.into_iter().find(|(_, way)| *way == self).map_or("", |(name, _)| name)
@@ -76,9 +85,10 @@ enum VolumeLab<'a> {
 impl<'a> VolumeLab<'a> {
     fn new(tools: &'a Tools, way: Carrier, directory: &Path) -> Result<VolumeLab<'a>, String> {
         let lab: Box<dyn Lab + 'a> = match way {
-            Carrier::Solar => {
+            Carrier::Solar | Carrier::SolarStaged | Carrier::SolarNbd => {
                 let network = FabricConfig { mtu: 9000, ..FabricConfig::default() };
-                let plan = FabricPlan { network, volume: Some(directory.into()), ..FabricPlan::default() };
+                let (volume, volume_staged) = (Some(directory.into()), way == Carrier::SolarStaged);
+                let plan = FabricPlan { network, volume, volume_staged, ..FabricPlan::default() };
                 return Ok(VolumeLab::Solar(FabricLab::new(tools, &plan)?));
             }
             Carrier::NbdOpentoe => Box::new(FabricLab::new(tools, &FabricPlan::default())?),
@@ -155,7 +165,28 @@ impl Load {
         let directory = Directory::new("volume")?;
         fill(&directory.path().join("v")).map_err(|error| format!("cannot make a volume: {error}"))?;
         let place = VolumeLab::new(tools, self.way, directory.path())?;
-        let (uri, point) = (place.uri(directory.path()), json!(run.point));
+        match (&place, self.way) {
+            (VolumeLab::Solar(lab), Carrier::Solar | Carrier::SolarStaged) => self.by_program(tools, lab, run),
+            _ => self.by_fio(tools, &place, directory.path(), run),
+        }
+    }
+
+    /// By a program that has the blocks in its memory.
+    fn by_program(&self, tools: &Tools, lab: &FabricLab<'_>, run: Run) -> Result<Run, String> {
+        let (point, size) = (json!(run.point), 4096.to_string());
+        let [clients, depth] = ["clients", "depth"].map(|key| point[key].to_string());
+        let [warm_up, seconds] = [(self.seconds / 4.0).clamp(0.3, 1.0), self.seconds].map(|time| time.to_string());
+        let program = tools.app("volume_load");
+        let words = [&*program, "v", self.kind, &size, &depth, &clients, &warm_up, &seconds].map(String::from);
+        let printed = lab.client(0, &words)?.finish(&tools.stop, TIMEOUT + Duration::from_secs_f64(self.seconds))?;
+        let sample = Sample::of(&[printed])?;
+        let latency_us = Some(sample.latency());
+        let gbit_per_s = Some(sample.rate() * 4096.0 * 8.0 / 1e9);
+        Ok(Run { ops_per_s: Some(sample.rate()), gbit_per_s, latency_us, errors: sample.errors, ..run })
+    }
+
+    fn by_fio(&self, tools: &Tools, place: &VolumeLab<'_>, directory: &Path, run: Run) -> Result<Run, String> {
+        let (uri, point) = (place.uri(directory), json!(run.point));
         let load = |seconds: f64| {
             let mut words = servers::fio(&uri, self.kind, seconds, MEGABYTES, &point);
             words.extend([format!("--numjobs={}", point["clients"]), "--group_reporting".into()]);

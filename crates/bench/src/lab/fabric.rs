@@ -48,6 +48,8 @@ pub struct FabricPlan {
     /// The server serves the file `v` of this directory as a volume over Solar, and the first client's host uses it by
     /// the socket `v.sock` there.
     pub volume: Option<PathBuf>,
+    /// Both ends of the volume copy payload to a buffer in between (`staged`).
+    pub volume_staged: bool,
     /// Two ZeroNIC hosts, a receiver's and a sender's, which share the addresses of the server and the first
     /// client; with what decides on headers (`transport`).
     pub zeronic: Option<&'static str>,
@@ -76,6 +78,7 @@ impl Default for FabricPlan {
             rdma_payload: "auto",
             rdma_congestion: NONE.name,
             volume,
+            volume_staged: false,
             zeronic,
         }
     }
@@ -227,9 +230,10 @@ fn configuration(plan: &FabricPlan) -> Result<String, String> {
     }
     if let Some(directory) = &plan.volume {
         let [file, socket] = ["v", "v.sock"].map(|name| directory.join(name));
-        let served = format!("[[volume]]\nname = \"v\"\nhost = \"server\"\nfile = {file:?}\n");
+        let staged = if plan.volume_staged { "staged = true\n" } else { "" };
+        let served = format!("[[volume]]\nname = \"v\"\nhost = \"server\"\nfile = {file:?}\n{staged}");
         let used = format!(
-            "[[block]]\nvolume = \"v\"\nhost = \"client0\"\nserver = \"{}\"\nsocket = {socket:?}\n",
+            "[[block]]\nvolume = \"v\"\nhost = \"client0\"\nserver = \"{}\"\nsocket = {socket:?}\n{staged}",
             address(0)
         );
         content += &(served + &used);

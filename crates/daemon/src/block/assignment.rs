@@ -90,7 +90,8 @@ impl BlockThreads {
             });
             self.volumes.push(threads);
         }
-        let config = ServerConfig { most_sessions: MOST_SESSIONS, ..ServerConfig::default() };
+        let staged = sections.iter().any(|section| section.staged);
+        let config = ServerConfig { most_sessions: MOST_SESSIONS, staged, ..ServerConfig::default() };
         let key = u128::from_ne_bytes(secret()?);
         let server = VolumeServer::new(config, [key as u64, (key >> 64) as u64], volumes);
         path.hosts[index].host.add(Box::new(server))
@@ -105,7 +106,7 @@ impl BlockThreads {
         handle: &Handle,
     ) -> Result<(), String> {
         wide_enough(path, index)?;
-        let config = ClientConfig::default();
+        let config = ClientConfig { staged: section.staged, ..ClientConfig::default() };
         let access = match (section.read_only, section.take_over) {
             (true, _) => Access::Read,
             (false, true) => Access::TakeOver,

@@ -23,6 +23,9 @@ pub struct VolumeSection {
     /// Nobody may write to it.
     #[serde(default)]
     pub read_only: bool,
+    /// Payload is copied to a buffer in between, and its checksum is computed anew: for comparison.
+    #[serde(default)]
+    pub staged: bool,
     /// Addresses of hosts that may use it; all where there is none.
     #[serde(default)]
     pub clients: Vec<Ipv4Addr>,
@@ -46,6 +49,9 @@ pub struct BlockSection {
     /// Another client that may write to it loses that right.
     #[serde(default)]
     pub take_over: bool,
+    /// Payload is copied to a buffer in between, and its checksum is computed anew: for comparison.
+    #[serde(default)]
+    pub staged: bool,
 }
 
 fn cache_bytes() -> u64 {

@@ -60,8 +60,14 @@ impl Memory for RequestMemory<'_> {
             (Some(Outstanding::Submitted(submission)), _) => {
                 submission.buffer[at..at + BLOCK_LEN].copy_from_slice(block);
             }
+            // There is a buffer in between ([`ClientConfig::staged`]).
+            (Some(Outstanding::Programs(request, bytes)), _)
+                if request.direction == Direction::Read && !bytes.is_empty() =>
+            {
+                bytes[at..at + BLOCK_LEN].copy_from_slice(block);
+            }
             (Some(Outstanding::Programs(request, _)), Some(programs)) => {
-                programs.place(self.table, request, index, block);
+                programs.place(self.table, request, at as u64, block);
             }
             // The program is gone.
             (Some(Outstanding::Programs(..)) | None, _) => {}
@@ -135,7 +141,11 @@ impl VolumeClient {
 
     fn take_posts(&mut self, programs: &mut Attached, now: Nanos) -> usize {
         let (client, requests, next_token) = (&mut self.client, &mut self.requests, &mut self.next_token);
-        programs.take_posts(self.programs.table(), |request, bytes| {
+        let staged = self.config.staged;
+        programs.take_posts(self.programs.table(), |request, mut bytes| {
+            if staged {
+                bytes.resize(request.len() as usize, 0);
+            }
             *next_token += 1;
             let (direction, lba, token) = (request.direction, request.lba, *next_token);
             let blocks = (request.len() / BLOCK_LEN as u64) as u32;
@@ -187,9 +197,13 @@ impl VolumeClient {
                     self.ended.count(submission.direction, submission.buffer.len() as u64, completion.status);
                     (submission.done)(completion.status, submission.buffer);
                 }
-                Some(Outstanding::Programs(request, _)) => {
+                Some(Outstanding::Programs(mut request, bytes)) => {
                     self.ended.count(request.direction, request.len(), completion.status);
                     if let Some(programs) = programs.as_deref_mut() {
+                        if request.direction == Direction::Read && !bytes.is_empty() && completion.status == Status::Ok
+                        {
+                            programs.place(self.programs.table(), &mut request, 0, &bytes);
+                        }
                         programs.end(&request, completion.status);
                     }
                 }

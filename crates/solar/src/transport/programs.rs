@@ -198,13 +198,13 @@ impl Attached {
         done
     }
 
-    /// Places a block of a request in the program's memory.
-    pub(super) fn place(&self, table: &MemoryTable, request: &mut ProgramRequest, index: u32, block: &[u8]) {
-        let at = request.memory.offset + u64::from(index) * BLOCK_LEN as u64;
+    /// Places bytes of a request in the program's memory, from its byte `at` on.
+    pub(super) fn place(&self, table: &MemoryTable, request: &mut ProgramRequest, at: u64, bytes: &[u8]) {
+        let at = request.memory.offset + at;
         let placed = self.list.contains_key(&request.program)
             && table
                 .open(request.domain, Key(request.memory.key), Access::LocalWrite)
-                .is_ok_and(|lease| lease.write(at, block).is_ok());
+                .is_ok_and(|lease| lease.write(at, bytes).is_ok());
         request.failed |= !placed;
     }
 

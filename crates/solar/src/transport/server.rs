@@ -1,9 +1,9 @@
 //! A storage server as a transport of a host.
 use super::report::{ServerReport, SessionReport};
 use super::udp::{self, UdpPath};
-use crate::packet::PORT;
+use crate::packet::{HEADER_LEN, PORT};
 use crate::session::Session;
-use crate::{Header, Job, Outcome, Server, ServerConfig, Storage};
+use crate::{Header, Job, Outcome, Payload, Server, ServerConfig, Storage};
 use host::{Claim, Io, Report, Transport};
 use port::Frame;
 use std::net::Ipv4Addr;
@@ -29,13 +29,25 @@ pub struct VolumeServer<B> {
     ended: Vec<(Job, Outcome)>,
     /// The last packet that came in pieces.
     whole: Vec<u8>,
+    /// Where payload is copied to, if so ([`ServerConfig::staged`]).
+    staging: Option<Vec<u8>>,
 }
 
 impl<B: Backend> VolumeServer<B> {
     /// Serves what the backend keeps. `key` is as in [`Server::new`].
     pub fn new(config: ServerConfig, key: [u64; 2], backend: B) -> VolumeServer<B> {
-        VolumeServer { server: Server::new(config, key), backend, ended: Vec::new(), whole: Vec::new() }
+        let staging = config.staged.then(Vec::new);
+        VolumeServer { server: Server::new(config, key), backend, ended: Vec::new(), whole: Vec::new(), staging }
     }
+}
+
+/// The payload by way of a buffer, with its checksum computed anew; `None` where it has another one. Without a buffer,
+/// the payload as it is.
+fn stage<'p>(staging: Option<&'p mut Vec<u8>>, header: &[u8; HEADER_LEN], payload: Payload<'p>) -> Option<Payload<'p>> {
+    let (Some(staging), Payload::Shared(span)) = (staging, payload) else { return Some(payload) };
+    staging.clear();
+    span.append(staging);
+    Header::read_parts(header, staging).map(|_| Payload::Bytes(staging))
 }
 
 impl Server<Peer> {
@@ -77,7 +89,9 @@ impl<B: Backend> Transport for VolumeServer<B> {
         for (job, outcome) in self.ended.drain(..) {
             self.server.finish(job, outcome);
         }
+        let mut staging = self.staging.as_mut();
         self.server.poll(now, |(remote, first), path, header, payload| {
+            let Some(payload) = stage(staging.as_deref_mut(), header, payload) else { return };
             let way = UdpPath { remote, from: PORT, to: first.wrapping_add(path.into()) };
             udp::send(now, way, header, payload, io);
             done += 1;
