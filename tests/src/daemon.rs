@@ -387,6 +387,7 @@ fn configuration(lab: &Lab, socket: &Path) -> String {
         }
         text += &crate::over_tcp::configuration();
         text += &crate::one_address::configuration(crate::over_tcp::FABRIC, &lab.engine);
+        text += &crate::volumes::configuration(socket.parent().unwrap_or(Path::new(".")));
     }
     text
 }

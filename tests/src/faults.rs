@@ -21,6 +21,7 @@ use crate::splicing;
 use crate::strangers;
 use crate::takeover;
 use crate::turnover;
+use crate::volumes;
 use rustix::process::Signal;
 use std::time::Duration;
 
@@ -81,6 +82,7 @@ pub const ALL: &[Fault] = &[
     fault("verbs and sockets on one address, with loss", &[Link::Lossy], one_address::beside_each_other),
     fault("rdma_cm: one listener of both devices", &[Link::Lossy], one_address::one_listener_of_both_devices),
     fault("sockets and toe_comm of one host, with loss", &[Link::Lossy], one_address::one_hosts_own_listeners),
+    fault("toe_volume: a file, with loss", &[Link::Lossy], volumes::file),
     fault("malformed and random frames", &[Link::Linux, Link::TapServer], malformed),
     fault("data with the SYN", &[Link::Linux, Link::TapServer, Link::TapClient, Link::Fabric], early::both_ways),
     fault("peers on two ports", &[Link::TwoPorts], ports::both),

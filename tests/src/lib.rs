@@ -36,3 +36,4 @@ mod strangers;
 pub mod suites;
 mod takeover;
 mod turnover;
+mod volumes;
