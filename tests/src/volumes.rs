@@ -1,5 +1,5 @@
-//! Programs that have a volume's blocks in their own memory (`toe_volume_*`, docs/SOLAR.md), over a network of their own
-//! that loses, doubles, reorders and damages packets.
+//! Programs that have a volume's blocks in their own memory (`toe_volume_*`, docs/SOLAR.md), over a network of their
+//! own that loses, doubles, reorders and damages packets.
 use crate::cases::{Bench, LARGE, app};
 use crate::report::Outcome;
 use std::fs::{self, File};

@@ -195,6 +195,6 @@ mod tests {
         let rows = goals::rows(&BTreeMap::new());
         let text = text(&rows);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-        assert!(text.contains("0 of 32 goals met"), "{text}");
+        assert!(text.contains("0 of 33 goals met"), "{text}");
     }
 }

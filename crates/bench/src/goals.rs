@@ -355,6 +355,14 @@ pub(crate) const GOALS: &[Goal] = &[
         |r| times(r, &at(r, "clients", 1)?, "solar", &["nbd-linux"])
     ),
     goal!(
+        "4 KiB reads of a volume, 12 clients",
+        ">= 2.2x staged",
+        AtLeast(2.2),
+        "volume",
+        "SmartNS 2.2x on a host's processor (fig. 16)",
+        |r| times(r, &at(r, "clients", 12)?, "solar", &["solar-staged"])
+    ),
+    goal!(
         "64 B WRITEs by 1,000 queue pairs",
         ">= 80% of 16",
         AtLeast(0.8),

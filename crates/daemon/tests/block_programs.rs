@@ -1,14 +1,16 @@
 //! Programs that use a volume by queues of their own (`toe_volume_*`) at a real `toed`: what is read is what was
-//! written, into the program's memory, through loss, too; and a program that asks for what is not its own gets an error.
+//! written, into the program's memory, through loss, too; and a program that asks for what is not its own gets an
+//! error.
 mod common;
 
 use common::Toed;
 use common::comm::{LEN, TIMEOUT};
 use common::place::Place;
 use common::store::{MIB, Store, WIDE, bytes, hosts};
-use context::comm::{Answer, Piece, Request};
+use context::comm::{Answer, COMPLETIONS, POSTS, Piece, Request};
 use context::volume::{Completion, Hello, Order, Post, VERSION};
 use std::fs;
+use std::time::Instant;
 
 const EFAULT: u32 = 14;
 const EINVAL: u32 = 22;
@@ -123,18 +125,22 @@ fn programs_that_take_nothing_or_go_do_not_hold_up_others() {
     let mut toed = Toed::start(&(hosts(WIDE) + &sections));
     let (mut greedy, _) = open(&toed, "v");
     let (mut place, _) = open(&toed, "v");
-    let memory = Piece { key: greedy.key, offset: 0, len: LEN as u64 };
-    let mut posted = 0;
-    // Until the queue is full for a while: its completions find no room, and none of them is taken.
-    let begin = std::time::Instant::now();
-    while begin.elapsed() < TIMEOUT / 60 {
-        posted += u64::from(greedy.try_push(Post { id: posted, order: Order::Read, at: 0, memory }.to_words()));
+    let memory = Piece { key: greedy.key, offset: 0, len: 4096 };
+    let post = Post { id: 0, order: Order::Read, at: 0, memory };
+    // Its completions find no room: then none of what it asks for is taken.
+    let (mut posted, begin) = (0, Instant::now());
+    while posted < COMPLETIONS + POSTS {
+        posted += u32::from(greedy.try_push(post.to_words()));
+        assert!(begin.elapsed() < TIMEOUT, "{posted} of its posts were taken");
     }
     let own = Piece { key: place.key, offset: 0, len: 4096 };
     (0..256).for_each(|block| assert_eq!(ask(&mut place, Order::Read, block * 4096, own), 0));
-    // It goes in the middle of its requests.
-    drop(greedy);
+    let (mut leaving, _) = open(&toed, "v");
+    let memory = Piece { key: leaving.key, offset: 0, len: LEN as u64 };
+    (0..64).for_each(|id| leaving.push(Post { id, order: Order::Read, at: 0, memory }.to_words()));
+    // In the middle of its requests.
+    drop(leaving);
     (0..256).for_each(|block| assert_eq!(ask(&mut place, Order::Write, block * 4096, own), 0));
-    drop(place);
+    drop((place, greedy));
     assert!(toed.end().success());
 }

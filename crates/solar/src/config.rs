@@ -52,8 +52,8 @@ pub struct ClientConfig {
     pub keep_alive: Nanos,
     /// Nothing was received from the server for this time, nanoseconds: outstanding operations fail.
     pub give_up: Nanos,
-    /// Payload is copied to a buffer in between and its checksum is computed anew, as where nothing refers to memory and
-    /// no checksum is used again (SmartNS, section 5.7): for comparison.
+    /// Payload is copied to a buffer in between and its checksum is computed anew, as where nothing refers to memory
+    /// and no checksum is used again (SmartNS, section 5.7): for comparison.
     pub staged: bool,
 }
 
@@ -81,8 +81,8 @@ pub struct ServerConfig {
     pub most_sessions: usize,
     /// A session without a packet from its client for this time, nanoseconds, ends.
     pub silence: Nanos,
-    /// Payload is copied to a buffer in between and its checksum is computed anew, as where nothing refers to memory and
-    /// no checksum is used again (SmartNS, section 5.7): for comparison.
+    /// Payload is copied to a buffer in between and its checksum is computed anew, as where nothing refers to memory
+    /// and no checksum is used again (SmartNS, section 5.7): for comparison.
     pub staged: bool,
 }
 

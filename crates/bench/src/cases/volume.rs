@@ -30,9 +30,9 @@ const AROUND_S: f64 = 2.0;
 pub struct Arguments {
     #[command(flatten)]
     pub common: Common,
-    /// What carries the blocks: solar (into the program's memory, apps/volume_load), solar-staged (the same with copies in
-    /// between and checksums anew), solar-nbd (NBD on a UNIX socket, Solar from there), nbd-opentoe (nbdkit over OpenTOE's
-    /// TCP), nbd-linux (nbdkit over the kernel's)
+    /// What carries the blocks: solar (into the program's memory, apps/volume_load), solar-staged (the same with copies
+    /// in between and checksums anew), solar-nbd (NBD on a UNIX socket, Solar from there), nbd-opentoe (nbdkit over
+    /// OpenTOE's TCP), nbd-linux (nbdkit over the kernel's)
     #[arg(long, value_name = "WAY,...", default_value = WAYS, value_parser = listed(way))]
     pub way: String,
     /// Clients, each a use of the volume of its own, or a thread of fio with a connection of its own

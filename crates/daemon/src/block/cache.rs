@@ -80,7 +80,7 @@ mod tests {
     }
 
     #[test]
-    fn a_block_is_found_until_it_is_forgotten_or_another_has_its_place() {
+    fn a_block_is_found_until_it_is_forgotten_or_replaced() {
         let mut cache = BlockCache::new(4 * 4096 + 1, 100).unwrap();
         for lba in 0..4 {
             assert!(cache.find(lba).is_none());

@@ -3,7 +3,7 @@ use super::export::{TIMEOUT, size_of};
 use super::views::{BlockPlace, BlockPlaces};
 use crate::attaching::printable;
 use crate::domains::Domains;
-use crate::queue_programs::{Failure, ProgramEnds, Seat, Who, hello};
+use crate::queue_programs::seat::{Failure, ProgramEnds, Seat, Who, hello};
 use crate::wake::watch;
 use context::comm::Answer;
 use context::volume::{Hello, VERSION};

@@ -1,15 +1,14 @@
 //! Programs that use queues of posts and completions: those of ZeroNIC hosts (`context::comm`) and of volumes
 //! (`context::volume`). Each has a service thread of its own.
 mod devices;
+pub(crate) mod seat;
 mod service;
-
-pub(crate) use service::{Failure, ProgramEnds, Seat, Who};
 
 use crate::block::{self, BlockPlaces};
 use crate::zeronic::{self, ZeronicPlace};
 use context::comm::Answer;
 use rustix::event::{EventfdFlags, eventfd};
-use serde::de::DeserializeOwned;
+use seat::{Failure, Seat, Who};
 use shm::{handover, reserve};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
@@ -58,19 +57,6 @@ impl Drop for OneAlive {
 /// A first message that asks for a ZeroNIC host or a volume.
 pub(crate) fn is_hello(message: &[u8]) -> bool {
     zeronic::is_hello(message) || block::is_hello(message)
-}
-
-/// The first message of a library of this version: of one of another, only that is understood.
-pub(crate) fn hello<T: DeserializeOwned>(message: &[u8], version: Option<u32>, ours: u32) -> Result<T, Failure> {
-    let invalid = |sentence: String| (libc::EPROTO, sentence);
-    if version != Some(ours) {
-        return Err(invalid(format!(
-            "libtoe has version {} of these queues and the daemon version {ours}: use the libtoe.so that came with this \
-             daemon",
-            version.unwrap_or_default()
-        )));
-    }
-    serde_json::from_slice(message).map_err(|e| invalid(format!("this is no hello: {e}")))
 }
 
 impl QueuePrograms {

@@ -1,11 +1,11 @@
 //! The service thread of one program that uses queues: it attaches the program, registers its memory, and removes what
 //! it had when its socket ends. What waits for the program (looking at descriptors) happens here.
 use super::devices::ProgramDevices;
-use crate::domains::Domains;
+use super::seat::{Failure, ProgramEnds, Seat, Who};
 use context::comm::{Answer, COMPLETIONS, POSTS, Request, program_bell};
 use context::queues::{DaemonQueues, QueueSizes, daemon_bell};
-use memory::{AddressSpace, Description, Domain, Key, MemoryTable, Refusal, Rights};
-use shm::{Doorbell, PipeConsumer, PipeProducer, handover};
+use memory::{AddressSpace, Description, Domain, Key, Refusal, Rights};
+use shm::{Doorbell, handover};
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::sync::Arc;
@@ -14,45 +14,6 @@ use std::time::Duration;
 
 /// Between two looks at an access that is still under way.
 const BREATH: Duration = Duration::from_micros(50);
-
-/// A program.
-pub(crate) struct Who {
-    pub(crate) pid: u32,
-    pub(crate) uid: u32,
-    pub(crate) command: String,
-}
-
-/// A Linux error number and a sentence.
-pub(crate) type Failure = (i32, String);
-
-/// The daemon's ends of a program's queues.
-pub(crate) struct ProgramEnds {
-    /// Whose memory it uses.
-    pub(crate) domain: Domain,
-    pub(crate) posts: PipeConsumer<8>,
-    pub(crate) completions: PipeProducer<8>,
-    /// Rung by the program.
-    pub(crate) bell: Doorbell,
-    /// Rung by the daemon.
-    pub(crate) program_bell: Doorbell,
-}
-
-/// Where a program has its place: a ZeroNIC host, or a volume.
-pub(crate) trait Seat: Send {
-    /// Registered memory of its programs.
-    fn table(&self) -> &Arc<MemoryTable>;
-    /// Numbers of programs in that table.
-    fn domains(&self) -> &Domains;
-    /// The program has the place from now on; `watched` is the eventfd that it rings. Returns the answer to its first
-    /// message.
-    fn attach(&mut self, who: Who, ends: ProgramEnds, watched: OwnedFd) -> Result<Answer, Failure>;
-    /// It is gone: afterwards nobody uses its queues, or begins to use its memory.
-    fn detach(&mut self);
-    /// How long a copy by a device may take, nanoseconds; `None` where there are no devices.
-    fn device_timeout(&self) -> Option<u64> {
-        None
-    }
-}
 
 /// Serves a program until its socket ends.
 pub(super) fn serve(socket: &OwnedFd, seat: Box<dyn Seat>, who: Who) -> Result<(), Failure> {

@@ -2,7 +2,7 @@
 use super::maker::ZeronicPlace;
 use crate::attaching::printable;
 use crate::domains::Domains;
-use crate::queue_programs::{Failure, ProgramEnds, Seat, Who, hello};
+use crate::queue_programs::seat::{Failure, ProgramEnds, Seat, Who, hello};
 use context::comm::{Answer, Hello, VERSION};
 use memory::MemoryTable;
 use serde::Deserialize;

@@ -1,0 +1,60 @@
+//! What a place for programs with queues is: a ZeroNIC host, or a volume.
+use crate::domains::Domains;
+use context::comm::Answer;
+use memory::{Domain, MemoryTable};
+use serde::de::DeserializeOwned;
+use shm::{Doorbell, PipeConsumer, PipeProducer};
+use std::os::fd::OwnedFd;
+use std::sync::Arc;
+
+/// A program.
+pub(crate) struct Who {
+    pub(crate) pid: u32,
+    pub(crate) uid: u32,
+    pub(crate) command: String,
+}
+
+/// A Linux error number and a sentence.
+pub(crate) type Failure = (i32, String);
+
+/// The daemon's ends of a program's queues.
+pub(crate) struct ProgramEnds {
+    /// Whose memory it uses.
+    pub(crate) domain: Domain,
+    pub(crate) posts: PipeConsumer<8>,
+    pub(crate) completions: PipeProducer<8>,
+    /// Rung by the program.
+    pub(crate) bell: Doorbell,
+    /// Rung by the daemon.
+    pub(crate) program_bell: Doorbell,
+}
+
+/// Where a program has its place: a ZeroNIC host, or a volume.
+pub(crate) trait Seat: Send {
+    /// Registered memory of its programs.
+    fn table(&self) -> &Arc<MemoryTable>;
+    /// Numbers of programs in that table.
+    fn domains(&self) -> &Domains;
+    /// The program has the place from now on; `watched` is the eventfd that it rings. Returns the answer to its first
+    /// message.
+    fn attach(&mut self, who: Who, ends: ProgramEnds, watched: OwnedFd) -> Result<Answer, Failure>;
+    /// It is gone: afterwards nobody uses its queues, or begins to use its memory.
+    fn detach(&mut self);
+    /// How long a copy by a device may take, nanoseconds; `None` where there are no devices.
+    fn device_timeout(&self) -> Option<u64> {
+        None
+    }
+}
+
+/// The first message of a library of this version: of one of another, only that is understood.
+pub(crate) fn hello<T: DeserializeOwned>(message: &[u8], version: Option<u32>, ours: u32) -> Result<T, Failure> {
+    let invalid = |sentence: String| (libc::EPROTO, sentence);
+    if version != Some(ours) {
+        return Err(invalid(format!(
+            "libtoe has version {} of these queues and the daemon version {ours}: use the libtoe.so that came with this \
+             daemon",
+            version.unwrap_or_default()
+        )));
+    }
+    serde_json::from_slice(message).map_err(|e| invalid(format!("this is no hello: {e}")))
+}
