@@ -1,6 +1,7 @@
 //! Outstanding operations of a client: requests of many blocks, and the operation of each block.
 use crate::packet::Status;
-use std::collections::{HashMap, VecDeque};
+use slab::Slab;
+use std::collections::VecDeque;
 
 /// Which way blocks go.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -41,6 +42,8 @@ pub(crate) struct Operation {
     pub(crate) token: u64,
     /// The block of the request.
     pub(crate) index: u32,
+    /// The place of the request among those that have not ended.
+    request: usize,
     /// The checksum of a block to be written, once it was sent.
     pub(crate) crc: Option<u32>,
     ended: bool,
@@ -48,6 +51,7 @@ pub(crate) struct Operation {
 
 #[derive(Debug)]
 struct Outstanding {
+    token: u64,
     left: u32,
     status: Status,
 }
@@ -60,7 +64,7 @@ pub(crate) struct Operations {
     oldest: u64,
     /// The first that was not handed to the sender.
     next: u64,
-    requests: HashMap<u64, Outstanding>,
+    requests: Slab<Outstanding>,
     completions: Vec<Completion>,
 }
 
@@ -85,12 +89,17 @@ impl Operations {
     }
 
     pub(crate) fn submit(&mut self, request: Request) {
-        self.requests.insert(request.token, Outstanding { left: request.blocks, status: Status::Ok });
+        if request.blocks == 0 {
+            return self.completions.push(Completion { token: request.token, status: Status::Ok });
+        }
+        let outstanding = Outstanding { token: request.token, left: request.blocks, status: Status::Ok };
+        let place = self.requests.insert(outstanding);
         self.list.extend((0..request.blocks).map(|index| Operation {
             direction: request.direction,
             lba: request.lba.saturating_add(index.into()),
             token: request.token,
             index,
+            request: place,
             crc: None,
             ended: false,
         }));
@@ -114,20 +123,20 @@ impl Operations {
     pub(crate) fn end(&mut self, op: u64, status: Status) {
         let Some(operation) = self.get(op) else { return };
         operation.ended = true;
-        let token = operation.token;
+        let place = operation.request;
         while self.list.front().is_some_and(|operation| operation.ended) {
             self.list.pop_front();
             self.oldest += 1;
         }
         self.next = self.next.max(self.oldest);
-        let Some(request) = self.requests.get_mut(&token) else { return };
+        let Some(request) = self.requests.get_mut(place) else { return };
         request.left -= 1;
         if request.status == Status::Ok {
             request.status = status;
         }
         if request.left == 0 {
-            self.completions.push(Completion { token, status: request.status });
-            self.requests.remove(&token);
+            let Outstanding { token, status, .. } = self.requests.remove(place);
+            self.completions.push(Completion { token, status });
         }
     }
 

@@ -9,7 +9,7 @@ use crate::{Access, Client, ClientConfig, Direction, Memory, Request};
 use host::{Claim, Io, Report, Transport};
 use memory::MemoryTable;
 use port::Frame;
-use std::collections::HashMap;
+use slab::Slab;
 use std::net::Ipv4Addr;
 use std::sync::Arc;
 use tcp::Nanos;
@@ -40,7 +40,7 @@ enum Outstanding {
 
 /// The requests that have not ended, and where their bytes are, for a round.
 struct RequestMemory<'r> {
-    requests: &'r mut HashMap<u64, Outstanding>,
+    requests: &'r mut Slab<Outstanding>,
     programs: Option<&'r Attached>,
     table: &'r MemoryTable,
 }
@@ -48,7 +48,7 @@ struct RequestMemory<'r> {
 impl Memory for RequestMemory<'_> {
     fn block(&self, token: u64, index: u32) -> &[u8] {
         let at = index as usize * BLOCK_LEN;
-        match &self.requests[&token] {
+        match &self.requests[token as usize] {
             Outstanding::Submitted(submission) => &submission.buffer[at..at + BLOCK_LEN],
             Outstanding::Programs(_, bytes) => &bytes[at..at + BLOCK_LEN],
         }
@@ -56,7 +56,7 @@ impl Memory for RequestMemory<'_> {
 
     fn place(&mut self, token: u64, index: u32, block: &[u8]) {
         let at = index as usize * BLOCK_LEN;
-        match (self.requests.get_mut(&token), self.programs) {
+        match (self.requests.get_mut(token as usize), self.programs) {
             (Some(Outstanding::Submitted(submission)), _) => {
                 submission.buffer[at..at + BLOCK_LEN].copy_from_slice(block);
             }
@@ -82,11 +82,11 @@ pub struct VolumeClient {
     place: VolumeAddress,
     paths: u8,
     queue: Arc<Queue>,
-    requests: HashMap<u64, Outstanding>,
+    /// A request's place is its token.
+    requests: Slab<Outstanding>,
     programs: Arc<Programs>,
     /// The last packet that came in pieces.
     whole: Vec<u8>,
-    next_token: u64,
     /// The time of the last round.
     now: Nanos,
     /// The volume has been open: what ended it since is final, because others may have written to it.
@@ -115,10 +115,9 @@ impl VolumeClient {
             place,
             paths,
             queue,
-            requests: HashMap::new(),
+            requests: Slab::new(),
             programs,
             whole: Vec::new(),
-            next_token: 0,
             now,
             opened: false,
             again: None,
@@ -133,23 +132,20 @@ impl VolumeClient {
             return (submission.done)(Status::OutOfRange, submission.buffer);
         }
         let (direction, lba) = (submission.direction, submission.lba);
-        self.next_token += 1;
-        let token = self.next_token;
-        self.requests.insert(token, Outstanding::Submitted(submission));
+        let token = self.requests.insert(Outstanding::Submitted(submission)) as u64;
         self.client.submit(Request { direction, lba, blocks: blocks as u32, token }, now);
     }
 
     fn take_posts(&mut self, programs: &mut Attached, now: Nanos) -> usize {
-        let (client, requests, next_token) = (&mut self.client, &mut self.requests, &mut self.next_token);
+        let (client, requests) = (&mut self.client, &mut self.requests);
         let staged = self.config.staged;
         programs.take_posts(self.programs.table(), |request, mut bytes| {
             if staged {
                 bytes.resize(request.len() as usize, 0);
             }
-            *next_token += 1;
-            let (direction, lba, token) = (request.direction, request.lba, *next_token);
+            let (direction, lba) = (request.direction, request.lba);
             let blocks = (request.len() / BLOCK_LEN as u64) as u32;
-            requests.insert(token, Outstanding::Programs(request, bytes));
+            let token = requests.insert(Outstanding::Programs(request, bytes)) as u64;
             client.submit(Request { direction, lba, blocks, token }, now);
         })
     }
@@ -192,7 +188,7 @@ impl VolumeClient {
     /// Requests that have ended, and what is known of the volume, go to whoever waits for them.
     fn report_ends(&mut self, mut programs: Option<&mut Attached>, now: Nanos) {
         for completion in self.client.completions() {
-            match self.requests.remove(&completion.token) {
+            match self.requests.try_remove(completion.token as usize) {
                 Some(Outstanding::Submitted(submission)) => {
                     self.ended.count(submission.direction, submission.buffer.len() as u64, completion.status);
                     (submission.done)(completion.status, submission.buffer);
