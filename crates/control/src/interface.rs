@@ -75,9 +75,7 @@ fn net_config(config: &HostConfig, links: Vec<Link>) -> NetConfig {
 impl Tcp {
     fn new(mut config: HostConfig, links: &[Link], engine: Box<dyn Engine<Stream>>, secret: [u8; 16]) -> Tcp {
         let features = engine.features().transport;
-        if !features.starts_small {
-            config.memory = config.memory.fixed();
-        }
+        config.memory = config.memory.on(&features);
         let mut queues = Queues::new(config, secret);
         let mut plane = ControlPlane::new(&mut queues, links, features.carries);
         plane.set_features(&features);

@@ -1,5 +1,6 @@
 //! The sizes of an application's memory (docs/MEMORY.md), and what they give its connections.
 use context::{Geometry, Growing, LongPaths};
+use engine::stream::Features;
 use serde::{Deserialize, Serialize};
 use tcp::Nanos;
 
@@ -89,6 +90,15 @@ impl MemoryConfig {
     /// The same where streams neither begin in small rings nor grow.
     pub fn fixed(self) -> MemoryConfig {
         MemoryConfig { small_bytes: 0, most_bytes: 0, ..self }
+    }
+
+    /// As far as an engine has small rings and growth.
+    pub(crate) fn on(self, features: &Features) -> MemoryConfig {
+        match (features.grows, features.starts_small) {
+            (false, _) => self.fixed(),
+            (true, false) => MemoryConfig { small_bytes: 0, ..self },
+            (true, true) => self,
+        }
     }
 
     /// Connections for whose full buffers the budget is enough, as a power of two.

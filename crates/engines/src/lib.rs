@@ -89,8 +89,7 @@ impl EngineKind {
             }
             EngineKind::Zeronic | EngineKind::ZeronicLaminar => {
                 // A frame that waits within the engine may outlast the place of its payload.
-                let host = HostConfig { memory: host.memory.fixed(), ..host.clone() };
-                let inner = self.transport().make(&host, &Mapping::default(), pool)?;
+                let inner = self.transport().make(host, &Mapping::default(), pool)?;
                 let geometry = host.memory.geometry();
                 let most = geometry.most_rx().max(geometry.tx_bytes);
                 Box::new(SocketEngine::new(self.name(), inner, most)?)

@@ -278,6 +278,7 @@ impl FlexToe {
             stream::Command::Retransmit(flow, recent) => {
                 self.flow_command(flow, Job::FlowCommand(FlowCommand::Retransmit(recent)));
             }
+            stream::Command::Grown(flow, ring) => self.service.contexts.grown(flow.0, ring),
             // The protocol module has a timer of its own.
             stream::Command::Overdue(_) => {}
             stream::Command::ProbeTail(flow) => self.flow_command(flow, Job::FlowCommand(FlowCommand::ProbeTail)),
@@ -515,8 +516,9 @@ impl Engine<Stream> for FlexToe {
 
     fn features(&self) -> Features<stream::Features> {
         // On threads of their own, others could be copying to the small ring when the stream leaves it.
-        let starts_small = matches!(self.pipeline, Pipeline::Local(_));
-        let transport = stream::Features { starts_small, v6: true, rack: true, urgent: true, ..Default::default() };
+        let grows = matches!(self.pipeline, Pipeline::Local(_));
+        let (starts_small, v6, rack, urgent) = (grows, true, true, true);
+        let transport = stream::Features { grows, starts_small, v6, rack, urgent, ..Default::default() };
         Features { hands_over: true, stages: &[Stage::Ingress, Stage::Flow, Stage::Egress], transport }
     }
 

@@ -69,6 +69,8 @@ pub(crate) struct Flow {
     pub tracked: bool,
     /// Bytes of a segment's headers without options.
     pub plain: u8,
+    /// The received stream is in this one of its rings, as completions say ([`ByteRing::number`]).
+    pub rx_ring: u8,
 
     /// It stands still until it is removed or goes on.
     pub frozen: bool,
@@ -185,6 +187,7 @@ impl Flow {
             fin_held: None,
             tracked: false,
             plain: plain as u8,
+            rx_ring: p.rx.number(),
             frozen: false,
             ready: false,
             noticed: false,
@@ -240,6 +243,7 @@ impl Flow {
     /// Bytes lie here from now on.
     pub(crate) fn use_rings(&mut self, rx: Arc<ByteRing>, tx: Arc<ByteRing>) {
         (self.rx_most, self.rx_size, self.tx_size) = (rx.place(), rx.most(), tx.most());
+        self.rx_ring = rx.number();
         (self.params.rx, self.params.tx) = (Arc::clone(&rx), Arc::clone(&tx));
         (self.rx, self.tx) = (rx, tx);
     }
@@ -460,7 +464,7 @@ impl Flow {
             rx_tail,
             tx_tail: acked - self.tx_base,
             fin: self.ends.peer_ended(),
-            ring: self.rx.number(),
+            ring: self.rx_ring,
             urgent: false,
         }
     }

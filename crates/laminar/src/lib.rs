@@ -198,6 +198,11 @@ impl Laminar {
                 self.may_send(id.0, burst);
             }
             stream::Command::Offer(id, bytes) => self.offer(id.0, bytes, burst),
+            stream::Command::Grown(id, ring) => {
+                if let Some(flow) = self.flow(id.0) {
+                    flow.rx_ring = ring;
+                }
+            }
             stream::Command::Mss(id, mss) => {
                 if let Some(flow) = self.flow(id.0) {
                     flow.set_mss(mss);
@@ -550,6 +555,7 @@ impl Engine<Stream> for Laminar {
         let transport = stream::Features {
             carries,
             keeps_logs: program.has_logs(),
+            grows: true,
             starts_small: true,
             v6: true,
             rack: false,

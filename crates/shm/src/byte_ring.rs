@@ -30,6 +30,8 @@ pub struct ByteRing {
     word: u32,
     /// Which of the stream's rings it is.
     level: Level,
+    /// Bytes of the ring that the stream usually has, as a power of two.
+    usual: u8,
     /// It is not the one in which the stream began.
     grown: bool,
     /// The ring that the stream has outgrown, which counts as in use for as long.
@@ -71,8 +73,8 @@ impl ByteRing {
 
     /// The only ring of a stream.
     fn alone(base: NonNull<u8>, size: u32, keeper: Keeper) -> ByteRing {
-        let (mask, next, level) = (size - 1, [None; 2], Level::Full);
-        ByteRing { base, mask, first: 0, next, word: 0, level, grown: false, _before: None, keeper }
+        let (mask, next, level, usual) = (size - 1, [None; 2], Level::Full, size.ilog2() as u8);
+        ByteRing { base, mask, first: 0, next, word: 0, level, usual, grown: false, _before: None, keeper }
     }
 
     /// The `size` bytes at `base` as a ring that is only read: for references to memory that somebody else has mapped.
@@ -97,6 +99,12 @@ impl ByteRing {
     /// The same ring for a stream whose first byte lies `first` bytes in, modulo the size.
     pub fn beginning_at(self, first: u32) -> ByteRing {
         ByteRing { first, ..self }
+    }
+
+    /// The same ring for a stream that usually has one of `bytes`, a power of two, though this one has the room of all
+    /// of its rings.
+    pub fn standing_for(self, bytes: u32) -> ByteRing {
+        ByteRing { usual: bytes.max(1).ilog2() as u8, ..self }
     }
 
     /// Bytes that the ring holds.

@@ -62,6 +62,22 @@ fn random_streams_over_laminar() {
     configs.into_iter().for_each(|config| Lab::new(config).finish(20));
 }
 
+/// Streams begin in small rings, and go on in larger ones in both directions, while what the peer is offered grows.
+#[test]
+fn rings_grow_in_the_middle_of_streams() {
+    let (mut received, mut sent) = (0, 0);
+    for seed in 0..200 {
+        let engine = if seed % 8 == 0 { over_laminar } else { over_flextoe };
+        let config = Config { engine, v6: seed % 3 == 1, ..Config::random(seed) };
+        let most = config.rx_bytes.max(config.tx_bytes) << (1 + seed % 3);
+        let mut lab = Lab::new(Config { most, bytes: 20_000 + config.bytes, ..config });
+        lab.finish(50);
+        received += lab.sides.iter().filter(|side| side.app.rx.size() == most).count();
+        sent += lab.sides.iter().filter(|side| side.app.tx.size() == most).count();
+    }
+    assert!(received > 40 && sent > 40, "{received} {sent}");
+}
+
 #[test]
 fn payload_lies_in_its_place_ahead_of_a_hole() {
     for mut solo in solos() {

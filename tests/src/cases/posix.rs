@@ -18,10 +18,7 @@ pub(super) fn calls(bench: &Bench) -> Outcome {
     on_kernel.arg(bench.by_family("127.0.0.1", "::1"));
     let expected = bench.session.run(on_kernel)?;
     let mut here = bench.lab.on_server(&program);
-    here.arg(bench.address());
-    if matches!(bench.lab.engine.as_str(), "flextoe" | "laminar") {
-        here.env("GROWS", "");
-    }
+    here.arg(bench.address()).env("GROWS", "");
     // The others refuse to send urgent data, which the case then checks.
     if bench.lab.engine != "flextoe" {
         here.env("NO_URGENT", "");

@@ -178,7 +178,8 @@ impl Log {
             | stream::Command::OpenLog(..)
             | stream::Command::JoinLog { .. }
             | stream::Command::GiveUpLog(_)
-            | stream::Command::ResumeLog(..) => Recorded::Other,
+            | stream::Command::ResumeLog(..)
+            | stream::Command::Grown(..) => Recorded::Other,
         }
     }
 

@@ -190,6 +190,9 @@ pub enum Command {
     /// Offer the peer up to so many bytes of the receive stream: no more than its rings may hold, never fewer than
     /// before. A flow begins with what its usual ring holds ([`ByteRing::usual`]).
     Offer(FlowId, u32),
+    /// Whoever places the flow's payload ahead of the engine has let its received stream grow: completions have the
+    /// number of this ring from now on ([`ByteRing::number`]).
+    Grown(FlowId, u8),
     /// Set the payload bytes of a full segment (path MTU discovery); sends again from the oldest unacknowledged byte.
     Mss(FlowId, u16),
     /// Nagle's algorithm (RFC 9293 section 3.7.4): whether a segment that is not full waits for the acknowledgement of
@@ -305,9 +308,10 @@ pub struct Features {
     /// It runs RACK-TLP (RFC 8985) on connections with SACK. It times reordering itself, so that it needs no
     /// [`Command::Overdue`], and [`Command::ProbeTail`] is for whatever is outstanding.
     pub rack: bool,
-    /// Streams may begin in small rings, and outgrow their buffers (docs/MEMORY.md). It grows a receive stream where a
-    /// segment does not fit. It goes on in the next ring of a transmit stream where a bump has that, or a position
-    /// comes by another way.
+    /// Streams may outgrow their buffers (docs/MEMORY.md). It grows a receive stream where a segment does not fit. It
+    /// goes on in the next ring of a transmit stream where a bump has that, or a position comes by another way.
+    pub grows: bool,
+    /// They may begin in small rings, too.
     pub starts_small: bool,
     /// It sends and receives urgent data (RFC 9293 section 3.8.5).
     pub urgent: bool,

@@ -29,7 +29,8 @@ impl ByteRing {
                 if !size.is_power_of_two() || !(CACHE_LINE..full.1).contains(&size) || at % size != 0 || !fits {
                     return Err(wrong.into());
                 }
-                ByteRing { next, word, level: Level::Small, ..ByteRing::at(region, at, size)? }
+                let usual = full.1.ilog2() as u8;
+                ByteRing { next, word, level: Level::Small, usual, ..ByteRing::at(region, at, size)? }
             }
             None => ByteRing { next: [next[1], None], word, ..begin },
         };
@@ -46,10 +47,7 @@ impl ByteRing {
 
     /// Bytes of the ring that the stream usually has: the one after its small one. Of a larger one, that one's.
     pub fn usual(&self) -> u32 {
-        match self.next[0] {
-            Some(full) if self.is_small() => full.size,
-            _ => self.size(),
-        }
+        1 << self.usual
     }
 
     /// Bytes that may lie in it before the stream outgrows it, where there is another one.
@@ -102,9 +100,17 @@ impl ByteRing {
     }
 
     /// The ring in which the stream is, where the other side has grown.
+    #[inline]
     pub fn grown(self: &Arc<ByteRing>) -> Option<Arc<ByteRing>> {
         self.next[0]?;
+        self.later()
+    }
+
+    fn later(self: &Arc<ByteRing>) -> Option<Arc<ByteRing>> {
         let level = Level::of(self.region()?.u32_at(self.word as usize).load(Acquire));
+        if level <= self.level {
+            return None;
+        }
         let mut ring = Arc::clone(self);
         while level > ring.level {
             let Some(next) = ring.following() else { break };

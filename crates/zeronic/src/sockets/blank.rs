@@ -5,10 +5,10 @@ use std::collections::HashMap;
 use std::io;
 use std::sync::Arc;
 
-/// Blank rings, by size.
+/// Blank rings, by size and by what a stream usually has of it.
 pub(super) struct Blanks {
     region: Arc<Region>,
-    rings: HashMap<u32, Arc<ByteRing>>,
+    rings: HashMap<(u32, u32), Arc<ByteRing>>,
 }
 
 impl Blanks {
@@ -18,13 +18,15 @@ impl Blanks {
         Ok(Blanks { region, rings: HashMap::new() })
     }
 
-    /// The ring of so many bytes; none where that is more than there may be.
-    pub(super) fn ring(&mut self, size: u32) -> Option<Arc<ByteRing>> {
-        if let Some(ring) = self.rings.get(&size) {
+    /// The one that stands for all rings of a stream, of which this is one; none where that is more than there may be.
+    pub(super) fn standing_for(&mut self, ring: &ByteRing) -> Option<Arc<ByteRing>> {
+        let sizes = (ring.most(), ring.usual());
+        if let Some(ring) = self.rings.get(&sizes) {
             return Some(Arc::clone(ring));
         }
-        let ring = Arc::new(ByteRing::map(&self.region, 0, size as usize).ok()?);
-        self.rings.insert(size, Arc::clone(&ring));
+        let ring = ByteRing::map(&self.region, 0, sizes.0 as usize).ok()?.standing_for(sizes.1);
+        let ring = Arc::new(ring);
+        self.rings.insert(sizes, Arc::clone(&ring));
         Some(ring)
     }
 

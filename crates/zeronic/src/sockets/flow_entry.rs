@@ -32,6 +32,10 @@ pub(super) struct FlowEntry {
     tx_begin: Seq,
     /// The right edge of the window: the peer was never promised more.
     edge: Seq,
+    /// Bytes that the peer is offered at most.
+    offered: u32,
+    /// The application has read this far at least: each edge lies no further ahead than what was offered then.
+    read: Seq,
     /// Shift of the windows that this host sends.
     shift: u8,
     /// The port computes no checksums.
@@ -68,7 +72,9 @@ impl FlowEntry {
             blank: Arc::clone(blank.unwrap_or(&params.rx)),
             rx_begin: params.rcv_nxt - params.rx_pos,
             tx_begin: params.snd_nxt - params.tx_pos,
-            edge: params.rcv_nxt + params.rx.most(),
+            edge: params.rcv_nxt + params.rx.usual(),
+            offered: params.rx.usual(),
+            read: params.rcv_nxt,
             shift: params.agreed.rcv_shift,
             completes: !params.checksum_offload,
             stats: params.stats.clone(),
@@ -78,12 +84,23 @@ impl FlowEntry {
         }
     }
 
-    /// It goes on where another engine left it.
-    pub(super) fn resume(&mut self, end: &FlowEnd) {
+    /// It goes on where another engine left it. Returns the number of the ring in which its received stream is.
+    pub(super) fn resume(&mut self, end: &FlowEnd) -> u8 {
         self.stats.rcv_nxt.store(end.rcv_nxt.0, Relaxed);
+        self.read = end.rcv_nxt - end.unread;
         if let Some(resume) = &end.resume {
-            self.edge = end.rcv_nxt + resume.window;
+            self.edge = end.rcv_nxt + resume.window.min(self.rx.most());
         }
+        // The application may have said of its ring what is not so.
+        match self.standing {
+            Standing::Whole => self.rx.number(),
+            _ => self.outgrow(end.rcv_nxt),
+        }
+    }
+
+    /// The peer may be offered so many bytes.
+    pub(super) fn offer(&mut self, bytes: u32) {
+        self.offered = self.offered.max(bytes.min(self.rx.most()));
     }
 
     /// The application has written so far.
@@ -98,7 +115,13 @@ impl FlowEntry {
 
     /// A segment of the engine's advertises a window.
     pub(super) fn promise(&mut self, ack: Seq, window: u16) {
-        self.edge = self.edge.max(ack + (u32::from(window) << self.shift));
+        let edge = ack + (u32::from(window) << self.shift);
+        if self.edge.before(edge) {
+            self.edge = edge;
+            // What is not in order nobody has read, whatever the engine promises.
+            let (read, cursor) = (edge - self.offered, self.cursor());
+            self.read = self.read.max(if cursor.before(read) { cursor } else { read });
+        }
     }
 
     /// Where `len` bytes from `seq` on belong.
@@ -115,6 +138,18 @@ impl FlowEntry {
         }
     }
 
+    /// Bytes up to `end` are about to be placed. Where the ring may not hold them beside what is unread, the stream goes
+    /// on in the next one; returns its number.
+    pub(super) fn outgrows(&mut self, end: Seq) -> Option<u8> {
+        (end - self.read > self.rx.place()).then(|| self.outgrow(end))
+    }
+
+    #[cold]
+    fn outgrow(&mut self, end: Seq) -> u8 {
+        self.rx = self.rx.holding(self.read - self.rx_begin, end - self.rx_begin);
+        self.rx.number()
+    }
+
     /// The receive buffer, and the position in it of a byte of the stream.
     pub(super) fn receive_at(&self, seq: Seq) -> (&ByteRing, u32) {
         (&self.rx, seq - self.rx_begin)
@@ -125,9 +160,17 @@ impl FlowEntry {
         (len <= self.rx.size()).then(|| Span::new(&self.rx, seq - self.rx_begin, len))
     }
 
-    /// Bytes of the transmit buffer; none where it is shorter.
-    pub(super) fn to_send(&self, seq: Seq, len: u32) -> Option<Span> {
-        (len <= self.tx.size()).then(|| Span::new(&self.tx, seq - self.tx_begin, len))
+    /// Bytes of the transmit buffer, in whichever ring the application has put them; none where it is shorter.
+    pub(super) fn outgoing(&mut self, seq: Seq, len: u32) -> Option<Span> {
+        self.look();
+        (len <= self.tx.most()).then(|| self.tx.span(seq - self.tx_begin, len))
+    }
+
+    /// The transmit stream goes on where its application has put it.
+    fn look(&mut self) {
+        if let Some(ring) = self.tx.grown() {
+            self.tx = ring;
+        }
     }
 
     /// What stands for a segment's payload: just the bytes to which the engine copies it, so that it copies nothing.
@@ -138,8 +181,8 @@ impl FlowEntry {
     /// From now on its buffers are these, which are no smaller: what is in them goes along. Of the transmit buffer,
     /// only what was written: behind that, the application may write already.
     pub(super) fn move_to(&mut self, rx: Arc<ByteRing>, tx: Arc<ByteRing>, blank: Arc<ByteRing>) {
-        // All that lies in it ends before the edge.
-        let from = self.edge - self.rx.size() - self.rx_begin;
+        self.look();
+        let from = self.read - self.rx_begin;
         rx.write_span(from, &Span::new(&self.rx, from, self.rx.size().min(rx.size())));
         let una = Seq(self.stats.snd_una.load(Relaxed)) - self.tx_begin;
         let next = Seq(self.stats.snd_nxt.load(Relaxed)) - self.tx_begin;

@@ -20,7 +20,7 @@ impl SocketEngine {
                 line.promise(segment.ack, segment.window);
             }
             if segment.payload_len > 0 && line.standing != Standing::Whole {
-                let Some(span) = line.to_send(segment.seq, segment.payload_len as u32) else { continue };
+                let Some(span) = line.outgoing(segment.seq, segment.payload_len as u32) else { continue };
                 self.counts.fetched_bytes += span.len() as u64;
                 fetch(frame, &segment, span);
             }

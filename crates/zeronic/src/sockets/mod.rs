@@ -86,6 +86,11 @@ impl SocketEngine {
     /// Makes of a command what the engine inside is to get. True where it may make a flow stand still.
     fn take_command(&mut self, command: Command<Stream>) -> bool {
         let mut freezes = false;
+        let ring = match &command {
+            Command::Install(params) => Some((params.flow, params.rx.number())),
+            Command::Transport(stream::Command::Move { flow, rx, .. }) => Some((*flow, rx.number())),
+            _ => None,
+        };
         let command = match command {
             Command::Install(params) => Command::Install(self.install(params)),
             Command::Remove(flow) => {
@@ -99,13 +104,23 @@ impl SocketEngine {
             other => other,
         };
         self.commands.push(command);
+        if let Some((flow, ring)) = ring {
+            self.report(flow, ring);
+        }
         freezes
+    }
+
+    /// Completions of a connection have the number of the ring in which its received stream is.
+    fn report(&mut self, flow: FlowId, ring: u8) {
+        if ring > 0 {
+            self.commands.push(stream::Command::Grown(flow, ring).into());
+        }
     }
 
     /// Keeps a connection's buffers, and gives the engine blank ones. Where there are none of that size, the connection
     /// is the engine's alone, with its copies.
     fn install(&mut self, mut params: Box<FlowParams>) -> Box<FlowParams> {
-        let blanks = self.blanks.ring(params.rx.most()).zip(self.blanks.ring(params.tx.most()));
+        let blanks = self.blanks.standing_for(&params.rx).zip(self.blanks.standing_for(&params.tx));
         let line = FlowEntry::new(&params, blanks.as_ref().map(|(rx, _)| rx));
         let at = params.flow.0 as usize;
         if self.lines.len() <= at {
@@ -122,8 +137,13 @@ impl SocketEngine {
     fn stream_command(&mut self, command: stream::Command) -> stream::Command {
         match &command {
             stream::Command::Resume(flow, end) => {
+                if let Some(ring) = self.line(*flow).map(|line| line.resume(end)) {
+                    self.report(*flow, ring);
+                }
+            }
+            stream::Command::Offer(flow, bytes) => {
                 if let Some(line) = self.line(*flow) {
-                    line.resume(end);
+                    line.offer(*bytes);
                 }
             }
             stream::Command::Advance { flow, tx_head, .. } => {
@@ -151,7 +171,7 @@ impl SocketEngine {
 
     /// A connection's buffers are others now; returns what the engine is to take for them.
     fn move_to(&mut self, flow: FlowId, rx: Arc<ByteRing>, tx: Arc<ByteRing>) -> (Arc<ByteRing>, Arc<ByteRing>) {
-        let blanks = self.blanks.ring(rx.most()).zip(self.blanks.ring(tx.most()));
+        let blanks = self.blanks.standing_for(&rx).zip(self.blanks.standing_for(&tx));
         match (self.line(flow).filter(|line| line.standing != Standing::Whole), blanks) {
             // No buffer is too large for a blank ring, as this one was not before.
             (Some(line), Some((blank_rx, blank_tx))) => {

@@ -3,7 +3,7 @@ use super::SocketEngine;
 use super::flow_entry::{Placement, Standing};
 use crate::frames::{Segment, segment};
 use crate::nic::Payload;
-use engine::stream::Stream;
+use engine::stream::{self, Stream};
 use engine::{Burst, DropReason, Exception, FlowId, Nanos};
 use port::{Checksum, Frame};
 use shm::ByteRing;
@@ -96,6 +96,9 @@ impl SocketEngine {
                 whole
             }
             Placement::At { skip, len } => {
+                if let Some(ring) = line.outgrows(seq + skip + len) {
+                    self.commands.push(stream::Command::Grown(flow, ring).into());
+                }
                 let (buffer, pos) = line.receive_at(seq + skip);
                 place(buffer, pos, segment.payload(&frame), skip as usize..(skip + len) as usize);
                 counts.placed_bytes += u64::from(len);

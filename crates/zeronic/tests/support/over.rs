@@ -7,7 +7,8 @@ use laminar::{Extensions, Laminar};
 use zeronic::SocketEngine;
 
 fn split(config: &Config, name: &'static str, inner: Box<dyn Engine<Stream>>) -> Box<dyn Engine<Stream>> {
-    Box::new(SocketEngine::new(name, inner, config.rx_bytes.max(config.tx_bytes)).expect("a few pages"))
+    let most = config.rx_bytes.max(config.tx_bytes).max(config.most);
+    Box::new(SocketEngine::new(name, inner, most).expect("a few pages"))
 }
 
 pub(crate) fn over_flextoe(config: &Config, limits: Limits, pool: FramePool) -> Box<dyn Engine<Stream>> {
