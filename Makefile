@@ -38,7 +38,7 @@ help:
 
 demo:
 	@tests/setup demo
-	cargo build --release -p cli -p daemon -p libtoe -p libverbs
+	cargo build --release -p cli -p daemon -p libtoe -p heap -p libverbs
 	$(AS_ROOT) $(TARGET)/release/opentoe demo
 
 test:
@@ -63,7 +63,7 @@ install: build
 		$(addprefix $(DESTDIR),$(SYSCONFDIR)/opentoe $(SYSCONFDIR)/cdi $(PREFIX)/lib/systemd/system $(PREFIX)/lib/sysusers.d) \
 		$(addprefix $(DESTDIR)$(PREFIX)/,$(dir $(COMPLETIONS)))
 	install -m 755 $(addprefix $(TARGET)/release/,opentoe toed opentoe-sim opentoe-offload) $(DESTDIR)$(BINDIR)
-	install -m 755 $(TARGET)/release/libtoe.so $(TARGET)/release/libibverbs $(TARGET)/release/liboffload.so $(DESTDIR)$(LIBDIR)
+	install -m 755 $(TARGET)/release/libtoe.so $(TARGET)/release/libtoe_heap.so $(TARGET)/release/libibverbs $(TARGET)/release/liboffload.so $(DESTDIR)$(LIBDIR)
 	cp -Pf $(TARGET)/release/rdma/* $(DESTDIR)$(LIBDIR)/rdma
 	install -m 755 $(APPS) $(DESTDIR)$(LIBDIR)/apps
 	install -m 755 $(addprefix $(TARGET)/release/examples/,cost notification working_set) $(DESTDIR)$(LIBDIR)/examples

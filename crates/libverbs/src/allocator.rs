@@ -1,9 +1,7 @@
 //! The C library's functions for aligned memory: once a device is open, buffers that the program asks for at the
-//! beginning of a page come from [`crate::buffers`]. All other memory is as it was.
-use crate::buffers::{self, PAGE};
-use crate::next::next;
+//! beginning of a page come from [`buffers`]. All other memory is as it was.
+use buffers::{PAGE, functions, next};
 use libc::{c_int, c_void, size_t};
-use std::ptr::null_mut;
 
 /// A buffer of ours, where the program asks for whole pages.
 fn buffer(align: usize, len: usize) -> Option<*mut c_void> {
@@ -39,55 +37,32 @@ unsafe extern "C" fn valloc(len: size_t) -> *mut c_void {
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn free(address: *mut c_void) {
-    if buffers::holds(address) { buffers::release(address) } else { next!(c"free", fn(*mut c_void), address) }
+    // SAFETY: as the caller's.
+    unsafe { functions::free(address) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn malloc_usable_size(address: *mut c_void) -> size_t {
-    if buffers::holds(address) {
-        return buffers::len_of(address);
-    }
-    next!(c"malloc_usable_size", fn(*mut c_void) -> size_t, address)
+    // SAFETY: as the caller's.
+    unsafe { functions::usable_size(address) }
 }
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn realloc(address: *mut c_void, len: size_t) -> *mut c_void {
-    if !buffers::holds(address) {
-        return next!(c"realloc", fn(*mut c_void, size_t) -> *mut c_void, address, len);
-    }
-    if len == 0 {
-        buffers::release(address);
-        return null_mut();
-    }
-    // SAFETY: a plain allocation; its result is checked.
-    let moved = unsafe { libc::malloc(len) };
-    if !moved.is_null() {
-        // SAFETY: the new memory and the buffer have so many bytes.
-        unsafe { std::ptr::copy_nonoverlapping(address.cast::<u8>(), moved.cast(), len.min(buffers::len_of(address))) };
-        buffers::release(address);
-    }
-    moved
+    // SAFETY: as the caller's.
+    unsafe { functions::realloc(address, len) }
 }
 
-/// The C library's own calls its `realloc` past this library.
 #[unsafe(no_mangle)]
 unsafe extern "C" fn reallocarray(address: *mut c_void, count: size_t, each: size_t) -> *mut c_void {
-    if !buffers::holds(address) {
-        return next!(c"reallocarray", fn(*mut c_void, size_t, size_t) -> *mut c_void, address, count, each);
-    }
-    match count.checked_mul(each) {
-        // SAFETY: as the caller's.
-        Some(len) => unsafe { realloc(address, len) },
-        None => {
-            crate::errno::set(libc::ENOMEM);
-            null_mut()
-        }
-    }
+    // SAFETY: as the caller's.
+    unsafe { functions::reallocarray(address, count, each) }
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use std::ptr::null_mut;
 
     #[test]
     fn whole_pages_are_buffers_and_all_else_is_the_c_librarys() {

@@ -1,7 +1,6 @@
 //! The tie to the daemon: control requests over the attach socket, and what all queue pairs of a context share.
-use crate::buffers;
 use crate::errno::Result;
-use crate::lock::Lock;
+use buffers::Lock;
 use context::queues::{AppQueues, SEND_WORDS, daemon_bell};
 use memory::{Key, Registrar, Rights};
 use shm::{Doorbell, PipeProducer, Region, handover};

@@ -2,8 +2,8 @@
 use crate::abi::{IbvCq, IbvCqEx};
 use crate::attachment::Attachment;
 use crate::channel::Unacknowledged;
-use crate::lock::Lock;
 use crate::polled::Polled;
+use buffers::Lock;
 use std::sync::Arc;
 use verbs::{Notify, Number};
 

@@ -2,7 +2,7 @@
 //! `getifaddrs` lists. The kernel has no interface of the host, so the device's port is added to its list.
 use crate::cm::plain;
 use crate::device;
-use crate::next::next;
+use buffers::next;
 use libc::{c_char, c_int, c_uint, ifaddrs, sockaddr_in};
 use std::net::{Ipv4Addr, SocketAddrV4};
 use std::sync::{Mutex, MutexGuard, PoisonError};

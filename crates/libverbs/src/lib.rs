@@ -8,9 +8,8 @@
 //! `post`, `extended_send`, `shared_receive`, `events`, `region`, `window`, `handle`, `channel`, `domain`.
 //! librdmacm: `cm`, and `rsockets` above it. What they call seldom: `strings`, `rates`, `system`, `provider`.
 //! Where programs look for a device: `nodes`, `place`, `interfaces`.
-//! Memory that the data-path can map: `allocator`, `buffers`. What stands behind it: `completion_queue`, `queue_pair`,
-//! `attributes`, `build`, `polled`, `queues`, `context`, `attachment`. The structures of C: `abi`. And `lock`, `next`,
-//! `errno`.
+//! Memory that the data-path can map: `allocator`. What stands behind it: `completion_queue`, `queue_pair`,
+//! `attributes`, `build`, `polled`, `queues`, `context`, `attachment`. The structures of C: `abi`. And `errno`.
 //!
 //! What a program passes is checked where C could not express it. A pointer is believed, as by every C library: the
 //! `SAFETY` comments say which call gave it out.
@@ -19,7 +18,6 @@ mod abi;
 mod allocator;
 mod attachment;
 mod attributes;
-mod buffers;
 mod build;
 mod channel;
 mod cm;
@@ -35,8 +33,6 @@ mod extended_send;
 mod flows;
 mod handle;
 mod interfaces;
-mod lock;
-mod next;
 mod nodes;
 mod numa;
 mod open;

@@ -3,7 +3,7 @@
 //! ever: this library opens none.
 use crate::device;
 use crate::errno;
-use crate::next::next;
+use buffers::next;
 use libc::stat as Status;
 use libc::{c_char, c_int, mode_t};
 use std::ffi::CStr;

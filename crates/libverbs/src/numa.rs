@@ -1,9 +1,9 @@
-//! libnuma's allocators of whole pages: once a device is open, their memory comes from [`crate::buffers`].
+//! libnuma's allocators of whole pages: once a device is open, their memory comes from [`buffers`].
 //!
 //! Programs that register much memory often get it here (Mooncake, storage servers). libnuma itself may be out of this
 //! library's reach, where a program loads it for itself, so what it does is done here: a mapping, and the wish for a
 //! node. Interleaved memory stays libnuma's.
-use crate::buffers::{self, PAGE};
+use buffers::PAGE;
 use libc::{c_int, c_long, c_ulong, c_void, size_t};
 use std::ptr::null_mut;
 

@@ -3,8 +3,8 @@
 //! kernel's own devices in software (rxe, siw), which are below `/sys/devices/virtual`.
 use crate::device;
 use crate::errno;
-use crate::next::next;
 use crate::nodes::below;
+use buffers::next;
 use libc::c_char;
 use std::ffi::{CStr, CString, OsStr};
 use std::os::unix::ffi::OsStrExt;

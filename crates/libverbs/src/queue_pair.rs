@@ -3,8 +3,8 @@ use crate::abi::{IbvQp, IbvQpEx, IbvQpInitAttr};
 use crate::attachment::{Attachment, SendPipe};
 use crate::build::Building;
 use crate::channel::Unacknowledged;
-use crate::lock::Lock;
 use crate::queues::Queues;
+use buffers::Lock;
 use std::sync::Arc;
 use verbs::{QpKind, QpNumber};
 

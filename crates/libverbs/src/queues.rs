@@ -1,6 +1,6 @@
 //! Outstanding work requests of a queue, and the program's names for them: shared by posting and polling.
 use crate::errno::Result;
-use crate::lock::Lock;
+use buffers::Lock;
 use context::queues::RECEIVE_WORDS;
 use shm::PipeProducer;
 use std::collections::HashMap;

@@ -1,9 +1,9 @@
-//! UCX' own allocator of whole pages: once a device is open, its memory comes from [`crate::buffers`].
+//! UCX' own allocator of whole pages: once a device is open, its memory comes from [`buffers`].
 //!
 //! UCX takes its pools and the buffers that it allocates for programs from `ucs_mmap_alloc`, registers them, and gives
 //! them back by `ucs_mmap_free`. The two are called by their names, also inside UCX, so those here stand in front. (Not
 //! `mmap`: UCX rewrites the first instructions of the function of that name, wherever it is.)
-use crate::buffers::{self, PAGE};
+use buffers::PAGE;
 use libc::{c_char, c_int, c_void, size_t};
 
 /// `UCS_OK`, `UCS_ERR_NO_MEMORY`, `UCS_ERR_INVALID_PARAM` of `ucs_status_t`.

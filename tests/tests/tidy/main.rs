@@ -20,7 +20,7 @@ const ROWS: &[&[&str]] = &[
     &["bench"],
     &["daemon"],
     &["sim", "script"],
-    &["libtoe", "libverbs", "offload"],
+    &["libtoe", "libverbs", "heap", "offload"],
     &["engines"],
     &["zeronic"],
     &["control", "rdma"],
@@ -28,7 +28,7 @@ const ROWS: &[&[&str]] = &[
     &["host", "rmt", "xdp"],
     &["engine"],
     &["context"],
-    &["verbs", "cuda"],
+    &["verbs", "cuda", "buffers"],
     &["port", "memory", "intercept"],
     &["shm"],
     &["tcp"],
@@ -36,8 +36,20 @@ const ROWS: &[&[&str]] = &[
 ];
 
 /// Crates that may contain unsafe code; every other one forbids it in its first lines.
-const UNSAFE: &[&str] =
-    &["shm", "memory", "port", "intercept", "libtoe", "libverbs", "script", "toe-api", "offload-api", "cuda"];
+const UNSAFE: &[&str] = &[
+    "shm",
+    "memory",
+    "port",
+    "intercept",
+    "libtoe",
+    "libverbs",
+    "script",
+    "toe-api",
+    "offload-api",
+    "cuda",
+    "buffers",
+    "heap",
+];
 
 /// Crates that make or run code: unsafe code only in these files, denied in all others.
 const GENERATORS: &[(&str, &[&str])] = &[

@@ -1,32 +1,46 @@
-//! Page-aligned buffers of the program, in memory that the data-path can map (docs/REGISTERED-MEMORY.md,
-//! "Page-aligned buffers").
+//! Buffers of the program, in memory that the data-path can map (docs/REGISTERED-MEMORY.md, "Page-aligned buffers").
 //!
-//! Addresses are reserved once, when the first device is opened. A buffer is a part of a sealed memfd that is mapped
-//! there. A child of fork gets a private copy, as of all memory of its parent.
+//! Addresses are reserved once. A buffer is a part of a sealed memfd that is mapped there. A child of fork gets a
+//! private copy, as of all memory of its parent.
 use crate::lock::Lock;
 use libc::{c_int, c_void};
 use std::collections::BTreeMap;
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::ptr::null_mut;
 use std::sync::OnceLock;
-use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
+use std::sync::atomic::{AtomicBool, AtomicUsize};
 
-pub(crate) const PAGE: usize = shm::PAGE;
+/// Bytes of a page: all buffers are multiples of it.
+pub const PAGE: usize = shm::PAGE;
 /// Bytes of all buffers at most. They are addresses only until they are used.
 const ROOM: usize = 64 << 30;
 /// Milliseconds that a parent waits for a child's copy, so that a child that hangs does not stop it for ever.
 const TIMEOUT: c_int = 30_000;
 
-/// The first reserved address, and how many there are: none before the first device.
+/// The first reserved address, and how many there are: none before [`begin`].
 static FROM: AtomicUsize = AtomicUsize::new(0);
 static LEN: AtomicUsize = AtomicUsize::new(0);
 static ARENA: OnceLock<Option<Lock<Arena>>> = OnceLock::new();
 
-/// All buffers. Places are offsets in the file, and from the first address.
+/// The process forks: no buffers are made meanwhile. A thread that forks may wait for another one, which allocates.
+static FORKS: AtomicBool = AtomicBool::new(false);
+
+/// Where buffers lie: a part of a sealed memfd, which is mapped.
+pub struct Place {
+    /// The memfd.
+    pub file: OwnedFd,
+    /// Where the part begins in it: whole pages.
+    pub at: u64,
+    /// The address where the part is mapped, for as long as the process lives.
+    pub base: usize,
+    /// Its bytes.
+    pub len: usize,
+}
+
+/// All buffers. Places are offsets from the first address.
 struct Arena {
-    file: OwnedFd,
-    base: usize,
+    place: Place,
     /// Places and lengths.
     used: BTreeMap<usize, usize>,
     free: BTreeMap<usize, usize>,
@@ -36,46 +50,62 @@ struct Arena {
     pipe: Option<[OwnedFd; 2]>,
 }
 
-/// Buffers are there from now on. Where the system has no room for them, none ever are.
-pub(crate) fn begin() {
-    let arena = ARENA.get_or_init(|| Arena::new().map(Lock::new));
+/// Buffers are there from now on, in a memfd of their own. Where the system has no room for them, none ever are.
+pub fn begin() {
+    begin_with(Arena::own_place);
+}
+
+/// Buffers are there from now on, and lie where the caller says. False where they are elsewhere already.
+pub fn begin_in(place: Place) -> bool {
+    let base = place.base;
+    begin_with(|| Some(place));
+    FROM.load(Relaxed) == base
+}
+
+fn begin_with(place: impl FnOnce() -> Option<Place>) {
+    let arena = ARENA.get_or_init(|| place().and_then(Arena::new).map(Lock::new));
     if let Some(arena) = arena {
-        FROM.store(arena.lock().base, Relaxed);
-        LEN.store(ROOM, Release);
+        let (base, len) = arena.lock().bounds();
+        FROM.store(base, Relaxed);
+        LEN.store(len, Release);
     }
 }
 
 /// It is an address of a buffer.
 #[inline]
-pub(crate) fn holds(address: *const c_void) -> bool {
+pub fn holds(address: *const c_void) -> bool {
     // Zero before there are any: nothing is below it.
     let len = LEN.load(Acquire);
     address.addr().wrapping_sub(FROM.load(Relaxed)) < len
 }
 
 /// A buffer, or nothing: there are none, or no room. `align` is a power of two.
-pub(crate) fn allocate(align: usize, len: usize) -> Option<*mut c_void> {
+pub fn allocate(align: usize, len: usize) -> Option<*mut c_void> {
     let arena = ARENA.get()?.as_ref()?;
     let len = len.max(1).checked_next_multiple_of(PAGE)?;
+    if FORKS.load(Acquire) {
+        return None;
+    }
     arena.lock().allocate(align.max(PAGE), len)
 }
 
 /// Bytes of a buffer; 0 where none begins there.
-pub(crate) fn len_of(address: *const c_void) -> usize {
+pub fn len_of(address: *const c_void) -> usize {
     let Some(Some(arena)) = ARENA.get() else { return 0 };
     let arena = arena.lock();
-    arena.used.get(&(address.addr() - arena.base)).copied().unwrap_or(0)
+    arena.used.get(&(address.addr() - arena.place.base)).copied().unwrap_or(0)
 }
 
 /// Gives a buffer back.
-pub(crate) fn release(address: *mut c_void) {
+pub fn release(address: *mut c_void) {
     if let Some(Some(arena)) = ARENA.get() {
         arena.lock().release(address);
     }
 }
 
 impl Arena {
-    fn new() -> Option<Arena> {
+    /// A memfd of the program's own, and addresses for all of it.
+    fn own_place() -> Option<Place> {
         // A file beyond the limit would end the program with a signal.
         let mut limit = libc::rlimit { rlim_cur: 0, rlim_max: 0 };
         // SAFETY: fills a whole structure.
@@ -97,19 +127,27 @@ impl Arena {
                 && libc::fcntl(fd, libc::F_ADD_SEALS, libc::F_SEAL_SHRINK | libc::F_SEAL_GROW) == 0
         };
         let base = if sealed { reserve(null_mut(), ROOM)? } else { return None };
+        Some(Place { file, at: 0, base: base.addr(), len: ROOM })
+    }
+
+    fn new(place: Place) -> Option<Arena> {
         // SAFETY: functions that live as long as the program: a preloaded library is not unloaded.
         if unsafe { libc::pthread_atfork(Some(before_fork), Some(in_parent), Some(in_child)) } != 0 {
             return None;
         }
-        let free = BTreeMap::from([(0, ROOM)]);
-        Some(Arena { file, base: base.addr(), used: BTreeMap::new(), free, is_copy: false, pipe: None })
+        let free = BTreeMap::from([(0, place.len)]);
+        Some(Arena { place, used: BTreeMap::new(), free, is_copy: false, pipe: None })
+    }
+
+    fn bounds(&self) -> (usize, usize) {
+        (self.place.base, self.place.len)
     }
 
     fn allocate(&mut self, align: usize, len: usize) -> Option<*mut c_void> {
         if self.is_copy {
             return None;
         }
-        let start = |place: usize| (self.base + place).next_multiple_of(align) - self.base;
+        let start = |place: usize| (self.place.base + place).next_multiple_of(align) - self.place.base;
         let fits =
             |(place, room): (&usize, &usize)| start(*place).checked_add(len).is_some_and(|end| end <= place + room);
         let (place, room) = self.free.iter().find(|hole| fits(*hole)).map(|(place, room)| (*place, *room))?;
@@ -127,7 +165,7 @@ impl Arena {
     }
 
     fn release(&mut self, address: *mut c_void) {
-        let place = address.addr() - self.base;
+        let place = address.addr() - self.place.base;
         // A child's copy stays as it is: its pages are the child's own.
         if self.is_copy {
             return;
@@ -139,7 +177,7 @@ impl Arena {
         }
         let punch = libc::FALLOC_FL_PUNCH_HOLE | libc::FALLOC_FL_KEEP_SIZE;
         // SAFETY: an owned descriptor; what was in this part of the file is not needed any more.
-        unsafe { libc::fallocate(self.file.as_raw_fd(), punch, place as libc::off_t, len as libc::off_t) };
+        unsafe { libc::fallocate(self.place.file.as_raw_fd(), punch, self.offset(place), len as libc::off_t) };
         let (mut from, mut to) = (place, place + len);
         if let Some((before, room)) = self.free.range(..place).next_back().map(|(at, room)| (*at, *room)) {
             if before + room == place {
@@ -153,12 +191,18 @@ impl Arena {
         self.free.insert(from, to - from);
     }
 
+    /// Where in the file a place is.
+    fn offset(&self, place: usize) -> libc::off_t {
+        self.place.at as libc::off_t + place as libc::off_t
+    }
+
     /// Maps a part of the file to its reserved place.
     fn map(&self, place: usize, len: usize, sharing: c_int) -> Option<*mut c_void> {
-        let address = std::ptr::with_exposed_provenance_mut(self.base + place);
+        let address = std::ptr::with_exposed_provenance_mut(self.place.base + place);
         let (rights, flags) = (libc::PROT_READ | libc::PROT_WRITE, sharing | libc::MAP_FIXED | libc::MAP_NORESERVE);
         // SAFETY: replaces a mapping of this arena's own, at addresses that it reserved.
-        let mapped = unsafe { libc::mmap(address, len, rights, flags, self.file.as_raw_fd(), place as libc::off_t) };
+        let mapped =
+            unsafe { libc::mmap(address, len, rights, flags, self.place.file.as_raw_fd(), self.offset(place)) };
         (mapped != libc::MAP_FAILED).then_some(mapped)
     }
 
@@ -171,7 +215,7 @@ impl Arena {
                 std::process::abort();
             }
             for page in (*place..place + len).step_by(PAGE) {
-                let byte: *mut u8 = std::ptr::with_exposed_provenance_mut(self.base + page);
+                let byte: *mut u8 = std::ptr::with_exposed_provenance_mut(self.place.base + page);
                 // SAFETY: of the page that was just mapped for writing; the value stays as it is. This thread's own
                 // stack may be there: so nothing is moved, and this is the only thread of the child.
                 unsafe { byte.write_volatile(byte.read_volatile()) };
@@ -195,6 +239,7 @@ fn arena() -> Option<&'static Lock<Arena>> {
 
 extern "C" fn before_fork() {
     let Some(lock) = arena() else { return };
+    FORKS.store(true, Release);
     let mut arena = lock.lock();
     if !arena.used.is_empty() && !arena.is_copy {
         let mut ends = [0; 2];
@@ -211,6 +256,7 @@ extern "C" fn in_parent() {
     let Some(lock) = arena() else { return };
     // SAFETY: this thread has kept the lock before it forked.
     let mut arena = unsafe { lock.resume() };
+    FORKS.store(false, Release);
     if let Some([read, write]) = arena.pipe.take() {
         drop(write);
         let mut fd = libc::pollfd { fd: read.as_raw_fd(), events: libc::POLLIN, revents: 0 };
@@ -226,6 +272,7 @@ extern "C" fn in_child() {
     let Some(lock) = arena() else { return };
     // SAFETY: the thread that forked kept the lock, and is the only one here.
     let mut arena = unsafe { lock.resume() };
+    FORKS.store(false, Release);
     if !arena.is_copy {
         arena.copy_all();
     }

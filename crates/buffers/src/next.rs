@@ -4,18 +4,20 @@ use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::Relaxed;
 
 /// A function by its name, looked up when it is first called.
-pub(crate) struct Next {
+pub struct Next {
     name: &'static CStr,
     at: AtomicUsize,
 }
 
 impl Next {
-    pub(crate) const fn new(name: &'static CStr) -> Next {
+    /// The function of this name, not looked up yet.
+    pub const fn new(name: &'static CStr) -> Next {
         Next { name, at: AtomicUsize::new(0) }
     }
 
+    /// Where it is.
     #[inline]
-    pub(crate) fn address(&self) -> usize {
+    pub fn address(&self) -> usize {
         match self.at.load(Relaxed) {
             0 => self.find(),
             known => known,
@@ -36,6 +38,8 @@ impl Next {
 }
 
 /// Calls the next function of a name and type.
+#[doc(hidden)]
+#[macro_export]
 macro_rules! next {
     ($name:literal, fn($($kind:ty),*) $(-> $result:ty)?, $($argument:expr),*) => {{
         static NEXT: $crate::next::Next = $crate::next::Next::new($name);
@@ -47,5 +51,3 @@ macro_rules! next {
         }
     }};
 }
-
-pub(crate) use next;

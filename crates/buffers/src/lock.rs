@@ -9,7 +9,7 @@ use std::sync::atomic::Ordering::{Acquire, Relaxed, Release};
 const LOOKS: u32 = 64;
 
 /// Something that one thread uses at a time.
-pub(crate) struct Lock<T> {
+pub struct Lock<T> {
     taken: AtomicBool,
     value: UnsafeCell<T>,
 }
@@ -19,13 +19,13 @@ unsafe impl<T: Send> Sync for Lock<T> {}
 
 impl<T> Lock<T> {
     /// Not taken.
-    pub(crate) fn new(value: T) -> Lock<T> {
+    pub fn new(value: T) -> Lock<T> {
         Lock { taken: AtomicBool::new(false), value: UnsafeCell::new(value) }
     }
 
     /// Takes it.
     #[inline]
-    pub(crate) fn lock(&self) -> Held<'_, T> {
+    pub fn lock(&self) -> Held<'_, T> {
         while self.taken.compare_exchange_weak(false, true, Acquire, Relaxed).is_err() {
             self.wait();
         }
@@ -37,7 +37,7 @@ impl<T> Lock<T> {
     /// # Safety
     /// This thread holds the lock by [`Held::keep`], and nothing else that this function gave is in use.
     #[inline]
-    pub(crate) unsafe fn resume(&self) -> Held<'_, T> {
+    pub unsafe fn resume(&self) -> Held<'_, T> {
         Held(self)
     }
 
@@ -56,12 +56,12 @@ impl<T> Lock<T> {
 }
 
 /// The lock is held.
-pub(crate) struct Held<'a, T>(&'a Lock<T>);
+pub struct Held<'a, T>(&'a Lock<T>);
 
 impl<T> Held<'_, T> {
     /// Goes on holding the lock beyond this value's life.
     #[inline]
-    pub(crate) fn keep(self) {
+    pub fn keep(self) {
         std::mem::forget(self);
     }
 }
