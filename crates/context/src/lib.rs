@@ -22,18 +22,19 @@ pub mod volume;
 pub use directory::{Area, AreaKind, Directory, MOST_AREAS};
 pub use poll_list::{PollList, Polled};
 pub use stream::{
-    AppEnd, ControlEnd, DrainingContexts, EngineEnd, LogEnd, LogRecord, LogShape, Slot, begin_anew, daemon_ends,
+    AppEnd, ControlEnd, DirectWords, DrainingContexts, EngineEnd, LogEnd, LogRecord, LogShape, Post, Slot, TakenBack,
+    Turn, begin_anew, daemon_ends,
 };
 pub use stream::{
     Bump, Completion, Congestion, EarlyData, FastOpenKeys, FlowInfo, OptionName, Reply, Request, SpliceEnd,
     Unaccelerated,
 };
 pub use stream::{
-    Class, Geometry, Growing, LEAST_BUFFER, LOG_SLOT, LongPaths, OFFERED_AT, READ_AT, READ_FOR_AT, SENT_AT,
+    Class, DIRECT_AT, Geometry, Growing, LEAST_BUFFER, LOG_SLOT, LongPaths, OFFERED_AT, READ_AT, READ_FOR_AT, SENT_AT,
     SLOT_STATE_BYTES, URGENT_AT, WANTED_AT,
 };
 pub use wire::{CompactTuple, Endpoint, FourTuple, IpAddress, Prefix};
 
 /// Version of everything in this crate that both sides must agree on. Raise it with every change of layout or
 /// of a descriptor.
-pub const VERSION: u32 = 23;
+pub const VERSION: u32 = 24;

@@ -175,12 +175,17 @@ impl Tables<'_> {
         let flow = self.flows.get(id.0)?;
         let figures = flow.stats.read();
         let name = flow.name();
+        let context = self.contexts.get(name.context.0);
+        let mut list: BTreeMap<_, _> = figures.list().into_iter().collect();
+        // Where there is a heap: bytes that landed in the program's memory. All others were copied out of the ring.
+        let end = context.map(|context| &context.end).filter(|end| end.geometry().heap_bytes > 0);
+        list.extend(end.map(|end| ("landed_bytes", end.landed_bytes(name.slot.index))));
         let last_drop = (figures.last_drop as usize).checked_sub(1).and_then(|at| DropReason::ALL.get(at));
         Some(FlowView {
             flow: Some(id.0),
             context: Some(name.context.0),
             slot: Some(name.slot.index),
-            pid: self.contexts.get(name.context.0).map(|context| context.application.pid),
+            pid: context.map(|context| context.application.pid),
             congestion: Some(flow.timers.policy.kind().name),
             mss: flow.agreed.mss,
             cwnd: flow.timers.enforced.cwnd,
@@ -191,7 +196,7 @@ impl Tables<'_> {
             rto_us: flow.timers.rtt.rto().nanos() / 1000,
             timeouts: flow.timers.timeouts,
             ecn: flow.agreed.ecn,
-            figures: figures.list().into_iter().collect(),
+            figures: list,
             last_drop: last_drop.map(|reason| reason.label()),
             ..bare_view(&flow.tuple.get(), flow.state().name())
         })

@@ -47,6 +47,9 @@ pub struct MemoryConfig {
     pub small_bytes: u32,
     /// Bytes for a shared log (docs/SHARED-LOG.md); 0 for none. Only with the laminar engine.
     pub log_bytes: u32,
+    /// Bytes of a program's memory in which received bytes may land directly (docs/ZERONIC.md, "Direct receives"); 0
+    /// for none. Only with the zeronic engines. Buffers do not grow where there is one.
+    pub heap_bytes: u32,
     /// Mapped buffer pairs that the daemon keeps per application for slots not in use. Beyond that, the memory of a
     /// closed connection goes back to the system.
     pub cached_buffers: u32,
@@ -65,6 +68,7 @@ impl Default for MemoryConfig {
             context_bytes: 1 << 30,
             small_bytes: 2048,
             log_bytes: 0,
+            heap_bytes: 0,
             cached_buffers: 1024,
         }
     }
@@ -84,6 +88,7 @@ impl MemoryConfig {
             full_slots: self.full_slots(),
             small_bytes: self.small_bytes,
             log_bytes: self.log_bytes,
+            heap_bytes: self.heap_bytes,
         }
     }
 
@@ -122,9 +127,10 @@ impl MemoryConfig {
         bytes == 0 || (bytes.is_power_of_two() && (4096..=1 << 30).contains(&bytes))
     }
 
-    /// With a shared log, each connection's window is a promise of records.
+    /// With a shared log, each connection's window is a promise of records. With a heap, libtoe writes to the ring what
+    /// landed elsewhere: the ring must not be exchanged meanwhile.
     fn long_paths(&self) -> LongPaths {
-        let grow = self.most_bytes > 0;
+        let grow = self.most_bytes > 0 && self.heap_bytes == 0;
         let bytes = if grow { self.long_path_bytes } else { self.long_path_bytes.min(MOST_FIXED) };
         if self.log_bytes > 0 || bytes <= self.rx_bytes.max(self.tx_bytes) {
             return LongPaths::NONE;
@@ -145,7 +151,7 @@ impl MemoryConfig {
 
     fn growing(&self) -> Growing {
         let bytes = self.most_bytes;
-        if bytes <= self.rx_bytes.max(self.tx_bytes) {
+        if self.heap_bytes > 0 || bytes <= self.rx_bytes.max(self.tx_bytes) {
             return Growing::NONE;
         }
         let most = MOST_GROWING.min(self.slots / 4);
@@ -166,7 +172,7 @@ impl MemoryConfig {
         let check = |ok: bool, sentence: &str| if ok { Ok(()) } else { Err(sentence.to_string()) };
         check(
             self.geometry().is_valid() && self.has_valid_long_paths() && self.has_valid_growth(),
-            "memory: all sizes must be powers of two; rings at least 64 entries, buffers and the log at least 4096 bytes, \
+            "memory: all sizes must be powers of two; rings at least 64 entries, buffers, the log and the heap at least 4096 bytes, \
              small_bytes 0 or from 2048 to half of a buffer, and 8192 at most, long_path_bytes and most_bytes 0 or at most 2^30",
         )?;
         check(
@@ -192,6 +198,8 @@ mod tests {
         let fixed = MemoryConfig { most_bytes: 0, ..MemoryConfig::default() }.geometry();
         assert_eq!(fixed.long, LongPaths { slots: 64, bytes: 4 << 20, grow: false });
         assert_eq!((full(0, 32).long.slots, full(0, 2).long), (8, LongPaths::NONE), "a quarter of the slots");
+        let heap = MemoryConfig { heap_bytes: 1 << 20, ..MemoryConfig::default() }.geometry();
+        assert_eq!((heap.long, heap.growing), (fixed.long, Growing::NONE));
         let growing = |context_bytes, slots| full(context_bytes, slots).growing;
         assert_eq!(growing(1 << 30, 4096), Growing { slots: 64, bytes: 4 << 20 });
         assert_eq!((growing(64 << 20, 4096).slots, growing(0, 32).slots, growing(0, 2)), (4, 8, Growing::NONE));

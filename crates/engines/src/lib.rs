@@ -120,6 +120,11 @@ impl EngineKind {
         matches!(self, EngineKind::Laminar)
     }
 
+    /// Received bytes can land in programs' memory (docs/ZERONIC.md, "Direct receives").
+    pub const fn lands_directly(self) -> bool {
+        matches!(self, EngineKind::Zeronic | EngineKind::ZeronicLaminar)
+    }
+
     /// Checks and compiles a program for such an engine, as a preparation for [`Engine::load`], which then finds it
     /// compiled.
     ///

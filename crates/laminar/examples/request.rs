@@ -66,6 +66,7 @@ impl Host {
             full_slots,
             small_bytes: 0,
             log_bytes: 0,
+            heap_bytes: 0,
         };
         let region = Arc::new(geometry.create_region("laminar-cost").expect("memory"));
         let (app_bell, daemon_bell) = (Doorbell::eventfd().expect("eventfd"), Doorbell::eventfd().expect("eventfd"));

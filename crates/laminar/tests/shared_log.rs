@@ -27,6 +27,7 @@ const SIZES: Geometry = Geometry {
     full_slots: 1,
     small_bytes: 0,
     log_bytes: 65_536,
+    heap_bytes: 0,
 };
 
 fn with_logs(config: &Config, limits: Limits, _: FramePool) -> Box<dyn Engine<Stream>> {

@@ -1,7 +1,7 @@
 //! The three ends of a context: the application's, the engine's and the control plane's.
 use super::tables::Tables;
 use crate::directory::{APP_BELL, COMPLETIONS_WAIT, DAEMON_BELL, LET_GO};
-use crate::{Directory, Geometry, LogEnd, LogShape, Slot};
+use crate::{DirectWords, Directory, Geometry, LogEnd, LogShape, Slot};
 use shm::{ByteRing, Consumer, Doorbell, Level, News, Producer, Region, Rings};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -44,6 +44,11 @@ impl EngineEnd {
             self.waits = wait;
             self.region.u32_at(COMPLETIONS_WAIT).store(wait.into(), Release);
         }
+    }
+
+    /// The words about direct stretches, those of the first slot; none where the region has no heap.
+    pub fn direct_words(&self) -> Option<DirectWords> {
+        DirectWords::new(&self.region, &self.geometry, 0)
     }
 
     /// Reports which byte of what the connection in a slot receives is urgent; a completion of it follows
@@ -140,6 +145,11 @@ impl ControlEnd {
     pub fn read_of(&self, slot: Slot) -> Option<u32> {
         let [read, read_for] = self.geometry.read_at(slot.index).map(|at| self.region.u32_at(at).load(Acquire));
         (read_for == slot.mark()).then_some(read)
+    }
+
+    /// Bytes that have landed in the program's memory, of the connection in slot `index`.
+    pub fn landed_bytes(&self, index: u32) -> u64 {
+        DirectWords::new(&self.region, &self.geometry, index).map_or(0, |words| words.landed_bytes())
     }
 
     /// The daemon's end of the context's log.
@@ -384,6 +394,7 @@ mod tests {
         full_slots: 4,
         small_bytes: 0,
         log_bytes: 0,
+        heap_bytes: 0,
     };
 
     #[test]

@@ -31,6 +31,12 @@ pub const WANTED_AT: usize = SENT_AT - 4;
 /// ([`crate::Completion::urgent`]): a stream position. Of the slot by which the connection is called.
 pub const URGENT_AT: usize = WANTED_AT - 4;
 
+/// The words about the stretch of the received stream that lands in the program's memory ([`crate::DirectWords`]).
+pub const DIRECT_AT: usize = URGENT_AT - DIRECT_BYTES;
+
+/// Bytes of those words.
+pub(crate) const DIRECT_BYTES: usize = 36;
+
 /// The last words of a slot's state are of both sides: in which ring its receive and its transmit stream are
 /// ([`shm::ByteRing::level`]). Each is written by who writes that stream.
 const LEVEL_AT: usize = SLOT_STATE_BYTES - 8;
@@ -104,13 +110,16 @@ pub struct Geometry {
     pub small_bytes: u32,
     /// Bytes for a shared log ([`crate::LogShape`]), at the region's end; 0 where there can be none.
     pub log_bytes: u32,
+    /// Bytes of the program's memory in which received bytes may land directly ([`crate::DirectWords`]), at the end of
+    /// the region; 0 where there is none.
+    pub heap_bytes: u32,
 }
 
 impl Geometry {
     /// Whether the sizes are powers of two within their limits.
     pub fn is_valid(&self) -> bool {
         let Geometry { slots, long, data_entries, control_entries, rx_bytes, tx_bytes, .. } = *self;
-        let Geometry { growing, full_slots, small_bytes, log_bytes, .. } = *self;
+        let Geometry { growing, full_slots, small_bytes, log_bytes, heap_bytes, .. } = *self;
         let ok = |value: u32, least: u32, most: u32| value.is_power_of_two() && (least..=most).contains(&value);
         ok(slots, 1, 1 << 20)
             && ok(data_entries, 64, 1 << 20)
@@ -129,6 +138,7 @@ impl Geometry {
             // A pair of them is given back in whole pages.
             && (small_bytes == 0 || ok(small_bytes, PAGE as u32 / 2, rx_bytes.min(tx_bytes).min(LEAST_BUFFER) / 2))
             && (log_bytes == 0 || ok(log_bytes, PAGE as u32, 1 << 30))
+            && (heap_bytes == 0 || ok(heap_bytes, PAGE as u32, 1 << 30))
     }
 
     pub(crate) fn bumps_at(&self) -> usize {
@@ -161,6 +171,10 @@ impl Geometry {
     }
     pub(crate) fn wanted_at(&self, index: u32) -> usize {
         self.slot_state_at(index) + WANTED_AT
+    }
+    /// Byte of the words about slot `index`'s direct stretch.
+    pub(crate) fn direct_at(&self, index: u32) -> usize {
+        self.slot_state_at(index) + DIRECT_AT
     }
     pub(crate) fn urgent_at(&self, index: u32) -> usize {
         self.slot_state_at(index) + URGENT_AT
@@ -372,6 +386,10 @@ impl Geometry {
                 directory.add_at(Area { kind: AreaKind::LargeRings, at, len, entries, entry_bytes });
             }
         }
+        if self.heap_bytes > 0 {
+            let (kind, at, len) = (AreaKind::Heap, self.heap_at(), self.heap_bytes as usize);
+            directory.add_at(Area { kind, at, len, entries: self.heap_bytes, entry_bytes: 1 });
+        }
         directory
     }
 
@@ -385,6 +403,11 @@ impl Geometry {
 
     /// Bytes of the whole region. Only what is written costs memory.
     pub fn region_len(&self) -> usize {
+        self.heap_at() + self.heap_bytes as usize
+    }
+
+    /// Byte where the program's memory for direct receives starts.
+    pub fn heap_at(&self) -> usize {
         self.larges_at() + self.far_len() + self.growing.len()
     }
 }
@@ -418,6 +441,7 @@ mod tests {
         full_slots: 4,
         small_bytes: 2048,
         log_bytes: 4096,
+        heap_bytes: 0,
     };
 
     #[test]

@@ -116,6 +116,7 @@ mod tests {
         full_slots: 1,
         small_bytes: 0,
         log_bytes: 16_384,
+        heap_bytes: 0,
     };
 
     #[test]

@@ -1,5 +1,6 @@
 //! Streams (TCP) in a context: slots with their rings and buffers, the data pair and the control pair, a log.
 mod data;
+mod direct;
 mod draining;
 mod ends;
 mod layout;
@@ -11,11 +12,12 @@ mod tables;
 mod words;
 
 pub use data::{Bump, Completion};
+pub use direct::{DirectWords, Post, TakenBack, Turn};
 pub use draining::DrainingContexts;
 pub use ends::{AppEnd, ControlEnd, EngineEnd, begin_anew, daemon_ends};
 pub use layout::{
-    Class, Geometry, Growing, LEAST_BUFFER, LongPaths, OFFERED_AT, READ_AT, READ_FOR_AT, SENT_AT, SLOT_STATE_BYTES,
-    URGENT_AT, WANTED_AT,
+    Class, DIRECT_AT, Geometry, Growing, LEAST_BUFFER, LongPaths, OFFERED_AT, READ_AT, READ_FOR_AT, SENT_AT,
+    SLOT_STATE_BYTES, URGENT_AT, WANTED_AT,
 };
 pub use log::{LOG_SLOT, LogEnd, LogRecord, LogShape};
 pub use names::{Congestion, EarlyData, FastOpenKeys, OptionName, Unaccelerated};

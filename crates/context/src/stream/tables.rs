@@ -75,6 +75,7 @@ mod tests {
             full_slots,
             small_bytes,
             log_bytes,
+            heap_bytes: 0,
         };
         let region = geometry.create_region("test").unwrap();
         let word = |index: u32| region.u32_at(geometry.tx_at(index));

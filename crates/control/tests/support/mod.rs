@@ -74,6 +74,7 @@ pub(crate) fn config(node: usize) -> HostConfig {
         context_bytes: 0,
         small_bytes: 0,
         log_bytes: 0,
+        heap_bytes: 0,
         cached_buffers: 8,
     };
     HostConfig {

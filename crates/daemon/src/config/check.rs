@@ -55,6 +55,13 @@ pub(super) fn check(config: &Config) -> Result<(), String> {
                 "memory.log_bytes is for shared logs, which only the laminar engine keeps: engine = \"laminar\"".into(),
             ));
         }
+        if host.stack.memory.heap_bytes > 0 && !host.engine.lands_directly() {
+            return Err(said(
+                "memory.heap_bytes is for received bytes that land in programs' memory, which only zeronic and \
+                 zeronic-laminar do: engine = \"zeronic\""
+                    .into(),
+            ));
+        }
         let fabrics_of = host.ports.iter().filter_map(|port| port.fabric.as_deref());
         if let Some(name) = fabrics_of.into_iter().find(|name| !fabrics.contains(name)) {
             return Err(said(format!("no fabric is called `{name}`")));

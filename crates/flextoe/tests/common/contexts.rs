@@ -39,6 +39,7 @@ fn make_sized_context(slots: u32, rx_bytes: u32, tx_bytes: u32, most: u32) -> (A
         full_slots,
         small_bytes,
         log_bytes,
+        heap_bytes: 65_536,
     };
     let region = Arc::new(geometry.create_region("flextoe-test").unwrap());
     let (app_fd, daemon_fd) = (Doorbell::eventfd().unwrap(), Doorbell::eventfd().unwrap());

@@ -1,5 +1,5 @@
 //! Reading and writing: copies between the program's buffers and the connection's, no system call while busy.
-use crate::calls::{early, urgent, waiting};
+use crate::calls::{direct, early, urgent, waiting};
 use crate::daemon::share;
 use crate::lock::Guard;
 use crate::state::slab::Key;
@@ -12,7 +12,7 @@ use crate::wait::signals::Signals;
 use crate::wait::{Target, WaitOptions};
 use libc::{c_int, iovec};
 use std::os::fd::RawFd;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 /// Most bytes in one call, as in Linux.
 pub(crate) const MOST: usize = 0x7fff_f000;
@@ -45,6 +45,7 @@ pub(crate) unsafe fn receive(lib: &mut Guard, key: Key, into: &[iovec], flags: c
     look_at(into)?;
     share::claim(lib, key)?;
     let wanted = Wanted::new(lib.need_socket(key)?, total(into), flags);
+    direct::take_back(lib, key);
     // SAFETY: the caller vouches for the buffers.
     let got = unsafe {
         match take_enough(lib, key, into, wanted, 0) {
@@ -84,7 +85,7 @@ impl Wanted {
 ///
 /// # Safety
 /// The buffers are valid.
-unsafe fn receive_rest(lib: &mut Guard, key: Key, into: &[iovec], wanted: Wanted, mut done: usize) -> Result<usize> {
+unsafe fn receive_rest(lib: &mut Guard, key: Key, into: &[iovec], wanted: Wanted, done: usize) -> Result<usize> {
     let socket = lib.need_socket(key)?;
     let timeout = socket.options.receive_timeout;
     if socket.nonblocking || wanted.flags & libc::MSG_DONTWAIT != 0 {
@@ -103,9 +104,30 @@ unsafe fn receive_rest(lib: &mut Guard, key: Key, into: &[iovec], wanted: Wanted
         };
     }
     let deadline = timeout.map(|timeout| waking::now() + timeout);
+    // SAFETY: the caller vouches for the buffers.
+    let got = unsafe { wait_for_rest(lib, key, into, wanted, done, deadline) };
+    direct::finish(lib, key);
+    got
+}
+
+/// The same in a call that waits, until `deadline` at most. Where its buffer lies in the heap, bytes land there.
+///
+/// # Safety
+/// The buffers are valid.
+unsafe fn wait_for_rest(
+    lib: &mut Guard,
+    key: Key,
+    into: &[iovec],
+    wanted: Wanted,
+    mut done: usize,
+    deadline: Option<Instant>,
+) -> Result<usize> {
     let targets = [Target::Socket(key)];
-    let signals = if timeout.is_some() { Signals::Interrupt } else { Signals::Restart };
+    let signals = if deadline.is_some() { Signals::Interrupt } else { Signals::Restart };
     loop {
+        if wanted.flags & (libc::MSG_PEEK | libc::MSG_TRUNC) == 0 {
+            direct::post(lib, key, into, done);
+        }
         let wait = WaitOptions { deadline, targets: &targets, signals, ..WaitOptions::forever() };
         // SAFETY: the caller vouches for the buffers.
         let got = waiting::until(lib, wait, |lib, _| unsafe { take_enough(lib, key, into, wanted, done) });
@@ -177,6 +199,7 @@ unsafe fn take_now(
     if done > 0 && stream.is_at_mark() {
         return Some(Ok(0));
     }
+    let posted = if stream.has_posted() { direct::own_piece(link, stream, into, done) } else { None };
     // Who asks for nothing passes no mark.
     let (hole, most) = if bytes > done { stream.readable_part(socket.options.inline_urgent) } else { (0, 0) };
     if stream.readable() <= hole {
@@ -190,7 +213,9 @@ unsafe fn take_now(
     }
     // SAFETY: the caller vouches for the buffers.
     let copied = unsafe {
-        if flags & libc::MSG_TRUNC != 0 {
+        if let Some(piece) = posted {
+            stream.copy_out_rest(piece)
+        } else if flags & libc::MSG_TRUNC != 0 {
             Ok(((stream.readable() - hole) as usize).min(bytes - done).min(most))
         } else if done == 0 {
             stream.copy_out(into, hole, MOST.min(most))

@@ -6,6 +6,7 @@ pub(crate) mod comm;
 pub(crate) mod connect;
 pub(crate) mod data;
 pub(crate) mod descriptors;
+pub(crate) mod direct;
 pub(crate) mod early;
 pub(crate) mod epoll;
 pub(crate) mod fast;

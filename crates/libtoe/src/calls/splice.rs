@@ -4,7 +4,7 @@
 //! the library makes one. It passes on what arrives, but sends the engine no bump that it was read. The windows close,
 //! the peers stop, the rest is acknowledged; then the pair is joined, and the first segment of the joined path opens
 //! the windows again. Where that takes too long, the program goes on with nothing lost.
-use crate::calls::waiting;
+use crate::calls::{direct, waiting};
 use crate::daemon::{ask, share};
 use crate::lock::Guard;
 use crate::state::slab::Key;
@@ -100,6 +100,7 @@ impl Pair {
     /// Where the program stands in both connections; nothing while bytes are on their way.
     fn poll(&mut self, lib: &mut Lib) -> Result<Option<[SpliceEnd; 2]>> {
         for key in self.keys {
+            direct::take_back(lib, key);
             let socket = lib.socket(key).ok_or(libc::EBADF)?;
             if socket.error != 0 {
                 return Err(socket.take_error());

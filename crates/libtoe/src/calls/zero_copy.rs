@@ -1,7 +1,7 @@
 //! The zero-copy interface (include/toe.h, man/toe_zc.3): the program writes into the transmit buffer and reads out of
 //! the receive buffer itself. Positions move as in `data`, and so do waiting and errors.
 use crate::calls::data::{self, can_write};
-use crate::calls::waiting;
+use crate::calls::{direct, waiting};
 use crate::lock::Guard;
 use crate::state::Lib;
 use crate::state::slab::Key;
@@ -66,6 +66,7 @@ pub(crate) fn peek(lib: &mut Guard, key: Key, least: usize, flags: c_int) -> Res
         return Err(libc::EINVAL);
     }
     wait_for(lib, key, dont_wait, timeout, |lib| {
+        direct::take_back(lib, key);
         let socket = lib.socket(key)?;
         let broken = socket.broken;
         let stream = socket.stream().ok()?;

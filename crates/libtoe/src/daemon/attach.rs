@@ -1,4 +1,5 @@
 //! Attaching the process to the daemon.
+use crate::daemon::heap;
 use crate::lock::Guard;
 use crate::state::context_side::Context;
 use crate::state::mapped_region::MappedRegion;
@@ -233,6 +234,7 @@ fn map(welcome: Welcome, fds: Vec<OwnedFd>, socket: OwnedFd, home: Option<&Arc<M
             Arc::new(MappedRegion::new(region, welcome.geometry, welcome.context))
         }
     };
+    heap::begin(&home);
     let end = AppEnd::new(Arc::clone(&home.region), welcome.geometry, keep(app_bell), keep(daemon_bell))?;
     Ok(Context::new(end, home, welcome, socket, user()))
 }

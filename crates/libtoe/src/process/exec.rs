@@ -3,6 +3,7 @@
 //! The daemon holds what is carried, and nothing else, for whoever shows the token. What the library must know of each
 //! socket travels in an environment variable; positions and bytes are in the shared regions, whose descriptors are
 //! left open. The new program's copy of the library finds the variable and goes on.
+use crate::calls::direct;
 use crate::daemon::{ask, attach};
 use crate::lock::{self, Guard};
 use crate::process::carried::{self, RegionRecord, SocketRecord};
@@ -163,6 +164,7 @@ fn set_close_on_exec(homes: &[RegionRecord], on: bool) {
 
 /// What survives, and the sockets' indices; `None` where nothing does.
 fn describe(lib: &mut Guard, of: impl Fn(&Lib, usize) -> Vec<RawFd>) -> (Option<Inheritance>, Vec<usize>) {
+    direct::take_all_back(lib);
     let mut homes: Vec<RegionRecord> = Vec::new();
     let (mut sockets, mut carried) = (Vec::new(), Vec::new());
     let indices = if lib.context().is_some() { lib.sockets.indices() } else { Vec::new() };

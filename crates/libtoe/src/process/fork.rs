@@ -1,7 +1,7 @@
 //! Fork: the child gets a context of its own that shares all that the parent had.
 //!
 //! The forking thread holds the library's lock, so both processes go on from a state that is whole.
-use crate::calls::epoll;
+use crate::calls::{direct, epoll};
 use crate::daemon::{ask, attach};
 use crate::lock::{self, Guard};
 use crate::state::few::Few;
@@ -44,6 +44,7 @@ impl Forking {
         let mut lib = lock::lock().ok()?;
         lib.come_back();
         lib.own_kernel_sockets();
+        direct::take_all_back(&mut lib);
         let token = announce(&mut lib);
         Some(Forking { lib, token })
     }

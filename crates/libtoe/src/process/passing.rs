@@ -4,7 +4,7 @@
 //! queue are the kernel socket and what an exec would carry of the socket ([`crate::process::carried`]). The other
 //! process' library takes the envelope apart before the program sees the descriptor. The daemon holds the connection or
 //! address meanwhile, for whoever shows the token in the envelope, and gives the region with the connection's buffers.
-use crate::calls::epoll;
+use crate::calls::{direct, epoll};
 use crate::daemon::{ask, attach, share};
 use crate::lock::{self, Guard};
 use crate::process::carried::{self, SocketRecord};
@@ -197,6 +197,7 @@ fn describe(lib: &mut Guard, key: Key) -> Result<Option<Letter>> {
     if !lib.need_socket(key)?.is_stream() {
         lib.own_kernel_socket(key)?;
     }
+    direct::take_back(lib, key);
     let socket = lib.need_socket(key)?;
     let Some(record) = carried::describe(socket, Vec::new(), &mut Vec::new()) else { return Ok(None) };
     socket.share();

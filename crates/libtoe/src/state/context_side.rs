@@ -308,6 +308,7 @@ impl Context {
             self.unclaimed.push(stream);
             return;
         };
+        self.take_back(&stream);
         self.forget_slot(slot);
         let (tx_head, rx_head) = stream.positions();
         self.send_request_surely(Request::Close { slot, tx_head, rx_head, abort });

@@ -27,7 +27,9 @@ pub(crate) struct SlotState {
     /// The urgent byte's position, and what became of it ([`super::stream`], `urgent`).
     pub(super) mark: AtomicU32,
     pub(super) urgency: AtomicU32,
-    _free: [u32; 14],
+    _free: [u32; 5],
+    /// Both sides': the stretch that lands in the program's memory ([`context::DirectWords`]).
+    _direct: [u32; 9],
     /// The engine's: which received byte is urgent, of the connection that is called by this slot.
     _urgent: u32,
     /// The control plane's: how many bytes the path can have under way.
@@ -65,6 +67,7 @@ impl SlotState {
 
 const _: () = assert!(size_of::<SlotState>() == context::SLOT_STATE_BYTES);
 const _: () = assert!(offset_of!(SlotState, rx_head) == context::READ_AT);
+const _: () = assert!(offset_of!(SlotState, _direct) == context::DIRECT_AT);
 const _: () = assert!(offset_of!(SlotState, _offered) == context::OFFERED_AT);
 const _: () = assert!(offset_of!(SlotState, _urgent) == context::URGENT_AT);
 const _: () = assert!(offset_of!(SlotState, _sent) == context::SENT_AT);
@@ -86,3 +89,5 @@ pub(crate) const LOW_MARK: u32 = 16;
 pub(crate) const UNSENT_MARK: u32 = 32;
 /// An urgent byte is announced or there, and the program has not read beyond it: likewise.
 pub(crate) const URGENT: u32 = 64;
+/// A receive has posted its buffer: what comes may lie there, and no other call finds all of it in the ring.
+pub(crate) const DIRECT: u32 = 128;

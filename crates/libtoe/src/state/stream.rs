@@ -1,4 +1,5 @@
 //! An open connection as this process sees it: positions in the shared slot state, bytes in the shared buffers.
+mod direct;
 mod limit;
 mod marks;
 mod surviving;
@@ -78,11 +79,10 @@ impl Stream {
         let mut stream = Stream::at(home, slot, ends, mss);
         stream.name = Some(slot);
         let state = stream.state();
+        let words = [&state.rx_tail, &state.tx_tail, &state.flags, &state.urgency, &state.lock];
         let heads = [&state.rx_head, &state.tx_head, &state.rx_told];
-        for word in [&state.rx_tail, &state.tx_tail, &state.flags, &state.urgency].into_iter().chain(heads) {
-            word.store(0, Relaxed);
-        }
-        state.lock.store(0, Relaxed);
+        words.into_iter().chain(heads).for_each(|word| word.store(0, Relaxed));
+        stream.begin_direct();
         state.read_for.store(slot.mark(), Release);
         state.owner.store(u64::from(home.context()), Release);
         stream

@@ -33,6 +33,7 @@ const GEOMETRY: Geometry = Geometry {
     full_slots: 256,
     small_bytes: 0,
     log_bytes: 0,
+    heap_bytes: 0,
 };
 
 /// A running stand-in; dropping it is the daemon's death.

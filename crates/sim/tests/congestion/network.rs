@@ -76,6 +76,7 @@ impl Station {
             context_bytes: 0,
             small_bytes: 0,
             log_bytes: 0,
+            heap_bytes: 0,
             cached_buffers: 4,
         };
         let config = HostConfig {

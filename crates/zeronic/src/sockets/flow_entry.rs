@@ -1,4 +1,5 @@
 //! A connection in the NIC's half: where its payload lies, and which of it may be written.
+use super::direct::{Direct, Part, place};
 use engine::stream::{FlowEnd, FlowParams, FlowStats};
 use shm::{ByteRing, Pooled, Span};
 use std::sync::Arc;
@@ -46,6 +47,8 @@ pub(super) struct FlowEntry {
     pub(super) standing: Standing,
     /// Sequence number behind the last byte that a capture has.
     pub(super) recorded: Option<Seq>,
+    /// Where bytes may land in the program's memory.
+    pub(super) direct: Option<Box<Direct>>,
 }
 
 /// What figure 8 makes of a segment.
@@ -81,6 +84,7 @@ impl FlowEntry {
             written: params.tx_pos,
             standing: if blank.is_some() { Standing::Goes } else { Standing::Whole },
             recorded: None,
+            direct: None,
         }
     }
 
@@ -150,9 +154,52 @@ impl FlowEntry {
         self.rx.number()
     }
 
-    /// The receive buffer, and the position in it of a byte of the stream.
-    pub(super) fn receive_at(&self, seq: Seq) -> (&ByteRing, u32) {
-        (&self.rx, seq - self.rx_begin)
+    /// Writes a part of a payload to its place. Returns how many bytes have landed in the program's memory.
+    #[inline]
+    pub(super) fn write(&mut self, seq: Seq, part: Part) -> u32 {
+        let (pos, cursor) = (seq - self.rx_begin, self.position());
+        match &mut self.direct {
+            None => {
+                place(&self.rx, pos, &part);
+                0
+            }
+            Some(direct) => direct.place(&self.rx, cursor, pos, part),
+        }
+    }
+
+    /// After a batch of frames. True where the program's memory still has a stretch.
+    pub(super) fn release_stretch(&mut self) -> bool {
+        let cursor = self.position();
+        self.direct.as_mut().is_some_and(|direct| {
+            direct.release(&self.rx, cursor);
+            direct.is_listed = direct.has_stretch();
+            direct.is_listed
+        })
+    }
+
+    /// The connection ends here, or has another name from now on: no byte lands in the program's memory any more.
+    pub(super) fn finish_stretch(&mut self) {
+        let cursor = self.position();
+        if let Some(mut direct) = self.direct.take() {
+            direct.finish(&self.rx, cursor);
+        }
+    }
+
+    /// The stream position that nothing has come beyond.
+    pub(super) fn highest(&self) -> u32 {
+        self.direct.as_ref().map_or(self.edge - self.rx_begin, |direct| direct.high)
+    }
+
+    /// The stream position of the cursor.
+    fn position(&self) -> u32 {
+        self.cursor() - self.rx_begin
+    }
+
+    /// These bytes were read from the ring: those that landed elsewhere are put in.
+    pub(super) fn overlay(&self, seq: Seq, bytes: &mut [u8]) {
+        if let Some(direct) = &self.direct {
+            direct.overlay(seq - self.rx_begin, bytes);
+        }
     }
 
     /// What lies in the receive buffer from a byte of the stream on; none where the buffer is shorter.

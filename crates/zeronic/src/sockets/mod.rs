@@ -5,6 +5,7 @@
 //! on headers: in front of it, payload goes to its place in the receive buffer, also ahead of a hole; behind it, frames
 //! get the payload of the transmit buffer that their headers speak of. The engine's own buffers are blank rings.
 mod blank;
+mod direct;
 mod flow_entry;
 mod flows;
 mod merge;
@@ -12,8 +13,9 @@ mod record;
 mod split;
 
 use blank::Blanks;
+use direct::Heaps;
 use engine::stream::{self, Features, FlowParams, Stream};
-use engine::{Burst, Command, Engine, Event, FlowId, Frame, Nanos, ProgramSource, Registers, Worker};
+use engine::{Burst, Command, ContextId, Engine, Event, FlowId, Frame, Nanos, ProgramSource, Registers, Slot, Worker};
 use flow_entry::{FlowEntry, Standing};
 use flows::Flows;
 use shm::ByteRing;
@@ -28,6 +30,7 @@ pub struct SocketEngine {
     /// By flow.
     lines: Vec<Option<Box<FlowEntry>>>,
     flows: Flows,
+    heaps: Heaps,
     /// Commands for the engine inside.
     commands: Vec<Command<Stream>>,
     /// Frames that came, and those for the engine inside: empty between rounds, kept for their room.
@@ -42,6 +45,8 @@ pub struct SocketEngine {
 #[derive(Default)]
 struct Counts {
     placed_bytes: u64,
+    /// Of these, in programs' memory.
+    landed_bytes: u64,
     fetched_bytes: u64,
     /// Segments below the cursor.
     old: u64,
@@ -65,6 +70,7 @@ impl SocketEngine {
             blanks,
             lines: Vec::new(),
             flows: Flows::default(),
+            heaps: Heaps::default(),
             commands: Vec::new(),
             came: Vec::new(),
             up: Vec::new(),
@@ -97,6 +103,14 @@ impl SocketEngine {
                 self.stand(flow, Standing::Still);
                 Command::Remove(flow)
             }
+            Command::Attach(context, end) => {
+                self.heaps.attach(context, &end);
+                Command::Attach(context, end)
+            }
+            Command::Detach(context) => {
+                self.heaps.detach(context);
+                Command::Detach(context)
+            }
             Command::Transport(command) => {
                 freezes = matches!(command, stream::Command::Freeze { .. });
                 Command::Transport(self.stream_command(command))
@@ -121,7 +135,10 @@ impl SocketEngine {
     /// is the engine's alone, with its copies.
     fn install(&mut self, mut params: Box<FlowParams>) -> Box<FlowParams> {
         let blanks = self.blanks.standing_for(&params.rx).zip(self.blanks.standing_for(&params.tx));
-        let line = FlowEntry::new(&params, blanks.as_ref().map(|(rx, _)| rx));
+        let mut line = FlowEntry::new(&params, blanks.as_ref().map(|(rx, _)| rx));
+        if blanks.is_some() {
+            line.direct = self.heaps.direct(params.context, params.slot, params.rx_pos);
+        }
         let at = params.flow.0 as usize;
         if self.lines.len() <= at {
             self.lines.resize_with(at + 1, || None);
@@ -158,6 +175,9 @@ impl SocketEngine {
                 self.stand(*flow, Standing::Asked);
             }
             stream::Command::Thaw(flow) => self.stand(*flow, Standing::Goes),
+            stream::Command::Rename { flow, context, slot } | stream::Command::Move { flow, context, slot, .. } => {
+                self.rename(*flow, *context, *slot);
+            }
             _ => {}
         }
         match command {
@@ -167,6 +187,15 @@ impl SocketEngine {
             }
             other => other,
         }
+    }
+
+    /// A connection is another program's, or has another slot.
+    fn rename(&mut self, flow: FlowId, context: ContextId, slot: Slot) {
+        let line = self.lines.get_mut(flow.0 as usize).and_then(Option::as_deref_mut);
+        let Some(line) = line.filter(|line| line.standing != Standing::Whole) else { return };
+        let high = line.highest();
+        line.finish_stretch();
+        line.direct = self.heaps.direct(context, slot, high);
     }
 
     /// A connection's buffers are others now; returns what the engine is to take for them.
@@ -212,7 +241,8 @@ impl SocketEngine {
         match event {
             Event::Removed(flow, _) => {
                 let line = self.lines.get_mut(flow.0 as usize).and_then(Option::take);
-                if let Some(line) = line {
+                if let Some(mut line) = line {
+                    line.finish_stretch();
                     self.flows.remove(&line.tuple.get(), *flow);
                 }
             }
@@ -252,6 +282,7 @@ impl Engine<Stream> for SocketEngine {
         let sent = burst.tx.len();
         done += self.round(now, burst);
         self.record_sent(now, sent, burst);
+        self.release_stretches();
         done
     }
 
@@ -292,9 +323,14 @@ impl Engine<Stream> for SocketEngine {
     }
 
     fn module_stats(&self) -> Vec<(String, &'static str, u64)> {
-        let Counts { placed_bytes, fetched_bytes, old, without_place, unsound } = self.counts;
-        let split =
-            [("placed_bytes", placed_bytes), ("old", old), ("without_place", without_place), ("unsound", unsound)];
+        let Counts { placed_bytes, landed_bytes, fetched_bytes, old, without_place, unsound } = self.counts;
+        let split = [
+            ("placed_bytes", placed_bytes),
+            ("landed_bytes", landed_bytes),
+            ("old", old),
+            ("without_place", without_place),
+            ("unsound", unsound),
+        ];
         let own = split.map(|(counter, value)| ("split".to_string(), counter, value));
         let mut all = self.inner.module_stats();
         all.extend(own);

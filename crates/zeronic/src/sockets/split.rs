@@ -1,13 +1,11 @@
 //! Frames from the wire: payload to its place in the receive buffer, headers to the engine inside (figure 8).
 use super::SocketEngine;
-use super::flow_entry::{Placement, Standing};
+use super::direct::Part;
+use super::flow_entry::{FlowEntry, Placement, Standing};
 use crate::frames::{Segment, segment};
-use crate::nic::Payload;
 use engine::stream::{self, Stream};
 use engine::{Burst, DropReason, Exception, FlowId, Nanos};
 use port::{Checksum, Frame};
-use shm::ByteRing;
-use std::ops::Range;
 use wire::tcp::Flags;
 
 impl SocketEngine {
@@ -99,8 +97,10 @@ impl SocketEngine {
                 if let Some(ring) = line.outgrows(seq + skip + len) {
                     self.commands.push(stream::Command::Grown(flow, ring).into());
                 }
-                let (buffer, pos) = line.receive_at(seq + skip);
-                place(buffer, pos, segment.payload(&frame), skip as usize..(skip + len) as usize);
+                let range = skip as usize..(skip + len) as usize;
+                let landed = line.write(seq + skip, Part { payload: segment.payload(&frame), range });
+                counts.landed_bytes += u64::from(landed);
+                self.heaps.list(flow, &mut line.direct);
                 counts.placed_bytes += u64::from(len);
                 counts.without_place += u64::from(skip + len < whole);
                 skip + len
@@ -139,14 +139,17 @@ impl SocketEngine {
             frame.set_payload(line.and_then(|line| line.received(segment.seq, segment.payload_len as u32)));
             // Nobody verified what it refers to, and nobody has to.
             burst.pool.flatten(frame);
+            if let (Some(line), Some(bytes)) = (line, frame.bytes_mut().get_mut(segment.payload_at..)) {
+                line.overlay(segment.seq, bytes);
+            }
         }
     }
-}
 
-/// Copies these bytes of a payload to a position of a buffer.
-fn place(buffer: &ByteRing, pos: u32, payload: Payload, part: Range<usize>) {
-    match payload {
-        Payload::Span(span, _) => buffer.write_part(pos, span, (part.start as u32, part.len() as u32)),
-        Payload::Bytes(bytes) => buffer.write(pos, &bytes[part]),
+    /// After a batch: programs may take back what landed in their memory.
+    pub(super) fn release_stretches(&mut self) {
+        let (lines, listed) = (&mut self.lines, &mut self.heaps.listed);
+        listed.retain(|flow| {
+            lines.get_mut(flow.0 as usize).and_then(Option::as_deref_mut).is_some_and(FlowEntry::release_stretch)
+        });
     }
 }
