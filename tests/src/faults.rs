@@ -4,6 +4,7 @@ use crate::capture;
 use crate::cases::{Bench, PYTHON, app};
 use crate::comm;
 use crate::descriptors;
+use crate::direct;
 use crate::early;
 use crate::exhaustion;
 use crate::hostile;
@@ -25,6 +26,17 @@ use crate::volumes;
 use rustix::process::Signal;
 use std::time::Duration;
 
+/// What hosts have beside the usual, on an engine that offers it.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub enum Hosts {
+    /// Nothing.
+    Usual,
+    /// Shared logs.
+    Logs,
+    /// Programs' memory in which received bytes land.
+    Heaps,
+}
+
 /// One fault.
 pub struct Fault {
     /// Its name, for the report and `--filter`.
@@ -33,8 +45,8 @@ pub struct Fault {
     pub links: &'static [Link],
     /// The daemon that ran at first must be whole afterwards.
     pub daemon_survives: bool,
-    /// It is about shared logs: on the engine that keeps them.
-    pub logs: bool,
+    /// What its hosts have beside the usual.
+    pub hosts: Hosts,
     /// What happens, and what must follow.
     pub run: fn(&Bench) -> Outcome,
 }
@@ -43,9 +55,9 @@ impl Fault {
     /// Modules of operators, which splicing needs, run in FlexTOE only.
     pub fn meets_every_engine(&self) -> bool {
         let flextoe_only = ["modules:", "spliced"].iter().any(|kind| self.name.starts_with(kind));
-        // RDMA is a transport beside the engine's, or meets each of them by itself. Shared logs have an engine of their
-        // own.
-        !flextoe_only && !self.name.starts_with("verbs") && !self.logs
+        // RDMA is a transport beside the engine's, or meets each of them by itself. Shared logs and heaps have engines
+        // of their own.
+        !flextoe_only && !self.name.starts_with("verbs") && self.hosts == Hosts::Usual
     }
 }
 
@@ -124,6 +136,10 @@ pub const ALL: &[Fault] = &[
     log("shared log that is full", &[Link::TapServer, Link::Fabric], logs::full),
     log("shared log, and writers that die", &[Link::TapServer, Link::Fabric], logs::writers_die),
     fatal_log("shared log, takeover under load", &[Link::TapServer, Link::Fabric], logs::taken_over),
+    heap("direct receives", &[Link::TapServer, Link::Fabric], direct::receives),
+    heap("direct receives, with loss", &[Link::Lossy], direct::receives),
+    fatal_heap("direct receives, takeover", &[Link::TapServer, Link::Fabric], direct::taken_over),
+    fatal_heap("direct receives, daemon killed", &[Link::TapServer, Link::Fabric], direct::daemon_killed),
     log("shared logs that cannot be", &[Link::Fabric], logs::refused),
     fault("no descriptors", &[Link::Fabric], exhaustion::no_descriptors),
     fault("no memory", &[Link::Fabric], exhaustion::no_memory),
@@ -138,7 +154,7 @@ pub const ALL: &[Fault] = &[
 ];
 
 const fn fault(name: &'static str, links: &'static [Link], run: fn(&Bench) -> Outcome) -> Fault {
-    Fault { name, links, daemon_survives: true, logs: false, run }
+    Fault { name, links, daemon_survives: true, hosts: Hosts::Usual, run }
 }
 
 const fn fatal(name: &'static str, links: &'static [Link], run: fn(&Bench) -> Outcome) -> Fault {
@@ -146,11 +162,19 @@ const fn fatal(name: &'static str, links: &'static [Link], run: fn(&Bench) -> Ou
 }
 
 const fn log(name: &'static str, links: &'static [Link], run: fn(&Bench) -> Outcome) -> Fault {
-    Fault { logs: true, ..fault(name, links, run) }
+    Fault { hosts: Hosts::Logs, ..fault(name, links, run) }
 }
 
 const fn fatal_log(name: &'static str, links: &'static [Link], run: fn(&Bench) -> Outcome) -> Fault {
-    Fault { logs: true, ..fatal(name, links, run) }
+    Fault { hosts: Hosts::Logs, ..fatal(name, links, run) }
+}
+
+const fn heap(name: &'static str, links: &'static [Link], run: fn(&Bench) -> Outcome) -> Fault {
+    Fault { hosts: Hosts::Heaps, ..fault(name, links, run) }
+}
+
+const fn fatal_heap(name: &'static str, links: &'static [Link], run: fn(&Bench) -> Outcome) -> Fault {
+    Fault { hosts: Hosts::Heaps, ..fatal(name, links, run) }
 }
 
 /// Far more than any machine moves before the fault.

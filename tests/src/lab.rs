@@ -169,6 +169,12 @@ impl<'a> Lab<'a> {
         Lab::with(session, link, "laminar", "log_bytes = 67108864")
     }
 
+    /// One in which received bytes land in programs' memory, on this engine where it does that.
+    pub fn with_heaps(session: &'a Session, link: Link, engine: &str) -> Result<Lab<'a>, String> {
+        let engine = if engine.starts_with("zeronic") { engine } else { "zeronic" };
+        Lab::with(session, link, engine, "heap_bytes = 268435456")
+    }
+
     /// One whose hosts have these keys in their section of memory.
     pub fn with(session: &'a Session, link: Link, engine: &str, memory: &'static str) -> Result<Lab<'a>, String> {
         let (near, far) = (Namespace::new("near")?, Namespace::new("far")?);
@@ -225,6 +231,11 @@ impl<'a> Lab<'a> {
     /// OpenTOE, its system calls are intercepted.
     pub fn intercepted_on_server(&self, program: &str) -> Command {
         self.command(&self.server, INTERCEPT, program)
+    }
+
+    /// A program on the server's side whose large allocations lie where bytes can land.
+    pub fn with_heap_on_server(&self, program: &str) -> Command {
+        self.command(&self.server, &["--heap"], program)
     }
 
     /// The same on the client's side.

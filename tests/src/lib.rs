@@ -10,6 +10,7 @@ pub mod cases;
 mod comm;
 pub mod daemon;
 mod descriptors;
+mod direct;
 mod early;
 pub mod endurance;
 mod exhaustion;

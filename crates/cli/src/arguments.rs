@@ -236,6 +236,10 @@ pub(crate) struct RunArguments {
     /// The same, in the namespace that was made for it
     #[arg(long, hide = true)]
     pub in_namespace: bool,
+    /// Large allocations lie where received bytes can land directly, on a host whose configuration has
+    /// memory.heap_bytes (docs/ZERONIC.md)
+    #[arg(long)]
+    pub heap: bool,
     /// libtoe.so, where it is not beside this program
     #[arg(long, value_name = "FILE")]
     pub lib: Option<PathBuf>,

@@ -20,6 +20,13 @@ pub(crate) fn find(asked: Option<&Path>) -> Result<PathBuf, String> {
     })
 }
 
+/// `libtoe_heap.so`, which was built or installed with libtoe.so.
+pub(crate) fn heap(library: &Path) -> Result<PathBuf, String> {
+    let path = library.with_file_name("libtoe_heap.so");
+    let missing = || format!("there is no {}: build it with make build, or leave --heap out", path.display());
+    if path.is_file() { Ok(path) } else { Err(missing()) }
+}
+
 /// The folder that has `libibverbs.so.1` and `librdmacm.so.1`, where they were built or installed with libtoe.so.
 pub(crate) fn verbs(library: &Path) -> Option<PathBuf> {
     let folder = library.parent()?.join("rdma");

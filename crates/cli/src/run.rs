@@ -45,6 +45,9 @@ pub(crate) fn run(arguments: &RunArguments) -> Result<(), String> {
     }
     command.arg0(&arguments.command[0]).args(&arguments.command[1..]);
     let mut preloaded = if only_verbs { Vec::new() } else { vec![library.clone()] };
+    if arguments.heap {
+        preloaded.push(library::heap(&library)?);
+    }
     if let Some(verbs) = library::verbs(&library) {
         preloaded.push(verbs.join(library::VERBS));
         command.env("LD_LIBRARY_PATH", in_front(&verbs)?);

@@ -2,7 +2,7 @@
 //! survive survives, and nothing is left behind.
 use std::time::Duration;
 use tests::cases::{Bench, Files};
-use tests::faults::{ALL, Fault};
+use tests::faults::{ALL, Fault, Hosts};
 use tests::jobs::Share;
 use tests::lab::{FIRST_ENGINE, Lab, Link};
 use tests::leaks::Before;
@@ -105,9 +105,10 @@ fn run(choice: &Choice) -> Result<bool, String> {
 /// Runs a fault in a laboratory of its own and ends with the search for leaks.
 fn in_laboratory((session, files): (&Session, &Files), link: Link, engine: &str, fault: &Fault) -> Outcome {
     let before = Before::look();
-    let mut lab = match fault.logs {
-        true => Lab::with_logs(session, link)?,
-        false => Lab::new(session, link, engine)?,
+    let mut lab = match fault.hosts {
+        Hosts::Usual => Lab::new(session, link, engine)?,
+        Hosts::Logs => Lab::with_logs(session, link)?,
+        Hosts::Heaps => Lab::with_heaps(session, link, engine)?,
     };
     let outcome = (fault.run)(&Bench::new(session, &lab, files));
     let daemon = lab.daemon.take();
