@@ -116,6 +116,17 @@ impl<T> Path<T> {
         Some(self.send(None, now))
     }
 
+    /// Nothing has come back since its last time-out: what others can carry is better there.
+    pub(crate) fn is_suspect(&self) -> bool {
+        self.rtt.backoffs() > 0
+    }
+
+    /// Nothing is in flight on a path that is suspect: a probe shows whether it works. Its number.
+    pub(crate) fn test(&mut self, now: Nanos) -> Option<u32> {
+        let is_due = self.works() && self.is_suspect() && self.in_flight == 0;
+        is_due.then(|| self.send(None, now))
+    }
+
     /// An acknowledgement: what the packet carried. What is lost by it goes to `lost`: three packets that were sent
     /// later on this path have come before it.
     pub(crate) fn acknowledged(&mut self, ack: Ack, now: Nanos, lost: &mut VecDeque<T>) -> Option<T> {

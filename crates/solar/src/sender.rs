@@ -1,7 +1,8 @@
 //! Sends packets over several paths until each is acknowledged, in no order.
 //!
-//! A packet that is lost goes over whatever path has room next, so a path that fails costs one time-out. What a packet
-//! carries may arrive twice: the receiver finds out by the operation.
+//! A packet that is lost goes over whatever path has room next, of those that have timed out last: so a path that fails
+//! costs a packet one time-out. A probe shows whether it works. What a packet carries may arrive twice: the receiver
+//! finds out by the operation.
 use crate::config::PathConfig;
 use crate::packet::Ack;
 use crate::path::{Path, PathReport};
@@ -84,6 +85,10 @@ impl<T: Clone> Sender<T> {
         while self.lost.front().is_some_and(|item| !wanted(item)) {
             self.lost.pop_front();
         }
+        self.next_item(now).or_else(|| self.next_test(now))
+    }
+
+    fn next_item(&mut self, now: Nanos) -> Option<Transmission<T>> {
         if self.lost.is_empty() && self.waiting.is_empty() {
             return None;
         }
@@ -104,6 +109,13 @@ impl<T: Clone> Sender<T> {
         Some(Transmission { path: path as u8, sequence, item: None })
     }
 
+    /// A probe on a path that has timed out, where what waits goes over others.
+    fn next_test(&mut self, now: Nanos) -> Option<Transmission<T>> {
+        let (path, sequence) = self.paths.iter_mut().enumerate().find_map(|(at, path)| Some((at, path.test(now)?)))?;
+        self.counts.probes += 1;
+        Some(Transmission { path: path as u8, sequence, item: None })
+    }
+
     /// Asks the peer on a path that works whether it is there.
     pub(crate) fn ask(&mut self, now: Nanos) -> Option<Transmission<T>> {
         let path = self.paths.iter().position(Path::works)?;
@@ -116,7 +128,8 @@ impl<T: Clone> Sender<T> {
         let count = self.paths.len();
         let turn = self.turn;
         let order = (0..count).map(|step| (turn + step) % count);
-        let path = order.filter(|&at| self.paths[at].room() > 0).min_by_key(|&at| self.paths[at].load())?;
+        let preferred = |at: &usize| (self.paths[*at].is_suspect(), self.paths[*at].load());
+        let path = order.filter(|&at| self.paths[at].room() > 0).min_by_key(preferred)?;
         self.turn = (path + 1) % count;
         Some(path)
     }

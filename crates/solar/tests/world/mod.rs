@@ -9,6 +9,7 @@ use disk::Disk;
 use judge::Judge;
 use network::{End, Network};
 use solar::{Access, Client, ClientConfig, Completion, Direction, Header, Request, Server, ServerConfig};
+use std::collections::BTreeMap;
 
 pub(crate) const US: u64 = 1_000;
 pub(crate) const MS: u64 = 1_000_000;
@@ -53,6 +54,10 @@ pub(crate) struct World {
     client_config: ClientConfig,
     pub completions: Vec<Completion>,
     next_token: u64,
+    /// When requests began that have not ended.
+    begun: BTreeMap<u64, u64>,
+    /// What the slowest request took, nanoseconds.
+    pub slowest: u64,
     /// Of the client's last packet.
     pub session: u64,
 }
@@ -75,6 +80,8 @@ impl World {
             client_config: client,
             completions: Vec::new(),
             next_token: 0,
+            begun: BTreeMap::new(),
+            slowest: 0,
             session: 0,
             random,
         }
@@ -85,6 +92,7 @@ impl World {
         self.next_token += 1;
         let request = Request { direction, lba, blocks, token: self.next_token };
         self.judge.begin(request);
+        self.begun.insert(self.next_token, self.now);
         self.client.submit(request, self.now);
         self.next_token
     }
@@ -102,6 +110,7 @@ impl World {
     /// The client is killed: nobody learns what became of its writes. Another one starts at once.
     pub(crate) fn replace_client(&mut self) {
         self.judge.client_died();
+        self.begun.clear();
         self.client = Client::new(self.client_config.clone(), "vol", Access::TakeOver, self.random.word(), self.now);
     }
 
@@ -164,6 +173,8 @@ impl World {
         });
         for completion in self.client.completions() {
             self.judge.end(completion);
+            let began = self.begun.remove(&completion.token).unwrap_or(now);
+            self.slowest = self.slowest.max(now - began);
             self.completions.push(completion);
         }
     }
