@@ -7,6 +7,8 @@
  * offload_client ADDRESS PORT VERBS_PORT written COUNT [FAULT]    batched READs whose responses are written to memory
  *     here, compared, until one fails. FAULT: half way, requests name another key (key), memory beyond the region
  *     (range), or a region that is not for it (right); or the region is deregistered (gone). Memory must stay as it is.
+ * offload_client ADDRESS PORT VERBS_PORT versions A B       calls the opcodes A and B in turn until its input ends. Each
+ *     answer has its function's version, 1 or 2, and what that version makes of the call. Prints how many each gave
  * offload_client ADDRESS PORT VERBS_PORT list WAY HOPS SECONDS    latency; WAY: offload, verbs
  * offload_client ADDRESS PORT VERBS_PORT reads WAY BATCH SECONDS  throughput of 64-byte reads
  * VERBS_PORT is 0 where there is no offload_host: then "call" only, with numbers.
@@ -310,6 +312,40 @@ static void one_call(struct peer *peer, struct peer *verbs, uint32_t opcode, cha
     puts("");
 }
 
+/* What a version of the functions that are replaced answers (crates/offload/tests/replacements.rs). */
+struct versioned {
+    uint64_t version, made, read;
+};
+
+/* Calls two functions in turn that are replaced meanwhile: a version's answer is right as a whole, or wrong. */
+static void versions(struct peer *peer, struct peer *verbs, const uint32_t opcodes[2]) {
+    struct pollfd input = {.fd = 0, .events = POLLIN};
+    unsigned long long answers[2][3] = {{0}}; /* of each function: refused, by version 1, by version 2 */
+    uint64_t first;
+    read_host(verbs, verbs->shown.list, &first, sizeof first);
+    puts("begun");
+    fflush(stdout);
+    for (uint64_t turn = 0; !wrong && (turn % 64 || poll(&input, 1, 0) == 0); turn++) {
+        uint64_t request[2] = {verbs->shown.list, turn};
+        struct versioned answer;
+        uint8_t *at;
+        uint32_t len, status = call(peer, opcodes[turn % 2], request, sizeof request, &at, &len);
+        if (status == OFFLOAD_NO_OPCODE && !len) {
+            answers[turn % 2][0]++;
+            continue;
+        }
+        if (status != OFFLOAD_OK || len != sizeof answer) {
+            wrong++;
+            break;
+        }
+        memcpy(&answer, at, sizeof answer);
+        int known = answer.version == 1 || answer.version == 2;
+        wrong += !known || answer.made != answer.version * 1000003 + turn * opcodes[turn % 2] || answer.read != first;
+        if (known) answers[turn % 2][answer.version]++;
+    }
+    for (int i = 0; i < 2; i++) printf("%llu %llu %llu\n", answers[i][0], answers[i][1], answers[i][2]);
+}
+
 static void measure_list(struct peer *peer, struct peer *verbs, int offload, uint64_t hops) {
     uint8_t value[VALUE_BYTES];
     for (uint64_t time = now(); time < end_at;) {
@@ -374,7 +410,7 @@ static void measure_reads(struct peer *verbs) {
 int main(int argc, char **argv) {
     struct peer peer = {0}, verbs = {0};
     if (argc < 5) {
-        fprintf(stderr, "usage: offload_client ADDRESS PORT VERBS_PORT check|call|until|written|list|reads ...\n");
+        fprintf(stderr, "usage: offload_client ADDRESS PORT VERBS_PORT check|call|until|versions|written|list|reads ...\n");
         return 2;
     }
     const char *verb = argv[4];
@@ -398,6 +434,9 @@ int main(int argc, char **argv) {
             done += status == OFFLOAD_OK;
         }
         printf("%llu\n", (unsigned long long)done);
+    } else if (!strcmp(verb, "versions") && argc == 7) {
+        uint32_t opcodes[2] = {(uint32_t)strtoul(argv[5], NULL, 0), (uint32_t)strtoul(argv[6], NULL, 0)};
+        versions(&peer, &verbs, opcodes);
     } else if (!strcmp(verb, "written") && argc >= 6) {
         uint64_t count = strtoull(argv[5], NULL, 0);
         uint64_t done = written(&peer, verbs.shown.block, count, argc > 6 ? argv[6] : "");

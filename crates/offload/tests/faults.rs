@@ -244,34 +244,6 @@ fn a_worker_killed_while_it_writes_leaves_nothing_wrong() {
 }
 
 #[test]
-fn a_thousand_replacements_under_load() {
-    let fixture = Fixture::new(&[]);
-    let host = fixture.host(7000, &[]);
-    fixture.load_examples();
-    let list = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../offload/list.c");
-    let libraries = [library("list-one", &list), library("list-two", &list)];
-    // It ends with the first response that is wrong, or missing.
-    let mut command = fixture.client(&host, &["until", "100000000"]);
-    let mut client = command.stdout(Stdio::piped()).spawn().unwrap();
-    let calls = || fixture.view().libraries.iter().map(|library| library.calls).sum::<u64>();
-    until("calls", || calls() > 0);
-    (0..1000).for_each(|turn| fixture.load("list", &libraries[turn % 2]));
-    // The last library began at zero.
-    let before = calls();
-    until("further calls", || calls() > before);
-    assert!(client.try_wait().unwrap().is_none(), "the client noticed");
-    client.kill().unwrap();
-    client.wait().unwrap();
-    until("the end of its calls", || fixture.view().hosts[0].connections == 0);
-    let view = fixture.view();
-    assert_eq!((view.restarts, view.libraries.len()), (0, fixture::EXAMPLES.len()));
-    // Those that were replaced are unloaded.
-    let maps = fs::read_to_string(format!("/proc/{}/maps", view.worker.unwrap())).unwrap();
-    let loaded = maps.lines().filter(|line| line.contains("offload-library") && line.contains("r-xp")).count();
-    assert_eq!(loaded, fixture::EXAMPLES.len());
-}
-
-#[test]
 fn what_is_no_library_is_refused_in_a_sentence() {
     let fixture = Fixture::new(&["--turn-ms", "100"]);
     fixture.load_examples();
