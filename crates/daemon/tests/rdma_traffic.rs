@@ -56,6 +56,52 @@ fn programs_of_two_hosts_send_write_and_read() {
     assert_eq!((&host["state"], &host["peer"]), (&"RTS".into(), &"10.0.0.2".into()));
 }
 
+/// Pages of a process, its share of those that it shares, bytes.
+fn memory_of(pid: u32) -> usize {
+    let text = std::fs::read_to_string(format!("/proc/{pid}/smaps_rollup")).unwrap();
+    let line = text.lines().find_map(|line| line.strip_prefix("Pss:")).unwrap();
+    line.split_whitespace().next().unwrap().parse::<usize>().unwrap() << 10
+}
+
+/// As many as SmartNS speaks of (section 3.2). All have a WRITE outstanding at the same time.
+#[test]
+fn two_thousand_queue_pairs_of_a_program_each_carry_a_message() {
+    const PAIRS: usize = 2000;
+    let toed = Toed::start(CONFIGURATION);
+    let (mut one, other) = Peer::pair(&toed.socket(), 8 * PAIRS);
+    let mut queues = [&one, &other].map(|peer| peer.verbs.cq(PAIRS as u32, None));
+    let before = memory_of(toed.id());
+    let [from, to] = [&one, &other].map(|peer| {
+        let cq = &queues[usize::from(std::ptr::eq(peer, &other))];
+        peer.verbs.qps_of(peer.domain, cq, PAIRS)
+    });
+    for (own, peer, numbers, remotes) in [(&one, &other, &from, &to), (&other, &one, &to, &from)] {
+        for (number, remote) in numbers.iter().zip(remotes) {
+            own.verbs.connect(*number, peer.verbs.gid(), *remote);
+        }
+    }
+    let each = memory_of(toed.id()).saturating_sub(before) / (2 * PAIRS);
+    println!("{each} bytes of the daemon's memory for a queue pair");
+    assert!(each < 8 << 10, "{each} bytes for a queue pair");
+    one.memory.fill(0, pattern(1, 8 * PAIRS));
+    for (at, qp) in from.iter().enumerate() {
+        let (piece, remote) = (one.memory.piece(8 * at, 8, one.key), other.memory.remote(8 * at, other.key));
+        one.verbs.post_as(*qp, 0, SendOpcode::Write, piece, remote, [0; 2]);
+    }
+    let mut ended: Vec<u32> = (0..PAIRS)
+        .map(|_| {
+            let completion = queues[0].next();
+            assert_eq!((completion.status, completion.number), (Status::Success, 0));
+            completion.qp
+        })
+        .collect();
+    assert!(other.memory.bytes() == pattern(1, 8 * PAIRS));
+    let mut all = from;
+    ended.sort_unstable();
+    all.sort_unstable();
+    assert_eq!(ended, all);
+}
+
 /// A wake-up can be lost where Linux misses a processor with its barrier (`shm::Doorbell`): then the daemon's second
 /// look finds what was published about when it fell asleep. Without that look nothing would for a second: the queue
 /// pairs have no timers.

@@ -62,7 +62,7 @@ pub struct Config {
 
 /// What a program may have, where nothing else is said.
 pub const LIMITS: Limits = Limits {
-    qps: 1024,
+    qps: 4096,
     work_requests: 16_384,
     pieces: MOST_PIECES as u32,
     inline: MOST_INLINE as u32,

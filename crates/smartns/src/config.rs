@@ -68,7 +68,7 @@ pub struct Limits {
 
 impl Default for Limits {
     fn default() -> Limits {
-        Limits { qps: 1024, cqs: 1024, srqs: 256, handles: 4096, window: 256, reads: 128, message_bytes: 1 << 30 }
+        Limits { qps: 4096, cqs: 1024, srqs: 256, handles: 4096, window: 256, reads: 128, message_bytes: 1 << 30 }
     }
 }
 

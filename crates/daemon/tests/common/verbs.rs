@@ -158,6 +158,17 @@ impl Verbs {
         Qp { number, receive, cq, sent: 0 }
     }
 
+    /// Reliable queue pairs whose completions come to one queue, each with room for one receive work request.
+    pub(crate) fn qps_of(&self, domain: Number, cq: &Cq, count: usize) -> Vec<QpNumber> {
+        let new = self.new_qp(QpKind::Rc, domain, cq);
+        let capacities = Capacities { receive: 1, receive_pieces: 1, ..new.capacities };
+        let one = |_| match self.ask(&Request::CreateQp(NewQp { capacities, ..new }), &[]).0 {
+            Answer::Qp { number, .. } => number,
+            other => panic!("{other:?}"),
+        };
+        (0..count).map(one).collect()
+    }
+
     pub(crate) fn modify(&self, qp: QpNumber, attributes: QpAttributes) {
         self.done(&Request::ModifyQp { qp, attributes });
     }
@@ -197,8 +208,22 @@ impl Verbs {
     ) -> u32 {
         let number = qp.sent;
         qp.sent = qp.sent.wrapping_add(1);
+        self.post_as(qp.number, number, opcode, piece, remote, [compare, swap]);
+        number
+    }
+
+    /// Posts the work request of this number of a queue pair.
+    pub(crate) fn post_as(
+        &mut self,
+        qp: QpNumber,
+        number: u32,
+        opcode: SendOpcode,
+        piece: Piece,
+        remote: Operand,
+        [compare, swap]: [u64; 2],
+    ) {
         let mut element = SendElement {
-            qp: qp.number,
+            qp,
             opcode,
             flags: SendFlags::SIGNALED,
             more: 0,
@@ -213,7 +238,6 @@ impl Verbs {
         };
         element.set_piece(0, piece);
         self.push(element.encode());
-        number
     }
 
     /// Any words into the send pipe, in order of the queue.
