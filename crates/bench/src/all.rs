@@ -61,6 +61,10 @@ pub(crate) fn measure_parts(tools: &Tools, parts: &[&Part], common: &Common, dir
     tools.say(&format!("{} parts, about {:.0} minutes, into {}", cases.len(), seconds / 60.0, directory.display()));
     let mut failed = Vec::new();
     for (part, case) in cases {
+        if let Some(sentence) = case.lacks(tools) {
+            tools.say(&format!("{} is left out: {sentence}", part.name));
+            continue;
+        }
         let done = measure(&case, tools).and_then(|(report, _)| {
             report.write(&directory.join(format!("{}.json", part.name)))?;
             report.verdict()
@@ -195,6 +199,6 @@ mod tests {
         let rows = goals::rows(&BTreeMap::new());
         let text = text(&rows);
         assert!(text.lines().all(|line| line.chars().count() <= 80), "{text}");
-        assert!(text.contains("0 of 33 goals met"), "{text}");
+        assert!(text.contains("0 of 35 goals met"), "{text}");
     }
 }

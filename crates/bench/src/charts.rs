@@ -34,6 +34,7 @@ pub(crate) fn of(report: &Report) -> Vec<(&'static str, Chart)> {
         "echo" if varies(report, "size") => vec![("message-size", message_size(report))],
         "block" if varies(report, "depth") => vec![("block-depth", block_depth(report))],
         "volume" if varies(report, "clients") => vec![("volume-clients", volume_clients(report))],
+        "kv-cache" if varies(report, "mib") => vec![("kv-cache", kv_cache(report))],
         "offload" if varies(report, "hops") => vec![("offload-list", offload_list(report))],
         "notification" if varies(report, "together") => vec![("notification", notification(report))],
         "working-set" if varies(report, "mib") => working_set_charts(report),
@@ -118,6 +119,11 @@ fn block_depth(report: &Report) -> Chart {
 fn volume_clients(report: &Report) -> Chart {
     let lines = lines(report, of_point("clients"), |run| run.speed() / 1e3);
     chart("A volume: blocks of 4 KiB at random places, by fio", "clients", "thousand blocks a second", lines)
+}
+
+fn kv_cache(report: &Report) -> Chart {
+    let lines = lines(report, of_point("mib"), |run| run.gbit_per_s.unwrap_or(f64::NAN));
+    chart("Transfers of a KV cache by Mooncake, one outstanding", "MiB of a transfer", "Gbit/s", lines)
 }
 
 fn queue_pairs(report: &Report) -> Chart {

@@ -51,12 +51,13 @@ pub(crate) const PARTS: &[Part] = &[
     curve("loss", "loss --loss 0,1e-4,1e-3,0.01,0.02"),
     curve("block", "block"),
     curve("volume", "volume --clients 1,4,12"),
-    part("rdma-queue-pairs", "rdma --test write_bw:64 --way smartns --queue-pairs 16,1000"),
+    part("rdma-queue-pairs", "rdma --test write_bw:64 --way smartns --queue-pairs 16,2000"),
     part("rdma-payload", "rdma --test write_bw:6144 --way smartns,smartns-staged"),
     curve("rdma-connections", "rdma --test write_bw:2048 --queue-pairs 1,4,16"),
     curve("working-set", "working-set --mib 1,16,96"),
     curve("notification", "notification"),
     part("offload", "offload --hops 4 --batch 64"),
+    part("kv-cache", "kv-cache --size 4,16,64"),
     part("incast-rdma", "incast-rdma"),
     part("zeronic", "zeronic --test rate"),
     part("zeronic-short", "zeronic --test short"),
@@ -172,6 +173,15 @@ fn congested(report: &Report, name: &str) -> Option<(f64, String)> {
     least(report, |point| {
         let value = report.median_on("dcqcn", point, |run| run.figure(name))?;
         Some((value, format!("{} senders {value:.3}", point["senders"])))
+    })
+}
+
+/// Transfers of 16 MiB and more, one way beside another: the least.
+fn transfers(report: &Report, of: &str, to: &str) -> Option<(f64, String)> {
+    least(report, |point| {
+        let mib = point["mib"].as_u64().filter(|mib| *mib >= 16)?;
+        let ratio = report.ratio(point, of, to, Run::speed)?;
+        Some((ratio.median, format!("{mib} MiB {}", spread(&ratio))))
     })
 }
 
@@ -363,14 +373,14 @@ pub(crate) const GOALS: &[Goal] = &[
         |r| times(r, &at(r, "clients", 12)?, "solar", &["solar-staged"])
     ),
     goal!(
-        "64 B WRITEs by 1,000 queue pairs",
+        "64 B WRITEs by 2,000 queue pairs",
         ">= 80% of 16",
         AtLeast(0.8),
         "rdma-queue-pairs",
         "SmartNS section 3.2: a loop over 2,000 queues takes 50 us",
         |r| {
             let speed = |queue_pairs| r.median_on("smartns", &at(r, "queue_pairs", queue_pairs)?, Run::speed);
-            let (few, many) = (speed(16)?, speed(1000)?);
+            let (few, many) = (speed(16)?, speed(2000)?);
             Some((many / few, format!("{:.0}%: {:.0} k/s", 100.0 * many / few, many / 1e3)))
         }
     ),
@@ -400,6 +410,22 @@ pub(crate) const GOALS: &[Goal] = &[
         "offload",
         "SmartNS 3.5x beside a card (fig. 15)",
         |r| times(r, &at(r, "batch", 64)?, "offload", &["verbs"])
+    ),
+    goal!(
+        "KV cache of 16 MiB and more: Mooncake RDMA",
+        ">= 3.2x TCP of Linux",
+        AtLeast(3.2),
+        "kv-cache",
+        "SmartNS 3.2x Mooncake TCP (fig. 17)",
+        |r| transfers(r, "rdma", "linux")
+    ),
+    goal!(
+        "same, sprayed over two paths",
+        ">= 1.3x one path",
+        AtLeast(1.3),
+        "kv-cache",
+        "SmartNS 1.3x Mooncake RDMA (fig. 17)",
+        |r| transfers(r, "rdma-sprayed", "rdma-one-path")
     ),
     goal!(
         "DCQCN incast, 10 and 20 senders: payload",
@@ -468,6 +494,7 @@ mod tests {
             "volume",
             "rdma-queue-pairs",
             "offload",
+            "kv-cache",
             "incast-rdma",
             "zeronic",
             "zeronic-short",

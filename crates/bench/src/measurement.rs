@@ -3,7 +3,8 @@ use crate::arguments::Common;
 use crate::cases::compare::Comparison;
 use crate::cases::{
     block, collectives, compare, connect, echo, extensions, fairness, http, idle, incast, incast_rdma, instructions,
-    isolation, kv, log, loss, notification, offload, parallel, rdma, stream, volume, wan, working_set, zeronic,
+    isolation, kv, kv_cache, log, loss, notification, offload, parallel, rdma, stream, volume, wan, working_set,
+    zeronic,
 };
 use crate::charts;
 use crate::plot::Chart;
@@ -29,6 +30,8 @@ pub enum Case {
     Block(block::Arguments),
     /// A volume over Solar, over clients, beside NBD over TCP (SmartNS figure 16)
     Volume(volume::Arguments),
+    /// Transfers of a KV cache by Mooncake, over TCP and RDMA, on one path and on two (SmartNS figure 17)
+    KvCache(kv_cache::Arguments),
     /// Many open connections with nothing to say: memory of each, CPU
     Idle(idle::Arguments),
     /// Instructions for a request, in the engine and in libtoe (needs valgrind)
@@ -79,6 +82,7 @@ impl Case {
             Case::Http(arguments) => &arguments.comparison.common,
             Case::Block(arguments) => &arguments.comparison.common,
             Case::Volume(arguments) => &arguments.common,
+            Case::KvCache(arguments) => &arguments.common,
             Case::Idle(arguments) => &arguments.comparison.common,
             Case::Instructions(arguments) => &arguments.common,
             Case::Isolation(arguments) => &arguments.comparison.common,
@@ -96,6 +100,14 @@ impl Case {
             Case::Collectives(arguments) => &arguments.common,
             Case::Parallel(arguments) => &arguments.common,
             Case::Extensions(arguments) => &arguments.common,
+        }
+    }
+
+    /// Why it cannot be measured on this machine, where it needs a program that no package of Debian's has.
+    pub(crate) fn lacks(&self, tools: &Tools) -> Option<String> {
+        match self {
+            Case::KvCache(_) => tools.mooncake().err(),
+            _ => None,
         }
     }
 
@@ -135,6 +147,7 @@ impl Case {
             Case::Zeronic(a) => zeronic::estimate(a),
             Case::Collectives(a) => collectives::estimate(a),
             Case::Volume(a) => volume::estimate(a),
+            Case::KvCache(a) => kv_cache::estimate(a),
             Case::Parallel(a) => parallel::estimate(a),
             _ => 0.0,
         }
@@ -152,6 +165,7 @@ pub(crate) fn measure(case: &Case, tools: &Tools) -> Result<(Report, String), St
         Case::Http(arguments) => http::run(tools, arguments),
         Case::Block(arguments) => block::run(tools, arguments),
         Case::Volume(arguments) => volume::run(tools, arguments),
+        Case::KvCache(arguments) => kv_cache::run(tools, arguments),
         Case::Idle(arguments) => idle::run(tools, arguments),
         Case::Instructions(arguments) => instructions::run(tools, arguments),
         Case::Isolation(arguments) => isolation::run(tools, arguments),
@@ -180,6 +194,7 @@ pub(crate) fn measure(case: &Case, tools: &Tools) -> Result<(Report, String), St
 pub(crate) fn shown(report: &Report) -> String {
     match report.case.as_str() {
         "idle" => idle::show(report),
+        "kv-cache" => kv_cache::show(report),
         "instructions" => instructions::show(report),
         "isolation" => isolation::show(report),
         "incast" => incast::show(report),

@@ -86,6 +86,13 @@ const EXPERIMENTS: &[Experiment] = &[
     ),
     experiment(part("zeronic-figure-12", "zeronic --test short"), "short and long flows together"),
     experiment(curve("zeronic-figure-13", "zeronic --test loss"), "throughput over drops"),
+    experiment(
+        part(
+            "smartns-figure-2",
+            "rdma --test write_bw:2048 --queue-pairs 8 --way smartns,smartns-staged,flextoe,linux",
+        ),
+        "stacks of the kernel, of a process, and staged and header-only transmission",
+    ),
     experiment(part("smartns-figure-9", "rdma"), "SEND and WRITE beside other stacks: rate, latency, loss"),
     experiment(
         curve("smartns-figure-10", "rdma --test write_bw:2048 --queue-pairs 1,2,4,8,16"),
@@ -110,11 +117,12 @@ const EXPERIMENTS: &[Experiment] = &[
     experiment(curve("smartns-figure-13", "working-set"), "the receive path over its working set"),
     experiment(curve("smartns-figure-14", "notification"), "a notification pipe beside a doorbell"),
     experiment(
-        part("smartns-section-3.2", "rdma --test write_bw:64 --way smartns --queue-pairs 16,1000"),
+        part("smartns-section-3.2", "rdma --test write_bw:64 --way smartns --queue-pairs 16,2000"),
         "many send queues of one program",
     ),
     experiment(part("smartns-figure-15", "offload"), "list traversal and batched reads"),
     experiment(curve("smartns-figure-16", "volume --clients 1,4,12"), "disaggregated storage over clients"),
+    experiment(part("smartns-figure-17", "kv-cache"), "transfers of a KV cache"),
 ];
 
 /// Measures the experiments that were named, or lists all.
@@ -176,6 +184,7 @@ mod tests {
         };
         assert_eq!(names(&["flextoe-table-3"]).unwrap(), ["flextoe-table-3"]);
         let sections = [
+            "figure-2",
             "figure-9",
             "figure-10",
             "figure-11",
@@ -185,6 +194,7 @@ mod tests {
             "section-3.2",
             "figure-15",
             "figure-16",
+            "figure-17",
         ];
         assert_eq!(names(&["smartns"]).unwrap(), sections.map(|of| format!("smartns-{of}")));
         assert!(names(&["flextoe-figure-1"]).unwrap_err().contains("no experiment `flextoe-figure-1`"));

@@ -4,6 +4,10 @@ use crate::session;
 use std::path::{Path, PathBuf};
 use std::time::Instant;
 
+/// A program of Mooncake's wheel, and the wheel as pip names it; the grid runs the same (tests/src/cases/wheels.rs).
+const MOONCAKE: &str = "mooncake/transfer_engine_bench";
+const WHEEL: &str = "mooncake-transfer-engine-non-cuda==0.3.13";
+
 /// Found once, used by all cases.
 pub struct Tools {
     /// Set when the user asks to end.
@@ -66,6 +70,19 @@ impl Tools {
             format!("the library {file} is not beside {}: make functions, or set TOE_FUNCTIONS", self.own.display())
         })?;
         Ok(directory.join(file))
+    }
+
+    /// Mooncake's benchmark of its transfer engine, as its wheel has it.
+    pub fn mooncake(&self) -> Result<String, String> {
+        let places = ["mooncake", "../mooncake", "../lib/opentoe/mooncake", "../libexec/opentoe/mooncake"];
+        let directory = find(&self.own, "TOE_MOONCAKE", places, MOONCAKE).ok_or_else(|| {
+            format!(
+                "there is no {MOONCAKE} in {0}: python3 -m pip install --no-deps --target {0} {WHEEL}, or set \
+                 TOE_MOONCAKE to the folder where that is",
+                self.own.join("mooncake").display()
+            )
+        })?;
+        Ok(directory.join(MOONCAKE).display().to_string())
     }
 
     /// See [`session::pinned`]; without a core: see [`session::ahead`].

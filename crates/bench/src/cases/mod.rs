@@ -15,6 +15,7 @@ pub(crate) mod incast_rdma;
 pub(crate) mod instructions;
 pub(crate) mod isolation;
 pub(crate) mod kv;
+pub(crate) mod kv_cache;
 pub(crate) mod log;
 pub(crate) mod loss;
 pub(crate) mod notification;

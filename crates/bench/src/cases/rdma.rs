@@ -21,13 +21,14 @@ const SECONDS: f64 = 3.0;
 /// Round trips a second that latency is measured over, roughly: the programs take a count.
 const ROUND_TRIPS: f64 = 50_000.0;
 /// That a program may have.
-const MOST_QUEUE_PAIRS: usize = 1024;
+const MOST_QUEUE_PAIRS: usize = 4096;
 /// Of UCX in one second, at most.
 const UCX_MESSAGES: f64 = 100_000.0;
 
-/// Messages that a queue pair has outstanding in the paper, and those of all of a program.
+/// Messages that a queue pair has outstanding in the paper, and those of all of a program: perftest has one completion
+/// queue for them.
 const PAPERS_DEPTH: usize = 64;
-const MOST_OUTSTANDING: usize = 16_384;
+const MOST_OUTSTANDING: usize = 1 << 18;
 
 /// What to measure.
 #[derive(Args, Debug)]
@@ -306,7 +307,7 @@ pub(super) fn write_bandwidth(tools: &Tools, lab: &dyn Lab, size: u64, seconds: 
 fn perftest(tools: &Tools, lab: &dyn Lab, test: Test, seconds: f64, run: Run) -> Result<Run, String> {
     let length = match test.is_latency() {
         true => format!("-n {:.0}", (seconds * ROUND_TRIPS).max(1000.0)),
-        // One queue pair has perftest's own depth; several have the paper's 64, or share what a queue can hold.
+        // One queue pair has perftest's own depth; several have the paper's 64, or share what that queue can hold.
         false if test.queue_pairs == 1 => format!("-D {:.0} -f 1 --report_gbits", seconds.ceil() + 2.0),
         false => {
             let depth = (MOST_OUTSTANDING / test.queue_pairs).clamp(1, PAPERS_DEPTH);

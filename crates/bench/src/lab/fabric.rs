@@ -109,8 +109,13 @@ impl<'a> FabricLab<'a> {
     pub(crate) fn new(tools: &'a Tools, plan: &FabricPlan) -> Result<FabricLab<'a>, String> {
         let netns = Netns::create()?;
         let daemon = Daemon::start(tools, &netns, &configuration(plan)?)?;
-        let daemon = if plan.spread.is_some() { daemon.with_programs_anywhere() } else { daemon };
-        Ok(FabricLab { netns, daemon })
+        let lab = FabricLab { netns, daemon };
+        Ok(if plan.spread.is_some() { lab.with_programs_anywhere() } else { lab })
+    }
+
+    /// The same, whose programs are not bound to a core.
+    pub(crate) fn with_programs_anywhere(self) -> FabricLab<'a> {
+        FabricLab { daemon: self.daemon.with_programs_anywhere(), ..self }
     }
 
     /// The daemon.

@@ -112,12 +112,22 @@ impl<'a> VethLab<'a> {
         [&self.clients, &self.servers].into_iter().try_for_each(|netns| run(netns, &["nft", &table]))
     }
 
+    /// Where clients are.
+    pub(crate) fn client_address(&self) -> Ipv4Addr {
+        CLIENT
+    }
+
     fn start(&self, netns: &Netns, core: Option<usize>, words: &[String], log: String) -> Result<Process, String> {
         Process::start(netns, &self.pinned(core, words), self.directory.path().join(log))
     }
 
     fn pinned(&self, core: Option<usize>, words: &[String]) -> Vec<String> {
         [&self.tools.pinned(core)[..], words].concat()
+    }
+
+    /// Starts a program in the server's place.
+    pub(crate) fn on_server(&self, words: &[String]) -> Result<Process, String> {
+        self.start(&self.servers, self.cores[0], words, "server.log".into())
     }
 
     /// Words by which a client, started in one of the places for clients, starts another one there.
