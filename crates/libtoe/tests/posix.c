@@ -33,6 +33,7 @@ static const struct {
     {"large_writes", large_writes}, {"send_buffer", send_buffer}, {"options", options},
     {"receive_mark", receive_mark}, {"receive_mark_blocking", receive_mark_blocking},
     {"receive_mark_inherited", receive_mark_inherited}, {"unsent_mark", unsent_mark}, {"urgent", urgent},
+    {"events_by_signal", events_by_signal},
     {"addresses", addresses}, {"for_one_family", for_one_family},
 };
 

@@ -17,6 +17,7 @@ pub(crate) mod own_socket;
 pub(crate) mod pieces;
 pub(crate) mod poll;
 pub(crate) mod shutdown;
+pub(crate) mod signaller;
 pub(crate) mod splice;
 pub(crate) mod urgent;
 pub(crate) mod volume;

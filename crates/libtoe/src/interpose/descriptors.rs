@@ -1,7 +1,7 @@
 //! Closing, duplicating and controlling descriptors.
 use super::interfaces;
 use super::sockets::{ours, route};
-use crate::calls::{data, options};
+use crate::calls::{data, options, signaller};
 use crate::interfaces::netlink;
 use crate::lock::{self, Guard};
 use crate::process::spawn;
@@ -9,7 +9,7 @@ use crate::state::Lib;
 use crate::state::slab::Key;
 use crate::state::socket::Kind;
 use crate::system::errno::{self, Result, give};
-use crate::system::{placeholder, real, user_memory};
+use crate::system::{owner, placeholder, real, user_memory};
 use crate::table::{self, Entry};
 use libc::{c_int, c_uint, c_ulong};
 
@@ -235,10 +235,20 @@ pub(super) unsafe extern "C" fn fcntl(fd: c_int, command: c_int, argument: c_ulo
         // Owners, signals, leases: of this socket alone.
         _ => route!(
             fd,
-            |lib, key| lib.own_kernel_socket(key).and_then(|()| errno::check(kernel())),
+            |lib, key| control_own(lib, key, owner::is_set_by(command), kernel),
             real::fcntl(fd, command, argument)
         ),
     }
+}
+
+/// A call on the socket's own kernel socket, which may be about its `owner`.
+fn control_own(lib: &mut Guard, key: Key, owner: bool, call: impl FnOnce() -> c_int) -> Result<c_int> {
+    lib.own_kernel_socket(key)?;
+    let result = errno::check(call())?;
+    if owner {
+        signaller::owned(lib, key)?;
+    }
+    Ok(result)
 }
 
 /// `fcntl64`: the same on 64-bit machines.
@@ -260,7 +270,7 @@ fn set_flags(lib: &mut Guard, key: Key, fd: c_int, flags: c_ulong) -> Result<c_i
         errno::check(unsafe { real::fcntl(fd, libc::F_SETFL, flags | always) })?;
     }
     socket.nonblocking = flags & libc::O_NONBLOCK as c_ulong != 0;
-    Ok(0)
+    signaller::asynchronous(lib, key, flags & libc::O_ASYNC as c_ulong != 0)
 }
 
 /// `ioctl`. The third argument is an integer or a pointer, of the same size.
@@ -279,7 +289,7 @@ pub(super) unsafe extern "C" fn ioctl(fd: c_int, request: c_ulong, argument: c_u
         // SAFETY: the caller's pointer.
         Ok(Some((mut lib, key))) => match unsafe { control(&mut lib, key, fd, request, argument) } {
             Ok(Some(result)) => result,
-            Ok(None) => give(lib.own_kernel_socket(key).and_then(|()| errno::check(kernel()))),
+            Ok(None) => give(control_own(&mut lib, key, owner::is_set_by_request(request), kernel)),
             Err(errno) => give(Err(errno)),
         },
         Err(errno) => give(Err(errno)),
@@ -290,15 +300,25 @@ const SIOCOUTQ: c_ulong = 0x5411;
 const SIOCOUTQNSD: c_ulong = 0x894b;
 const SIOCATMARK: c_ulong = 0x8905;
 
+/// The flag of `F_SETFL` that a request sets.
+fn flag_of(request: c_ulong) -> Option<c_int> {
+    match request {
+        libc::FIONBIO => Some(libc::O_NONBLOCK),
+        libc::FIOASYNC => Some(libc::O_ASYNC),
+        _ => None,
+    }
+}
+
 /// The requests that a stream answers itself; `None` for the others.
 unsafe fn control(lib: &mut Guard, key: Key, fd: c_int, request: c_ulong, argument: c_ulong) -> Result<Option<c_int>> {
     let value = argument as *mut c_int;
-    if request == libc::FIONBIO as c_ulong {
+    if let Some(flag) = flag_of(request) {
         // SAFETY: the caller's pointer.
         let on = unsafe { user_memory::read(value)? } != 0;
         // SAFETY: a plain call on a descriptor of ours.
         let flags = errno::check(unsafe { real::fcntl(fd, libc::F_GETFL, 0) })? & !libc::O_NONBLOCK;
-        let flags = if on { flags | libc::O_NONBLOCK } else { flags };
+        let others = flags & !flag | if lib.need_socket(key)?.nonblocking { libc::O_NONBLOCK & !flag } else { 0 };
+        let flags = others | if on { flag } else { 0 };
         return set_flags(lib, key, fd, flags as c_ulong).map(Some);
     }
     lib.drain();

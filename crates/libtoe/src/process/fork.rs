@@ -1,7 +1,7 @@
 //! Fork: the child gets a context of its own that shares all that the parent had.
 //!
 //! The forking thread holds the library's lock, so both processes go on from a state that is whole.
-use crate::calls::{direct, epoll};
+use crate::calls::{direct, epoll, signaller};
 use crate::daemon::{ask, attach};
 use crate::lock::{self, Guard};
 use crate::state::few::Few;
@@ -60,6 +60,7 @@ impl Forking {
         #[cfg(all(target_arch = "x86_64", target_os = "linux"))]
         intercept::go_on_in_child();
         in_child(&mut self.lib, self.token);
+        signaller::start_in_child(&mut self.lib);
     }
 }
 

@@ -219,8 +219,11 @@ impl Context {
     /// Where a completion says that the peer has sent urgent data: its mark, before anybody reads up to there.
     pub(crate) fn note_urgent(&self, sockets: &mut Slab<Socket>, index: usize, completion: &Completion) {
         let Some(socket) = sockets.get_mut(index).filter(|_| completion.urgent) else { return };
-        if let Kind::Stream(stream) = &socket.kind {
-            stream.note_urgent(self.end.urgent(completion.slot.index), socket.options.inline_urgent);
+        let Kind::Stream(stream) = &socket.kind else { return };
+        let is_news = stream.note_urgent(self.end.urgent(completion.slot.index), socket.options.inline_urgent);
+        if is_news && socket.signals.are_there() {
+            socket.signals.note_urgent();
+            readiness::wake_waiters(socket);
         }
     }
 

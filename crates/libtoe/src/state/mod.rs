@@ -20,6 +20,7 @@ pub(crate) mod readiness;
 #[expect(unsafe_code, reason = "copies bytes between the program's buffers and shared memory")]
 pub(crate) mod ring;
 pub(crate) mod set;
+pub(crate) mod signals;
 pub(crate) mod slab;
 pub(crate) mod slot_state;
 pub(crate) mod socket;
@@ -34,6 +35,7 @@ use crate::state::lists::Lists;
 use crate::state::lost::{Lost, Remains};
 use crate::state::option_values::Recent;
 use crate::state::set::EpollSet;
+use crate::state::signals::Signaller;
 use crate::state::slab::{Key, Slab};
 use crate::state::socket::{ANY, Socket};
 use crate::system::errno::Result;
@@ -85,6 +87,8 @@ pub(crate) struct Lib {
     pub recent_options: Recent,
     /// What is added to the kernel's lists of interfaces.
     pub lists: Lists,
+    /// The thread that raises signals to owners of sockets.
+    pub signaller: Signaller,
     /// How often news of the daemon was taken in.
     pub taken_in: u32,
     /// Identities given so far.
@@ -116,6 +120,7 @@ impl Lib {
             placeholders: Placeholders::new(),
             sweeper: Sweeper::new(),
             recent_options: Recent::new(),
+            signaller: Signaller { wake: None, changes: 0 },
             taken_in: 0,
             last_id: 0,
             contexts: 0,

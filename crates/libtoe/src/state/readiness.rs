@@ -77,14 +77,15 @@ pub(crate) fn among(socket: &mut Socket, wanted: u32) -> u32 {
 /// Notifies the epoll sets and threads that wait for the socket that `bits` became true.
 #[inline(never)]
 pub(crate) fn notify(socket: &mut Socket, sets: &mut Slab<EpollSet>, bits: u32) {
+    socket.signals.note(bits);
     for watcher in socket.watchers.as_slice() {
         became_ready(sets, *watcher, bits);
     }
     wake_waiters(socket);
 }
 
-/// Wakes the threads that wait for the socket itself.
-fn wake_waiters(socket: &Socket) {
+/// Wakes the threads that wait for the socket itself, and the one that raises its signals.
+pub(crate) fn wake_waiters(socket: &Socket) {
     socket.waiters.as_slice().iter().for_each(|waiter| waking::wake(*waiter));
 }
 

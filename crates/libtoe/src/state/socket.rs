@@ -4,6 +4,7 @@ pub(crate) use crate::state::listener::{Bound, Listener, Pending};
 use crate::state::log_records::Log;
 use crate::state::option_values::Options;
 use crate::state::set::Watcher;
+use crate::state::signals::Signals;
 use crate::state::stream::Stream;
 use crate::system::errno::Result;
 use context::{Endpoint, IpAddress, Request, Slot, Unaccelerated};
@@ -41,6 +42,8 @@ pub(crate) struct Socket {
     pub kernel_half: bool,
     /// It has no kernel socket of its own.
     pub stands_in: bool,
+    /// To its owner.
+    pub signals: Signals,
     /// Epoll sets that have it.
     pub watchers: Few<Watcher>,
     /// Wake descriptors of threads that wait for it.
@@ -123,6 +126,7 @@ impl Socket {
             options: Options::default(),
             kernel_half: false,
             stands_in: true,
+            signals: Signals::default(),
             watchers: Few::None,
             waiters: Few::None,
         }

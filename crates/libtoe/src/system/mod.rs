@@ -4,6 +4,7 @@ pub(crate) mod copy_lock;
 pub(crate) mod errno;
 pub(crate) mod faults;
 pub(crate) mod own_fd;
+pub(crate) mod owner;
 pub(crate) mod placeholder;
 pub(crate) mod real;
 pub(crate) mod sharing;

@@ -161,6 +161,117 @@ static void urgent_behind_much(void) {
     close(e[1]), free(bytes);
 }
 
+static volatile sig_atomic_t signalled, urgent_byte_in_handler;
+static int signalled_fd;
+
+static void on_urgent(int signal) {
+    int saved = errno;
+    char byte = 0;
+    (void)signal;
+    /* A signal may come for the mark, before its byte does. */
+    if (recv(signalled_fd, &byte, 1, MSG_OOB) == 1) urgent_byte_in_handler = byte;
+    signalled++;
+    errno = saved;
+}
+
+static void on_event(int signal) {
+    (void)signal;
+    signalled++;
+}
+
+static volatile sig_atomic_t told_fd;
+
+static void on_queued(int signal, siginfo_t *info, void *context) {
+    (void)signal, (void)context;
+    told_fd = info->si_fd;
+    signalled++;
+}
+
+static void use_handler(int number, void (*handler)(int)) {
+    struct sigaction action = {0};
+    action.sa_handler = handler;
+    CHECK(sigaction(number, &action, NULL) == 0);
+}
+
+/* The program makes no call on a socket meanwhile. */
+static void await_signals(int count) {
+    for (int i = 0; i < 60000 && signalled < count; i++) usleep(1000);
+    CHECK(signalled >= count);
+}
+
+/* SIGURG to the owner, whatever the program does; none to others, and none where there is no owner. */
+static void urgent_signal(void) {
+    int e[2];
+    char buffer[16];
+    pair(e);
+    use_handler(SIGURG, on_urgent);
+    signalled = 0, urgent_byte_in_handler = 0, signalled_fd = e[1];
+    CHECK(send(e[0], "aW", 2, MSG_OOB) == 2);
+    await_urgent(e[1]);
+    CHECK(signalled == 0 && recv(e[1], buffer, 1, MSG_OOB) == 1);
+    CHECK(fcntl(e[1], F_SETOWN, getpid()) == 0 && fcntl(e[1], F_GETOWN) == getpid());
+    for (int round = 1; round <= 50; round++) {
+        CHECK(send(e[0], "bX", 2, MSG_OOB) == 2);
+        await_signals(round);
+        CHECK(recv(e[1], buffer, 1, MSG_OOB) == 1 || urgent_byte_in_handler == 'X');
+        urgent_byte_in_handler = 0;
+    }
+    CHECK(write(e[0], "c", 1) == 1);
+    while (recv(e[1], buffer, 1, 0) == 1 && *buffer != 'c') {}
+    CHECK(*buffer == 'c' && signalled == 50);
+    unpair(e);
+}
+
+/* In a child, which is its own owner; by ioctl. */
+static void urgent_signal_to_child(void) {
+    int e[2], status;
+    char byte = 'r';
+    pair(e);
+    pid_t child = fork();
+    if (child == 0) {
+        pid_t me = getpid();
+        signalled = 0, signalled_fd = e[1];
+        if (ioctl(e[1], FIOSETOWN, &me) != 0 || write(e[1], &byte, 1) != 1) _exit(1);
+        await_signals(1);
+        _exit(0);
+    }
+    int before = signalled;
+    CHECK(read(e[0], &byte, 1) == 1 && send(e[0], "X", 1, MSG_OOB) == 1);
+    CHECK(waitpid(child, &status, 0) == child && status == 0 && signalled == before);
+    unpair(e);
+    use_handler(SIGURG, SIG_DFL);
+}
+
+/* O_ASYNC: SIGIO for what comes, or the signal of F_SETSIG, which says for which descriptor. */
+static void events_by_signal(void) {
+    enum { SET_SIGNAL = 10 };
+    int e[2], on = 1;
+    char byte;
+    struct sigaction queued = {0};
+    pair(e);
+    use_handler(SIGIO, on_event);
+    CHECK(fcntl(e[1], F_SETOWN, getpid()) == 0 && ioctl(e[1], FIOASYNC, &on) == 0);
+    CHECK(fcntl(e[1], F_GETFL) & O_ASYNC);
+    for (int round = 0; round < 20; round++) {
+        signalled = 0;
+        CHECK(write(e[0], "x", 1) == 1);
+        await_signals(1);
+        CHECK(recv(e[1], &byte, 1, MSG_DONTWAIT) == 1);
+    }
+    queued.sa_sigaction = on_queued, queued.sa_flags = SA_SIGINFO;
+    CHECK(sigaction(SIGRTMIN, &queued, NULL) == 0 && fcntl(e[1], SET_SIGNAL, SIGRTMIN) == 0);
+    signalled = 0, told_fd = -1;
+    CHECK(write(e[0], "x", 1) == 1);
+    await_signals(1);
+    CHECK(told_fd == e[1] && recv(e[1], &byte, 1, MSG_DONTWAIT) == 1);
+    CHECK(fcntl(e[1], F_SETFL, fcntl(e[1], F_GETFL) & ~O_ASYNC) == 0);
+    signalled = 0;
+    CHECK(write(e[0], "x", 1) == 1 && recv(e[1], &byte, 1, 0) == 1);
+    CHECK(signalled == 0);
+    unpair(e);
+    use_handler(SIGIO, SIG_DFL);
+}
+
 /* Some engines send none (docs/POSIX.md, "Urgent data"): the call says so. On the others the cases below run. */
 static int refused(void) {
     int e[2];
@@ -181,6 +292,8 @@ static void urgent(void) {
     urgent_twice();
     urgent_in_sets();
     urgent_behind_much();
+    urgent_signal();
+    urgent_signal_to_child();
 }
 
 #endif
