@@ -384,8 +384,7 @@ pub(super) fn decide_connect(lib: &mut Guard, key: Key, to: Address) -> Decided<
         if !socket.may_have(remote.ip) && !socket.outcome_pending {
             return Err(libc::ENETUNREACH);
         }
-        let asked = socket.asked_ip();
-        if socket.is_v6 && asked.is_v4() && !asked.is_unspecified() && !remote.ip.is_v4() && !socket.outcome_pending {
+        if !remote.ip.is_v4() && socket.has_source_v4() && !socket.outcome_pending {
             return Err(libc::EAFNOSUPPORT);
         }
         if remote.ip.is_loopback() || remote.ip.is_unspecified() {

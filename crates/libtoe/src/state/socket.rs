@@ -187,6 +187,14 @@ impl Socket {
         !(ip.is_v4() && self.is_v6 && self.options.v6_only)
     }
 
+    /// A socket of `AF_INET6` that is bound to one address of IPv4, or was and has no other: Linux takes that for the
+    /// source of its connections.
+    pub(crate) fn has_source_v4(&self) -> bool {
+        let asked = self.asked_ip();
+        let is_any = matches!(&self.kind, Kind::Bound(bound) if bound.local.ip.is_unspecified());
+        self.is_v6 && asked.is_v4() && !asked.is_unspecified() && !is_any
+    }
+
     /// It is being connected, and its SYN waits for data.
     pub(crate) fn awaits_data(&self) -> bool {
         matches!(&self.kind, Kind::Connecting(attempt) if matches!(attempt.early, Early::Awaited(..)))

@@ -41,6 +41,17 @@ static void for_one_family(void) {
     CHECK(getsockopt(e[1], IPPROTO_IPV6, IPV6_V6ONLY, &value, &len) == 0 && value == 1);
     CHECK(setsockopt(e[0], IPPROTO_IPV6, IPV6_V6ONLY, &on, sizeof on) < 0 && errno == EINVAL);
     unpair(e);
+    /* A listener on an address of IPv4 that was shut down and bound to any address again connects to both families. */
+    int listener = socket(AF_INET6, SOCK_STREAM, 0);
+    Address any = here, to;
+    len = sizeof to;
+    any.sin6_addr = in6addr_any, any.sin6_port = 0, v4.sin6_port = 0;
+    CHECK(bind(listener, (void *)&here, sizeof here) == 0 && listen(listener, 1) == 0);
+    CHECK(getsockname(listener, (void *)&to, &len) == 0);
+    s = socket(AF_INET6, SOCK_STREAM, 0);
+    CHECK(bind(s, (void *)&v4, sizeof v4) == 0 && listen(s, 1) == 0 && shutdown(s, SHUT_RDWR) == 0);
+    CHECK(bind(s, (void *)&any, sizeof any) == 0 && connect(s, (void *)&to, sizeof to) == 0);
+    close(s), close(listener);
 #endif
 }
 
