@@ -542,7 +542,7 @@ static void begin(void) {
     address = at(from6, slots[0].port, from6 && !to6 ? MAPPED : HERE);
     say("accept", 0, accept4(slots[0].fd, NULL, NULL, SOCK_NONBLOCK));
     say("connect", 1, connect(slots[1].fd, (void *)&address, size_of(from6)));
-    slots[1].line = ++lines;
+    slots[1].line = ++lines, slots[1].was_mapped = from6 && !to6;
     settle();
     learn_port(1);
     accept_socket(0);
