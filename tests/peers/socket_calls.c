@@ -239,8 +239,9 @@ static void bind_socket(int i) {
 static void connect_socket(int i) {
     int to = (int)below(SLOTS);
     for (int tries = 0; tries < SLOTS && slots[to].port == 0; tries++) to = (to + 1) % SLOTS;
-    /* After such an attempt has failed, Linux goes on to send segments of IPv4. */
-    int v6 = slots[i].v6, which = v6 && (below(3) == 0 || slots[i].was_mapped) ? MAPPED : HERE;
+    /* After such an attempt has failed, Linux goes on to send segments of IPv4, and as a listener to answer so. */
+    int v6 = slots[i].v6, was_mapped = slots[i].was_mapped || slots[to].was_mapped;
+    int which = v6 && (below(3) == 0 || was_mapped) ? MAPPED : HERE;
     for (int j = 0; j < SLOTS; j++)
         if (slots[j].file == slots[i].file) slots[j].was_mapped |= which == MAPPED;
     Address address = at(v6, slots[to].port ? slots[to].port : htons(1), which);
