@@ -64,16 +64,19 @@ pub enum Verdict {
     Open(Option<Cookie>),
 }
 
-/// Judges the option of a SYN. The right cookies are the primary key's, and then the backup key's.
+/// Judges the option of a SYN. The right cookies are the primary key's, and then the backup key's. The answer has a
+/// cookie in the option that the SYN has, as in Linux.
 // Meets RFC 7413: 4.1.2-a, 4.2.2-a.
 pub fn judge(option: Option<Cookie>, right: [Option<Cookie>; 2]) -> Verdict {
     let [primary, backup] = right;
     match (option, primary) {
         (None, _) | (_, None) => Verdict::Ordinary,
-        (Some(cookie), Some(primary)) if cookie == primary => Verdict::Open(None),
-        (Some(cookie), Some(primary)) if Some(cookie) == backup => Verdict::Open(Some(primary)),
+        (Some(cookie), Some(primary)) if cookie.is(&primary) => Verdict::Open(None),
+        (Some(cookie), Some(primary)) if backup.is_some_and(|backup| backup.is(&cookie)) => {
+            Verdict::Open(Some(primary.as_in(cookie)))
+        }
         // Asked for, or wrong.
-        (Some(_), Some(primary)) => Verdict::Offer(primary),
+        (Some(cookie), Some(primary)) => Verdict::Offer(primary.as_in(cookie)),
     }
 }
 
@@ -201,7 +204,7 @@ mod tests {
     // Checks RFC 7413: 4.1.2-a, 4.2.2-a.
     #[test]
     fn a_listener_accepts_its_cookies_and_offers_the_primary() {
-        let keys = [Some(cookie(1)), Some(cookie(2))];
+        let (keys, old) = ([Some(cookie(1)), Some(cookie(2))], Cookie::EXPERIMENTAL_REQUEST);
         for (option, right, verdict) in [
             (None, keys, Verdict::Ordinary),
             (Some(cookie(1)), [None, None], Verdict::Ordinary),
@@ -211,6 +214,9 @@ mod tests {
             (Some(cookie(1)), keys, Verdict::Open(None)),
             (Some(cookie(2)), keys, Verdict::Open(Some(cookie(1)))),
             (Some(cookie(2)), [keys[0], None], Verdict::Offer(cookie(1))),
+            (Some(cookie(1).as_in(old)), keys, Verdict::Open(None)),
+            (Some(cookie(2).as_in(old)), keys, Verdict::Open(Some(cookie(1).as_in(old)))),
+            (Some(old), keys, Verdict::Offer(cookie(1).as_in(old))),
         ] {
             assert_eq!(judge(option, right), verdict, "{option:?}");
         }

@@ -282,11 +282,9 @@ impl Options {
                 }
             }
             (8, 8) => self.timestamps = Some(Timestamps { value: be32(body, 0), echo: be32(body, 4) }),
-            // One of another length is as if it were not there (RFC 7413 section 4.1.1).
-            // Meets RFC 7413: 4.1.1-a.
-            (Cookie::OPTION, _) => self.fast_open = Cookie::new(body),
             (2..=5 | 8, _) => return Err(Malformed::Field),
-            _ => {}
+            // One of another length is as if it were not there (RFC 7413 section 4.1.1).
+            _ => self.fast_open = Cookie::parse(kind, body).or(self.fast_open),
         }
         Ok(())
     }
@@ -299,7 +297,7 @@ impl Options {
             // In the place of padding, where there are timestamps.
             + if self.sack_permitted && self.timestamps.is_none() { 4 } else { 0 };
         let timestamps = if self.timestamps.is_some() { TIMESTAMPS_LEN } else { 0 };
-        let fast_open = self.fast_open.map_or(0, |cookie| (2 + cookie.bytes().len()).next_multiple_of(4));
+        let fast_open = self.fast_open.map_or(0, |cookie| cookie.option_len());
         syn + timestamps + fast_open + if blocks > 0 { 4 + 8 * blocks } else { 0 }
     }
 
@@ -365,13 +363,7 @@ impl Options {
             put(&[1, 3, 3, shift]);
         }
         if let Some(cookie) = &self.fast_open {
-            let bytes = cookie.bytes();
-            put(&[Cookie::OPTION, 2 + bytes.len() as u8]);
-            put(bytes);
-            // Cookies have an even length: the padding is nothing or two bytes.
-            if bytes.len() % 4 == 0 {
-                put(&[1, 1]);
-            }
+            cookie.emit(&mut put);
         }
         let blocks = self.sack.iter().flatten().count() as u8;
         if blocks > 0 {
