@@ -222,6 +222,7 @@ fn flow(first: bool, index: u32, rx: Arc<ByteRing>, tx: Arc<ByteRing>, stats: &P
         tx_pos: 0,
         rcv_nxt: Seq(1),
         rx_pos: 0,
+        answered: 0,
         snd_wnd: 16384,
         agreed: Agreed { mss: 1448, snd_shift: 0, rcv_shift: 0, ts_offset: Some(0), sack: true, ecn: false },
         ts_recent: 0,

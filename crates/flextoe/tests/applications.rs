@@ -125,6 +125,7 @@ fn second_flow(flow: u32, index: u32, port: u16, stats: &Pooled<FlowStats>) -> F
         tx_pos: 0,
         rcv_nxt: Seq(1),
         rx_pos: 0,
+        answered: 0,
         snd_wnd: 1000,
         agreed: Agreed { mss: 1000, snd_shift: 0, rcv_shift: 0, ts_offset: None, sack: false, ecn: false },
         ts_recent: 0,

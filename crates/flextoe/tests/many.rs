@@ -111,6 +111,7 @@ impl Host {
             tx_pos: 0,
             rcv_nxt: Seq(life),
             rx_pos: 0,
+            answered: 0,
             snd_wnd: BUFFER,
             agreed: Agreed { mss: 1000, snd_shift: 0, rcv_shift: 0, ts_offset: None, sack: flow % 2 == 0, ecn: false },
             ts_recent: 0,

@@ -176,6 +176,7 @@ fn flow(first: bool, index: u32, rx: Arc<ByteRing>, tx: Arc<ByteRing>) -> FlowPa
         tx_pos: 0,
         rcv_nxt: Seq(1),
         rx_pos: 0,
+        answered: 0,
         snd_wnd: 16384,
         agreed: Agreed { mss: 1460, snd_shift: 0, rcv_shift: 0, ts_offset: None, sack: true, ecn: true },
         ts_recent: 0,

@@ -1,6 +1,7 @@
 //! The opening handshake: LISTEN, SYN-SENT and SYN-RECEIVED (RFC 9293 sections 3.5 and 3.10.7).
+use super::established::Established;
 use super::negotiate::{Offer, Peer};
-use crate::{Agreed, FourTuple, Nanos, Segment, State, TimestampState, Unacceptable};
+use crate::{FourTuple, Nanos, Segment, State, Unacceptable};
 use serde::{Deserialize, Serialize};
 use wire::Seq;
 use wire::tcp::{Cookie, Flags, Header, Options, Timestamps};
@@ -54,37 +55,6 @@ pub enum Disposition {
     Established(Established),
 }
 
-/// A connection that is open.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
-pub struct Established {
-    /// What both SYNs agreed on.
-    pub agreed: Agreed,
-    /// Initial sequence number of this host.
-    pub iss: Seq,
-    /// Initial sequence number of the peer.
-    pub irs: Seq,
-    /// The peer's window, bytes.
-    pub snd_wnd: u32,
-    /// The peer's last TSval, where timestamps were agreed on.
-    pub ts_recent: u32,
-    /// Send an acknowledgement: the peer waits for it.
-    pub acknowledge: bool,
-    /// The segment has payload or FIN for the engine to process.
-    pub pass_on: bool,
-    /// Round-trip time of the SYN, where it was sent only once (Karn).
-    pub rtt: Option<Nanos>,
-    /// Bytes that the SYN carried and that are acknowledged with it (RFC 7413 section 4.2.2).
-    #[serde(default)]
-    pub early: u32,
-}
-
-impl Established {
-    /// State of the timestamps option, where it was agreed on.
-    pub fn timestamps(&self) -> Option<TimestampState> {
-        self.agreed.timestamps(self.ts_recent)
-    }
-}
-
 impl Handshake {
     /// Active open: enters SYN-SENT.
     pub fn connect(now: Nanos, iss: Seq, offer: Offer) -> Handshake {
@@ -118,7 +88,7 @@ impl Handshake {
         let recent = syn.header.options.timestamps.map_or(0, |stamp| stamp.value);
         // The window of a SYN is not scaled; how long the round trip takes is not seen yet.
         let open = handshake.established(0, irs, &peer, recent, syn.header.window.into());
-        (handshake, Established { pass_on: bytes > 0, rtt: None, ..open })
+        (handshake, Established { pass_on: bytes > 0, rtt: None, answered: bytes, ..open })
     }
 
     /// The handshake of a cookie, in SYN-RECEIVED: of one that is about to be sent, or of one that came back.
@@ -332,6 +302,7 @@ impl Handshake {
             pass_on: false,
             rtt: (self.sent == 1).then(|| now.saturating_sub(self.first_sent)),
             early: self.early.acknowledged,
+            answered: 0,
         }
     }
 }
@@ -518,7 +489,7 @@ mod tests {
         assert_eq!(handshake.on_segment(0, &ack), Disposition::Challenge(Unacceptable::Paws));
         ack.header.options.timestamps = Some(Timestamps { value: 51, echo: 0 });
         let Disposition::Established(open) = handshake.on_segment(0, &ack) else { panic!("not open") };
-        assert_eq!(open.timestamps(), Some(TimestampState { recent: 51, offset: 0 }));
+        assert_eq!(open.timestamps(), Some(crate::TimestampState { recent: 51, offset: 0 }));
     }
 
     #[test]

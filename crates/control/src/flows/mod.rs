@@ -111,6 +111,7 @@ impl Flows {
             tx_pos: open.early,
             rcv_nxt: open.irs + 1,
             rx_pos: 0,
+            answered: open.answered,
             snd_wnd: open.snd_wnd,
             agreed: flow.agreed,
             ts_recent: open.ts_recent,

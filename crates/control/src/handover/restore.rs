@@ -179,8 +179,9 @@ pub(crate) fn resume_flow(
     let context = contexts.get_mut(home.context.0)?;
     let (rx, tx) = context.slots.buffers(home.slot.index, &context.end).ok()?;
     let snd_wnd = resume.snd_wnd;
-    let (acknowledge, pass_on, rtt, early) = (false, false, None, 0);
-    let open = Established { agreed, iss, irs: Seq(0), snd_wnd, ts_recent, acknowledge, pass_on, rtt, early };
+    let (irs, rtt, early, answered) = (Seq(0), None, 0, 0);
+    let (acknowledge, pass_on) = (false, false);
+    let open = Established { agreed, iss, irs, snd_wnd, ts_recent, acknowledge, pass_on, rtt, early, answered };
     let mut params = flows.params(out, id, &open, rx, tx)?;
     (params.snd_nxt, params.tx_pos) = (end.snd_una, resume.tx_pos);
     (params.rcv_nxt, params.rx_pos) = (end.rcv_nxt, resume.rx_pos);

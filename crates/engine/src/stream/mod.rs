@@ -70,6 +70,9 @@ pub struct FlowParams {
     pub rcv_nxt: Seq,
     /// Stream position of `rcv_nxt`.
     pub rx_pos: u32,
+    /// Bytes from `rcv_nxt` on that the SYN-ACK has acknowledged (RFC 7413): they come as a segment, and an engine need
+    /// not acknowledge them again.
+    pub answered: u32,
     /// The peer's receive window, bytes (already scaled).
     pub snd_wnd: u32,
     /// What both ends agreed on.

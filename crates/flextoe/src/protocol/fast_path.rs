@@ -236,6 +236,7 @@ mod tests {
             tx_pos: 0,
             rcv_nxt: IRS,
             rx_pos: 0,
+            answered: 0,
             snd_wnd: 3000,
             agreed: Agreed {
                 mss: 500,

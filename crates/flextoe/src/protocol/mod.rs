@@ -319,8 +319,11 @@ impl Protocol {
                 // Acknowledged meanwhile, and again something to acknowledge.
                 debug_assert!(state.ack_due >= due);
                 self.due.waiting.push_back((state.ack_due, flow));
-            } else if state.unacked > 0 {
+            } else if state.unacked > 0 && state.last_ack.before(state.rcv_nxt) {
                 acknowledge(state, flow, self.group, batch, now, observer);
+            } else {
+                // Nothing since, or what the SYN-ACK has acknowledged.
+                state.unacked = 0;
             }
         }
     }

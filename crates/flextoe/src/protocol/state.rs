@@ -200,7 +200,7 @@ impl ProtocolState {
             rcv_head: p.rcv_nxt,
             // From the handshake: the window of a SYN is not scaled (RFC 7323 section 2.2).
             rcv_adv: p.rcv_nxt + p.rx.usual().min(u16::MAX.into()),
-            last_ack: p.rcv_nxt,
+            last_ack: p.rcv_nxt + p.answered,
             ooo: Reassembly::new(),
             unacked: 0,
             ack_due: 0,

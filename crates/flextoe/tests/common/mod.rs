@@ -282,6 +282,7 @@ impl Side {
             tx_pos: 0,
             rcv_nxt: Seq(other) + 1,
             rx_pos: 0,
+            answered: 0,
             snd_wnd: config.rx_bytes.min(65535),
             agreed: Agreed {
                 mss: config.mss,
