@@ -19,6 +19,44 @@ pub struct Flags {
     /// (1500), `rx_bytes`, `tx_bytes`, `long_path_bytes`, `min_rto_ms`, `tail_probe_ms` (0), `ecn`, `nagle`,
     /// `congestion`.
     pub host: HostConfig,
+    /// Connections use timestamps where the peer does, as Linux's `tcp_timestamps` says (`timestamps`).
+    pub timestamps: bool,
+    /// What Linux's `tcp_fastopen` and `tcp_fastopen_key` say of sockets: `fast_open`, `fast_open_key`.
+    pub fast_open: FastOpen,
+}
+
+/// Fast Open of sockets for which a script sets no option.
+#[derive(Debug, Clone, Copy, Default, PartialEq)]
+pub struct FastOpen {
+    /// Bits of Linux's `tcp_fastopen`.
+    pub bits: u32,
+    /// The key of listeners' cookies; else the host's own.
+    pub key: Option<[u8; 16]>,
+}
+
+impl FastOpen {
+    /// Clients send data without a cookie.
+    pub fn client_without_cookie(self) -> bool {
+        self.bits & 4 != 0
+    }
+
+    /// Listeners take data without a cookie.
+    pub fn listener_without_cookie(self) -> bool {
+        self.bits & 0x200 != 0
+    }
+
+    /// Listeners take data that do not ask for it.
+    pub fn every_listener(self) -> bool {
+        self.bits & 0x400 != 0
+    }
+
+    /// A key as Linux writes it: four hexadecimal words, each the lowest byte first in the key.
+    fn key(text: &str) -> Option<[u8; 16]> {
+        let words: Vec<u32> =
+            text.split('-').map(|word| u32::from_str_radix(word, 16)).collect::<Result<_, _>>().ok()?;
+        let bytes: Vec<u8> = words.iter().flat_map(|word| word.to_le_bytes()).collect();
+        bytes.try_into().ok()
+    }
 }
 
 impl Flags {
@@ -45,7 +83,8 @@ impl Flags {
         host.memory.long_path_bytes = 0;
         // They know no probe of a lone segment that comes before RFC 8985 lets it.
         host.timers.tail_probe_ms = 0;
-        let mut flags = Flags { engine: EngineKind::default(), mapping: Mapping::default(), host };
+        let (engine, mapping) = (EngineKind::default(), Mapping::default());
+        let mut flags = Flags { engine, mapping, host, timestamps: true, fast_open: FastOpen::default() };
         for word in text.split([',', ' ']).filter(|word| !word.is_empty()) {
             let (key, value) = word.split_once('=').ok_or_else(|| format!("`{word}` is not key=value"))?;
             flags.set(key, value)?;
@@ -75,6 +114,15 @@ impl Flags {
             "min_rto_ms" => self.host.timers.min_rto_ms = number()?,
             "tail_probe_ms" => self.host.timers.tail_probe_ms = number()?,
             "nagle" => self.host.limits.nagle = value.parse().map_err(|_| refused())?,
+            "timestamps" => self.timestamps = value.parse().map_err(|_| refused())?,
+            "fast_open" => {
+                let bits = value.strip_prefix("0x").map_or_else(|| value.parse(), |hex| u32::from_str_radix(hex, 16));
+                self.fast_open.bits = bits.map_err(|_| refused())?;
+                let limits = &mut self.host.limits;
+                limits.fast_open_client = self.fast_open.bits & 1 != 0;
+                limits.fast_open_server = self.fast_open.bits & 2 != 0;
+            }
+            "fast_open_key" => self.fast_open.key = Some(FastOpen::key(value).ok_or_else(refused)?),
             "ecn" => self.host.ecn = value.parse().map_err(|_| refused())?,
             "congestion" => {
                 self.host.congestion = Some(CongestionName::named(value)?);
@@ -94,6 +142,9 @@ mod tests {
         let flags = Flags::parse("engine=laminar,address=10.0.0.1, min_rto_ms=200").unwrap();
         assert_eq!((flags.engine, flags.host.timers.min_rto_ms), (EngineKind::Laminar, 200));
         assert_eq!(flags.host.address, Ipv4Addr::new(10, 0, 0, 1));
+        let flags = Flags::parse("fast_open=0x403,fast_open_key=00010203-04050607-08090a0b-0c0d0e0f").unwrap();
+        assert!(flags.fast_open.every_listener() && !flags.fast_open.client_without_cookie());
+        assert_eq!(flags.fast_open.key.unwrap()[..5], [3, 2, 1, 0, 7]);
         for (wrong, says) in [("engine=tofino", "engine=tofino"), ("speed=9", "speed"), ("ecn", "key=value")] {
             assert!(Flags::parse(wrong).unwrap_err().contains(says), "{wrong}");
         }

@@ -236,13 +236,17 @@ impl Instance {
 
     /// Writes all where the descriptor waits, else what there is room for.
     pub(crate) fn write_all(&self, fd: c_int, bytes: &[u8], flags: c_int) -> Result<usize, Errno> {
-        let mut done = 0;
+        let (mut done, mut early) = (0, false);
         let waits = |sockets: &Sockets| sockets.blocks(fd) && flags & libc::MSG_DONTWAIT == 0;
         let result = self.call(None, waits, |sockets| {
+            early |= sockets.awaits_data(fd);
             done += sockets.transmit(fd, &bytes[done..])?;
-            if done < bytes.len() && waits(sockets) { Err(EAGAIN) } else { Ok(done) }
+            // Who waits, waits for the connection, too.
+            let opens = early && sockets.connect_result(fd) == Err(EAGAIN);
+            if (done < bytes.len() || opens) && waits(sockets) { Err(EAGAIN) } else { Ok(done) }
         });
-        if done > 0 { Ok(done) } else { result }
+        let failed = early && result.as_ref().is_err_and(|error| *error != EAGAIN);
+        if done > 0 && !failed { Ok(done) } else { result }
     }
 
     /// Receives at most so many bytes.

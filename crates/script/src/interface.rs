@@ -67,8 +67,12 @@ pub struct Interface {
 pub unsafe extern "C" fn packetdrill_interface_init(flags: *const c_char, interface: *mut Interface) {
     // SAFETY: the caller says so.
     let text = if flags.is_null() { "".into() } else { unsafe { CStr::from_ptr(flags) }.to_string_lossy() };
-    let sockets = match Flags::parse(&text).and_then(Stack::new) {
-        Ok(stack) => Sockets::new(stack),
+    let made = Flags::parse(&text).and_then(|flags| {
+        let fast_open = flags.fast_open;
+        Ok(Sockets::new(Stack::new(flags)?).with_fast_open(fast_open))
+    });
+    let sockets = match made {
+        Ok(sockets) => sockets,
         Err(sentence) => {
             eprintln!("libtoe_script.so: {sentence}");
             std::process::exit(1);
@@ -240,11 +244,12 @@ unsafe extern "C" fn sendto(
     from: *const c_void,
     len: size_t,
     flags: c_int,
-    _: *const sockaddr,
-    _: socklen_t,
+    to: *const sockaddr,
+    to_len: socklen_t,
 ) -> ssize_t {
-    // SAFETY: as the runner guarantees; the address of a stream's peer is known.
-    unsafe { send(data, fd, from, len, flags) }
+    // SAFETY: as the runner guarantees; the address of a connection's peer is known.
+    let (instance, from, to) = unsafe { (instance(data), bytes(from, len), address(to, to_len).ok()) };
+    answer(instance.send_to(fd, from, flags, to))
 }
 
 unsafe extern "C" fn sendmsg(data: Data, fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
@@ -252,7 +257,9 @@ unsafe extern "C" fn sendmsg(data: Data, fd: c_int, message: *const msghdr, flag
     let (instance, message) = unsafe { (instance(data), &*message) };
     // SAFETY: as the runner guarantees.
     let all = unsafe { gather(parts(message.msg_iov, message.msg_iovlen)) };
-    answer(instance.write_all(fd, &all, flags))
+    // SAFETY: as the runner guarantees.
+    let to = unsafe { address(message.msg_name.cast(), message.msg_namelen) }.ok();
+    answer(instance.send_to(fd, &all, flags, to))
 }
 
 unsafe extern "C" fn fcntl(data: Data, fd: c_int, command: c_int, value: c_long) -> c_int {

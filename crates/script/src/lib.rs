@@ -13,15 +13,20 @@
 //! | `preload` | `getsockopt` for runners that ask the kernel |
 //! | `memory` | the runner's memory |
 //! | `flags` | what the runner's `--so_flags` may say |
+//! | `plain` | an engine without timestamps |
 //! | `stack` | the host, its clock, frames in and out |
 //! | `sockets` | socket calls in terms of a context |
 //! | `options` | socket options |
+//! | `early`, `fast_open` | data that goes with a SYN |
 
+mod early;
+mod fast_open;
 mod flags;
 mod instance;
 pub mod interface;
 mod memory;
 mod options;
+mod plain;
 pub mod preload;
 pub mod sockets;
 pub mod stack;

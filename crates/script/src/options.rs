@@ -1,7 +1,8 @@
 //! Socket options: what has an effect goes to the control plane, everything else is remembered.
-use crate::sockets::{Errno, Kind, Sockets};
-use context::{FastOpenKeys, FlowInfo, OptionName, Request};
-use libc::{EINVAL, ENOPROTOOPT, IPPROTO_TCP, SOL_SOCKET};
+use crate::early::OF_LISTENERS;
+use crate::sockets::{Errno, Kind, Socket, Sockets};
+use context::{FlowInfo, OptionName, Reply, Request};
+use libc::{EINVAL, ENOPROTOOPT, EOPNOTSUPP, IPPROTO_TCP, SOL_SOCKET};
 
 /// Options of the control plane: level, name, its name there.
 const PASSED_ON: [(i32, i32, OptionName); 7] = [
@@ -14,24 +15,7 @@ const PASSED_ON: [(i32, i32, OptionName); 7] = [
     (IPPROTO_TCP, libc::TCP_NODELAY, OptionName::NoDelay),
 ];
 
-/// What a listener may say of data that comes with SYNs.
-const FAST_OPEN: [i32; 3] = [libc::TCP_FASTOPEN, libc::TCP_FASTOPEN_KEY, libc::TCP_FASTOPEN_NO_COOKIE];
-
 impl Sockets {
-    /// Reports to the control plane what was said of Fast Open, once the socket listens.
-    pub fn send_fast_open(&mut self, fd: i32) -> Result<(), Errno> {
-        let socket = self.get(fd)?;
-        let Kind::Listening { binding, .. } = socket.kind else { return Ok(()) };
-        let values = FAST_OPEN.map(|name| socket.options.get(&(IPPROTO_TCP, name)).cloned().unwrap_or_default());
-        let number = |value: &[u8]| value.first_chunk().map_or(0, |bytes| i32::from_ne_bytes(*bytes));
-        let key = |at: usize| values[1].get(at..at + 16).and_then(|key| key.try_into().ok());
-        let (most, no_cookie) = (number(&values[0]).max(0) as u32, number(&values[2]) != 0);
-        let keys = FastOpenKeys { primary: key(0), backup: key(16) };
-        self.send(Request::FastOpen { binding, most, keys, no_cookie });
-        self.settle();
-        Ok(())
-    }
-
     /// `setsockopt`.
     pub fn set_option(&mut self, fd: i32, level: i32, name: i32, value: &[u8]) -> Result<(), Errno> {
         if ![SOL_SOCKET, IPPROTO_TCP, libc::IPPROTO_IP, libc::IPPROTO_IPV6].contains(&level) {
@@ -46,7 +30,7 @@ impl Sockets {
             socket.abort = on != 0 && seconds == 0;
         }
         socket.options.insert((level, name), value.to_vec());
-        if level == IPPROTO_TCP && FAST_OPEN.contains(&name) {
+        if level == IPPROTO_TCP && OF_LISTENERS.contains(&name) {
             self.send_fast_open(fd)?;
         }
         if let Some((.., option)) = PASSED_ON.iter().find(|(of, called, _)| (*of, *called) == (level, name)) {
@@ -79,12 +63,34 @@ impl Sockets {
             }
             (IPPROTO_TCP, libc::TCP_MAXSEG) => match self.figures(fd) {
                 Ok(figures) => int(figures.mss.into()),
-                Err(_) => int(536),
+                Err(_) => int(self.get(fd)?.number_option(level, name).unwrap_or(536)),
             },
+            (SOL_SOCKET, libc::SO_SNDBUF) if self.get(fd)?.number_option(level, name).is_some() => {
+                int(self.get(fd)?.send_limit() as i32)
+            }
             (SOL_SOCKET | IPPROTO_TCP | libc::IPPROTO_IP, _) => {
                 Ok(self.get(fd)?.options.get(&(level, name)).cloned().unwrap_or(vec![0; 4]))
             }
             _ => Err(ENOPROTOOPT),
+        }
+    }
+
+    /// Bytes that are buffered for reading and for sending, each with the size of its buffer; none where there is no
+    /// connection.
+    pub(crate) fn buffered(&mut self, fd: i32) -> Option<[(u32, u32); 2]> {
+        let connection = self.connection(fd).ok()?;
+        let unread = connection.rx_tail.wrapping_sub(connection.rx_head);
+        let unacknowledged = connection.tx_head.wrapping_sub(connection.tx_tail);
+        Some([(unread, connection.rx.most()), (unacknowledged, connection.tx.most())])
+    }
+
+    /// A connection's figures.
+    pub(crate) fn figures(&mut self, fd: i32) -> Result<context::FlowInfo, Errno> {
+        let Kind::Open(slot) = self.get(fd)?.kind else { return Err(EOPNOTSUPP) };
+        let tag = self.tag();
+        match self.ask(tag, Request::Info { tag, slot })? {
+            Reply::Info { info, .. } => Ok(info),
+            _ => Err(EINVAL),
         }
     }
 
@@ -97,6 +103,20 @@ impl Sockets {
         let Kind::Open(slot) = socket.kind else { return Ok(0) };
         let connection = self.connections.get_mut(&slot.index);
         Ok(connection.and_then(|connection| connection.error.take()).unwrap_or(0))
+    }
+}
+
+impl Socket {
+    /// An option as a number, where it was set.
+    pub(crate) fn number_option(&self, level: i32, name: i32) -> Option<i32> {
+        self.options.get(&(level, name))?.first_chunk().map(|bytes| i32::from_ne_bytes(*bytes))
+    }
+
+    /// What may wait to be acknowledged: Linux takes twice what the program says, and never less than this.
+    pub(crate) fn send_limit(&self) -> u32 {
+        const LEAST: u32 = 4608;
+        let set = self.number_option(libc::SOL_SOCKET, libc::SO_SNDBUF);
+        set.map_or(u32::MAX, |set| (set as u32).saturating_mul(2).max(LEAST))
     }
 }
 
@@ -117,10 +137,14 @@ fn memory_info([(unread, rx_size), (unacknowledged, tx_size)]: [(u32, u32); 2]) 
     words.iter().flat_map(|word| word.to_ne_bytes()).collect()
 }
 
+/// In `tcpi_options`: data of the SYN was acknowledged with it.
+const TCPI_OPT_SYN_DATA: u8 = 32;
+
 /// `struct tcp_info` with the length that Linux 6.18 gives it; fields without a figure are zero.
 fn tcp_info(figures: &FlowInfo) -> Vec<u8> {
     let mut bytes = vec![0; 280];
     bytes[0] = figures.state;
+    bytes[5] = if figures.syn_data { TCPI_OPT_SYN_DATA } else { 0 };
     let mut put = |at: usize, value: u32| bytes[at..at + 4].copy_from_slice(&value.to_ne_bytes());
     let mss = u32::from(figures.mss).max(1);
     put(16, mss);

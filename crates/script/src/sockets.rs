@@ -1,9 +1,13 @@
 //! Socket calls on the only application's context. A call that would wait says `EAGAIN`; who waits calls it again.
+use crate::early::Early;
+use crate::flags::FastOpen;
 use crate::stack::Stack;
-use context::{Bump, Completion, Congestion, Endpoint, IpAddress, OptionName, Reply, Request, Slot, Unaccelerated};
+use context::{
+    Bump, Completion, Congestion, EarlyData, Endpoint, IpAddress, OptionName, Reply, Request, Slot, Unaccelerated,
+};
 use libc::{
     EADDRINUSE, EAFNOSUPPORT, EAGAIN, EALREADY, EBADF, ECONNABORTED, EINPROGRESS, EINVAL, EISCONN, EMFILE, ENOTCONN,
-    EOPNOTSUPP, EPIPE, EPROTONOSUPPORT,
+    EPIPE, EPROTONOSUPPORT,
 };
 use shm::{ByteRing, Doorbell};
 use std::collections::{BTreeMap, VecDeque};
@@ -31,6 +35,7 @@ pub(crate) enum Kind {
     },
     Connecting {
         tag: u32,
+        early: Early,
     },
     Open(Slot),
     /// A connection attempt that failed, or a listener that was shut down.
@@ -70,12 +75,12 @@ pub struct Accepted {
 /// An open connection: positions in its buffers.
 pub(crate) struct Connection {
     slot: Slot,
-    rx: Arc<ByteRing>,
-    tx: Arc<ByteRing>,
-    tx_head: u32,
-    tx_tail: u32,
-    rx_head: u32,
-    rx_tail: u32,
+    pub rx: Arc<ByteRing>,
+    pub tx: Arc<ByteRing>,
+    pub tx_head: u32,
+    pub tx_tail: u32,
+    pub rx_head: u32,
+    pub rx_tail: u32,
     peer_fin: bool,
     fin: bool,
     read_shut: bool,
@@ -90,6 +95,7 @@ pub struct Sockets {
     pub stack: Stack,
     pub(crate) table: BTreeMap<i32, Socket>,
     pub(crate) connections: BTreeMap<u32, Connection>,
+    pub(crate) fast_open: FastOpen,
     answers: BTreeMap<u32, Reply>,
     /// Completions that overtook the replies that open their connections: the two pairs are not ordered.
     early: BTreeMap<u32, Completion>,
@@ -100,7 +106,8 @@ impl Sockets {
     /// No sockets yet.
     pub fn new(stack: Stack) -> Sockets {
         let (table, connections) = (BTreeMap::new(), BTreeMap::new());
-        Sockets { stack, table, connections, answers: BTreeMap::new(), early: BTreeMap::new(), next_tag: 1 }
+        let (fast_open, answers, early) = (FastOpen::default(), BTreeMap::new(), BTreeMap::new());
+        Sockets { stack, table, connections, fast_open, answers, early, next_tag: 1 }
     }
 
     /// The runner is done, and closed what was open.
@@ -218,27 +225,28 @@ impl Sockets {
 
     /// `connect`; `EINPROGRESS` the first time, then what came of it ([`Sockets::connect_result`]).
     pub fn connect(&mut self, fd: i32, to: Endpoint) -> Result<(), Errno> {
+        let early = self.early_data(fd, false);
+        self.connect_with(fd, to, early)
+    }
+
+    /// The same with data for the SYN: it succeeds where the SYN waits for that data.
+    pub(crate) fn connect_with(&mut self, fd: i32, to: Endpoint, early: EarlyData) -> Result<(), Errno> {
         let binding = match self.get(fd)?.kind {
             Kind::Fresh | Kind::Dead => 0,
             Kind::Bound { binding } => binding,
+            Kind::Connecting { early: Early::Awaited(..), .. } | Kind::Open(_) => return Err(EISCONN),
             Kind::Connecting { .. } => return Err(EALREADY),
-            Kind::Open(_) => return Err(EISCONN),
             Kind::Listening { .. } => return Err(EISCONN),
         };
         self.get(fd)?.may_have(to)?;
         let tag = self.tag();
         let socket = self.get(fd)?;
-        (socket.kind, socket.peer, socket.error) = (Kind::Connecting { tag }, Some(to), None);
-        self.send(Request::Connect {
-            tag,
-            binding,
-            remote: to,
-            congestion: Congestion::DEFAULT,
-            mss: 0,
-            early: context::EarlyData::No,
-        });
+        let mss = socket.number_option(libc::IPPROTO_TCP, libc::TCP_MAXSEG).unwrap_or(0) as u16;
+        (socket.kind, socket.peer, socket.error) = (Kind::Connecting { tag, early: Early::No }, Some(to), None);
+        let congestion = Congestion::DEFAULT;
+        self.send(Request::Connect { tag, binding, remote: to, congestion, mss, early });
         self.settle();
-        Err(EINPROGRESS)
+        if self.awaits_data(fd) { Ok(()) } else { Err(EINPROGRESS) }
     }
 
     /// What came of an attempt: `EAGAIN` while nothing did.
@@ -252,7 +260,7 @@ impl Sockets {
         }
     }
 
-    fn connection(&mut self, fd: i32) -> Result<&mut Connection, Errno> {
+    pub(crate) fn connection(&mut self, fd: i32) -> Result<&mut Connection, Errno> {
         let kind = &self.get(fd)?.kind;
         let Kind::Open(slot) = kind else {
             return Err(if matches!(kind, Kind::Connecting { .. }) { EAGAIN } else { ENOTCONN });
@@ -296,6 +304,10 @@ impl Sockets {
         if let Some(error) = self.failed_attempt(fd)? {
             return Err(error);
         }
+        if self.awaits_data(fd) {
+            return self.give_early(fd, bytes);
+        }
+        let limit = self.get(fd)?.send_limit();
         let connection = self.connection(fd).map_err(|error| if error == ENOTCONN { EPIPE } else { error })?;
         if let Some(error) = connection.error.take() {
             return Err(error);
@@ -303,7 +315,8 @@ impl Sockets {
         if connection.fin || connection.broken {
             return Err(EPIPE);
         }
-        let room = connection.tx.most() - connection.tx_head.wrapping_sub(connection.tx_tail);
+        let most = connection.tx.most().min(limit);
+        let room = most.saturating_sub(connection.tx_head.wrapping_sub(connection.tx_tail));
         let len = bytes.len().min(room as usize);
         if len == 0 && !bytes.is_empty() {
             return Err(EAGAIN);
@@ -352,7 +365,7 @@ impl Sockets {
                 self.send(Request::Unbind { binding });
                 waiting.into_iter().for_each(|(slot, _)| self.end(slot, true));
             }
-            Kind::Connecting { tag } => self.send(Request::CancelConnect { tag }),
+            Kind::Connecting { tag, .. } => self.send(Request::CancelConnect { tag }),
             Kind::Open(slot) => self.end(slot, socket.abort),
         }
         self.settle();
@@ -372,6 +385,7 @@ impl Sockets {
         let slot = match &socket.kind {
             Kind::Open(slot) => slot.index,
             Kind::Listening { waiting, .. } => return Ok(if waiting.is_empty() { 0 } else { libc::POLLIN }),
+            Kind::Connecting { early: Early::Awaited(..), .. } => return Ok(libc::POLLOUT | libc::POLLWRNORM),
             Kind::Connecting { .. } => return Ok(0),
             Kind::Fresh | Kind::Bound { .. } | Kind::Dead => {
                 let error = if failed { libc::POLLERR | libc::POLLIN } else { 0 };
@@ -408,26 +422,7 @@ impl Sockets {
         }
     }
 
-    /// Bytes that are buffered for reading and for sending, each with the size of its buffer; none where there is no
-    /// connection.
-    pub(crate) fn buffered(&mut self, fd: i32) -> Option<[(u32, u32); 2]> {
-        let connection = self.connection(fd).ok()?;
-        let unread = connection.rx_tail.wrapping_sub(connection.rx_head);
-        let unacknowledged = connection.tx_head.wrapping_sub(connection.tx_tail);
-        Some([(unread, connection.rx.most()), (unacknowledged, connection.tx.most())])
-    }
-
-    /// A connection's figures.
-    pub(crate) fn figures(&mut self, fd: i32) -> Result<context::FlowInfo, Errno> {
-        let Kind::Open(slot) = self.get(fd)?.kind else { return Err(EOPNOTSUPP) };
-        let tag = self.tag();
-        match self.ask(tag, Request::Info { tag, slot })? {
-            Reply::Info { info, .. } => Ok(info),
-            _ => Err(EINVAL),
-        }
-    }
-
-    fn tag(&mut self) -> u32 {
+    pub(crate) fn tag(&mut self) -> u32 {
         self.next_tag += 1;
         self.next_tag
     }
@@ -439,7 +434,7 @@ impl Sockets {
     }
 
     /// Asks, and takes the answer, which comes without time passing.
-    fn ask(&mut self, tag: u32, request: Request) -> Result<Reply, Errno> {
+    pub(crate) fn ask(&mut self, tag: u32, request: Request) -> Result<Reply, Errno> {
         self.send(request);
         self.settle();
         match self.answers.remove(&tag) {
@@ -450,7 +445,7 @@ impl Sockets {
     }
 
     /// Reports to the engine where the application is.
-    fn bump(&mut self, index: u32) {
+    pub(crate) fn bump(&mut self, index: u32) {
         let Some(connection) = self.connections.get(&index) else { return };
         let Connection { slot, tx_head, rx_head, fin, ref tx, .. } = *connection;
         let bump = Bump { slot, tx_head, rx_head, fin, ring: tx.number() };
@@ -502,15 +497,18 @@ impl Sockets {
             Reply::Unaccept { slot, .. } => {
                 self.connections.remove(&slot.index);
             }
-            Reply::Connecting { tag, local, .. } => {
+            Reply::Connecting { tag, local, slot, room } => {
                 if let Some(socket) = self.connecting(tag) {
-                    socket.local = Some(local);
+                    let early = if room > 0 { Early::Awaited(slot, room) } else { Early::No };
+                    (socket.local, socket.kind) = (Some(local), Kind::Connecting { tag, early });
                 }
             }
-            Reply::Connected { tag, slot, .. } => match self.connecting(tag) {
+            Reply::Connected { tag, slot, early: acknowledged, .. } => match self.connecting(tag) {
                 Some(socket) => {
+                    let Kind::Connecting { early, .. } = socket.kind else { return };
                     socket.kind = Kind::Open(slot);
                     self.open(slot);
+                    self.count_early(slot, early, acknowledged);
                 }
                 None => self.send(Request::Close { slot, tx_head: 0, rx_head: 0, abort: true }),
             },
@@ -532,7 +530,7 @@ impl Sockets {
     }
 
     fn connecting(&mut self, tag: u32) -> Option<&mut Socket> {
-        self.table.values_mut().find(|socket| matches!(socket.kind, Kind::Connecting { tag: own } if own == tag))
+        self.table.values_mut().find(|socket| matches!(socket.kind, Kind::Connecting { tag: own, .. } if own == tag))
     }
 
     fn open(&mut self, slot: Slot) {
@@ -577,7 +575,7 @@ fn any(is_v6: bool, port: u16) -> Endpoint {
 }
 
 impl Connection {
-    fn apply(&mut self, completion: Completion) {
+    pub(crate) fn apply(&mut self, completion: Completion) {
         self.rx_tail = completion.rx_tail;
         self.tx_tail = completion.tx_tail;
         self.peer_fin |= completion.fin;

@@ -1,5 +1,6 @@
 //! The host, its clock, and IP packets in and out. Nothing here reads a real clock: time passes when a script lets it.
 use crate::flags::Flags;
+use crate::plain::WithoutTimestamps;
 use context::{AppEnd, daemon_ends};
 use control::{Application, ContextId, Host};
 use engine::Worker;
@@ -45,7 +46,10 @@ impl Stack {
     /// A host with one application; the error is a sentence.
     pub fn new(flags: Flags) -> Result<Stack, String> {
         let pool = FramePool::new(1024);
-        let engine = flags.engine.make(&flags.host, &flags.mapping, &pool)?;
+        let mut engine = flags.engine.make(&flags.host, &flags.mapping, &pool)?;
+        if !flags.timestamps {
+            engine = Box::new(WithoutTimestamps(engine));
+        }
         let links = vec![flags.host.link(OWN, CAPABILITIES)];
         let mut host = control::host(flags.host, links, engine, [7; 16])?;
         let (context, end) = attach(&mut host).map_err(|error| format!("cannot make a context: {error}"))?;

@@ -1,4 +1,5 @@
-//! Packet scripts about data of a SYN (TCP Fast Open, RFC 7413), to listeners.
+//! Packet scripts about data of a SYN (TCP Fast Open, RFC 7413), to listeners; and what `tcp_fastopen` and
+//! `tcp_timestamps` of Linux are here.
 mod form;
 
 use form::*;
@@ -57,6 +58,25 @@ fn data_with_a_wrong_cookie_is_left_to_come_again() {
     });
 }
 
+/// The SYN-ACK has acknowledged the SYN's data: FlexTOE does not do so once more. What follows it acknowledges.
+#[test]
+fn data_of_a_syn_is_acknowledged_once() {
+    on_flextoe("", |s| {
+        let (listener, cookie) = with_cookie(s);
+        s.send(segment(SYN, 0, 0).mss(1000).fast_open(Some(cookie)).payload(b"early"));
+        s.expect(segment(SYN | ACK, 0, 6));
+        let fd = s.accept(listener).unwrap();
+        s.send(segment(ACK, 6, 1));
+        s.silence(100);
+        assert_eq!(s.read(fd).unwrap(), b"early");
+        s.send(segment(ACK, 6, 1).payload(b"more"));
+        s.expect(segment(ACK, 1, 10));
+        // The SYN's data as a segment of its own: an old one, which is answered.
+        s.send(segment(ACK, 1, 1).payload(b"early"));
+        s.expect(segment(ACK, 1, 10));
+    });
+}
+
 /// The SYN-ACK comes again until the peer answers it. So it does where the program has sent and closed meanwhile.
 #[test]
 fn the_syn_ack_is_repeated_until_it_is_answered() {
@@ -71,4 +91,57 @@ fn the_syn_ack_is_repeated_until_it_is_answered() {
         s.send(segment(ACK, 6, 1));
         s.silence(20_000);
     });
+}
+
+/// The option from before RFC 7413, which the SYN-ACK answers in its form. The listener asks for nothing: Linux's
+/// `tcp_fastopen` and `tcp_fastopen_key` say so.
+#[test]
+fn an_experimental_option_gets_an_experimental_cookie() {
+    let key = "a1a1a1a1-b2b2b2b2-c3c3c3c3-d4d4d4d4";
+    on_all(&format!("fast_open=0x403,fast_open_key={key}"), |s| {
+        let listener = s.listen();
+        s.send(segment(SYN, 0, 0).mss(1000).fast_open(Some(Cookie::EXPERIMENTAL_REQUEST)));
+        let cookie = s.expect(segment(SYN | ACK, 0, 1)).fast_open.expect("a cookie");
+        assert_eq!(cookie, cookie.as_in(Cookie::EXPERIMENTAL_REQUEST));
+        s.send(segment(ACK, 1, 1));
+        s.accept(listener).unwrap();
+        s.next_peer();
+        s.send(segment(SYN, 0, 0).mss(1000).fast_open(Some(cookie)).payload(b"early"));
+        s.expect(segment(SYN | ACK, 0, 6));
+        let fd = s.accept(listener).unwrap();
+        assert_eq!(s.read(fd).unwrap(), b"early");
+        // Both options have one cookie.
+        s.send(segment(ACK, 6, 1));
+        s.next_peer();
+        s.send(segment(SYN, 0, 0).mss(1000).fast_open(Some(cookie.as_in(Cookie::REQUEST))).payload(b"early"));
+        s.expect(segment(SYN | ACK, 0, 6));
+    });
+}
+
+/// A listener takes data of everybody (bit 0x200 of Linux's `tcp_fastopen`).
+#[test]
+fn without_cookies_data_of_any_syn_is_taken() {
+    on_all("fast_open=0x602", |s| {
+        let listener = s.listen();
+        s.send(segment(SYN, 0, 0).mss(1000).payload(b"early"));
+        s.expect(segment(SYN | ACK, 0, 6));
+        let fd = s.accept(listener).unwrap();
+        assert_eq!(s.read(fd).unwrap(), b"early");
+    });
+}
+
+/// Linux's `tcp_timestamps`: the option is neither offered nor agreed on.
+#[test]
+fn a_host_does_without_timestamps() {
+    for (flags, has) in [("timestamps=false", false), ("timestamps=true", true)] {
+        on_flextoe(flags, |s| {
+            let listener = s.listen();
+            s.send(segment(SYN, 0, 0).mss(1000).timestamps());
+            assert_eq!(s.expect(segment(SYN | ACK, 0, 1)).timestamps, has);
+            let _ = s.accept(listener);
+            let fd = s.next_client();
+            assert_eq!(s.connect_again(fd), Err(libc::EINPROGRESS));
+            assert_eq!(s.expect(segment(SYN, 0, 0)).timestamps, has);
+        });
+    }
 }

@@ -9,7 +9,7 @@ use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use toe_script::{Interface, packetdrill_interface_init};
 use wire::checksum::Sum;
 use wire::ip::{self, Ends};
-use wire::tcp::{self, Cookie, Flags};
+use wire::tcp::{self, Cookie, Flags, Timestamps};
 use wire::{EtherType, IpAddress, Seq, ipv4, tcp::Options};
 
 pub(crate) const FIN: Flags = Flags::FIN;
@@ -37,6 +37,8 @@ pub(crate) struct Segment {
     pub sack_ok: bool,
     /// Fast Open's option; on SYN.
     pub fast_open: Option<Cookie>,
+    /// It has timestamps.
+    pub timestamps: bool,
     /// SACK blocks, at most three.
     pub sack: Vec<(u32, u32)>,
     pub payload: Vec<u8>,
@@ -52,6 +54,7 @@ pub(crate) fn segment(flags: Flags, seq: u32, ack: u32) -> Segment {
         mss: None,
         sack_ok: false,
         fast_open: None,
+        timestamps: false,
         sack: Vec::new(),
         payload: Vec::new(),
     }
@@ -66,6 +69,9 @@ impl Segment {
     }
     pub(crate) fn fast_open(self, cookie: Option<Cookie>) -> Segment {
         Segment { fast_open: cookie, ..self }
+    }
+    pub(crate) fn timestamps(self) -> Segment {
+        Segment { timestamps: true, ..self }
     }
     pub(crate) fn sack_ok(self) -> Segment {
         Segment { sack_ok: true, ..self }
@@ -203,6 +209,21 @@ impl Script {
         (fd, self.connect_again(fd))
     }
 
+    /// A client that is to connect from the next local port, to the peer's port 80.
+    pub(crate) fn next_client(&mut self) -> c_int {
+        let fd = self.socket();
+        (self.peer_port, self.local_port, self.isn) = (80, self.local_port + 1, None);
+        self.bind(fd);
+        fd
+    }
+
+    /// Connects with the first bytes (`MSG_FASTOPEN`).
+    pub(crate) fn send_early(&self, fd: c_int, bytes: &[u8]) -> Result<usize, c_int> {
+        let to = address(self.ends().src, self.peer_port);
+        let (at, len) = (to.as_ptr().cast(), to.len() as u32);
+        call!(self.sendto(fd, bytes.as_ptr().cast(), bytes.len(), libc::MSG_FASTOPEN, at, len))
+    }
+
     /// Binds to the host's address.
     fn bind(&self, fd: c_int) {
         let to = address(self.ends().dst, self.local_port);
@@ -310,6 +331,7 @@ impl Script {
                 mss: segment.mss,
                 sack_permitted: segment.sack_ok,
                 fast_open: segment.fast_open,
+                timestamps: segment.timestamps.then_some(Timestamps { value: 1, echo: 0 }),
                 sack: [0, 1, 2, 3].map(|at| segment.sack.get(at).map(|(left, right)| (own(*left), own(*right)))),
                 ..Options::default()
             },
@@ -355,6 +377,7 @@ impl Script {
             mss: header.options.mss,
             sack_ok: header.options.sack_permitted,
             fast_open: header.options.fast_open,
+            timestamps: header.options.timestamps.is_some(),
             sack: header.options.sack.iter().flatten().map(|(left, right)| (theirs(*left), theirs(*right))).collect(),
             payload: bytes[ip_len + header_len..len].to_vec(),
         }
