@@ -2,8 +2,7 @@
 use crate::flow::Flow;
 use crate::{Laminar, frames};
 use context::Slot;
-use engine::stream::Stream;
-use engine::{Burst, ContextId};
+use engine::ContextId;
 use shm::ByteRing;
 use std::sync::Arc;
 
@@ -28,12 +27,11 @@ impl Laminar {
         self.rename(id, context, slot);
     }
 
-    /// From now on the flow's peer may be offered so many bytes.
-    pub(crate) fn offer(&mut self, id: u32, bytes: u32, burst: &mut Burst<'_, Stream>) {
-        let Some(flow) = self.flow(id) else { return };
-        flow.offer(bytes);
-        if let Some(amount) = flow.replenish() {
-            self.sync(id, amount, burst);
+    /// From now on the flow's peer may be offered so many bytes. It gets them when the application next reads: of a
+    /// flow that is about to go on where another engine left it, it is not known yet what is unread.
+    pub(crate) fn offer(&mut self, id: u32, bytes: u32) {
+        if let Some(flow) = self.flow(id) {
+            flow.offer(bytes);
         }
     }
 }

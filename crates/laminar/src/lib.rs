@@ -197,7 +197,7 @@ impl Laminar {
                 // It may have waited for credits that come no more.
                 self.may_send(id.0, burst);
             }
-            stream::Command::Offer(id, bytes) => self.offer(id.0, bytes, burst),
+            stream::Command::Offer(id, bytes) => self.offer(id.0, bytes),
             stream::Command::Grown(id, ring) => {
                 if let Some(flow) = self.flow(id.0) {
                     flow.rx_ring = ring;

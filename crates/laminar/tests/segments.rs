@@ -43,6 +43,16 @@ fn every_segment_is_acknowledged_one_by_one() {
     assert_eq!(s.drops(DropReason::Duplicate), 1);
 }
 
+/// The control plane offers ahead of `Resume`, which has what is unread: an ACK in between would promise too much.
+#[test]
+fn what_is_offered_the_peer_gets_with_the_next_read() {
+    let mut s = Solo::new(Config { tx_bytes: 8192, most: 32768, ..solo_config() });
+    assert_eq!(s.command(stream::Command::Offer(FLOW, 16384)), []);
+    s.receive(&[seg(S, S, ACK, 100)]);
+    let sent = s.read(100);
+    assert_eq!(sent.last().map(|sent| (sent.ack, sent.window)), Some((S + 100, 16384)));
+}
+
 #[test]
 fn the_peers_fin_waits_for_what_is_missing() {
     let mut s = solo();

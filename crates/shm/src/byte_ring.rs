@@ -101,8 +101,7 @@ impl ByteRing {
         ByteRing { first, ..self }
     }
 
-    /// The same ring for a stream that usually has one of `bytes`, a power of two, though this one has the room of all
-    /// of its rings.
+    /// The same ring in the place of all of a stream's rings, of which the usual one has so many bytes, a power of two.
     pub fn standing_for(self, bytes: u32) -> ByteRing {
         ByteRing { usual: bytes.max(1).ilog2() as u8, ..self }
     }

@@ -193,7 +193,7 @@ pub enum Command {
     /// Offer the peer up to so many bytes of the receive stream: no more than its rings may hold, never fewer than
     /// before. A flow begins with what its usual ring holds ([`ByteRing::usual`]).
     Offer(FlowId, u32),
-    /// Whoever places the flow's payload ahead of the engine has let its received stream grow: completions have the
+    /// Whoever places the flow's payload ahead of the engine has let its received stream grow. Completions have the
     /// number of this ring from now on ([`ByteRing::number`]).
     Grown(FlowId, u8),
     /// Set the payload bytes of a full segment (path MTU discovery); sends again from the oldest unacknowledged byte.

@@ -142,8 +142,8 @@ impl FlowEntry {
         }
     }
 
-    /// Bytes up to `end` are about to be placed. Where the ring may not hold them beside what is unread, the stream goes
-    /// on in the next one; returns its number.
+    /// Bytes up to `end` are about to be placed. Where the ring may not hold them beside what is unread, the stream
+    /// goes on in the next one; returns its number.
     pub(super) fn outgrows(&mut self, end: Seq) -> Option<u8> {
         (end - self.read > self.rx.place()).then(|| self.outgrow(end))
     }
