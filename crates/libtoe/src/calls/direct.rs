@@ -22,16 +22,12 @@ pub(super) fn post(lib: &mut Lib, key: Key, into: &[iovec], done: usize) {
         return;
     }
     let Some(socket) = sockets.get_mut(key.index).filter(|socket| socket.id == key.id) else { return };
-    match (&socket.kind, next_piece(into, done)) {
-        (Kind::Stream(stream), Some(piece))
-            if !socket.broken && socket.error == 0 && stream.home.context() == context.home.context() =>
-        {
-            // One of several buffers in a row may be full.
-            if !stream.has_posted() || stream.forget_full_post() {
-                stream.post(piece);
-            }
-        }
-        _ => {}
+    let may = !socket.broken && socket.error == 0;
+    let (Kind::Stream(stream), Some(piece)) = (&socket.kind, next_piece(into, done)) else { return };
+    // One of several buffers in a row may be full.
+    let is_free = !stream.has_posted() || stream.forget_full_post();
+    if may && is_free && stream.home.context() == context.home.context() {
+        stream.post(piece);
     }
 }
 
