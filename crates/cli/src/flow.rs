@@ -25,7 +25,23 @@ pub(crate) fn explain(flow: &Value) {
         _ => format!("{unsent} bytes are about to be sent"),
     };
     say(&format!("  {limit}"));
+    received(flow).iter().for_each(|line| say(line));
     losses(flow).iter().for_each(|line| say(line));
+}
+
+/// How received bytes came into the program's memory, and why so (docs/ZERONIC.md, "Direct receives").
+fn received(flow: &Value) -> Option<String> {
+    let figure = |name: &str| flow["figures"][name].as_u64();
+    let all = figure("rx_bytes").filter(|bytes| *bytes > 0)?;
+    let bytes = several(all, "byte");
+    Some(match figure("landed_bytes").map(|landed| landed.min(all)) {
+        None => format!("  received: {bytes}, copied out of the receive buffer, for the host has no memory.heap_bytes"),
+        Some(0) => format!("  received: {bytes}, copied out of the receive buffer: no large buffer waited for them"),
+        Some(landed) => format!(
+            "  received: {bytes}; {landed} landed in the program's memory, {} were copied, for no buffer waited for them",
+            all - landed
+        ),
+    })
 }
 
 /// What was sent again, and what was dropped.
@@ -47,6 +63,15 @@ fn losses(flow: &Value) -> Vec<String> {
 mod tests {
     use super::*;
     use serde_json::json;
+
+    #[test]
+    fn received_bytes_are_explained() {
+        let of = |figures: Value| received(&json!({ "figures": figures })).unwrap_or_default();
+        assert_eq!(of(json!({ "rx_bytes": 0, "landed_bytes": 0 })), "");
+        assert!(of(json!({ "rx_bytes": 7 })).ends_with("for the host has no memory.heap_bytes"));
+        assert!(of(json!({ "rx_bytes": 7, "landed_bytes": 0 })).contains("7 bytes, copied"));
+        assert!(of(json!({ "rx_bytes": 9, "landed_bytes": 5 })).contains("5 landed in the program's memory, 4 were"));
+    }
 
     #[test]
     fn losses_are_counted_in_words() {

@@ -20,6 +20,9 @@ use std::os::unix::fs::DirBuilderExt;
 use std::path::{Path, PathBuf};
 use std::process::Stdio;
 
+/// Bytes of a program's heap, where nobody says how many: address space, of which a page costs memory when it is used.
+const HEAP: u32 = 1 << 30;
+
 /// A private daemon that is ready.
 pub(crate) struct Private {
     /// Its attach socket.
@@ -42,6 +45,8 @@ pub(crate) struct Embedded<'a> {
     pub network: Option<&'a str>,
     /// Other programs of the user join it.
     pub shared: bool,
+    /// Received bytes can land in programs' memory.
+    pub heap: bool,
 }
 
 /// A private daemon with the user's configuration.
@@ -58,9 +63,15 @@ pub(crate) fn from_file(file: &Path) -> Result<Private, String> {
 pub(crate) fn embedded(plan: &Embedded<'_>) -> Result<Private, String> {
     let host = plan.host.unwrap_or("toe");
     let engine = plan.engine.unwrap_or(EngineKind::default().name());
-    if EngineKind::of_name(engine).is_none() {
+    let Some(kind) = EngineKind::of_name(engine) else {
         let names: Vec<&str> = EngineKind::ALL.iter().map(|known| known.name()).collect();
         return Err(format!("there is no engine `{engine}`; known are {}", names.join(", ")));
+    };
+    if plan.heap && !kind.lands_directly() {
+        return Err(format!(
+            "--heap is for received bytes that land in programs' memory, which engine {engine} does not do: add \
+             --engine zeronic"
+        ));
     }
     // Until the daemon has its address, the kernel has no route by which the next one sees that the network is taken.
     let _turn = plan.network.is_none().then(StartLock::of_network);
@@ -81,6 +92,9 @@ pub(crate) fn embedded(plan: &Embedded<'_>) -> Result<Private, String> {
                 format!("backend = {{ kind = {backend:?}, waveform = {file:?} }}\n")
             }
         };
+    }
+    if plan.heap {
+        text += &format!("[host.memory]\nheap_bytes = {HEAP}\n");
     }
     if plan.backend == Some(Backend::Rtl.name()) {
         eprintln!("opentoe: the model of the program's RTL is built first, which takes a minute; later starts find it");

@@ -117,6 +117,12 @@ fn check(socket: &Path, arguments: &RunArguments) -> Result<String, String> {
             text(&host["backend"])
         ));
     }
+    if arguments.heap && host["heap_bytes"].as_u64().is_none_or(|bytes| bytes == 0) {
+        return Err(format!(
+            "host `{}` has no heap: set memory.heap_bytes in the daemon's configuration, or leave --heap out",
+            text(&host["name"])
+        ));
+    }
     shm::handover::connect(socket).map_err(|e| format!("cannot attach at {}: {e}", socket.display()))?;
     Ok(text(&host["name"]))
 }
@@ -140,11 +146,13 @@ fn pick<'a>(hello: &'a Value, name: Option<&str>) -> Result<&'a Value, String> {
 /// A daemon for this program, or the one that the user's programs share.
 fn own_daemon(arguments: &RunArguments) -> Result<(PathBuf, String), String> {
     let (host, engine) = (arguments.host.as_deref(), arguments.engine.as_deref());
-    let (backend, waveform) = (arguments.backend.as_deref(), arguments.waveform.as_deref());
+    let (backend, waveform, heap) = (arguments.backend.as_deref(), arguments.waveform.as_deref(), arguments.heap);
     let Private { socket, sentences } = match (&arguments.config, arguments.network.as_deref()) {
         (Some(file), _) => private::from_file(file)?,
         (None, None) if !arguments.private && waveform.is_none() => shared::join_or_start(arguments)?,
-        (None, network) => private::embedded(&Embedded { host, engine, backend, waveform, network, shared: false })?,
+        (None, network) => {
+            private::embedded(&Embedded { host, engine, backend, waveform, network, shared: false, heap })?
+        }
     };
     if !arguments.quiet {
         sentences.iter().for_each(|sentence| eprintln!("opentoe: {sentence}"));

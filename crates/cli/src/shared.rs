@@ -13,7 +13,8 @@ use std::os::fd::AsFd;
 use std::os::unix::fs::MetadataExt;
 use std::path::Path;
 
-/// Joins the user's daemon, or starts it. A program that asks for another host, engine or backend gets one with that.
+/// Joins the user's daemon, or starts it. A program that asks for another host, engine, backend or
+/// for a heap gets one with that.
 pub(crate) fn join_or_start(arguments: &RunArguments) -> Result<Private, String> {
     // Of two that begin at the same time, one starts the daemon and the other joins it.
     let _turn = StartLock::of_user();
@@ -22,7 +23,8 @@ pub(crate) fn join_or_start(arguments: &RunArguments) -> Result<Private, String>
     }
     let (host, engine) = (arguments.host.as_deref(), arguments.engine.as_deref());
     let backend = arguments.backend.as_deref();
-    private::embedded(&Embedded { host, engine, backend, waveform: None, network: None, shared: true })
+    let heap = arguments.heap;
+    private::embedded(&Embedded { host, engine, backend, waveform: None, network: None, shared: true, heap })
 }
 
 /// Joins the daemon at this socket, where it is the user's own and has what the program asks for.
@@ -39,7 +41,11 @@ fn join(socket: &Path, arguments: &RunArguments) -> Option<Private> {
     }
     let serves = |host: &&Value| {
         let is = |key: &str, wish: &Option<String>| wish.as_deref().is_none_or(|wish| host[key] == wish);
-        is("name", &arguments.host) && is("engine", &arguments.engine) && is("backend", &arguments.backend)
+        let has_heap = host["heap_bytes"].as_u64().is_some_and(|bytes| bytes > 0);
+        is("name", &arguments.host)
+            && is("engine", &arguments.engine)
+            && is("backend", &arguments.backend)
+            && (has_heap || !arguments.heap)
     };
     let host = hello["hosts"].as_array()?.iter().find(serves)?;
     if hello["attach_version"] != context::VERSION {

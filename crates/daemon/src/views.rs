@@ -73,7 +73,8 @@ impl Observer {
             let stack = &place.config.stack;
             let address = format!("{}/{}", stack.address, stack.prefix_len);
             let (engine, backend) = (place.config.engine.name(), place.config.backend());
-            json!({ "name": stack.name, "address": address, "engine": engine, "backend": backend })
+            let heap = stack.memory.heap_bytes;
+            json!({ "name": stack.name, "address": address, "engine": engine, "backend": backend, "heap_bytes": heap })
         });
         let zeronics = self.zeronics.iter().map(|place| {
             let section = &place.section;

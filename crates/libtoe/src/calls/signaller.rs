@@ -73,7 +73,7 @@ fn start(lib: &mut Guard) -> Result<()> {
     if lib.signaller.wake.is_some() || waking::is_confined() || sharing::is_child() {
         return Ok(());
     }
-    let (says, heard) = mpsc::sync_channel(1);
+    let (answer, answered) = mpsc::sync_channel(1);
     // The number of threads must not change while the lock is held.
     let started = lib.unlocked(|| {
         let blocked = owner::block_all();
@@ -81,13 +81,13 @@ fn start(lib: &mut Guard) -> Result<()> {
         let thread = thread.spawn(move || {
             let wake = thread::wake_fd();
             let is_fine = wake.is_ok();
-            let _ = says.send(wake);
+            let _ = answer.send(wake);
             if is_fine {
                 run();
             }
         });
         blocked.restore();
-        thread.map_err(|_| libc::EAGAIN).and_then(|_| heard.recv().unwrap_or(Err(libc::EAGAIN)))
+        thread.map_err(|_| libc::EAGAIN).and_then(|_| answered.recv().unwrap_or(Err(libc::EAGAIN)))
     });
     lib.signaller.wake = Some(started?);
     Ok(())
