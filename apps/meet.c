@@ -77,8 +77,9 @@ static void serve(const char *port, int count) {
             char own[WORD] = "from ";
             strncat(own, ibv_get_device_name(id->verbs->device), sizeof own - strlen(own) - 1);
             exchange(id, own, true);
+            /* The peer has it all: it waits for this, so that it is there as long as something is sent again. */
+            if (rdma_disconnect(id)) die("rdma_disconnect");
         } else if (type == RDMA_CM_EVENT_DISCONNECTED) {
-            rdma_disconnect(id);
             rdma_destroy_qp(id);
             rdma_destroy_id(id);
             count--;
@@ -124,7 +125,10 @@ static void call(const char *address, const char *port, const char *word, const 
     if (is_there) exchange(id, received, false);
     printf("%s: %s %s %s\n", ibv_get_device_name(id->verbs->device), is_there ? "accepted by" : "refused by", answer,
            received);
-    if (is_there && rdma_disconnect(id)) die("rdma_disconnect");
+    if (is_there) {
+        rdma_ack_cm_event(expect(channel, RDMA_CM_EVENT_DISCONNECTED));
+        if (rdma_disconnect(id)) die("rdma_disconnect");
+    }
     rdma_destroy_qp(id);
     rdma_destroy_id(id);
 }

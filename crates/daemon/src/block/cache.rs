@@ -43,8 +43,10 @@ impl BlockCache {
     /// The block, where it is here.
     pub(super) fn find(&mut self, lba: u64) -> Option<Block> {
         let (_, place) = self.place(lba).filter(|(_, place)| place.lba == Some(lba))?;
-        let bytes = BlockBytes::Shared(Span::new(place.bytes.as_ref()?, 0, BLOCK_LEN as u32));
-        Some(Block { crc: place.crc, bytes })
+        let span = Span::new(place.bytes.as_ref()?, 0, BLOCK_LEN as u32);
+        // Its copy comes later in the round, and the cache is larger than the processor's.
+        span.prefetch_front();
+        Some(Block { crc: place.crc, bytes: BlockBytes::Shared(span) })
     }
 
     /// Keeps a block that was just read. Where frames still refer to what has its place, that one stays.
