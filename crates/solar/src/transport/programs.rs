@@ -17,6 +17,8 @@ use tcp::Nanos;
 const PER_ROUND: usize = 64;
 /// Requests of one program that have not ended.
 const MOST_OUTSTANDING: usize = context::comm::POSTS as usize;
+/// Bytes of one program's requests that have not ended: those that are written were copied.
+const MOST_BYTES: u64 = 64 << 20;
 /// Most bytes of a request.
 const LONGEST: u64 = 1 << 20;
 /// Programs of a volume.
@@ -77,6 +79,8 @@ impl ProgramRequest {
 struct Program {
     ends: NewProgram,
     outstanding: usize,
+    /// Bytes of these requests.
+    bytes: u64,
     /// Completions that found no room.
     late: VecDeque<Completion>,
     news: bool,
@@ -127,7 +131,7 @@ impl Programs {
         }
         inner.next += 1;
         let id = ProgramId(inner.next);
-        inner.list.insert(id, Program { ends, outstanding: 0, late: VecDeque::new(), news: false });
+        inner.list.insert(id, Program { ends, outstanding: 0, bytes: 0, late: VecDeque::new(), news: false });
         self.attached.store(inner.list.len(), Ordering::SeqCst);
         Ok(id)
     }
@@ -189,6 +193,7 @@ impl Attached {
                 match accept(*id, program.ends.domain, post, table) {
                     Ok((request, bytes)) => {
                         program.outstanding += 1;
+                        program.bytes += request.len();
                         submit(request, bytes);
                     }
                     Err(errno) => program.complete(Completion { id: post.id, errno }),
@@ -212,6 +217,7 @@ impl Attached {
     pub(super) fn end(&mut self, request: &ProgramRequest, status: Status) {
         if let Some(program) = self.list.get_mut(&request.program) {
             program.outstanding -= 1;
+            program.bytes -= request.len();
             let errno = if request.failed { EFAULT } else { errno_of(status) };
             program.complete(Completion { id: request.id, errno });
         }
@@ -230,7 +236,7 @@ impl Attached {
 
 impl Program {
     fn may_post(&self) -> bool {
-        self.late.is_empty() && self.outstanding < MOST_OUTSTANDING
+        self.late.is_empty() && self.outstanding < MOST_OUTSTANDING && self.bytes < MOST_BYTES
     }
 
     fn complete(&mut self, completion: Completion) {
@@ -285,5 +291,59 @@ fn errno_of(status: Status) -> u32 {
         Status::NoSpace => ENOSPC,
         Status::Fenced | Status::NoSession => ESHUTDOWN,
         _ => EIO,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use context::comm::program_bell;
+    use context::queues::{AppQueues, DaemonQueues, QueueSizes, daemon_bell};
+    use memory::{Limits, Registrar, Rights};
+    use shm::Region;
+
+    /// A program with a MiB of registered memory, its queues, and their memory.
+    fn program(table: &MemoryTable, region: &Arc<Region>) -> (NewProgram, AppQueues, u32) {
+        let domain = Domain(1);
+        let address = region.address(0, region.len()) as u64;
+        let prepared = Registrar::new().prepare(address, region.len() as u64, Rights::LOCAL_WRITE).unwrap();
+        let key = table.register(domain, &prepared.description, &prepared.files, None).unwrap();
+        let sizes = QueueSizes { send: 1024, completion: 1024, ..QueueSizes::default() };
+        let (queues, ends) = DaemonQueues::create("volume test", sizes).unwrap();
+        let (_, own) = Doorbell::pair().unwrap();
+        let bell = daemon_bell(&queues, Doorbell::eventfd().unwrap());
+        let (posts, completions) = (ends.send.unwrap(), ends.completion.unwrap());
+        let program_bell = program_bell(&queues, own);
+        let new = NewProgram { pid: 1, command: "test".into(), domain, posts, completions, bell, program_bell };
+        (new, AppQueues::new(&queues).unwrap(), key.0)
+    }
+
+    #[test]
+    fn what_a_program_writes_at_once_is_bounded() {
+        let table = Arc::new(MemoryTable::new(Limits::default()).unwrap());
+        let region = Arc::new(Region::create("volume test", 1 << 20).unwrap());
+        let programs = Programs::new(Arc::clone(&table));
+        let (new, mut queues, key) = program(&table, &region);
+        let id = programs.attach(new).unwrap();
+        let memory = Piece { key, offset: 0, len: 1 << 20 };
+        for id in 0..100 {
+            queues.send.as_mut().unwrap().push(Post { id, order: Order::Write, at: 0, memory }.to_words()).unwrap();
+        }
+        let mut inner = programs.round().unwrap();
+        let mut taken = Vec::new();
+        for _ in 0..10 {
+            inner.take_posts(&table, |request, bytes| taken.push((request, bytes.len())));
+        }
+        assert_eq!(taken.len(), 64, "as many as there may be bytes for");
+        assert!(taken.iter().all(|(_, len)| *len == 1 << 20));
+        // One ends, and another one is taken.
+        inner.end(&taken[0].0, Status::Ok);
+        inner.take_posts(&table, |request, bytes| taken.push((request, bytes.len())));
+        assert_eq!(taken.len(), 65);
+        drop(inner);
+        let ended = Completion::from_words(queues.completion.as_mut().unwrap().pop().unwrap());
+        assert_eq!(ended, Completion { id: 0, errno: 0 });
+        programs.detach(id);
+        assert!(programs.round().is_none());
     }
 }
