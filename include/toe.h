@@ -229,7 +229,8 @@ struct toe_volume_event {
  *   daemon */
 TOE_API toe_volume *toe_volume_open(const char *volume, const char *host);
 
-/* Ends it, as the end of the program does: requests that were posted go on, and registered memory is not touched any more. */
+/* Ends it, as the end of the program does: a write that has not ended may be carried out or not, and registered memory is
+ * not touched any more. */
 TOE_API void toe_volume_close(toe_volume *volume);
 
 /* Bytes of the volume; and whether writing fails with EPERM. */

@@ -73,6 +73,18 @@ pub(crate) fn stack(text: &str) -> Result<Stack, String> {
         .ok_or_else(|| format!("there is no stack `{text}`; there are opentoe and linux"))
 }
 
+/// A way of a case by its name.
+pub(crate) fn way<T: Copy>(text: &str, all: &[(&'static str, T)]) -> Result<T, String> {
+    let names = || all.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ");
+    let found = all.iter().find(|(name, _)| *name == text);
+    found.map(|(_, way)| *way).ok_or_else(|| format!("there is no way `{text}`; there are {}", names()))
+}
+
+/// The name of a way of a case.
+pub(crate) fn name_of<T: PartialEq>(way: &T, all: &[(&'static str, T)]) -> &'static str {
+    all.iter().find(|(_, known)| known == way).map_or("", |(name, _)| *name)
+}
+
 /// What the command line takes as a list whose words `read` takes: a wrong one is refused before anything is looked
 /// for.
 pub(crate) fn listed<T>(

@@ -2,6 +2,7 @@
 //! them. A shared library that stands in front of those functions says which of its program's memory is such a buffer:
 //! `libibverbs.so.1` that at the beginning of a page (docs/REGISTERED-MEMORY.md), `libtoe_heap.so` large memory
 //! (docs/ZERONIC.md, "Direct receives").
+mod aligned;
 mod arena;
 pub mod functions;
 mod lock;

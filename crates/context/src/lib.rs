@@ -15,12 +15,14 @@ mod directory;
 pub mod elf;
 pub mod linkage;
 mod poll_list;
+mod program_queues;
 pub mod queues;
 pub mod stream;
 pub mod volume;
 
 pub use directory::{Area, AreaKind, Directory, MOST_AREAS};
 pub use poll_list::{PollList, Polled};
+pub use program_queues::{ProgramQueues, RETRY};
 pub use stream::{
     AppEnd, ControlEnd, DirectWords, DrainingContexts, EngineEnd, LogEnd, LogRecord, LogShape, Post, Slot, TakenBack,
     Turn, begin_anew, daemon_ends,

@@ -1,6 +1,7 @@
 //! Attaching, as far as it is the same for programs of streams and of verbs.
 use crate::build::HostPlace;
 use crate::protocol::no_host;
+use serde_json::Value;
 
 /// Most characters kept of a program's command line.
 const MAX_COMMAND: usize = 512;
@@ -12,6 +13,13 @@ pub(crate) fn find<'h>(hosts: &'h [HostPlace], name: Option<&str>) -> Result<&'h
         let names: Vec<&str> = hosts.iter().map(|place| place.config.stack.name.as_str()).collect();
         no_host(name.unwrap_or_default(), &names)
     })
+}
+
+/// The version of a library in its first message, under this key, which shows what it asks for. Of a library of another
+/// version, only that is understood.
+pub(crate) fn version(message: &[u8], key: &str) -> Option<u32> {
+    let hello: Value = serde_json::from_slice(message).ok()?;
+    u32::try_from(hello.get(key)?.as_u64()?).ok()
 }
 
 /// What an application says of itself is shown on terminals: no control characters, and not too much.

@@ -154,7 +154,7 @@ fn peak(toed: &Toed) -> u64 {
 #[test]
 fn a_changed_byte_on_disk_is_an_error_until_it_is_written() {
     let store = Store::new();
-    let sections = store.volume("v", "s", "size = 65536") + &store.block("v", "c", "v.sock", "");
+    let sections = store.volume("v", "s", "size = 65536\ncache_bytes = 0") + &store.block("v", "c", "v.sock", "");
     let _toed = Toed::start(&(hosts(WIDE) + &sections));
     let mut nbd = store.open("v.sock");
     let content = bytes(3, 65536);
@@ -166,6 +166,30 @@ fn a_changed_byte_on_disk_is_an_error_until_it_is_written() {
     // A part of the block cannot be written: the rest is not known.
     assert_eq!(nbd.write(5 * BLOCK as u64, &[1]), Err(EIO));
     assert!(nbd.read(6 * BLOCK as u64, BLOCK as u32).unwrap() == content[6 * BLOCK..7 * BLOCK]);
+    nbd.write(5 * BLOCK as u64, &content[5 * BLOCK..6 * BLOCK]).unwrap();
+    assert!(nbd.read(0, 65536).unwrap() == content);
+}
+
+#[test]
+fn a_block_in_the_servers_memory_outlives_the_one_on_the_disk() {
+    let store = Store::new();
+    let sections = store.volume("v", "s", "size = 65536") + &store.block("v", "c", "v.sock", "");
+    let mut toed = Toed::start(&(hosts(WIDE) + &sections));
+    let mut nbd = store.open("v.sock");
+    let content = bytes(3, 65536);
+    nbd.write(0, &content).unwrap();
+    assert!(nbd.read(0, 65536).unwrap() == content);
+    let file = File::options().write(true).open(store.path("v")).unwrap();
+    file.write_all_at(&[content[5 * BLOCK + 9] ^ 4], 5 * BLOCK as u64 + 9).unwrap();
+    // On a filesystem that has no reads without waiting, nothing was kept.
+    let found = nbd.read(5 * BLOCK as u64, BLOCK as u32);
+    assert!(found == Err(EIO) || found.is_ok_and(|found| found == content[5 * BLOCK..6 * BLOCK]), "other bytes");
+    toed.kill_and_restart();
+    let mut nbd = store.open("v.sock");
+    assert_eq!(nbd.read(5 * BLOCK as u64, BLOCK as u32), Err(EIO), "another daemon finds what is on the disk");
+    // What is written is read, also where it was in memory before.
+    nbd.write(5 * BLOCK as u64, &content[..BLOCK]).unwrap();
+    assert!(nbd.read(5 * BLOCK as u64, BLOCK as u32).unwrap() == content[..BLOCK]);
     nbd.write(5 * BLOCK as u64, &content[5 * BLOCK..6 * BLOCK]).unwrap();
     assert!(nbd.read(0, 65536).unwrap() == content);
 }

@@ -41,49 +41,12 @@ unsafe extern "C" fn calloc(count: size_t, each: size_t) -> *mut c_void {
     buffer.unwrap_or_else(|| next!(c"calloc", fn(size_t, size_t) -> *mut c_void, count, each))
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn memalign(align: size_t, len: size_t) -> *mut c_void {
-    aligned(align, len).unwrap_or_else(|| next!(c"memalign", fn(size_t, size_t) -> *mut c_void, align, len))
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn aligned_alloc(align: size_t, len: size_t) -> *mut c_void {
-    aligned(align, len).unwrap_or_else(|| next!(c"aligned_alloc", fn(size_t, size_t) -> *mut c_void, align, len))
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn posix_memalign(into: *mut *mut c_void, align: size_t, len: size_t) -> c_int {
-    match aligned(align, len) {
-        Some(address) => {
-            // SAFETY: the caller's place for a pointer.
-            unsafe { into.write(address) };
-            0
-        }
-        None => next!(c"posix_memalign", fn(*mut *mut c_void, size_t, size_t) -> c_int, into, align, len),
-    }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn valloc(len: size_t) -> *mut c_void {
-    large(PAGE, len).unwrap_or_else(|| next!(c"valloc", fn(size_t) -> *mut c_void, len))
-}
-
 /// Alignments that cannot be are the next library's to refuse.
 fn aligned(align: usize, len: usize) -> Option<*mut c_void> {
     if align.is_power_of_two() { large(align, len) } else { None }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn free(address: *mut c_void) {
-    // SAFETY: as the caller's.
-    unsafe { functions::free(address) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn malloc_usable_size(address: *mut c_void) -> size_t {
-    // SAFETY: as the caller's.
-    unsafe { functions::usable_size(address) }
-}
+buffers::aligned_functions!(aligned);
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn realloc(address: *mut c_void, len: size_t) -> *mut c_void {

@@ -1,6 +1,6 @@
 //! The C library's functions for aligned memory: once a device is open, buffers that the program asks for at the
 //! beginning of a page come from [`buffers`]. All other memory is as it was.
-use buffers::{PAGE, functions, next};
+use buffers::{PAGE, functions};
 use libc::{c_int, c_void, size_t};
 
 /// A buffer of ours, where the program asks for whole pages.
@@ -8,44 +8,7 @@ fn buffer(align: usize, len: usize) -> Option<*mut c_void> {
     if align < PAGE || !align.is_power_of_two() || len == 0 { None } else { buffers::allocate(align, len) }
 }
 
-#[unsafe(no_mangle)]
-unsafe extern "C" fn memalign(align: size_t, len: size_t) -> *mut c_void {
-    buffer(align, len).unwrap_or_else(|| next!(c"memalign", fn(size_t, size_t) -> *mut c_void, align, len))
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn aligned_alloc(align: size_t, len: size_t) -> *mut c_void {
-    buffer(align, len).unwrap_or_else(|| next!(c"aligned_alloc", fn(size_t, size_t) -> *mut c_void, align, len))
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn posix_memalign(into: *mut *mut c_void, align: size_t, len: size_t) -> c_int {
-    match buffer(align, len) {
-        Some(address) => {
-            // SAFETY: the caller's place for a pointer.
-            unsafe { into.write(address) };
-            0
-        }
-        None => next!(c"posix_memalign", fn(*mut *mut c_void, size_t, size_t) -> c_int, into, align, len),
-    }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn valloc(len: size_t) -> *mut c_void {
-    buffer(PAGE, len).unwrap_or_else(|| next!(c"valloc", fn(size_t) -> *mut c_void, len))
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn free(address: *mut c_void) {
-    // SAFETY: as the caller's.
-    unsafe { functions::free(address) }
-}
-
-#[unsafe(no_mangle)]
-unsafe extern "C" fn malloc_usable_size(address: *mut c_void) -> size_t {
-    // SAFETY: as the caller's.
-    unsafe { functions::usable_size(address) }
-}
+buffers::aligned_functions!(buffer);
 
 #[unsafe(no_mangle)]
 unsafe extern "C" fn realloc(address: *mut c_void, len: size_t) -> *mut c_void {

@@ -7,11 +7,12 @@ use crate::stack::{Event, Stack};
 use crate::transport::Transport;
 use crate::verbs::VERBS_PORT;
 use context::comm::{Carries, Completion, Order, Outcome, Piece, Post};
+use context::{ProgramQueues, RETRY};
 use control::{Application, HostConfig};
 use memory::{Devices, Domain, Key};
 use port::{Port, PortDrops};
-use shm::{Doorbell, PipeConsumer, PipeProducer};
-use std::collections::{BTreeMap, HashMap, VecDeque};
+use shm::Doorbell;
+use std::collections::{BTreeMap, HashMap};
 use std::net::SocketAddrV4;
 use wire::Nanos;
 
@@ -50,14 +51,8 @@ pub struct NewProgram {
     pub uid: u32,
     /// Whose memory it uses.
     pub domain: Domain,
-    /// [`Post`]s.
-    pub posts: PipeConsumer<8>,
-    /// [`Completion`]s.
-    pub completions: PipeProducer<8>,
-    /// Rung by the program; its host's thread sleeps on it.
-    pub bell: Doorbell,
-    /// Rung by the host.
-    pub program_bell: Doorbell,
+    /// [`Post`]s and [`Completion`]s.
+    pub queues: ProgramQueues,
 }
 
 /// A program, for people.
@@ -77,9 +72,6 @@ struct Program {
     ends: NewProgram,
     connections: BTreeMap<u32, FlowId>,
     last: u32,
-    /// Completions that found no room.
-    late: VecDeque<Completion>,
-    news: bool,
 }
 
 /// A ZeroNIC host with programs.
@@ -133,7 +125,7 @@ impl<T: Transport, M: Memory> Programs<T, M> {
         }
         self.next += 1;
         let id = ProgramId(self.next);
-        let program = Program { ends, connections: BTreeMap::new(), last: 0, late: VecDeque::new(), news: false };
+        let program = Program { ends, connections: BTreeMap::new(), last: 0 };
         self.programs.insert(id, program);
         Ok(id)
     }
@@ -170,7 +162,7 @@ impl<T: Transport, M: Memory> Programs<T, M> {
             self.on_event(event);
             done += 1;
         }
-        self.programs.values_mut().for_each(Program::ring);
+        self.programs.values_mut().for_each(|program| program.ends.queues.ring());
         done
     }
 
@@ -178,11 +170,7 @@ impl<T: Transport, M: Memory> Programs<T, M> {
         let mut done = 0;
         while done < PER_ROUND {
             let Some(program) = self.programs.get_mut(&id) else { break };
-            program.push_late();
-            if !program.late.is_empty() {
-                break;
-            }
-            let Some(words) = program.ends.posts.pop() else { break };
+            let Some(words) = program.ends.queues.next_post() else { break };
             done += 1;
             if let Some(post) = Post::from_words(words) {
                 self.carry_out(id, post);
@@ -327,28 +315,25 @@ impl<T: Transport, M: Memory> Programs<T, M> {
 
     fn report(&mut self, id: ProgramId, completion: Completion) {
         if let Some(program) = self.programs.get_mut(&id) {
-            program.late.push_back(completion);
-            program.push_late();
+            program.ends.queues.complete(completion.to_words());
         }
     }
 
     /// There is something to do now. Looked at before sleeping.
     pub fn has_work(&self) -> bool {
-        let waits = |program: &Program| program.late.is_empty() && !program.ends.posts.is_empty();
-        self.stack.has_work() || self.programs.values().any(waits)
+        self.stack.has_work() || self.programs.values().any(|program| program.ends.queues.has_posts())
     }
 
     /// When something is due by itself.
     pub fn next_deadline(&self) -> Option<Nanos> {
-        // Nobody rings when a program takes completions.
-        let waits = self.programs.values().any(|program| !program.late.is_empty());
+        let waits = self.programs.values().any(|program| program.ends.queues.is_late());
         let retry = waits.then(|| self.stack.now() + RETRY);
         [self.stack.next_deadline(), retry].into_iter().flatten().min()
     }
 
     /// The caller is about to sleep: programs must ring from now on. Ask [`Programs::has_work`] once more.
     pub fn prepare_to_sleep(&self) {
-        let bells: Vec<&Doorbell> = self.programs.values().map(|program| &program.ends.bell).collect();
+        let bells: Vec<&Doorbell> = self.programs.values().map(|program| program.ends.queues.bell()).collect();
         Doorbell::prepare_all(bells.iter().copied());
         self.stack.memory().devices().into_iter().for_each(Devices::prepare_to_sleep);
         self.stack.device_view().into_iter().for_each(host::Transport::prepare_to_sleep);
@@ -356,31 +341,9 @@ impl<T: Transport, M: Memory> Programs<T, M> {
 
     /// The caller polls again.
     pub fn awake(&self) {
-        self.programs.values().for_each(|program| program.ends.bell.reset());
+        self.programs.values().for_each(|program| program.ends.queues.bell().reset());
         self.stack.memory().devices().into_iter().for_each(Devices::awake);
         self.stack.device_view().into_iter().for_each(host::Transport::awake);
-    }
-}
-
-/// How long to sleep at most while a program's queue has no room for its completions.
-const RETRY: Nanos = 200_000;
-
-impl Program {
-    fn push_late(&mut self) {
-        while let Some(completion) = self.late.front() {
-            if self.ends.completions.push(completion.to_words()).is_err() {
-                return;
-            }
-            self.late.pop_front();
-            self.news = true;
-        }
-    }
-
-    fn ring(&mut self) {
-        self.push_late();
-        if std::mem::take(&mut self.news) {
-            self.ends.program_bell.ring();
-        }
     }
 }
 

@@ -66,7 +66,7 @@ impl Carrier {
     ];
 
     fn name(self) -> &'static str {
-        Carrier::ALL.into_iter().find(|(_, way)| *way == self).map_or("", |(name, _)| name)
+        crate::arguments::name_of(&self, &Carrier::ALL)
     }
 
     fn stack(self) -> Stack {
@@ -214,9 +214,7 @@ fn fill(path: &Path) -> io::Result<()> {
 }
 
 fn way(text: &str) -> Result<Carrier, String> {
-    let found = Carrier::ALL.into_iter().find(|(name, _)| *name == text);
-    let names = || Carrier::ALL.map(|(name, _)| name).join(", ");
-    found.map(|(_, way)| way).ok_or_else(|| format!("there is no way `{text}`; there are {}", names()))
+    crate::arguments::way(text, &Carrier::ALL)
 }
 
 #[cfg(test)]

@@ -366,9 +366,7 @@ fn test(text: &str) -> Result<&'static str, String> {
 }
 
 fn way(text: &str) -> Result<Carrier, String> {
-    let found = Carrier::ALL.into_iter().find(|(name, _)| *name == text);
-    let names = || Carrier::ALL.map(|(name, _)| name).join(", ");
-    found.map(|(_, way)| way).ok_or_else(|| format!("there is no way `{text}`; there are {}", names()))
+    crate::arguments::way(text, &Carrier::ALL)
 }
 
 fn probability(text: &str) -> Result<f64, String> {

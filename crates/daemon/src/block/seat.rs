@@ -1,16 +1,16 @@
 //! The place of a program at a volume that a host uses.
 use super::export::{TIMEOUT, size_of};
 use super::views::{BlockPlace, BlockPlaces};
-use crate::attaching::printable;
+use crate::attaching::{printable, version};
 use crate::domains::Domains;
-use crate::queue_programs::seat::{Failure, ProgramEnds, Seat, Who, hello};
+use crate::queue_programs::seat::{Failure, Seat, Who, hello};
 use crate::wake::watch;
+use context::ProgramQueues;
 use context::comm::Answer;
 use context::volume::{Hello, VERSION};
-use memory::MemoryTable;
+use memory::{Domain, MemoryTable};
 use rustix::event::epoll;
-use serde::Deserialize;
-use solar::transport::{NewProgram, ProgramId, View};
+use solar::transport::{ProgramId, View};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 
@@ -23,22 +23,14 @@ struct VolumeSeat {
 
 /// A first message that asks for a volume.
 pub(crate) fn is_hello(message: &[u8]) -> bool {
-    version(message).is_some()
-}
-
-fn version(message: &[u8]) -> Option<u32> {
-    #[derive(Deserialize)]
-    struct Version {
-        volume_version: u32,
-    }
-    serde_json::from_slice::<Version>(message).ok().map(|version| version.volume_version)
+    version(message, "volume_version").is_some()
 }
 
 impl BlockPlaces {
     /// The place that a first message asks for, and the command line in it. Volumes are for the daemon's user, as their
     /// sockets are.
     pub(crate) fn seat_of(&self, message: &[u8], uid: u32) -> Result<(Box<dyn Seat>, String), Failure> {
-        let hello: Hello = hello(message, version(message), VERSION)?;
+        let hello: Hello = hello(message, version(message, "volume_version"), VERSION)?;
         let asked = |place: &&BlockPlace| {
             place.section.volume == hello.volume && hello.host.as_ref().is_none_or(|host| *host == place.section.host)
         };
@@ -64,7 +56,13 @@ impl Seat for VolumeSeat {
         &self.place.domains
     }
 
-    fn attach(&mut self, who: Who, ends: ProgramEnds, watched: OwnedFd) -> Result<Answer, Failure> {
+    fn attach(
+        &mut self,
+        _who: Who,
+        domain: Domain,
+        queues: ProgramQueues,
+        watched: OwnedFd,
+    ) -> Result<Answer, Failure> {
         let section = &self.place.section;
         let blocks = match self.place.gate.queue().wait(TIMEOUT) {
             View::Open { blocks } => blocks,
@@ -74,10 +72,7 @@ impl Seat for VolumeSeat {
         let Some(bytes) = size_of(blocks) else {
             return Err((libc::EIO, format!("{} says that it has {blocks} blocks", section.server)));
         };
-        let Who { pid, command, .. } = who;
-        let ProgramEnds { domain, posts, completions, bell, program_bell } = ends;
-        let program = NewProgram { pid, command, domain, posts, completions, bell, program_bell };
-        let id = self.place.programs.attach(program).map_err(|why| (libc::EAGAIN, why))?;
+        let id = self.place.programs.attach(domain, queues).map_err(|why| (libc::EAGAIN, why))?;
         self.id = Some(id);
         // Edge-triggered, so nobody has to read the eventfd: each ring wakes once.
         let watching = self.place.handle.ask(move |path| {

@@ -169,7 +169,7 @@ impl BlockPlace {
             "read_only": section.read_only,
             "state": state,
             "bytes": bytes,
-            "programs": self.connections.load(Ordering::SeqCst) + self.programs.names().len(),
+            "programs": self.connections.load(Ordering::SeqCst) + self.programs.count(),
             "in_flight": report.outstanding,
             "paths": paths(&report.paths, self.first_port),
             "requests": {

@@ -1,9 +1,9 @@
 //! What a place for programs with queues is: a ZeroNIC host, or a volume.
 use crate::domains::Domains;
+use context::ProgramQueues;
 use context::comm::Answer;
 use memory::{Domain, MemoryTable};
 use serde::de::DeserializeOwned;
-use shm::{Doorbell, PipeConsumer, PipeProducer};
 use std::os::fd::OwnedFd;
 use std::sync::Arc;
 
@@ -17,27 +17,15 @@ pub(crate) struct Who {
 /// A Linux error number and a sentence.
 pub(crate) type Failure = (i32, String);
 
-/// The daemon's ends of a program's queues.
-pub(crate) struct ProgramEnds {
-    /// Whose memory it uses.
-    pub(crate) domain: Domain,
-    pub(crate) posts: PipeConsumer<8>,
-    pub(crate) completions: PipeProducer<8>,
-    /// Rung by the program.
-    pub(crate) bell: Doorbell,
-    /// Rung by the daemon.
-    pub(crate) program_bell: Doorbell,
-}
-
 /// Where a program has its place: a ZeroNIC host, or a volume.
 pub(crate) trait Seat: Send {
     /// Registered memory of its programs.
     fn table(&self) -> &Arc<MemoryTable>;
     /// Numbers of programs in that table.
     fn domains(&self) -> &Domains;
-    /// The program has the place from now on; `watched` is the eventfd that it rings. Returns the answer to its first
-    /// message.
-    fn attach(&mut self, who: Who, ends: ProgramEnds, watched: OwnedFd) -> Result<Answer, Failure>;
+    /// The program, whose memory is in this domain, has the place from now on; `watched` is the eventfd that it rings.
+    /// Returns the answer to its first message.
+    fn attach(&mut self, who: Who, domain: Domain, queues: ProgramQueues, watched: OwnedFd) -> Result<Answer, Failure>;
     /// It is gone: afterwards nobody uses its queues, or begins to use its memory.
     fn detach(&mut self);
     /// How long a copy by a device may take, nanoseconds; `None` where there are no devices.

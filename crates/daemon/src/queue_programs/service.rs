@@ -1,7 +1,8 @@
 //! The service thread of one program that uses queues: it attaches the program, registers its memory, and removes what
 //! it had when its socket ends. What waits for the program (looking at descriptors) happens here.
 use super::devices::ProgramDevices;
-use super::seat::{Failure, ProgramEnds, Seat, Who};
+use super::seat::{Failure, Seat, Who};
+use context::ProgramQueues;
 use context::comm::{Answer, COMPLETIONS, POSTS, Request, program_bell};
 use context::queues::{DaemonQueues, QueueSizes, daemon_bell};
 use memory::{AddressSpace, Description, Domain, Key, Refusal, Rights};
@@ -59,9 +60,9 @@ impl Service {
         let daemons = daemon_bell(&region, copy(&bell)?);
         daemons.promise_barrier();
         let program_bell = program_bell(&region, of_program);
-        let ends = ProgramEnds { domain, posts, completions, bell: daemons, program_bell };
+        let queues = ProgramQueues::new(posts, completions, daemons, program_bell);
         let (watched, own) = (copy(&bell)?, copy(&bell)?);
-        let attached = seat.attach(who, ends, watched);
+        let attached = seat.attach(who, domain, queues, watched);
         // From here on, what goes wrong removes the program again.
         let service = Service { seat, domain, space: None, devices: ProgramDevices::default(), bell: own };
         let answer = serde_json::to_vec(&attached?).unwrap_or_default();

@@ -3,13 +3,12 @@ use super::device_record::RdmaPlace;
 use super::host_device::DeviceAt;
 use super::pipes::EventPipes;
 use super::service::{self, Newcomer};
-use crate::attaching::{find, printable};
+use crate::attaching::{find, printable, version};
 use crate::build::HostPlace;
 use crate::datapath::Handle;
 use crate::zeronic::ZeronicPlace;
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::net::{Shutdown, shutdown};
-use serde::Deserialize;
 use shm::{handover, reserve};
 use std::collections::HashMap;
 use std::io;
@@ -53,16 +52,7 @@ pub(crate) struct Programs {
 
 /// A first message that is a verbs library's.
 pub(crate) fn is_hello(message: &[u8]) -> bool {
-    version(message).is_some()
-}
-
-/// The version of a verbs library. Of one of another version, only that is understood.
-fn version(message: &[u8]) -> Option<u32> {
-    #[derive(Deserialize)]
-    struct Version {
-        verbs: u32,
-    }
-    serde_json::from_slice::<Version>(message).ok().map(|version| version.verbs)
+    version(message, "verbs").is_some()
 }
 
 impl Programs {
@@ -223,7 +213,7 @@ fn short_of_memory() -> Result<(), String> {
 
 fn hello(message: &[u8]) -> Result<Hello, String> {
     let strange = || "this is no hello of a verbs library".to_string();
-    let version = version(message).ok_or_else(strange)?;
+    let version = version(message, "verbs").ok_or_else(strange)?;
     if version != verbs::VERSION {
         return Err(format!(
             "the verbs library speaks version {version} and the daemon version {}: use the libibverbs.so.1 that came \

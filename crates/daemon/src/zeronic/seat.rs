@@ -1,11 +1,11 @@
 //! The place of a program on a ZeroNIC host.
 use super::maker::ZeronicPlace;
-use crate::attaching::printable;
+use crate::attaching::{printable, version};
 use crate::domains::Domains;
-use crate::queue_programs::seat::{Failure, ProgramEnds, Seat, Who, hello};
+use crate::queue_programs::seat::{Failure, Seat, Who, hello};
+use context::ProgramQueues;
 use context::comm::{Answer, Hello, VERSION};
-use memory::MemoryTable;
-use serde::Deserialize;
+use memory::{Domain, MemoryTable};
 use std::os::fd::{AsFd, OwnedFd};
 use std::sync::Arc;
 use zeronic::{NewProgram, ProgramId};
@@ -18,15 +18,7 @@ struct ZeronicSeat {
 
 /// A first message that asks for a ZeroNIC host.
 pub(crate) fn is_hello(message: &[u8]) -> bool {
-    version(message).is_some()
-}
-
-fn version(message: &[u8]) -> Option<u32> {
-    #[derive(Deserialize)]
-    struct Version {
-        comm: u32,
-    }
-    serde_json::from_slice::<Version>(message).ok().map(|version| version.comm)
+    version(message, "comm").is_some()
 }
 
 /// The place that a first message asks for, and the command line in it.
@@ -36,7 +28,7 @@ pub(crate) fn seat_of(
     message: &[u8],
     uid: u32,
 ) -> Result<(Box<dyn Seat>, String), Failure> {
-    let hello: Hello = hello(message, version(message), VERSION)?;
+    let hello: Hello = hello(message, version(message, "comm"), VERSION)?;
     let found = places.iter().find(|place| hello.host.as_ref().is_none_or(|name| place.section.is_called(name)));
     let place = found.ok_or_else(|| {
         (libc::ENODEV, "this daemon has no such ZeroNIC host: its configuration has [[zeronic]] sections".into())
@@ -56,10 +48,9 @@ impl Seat for ZeronicSeat {
         &self.place.rdma.domains
     }
 
-    fn attach(&mut self, who: Who, ends: ProgramEnds, watched: OwnedFd) -> Result<Answer, Failure> {
+    fn attach(&mut self, who: Who, domain: Domain, queues: ProgramQueues, watched: OwnedFd) -> Result<Answer, Failure> {
         let Who { pid, uid, command } = who;
-        let ProgramEnds { domain, posts, completions, bell, program_bell } = ends;
-        let program = NewProgram { pid, command, uid, domain, posts, completions, bell, program_bell };
+        let program = NewProgram { pid, command, uid, domain, queues };
         let index = self.place.index;
         let attached = self.place.handle.ask(move |path| path.attach_zeronic(index, program, watched));
         self.id = Some(attached.and_then(|attached| attached).map_err(|why| (libc::ENODEV, why))?);

@@ -4,6 +4,7 @@ use super::plan::{SidePlan, TalkPlan};
 use crate::random::{Random, Stream};
 use crate::rdma::memory::{Memory, Needs};
 use ::memory::Domain;
+use context::ProgramQueues;
 use context::comm::{COMPLETIONS, Carries, Completion, Order, POSTS, Piece, Post};
 use context::queues::{AppQueues, DaemonQueues, QueueSizes, daemon_bell};
 use port::Nanos;
@@ -95,10 +96,12 @@ impl Program {
             command: format!("program {side}"),
             uid: 0,
             domain: DOMAIN,
-            posts: daemon.send.ok_or("no queue of posts")?,
-            completions: daemon.completion.ok_or("no queue of completions")?,
-            bell: daemon_bell(&region, bell),
-            program_bell: context::comm::program_bell(&region, back),
+            queues: ProgramQueues::new(
+                daemon.send.ok_or("no queue of posts")?,
+                daemon.completion.ok_or("no queue of completions")?,
+                daemon_bell(&region, bell),
+                context::comm::program_bell(&region, back),
+            ),
         };
         let app = AppQueues::new(&region).map_err(broken)?;
         let id = host.programs.attach(new)?;

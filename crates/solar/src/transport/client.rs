@@ -5,7 +5,7 @@ use super::report::{ClientReport, RequestCounts};
 use super::udp::{self, UdpPath};
 use crate::client::mix;
 use crate::packet::{BLOCK_LEN, PORT, Status};
-use crate::{Access, Client, ClientConfig, Direction, Memory, Request};
+use crate::{Access, Client, ClientConfig, Completion, Direction, Memory, Request};
 use host::{Claim, Io, Report, Transport};
 use memory::MemoryTable;
 use port::Frame;
@@ -34,8 +34,12 @@ pub struct VolumeAddress {
 enum Outstanding {
     /// Of another thread of this process, with its memory.
     Submitted(Submission),
-    /// Of a program, with what it writes.
-    Programs(ProgramRequest, Vec<u8>),
+    /// A program reads into its memory.
+    Read(ProgramRequest),
+    /// The same, with a buffer in between ([`ClientConfig::staged`]).
+    Staged(ProgramRequest, Vec<u8>),
+    /// A program writes these bytes.
+    Write(ProgramRequest, Vec<u8>),
 }
 
 /// The requests that have not ended, and where their bytes are, for a round.
@@ -50,7 +54,9 @@ impl Memory for RequestMemory<'_> {
         let at = index as usize * BLOCK_LEN;
         match &self.requests[token as usize] {
             Outstanding::Submitted(submission) => &submission.buffer[at..at + BLOCK_LEN],
-            Outstanding::Programs(_, bytes) => &bytes[at..at + BLOCK_LEN],
+            Outstanding::Write(_, bytes) | Outstanding::Staged(_, bytes) => &bytes[at..at + BLOCK_LEN],
+            // Nothing of it is written.
+            Outstanding::Read(_) => &[],
         }
     }
 
@@ -60,17 +66,12 @@ impl Memory for RequestMemory<'_> {
             (Some(Outstanding::Submitted(submission)), _) => {
                 submission.buffer[at..at + BLOCK_LEN].copy_from_slice(block);
             }
-            // There is a buffer in between ([`ClientConfig::staged`]).
-            (Some(Outstanding::Programs(request, bytes)), _)
-                if request.direction == Direction::Read && !bytes.is_empty() =>
-            {
-                bytes[at..at + BLOCK_LEN].copy_from_slice(block);
-            }
-            (Some(Outstanding::Programs(request, _)), Some(programs)) => {
+            (Some(Outstanding::Staged(_, bytes)), _) => bytes[at..at + BLOCK_LEN].copy_from_slice(block),
+            (Some(Outstanding::Read(request)), Some(programs)) => {
                 programs.place(self.table, request, at as u64, block);
             }
-            // The program is gone.
-            (Some(Outstanding::Programs(..)) | None, _) => {}
+            // The program is gone; or the request, or it writes.
+            (Some(Outstanding::Read(_) | Outstanding::Write(..)) | None, _) => {}
         }
     }
 }
@@ -139,13 +140,14 @@ impl VolumeClient {
     fn take_posts(&mut self, programs: &mut Attached, now: Nanos) -> usize {
         let (client, requests) = (&mut self.client, &mut self.requests);
         let staged = self.config.staged;
-        programs.take_posts(self.programs.table(), |request, mut bytes| {
-            if staged {
-                bytes.resize(request.len() as usize, 0);
-            }
+        programs.take_posts(self.programs.table(), |request, bytes| {
             let (direction, lba) = (request.direction, request.lba);
             let blocks = (request.len() / BLOCK_LEN as u64) as u32;
-            let token = requests.insert(Outstanding::Programs(request, bytes)) as u64;
+            let token = requests.insert(match direction {
+                Direction::Write => Outstanding::Write(request, bytes),
+                Direction::Read if staged => Outstanding::Staged(request, vec![0; request.len() as usize]),
+                Direction::Read => Outstanding::Read(request),
+            }) as u64;
             client.submit(Request { direction, lba, blocks, token }, now);
         })
     }
@@ -187,23 +189,23 @@ impl VolumeClient {
 
     /// Requests that have ended, and what is known of the volume, go to whoever waits for them.
     fn report_ends(&mut self, mut programs: Option<&mut Attached>, now: Nanos) {
-        for completion in self.client.completions() {
-            match self.requests.try_remove(completion.token as usize) {
+        for Completion { token, status } in self.client.completions() {
+            let (mut request, bytes) = match self.requests.try_remove(token as usize) {
                 Some(Outstanding::Submitted(submission)) => {
-                    self.ended.count(submission.direction, submission.buffer.len() as u64, completion.status);
-                    (submission.done)(completion.status, submission.buffer);
+                    self.ended.count(submission.direction, submission.buffer.len() as u64, status);
+                    (submission.done)(status, submission.buffer);
+                    continue;
                 }
-                Some(Outstanding::Programs(mut request, bytes)) => {
-                    self.ended.count(request.direction, request.len(), completion.status);
-                    if let Some(programs) = programs.as_deref_mut() {
-                        if request.direction == Direction::Read && !bytes.is_empty() && completion.status == Status::Ok
-                        {
-                            programs.place(self.programs.table(), &mut request, 0, &bytes);
-                        }
-                        programs.end(&request, completion.status);
-                    }
+                Some(Outstanding::Staged(request, bytes)) => (request, Some(bytes).filter(|_| status == Status::Ok)),
+                Some(Outstanding::Read(request) | Outstanding::Write(request, _)) => (request, None),
+                None => continue,
+            };
+            self.ended.count(request.direction, request.len(), status);
+            if let Some(programs) = programs.as_deref_mut() {
+                if let Some(bytes) = bytes {
+                    programs.place(self.programs.table(), &mut request, 0, &bytes);
                 }
-                None => {}
+                programs.end(&request, status);
             }
         }
         let view = match (self.client.ended(), self.client.blocks()) {

@@ -7,7 +7,7 @@ mod server;
 mod udp;
 
 pub use client::{VolumeAddress, VolumeClient};
-pub use programs::{NewProgram, ProgramId, Programs};
+pub use programs::{ProgramId, Programs};
 pub use queue::{Queue, Submission, View};
 pub use report::{ClientReport, RequestCounts, ServerReport, SessionReport};
 pub use server::{Backend, Peer, VolumeServer};

@@ -6,9 +6,10 @@ use crate::operations::Direction;
 use crate::packet::{BLOCK_LEN, Status};
 use context::comm::Piece;
 use context::volume::{Completion, Order, Post};
+use context::{ProgramQueues, RETRY};
 use memory::{Access, Domain, Key, MemoryTable};
-use shm::{Doorbell, PipeConsumer, PipeProducer};
-use std::collections::{BTreeMap, VecDeque};
+use shm::Doorbell;
+use std::collections::BTreeMap;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use tcp::Nanos;
@@ -23,8 +24,6 @@ const MOST_BYTES: u64 = 64 << 20;
 const LONGEST: u64 = 1 << 20;
 /// Programs of a volume.
 const MOST_PROGRAMS: usize = 64;
-/// How long to sleep at most while a program's queue has no room for its completions, nanoseconds.
-const RETRY: Nanos = 200_000;
 
 // Linux error numbers.
 const EPERM: u32 = 1;
@@ -37,24 +36,6 @@ const ESHUTDOWN: u32 = 108;
 /// Names a program of a volume.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub struct ProgramId(u32);
-
-/// The volume's ends of a program's queues.
-pub struct NewProgram {
-    /// Its process, and the command line that it gave.
-    pub pid: u32,
-    /// See [`NewProgram::pid`].
-    pub command: String,
-    /// Whose memory it uses.
-    pub domain: Domain,
-    /// [`Post`]s.
-    pub posts: PipeConsumer<8>,
-    /// [`Completion`]s.
-    pub completions: PipeProducer<8>,
-    /// Rung by the program; the data-path thread sleeps on it.
-    pub bell: Doorbell,
-    /// Rung by the data-path.
-    pub program_bell: Doorbell,
-}
 
 /// A request of a program, checked: whole blocks, within a registration.
 #[derive(Debug, Clone, Copy)]
@@ -77,13 +58,12 @@ impl ProgramRequest {
 }
 
 struct Program {
-    ends: NewProgram,
+    /// Whose memory it uses.
+    domain: Domain,
+    queues: ProgramQueues,
     outstanding: usize,
     /// Bytes of these requests.
     bytes: u64,
-    /// Completions that found no room.
-    late: VecDeque<Completion>,
-    news: bool,
 }
 
 /// The programs of one volume. Whoever attaches and detaches them is another thread than the data-path's.
@@ -93,7 +73,7 @@ pub struct Programs {
     inner: Mutex<Attached>,
 }
 
-/// What [`Programs::lock`] gives: the data-path thread holds it for a round.
+/// What [`Programs::round`] gives: the data-path thread holds it for a round.
 pub(super) struct Attached {
     list: BTreeMap<ProgramId, Program>,
     next: u32,
@@ -120,51 +100,51 @@ impl Programs {
         (self.attached.load(Ordering::SeqCst) > 0).then(|| self.lock())
     }
 
-    /// A program comes.
+    /// A program comes, whose memory is in this domain.
     ///
     /// # Errors
     /// A sentence: there are too many.
-    pub fn attach(&self, ends: NewProgram) -> Result<ProgramId, String> {
+    pub fn attach(&self, domain: Domain, queues: ProgramQueues) -> Result<ProgramId, String> {
         let mut inner = self.lock();
         if inner.list.len() >= MOST_PROGRAMS {
             return Err(format!("the volume has {MOST_PROGRAMS} programs already: end some first"));
         }
         inner.next += 1;
         let id = ProgramId(inner.next);
-        inner.list.insert(id, Program { ends, outstanding: 0, bytes: 0, late: VecDeque::new(), news: false });
+        inner.list.insert(id, Program { domain, queues, outstanding: 0, bytes: 0 });
         self.attached.store(inner.list.len(), Ordering::SeqCst);
         Ok(id)
     }
 
-    /// A program is gone: what it asked for goes on, and no byte of its memory is touched from now on.
+    /// A program is gone: requests that were taken go on, others are lost, and no byte of its memory is touched from
+    /// now on.
     pub fn detach(&self, id: ProgramId) {
         let mut inner = self.lock();
         inner.list.remove(&id);
         self.attached.store(inner.list.len(), Ordering::SeqCst);
     }
 
-    /// Process and command line of each program, the oldest first.
-    pub fn names(&self) -> Vec<(u32, String)> {
-        self.lock().list.values().map(|program| (program.ends.pid, program.ends.command.clone())).collect()
+    /// How many there are.
+    pub fn count(&self) -> usize {
+        self.attached.load(Ordering::SeqCst)
     }
 
     /// There is something to do now.
     pub(super) fn has_work(&self) -> bool {
-        let waits = |program: &Program| program.may_post() && !program.ends.posts.is_empty();
+        let waits = |program: &Program| program.has_room() && program.queues.has_posts();
         self.round().is_some_and(|inner| inner.list.values().any(waits))
     }
 
     /// When something is due by itself.
     pub(super) fn next_deadline(&self, now: Nanos) -> Option<Nanos> {
-        // Nobody rings when a program takes completions.
-        let waits = self.round().is_some_and(|inner| inner.list.values().any(|program| !program.late.is_empty()));
+        let waits = self.round().is_some_and(|inner| inner.list.values().any(|program| program.queues.is_late()));
         waits.then_some(now + RETRY)
     }
 
     /// The data-path thread is about to sleep.
     pub(super) fn prepare_to_sleep(&self) {
         if let Some(inner) = self.round() {
-            let bells: Vec<&Doorbell> = inner.list.values().map(|program| &program.ends.bell).collect();
+            let bells: Vec<&Doorbell> = inner.list.values().map(|program| program.queues.bell()).collect();
             Doorbell::prepare_all(bells.iter().copied());
         }
     }
@@ -172,7 +152,7 @@ impl Programs {
     /// It polls again.
     pub(super) fn awake(&self) {
         if let Some(inner) = self.round() {
-            inner.list.values().for_each(|program| program.ends.bell.reset());
+            inner.list.values().for_each(|program| program.queues.bell().reset());
         }
     }
 }
@@ -182,21 +162,20 @@ impl Attached {
     pub(super) fn take_posts(&mut self, table: &MemoryTable, mut submit: impl FnMut(ProgramRequest, Vec<u8>)) -> usize {
         let mut done = 0;
         for (id, program) in &mut self.list {
-            program.push_late();
             for _ in 0..PER_ROUND {
-                if !program.may_post() {
+                if !program.has_room() {
                     break;
                 }
-                let Some(words) = program.ends.posts.pop() else { break };
+                let Some(words) = program.queues.next_post() else { break };
                 done += 1;
                 let Some(post) = Post::from_words(words) else { continue };
-                match accept(*id, program.ends.domain, post, table) {
+                match accept(*id, program.domain, post, table) {
                     Ok((request, bytes)) => {
                         program.outstanding += 1;
                         program.bytes += request.len();
                         submit(request, bytes);
                     }
-                    Err(errno) => program.complete(Completion { id: post.id, errno }),
+                    Err(errno) => program.queues.complete(Completion { id: post.id, errno }.to_words()),
                 }
             }
         }
@@ -219,39 +198,19 @@ impl Attached {
             program.outstanding -= 1;
             program.bytes -= request.len();
             let errno = if request.failed { EFAULT } else { errno_of(status) };
-            program.complete(Completion { id: request.id, errno });
+            program.queues.complete(Completion { id: request.id, errno }.to_words());
         }
     }
 
     /// Wakes the programs that have completions.
     pub(super) fn ring(&mut self) {
-        for program in self.list.values_mut() {
-            program.push_late();
-            if std::mem::take(&mut program.news) {
-                program.ends.program_bell.ring();
-            }
-        }
+        self.list.values_mut().for_each(|program| program.queues.ring());
     }
 }
 
 impl Program {
-    fn may_post(&self) -> bool {
-        self.late.is_empty() && self.outstanding < MOST_OUTSTANDING && self.bytes < MOST_BYTES
-    }
-
-    fn complete(&mut self, completion: Completion) {
-        self.late.push_back(completion);
-        self.push_late();
-    }
-
-    fn push_late(&mut self) {
-        while let Some(completion) = self.late.front() {
-            if self.ends.completions.push(completion.to_words()).is_err() {
-                return;
-            }
-            self.late.pop_front();
-            self.news = true;
-        }
+    fn has_room(&self) -> bool {
+        self.outstanding < MOST_OUTSTANDING && self.bytes < MOST_BYTES
     }
 }
 
@@ -302,19 +261,19 @@ mod tests {
     use memory::{Limits, Registrar, Rights};
     use shm::Region;
 
-    /// A program with a MiB of registered memory, its queues, and their memory.
-    fn program(table: &MemoryTable, region: &Arc<Region>) -> (NewProgram, AppQueues, u32) {
-        let domain = Domain(1);
+    const OWN: Domain = Domain(1);
+
+    /// Both ends of a program's queues, and the key of its memory.
+    fn program(table: &MemoryTable, region: &Arc<Region>) -> (ProgramQueues, AppQueues, u32) {
         let address = region.address(0, region.len()) as u64;
         let prepared = Registrar::new().prepare(address, region.len() as u64, Rights::LOCAL_WRITE).unwrap();
-        let key = table.register(domain, &prepared.description, &prepared.files, None).unwrap();
+        let key = table.register(OWN, &prepared.description, &prepared.files, None).unwrap();
         let sizes = QueueSizes { send: 1024, completion: 1024, ..QueueSizes::default() };
         let (queues, ends) = DaemonQueues::create("volume test", sizes).unwrap();
         let (_, own) = Doorbell::pair().unwrap();
         let bell = daemon_bell(&queues, Doorbell::eventfd().unwrap());
         let (posts, completions) = (ends.send.unwrap(), ends.completion.unwrap());
-        let program_bell = program_bell(&queues, own);
-        let new = NewProgram { pid: 1, command: "test".into(), domain, posts, completions, bell, program_bell };
+        let new = ProgramQueues::new(posts, completions, bell, program_bell(&queues, own));
         (new, AppQueues::new(&queues).unwrap(), key.0)
     }
 
@@ -324,7 +283,7 @@ mod tests {
         let region = Arc::new(Region::create("volume test", 1 << 20).unwrap());
         let programs = Programs::new(Arc::clone(&table));
         let (new, mut queues, key) = program(&table, &region);
-        let id = programs.attach(new).unwrap();
+        let id = programs.attach(OWN, new).unwrap();
         let memory = Piece { key, offset: 0, len: 1 << 20 };
         for id in 0..100 {
             queues.send.as_mut().unwrap().push(Post { id, order: Order::Write, at: 0, memory }.to_words()).unwrap();

@@ -71,9 +71,6 @@ pub(crate) fn receive<'f>(
     whole: &'f mut Vec<u8>,
     io: &mut Io<'_>,
 ) -> Option<(UdpPath, bool, &'f [u8])> {
-    if frame.payload().is_some() && frame.bytes().len() < PACKET_AT + HEADER_LEN {
-        frame.flatten();
-    }
     let Received::Packet(ip) = io.net.receive(now, frame, io.drops) else { return None };
     let datagram = frame.bytes().get(ip.body_at..)?;
     let half = |at: usize| Some(u16::from_be_bytes([*datagram.get(at)?, *datagram.get(at + 1)?]));
