@@ -163,7 +163,7 @@ fn memory_outside_of_its_regions_is_not_reached() {
 
 #[test]
 fn time_memory_and_operations_have_limits() {
-    let fixture = Fixture::new(&["--call-ms", "200", "--memory", "64"]);
+    let fixture = Fixture::new(&["--memory", "64"]);
     let host = fixture.host(7000, &["kernel"]);
     wrong(&fixture);
     let begin = Instant::now();

@@ -30,7 +30,8 @@ fn library(engine: &Value, name: &str) -> Value {
 
 #[test]
 fn the_daemon_shows_what_calls_came_to() {
-    let fixture = Fixture::new(&["--call-ms", "100"]);
+    // With the time limit that is the default: a search in a list of 1,024 must not meet it on a busy machine.
+    let fixture = Fixture::new(&[]);
     let host = fixture.host(7000, &["kernel"]);
     fixture.load_examples();
     fixture.load("fails", &library_of("fails", FAILS));
