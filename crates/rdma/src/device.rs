@@ -351,14 +351,6 @@ impl Device {
         Ok(())
     }
 
-    /// Datagrams of the program were posted and are not sent yet.
-    ///
-    /// # Errors
-    /// ENODEV: the program is not attached any more.
-    pub fn has_datagrams(&mut self, id: ProgramId) -> Result<bool, Failure> {
-        Ok(user(&mut self.users, id)?.shard.has_datagrams())
-    }
-
     /// Removes an address handle.
     ///
     /// # Errors

@@ -19,6 +19,7 @@ mod limits;
 mod memberships;
 mod numbers;
 mod objects;
+mod posted;
 mod raw;
 mod stream_binding;
 mod streams;

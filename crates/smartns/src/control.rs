@@ -4,7 +4,7 @@ use crate::config::LowerLayer;
 use crate::congestion::{Marks, Sender, marked_path};
 use crate::objects::{NewCq, NewHandle, NewQp, NewSrq, Receives, Refusal};
 use crate::output::CnpCounts;
-use crate::qp::{Qp, Settings, Source};
+use crate::qp::{NextTurn, Qp, Settings, Source};
 use crate::shard::Shard;
 use crate::shared::SharedReceives;
 use crate::states::check;
@@ -145,6 +145,24 @@ impl Shard {
         self.qps.iter().any(|(_, qp)| waits(qp))
     }
 
+    /// A queue pair is to be destroyed. Returns whether something that was posted to it waits for its next turn: then
+    /// the caller waits until [`Shard::awaits_turn`] is false.
+    pub fn await_turn(&mut self, number: QpNumber) -> bool {
+        self.take_whole_pipe();
+        let slot = self.numbers.find(number).unwrap_or(u32::MAX);
+        match self.qps.get_mut(slot) {
+            Some(qp) if qp.is_active && qp.next_turn == NextTurn::Usual => qp.next_turn = NextTurn::Awaited,
+            _ => {}
+        }
+        self.awaits_turn(number)
+    }
+
+    /// The turn that [`Shard::await_turn`] asks for has not come yet, or one with which the queue pair fails.
+    pub fn awaits_turn(&self, number: QpNumber) -> bool {
+        let qp = self.numbers.get(number).and_then(|slot| self.qps.get(slot));
+        qp.is_some_and(|qp| matches!(qp.next_turn, NextTurn::Awaited | NextTurn::SendsAndFails))
+    }
+
     /// Removes an address handle. Work requests that name it fail.
     ///
     /// # Errors
@@ -255,9 +273,11 @@ impl Shard {
         let limits = self.shared.config.limits;
         let Some(qp) = self.qps.get(slot) else { return Ok(()) };
         let (from, to) = (qp.state, check(qp.identity.kind, qp.state, attributes, &limits)?);
-        if to == QpState::Reset {
-            // What was posted before the reset is not for after it.
+        if matches!(to, QpState::Reset | QpState::Error) {
+            // What was posted before the reset is not for after it; what was posted before the error state is sent.
             self.take_whole_pipe();
+        }
+        if to == QpState::Reset {
             self.watched.remove(&slot);
         }
         let Some(qp) = self.qps.get_mut(slot) else { return Ok(()) };
@@ -278,8 +298,9 @@ impl Shard {
             _ => {}
         }
         // The error state is entered in a round, where completions can be added.
-        qp.fails = to == QpState::Error && from != to;
-        if !qp.fails {
+        let fails = to == QpState::Error && from != to;
+        qp.next_turn = if fails { NextTurn::SendsAndFails } else { NextTurn::Usual };
+        if !fails {
             qp.state = to;
         }
         self.wake(slot);
@@ -293,7 +314,7 @@ impl Shard {
     pub fn query_qp(&self, number: QpNumber) -> Result<QpAttributes, Refusal> {
         let slot = self.slot(number)?;
         let qp = self.qps.get(slot).ok_or(Refusal::Unknown("no queue pair has this number"))?;
-        let state = if qp.fails { QpState::Error } else { qp.state };
+        let state = if qp.fails() { QpState::Error } else { qp.state };
         Ok(QpAttributes { state: Some(state), ..qp.attributes })
     }
 

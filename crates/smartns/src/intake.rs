@@ -78,9 +78,11 @@ impl Intake {
 #[inline]
 pub(crate) fn post(qp: &mut Qp, posted: &Posted<'_>, message_bytes: u32) {
     let full = qp.queue.len() >= qp.identity.capacities.send.max(1) as usize;
-    let kind = qp.identity.kind;
+    let (kind, fails) = (qp.identity.kind, qp.fails());
     let work = qp.queue.add(posted.element, posted.further);
     work.fault = match () {
+        // What was posted before the queue pair's way to the error state is sent; this is not.
+        _ if fails => Some(Status::Flushed),
         // The library counts free places: only a program that does without it comes here.
         _ if full || !is_offered(kind, &posted.element, &mut qp.has_local) => Some(Status::LocalQpOperation),
         _ if work.len > message_bytes || work.element.opcode.is_atomic() && work.len != WORD => {

@@ -177,6 +177,21 @@ pub(crate) enum Source {
     },
 }
 
+/// What a queue pair's next turn does beside sending. With hardware, what was posted is on its way when a program moves
+/// the queue pair to the error state or destroys it. Here it may still wait, so it gets one turn.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub(crate) enum NextTurn {
+    /// Nothing.
+    #[default]
+    Usual,
+    /// The program waits for it: it destroys the queue pair afterwards.
+    Awaited,
+    /// Sends what was posted before, then goes to the error state.
+    SendsAndFails,
+    /// Goes to the error state, and sends nothing.
+    Fails,
+}
+
 /// A queue pair.
 pub(crate) struct Qp {
     pub(crate) identity: Identity,
@@ -201,8 +216,7 @@ pub(crate) struct Qp {
     pub(crate) timer: Option<Nanos>,
     /// The program gets an event when the send queue has drained.
     pub(crate) reports_drained: bool,
-    /// It goes to the error state with its next turn.
-    pub(crate) fails: bool,
+    pub(crate) next_turn: NextTurn,
     /// Work requests were posted that bind or invalidate memory windows.
     pub(crate) has_local: bool,
 }
@@ -242,7 +256,7 @@ impl Qp {
             is_active: false,
             timer: None,
             reports_drained: false,
-            fails: false,
+            next_turn: NextTurn::default(),
             has_local: false,
         }
     }
@@ -256,7 +270,7 @@ impl Qp {
         (self.requester, self.responder) = (Requester::default(), Responder::default());
         self.stream.iter_mut().for_each(|stream| **stream = Stream::default());
         (self.attributes, self.settings) = (QpAttributes::default(), Settings::default());
-        (self.path, self.reports_drained, self.fails) = (None, false, false);
+        (self.path, self.reports_drained, self.next_turn) = (None, false, NextTurn::default());
         self.extension = Qp::unsprayed(self.identity.is_selective);
         self.pacer.iter_mut().for_each(|pacer| pacer.reset());
     }
@@ -264,6 +278,12 @@ impl Qp {
     /// Before its peer is known to keep what comes too early.
     fn unsprayed(is_selective: bool) -> Extension {
         if is_selective { Extension::selective(0) } else { Extension::NONE }
+    }
+
+    /// It goes to the error state with its next turn.
+    #[inline]
+    pub(crate) fn fails(&self) -> bool {
+        matches!(self.next_turn, NextTurn::Fails | NextTurn::SendsAndFails)
     }
 
     /// It takes send work requests: to send them, or to flush them.

@@ -6,7 +6,7 @@ use crate::intake::{Intake, Next, post};
 use crate::numbers::Numbers;
 use crate::output::{Event, ShardOutput};
 use crate::payload::{Packet, parse};
-use crate::qp::{Qp, Source, note_selective};
+use crate::qp::{NextTurn, Qp, Source, note_selective};
 use crate::requester::{self, SendProgress, drained};
 use crate::requester_recovery::timers;
 use crate::requester_responses::{response, resume};
@@ -359,7 +359,7 @@ impl Shard {
         let slots: Vec<u32> = self.qps.iter().map(|(slot, _)| slot).collect();
         for slot in slots {
             if let Some(qp) = self.qps.get_mut(slot) {
-                qp.fails = qp.state != QpState::Error;
+                qp.next_turn = if qp.state == QpState::Error { NextTurn::Usual } else { NextTurn::Fails };
             }
             self.wake(slot);
         }
@@ -374,7 +374,7 @@ impl Shard {
             let slots: Vec<u32> = self.qps.iter().filter(|(_, qp)| uses(qp)).map(|(slot, _)| slot).collect();
             for slot in slots {
                 if let Some(qp) = self.qps.get_mut(slot).filter(|qp| qp.state != QpState::Error) {
-                    qp.fails = true;
+                    qp.next_turn = NextTurn::Fails;
                     out.events.push(Event::Async(AsyncEvent::QpFatal, qp.identity.number));
                 }
                 self.wake(slot);
@@ -396,24 +396,35 @@ fn turn(qp: &mut Qp, round: &mut Round<'_, '_>) -> bool {
     if qp.stream.is_some() {
         return turns::turn(qp, round, PACKETS);
     }
-    if std::mem::take(&mut qp.fails) {
+    let due = std::mem::take(&mut qp.next_turn);
+    if due == NextTurn::Fails {
         enter_error(qp, round);
     }
     let mut budget = PACKETS;
     if qp.state == QpState::Error {
         return flush(qp, round, budget) == budget;
     }
-    if answer(qp, round, &mut budget) {
+    let again = exchange(qp, round, &mut budget);
+    if due == NextTurn::SendsAndFails {
+        enter_error(qp, round);
+    }
+    again || qp.state == QpState::Error
+}
+
+/// What the responder owes, then requests. True where more can be sent at once.
+#[inline]
+fn exchange(qp: &mut Qp, round: &mut Round<'_, '_>, budget: &mut u32) -> bool {
+    if answer(qp, round, budget) {
         return true;
     }
     let next = match qp.identity.kind {
         QpKind::Ud if round.shared.config.lower_layer == LowerLayer::Stream => datagrams::offer(qp, round),
-        QpKind::Ud => datagram::send(qp, round, &mut budget),
-        QpKind::RawPacket => raw::send(qp, round, &mut budget),
-        _ => requester::send(qp, round, &mut budget),
+        QpKind::Ud => datagram::send(qp, round, budget),
+        QpKind::RawPacket => raw::send(qp, round, budget),
+        _ => requester::send(qp, round, budget),
     };
     drained(qp, round);
-    next == SendProgress::Again || qp.state == QpState::Error
+    next == SendProgress::Again
 }
 
 /// Sets the queue pair's timer, unless it is set for a time before: then it looks again when that comes.

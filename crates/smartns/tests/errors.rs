@@ -28,6 +28,44 @@ fn statuses(pair: &Pair, side: usize) -> Vec<Status> {
     pair.nodes[side].completions.iter().map(|done| done.status).collect()
 }
 
+/// A message that is posted to side 0, and a receive at side 1 for it; no round has passed.
+fn posted() -> Pair {
+    let mut pair = pair();
+    pair.nodes[1].post_receive(&[]);
+    let element = pair.nodes[0].remote(SendOpcode::Send, &pair.nodes[1], 0);
+    pair.nodes[0].post(element, &[]);
+    pair
+}
+
+/// libfabric's `rxm` reports its last message as sent once it is posted; its program then ends the connection.
+#[test]
+fn what_is_posted_before_the_error_state_is_sent_and_what_comes_later_is_not() {
+    let mut pair = posted();
+    pair.nodes[1].post_receive(&[]);
+    let to_error = QpAttributes { state: Some(QpState::Error), ..QpAttributes::default() };
+    let node = &mut pair.nodes[0];
+    node.shard.modify_qp(node.qp, &to_error).unwrap();
+    assert_eq!(state(&pair, 0), Some(QpState::Error), "for the program it is there at once");
+    let later = pair.nodes[0].remote(SendOpcode::Send, &pair.nodes[1], 0);
+    pair.nodes[0].post(later, &[]);
+    assert!(pair.completed(3));
+    assert_eq!(statuses(&pair, 0), [Status::Flushed; 2]);
+    assert_eq!(statuses(&pair, 1), [Status::Success]);
+}
+
+#[test]
+fn what_is_posted_before_the_end_of_a_queue_pair_is_sent_with_its_next_turn() {
+    let mut pair = posted();
+    let qp = pair.nodes[0].qp;
+    assert!(pair.nodes[0].shard.await_turn(qp));
+    pair.step();
+    assert!(!pair.nodes[0].shard.awaits_turn(qp));
+    pair.nodes[0].shard.remove_qp(qp).unwrap();
+    assert!(pair.completed(1));
+    assert_eq!(statuses(&pair, 1), [Status::Success]);
+    assert!(!pair.nodes[1].shard.await_turn(pair.nodes[1].qp), "nothing waits there");
+}
+
 // Checks IBTA: 9.7.5-f.
 #[test]
 fn a_peer_refuses_what_its_memory_does_not_grant() {

@@ -35,8 +35,8 @@ const TIMEOUT: Duration = Duration::from_secs(3);
 /// Between two looks whether it has, at first and at most.
 const FIRST_LOOK: Duration = Duration::from_micros(100);
 const LAST_LOOK: Duration = Duration::from_millis(10);
-/// Looks, one each [`FIRST_LOOK`], until posted datagrams are sent.
-const LOOKS_AT_DATAGRAMS: u32 = 50;
+/// Looks, one each [`FIRST_LOOK`], until what was posted is sent.
+const LOOKS_AT_POSTED: u32 = 50;
 
 /// A program that has said hello, and may attach.
 pub(super) struct Newcomer {
@@ -215,6 +215,7 @@ impl Service {
             }
             Request::DestroyQp(number) => {
                 self.send_datagrams()?;
+                self.send_posted(number)?;
                 self.destroy(Object::new(Kind::Qp, number), move |device, id| device.destroy_qp(id, number))?
             }
             Request::CreateHandle { domain, path } => self.create_handle(domain, path)?,
@@ -492,11 +493,24 @@ impl Service {
     /// Waits until the datagrams that were posted before are sent: programs destroy what they name right afterwards.
     /// Those whose next hop does not answer are not waited for.
     fn send_datagrams(&self) -> Result<(), Failure> {
-        for _ in 0..LOOKS_AT_DATAGRAMS {
+        for _ in 0..LOOKS_AT_POSTED {
             if !self.at.ask(|device, id| device.has_datagrams(id))?? {
                 break;
             }
             sleep(FIRST_LOOK);
+        }
+        Ok(())
+    }
+
+    /// Waits for one turn of a queue pair that is to be destroyed, where something that was posted to it waits for that.
+    fn send_posted(&self, qp: QpNumber) -> Result<(), Failure> {
+        let mut waits = self.at.ask(move |device, id| device.await_turn(id, qp))??;
+        for _ in 0..LOOKS_AT_POSTED {
+            if !waits {
+                break;
+            }
+            sleep(FIRST_LOOK);
+            waits = self.at.ask(move |device, id| device.awaits_turn(id, qp))??;
         }
         Ok(())
     }

@@ -4,7 +4,7 @@ use super::responder::{carry_out, reply, requested};
 use super::{Arrived, Content, Header, Message, MessageKind};
 use crate::ending::{enter_error, flush};
 use crate::output::Event;
-use crate::qp::Qp;
+use crate::qp::{NextTurn, Qp};
 use crate::requester::drained;
 use crate::shared::Round;
 use verbs::QpState;
@@ -68,7 +68,7 @@ fn choose(qp: &mut Qp, round: &mut Round<'_, '_>) -> Option<Message> {
     if let Some((number, code)) = stream.refusal.take() {
         let mut header = Header::new(MessageKind::Refusal);
         (header.number, header.code) = (number, code as u8);
-        qp.fails = true;
+        qp.next_turn = NextTurn::Fails;
         return bare(header);
     }
     if qp.state != QpState::Error && stream.reported != stream.carried_out {
@@ -79,8 +79,11 @@ fn choose(qp: &mut Qp, round: &mut Round<'_, '_>) -> Option<Message> {
 
 /// A queue pair's turn. True where it needs another one.
 pub(crate) fn turn(qp: &mut Qp, round: &mut Round<'_, '_>, budget: u32) -> bool {
-    if std::mem::take(&mut qp.fails) {
-        enter_error(qp, round);
+    match std::mem::take(&mut qp.next_turn) {
+        NextTurn::Usual | NextTurn::Awaited => {}
+        // The connection asks for messages once the turn is over.
+        NextTurn::SendsAndFails if has_message(qp) => qp.next_turn = NextTurn::Fails,
+        NextTurn::Fails | NextTurn::SendsAndFails => enter_error(qp, round),
     }
     let mut again = false;
     if qp.state == QpState::Error {
@@ -92,7 +95,7 @@ pub(crate) fn turn(qp: &mut Qp, round: &mut Round<'_, '_>, budget: u32) -> bool 
             lost(qp, round);
         }
         drained(qp, round);
-        again |= qp.state == QpState::Error || qp.fails;
+        again |= qp.state == QpState::Error || qp.fails();
     }
     if has_message(qp) {
         round.out.events.push(Event::Ready(qp.identity.number));

@@ -1,0 +1,31 @@
+//! What programs have posted and is not sent yet. With hardware it is on its way, so programs destroy what it names.
+use crate::device::{Device, user};
+use crate::failure::Failure;
+use crate::user_context::ProgramId;
+use verbs::QpNumber;
+
+impl Device {
+    /// Datagrams of the program were posted and are not sent yet.
+    ///
+    /// # Errors
+    /// ENODEV: the program is not attached any more.
+    pub fn has_datagrams(&mut self, id: ProgramId) -> Result<bool, Failure> {
+        Ok(user(&mut self.users, id)?.shard.has_datagrams())
+    }
+
+    /// The program is about to destroy a queue pair. Returns whether something that was posted to it waits for a turn.
+    ///
+    /// # Errors
+    /// ENODEV: the program is not attached any more.
+    pub fn await_turn(&mut self, id: ProgramId, number: QpNumber) -> Result<bool, Failure> {
+        Ok(user(&mut self.users, id)?.shard.await_turn(number))
+    }
+
+    /// That turn has not come yet.
+    ///
+    /// # Errors
+    /// ENODEV: the program is not attached any more.
+    pub fn awaits_turn(&mut self, id: ProgramId, number: QpNumber) -> Result<bool, Failure> {
+        Ok(user(&mut self.users, id)?.shard.awaits_turn(number))
+    }
+}
