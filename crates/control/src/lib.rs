@@ -43,7 +43,7 @@ mod timers;
 mod traced;
 mod transport;
 mod tuples;
-mod used_cookies;
+mod used_syn_cookies;
 mod view;
 
 pub use ::host::{Claim, Io, RouteConfig, Transport};

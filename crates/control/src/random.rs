@@ -5,7 +5,7 @@ use engine::Nanos;
 use engine::stream::FourTuple;
 use siphasher::sip::SipHasher24;
 use std::hash::{Hash, Hasher};
-use tcp::cookie::Secret;
+use tcp::syn_cookie::Secret;
 use wire::{Mac, Seq};
 
 /// A keyed pseudo-random function, and a generator on top of it.

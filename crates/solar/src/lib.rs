@@ -18,7 +18,6 @@ mod packet;
 mod path;
 mod sender;
 mod server;
-mod session;
 mod storage;
 pub mod transport;
 

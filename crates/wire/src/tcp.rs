@@ -1,8 +1,8 @@
 //! TCP headers and options (RFC 9293 section 3.1; window scale and timestamps RFC 7323; SACK RFC 2018).
-mod cookie;
+mod fast_open_cookie;
 mod state;
 
-pub use cookie::Cookie;
+pub use fast_open_cookie::Cookie;
 pub use state::State;
 
 use crate::{Malformed, Seq, be16, be32};

@@ -1,10 +1,10 @@
 //! Half-open connections (RFC 9293 sections 3.5 and 3.10.7.3): their handshakes and SYN timers, and input for those
 //! that wait for an application.
-mod cookies;
 mod early;
+mod syn_cookies;
 
-pub(crate) use cookies::{Cookie, Listening, may_return};
 pub(crate) use early::EarlySyn;
+pub(crate) use syn_cookies::{Cookie, Listening, may_return};
 
 use crate::config::LimitConfig;
 use crate::connections::{Connections, Lifecycle};
@@ -12,7 +12,7 @@ use crate::half_open::{HalfOpen, Owner, SynData};
 use crate::outbox::Outbox;
 use crate::timers::{MILLISECOND, Timer};
 use crate::traced;
-use crate::used_cookies::UsedCookies;
+use crate::used_syn_cookies::UsedCookies;
 use ::host::{Cause, Slab};
 use ::tcp::congestion::CongestionName;
 use ::tcp::fast_open::Cookies;

@@ -3,9 +3,9 @@
 mod closing;
 mod events;
 mod fast_open;
-mod half_open;
 mod handover;
 mod input;
+mod opening;
 mod placement;
 mod reassignment;
 mod requests;

@@ -1,7 +1,7 @@
 //! Requests of applications: each is checked against what the application has.
 use super::ControlPlane;
 use super::closing::Positions;
-use super::half_open::Connect;
+use super::opening::Connect;
 use crate::bindings::Binding;
 use crate::connections::Lifecycle;
 use crate::contexts::{Application, Holder};

@@ -2,7 +2,7 @@
 use super::report::{ServerReport, SessionReport};
 use super::udp::{self, UdpPath};
 use crate::packet::{HEADER_LEN, PORT};
-use crate::session::Session;
+use crate::server::session::Session;
 use crate::{Header, Job, Outcome, Payload, Server, ServerConfig, Storage};
 use host::{Claim, Io, Report, Transport};
 use port::Frame;

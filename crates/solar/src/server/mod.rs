@@ -1,7 +1,9 @@
 //! The server's end: sessions of clients, and who may write to which volume.
+pub(crate) mod session;
+
+use self::session::{NewSession, Session};
 use crate::config::ServerConfig;
 use crate::packet::{Access, HEADER_LEN, Header, Kind, Status};
-use crate::session::{NewSession, Session};
 use crate::storage::{Job, Outcome, Payload, Storage, Volume};
 use siphasher::sip::SipHasher24;
 use std::collections::{BTreeMap, HashMap};

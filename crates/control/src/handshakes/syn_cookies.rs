@@ -6,7 +6,7 @@ use crate::half_open::Owner;
 use crate::outbox::Outbox;
 use crate::packet;
 use engine::DropReason;
-use tcp::cookie::{self, Found};
+use tcp::syn_cookie::{self, Found};
 use tcp::{Handshake, Segment};
 use wire::Mac;
 
@@ -16,13 +16,13 @@ impl Handshakes {
     pub(crate) fn send_cookie(&self, out: &mut Outbox<'_>, listener: &mut Listener, segment: &Segment, src_mac: Mac) {
         let tuple = segment.tuple;
         let offer = self.offer(out, &tuple, out.config.default_congestion(), 0);
-        let peer = cookie::remembered(offer.read(&segment.header));
-        let iss = cookie::sequence(out.random, out.now, &tuple, segment.header.seq, &peer);
+        let peer = syn_cookie::remembered(offer.read(&segment.header));
+        let iss = syn_cookie::sequence(out.random, out.now, &tuple, segment.header.seq, &peer);
         let recent = segment.header.options.timestamps.map_or(0, |stamp| stamp.value);
         let mut header =
             Handshake::of_cookie(out.now, iss, offer, segment.header.seq, peer, recent).syn(out.now, &tuple);
         if let Some(stamp) = &mut header.options.timestamps {
-            stamp.value = cookie::stamp(stamp.value, &peer);
+            stamp.value = syn_cookie::stamp(stamp.value, &peer);
         }
         listener.cookie_sent = Some(out.now);
         out.drops.count(DropReason::SynCookie);
@@ -42,11 +42,11 @@ impl Handshakes {
         let Listening { bindings, connections, binding } = listening;
         let tuple = segment.tuple;
         let sent = bindings.cookie_sent(tuple.local_port)?;
-        if out.now.saturating_sub(sent) > cookie::LIFE {
+        if out.now.saturating_sub(sent) > syn_cookie::LIFE {
             return None;
         }
         let offer = self.offer(out, &tuple, out.config.default_congestion(), 0);
-        let peer = match cookie::read(out.random, out.now, &tuple, &offer, &segment.header)? {
+        let peer = match syn_cookie::read(out.random, out.now, &tuple, &offer, &segment.header)? {
             Found::Peer(peer) => peer,
             Found::Later => {
                 out.drops.count(DropReason::NotAccepted);
