@@ -20,21 +20,22 @@ impl Batch {
     /// Adds a work.
     #[inline(always)]
     pub(crate) fn add(&mut self, flow: u32, job: Job) -> &mut Work {
-        if self.len >= self.places.len() {
-            return self.add_behind(flow, job);
-        }
-        let work = &mut self.places[self.len];
-        self.len += 1;
-        work.renew(flow, job);
+        let work = self.place(flow);
+        work.job = job;
         work
     }
 
-    /// The same where there is no place.
-    #[cold]
-    #[inline(never)]
-    fn add_behind(&mut self, flow: u32, job: Job) -> &mut Work {
-        self.grow();
-        self.add(flow, job)
+    /// Adds a work whose job the caller writes in its place. One that was made elsewhere would be written byte by byte,
+    /// and read as a whole right after: the processor has to wait for that.
+    #[inline(always)]
+    pub(crate) fn place(&mut self, flow: u32) -> &mut Work {
+        if self.len >= self.places.len() {
+            self.grow();
+        }
+        let work = &mut self.places[self.len];
+        self.len += 1;
+        work.renew(flow);
+        work
     }
 
     #[cold]
@@ -58,7 +59,8 @@ impl Batch {
             self.grow();
         }
         for (work, frame) in self.places[self.len..self.len + count].iter_mut().zip(frames) {
-            work.renew(u32::MAX, Job::Receive);
+            work.renew(u32::MAX);
+            work.job = Job::Receive;
             work.frame = Some(frame);
         }
         self.len += count;

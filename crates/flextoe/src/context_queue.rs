@@ -11,7 +11,7 @@ use std::collections::{BTreeMap, VecDeque};
 use trace::{NO_FLOW, Point, Tracer};
 
 /// Bumps taken from one context before the next one has its turn.
-const BUDGET: usize = 64;
+const BUDGET: u32 = 64;
 /// How long to sleep at most while an application's ring has no room for its completions.
 const RETRY: Nanos = 200_000;
 
@@ -246,7 +246,7 @@ impl ContextQueue {
             all.turns += turns;
             match descriptors {
                 0 => Polled::Nothing,
-                _ if all.descriptors >= BUDGET => Polled::Full,
+                _ if all.descriptors >= BUDGET as usize => Polled::Full,
                 _ => Polled::Some,
             }
         });
@@ -339,81 +339,102 @@ fn report_descriptors(taken: usize, works: &[Work], tracer: &Tracer) {
     }
 }
 
+/// What a slot names; nothing where it is an earlier connection's.
+#[inline(always)]
+fn named(flows: &mut [Named], slot: Slot) -> Option<&mut Named> {
+    let named = flows.get_mut(slot.index as usize)?;
+    (named.generation == slot.generation && named.flow != NOBODY).then_some(named)
+}
+
+/// A bump has another ring than those before it, or asks for something in the place of one: a work before that of its
+/// positions. False where it says no positions.
+#[cold]
+#[inline(never)]
+fn change_ring(named: &mut Named, bump: &Bump, works: &mut Batch) -> bool {
+    let (command, has_positions) = match bump.ring {
+        Bump::UNTIL_SENT => (FlowCommand::ReportSent(bump.tx_head), false),
+        Bump::URGENT => (FlowCommand::Urge(bump.tx_head), false),
+        ring => {
+            named.ring = ring;
+            (FlowCommand::CheckGrowth, true)
+        }
+    };
+    works.add(named.flow, Job::FlowCommand(command)).group = named.group;
+    has_positions
+}
+
 impl Context {
     /// Prefetches what the next descriptors name, and the scheduler's state of those flows.
     #[inline(never)]
     fn prefetch_ahead(&mut self, scheduler: &Scheduler) {
         let Context { end, flows, .. } = self;
         let slot = |words| Bump::from_words(words).slot.index as usize;
-        end.bumps.ahead(BUDGET as u32).filter_map(|words| flows.get(slot(words))).for_each(shm::prefetch);
+        end.bumps.ahead(BUDGET).filter_map(|words| flows.get(slot(words))).for_each(shm::prefetch);
         end.bumps
-            .ahead(BUDGET as u32)
+            .ahead(BUDGET)
             .filter_map(|words| flows.get(slot(words)))
             .for_each(|named| scheduler.prefetch(named.flow));
     }
 
-    /// Takes a turn's descriptors; returns how many. Of several in a row for one flow, the last one has the flow's
-    /// turn.
+    /// Takes a turn's descriptors; returns how many. Of several in a row for one flow, the last one says all.
     fn take(&mut self, works: &mut Batch, scheduler: &mut Scheduler, drops: &mut DropCounts) -> Taken {
-        let (mut last, at_once) = (u32::MAX, scheduler.nobody_waits());
-        let mut turns = 0;
         if self.flows.len() >= MANY {
             self.prefetch_ahead(scheduler);
         }
-        for descriptors in 0..BUDGET {
-            let bump = match self.end.bumps.pop() {
-                Ok(Some(words)) => Bump::from_words(words),
-                Ok(None) => return Taken { descriptors, turns },
-                Err(_) => {
-                    self.corrupt = true;
-                    return Taken { descriptors, turns };
+        let Context { end: EngineEnd { bumps, .. }, flows, corrupt, .. } = self;
+        let Ok(waiting) = bumps.waiting() else {
+            *corrupt = true;
+            return Taken::default();
+        };
+        if waiting == 0 {
+            // The line of what comes next is the application's to write.
+            return Taken::default();
+        }
+        let budget = waiting.min(BUDGET);
+        let mut taken = Taken { descriptors: budget as usize, turns: 0 };
+        let at_once = scheduler.nobody_waits();
+        let mut next = bumps.at(0);
+        for before in 0..budget {
+            let words = next;
+            if before + 1 < waiting {
+                next = bumps.at(before + 1);
+                if Bump::is_overtaken(words[0], next[0]) {
+                    continue;
                 }
-            };
-            let Some(Named { flow, group, ring, .. }) = self.named(bump.slot) else {
+            }
+            let bump = Bump::from_words(words);
+            let Some(named) = named(flows, bump.slot) else {
                 drops.count(DropReason::BumpUnknown);
                 continue;
             };
-            if bump.ring > ring {
-                let asked = match bump.ring {
-                    Bump::UNTIL_SENT => Some(FlowCommand::ReportSent(bump.tx_head)),
-                    Bump::URGENT => Some(FlowCommand::Urge(bump.tx_head)),
-                    _ => None,
-                };
-                if let Some(command) = asked {
-                    works.add(flow, Job::FlowCommand(command)).group = group;
-                    continue;
-                }
-                works.add(flow, Job::FlowCommand(FlowCommand::CheckGrowth)).group = group;
-                self.flows[bump.slot.index as usize].ring = bump.ring;
+            if bump.ring > named.ring && !change_ring(named, &bump, works) {
+                continue;
             }
-            let turn = match flow == last {
-                true => works.last_mut().is_some_and(Work::give_up_turn),
-                false => {
-                    let turn = at_once && scheduler.turn_at_once(flow);
-                    turns += turn as usize;
-                    turn
-                }
-            };
-            let job = Job::Bump { tx_head: bump.tx_head, rx_head: bump.rx_head, fin: bump.fin, turn };
-            works.add(flow, job).group = group;
-            last = flow;
+            let turn = at_once && scheduler.turn_at_once(named.flow);
+            taken.turns += turn as usize;
+            let work = works.place(named.flow);
+            work.job = Job::Bump { fin: bump.fin, turn, tx_head: bump.tx_head, rx_head: bump.rx_head };
+            work.group = named.group;
         }
-        Taken { descriptors: BUDGET, turns }
-    }
-
-    #[inline]
-    fn named(&self, slot: Slot) -> Option<Named> {
-        let named = *self.flows.get(slot.index as usize)?;
-        if named.generation != slot.generation {
-            return None;
-        }
-        if named.flow == NOBODY { None } else { Some(named) }
+        bumps.release(budget);
+        taken
     }
 
     /// The place of a pending completion by its number, where it was not given yet.
     #[inline(always)]
     fn pending(&mut self, noted: u64) -> Option<&mut [u64; 2]> {
         self.pending.get_mut(noted.checked_sub(self.first)? as usize)
+    }
+
+    /// Reports completions to a tracer whose records somebody watches.
+    #[cold]
+    fn report(&self, completions: &[[u64; 2]], tracer: &Tracer) {
+        for words in completions {
+            let completion = Completion::from_words(*words);
+            let named = self.flows.get(completion.slot.index as usize);
+            let positions = [completion.rx_tail.into(), completion.tx_tail.into()];
+            tracer.event(Point::Completion, named.map_or(NO_FLOW, |named| named.flow), positions);
+        }
     }
 
     /// Gives pending completions; true where none is left.
@@ -427,28 +448,26 @@ impl Context {
             self.parting.pop_front();
             given += 1;
         }
-        for words in &self.pending {
-            if words[0] != LEFT {
-                if self.end.completions.add(*words).is_err() {
-                    let waiting = self.pending.len() - done;
-                    tracer.event(Point::CompletionWaits, NO_FLOW, [id.into(), waiting as u64]);
-                    break;
-                }
-                if streaming {
-                    let completion = Completion::from_words(*words);
-                    let named = self.flows.get(completion.slot.index as usize);
-                    let positions = [completion.rx_tail.into(), completion.tx_tail.into()];
-                    tracer.event(Point::Completion, named.map_or(NO_FLOW, |named| named.flow), positions);
-                }
-                given += 1;
+        for run in self.pending.split(|words| words[0] == LEFT) {
+            let added = self.end.completions.add_all(run);
+            if streaming {
+                self.report(&run[..added], tracer);
             }
-            done += 1;
+            given += added;
+            done += added;
+            if added < run.len() {
+                let waiting = self.pending.len() - done;
+                tracer.event(Point::CompletionWaits, NO_FLOW, [id.into(), waiting as u64]);
+                break;
+            }
+            // One that left follows, or nothing.
+            done += usize::from(done < self.pending.len());
         }
         self.end.completions.publish();
         self.first += done as u64;
         self.pending.drain(..done);
         if !streaming {
-            tracer.add(Point::Completion, given);
+            tracer.add(Point::Completion, given as u64);
         }
         if given > 0 && self.end.app_bell.ring() {
             tracer.event(Point::ContextBell, NO_FLOW, [id.into(), 0]);

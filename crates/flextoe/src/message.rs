@@ -80,13 +80,12 @@ impl Work {
         }
     }
 
-    /// Becomes as new, for a work whose frames have left and that has nothing aside. What its modules always write
-    /// before anybody reads it stays, and so does what the protocol module decided ([`Work::begin`]).
+    /// Becomes as new but for its job, for a work whose frames have left and that has nothing aside. What its modules
+    /// always write before anybody reads it stays, and so does what the protocol module decided ([`Work::begin`]).
     #[inline]
-    pub(crate) fn renew(&mut self, flow: u32, job: Job) {
+    pub(crate) fn renew(&mut self, flow: u32) {
         debug_assert!(self.frame.is_none() && self.out.is_none() && self.aside.is_none(), "it has left");
         self.flow = flow;
-        self.job = job;
         (self.group, self.skips) = (0, Skips::Nothing);
         (self.events, self.drops, self.exception) = (Events::default(), DropSet::default(), None);
     }
@@ -116,11 +115,6 @@ impl Work {
     pub(crate) fn number(&mut self, next: &mut u64) {
         self.ticket = *next;
         *next += 1;
-    }
-
-    /// Takes away the turn that came with a descriptor, where it has one.
-    pub(crate) fn give_up_turn(&mut self) -> bool {
-        if let Job::Bump { turn, .. } = &mut self.job { std::mem::take(turn) } else { false }
     }
 
     /// Payload bytes that it sends.
@@ -158,7 +152,8 @@ pub(crate) enum Job {
     /// The scheduler's turn for a flow: one segment of at most `most` payload bytes (but at least one MSS).
     Transmit { most: u32 },
     /// The application's positions; with a turn, as in `Transmit` without a limit, where no other flow waits for one.
-    Bump { tx_head: u32, rx_head: u32, fin: bool, turn: bool },
+    /// In an order in which they are two stores: that of tag and marks, and that of a descriptor's second word.
+    Bump { fin: bool, turn: bool, tx_head: u32, rx_head: u32 },
     /// A command that only the protocol module carries out.
     FlowCommand(FlowCommand),
     /// A pure acknowledgement, made by the protocol module itself.

@@ -38,6 +38,39 @@ fn a_ring_hands_over_each_descriptor_once() {
     });
 }
 
+/// The same of descriptors that are added and read several at once, and given back together.
+#[test]
+fn a_ring_hands_over_batches() {
+    loom::model(|| {
+        let (mut producer, mut consumer) = pair::<2>(2, u32::MAX);
+        let sender = thread::spawn(move || {
+            let descriptors = [1u64, 2, 3].map(|number| [number, !number]);
+            let mut left = &descriptors[..];
+            while !left.is_empty() {
+                let added = producer.add_all(left);
+                producer.publish();
+                left = &left[added..];
+                if added == 0 {
+                    thread::yield_now();
+                }
+            }
+        });
+        let mut expected = 1;
+        while expected <= 3 {
+            let waiting = consumer.waiting().expect("positions that can be");
+            for before in 0..waiting {
+                assert_eq!(consumer.at(before), [expected, !expected]);
+                expected += 1;
+            }
+            match waiting {
+                0 => thread::yield_now(),
+                _ => consumer.release(waiting),
+            }
+        }
+        sender.join().unwrap();
+    });
+}
+
 /// The same of a ring whose elements have valid bits, where the producer reads the consumer's counter for each element.
 #[test]
 fn a_pipe_hands_over_each_element_once() {

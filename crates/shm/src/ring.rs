@@ -85,6 +85,22 @@ impl<const W: usize> Producer<W> {
         Ok(())
     }
 
+    /// Adds as many of these as fit, as [`Producer::add`] does one; returns how many.
+    #[inline]
+    pub fn add_all(&mut self, descriptors: &[[u64; W]]) -> usize {
+        let wanted = descriptors.len().min(self.place.entries() as usize);
+        let count = wanted.min(self.free_for(wanted as u32) as usize);
+        for descriptor in &descriptors[..count] {
+            let (place, mut at) = (self.place.descriptor::<W>(self.tail), 0);
+            while at < W {
+                place[at].store(descriptor[at], Relaxed);
+                at += 1;
+            }
+            self.tail = self.tail.wrapping_add(1);
+        }
+        count
+    }
+
     /// Shows the consumer all that was added.
     #[inline]
     pub fn publish(&mut self) {
@@ -96,12 +112,19 @@ impl<const W: usize> Producer<W> {
     /// Descriptors that fit now. A consumer's position that cannot be counts as a full ring.
     #[inline]
     pub fn free(&mut self) -> u32 {
-        let mut used = self.tail.wrapping_sub(self.head);
-        if used >= self.place.entries() {
+        self.free_for(1)
+    }
+
+    /// The same, of `wanted` ones: looks at the consumer's position where they seem not to fit.
+    #[inline]
+    fn free_for(&mut self, wanted: u32) -> u32 {
+        let entries = self.place.entries();
+        let mut free = entries.saturating_sub(self.tail.wrapping_sub(self.head));
+        if free < wanted {
             self.head = self.place.head().load(Acquire);
-            used = self.tail.wrapping_sub(self.head);
+            free = entries.saturating_sub(self.tail.wrapping_sub(self.head));
         }
-        self.place.entries().saturating_sub(used)
+        free
     }
 
     /// Copies of the descriptors that the consumer has not taken: for a producer whose consumer is gone.
@@ -140,19 +163,44 @@ impl<const W: usize> Consumer<W> {
     /// Takes the next descriptor, copied once. The slot is free for the producer at once.
     #[inline]
     pub fn pop(&mut self) -> Result<Option<[u64; W]>, Corrupt> {
-        if self.head == self.tail && !self.refresh()? {
+        if self.waiting()? == 0 {
             return Ok(None);
         }
+        let descriptor = self.at(0);
+        self.release(1);
+        Ok(Some(descriptor))
+    }
+
+    /// How many descriptors wait, as far as this end has seen; it looks again where there were none. Several are best
+    /// read by [`Consumer::at`] and given back by one [`Consumer::release`]: it writes a line that the producer reads.
+    #[inline(always)]
+    pub fn waiting(&mut self) -> Result<u32, Corrupt> {
+        if self.head == self.tail {
+            self.refresh()?;
+        }
+        Ok(self.tail.wrapping_sub(self.head))
+    }
+
+    /// The descriptor with `before` others before it, copied once, of those that [`wait`](Consumer::waiting). Beyond
+    /// them it is any words.
+    #[inline(always)]
+    pub fn at(&self, before: u32) -> [u64; W] {
         // Counted: the compiler does not inline what `map` of an array, or a loop over two, is made of.
         let (mut descriptor, mut at) = ([0; W], 0);
-        let place = self.place.descriptor::<W>(self.head);
+        let place = self.place.descriptor::<W>(self.head.wrapping_add(before));
         while at < W {
             descriptor[at] = place[at].load(Relaxed);
             at += 1;
         }
-        self.head = self.head.wrapping_add(1);
+        descriptor
+    }
+
+    /// The first `count` descriptors of those that wait have been read: their slots are free for the producer.
+    #[inline(always)]
+    pub fn release(&mut self, count: u32) {
+        debug_assert!(count <= self.tail.wrapping_sub(self.head), "they wait");
+        self.head = self.head.wrapping_add(count);
         self.place.head().store(self.head, Release);
-        Ok(Some(descriptor))
     }
 
     /// Copies of the descriptors that wait, at most `most`, which stay where they are. They are a hint at what
@@ -190,19 +238,16 @@ impl<const W: usize> Consumer<W> {
     }
 
     #[inline]
-    fn refresh(&mut self) -> Result<bool, Corrupt> {
+    fn refresh(&mut self) -> Result<(), Corrupt> {
         let tail = self.place.tail().load(Acquire);
         if tail.wrapping_sub(self.head) > self.place.entries() {
             return Err(Corrupt);
         }
         self.tail = tail;
-        if tail == self.head {
-            return Ok(false);
-        }
         if tail.wrapping_sub(self.head) > RingMemory::per_line::<W>() {
             self.prefetch_ahead();
         }
-        Ok(true)
+        Ok(())
     }
 
     /// Prefetches all that waits but for the first line, for which there is no time. Lines that the producer is about
@@ -259,6 +304,33 @@ mod tests {
             assert_eq!(c.pop(), Ok(None));
             assert!(p.is_drained());
         }
+    }
+
+    #[test]
+    fn many_are_added_and_taken_at_once_as_far_as_they_fit() {
+        let (mut p, mut c, region) = pair(8);
+        let mut numbers = 0u64..;
+        for count in [3usize, 8, 1, 7, 20] {
+            let descriptors: Vec<[u64; 2]> = numbers.by_ref().take(count).map(|number| [number, !number]).collect();
+            let added = p.add_all(&descriptors);
+            assert_eq!(added, count.min(8));
+            assert_eq!(c.waiting(), Ok(0), "not published");
+            p.publish();
+            assert_eq!((p.add_all(&[]), p.add_all(&[[7; 2]; 8]) + added), (0, 8));
+            let waiting = c.waiting().unwrap();
+            assert_eq!(waiting as usize, added);
+            let seen: Vec<[u64; 2]> = (0..waiting).map(|before| c.at(before)).collect();
+            assert_eq!(seen, descriptors[..added]);
+            // Those that are read are not free before they are released, and not all need be.
+            assert_eq!(p.free(), 0);
+            c.release(waiting - 1);
+            assert_eq!((p.free(), c.waiting()), (waiting - 1, Ok(1)));
+            assert_eq!(c.pop(), Ok(Some(descriptors[added - 1])));
+            p.publish();
+            while c.pop().unwrap().is_some() {}
+        }
+        region.u32_at(64).store(1000, Relaxed);
+        assert_eq!(c.waiting(), Err(Corrupt));
     }
 
     #[test]

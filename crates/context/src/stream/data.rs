@@ -74,6 +74,17 @@ impl Bump {
     pub fn to_words(self) -> [u64; 2] {
         [pack(self.slot, self.fin, self.ring), self.tx_head as u64 | (self.rx_head as u64) << 32]
     }
+    /// Whether the bump after one says all that this one says, by their first words: both have positions of one
+    /// connection in the same ring, and none takes an end back.
+    #[inline(always)]
+    pub fn is_overtaken(word: u64, next: u64) -> bool {
+        // Mostly it is another connection's, which the index says.
+        next as u32 == word as u32
+            && (next ^ word) & !FIN == 0
+            && next >= word
+            && (word >> RING_AT) as u8 & RING < Bump::UNTIL_SENT
+    }
+
     /// Reads a descriptor. Any words give a value; the values are to be checked against the connection.
     #[inline]
     pub fn from_words(words: [u64; 2]) -> Bump {
@@ -116,6 +127,27 @@ impl Completion {
 #[cfg(test)]
 mod tests {
     use super::*;
+    /// Positions are absolute: those of a connection say all that earlier ones of the same say, and nothing of what is
+    /// asked or of another ring.
+    #[test]
+    fn a_bump_is_overtaken_by_later_positions_of_the_same_connection() {
+        let slot = Slot { index: 7, generation: 2 };
+        let bump = Bump { slot, tx_head: 1, rx_head: 2, fin: false, ring: 1 };
+        let overtaken = |bump: Bump, next: Bump| Bump::is_overtaken(bump.to_words()[0], next.to_words()[0]);
+        assert!(overtaken(bump, Bump { tx_head: 500, rx_head: 3, ..bump }));
+        let end = Bump { fin: true, ..bump };
+        assert!(overtaken(bump, end) && overtaken(end, end) && !overtaken(end, bump));
+        let others = [
+            Bump { slot: Slot { index: 8, ..slot }, ..bump },
+            Bump { slot: Slot { generation: 3, ..slot }, ..bump },
+            Bump { ring: 2, ..bump },
+        ];
+        assert!(others.iter().all(|next| !overtaken(bump, *next)));
+        for ring in [Bump::UNTIL_SENT, Bump::URGENT] {
+            assert!(!overtaken(Bump { ring, ..bump }, Bump { ring, ..bump }));
+        }
+    }
+
     #[test]
     fn descriptors_come_back() {
         let slot = Slot { index: u32::MAX, generation: u16::MAX };
