@@ -130,7 +130,7 @@ mod tests {
     /// Positions are absolute: those of a connection say all that earlier ones of the same say, and nothing of what is
     /// asked or of another ring.
     #[test]
-    fn a_bump_is_overtaken_by_later_positions_of_the_same_connection() {
+    fn a_bump_is_overtaken_by_later_positions_of_its_connection() {
         let slot = Slot { index: 7, generation: 2 };
         let bump = Bump { slot, tx_head: 1, rx_head: 2, fin: false, ring: 1 };
         let overtaken = |bump: Bump, next: Bump| Bump::is_overtaken(bump.to_words()[0], next.to_words()[0]);

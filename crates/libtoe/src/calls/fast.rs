@@ -62,8 +62,12 @@ pub(crate) unsafe fn receive(fd: c_int, into: impl Pieces, flags: c_int) -> Opti
         return None;
     }
     if stream.unread_bytes() == 0 {
-        let wants = into.have_bytes();
-        return nothing_there(lib, index, wants, flags);
+        // Everything was read: says so, where bytes are wanted and nothing else is to be done.
+        let dont_wait = socket.nonblocking || flags != 0;
+        let failed = socket.error != 0 || socket.broken;
+        let nothing = into.have_bytes() && dont_wait && !failed && context.nothing_new();
+        drop(lib);
+        return nothing.then(|| errno::give(Err(libc::EAGAIN)));
     }
     // SAFETY: the caller's promise.
     let got = unsafe { stream.take(into) };
@@ -79,17 +83,6 @@ pub(crate) unsafe fn receive(fd: c_int, into: impl Pieces, flags: c_int) -> Opti
         wait::yield_between();
     }
     Some(got as ssize_t)
-}
-
-/// Everything was read: says so, where bytes are wanted and nothing else is to be done.
-#[inline(never)]
-fn nothing_there(mut lib: Guard, index: usize, wants: bool, flags: c_int) -> Option<ssize_t> {
-    let (socket, context) = parts(&mut lib, index)?;
-    let dont_wait = socket.nonblocking || flags != 0;
-    let failed = socket.error != 0 || socket.broken;
-    let nothing = wants && dont_wait && !failed && context.nothing_new();
-    drop(lib);
-    nothing.then(|| errno::give(Err(libc::EAGAIN)))
 }
 
 /// `send`, `write` and their kin.
@@ -114,7 +107,7 @@ pub(crate) unsafe fn transmit(fd: c_int, from: impl Iterator<Item = iovec>, flag
     }
     // SAFETY: the caller's promise.
     let put = unsafe { stream.put(from) }?;
-    context.bump(key, stream);
+    context.bump_open(key, stream);
     let enough = context.has_moved(put);
     drop(lib);
     if enough {

@@ -54,16 +54,21 @@ impl Lib {
         // Looked up once: nothing below changes where it is.
         let context = &mut **context;
         // The engine may go on while we drain; one ring's worth is enough for one call.
-        for _ in 0..context.end.geometry.data_entries {
-            match context.end.completions.pop() {
-                Ok(Some(words)) => {
-                    if context.take_completion_fast(sockets, sets, words).is_none() {
-                        context.take_completion(sockets, sets, &Completion::from_words(words));
-                    }
-                }
-                Ok(None) => return,
+        let mut left = context.end.geometry.data_entries;
+        while left > 0 {
+            let waiting = match context.end.completions.waiting() {
+                Ok(0) => return,
+                Ok(waiting) => waiting,
                 Err(_) => return self.daemon_died(),
+            };
+            for before in 0..waiting {
+                let words = context.end.completions.at(before);
+                if context.take_completion_fast(sockets, sets, words).is_none() {
+                    context.take_completion(sockets, sets, &Completion::from_words(words));
+                }
             }
+            context.end.completions.release(waiting);
+            left = left.saturating_sub(waiting);
         }
     }
 

@@ -3,6 +3,7 @@ use crate::state::mapped_region::MappedRegion;
 use crate::state::readiness;
 use crate::state::set::EpollSet;
 use crate::state::slab::{Key, Slab};
+use crate::state::slot_state::SHUT_WRITE;
 use crate::state::socket::{Kind, Socket};
 use crate::state::stream::Stream;
 use crate::system::sleep_set::Bells;
@@ -236,9 +237,25 @@ impl Context {
     /// anything waits.
     #[inline(always)]
     pub(crate) fn bump(&mut self, key: Key, stream: &mut Stream) {
+        if stream.shared {
+            // Another process may have written, and grown.
+            stream.follow_growth();
+        }
+        let fin = stream.flags() & SHUT_WRITE != 0;
+        self.push_bump(key, stream, fin);
+    }
+
+    /// The same of a connection that only this process has, and whose own direction is open.
+    #[inline(always)]
+    pub(crate) fn bump_open(&mut self, key: Key, stream: &mut Stream) {
+        self.push_bump(key, stream, false);
+    }
+
+    #[inline(always)]
+    fn push_bump(&mut self, key: Key, stream: &mut Stream, fin: bool) {
         let Some(slot) = stream.name else { return };
         stream.bump_held = false;
-        if self.end.bumps.push(stream.bump(slot).to_words()).is_err() {
+        if self.end.bumps.push(stream.bump(slot, fin).to_words()).is_err() {
             self.owe(key, stream);
         }
         self.end.daemon_bell.ring();

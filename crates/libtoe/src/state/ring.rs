@@ -174,13 +174,10 @@ impl Ring {
         [(unsafe { self.base.add(at as usize) }, first as usize), (self.base, (len - first) as usize)]
     }
 
-    /// Where position `pos` lies, and whether `len` bytes follow there before the ring's end.
-    #[inline]
-    fn in_one_piece(&self, pos: u32, len: u32) -> (*mut u8, bool) {
-        let at = self.offset(pos);
-        let end = (at as usize + len as usize).wrapping_sub(1);
-        // SAFETY: `at` is below the size of the mapped ring.
-        (unsafe { self.base.add(at as usize) }, end <= self.mask as usize)
+    /// Whether `len` bytes from `offset` on lie before the ring's end.
+    #[inline(always)]
+    fn is_one_piece(&self, offset: usize, len: usize) -> bool {
+        (offset + len).wrapping_sub(1) <= self.mask as usize
     }
 
     /// Asks for two lines of the cache, from stream position `pos` on: a message of less than a line mostly lies in
@@ -205,25 +202,13 @@ impl Ring {
     /// The ring has as many. The program gave the address.
     #[inline(always)]
     pub(crate) unsafe fn copy_in(&self, pos: u32, from: *const u8, len: u32) {
-        match self.in_one_piece(pos, len) {
+        let (offset, len) = (self.offset(pos) as usize, len as usize);
+        let at = self.base.wrapping_add(offset);
+        match self.is_one_piece(offset, len) {
             // SAFETY: the piece lies in the ring; a program's buffer never overlaps it.
-            (at, true) => unsafe { user_memory::copy_in(from, at, len as usize) },
+            true => unsafe { user_memory::copy_in(from, at, len) },
             // SAFETY: as the caller's.
-            _ => unsafe { self.copy_in_around(pos, from, len) },
-        }
-    }
-
-    /// The same around the ring's end.
-    ///
-    /// # Safety
-    /// As [`Ring::copy_in`].
-    #[cold]
-    unsafe fn copy_in_around(self, pos: u32, from: *const u8, len: u32) {
-        let [(a, a_len), (b, b_len)] = self.pieces(pos, len);
-        // SAFETY: as there.
-        unsafe {
-            user_memory::copy_in(from, a, a_len);
-            user_memory::copy_in(from.wrapping_add(a_len), b, b_len);
+            false => unsafe { copy_in_around(self.base, at, self.mask as usize + 1 - offset, from, len) },
         }
     }
 
@@ -234,25 +219,69 @@ impl Ring {
     /// As [`Ring::copy_in`].
     #[inline(always)]
     pub(crate) unsafe fn copy_out(&self, pos: u32, to: *mut u8, len: u32) {
-        match self.in_one_piece(pos, len) {
+        let (offset, len) = (self.offset(pos) as usize, len as usize);
+        let at = self.base.wrapping_add(offset);
+        match self.is_one_piece(offset, len) {
             // SAFETY: as in `copy_in`.
-            (at, true) => unsafe { user_memory::copy_out(at, to, len as usize) },
+            true => unsafe { user_memory::copy_out(at, to, len) },
             // SAFETY: as the caller's.
-            _ => unsafe { self.copy_out_around(pos, to, len) },
+            false => unsafe { copy_out_around(self.base, at, self.mask as usize + 1 - offset, to, len) },
         }
     }
+}
 
-    /// The same around the ring's end.
-    ///
-    /// # Safety
-    /// As [`Ring::copy_out`].
-    #[cold]
-    unsafe fn copy_out_around(self, pos: u32, to: *mut u8, len: u32) {
-        let [(a, a_len), (b, b_len)] = self.pieces(pos, len);
-        // SAFETY: as there.
-        unsafe {
-            user_memory::copy_out(a, to, a_len);
-            user_memory::copy_out(b, to.wrapping_add(a_len), b_len);
+/// [`Ring::copy_in`] around the end of a ring, which has `left` bytes from `at` on and begins at `base`. With a
+/// [`Ring`] as parameter, its callers would keep theirs in memory, and not in registers.
+///
+/// # Safety
+/// As there.
+#[cold]
+unsafe fn copy_in_around(base: *mut u8, at: *mut u8, left: usize, from: *const u8, len: usize) {
+    // No bytes at all at the ring's beginning come here, too.
+    let first = left.min(len);
+    // SAFETY: as there.
+    unsafe {
+        user_memory::copy_in(from, at, first);
+        user_memory::copy_in(from.wrapping_add(first), base, len - first);
+    }
+}
+
+/// [`Ring::copy_out`] likewise.
+///
+/// # Safety
+/// As there.
+#[cold]
+unsafe fn copy_out_around(base: *mut u8, at: *mut u8, left: usize, to: *mut u8, len: usize) {
+    let first = left.min(len);
+    // SAFETY: as there.
+    unsafe {
+        user_memory::copy_out(at, to, first);
+        user_memory::copy_out(base, to.wrapping_add(first), len - first);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Wherever they begin, and around the end: bytes go where they belong and nowhere else, also none at all.
+    #[test]
+    fn bytes_are_copied_in_and_out_at_every_place() {
+        const SIZE: usize = 128;
+        let from: Vec<u8> = (1..=SIZE as u8).collect();
+        for (pos, len) in (0..SIZE).flat_map(|pos| [0, 1, 3, 4, 15, 64, 65, SIZE].map(|len| (pos, len))) {
+            let (mut place, mut back) = ([0; SIZE], [0; SIZE]);
+            let (mask, full) = (SIZE as u32 - 1, SIZE as u32);
+            let ring = Ring { base: place.as_mut_ptr(), mask, full, first: 0, which: 0, ease: 0, limit: Limit::NONE };
+            // SAFETY: the ring has `SIZE` bytes, and so have both buffers.
+            unsafe {
+                ring.copy_in(pos as u32, from.as_ptr(), len as u32);
+                ring.copy_out(pos as u32, back.as_mut_ptr(), len as u32);
+            }
+            assert_eq!((&back[..len], &back[len..]), (&from[..len], &[0; SIZE][len..]));
+            let mut expected = [0; SIZE];
+            (0..len).for_each(|at| expected[(pos + at) % SIZE] = from[at]);
+            assert_eq!(place, expected);
         }
     }
 }

@@ -464,21 +464,11 @@ impl Stream {
     /// Where this is not inlined, its result passes through memory, in other pieces than it is read in. The processor
     /// then waits until the store buffer is empty. The payload is in it, whose cache line the daemon's core had.
     #[inline(always)]
-    pub(crate) fn bump(&self, slot: Slot) -> Bump {
+    pub(crate) fn bump(&self, slot: Slot, fin: bool) -> Bump {
         let state = self.state();
         let rx_head = self.rx_free();
-        if self.shared {
-            // Another process may have written, and grown.
-            self.follow_growth();
-        }
         state.rx_told.store(rx_head, Relaxed);
-        Bump {
-            slot,
-            tx_head: state.tx_head.load(Relaxed),
-            rx_head,
-            fin: self.flags() & SHUT_WRITE != 0,
-            ring: self.tx.get().number(),
-        }
+        Bump { slot, tx_head: state.tx_head.load(Relaxed), rx_head, fin, ring: self.tx.get().number() }
     }
 
     /// Final positions, for the request that closes.

@@ -79,7 +79,7 @@ impl Stream {
     /// What to ask the engine, where more is unsent than the mark allows.
     fn question(&self, slot: Slot) -> Option<Bump> {
         let until = self.tx_head().wrapping_sub(self.unsent_mark().saturating_sub(1) / 2);
-        (!self.is_below_mark()).then(|| Bump { tx_head: until, fin: false, ring: Bump::UNTIL_SENT, ..self.bump(slot) })
+        (!self.is_below_mark()).then(|| Bump { tx_head: until, ring: Bump::UNTIL_SENT, ..self.bump(slot, false) })
     }
 
     /// As many bytes can be read as the mark asks for. Half of the buffer is always enough, as in Linux: the peer's

@@ -120,7 +120,7 @@ impl Context {
     /// there.
     pub(crate) fn urge(&mut self, stream: &mut Stream) {
         let Some(slot) = stream.name else { return };
-        let bump = Bump { fin: false, ring: Bump::URGENT, ..stream.bump(slot) };
+        let bump = Bump { ring: Bump::URGENT, ..stream.bump(slot, false) };
         while self.end.bumps.push(bump.to_words()).is_err() && !self.daemon_is_gone() {
             self.end.daemon_bell.ring();
             waking::yield_now();
