@@ -51,7 +51,8 @@ pub(super) fn libfabric_messages(bench: &Bench) -> Outcome {
 }
 
 /// How often `fi_pingpong` is tried. libfabric destroys a queue pair when its peer disconnects, before it reads the
-/// completions that stand in the queue (`vrb_ep_close`). A program without a core just then loses that of its last message.
+/// completions that stand in the queue (`vrb_ep_close`). A program without a core just then loses that of its last
+/// message.
 const ATTEMPTS: usize = 3;
 
 /// `fi_pingpong -c` compares what it receives; its last line.

@@ -502,7 +502,7 @@ impl Service {
         Ok(())
     }
 
-    /// Waits for one turn of a queue pair that is to be destroyed, where something that was posted to it waits for that.
+    /// Waits for one turn of a queue pair that is to be destroyed, where something that was posted needs it.
     fn send_posted(&self, qp: QpNumber) -> Result<(), Failure> {
         let mut waits = self.at.ask(move |device, id| device.await_turn(id, qp))??;
         for _ in 0..LOOKS_AT_POSTED {
