@@ -152,6 +152,21 @@ fn what_comes_twice_is_reported_first() {
     });
 }
 
+// Checks RFC 2018: 4-b, 4-c.
+#[test]
+fn four_ranges_are_reported_where_a_header_has_no_timestamps() {
+    on_flextoe("", |s| {
+        let listener = s.listen();
+        s.establish_with_sack(listener);
+        let ranges: Vec<_> = (0..5).map(|at| (101 + 200 * at, 201 + 200 * at)).collect();
+        for have in 1..=ranges.len() {
+            s.send(segment(ACK, ranges[have - 1].0, 1).payload(&[7; 100]));
+            let latest: Vec<_> = ranges[..have].iter().rev().take(4).copied().collect();
+            assert_eq!(s.next().sack, latest);
+        }
+    });
+}
+
 /// `tcpi_dsack_dups` of Linux.
 const DSACK_DUPS: usize = 216;
 

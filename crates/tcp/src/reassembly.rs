@@ -69,12 +69,12 @@ impl Reassembly {
         self.ranges.iter().map(|range| range.1).reduce(Seq::max)
     }
 
-    /// The SACK blocks of an acknowledgement: the range that changed last is first, and as many others follow as have
-    /// room beside timestamps. Before them all comes what the segment that is answered brought once more.
+    /// The SACK blocks of an acknowledgement that has room for `most`: the range that changed last is first, and as
+    /// many others follow as have room. Before them all comes what the segment that is answered brought once more.
     // Meets RFC 2018: 4-a, 4-b, 4-c, 4-d.
     // Meets RFC 2883: 4-a, 4-b, 4-c.
-    pub fn blocks(&self, dsack: Option<(Seq, Seq)>) -> SackBlocks {
-        let room = SackBlocks::BESIDE_TIMESTAMPS - usize::from(dsack.is_some());
+    pub fn blocks(&self, dsack: Option<(Seq, Seq)>, most: usize) -> SackBlocks {
+        let room = most.saturating_sub(dsack.is_some().into());
         SackBlocks::with_dsack(dsack, self.ranges.iter().copied().take(room))
     }
 
@@ -103,8 +103,10 @@ mod tests {
             assert!(reassembly.insert(at(off), at(off + 5)));
         }
         assert!(reassembly.insert(at(35), at(40)));
-        let blocks: Vec<_> = reassembly.blocks(None).iter().collect();
-        assert_eq!(blocks, [(at(30), at(40)), (at(70), at(75)), (at(50), at(55))]);
+        let told = [(at(30), at(40)), (at(70), at(75)), (at(50), at(55)), (at(10), at(15))];
+        for most in [3, 4] {
+            assert_eq!(reassembly.blocks(None, most).iter().collect::<Vec<_>>(), told[..most]);
+        }
         assert_eq!((reassembly.first(), reassembly.end()), (Some((at(10), at(15))), Some(at(75))));
     }
 
@@ -118,7 +120,7 @@ mod tests {
         assert_eq!(reassembly.overlap(at(31), at(33)), Some((at(31), at(33))));
         assert_eq!(reassembly.overlap(at(8), at(40)), Some((at(10), at(15))), "the first of them");
         assert_eq!(reassembly.overlap(at(15), at(30)), None);
-        let blocks = reassembly.blocks(Some((at(31), at(33))));
+        let blocks = reassembly.blocks(Some((at(31), at(33))), 3);
         assert_eq!(blocks.dsack(), Some((at(31), at(33))));
         assert_eq!(blocks.iter().collect::<Vec<_>>(), [(at(31), at(33)), (at(70), at(75)), (at(50), at(55))]);
     }
@@ -155,7 +157,7 @@ mod tests {
                     next += after;
                 } else if reassembly.insert(at(off), at(end)) {
                     map[off as usize..end as usize].fill(true);
-                    let (left, right) = reassembly.blocks(None).iter().next().unwrap();
+                    let (left, right) = reassembly.blocks(None, 3).iter().next().unwrap();
                     prop_assert!(left.at_or_before(at(off)) && at(end).at_or_before(right));
                 }
                 let mut told = [false; 80];

@@ -167,7 +167,7 @@ pub struct Timestamps {
 /// SACK blocks [left, right) of one header, the most recent first (RFC 2018 section 3).
 #[derive(Clone, Copy, PartialEq, Eq, Debug, Default)]
 pub struct SackBlocks {
-    blocks: [(Seq, Seq); 4],
+    blocks: [(Seq, Seq); SackBlocks::ALONE],
     len: u8,
     /// The first one is a D-SACK: it reports what came twice (RFC 2883 section 4).
     dsack: bool,
@@ -176,6 +176,13 @@ pub struct SackBlocks {
 impl SackBlocks {
     /// Blocks that have room in a header beside timestamps.
     pub const BESIDE_TIMESTAMPS: usize = 3;
+    /// Blocks that have room in a header without timestamps: 34 of 40 bytes.
+    pub const ALONE: usize = 4;
+
+    /// Blocks that have room in a header, with timestamps or without (RFC 2018 section 3).
+    pub fn room(timestamps: bool) -> usize {
+        if timestamps { SackBlocks::BESIDE_TIMESTAMPS } else { SackBlocks::ALONE }
+    }
 
     /// All blocks, in the order of the header.
     pub fn iter(&self) -> impl Iterator<Item = (Seq, Seq)> + '_ {

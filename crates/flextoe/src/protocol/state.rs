@@ -9,7 +9,7 @@ use tcp::{ChallengeLimit, Ends, FlightLimit, Owner, Reassembly, RttTimer, Scoreb
 use trace::Point;
 use wire::Seq;
 use wire::ipv4::Ecn;
-use wire::tcp::{Flags, Timestamps};
+use wire::tcp::{Flags, SackBlocks, Timestamps};
 use wire::template::Fields;
 
 /// Protocol state (thesis table 4.1, protocol), all of it changed atomically, by one protocol module.
@@ -370,7 +370,7 @@ impl ProtocolState {
     ) {
         let mut segment = self.segment(self.max, Flags(0), now);
         if self.fixed.agreed.sack && (dsack.is_some() || !self.ooo.is_empty()) {
-            work.sack = self.ooo.blocks(dsack);
+            work.sack = self.ooo.blocks(dsack, SackBlocks::room(self.fixed.agreed.ts_offset.is_some()));
             segment.fields.sack = work.sack.iter().next();
         }
         self.report_acknowledgement(&segment, work.flow, observer);
