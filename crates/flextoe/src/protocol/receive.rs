@@ -351,6 +351,10 @@ impl ProtocolState {
         if seg.payload_len == 0 && !fin {
             // An empty segment below what is expected asks for an acknowledgement (keepalive, window probe).
             self.ack_now |= seg.seq.before(self.rcv_nxt) && seg.seq == self.rcv_nxt - 1;
+            // In TIME-WAIT, one beyond the end comes from a peer that disagrees: as Linux, and as `tcp::TimeWait`.
+            if self.ends.are_over() && self.rcv_nxt.before(seg.seq) {
+                self.reject(Rejected::Challenged(Unacceptable::OutsideWindow), work, now, observer);
+            }
             return;
         }
         let before = self.received_before(seg);
