@@ -21,6 +21,8 @@ pub struct Flags {
     pub host: HostConfig,
     /// Connections use timestamps where the peer does, as Linux's `tcp_timestamps` says (`timestamps`).
     pub timestamps: bool,
+    /// Connections use SACK where the peer does, as Linux's `tcp_sack` says (`sack`).
+    pub sack: bool,
     /// What Linux's `tcp_fastopen` and `tcp_fastopen_key` say of sockets: `fast_open`, `fast_open_key`.
     pub fast_open: FastOpen,
 }
@@ -84,7 +86,8 @@ impl Flags {
         // They know no probe of a lone segment that comes before RFC 8985 lets it.
         host.timers.tail_probe_ms = 0;
         let (engine, mapping) = (EngineKind::default(), Mapping::default());
-        let mut flags = Flags { engine, mapping, host, timestamps: true, fast_open: FastOpen::default() };
+        let fast_open = FastOpen::default();
+        let mut flags = Flags { engine, mapping, host, timestamps: true, sack: true, fast_open };
         for word in text.split([',', ' ']).filter(|word| !word.is_empty()) {
             let (key, value) = word.split_once('=').ok_or_else(|| format!("`{word}` is not key=value"))?;
             flags.set(key, value)?;
@@ -115,6 +118,7 @@ impl Flags {
             "tail_probe_ms" => self.host.timers.tail_probe_ms = number()?,
             "nagle" => self.host.limits.nagle = value.parse().map_err(|_| refused())?,
             "timestamps" => self.timestamps = value.parse().map_err(|_| refused())?,
+            "sack" => self.sack = value.parse().map_err(|_| refused())?,
             "fast_open" => {
                 let bits = value.strip_prefix("0x").map_or_else(|| value.parse(), |hex| u32::from_str_radix(hex, 16));
                 self.fast_open.bits = bits.map_err(|_| refused())?;

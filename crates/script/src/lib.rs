@@ -13,7 +13,7 @@
 //! | `preload` | `getsockopt` for runners that ask the kernel |
 //! | `memory` | the runner's memory |
 //! | `flags` | what the runner's `--so_flags` may say |
-//! | `plain` | an engine without timestamps |
+//! | `plain` | an engine without timestamps or SACK |
 //! | `stack` | the host, its clock, frames in and out |
 //! | `sockets` | socket calls in terms of a context |
 //! | `options` | socket options |

@@ -68,6 +68,10 @@ impl Sockets {
             (SOL_SOCKET, libc::SO_SNDBUF) if self.get(fd)?.number_option(level, name).is_some() => {
                 int(self.get(fd)?.send_limit() as i32)
             }
+            (SOL_SOCKET, libc::SO_RCVBUF | libc::SO_SNDBUF) if self.get(fd)?.number_option(level, name).is_none() => {
+                let [received, sent] = self.buffer_sizes(fd);
+                int(if name == libc::SO_RCVBUF { received } else { sent } as i32)
+            }
             (SOL_SOCKET | IPPROTO_TCP | libc::IPPROTO_IP, _) => {
                 Ok(self.get(fd)?.options.get(&(level, name)).cloned().unwrap_or(vec![0; 4]))
             }
@@ -82,6 +86,13 @@ impl Sockets {
         let unread = connection.rx_tail.wrapping_sub(connection.rx_head);
         let unacknowledged = connection.tx_head.wrapping_sub(connection.tx_tail);
         Some([(unread, connection.rx.most()), (unacknowledged, connection.tx.most())])
+    }
+
+    /// Bytes of the buffers for receiving and for sending that a connection has, or that one would have.
+    fn buffer_sizes(&mut self, fd: i32) -> [u32; 2] {
+        let geometry = self.stack.end.geometry;
+        let ahead = [geometry.rx_len(0), geometry.tx_len(0)];
+        self.connection(fd).map_or(ahead, |connection| [connection.rx.usual(), connection.tx.usual()])
     }
 
     /// A connection's figures.

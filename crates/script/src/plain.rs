@@ -1,60 +1,68 @@
-//! An engine whose segments carry no timestamps: what Linux's `tcp_timestamps` switches off.
+//! An engine that carries less than it could: what Linux's `tcp_timestamps` and `tcp_sack` switch off.
 use engine::stream::{Features as StreamFeatures, Stream};
 use engine::{Burst, Engine, Features, Nanos, ProgramSource, Registers, Worker};
 
 type Boxed = Box<dyn Engine<Stream>>;
 
-/// The engine, which says that it carries none: so none are negotiated.
-pub(crate) struct WithoutTimestamps(pub Boxed);
+/// The engine, and whether segments may have timestamps and SACK blocks. What it does not carry is not negotiated.
+pub(crate) struct Plain {
+    pub engine: Boxed,
+    /// Segments may have timestamps.
+    pub timestamps: bool,
+    /// Segments may have SACK blocks.
+    pub sack: bool,
+}
 
-impl Engine<Stream> for WithoutTimestamps {
+impl Engine<Stream> for Plain {
     fn name(&self) -> &'static str {
-        self.0.name()
+        self.engine.name()
     }
 
     fn features(&self) -> Features<StreamFeatures> {
-        let mut features = self.0.features();
-        features.transport.carries.timestamps = false;
+        let mut features = self.engine.features();
+        let carries = &mut features.transport.carries;
+        carries.timestamps &= self.timestamps;
+        carries.sack &= self.sack;
         features
     }
 
     fn poll(&mut self, now: Nanos, burst: &mut Burst<'_, Stream>) -> usize {
-        self.0.poll(now, burst)
+        self.engine.poll(now, burst)
     }
 
     fn egress(&mut self, now: Nanos, from: usize, burst: &mut Burst<'_, Stream>) {
-        self.0.egress(now, from, burst);
+        self.engine.egress(now, from, burst);
     }
 
     fn has_work(&self, now: Nanos) -> bool {
-        self.0.has_work(now)
+        self.engine.has_work(now)
     }
 
     fn next_deadline(&self) -> Option<Nanos> {
-        self.0.next_deadline()
+        self.engine.next_deadline()
     }
 
     fn workers(&mut self) -> Vec<Box<dyn Worker>> {
-        self.0.workers()
+        self.engine.workers()
     }
 
     fn rest(&mut self) {
-        self.0.rest();
+        self.engine.rest();
     }
 
     fn load(&mut self, program: &ProgramSource) -> Result<(), String> {
-        self.0.load(program)
+        self.engine.load(program)
     }
 
     fn registers(&mut self) -> Option<&mut dyn Registers> {
-        self.0.registers()
+        self.engine.registers()
     }
 
     fn failure(&self) -> Option<String> {
-        self.0.failure()
+        self.engine.failure()
     }
 
     fn module_stats(&self) -> Vec<(String, &'static str, u64)> {
-        self.0.module_stats()
+        self.engine.module_stats()
     }
 }

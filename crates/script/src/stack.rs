@@ -1,6 +1,6 @@
 //! The host, its clock, and IP packets in and out. Nothing here reads a real clock: time passes when a script lets it.
 use crate::flags::Flags;
-use crate::plain::WithoutTimestamps;
+use crate::plain::Plain;
 use context::{AppEnd, daemon_ends};
 use control::{Application, ContextId, Host};
 use engine::Worker;
@@ -47,8 +47,8 @@ impl Stack {
     pub fn new(flags: Flags) -> Result<Stack, String> {
         let pool = FramePool::new(1024);
         let mut engine = flags.engine.make(&flags.host, &flags.mapping, &pool)?;
-        if !flags.timestamps {
-            engine = Box::new(WithoutTimestamps(engine));
+        if !(flags.timestamps && flags.sack) {
+            engine = Box::new(Plain { engine, timestamps: flags.timestamps, sack: flags.sack });
         }
         let links = vec![flags.host.link(OWN, CAPABILITIES)];
         let mut host = control::host(flags.host, links, engine, [7; 16])?;

@@ -225,7 +225,7 @@ impl Script {
     }
 
     /// Binds to the host's address.
-    fn bind(&self, fd: c_int) {
+    pub(crate) fn bind(&self, fd: c_int) {
         let to = address(self.ends().dst, self.local_port);
         call!(self.bind(fd, to.as_ptr().cast(), to.len() as u32)).unwrap();
     }
