@@ -18,6 +18,8 @@ pub(crate) struct HalfOpen {
     /// Time until the SYN is sent again, and how often it was.
     pub rto: Nanos,
     pub tries: u32,
+    /// Most of these, where the program has said so (`TCP_SYNCNT`).
+    pub most_tries: Option<u8>,
     /// Its SYN waits for the next hop's hardware address.
     pub unsent: bool,
     /// The error of an ICMP message: the reason if no answer comes (RFC 9293 section 3.9.2.2).

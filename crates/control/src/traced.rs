@@ -138,5 +138,6 @@ pub(crate) fn word(request: &Request) -> u64 {
         Request::Carry { .. } => 22,
         Request::SynData { .. } => 23,
         Request::FastOpen { .. } => 24,
+        Request::SynRetries { .. } => 25,
     }
 }

@@ -419,7 +419,8 @@ impl Flow {
     #[inline]
     pub(crate) fn tx_flags(&mut self, push: &Push) -> u8 {
         let mut flags = if push.fin { Flags::FIN.0 } else { 0 };
-        if push.last && push.len > 0 {
+        // A super-segment ends what a receiver's GRO collects, as on Linux.
+        if (push.last && push.len > 0) || push.len > self.mss {
             flags |= Flags::PSH.0;
         }
         if self.params.agreed.ecn && push.len > 0 && self.nxt == self.max {

@@ -2,9 +2,10 @@
 use crate::early::{Early, OF_LISTENERS};
 use crate::flags::FastOpen;
 use crate::instance::Instance;
+use crate::memory::Destination;
 use crate::sockets::{Errno, Kind, Sockets};
-use context::{Completion, EarlyData, Endpoint, FastOpenKeys, Request, Slot};
-use libc::{EAGAIN, EALREADY, EINPROGRESS, ENOMEM, IPPROTO_TCP, c_int};
+use context::{Completion, EarlyData, FastOpenKeys, Request, Slot};
+use libc::{EAGAIN, EALREADY, EINPROGRESS, ENOMEM, EOPNOTSUPP, IPPROTO_TCP, c_int};
 
 impl Sockets {
     /// The same with what the host says of sockets that say nothing themselves.
@@ -76,11 +77,20 @@ impl Sockets {
 
 impl Instance {
     /// `sendto` and `sendmsg` with an address: with `MSG_FASTOPEN`, the bytes go with the SYN as far as they fit.
-    pub(crate) fn send_to(&self, fd: c_int, bytes: &[u8], flags: c_int, to: Option<Endpoint>) -> Result<usize, Errno> {
-        let is_open = self.at_once(|sockets| Ok(matches!(sockets.get(fd)?.kind, Kind::Open(_)))) == Ok(true);
-        let Some(to) = to.filter(|_| flags & libc::MSG_FASTOPEN != 0 && !is_open) else {
-            return self.write_all(fd, bytes, flags);
+    pub(crate) fn send_to(&self, fd: c_int, bytes: &[u8], flags: c_int, to: Destination) -> Result<usize, Errno> {
+        let to = match to {
+            Destination::Unspecified if flags & libc::MSG_FASTOPEN != 0 => return Err(EOPNOTSUPP),
+            Destination::To(to) if flags & libc::MSG_FASTOPEN != 0 => to,
+            _ => return self.write_all(fd, bytes, flags),
         };
+        // A SYN that waits for data since `connect` gets it (`TCP_FASTOPEN_CONNECT`).
+        let begun = |sockets: &mut Sockets| match sockets.get(fd)?.kind {
+            Kind::Open(_) | Kind::Connecting { early: Early::Awaited(..), .. } => Ok(true),
+            _ => Ok(false),
+        };
+        if self.at_once(begun)? {
+            return self.write_all(fd, bytes, flags);
+        }
         let begun = self.at_once(|sockets| {
             let early = sockets.early_data(fd, true);
             sockets.connect_with(fd, to, early)

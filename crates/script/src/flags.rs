@@ -23,6 +23,9 @@ pub struct Flags {
     pub timestamps: bool,
     /// Connections use SACK where the peer does, as Linux's `tcp_sack` says (`sack`).
     pub sack: bool,
+    /// Most payload bytes of a super-segment (`super_segment`), which comes out whole, as from a TUN device with
+    /// segmentation offload; 0 for none.
+    pub super_segment: u32,
     /// What Linux's `tcp_fastopen` and `tcp_fastopen_key` say of sockets: `fast_open`, `fast_open_key`.
     pub fast_open: FastOpen,
 }
@@ -86,8 +89,8 @@ impl Flags {
         // They know no probe of a lone segment that comes before RFC 8985 lets it.
         host.timers.tail_probe_ms = 0;
         let (engine, mapping) = (EngineKind::default(), Mapping::default());
-        let fast_open = FastOpen::default();
-        let mut flags = Flags { engine, mapping, host, timestamps: true, sack: true, fast_open };
+        let (fast_open, super_segment) = (FastOpen::default(), 0);
+        let mut flags = Flags { engine, mapping, host, timestamps: true, sack: true, super_segment, fast_open };
         for word in text.split([',', ' ']).filter(|word| !word.is_empty()) {
             let (key, value) = word.split_once('=').ok_or_else(|| format!("`{word}` is not key=value"))?;
             flags.set(key, value)?;
@@ -117,6 +120,7 @@ impl Flags {
             "min_rto_ms" => self.host.timers.min_rto_ms = number()?,
             "tail_probe_ms" => self.host.timers.tail_probe_ms = number()?,
             "nagle" => self.host.limits.nagle = value.parse().map_err(|_| refused())?,
+            "super_segment" => self.super_segment = number()?,
             "timestamps" => self.timestamps = value.parse().map_err(|_| refused())?,
             "sack" => self.sack = value.parse().map_err(|_| refused())?,
             "fast_open" => {

@@ -7,7 +7,7 @@
 //! before time goes on.
 use crate::sockets::{Errno, Sockets};
 use crate::threads::{Others, Threads, current};
-use libc::{EAGAIN, EDEADLK, c_int};
+use libc::{EAGAIN, EDEADLK, EINPROGRESS, c_int};
 use std::sync::atomic::AtomicUsize;
 use std::sync::atomic::Ordering::SeqCst;
 use std::sync::{Condvar, Mutex, MutexGuard, PoisonError};
@@ -243,7 +243,15 @@ impl Instance {
             done += sockets.transmit(fd, &bytes[done..])?;
             // Who waits, waits for the connection, too.
             let opens = early && sockets.connect_result(fd) == Err(EAGAIN);
-            if (done < bytes.len() || opens) && waits(sockets) { Err(EAGAIN) } else { Ok(done) }
+            if (done < bytes.len() || opens) && waits(sockets) {
+                return Err(EAGAIN);
+            }
+            // No data went with the SYN: the call is one that connects.
+            if opens && done == 0 {
+                return Err(EINPROGRESS);
+            }
+            sockets.note_zero_copy(fd, flags);
+            Ok(done)
         });
         let failed = early && result.as_ref().is_err_and(|error| *error != EAGAIN);
         if done > 0 && !failed { Ok(done) } else { result }

@@ -2,9 +2,13 @@
 //!
 //! Every callback answers as the system call of its name does: -1 and `errno` where it fails. The runner may call from
 //! several threads ([`crate::instance`]).
+use crate::event_set::Event;
 use crate::flags::Flags;
 use crate::instance::Instance;
-use crate::memory::{address, answer, answer_int, bytes, done, gather, give_address, give_value, parts, scatter};
+use crate::memory::{
+    address, answer, answer_int, bytes, check, destination, done, gather, give_address, give_control, give_value,
+    parts, readable, scatter,
+};
 use crate::preload;
 use crate::sockets::{Accepted, Sockets};
 use crate::stack::Stack;
@@ -205,14 +209,32 @@ unsafe extern "C" fn recvfrom(
 unsafe extern "C" fn recvmsg(data: Data, fd: c_int, message: *mut msghdr, flags: c_int) -> ssize_t {
     // SAFETY: as the runner guarantees.
     let (instance, message) = unsafe { (instance(data), &mut *message) };
-    (message.msg_controllen, message.msg_flags, message.msg_namelen) = (0, 0, 0);
-    // SAFETY: as the runner guarantees.
-    unsafe { receive_into(instance, fd, parts(message.msg_iov, message.msg_iovlen), flags) }
+    let of_errors = flags & libc::MSG_ERRQUEUE;
+    let (received, control) = if of_errors != 0 {
+        match instance.at_once(|sockets| sockets.notice(fd)) {
+            Ok(notice) => (0, Some(notice)),
+            Err(errno) => return answer::<ssize_t>(Err(errno)),
+        }
+    } else {
+        // SAFETY: as the runner guarantees.
+        let received = unsafe { receive_into(instance, fd, parts(message.msg_iov, message.msg_iovlen), flags) };
+        let left = |sockets: &mut Sockets| Ok(sockets.in_queue(fd));
+        (received, if received >= 0 { instance.at_once(left).ok().flatten() } else { None })
+    };
+    if received >= 0 {
+        (message.msg_flags, message.msg_namelen) = (of_errors, 0);
+        // SAFETY: as the runner guarantees.
+        unsafe { give_control(control, message) };
+    }
+    received
 }
 
 /// # Safety
 /// Each part has room for as many bytes as it says.
 unsafe fn receive_into(instance: &Instance, fd: c_int, parts: &[iovec], flags: c_int) -> ssize_t {
+    if let Err(errno) = check(parts) {
+        return answer::<ssize_t>(Err(errno));
+    }
     let most = parts.iter().map(|part| part.iov_len).sum();
     answer(instance.receive(fd, most, flags).map(|received| {
         // SAFETY: not more than the parts have room for was received.
@@ -229,13 +251,13 @@ unsafe extern "C" fn write(data: Data, fd: c_int, from: *const c_void, len: size
 unsafe extern "C" fn writev(data: Data, fd: c_int, vector: *const iovec, count: c_int) -> ssize_t {
     // SAFETY: as the runner guarantees.
     let (instance, all) = unsafe { (instance(data), gather(parts(vector, count.max(0) as usize))) };
-    answer(instance.write_all(fd, &all, 0))
+    answer(all.and_then(|all| instance.write_all(fd, &all, 0)))
 }
 
 unsafe extern "C" fn send(data: Data, fd: c_int, from: *const c_void, len: size_t, flags: c_int) -> ssize_t {
     // SAFETY: as the runner guarantees.
-    let (instance, from) = unsafe { (instance(data), bytes(from, len)) };
-    answer(instance.write_all(fd, from, flags))
+    let (instance, from) = unsafe { (instance(data), readable(from, len)) };
+    answer(from.and_then(|from| instance.write_all(fd, from, flags)))
 }
 
 unsafe extern "C" fn sendto(
@@ -248,8 +270,8 @@ unsafe extern "C" fn sendto(
     to_len: socklen_t,
 ) -> ssize_t {
     // SAFETY: as the runner guarantees; the address of a connection's peer is known.
-    let (instance, from, to) = unsafe { (instance(data), bytes(from, len), address(to, to_len).ok()) };
-    answer(instance.send_to(fd, from, flags, to))
+    let (instance, from, to) = unsafe { (instance(data), readable(from, len), destination(to, to_len)) };
+    answer(from.and_then(|from| instance.send_to(fd, from, flags, to)))
 }
 
 unsafe extern "C" fn sendmsg(data: Data, fd: c_int, message: *const msghdr, flags: c_int) -> ssize_t {
@@ -258,8 +280,8 @@ unsafe extern "C" fn sendmsg(data: Data, fd: c_int, message: *const msghdr, flag
     // SAFETY: as the runner guarantees.
     let all = unsafe { gather(parts(message.msg_iov, message.msg_iovlen)) };
     // SAFETY: as the runner guarantees.
-    let to = unsafe { address(message.msg_name.cast(), message.msg_namelen) }.ok();
-    answer(instance.send_to(fd, &all, flags, to))
+    let to = unsafe { destination(message.msg_name.cast(), message.msg_namelen) };
+    answer(all.and_then(|all| instance.send_to(fd, &all, flags, to)))
 }
 
 unsafe extern "C" fn fcntl(data: Data, fd: c_int, command: c_int, value: c_long) -> c_int {
@@ -405,16 +427,47 @@ unsafe extern "C" fn gettimeofday(data: Data, time: *mut timeval, _zone: *mut ti
     0
 }
 
-unsafe extern "C" fn epoll_create(_: Data, _: c_int) -> c_int {
-    answer_int(Err(ENOSYS))
+unsafe extern "C" fn epoll_create(data: Data, size: c_int) -> c_int {
+    // SAFETY: as in `socket`.
+    let instance = unsafe { instance(data) };
+    answer_int(instance.at_once(|sockets| sockets.epoll_create(size)))
 }
 
-unsafe extern "C" fn epoll_ctl(_: Data, _: c_int, _: c_int, _: c_int, _: *mut epoll_event) -> c_int {
-    answer_int(Err(ENOSYS))
+unsafe extern "C" fn epoll_ctl(data: Data, set: c_int, operation: c_int, fd: c_int, event: *mut epoll_event) -> c_int {
+    // SAFETY: as in `socket`.
+    let instance = unsafe { instance(data) };
+    let asked = match event.is_null() {
+        true if operation != libc::EPOLL_CTL_DEL => return answer_int(Err(EFAULT)),
+        true => Event { events: 0, data: 0 },
+        false => {
+            // SAFETY: as the runner guarantees.
+            let epoll_event { events, u64: data } = unsafe { event.read_unaligned() };
+            Event { events, data }
+        }
+    };
+    done(instance.at_once(|sockets| sockets.epoll_ctl(set, operation, fd, asked)))
 }
 
-unsafe extern "C" fn epoll_wait(_: Data, _: c_int, _: *mut epoll_event, _: c_int, _: c_int) -> c_int {
-    answer_int(Err(ENOSYS))
+unsafe extern "C" fn epoll_wait(data: Data, set: c_int, into: *mut epoll_event, most: c_int, timeout: c_int) -> c_int {
+    // SAFETY: as in `socket`.
+    let instance = unsafe { instance(data) };
+    if into.is_null() {
+        return answer_int(Err(EFAULT));
+    }
+    let begin = instance.now();
+    let end = u64::try_from(timeout).ok().map(|milliseconds| begin + milliseconds * 1_000_000);
+    let look = |sockets: &mut Sockets| {
+        let found = sockets.epoll_take(set, most.max(0) as usize);
+        let over = end.is_some_and(|end| sockets.stack.now() >= end);
+        if over && found == Err(EAGAIN) { Ok(Vec::new()) } else { found }
+    };
+    answer_int(instance.call(end, |_| timeout != 0, look).map(|found| {
+        for (at, Event { events, data }) in found.iter().enumerate() {
+            // SAFETY: there is room for `most`, and no more were found.
+            unsafe { into.add(at).write_unaligned(epoll_event { events: *events, u64: *data }) };
+        }
+        found.len() as c_int
+    }))
 }
 
 unsafe extern "C" fn pipe(_: Data, _: *mut c_int) -> c_int {

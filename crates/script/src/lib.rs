@@ -16,10 +16,17 @@
 //! | `plain` | an engine without timestamps or SACK |
 //! | `stack` | the host, its clock, frames in and out |
 //! | `sockets` | socket calls in terms of a context |
+//! | `connection` | an open connection |
 //! | `options` | socket options |
+//! | `epoll`, `event_set` | sets of descriptors |
+//! | `error_queue` | notices of `MSG_ZEROCOPY` |
 //! | `early`, `fast_open` | data that goes with a SYN |
 
+mod connection;
 mod early;
+mod epoll;
+mod error_queue;
+pub mod event_set;
 mod fast_open;
 mod flags;
 mod instance;

@@ -1,7 +1,8 @@
 //! The runner's memory: addresses, bytes and vectors, copied in and out.
 use crate::sockets::Errno;
 use libc::{
-    EFAULT, EINVAL, c_int, c_void, iovec, sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, socklen_t, ssize_t,
+    EFAULT, EINVAL, c_int, c_void, cmsghdr, iovec, msghdr, sa_family_t, sockaddr, sockaddr_in, sockaddr_in6, socklen_t,
+    ssize_t,
 };
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr};
 use wire::{Endpoint, IpAddress};
@@ -33,6 +34,29 @@ pub(crate) unsafe fn address(address: *const sockaddr, len: socklen_t) -> Result
         libc::AF_INET | libc::AF_INET6 => Err(EINVAL),
         _ => Err(libc::EAFNOSUPPORT),
     }
+}
+
+/// Where a call sends to.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Destination {
+    /// To the socket's peer: no address was given, or none that matters.
+    Peer,
+    /// `AF_UNSPEC`.
+    Unspecified,
+    /// To this address.
+    To(Endpoint),
+}
+
+/// # Safety
+/// As for [`address`].
+pub(crate) unsafe fn destination(to: *const sockaddr, len: socklen_t) -> Destination {
+    let has_family = !to.is_null() && len as usize >= size_of::<sa_family_t>();
+    // SAFETY: it is long enough for a family.
+    if has_family && c_int::from(unsafe { to.cast::<sa_family_t>().read_unaligned() }) == libc::AF_UNSPEC {
+        return Destination::Unspecified;
+    }
+    // SAFETY: the caller says so.
+    unsafe { address(to, len) }.map_or(Destination::Peer, Destination::To)
 }
 
 /// Sockets of IPv6 have peers of IPv4 as mapped addresses.
@@ -93,6 +117,21 @@ pub(crate) unsafe fn bytes<'a>(from: *const c_void, len: usize) -> &'a [u8] {
     unsafe { std::slice::from_raw_parts(from.cast(), len) }
 }
 
+/// Bytes to send: `EFAULT` where there are none at the address.
+///
+/// # Safety
+/// `from` points to `len` bytes, or is null.
+pub(crate) unsafe fn readable<'a>(from: *const c_void, len: usize) -> Result<&'a [u8], Errno> {
+    // SAFETY: the caller says so.
+    if from.is_null() && len > 0 { Err(EFAULT) } else { Ok(unsafe { bytes(from, len) }) }
+}
+
+/// Each part is somewhere: `EFAULT` otherwise.
+pub(crate) fn check(parts: &[iovec]) -> Result<(), Errno> {
+    let nowhere = parts.iter().any(|part| part.iov_base.is_null() && part.iov_len > 0);
+    if nowhere { Err(EFAULT) } else { Ok(()) }
+}
+
 /// The parts of a message.
 ///
 /// # Safety
@@ -106,10 +145,11 @@ pub(crate) unsafe fn parts<'a>(parts: *const iovec, count: usize) -> &'a [iovec]
 }
 
 /// # Safety
-/// Each part points to as many bytes as it says.
-pub(crate) unsafe fn gather(parts: &[iovec]) -> Vec<u8> {
+/// Each part points to as many bytes as it says, or is null.
+pub(crate) unsafe fn gather(parts: &[iovec]) -> Result<Vec<u8>, Errno> {
+    check(parts)?;
     // SAFETY: the caller says so.
-    parts.iter().flat_map(|part| unsafe { bytes(part.iov_base, part.iov_len) }).copied().collect()
+    Ok(parts.iter().flat_map(|part| unsafe { bytes(part.iov_base, part.iov_len) }).copied().collect())
 }
 
 /// # Safety
@@ -139,6 +179,36 @@ pub(crate) unsafe fn give_value(value: &[u8], to: *mut c_void, len: *mut socklen
         *len = part as socklen_t;
     }
     Ok(())
+}
+
+/// An ancillary message: level, type and data.
+pub(crate) struct Control {
+    pub level: c_int,
+    pub kind: c_int,
+    pub data: Vec<u8>,
+}
+
+/// Gives the message's ancillary data this one message, or none; `MSG_CTRUNC` where there is no room.
+///
+/// # Safety
+/// `msg_control` is null or has room for `msg_controllen` bytes.
+pub(crate) unsafe fn give_control(control: Option<Control>, message: &mut msghdr) {
+    let room = std::mem::take(&mut message.msg_controllen);
+    let Some(Control { level, kind, data }) = control else { return };
+    // SAFETY: these only calculate.
+    let (len, space) = unsafe { (libc::CMSG_LEN(data.len() as u32), libc::CMSG_SPACE(data.len() as u32)) };
+    if message.msg_control.is_null() || room < len as usize {
+        message.msg_flags |= libc::MSG_CTRUNC;
+        return;
+    }
+    let header = cmsghdr { cmsg_len: len as usize, cmsg_level: level, cmsg_type: kind };
+    let to = message.msg_control.cast::<cmsghdr>();
+    // SAFETY: the header and the data have room, as was just compared.
+    unsafe {
+        to.write_unaligned(header);
+        std::ptr::copy_nonoverlapping(data.as_ptr(), libc::CMSG_DATA(to), data.len());
+    }
+    message.msg_controllen = room.min(space as usize);
 }
 
 /// The result as C has it.

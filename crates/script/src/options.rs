@@ -1,8 +1,10 @@
 //! Socket options: what has an effect goes to the control plane, everything else is remembered.
 use crate::early::OF_LISTENERS;
+use crate::memory::Control;
 use crate::sockets::{Errno, Kind, Socket, Sockets};
 use context::{FlowInfo, OptionName, Reply, Request};
-use libc::{EINVAL, ENOPROTOOPT, EOPNOTSUPP, IPPROTO_TCP, SOL_SOCKET};
+use libc::{EAGAIN, EINVAL, ENOPROTOOPT, EOPNOTSUPP, IPPROTO_TCP, SOL_SOCKET};
+use std::collections::BTreeMap;
 
 /// Options of the control plane: level, name, its name there.
 const PASSED_ON: [(i32, i32, OptionName); 7] = [
@@ -30,6 +32,10 @@ impl Sockets {
             socket.abort = on != 0 && seconds == 0;
         }
         socket.options.insert((level, name), value.to_vec());
+        if (level, name) == (SOL_SOCKET, libc::SO_SNDBUF) {
+            let limit = socket.send_limit();
+            self.connection(fd).into_iter().for_each(|connection| connection.limit = limit);
+        }
         if level == IPPROTO_TCP && OF_LISTENERS.contains(&name) {
             self.send_fast_open(fd)?;
         }
@@ -38,6 +44,54 @@ impl Sockets {
             self.set(fd, *option, number as u64);
         }
         Ok(())
+    }
+
+    /// An accepted connection has its listener's options, as on Linux.
+    pub(crate) fn inherit(&mut self, fd: i32, options: BTreeMap<(i32, i32), Vec<u8>>) -> Result<(), Errno> {
+        for ((level, name), value) in options {
+            self.set_option(fd, level, name, &value)?;
+        }
+        Ok(())
+    }
+
+    /// An option that is an int is set, and not to zero.
+    pub(crate) fn has_option(&self, fd: i32, level: i32, name: i32) -> bool {
+        self.table.get(&fd).and_then(|socket| socket.number_option(level, name)).is_some_and(|number| number != 0)
+    }
+
+    /// A call has written all that it will; with `MSG_ZEROCOPY` there is a notice once that is acknowledged.
+    pub(crate) fn note_zero_copy(&mut self, fd: i32, flags: i32) {
+        if flags & libc::MSG_ZEROCOPY == 0 || !self.has_option(fd, SOL_SOCKET, libc::SO_ZEROCOPY) {
+            return;
+        }
+        if let Ok(connection) = self.connection(fd) {
+            let (head, tail) = (connection.tx_head, connection.tx_tail);
+            connection.notices.sent(head);
+            connection.notices.acknowledged(tail);
+        }
+    }
+
+    /// The next notice of the error queue, which never waits.
+    pub(crate) fn notice(&mut self, fd: i32) -> Result<Control, Errno> {
+        self.settle();
+        let is_v6 = self.get(fd)?.is_v6;
+        let (level, kind, address) = match is_v6 {
+            false => (libc::SOL_IP, libc::IP_RECVERR, size_of::<libc::sockaddr_in>()),
+            true => (libc::SOL_IPV6, libc::IPV6_RECVERR, size_of::<libc::sockaddr_in6>()),
+        };
+        let notice = self.connection(fd).ok().and_then(|connection| connection.notices.take()).ok_or(EAGAIN)?;
+        // Nobody's address follows: the notice is this host's own.
+        Ok(Control { level, kind, data: [&notice[..], &vec![0; address]].concat() })
+    }
+
+    /// `TCP_INQ`: how much there is still to read. The end counts as a byte.
+    pub(crate) fn in_queue(&mut self, fd: i32) -> Option<Control> {
+        if !self.has_option(fd, IPPROTO_TCP, libc::TCP_INQ) {
+            return None;
+        }
+        let connection = self.connection(fd).ok()?;
+        let left = connection.unread().max(connection.peer_fin.into());
+        Some(Control { level: IPPROTO_TCP, kind: libc::TCP_CM_INQ, data: left.to_ne_bytes().to_vec() })
     }
 
     /// `getsockopt`: the value's bytes.
@@ -83,9 +137,7 @@ impl Sockets {
     /// connection.
     pub(crate) fn buffered(&mut self, fd: i32) -> Option<[(u32, u32); 2]> {
         let connection = self.connection(fd).ok()?;
-        let unread = connection.rx_tail.wrapping_sub(connection.rx_head);
-        let unacknowledged = connection.tx_head.wrapping_sub(connection.tx_tail);
-        Some([(unread, connection.rx.most()), (unacknowledged, connection.tx.most())])
+        Some([(connection.unread(), connection.rx.most()), (connection.in_flight(), connection.tx.most())])
     }
 
     /// Bytes of the buffers for receiving and for sending that a connection has, or that one would have.

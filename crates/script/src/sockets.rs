@@ -1,5 +1,7 @@
 //! Socket calls on the only application's context. A call that would wait says `EAGAIN`; who waits calls it again.
+use crate::connection::Connection;
 use crate::early::Early;
+use crate::event_set::Set;
 use crate::flags::FastOpen;
 use crate::stack::Stack;
 use context::{
@@ -9,11 +11,10 @@ use libc::{
     EADDRINUSE, EAFNOSUPPORT, EAGAIN, EALREADY, EBADF, ECONNABORTED, EINPROGRESS, EINVAL, EISCONN, EMFILE, ENOTCONN,
     EPIPE, EPROTONOSUPPORT,
 };
-use shm::{ByteRing, Doorbell};
+use shm::Doorbell;
 use std::collections::{BTreeMap, VecDeque};
 use std::net::{Ipv4Addr, Ipv6Addr};
 use std::os::fd::{AsRawFd, IntoRawFd, OwnedFd};
-use std::sync::Arc;
 
 /// A Linux error number.
 pub type Errno = i32;
@@ -32,6 +33,8 @@ pub(crate) enum Kind {
         binding: u32,
         backlog: u32,
         waiting: VecDeque<(Slot, Endpoint)>,
+        /// Connections so far.
+        arrived: u64,
     },
     Connecting {
         tag: u32,
@@ -49,7 +52,7 @@ pub(crate) struct Socket {
     /// open themselves, as they would any descriptor.
     number: OwnedFd,
     /// `AF_INET6`.
-    is_v6: bool,
+    pub is_v6: bool,
     pub kind: Kind,
     pub nonblocking: bool,
     pub local: Option<Endpoint>,
@@ -72,29 +75,13 @@ pub struct Accepted {
     pub is_v6: bool,
 }
 
-/// An open connection: positions in its buffers.
-pub(crate) struct Connection {
-    slot: Slot,
-    pub rx: Arc<ByteRing>,
-    pub tx: Arc<ByteRing>,
-    pub tx_head: u32,
-    pub tx_tail: u32,
-    pub rx_head: u32,
-    pub rx_tail: u32,
-    peer_fin: bool,
-    fin: bool,
-    read_shut: bool,
-    pub error: Option<Errno>,
-    /// It was reset, or timed out: nothing more goes or comes.
-    pub broken: bool,
-}
-
 /// All sockets, and the host below them.
 pub struct Sockets {
     /// The host.
     pub stack: Stack,
     pub(crate) table: BTreeMap<i32, Socket>,
     pub(crate) connections: BTreeMap<u32, Connection>,
+    pub(crate) sets: BTreeMap<i32, Set>,
     pub(crate) fast_open: FastOpen,
     answers: BTreeMap<u32, Reply>,
     /// Completions that overtook the replies that open their connections: the two pairs are not ordered.
@@ -105,9 +92,9 @@ pub struct Sockets {
 impl Sockets {
     /// No sockets yet.
     pub fn new(stack: Stack) -> Sockets {
-        let (table, connections) = (BTreeMap::new(), BTreeMap::new());
+        let (table, connections, sets) = (BTreeMap::new(), BTreeMap::new(), BTreeMap::new());
         let (fast_open, answers, early) = (FastOpen::default(), BTreeMap::new(), BTreeMap::new());
-        Sockets { stack, table, connections, fast_open, answers, early, next_tag: 1 }
+        Sockets { stack, table, connections, sets, fast_open, answers, early, next_tag: 1 }
     }
 
     /// The runner is done, and closed what was open.
@@ -115,6 +102,7 @@ impl Sockets {
         for socket in std::mem::take(&mut self.table).into_values() {
             let _ = socket.number.into_raw_fd();
         }
+        std::mem::take(&mut self.sets).into_values().for_each(Set::abandon);
     }
 
     /// `socket`.
@@ -190,7 +178,7 @@ impl Sockets {
         self.ask(tag, Request::Listen { tag, binding, backlog })?;
         let socket = self.get(fd)?;
         if let Kind::Bound { .. } = socket.kind {
-            socket.kind = Kind::Listening { binding, backlog, waiting: VecDeque::new() };
+            socket.kind = Kind::Listening { binding, backlog, waiting: VecDeque::new(), arrived: 0 };
         }
         self.arm(binding, backlog);
         self.send_fast_open(fd)
@@ -205,10 +193,11 @@ impl Sockets {
     /// `accept`.
     pub fn accept(&mut self, fd: i32) -> Result<Accepted, Errno> {
         self.settle();
-        let Kind::Listening { binding, backlog, waiting } = &mut self.get(fd)?.kind else { return Err(EINVAL) };
+        let Kind::Listening { binding, backlog, waiting, .. } = &mut self.get(fd)?.kind else { return Err(EINVAL) };
         let (binding, left) = (*binding, backlog.saturating_sub(waiting.len() as u32) + 1);
         let (slot, peer) = waiting.pop_front().ok_or(EAGAIN)?;
         let Socket { local, is_v6, .. } = *self.get(fd)?;
+        let options = self.get(fd)?.options.clone();
         self.arm(binding, left);
         if !self.connections.contains_key(&slot.index) {
             return Err(ECONNABORTED);
@@ -220,6 +209,7 @@ impl Sockets {
         // The connection's own descriptor shows that it was accepted: it outlives the listener.
         self.send(Request::Label { fd: accepted as u32, reason: Unaccelerated::No, slot: Some(slot), binding: 0 });
         self.settle();
+        self.inherit(accepted, options)?;
         Ok(Accepted { fd: accepted, peer, is_v6 })
     }
 
@@ -244,7 +234,11 @@ impl Sockets {
         let mss = socket.number_option(libc::IPPROTO_TCP, libc::TCP_MAXSEG).unwrap_or(0) as u16;
         (socket.kind, socket.peer, socket.error) = (Kind::Connecting { tag, early: Early::No }, Some(to), None);
         let congestion = Congestion::DEFAULT;
+        let retries = socket.number_option(libc::IPPROTO_TCP, libc::TCP_SYNCNT);
         self.send(Request::Connect { tag, binding, remote: to, congestion, mss, early });
+        if let Some(most) = retries.and_then(|most| most.try_into().ok()) {
+            self.send(Request::SynRetries { tag, most });
+        }
         self.settle();
         if self.awaits_data(fd) { Ok(()) } else { Err(EINPROGRESS) }
     }
@@ -276,7 +270,7 @@ impl Sockets {
             return Err(error);
         }
         let connection = self.connection(fd)?;
-        let there = connection.rx_tail.wrapping_sub(connection.rx_head) as usize;
+        let there = connection.unread() as usize;
         if there == 0 {
             let over = connection.peer_fin || connection.read_shut || connection.broken;
             return match connection.error.take() {
@@ -307,7 +301,6 @@ impl Sockets {
         if self.awaits_data(fd) {
             return self.give_early(fd, bytes);
         }
-        let limit = self.get(fd)?.send_limit();
         let connection = self.connection(fd).map_err(|error| if error == ENOTCONN { EPIPE } else { error })?;
         if let Some(error) = connection.error.take() {
             return Err(error);
@@ -315,9 +308,8 @@ impl Sockets {
         if connection.fin || connection.broken {
             return Err(EPIPE);
         }
-        let most = connection.tx.most().min(limit);
-        let room = most.saturating_sub(connection.tx_head.wrapping_sub(connection.tx_tail));
-        let len = bytes.len().min(room as usize);
+        let len = bytes.len().min(connection.room() as usize);
+        connection.waits_for_room |= len < bytes.len();
         if len == 0 && !bytes.is_empty() {
             return Err(EAGAIN);
         }
@@ -357,6 +349,9 @@ impl Sockets {
     /// `close`.
     pub fn close(&mut self, fd: i32) -> Result<(), Errno> {
         self.settle();
+        if self.forget_in_sets(fd) {
+            return Ok(());
+        }
         let socket = self.table.remove(&fd).ok_or(EBADF)?;
         match socket.kind {
             Kind::Fresh | Kind::Dead => {}
@@ -396,12 +391,12 @@ impl Sockets {
         let mut bits = 0;
         let mut set = |condition: bool, more: i16| bits |= if condition { more } else { 0 };
         let no_more = connection.peer_fin || connection.read_shut || connection.broken;
-        let room = connection.tx.most() > connection.tx_head.wrapping_sub(connection.tx_tail);
-        set(connection.rx_tail != connection.rx_head || no_more, libc::POLLIN | libc::POLLRDNORM);
+        let room = connection.room() > 0;
+        set(connection.unread() > 0 || no_more, libc::POLLIN | libc::POLLRDNORM);
         set(no_more, libc::POLLRDHUP);
         set(room || connection.broken || connection.fin, libc::POLLOUT | libc::POLLWRNORM);
         set(connection.broken || (connection.fin && connection.peer_fin), libc::POLLHUP);
-        set(connection.error.is_some(), libc::POLLERR);
+        set(connection.error.is_some() || !connection.notices.is_empty(), libc::POLLERR);
         Ok(bits)
     }
 
@@ -409,8 +404,7 @@ impl Sockets {
     pub fn waiting(&mut self, fd: i32) -> Result<(u32, u32), Errno> {
         self.settle();
         let connection = self.connection(fd).map_err(|_| EINVAL)?;
-        let unread = connection.rx_tail.wrapping_sub(connection.rx_head);
-        Ok((unread, connection.tx_head.wrapping_sub(connection.tx_tail)))
+        Ok((connection.unread(), connection.in_flight()))
     }
 
     /// A connection's option, for the control plane.
@@ -483,7 +477,10 @@ impl Sockets {
             Reply::Accept { binding, slot, remote, .. } => {
                 let peer = remote;
                 let listener = self.table.values_mut().find_map(|socket| match &mut socket.kind {
-                    Kind::Listening { binding: own, waiting, .. } if *own == binding => Some(waiting),
+                    Kind::Listening { binding: own, waiting, arrived, .. } if *own == binding => {
+                        *arrived += 1;
+                        Some(waiting)
+                    }
                     _ => None,
                 });
                 match listener {
@@ -519,7 +516,7 @@ impl Sockets {
             }
             Reply::Error { slot, errno } => {
                 if let Some(connection) = self.connections.get_mut(&slot.index) {
-                    (connection.error, connection.broken) = (Some(errno.into()), true);
+                    connection.fail(errno.into());
                 }
             }
             Reply::Failed { tag, .. } | Reply::Done { tag } | Reply::Bound { tag, .. } | Reply::Info { tag, .. } => {
@@ -538,20 +535,7 @@ impl Sockets {
         let Ok((rx, tx)) = self.stack.end.map_buffers(slot) else {
             return self.send(Request::Close { slot, tx_head: 0, rx_head: 0, abort: true });
         };
-        let mut connection = Connection {
-            slot,
-            rx: Arc::new(rx),
-            tx: Arc::new(tx),
-            tx_head: 0,
-            tx_tail: 0,
-            rx_head: 0,
-            rx_tail: 0,
-            peer_fin: false,
-            fin: false,
-            read_shut: false,
-            error: None,
-            broken: false,
-        };
+        let mut connection = Connection::new(slot, rx, tx);
         if let Some(completion) = self.early.remove(&slot.index).filter(|completion| completion.slot == slot) {
             connection.apply(completion);
         }
@@ -571,13 +555,5 @@ fn any(is_v6: bool, port: u16) -> Endpoint {
     match is_v6 {
         true => Endpoint::new(IpAddress::v6(Ipv6Addr::UNSPECIFIED, 0), port),
         false => Endpoint::v4(Ipv4Addr::UNSPECIFIED, port),
-    }
-}
-
-impl Connection {
-    pub(crate) fn apply(&mut self, completion: Completion) {
-        self.rx_tail = completion.rx_tail;
-        self.tx_tail = completion.tx_tail;
-        self.peer_fin |= completion.fin;
     }
 }

@@ -23,7 +23,7 @@ const MOST_ROUNDS: u32 = 100_000;
 /// ICMPv6 types by which a host says to which groups it belongs (RFC 2710, RFC 3810).
 const GROUPS: [u8; 3] = [131, 132, 143];
 /// The host's own MTU bounds it (`mtu` of the flags).
-const CAPABILITIES: Capabilities = Capabilities { mtu: 9000, super_segment: 0, checksum: false };
+const MTU: u16 = 9000;
 
 /// A host on a wire that ends here.
 pub struct Stack {
@@ -50,7 +50,9 @@ impl Stack {
         if !(flags.timestamps && flags.sack) {
             engine = Box::new(Plain { engine, timestamps: flags.timestamps, sack: flags.sack });
         }
-        let links = vec![flags.host.link(OWN, CAPABILITIES)];
+        let capabilities =
+            Capabilities { mtu: MTU, super_segment: flags.super_segment, checksum: flags.super_segment > 0 };
+        let links = vec![flags.host.link(OWN, capabilities)];
         let mut host = control::host(flags.host, links, engine, [7; 16])?;
         let (context, end) = attach(&mut host).map_err(|error| format!("cannot make a context: {error}"))?;
         let workers = host.workers();

@@ -148,3 +148,21 @@ fn short_segments_are_collected_where_the_host_wants_it() {
         s.expect(segment(ACK, 5, 1).payload(b"e"));
     });
 }
+
+#[test]
+fn an_attempt_ends_after_as_many_syns_as_the_program_says() {
+    on_all("", |s| {
+        let fd = s.next_client();
+        s.set(fd, IPPROTO_TCP, libc::TCP_SYNCNT, &[1]);
+        assert_eq!(s.connect_again(fd), Err(libc::EINPROGRESS));
+        s.expect(segment(SYN, 0, 0));
+        let begin = s.at_us;
+        s.expect(segment(SYN, 0, 0));
+        assert_eq!(s.at_us - begin, 1_000_000);
+        // The time that a third one would have is over then.
+        s.silence(1999);
+        assert_eq!(s.get(fd, libc::SOL_SOCKET, libc::SO_ERROR), 0);
+        s.silence(2);
+        assert_eq!(s.get(fd, libc::SOL_SOCKET, libc::SO_ERROR), libc::ETIMEDOUT);
+    });
+}

@@ -108,6 +108,25 @@ fn the_first_write_goes_with_the_syn() {
     });
 }
 
+/// `MSG_FASTOPEN` after a `connect` that waits for data gives it that data. Without bytes, the call only connects.
+#[test]
+fn a_connect_that_waits_for_data_gets_it_from_any_write() {
+    on_all("", |s| {
+        learn_cookie(s, cookie());
+        let fd = s.next_client();
+        s.set(fd, IPPROTO_TCP, TCP_FASTOPEN_CONNECT, &[1]);
+        assert_eq!(s.connect_again(fd), Ok(0));
+        assert_eq!(s.send_early(fd, b"question"), Ok(8));
+        s.expect(segment(SYN, 0, 0).payload(b"question"));
+        let fd = s.next_client();
+        assert_eq!(s.send_early(fd, b""), Err(EINPROGRESS));
+        assert!(s.expect(segment(SYN, 0, 0)).fast_open.is_some());
+        assert_eq!(s.send_early(fd, b"question"), Err(libc::EALREADY));
+        let fd = s.next_client();
+        assert_eq!(s.send_early_nowhere(fd), Err(libc::EOPNOTSUPP));
+    });
+}
+
 /// No more than fits goes with the SYN: what the peer said of its segments, without room for options.
 #[test]
 fn a_syn_has_a_segment_of_data_at_most() {

@@ -77,6 +77,7 @@ impl Unit {
                 "carry",
                 "syn_data",
                 "fast_open",
+                "syn_retries",
             ],
             _ => &[],
         }

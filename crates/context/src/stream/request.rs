@@ -80,6 +80,14 @@ pub enum Request {
         /// Bytes, no more than there is room for.
         len: u16,
     },
+    /// An attempt ends once its SYN was sent again so often (`TCP_SYNCNT`), instead of as often as the host's
+    /// configuration says. Not answered.
+    SynRetries {
+        /// Of the [`Request::Connect`].
+        tag: u32,
+        /// So often.
+        most: u8,
+    },
     /// A listener takes connections whose SYN carries data (RFC 7413), and may have keys of its own. Not answered.
     FastOpen {
         /// The listener's binding.
@@ -276,14 +284,12 @@ impl Request {
                 w[5] = pair(mss.into(), early as u32);
             }
             Request::SynData { tag, len } => (w[0], w[1]) = (pair(24, tag), len.into()),
+            Request::SynRetries { tag, most } => (w[0], w[1]) = (pair(26, tag), most.into()),
             Request::FastOpen { binding, most, keys, no_cookie } => {
                 fast_open_words(&mut w, binding, most, keys, no_cookie)
             }
             Request::CancelConnect { tag } => w[0] = pair(5, tag),
-            Request::Unbind { binding } => {
-                w[0] = pair(6, 0);
-                w[1] = binding as u64;
-            }
+            Request::Unbind { binding } => (w[0], w[1]) = (pair(6, 0), binding.into()),
             Request::Close { slot, tx_head, rx_head, abort } => {
                 w[0] = pair(7, 0);
                 w[1] = put_slot(slot);
@@ -385,6 +391,7 @@ impl Request {
                 Request::Carry { tag, token: w[4], flow, binding: high(w[1]) }
             }
             24 => Request::SynData { tag, len: w[1] as u16 },
+            26 => Request::SynRetries { tag, most: w[1] as u8 },
             25 => {
                 let key = |at: usize| [w[at].to_le_bytes(), w[at + 1].to_le_bytes()].concat().try_into().ok();
                 let (flags, keys) = (w[2], [2, 4].map(|bit| w[2] & bit != 0));
@@ -467,6 +474,7 @@ mod tests {
                 early: EarlyData::WithCookie,
             },
             Request::SynData { tag: 27, len: u16::MAX },
+            Request::SynRetries { tag: 28, most: 127 },
             Request::FastOpen { binding: 6, most: 7, keys: FastOpenKeys::default(), no_cookie: true },
             Request::FastOpen { binding: 6, most: u32::MAX, keys: keys(Some([1; 16])), no_cookie: false },
             Request::FastOpen { binding: 6, most: 7, keys: keys(None), no_cookie: false },

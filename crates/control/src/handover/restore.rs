@@ -79,8 +79,20 @@ pub(crate) fn restore_half_open(
     connections: &mut Connections,
     state: HalfOpenState,
 ) -> Result<(), String> {
-    let HalfOpenState { key, tuple, handshake, owner, congestion, rto, tries, unsent, soft_error, peer_mac, open } =
-        state;
+    let HalfOpenState {
+        key,
+        tuple,
+        handshake,
+        owner,
+        congestion,
+        rto,
+        tries,
+        most_tries,
+        unsent,
+        soft_error,
+        peer_mac,
+        open,
+    } = state;
     let half_open = HalfOpen {
         tuple,
         handshake,
@@ -88,6 +100,7 @@ pub(crate) fn restore_half_open(
         congestion,
         rto,
         tries,
+        most_tries,
         unsent,
         soft_error,
         peer_mac,

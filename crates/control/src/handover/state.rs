@@ -124,6 +124,8 @@ pub(crate) struct HalfOpenState {
     pub congestion: CongestionName,
     pub rto: Nanos,
     pub tries: u32,
+    #[serde(default)]
+    pub most_tries: Option<u8>,
     pub unsent: bool,
     pub soft_error: Option<i32>,
     pub peer_mac: Option<Mac>,

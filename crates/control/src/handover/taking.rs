@@ -61,6 +61,7 @@ pub(crate) fn half_open_states(handshakes: &Handshakes) -> Vec<HalfOpenState> {
         congestion: half_open.congestion,
         rto: half_open.rto,
         tries: half_open.tries,
+        most_tries: half_open.most_tries,
         unsent: half_open.unsent,
         soft_error: half_open.soft_error,
         peer_mac: half_open.peer_mac,

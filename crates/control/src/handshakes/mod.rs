@@ -125,6 +125,7 @@ impl Handshakes {
             congestion,
             rto: out.config.timers.syn_rto_ms as Nanos * MILLISECOND,
             tries: 0,
+            most_tries: None,
             unsent: false,
             soft_error: None,
             peer_mac,
@@ -136,6 +137,13 @@ impl Handshakes {
         let key = self.all.insert(half_open)?;
         connections.set(tuple, Lifecycle::HalfOpen(key));
         Some(key)
+    }
+
+    /// Its SYN is sent again at most so often.
+    pub(crate) fn limit_tries(&mut self, key: u32, most: u8) {
+        if let Some(half_open) = self.all.get_mut(key) {
+            half_open.most_tries = Some(most);
+        }
     }
 
     /// Another slot is the connection's.
@@ -196,6 +204,7 @@ impl Handshakes {
         let remote = traced::ends(&half_open.tuple)[1];
         out.tracer.event(Point::SynTimeout, NO_FLOW, [remote, half_open.tries.into()]);
         let most = if matches!(half_open.owner, Owner::Listener(_)) { most_passive } else { most };
+        let most = half_open.most_tries.map_or(most, u32::from);
         if half_open.tries > most {
             return Some(half_open.soft_error.unwrap_or(libc::ETIMEDOUT));
         }

@@ -67,6 +67,14 @@ impl ControlPlane {
         self.handshakes.send_syn(out, key);
     }
 
+    /// An attempt sends its SYN again at most so often. `None` where there is no such attempt.
+    pub(super) fn limit_tries(&mut self, id: ContextId, tag: u32, most: u8) -> Option<()> {
+        let context = self.contexts.get(id.0)?;
+        // One that has ended meanwhile needs no limit: its reply is on the way.
+        context.connects.get(&tag).into_iter().for_each(|key| self.handshakes.limit_tries(*key, most));
+        Some(())
+    }
+
     /// No answer to a SYN or SYN-ACK.
     pub(super) fn half_open_due(&mut self, out: &mut Outbox<'_>, key: u32) {
         if let Some(errno) = self.handshakes.due(out, key) {

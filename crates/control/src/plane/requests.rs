@@ -131,6 +131,7 @@ impl ControlPlane {
             Request::Arm { binding, credits } => self.arm(out, id, binding, credits),
             Request::Loopback { binding } => self.serve_loopback(id, binding),
             Request::SynData { tag, len } => self.syn_data(out, id, tag, len),
+            Request::SynRetries { tag, most } => self.limit_tries(id, tag, most),
             Request::FastOpen { binding, most, keys, no_cookie } => {
                 self.set_fast_open(id, binding, most, keys, no_cookie)
             }

@@ -181,7 +181,11 @@ impl ProtocolState {
         let mut segment = self.segment(seq, flags, now);
         segment.pos = seq - self.fixed.tx_base;
         segment.fields.payload_len = len;
-        segment.segment_size = if len > self.fixed.agreed.mss as u32 { self.fixed.agreed.mss } else { 0 };
+        if len > self.fixed.agreed.mss as u32 {
+            segment.segment_size = self.fixed.agreed.mss;
+            // As Linux has it: the last segment of a super-segment ends what a receiver's GRO collects.
+            segment.fields.flags |= Flags::PSH;
+        }
         segment
     }
 

@@ -72,7 +72,7 @@ fn ask_for_it(lib: &mut Guard, key: Key, remote: Endpoint) -> Result<()> {
     };
     let binding = bound.map_or(0, |bound| bound.binding);
     let congestion = Congestion(socket.options.congestion);
-    let (mss, early) = (socket.options.mss, socket.options.fast_open.asked());
+    let (mss, early, retries) = (socket.options.mss, socket.options.fast_open.asked(), socket.options.syn_retries);
     let context = lib.need_context()?;
     let tag = context.fresh_tag();
     context.connects.insert(tag, key);
@@ -80,6 +80,9 @@ fn ask_for_it(lib: &mut Guard, key: Key, remote: Endpoint) -> Result<()> {
     (socket.kind, socket.outcome_pending) =
         (Kind::Connecting(Box::new(Attempt { tag, remote, local: None, bound, left: false, early: Early::No })), true);
     ask::send_request(lib, Request::Connect { tag, binding, remote, congestion, mss, early });
+    if retries > 0 {
+        ask::send_request(lib, Request::SynRetries { tag, most: retries });
+    }
     Ok(())
 }
 

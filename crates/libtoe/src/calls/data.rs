@@ -286,7 +286,12 @@ pub(crate) unsafe fn transmit(lib: &mut Guard, key: Key, from: &[iovec], flags: 
     if lib.need_socket(key)?.awaits_data() {
         // SAFETY: the caller vouches for the buffers.
         let done = unsafe { early::transmit(lib, key, from, flags & libc::MSG_DONTWAIT != 0)? };
-        if done == wanted || !lib.need_socket(key)?.is_stream() {
+        let opens = !lib.need_socket(key)?.is_stream();
+        if opens && done == 0 {
+            // No data went with the SYN: the call is one that connects.
+            return Err(libc::EINPROGRESS);
+        }
+        if done == wanted || opens {
             return Ok(done);
         }
         // SAFETY: the same.

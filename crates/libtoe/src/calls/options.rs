@@ -111,6 +111,7 @@ fn act(lib: &mut Guard, key: Key, level: c_int, name: c_int, value: &[u8]) -> Re
         (SOL_SOCKET, libc::SO_SNDTIMEO) => options.send_timeout = read_time(value),
         (libc::IPPROTO_IPV6, libc::IPV6_V6ONLY) => options.v6_only = number != 0,
         (IPPROTO_TCP, libc::TCP_MAXSEG) => options.mss = number.clamp(0, u16::MAX as c_int) as u16,
+        (IPPROTO_TCP, libc::TCP_SYNCNT) => options.syn_retries = number.clamp(0, u8::MAX.into()) as u8,
         (IPPROTO_TCP, libc::TCP_CORK) => {
             options.cork = number != 0;
             if number == 0 {

@@ -227,6 +227,9 @@ pub(super) unsafe fn connect_first(fd: c_int, address: *const sockaddr, len: soc
     let (mut lib, key) = ours(fd).ok()??;
     // SAFETY: the caller's pointers.
     let to = unsafe { address::parse(address, len) };
+    if to == Ok(address::Address::Unspecified) {
+        return Some(libc::EOPNOTSUPP);
+    }
     // What follows is a write: with TCP_FASTOPEN_CONNECT, the same would come of it.
     let before = lib.socket(key).map(|socket| std::mem::replace(&mut socket.options.fast_open.connect, true));
     let connected = to.and_then(|to| decide_connect(&mut lib, key, to));

@@ -79,6 +79,8 @@ pub(crate) struct Values {
     pub(crate) inline_urgent: bool,
     /// `TCP_CONGESTION`, a code of `tcp::congestion`.
     pub congestion: u8,
+    /// `TCP_SYNCNT`; 0 where it was not set.
+    pub(crate) syn_retries: u8,
     /// `TCP_MAXSEG`; 0 where it was not set.
     pub mss: u16,
     /// `IPV6_V6ONLY`.
@@ -108,6 +110,7 @@ impl Values {
             cork: false,
             inline_urgent: false,
             congestion: 0,
+            syn_retries: 0,
             mss: 0,
             v6_only: false,
             receive_size: None,

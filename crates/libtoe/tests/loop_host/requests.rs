@@ -53,7 +53,10 @@ impl Host {
                 self.reply(from, Reply::Failed { tag, errno: libc::EOPNOTSUPP as u16 });
             }
             // It has no loopback, and its SYNs carry nothing.
-            Request::Loopback { .. } | Request::SynData { .. } | Request::FastOpen { .. } => {}
+            Request::Loopback { .. }
+            | Request::SynData { .. }
+            | Request::SynRetries { .. }
+            | Request::FastOpen { .. } => {}
             Request::Set { slot, option: OptionName::ReceiveWindow, value } => {
                 if let Some(end) = self.end_named(from, slot) {
                     end.offered = end.offered.max(end.rx.most().min(value as u32));

@@ -39,6 +39,8 @@ pub(crate) struct Segment {
     pub fast_open: Option<Cookie>,
     /// It has timestamps.
     pub timestamps: bool,
+    /// Of the host: it has PSH, which is not among the flags.
+    pub pushes: bool,
     /// SACK blocks, at most three.
     pub sack: Vec<(u32, u32)>,
     pub payload: Vec<u8>,
@@ -55,6 +57,7 @@ pub(crate) fn segment(flags: Flags, seq: u32, ack: u32) -> Segment {
         sack_ok: false,
         fast_open: None,
         timestamps: false,
+        pushes: false,
         sack: Vec::new(),
         payload: Vec::new(),
     }
@@ -117,6 +120,9 @@ macro_rules! call {
         checked(unsafe { ($script.table.$name)($script.table.userdata, $($argument),*) } as isize)
     };
 }
+
+/// An ancillary message: level, type, data.
+pub(crate) type Ancillary = Option<(c_int, c_int, Vec<u8>)>;
 
 /// The error number where a call failed.
 fn checked(result: isize) -> Result<usize, c_int> {
@@ -224,6 +230,12 @@ impl Script {
         call!(self.sendto(fd, bytes.as_ptr().cast(), bytes.len(), libc::MSG_FASTOPEN, at, len))
     }
 
+    /// The same with no address at all (`AF_UNSPEC`).
+    pub(crate) fn send_early_nowhere(&self, fd: c_int) -> Result<usize, c_int> {
+        let to = [0u8; 16];
+        call!(self.sendto(fd, to.as_ptr().cast(), 1, libc::MSG_FASTOPEN, to.as_ptr().cast(), 16))
+    }
+
     /// Binds to the host's address.
     pub(crate) fn bind(&self, fd: c_int) {
         let to = address(self.ends().dst, self.local_port);
@@ -237,6 +249,48 @@ impl Script {
 
     pub(crate) fn write(&self, fd: c_int, bytes: &[u8]) -> Result<usize, c_int> {
         call!(self.write(fd, bytes.as_ptr().cast(), bytes.len()))
+    }
+
+    pub(crate) fn send_with(&self, fd: c_int, bytes: &[u8], flags: c_int) -> Result<usize, c_int> {
+        call!(self.send(fd, bytes.as_ptr().cast(), bytes.len(), flags))
+    }
+
+    /// `recvmsg` of at most so many bytes: what it returns, and its ancillary message (level, type, data).
+    pub(crate) fn receive_message(&self, fd: c_int, most: usize, flags: c_int) -> Result<(usize, Ancillary), c_int> {
+        let (mut bytes, mut control) = (vec![0u8; most], [0u64; 16]);
+        let mut part = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: most };
+        // SAFETY: zeros are a message without parts.
+        let mut message: libc::msghdr = unsafe { std::mem::zeroed() };
+        (message.msg_iov, message.msg_iovlen) = (&mut part, 1);
+        (message.msg_control, message.msg_controllen) = (control.as_mut_ptr().cast(), size_of_val(&control));
+        let received = call!(self.recvmsg(fd, &mut message, flags))?;
+        assert_eq!(message.msg_flags, flags & libc::MSG_ERRQUEUE);
+        // SAFETY: the library has filled it, and says how far.
+        let found = unsafe {
+            libc::CMSG_FIRSTHDR(&message).as_ref().map(|header| {
+                let len = header.cmsg_len - libc::CMSG_LEN(0) as usize;
+                let data = std::slice::from_raw_parts(libc::CMSG_DATA(header), len).to_vec();
+                (header.cmsg_level, header.cmsg_type, data)
+            })
+        };
+        Ok((received, found))
+    }
+
+    pub(crate) fn epoll(&self) -> c_int {
+        call!(self.epoll_create(1)).unwrap() as c_int
+    }
+
+    /// Asks for events of a descriptor, which is the data as well.
+    pub(crate) fn epoll_control(&self, set: c_int, operation: c_int, fd: c_int, events: c_int) -> Result<usize, c_int> {
+        let mut event = libc::epoll_event { events: events as u32, u64: fd as u64 };
+        call!(self.epoll_ctl(set, operation, fd, &mut event))
+    }
+
+    /// Waits for so many milliseconds; events and data of each.
+    pub(crate) fn epoll_wait(&self, set: c_int, timeout: c_int) -> Vec<(c_int, c_int)> {
+        let mut events = [libc::epoll_event { events: 0, u64: 0 }; 4];
+        let count = call!(self.epoll_wait(set, events.as_mut_ptr(), 4, timeout)).unwrap();
+        events[..count].iter().map(|event| (event.events as c_int, event.u64 as c_int)).collect()
     }
 
     pub(crate) fn read(&self, fd: c_int) -> Result<Vec<u8>, c_int> {
@@ -351,7 +405,7 @@ impl Script {
 
     /// What the host sends next; time passes until it does.
     pub(crate) fn next(&mut self) -> Segment {
-        let (mut bytes, mut at) = (vec![0; 2000], 0);
+        let (mut bytes, mut at) = (vec![0; 1 << 16], 0);
         let mut len = bytes.len();
         call!(self.netdev_receive(bytes.as_mut_ptr().cast(), &mut len, &mut at)).unwrap();
         assert!(len > 0, "the host sends nothing any more");
@@ -378,6 +432,7 @@ impl Script {
             sack_ok: header.options.sack_permitted,
             fast_open: header.options.fast_open,
             timestamps: header.options.timestamps.is_some(),
+            pushes: header.flags.has(PSH),
             sack: header.options.sack.iter().flatten().map(|(left, right)| (theirs(*left), theirs(*right))).collect(),
             payload: bytes[ip_len + header_len..len].to_vec(),
         }
