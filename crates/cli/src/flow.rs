@@ -26,6 +26,7 @@ pub(crate) fn explain(flow: &Value) {
     };
     say(&format!("  {limit}"));
     received(flow).iter().for_each(|line| say(line));
+    referred(flow).iter().for_each(|line| say(line));
     losses(flow).iter().for_each(|line| say(line));
 }
 
@@ -42,6 +43,27 @@ fn received(flow: &Value) -> Option<String> {
             all - landed
         ),
     })
+}
+
+/// How bytes went that the program wanted to send by reference, and why some were copied (docs/ZERONIC.md, "Sends by
+/// reference").
+fn referred(flow: &Value) -> Option<String> {
+    let figure = |name: &str| flow["figures"][name].as_u64().unwrap_or(0);
+    let reasons = [
+        ("copied_outside", "their memory is not the heap's"),
+        ("copied_short", "their buffers are short"),
+        ("copied_crowded", "too many buffers were under way"),
+        ("copied_barred", "another process may have the connection"),
+    ];
+    let copied: Vec<_> =
+        reasons.iter().map(|(name, why)| (figure(name), why)).filter(|(bytes, _)| *bytes > 0).collect();
+    let by_reference = figure("referred_bytes");
+    if by_reference == 0 && copied.is_empty() {
+        return None;
+    }
+    let copied = copied.iter().map(|(bytes, why)| format!("; {bytes} were copied, for {why}"));
+    let bytes = several(by_reference, "byte");
+    Some(format!("  sent with MSG_ZEROCOPY: {bytes} by reference{}", copied.collect::<String>()))
 }
 
 /// What was sent again, and what was dropped.
@@ -71,6 +93,18 @@ mod tests {
         assert!(of(json!({ "rx_bytes": 7 })).ends_with("for the host has no memory.heap_bytes"));
         assert!(of(json!({ "rx_bytes": 7, "landed_bytes": 0 })).contains("7 bytes, copied"));
         assert!(of(json!({ "rx_bytes": 9, "landed_bytes": 5 })).contains("5 landed in the program's memory, 4 were"));
+    }
+
+    #[test]
+    fn sends_by_reference_are_explained() {
+        let of = |figures: Value| referred(&json!({ "figures": figures }));
+        assert_eq!(of(json!({ "tx_bytes": 9 })), None);
+        assert_eq!(of(json!({ "referred_bytes": 0, "copied_short": 0 })), None);
+        let sentence = of(json!({ "referred_bytes": 8, "copied_short": 3, "copied_outside": 2 })).unwrap();
+        assert!(sentence.ends_with(
+            "8 bytes by reference; 2 were copied, for their memory is not the heap's; 3 were \
+                                    copied, for their buffers are short"
+        ));
     }
 
     #[test]

@@ -50,6 +50,8 @@ pub enum AreaKind {
     LargeRings = 9,
     /// Memory of the program's in which received bytes may land directly, in bytes.
     Heap = 10,
+    /// Words about what streams send by reference ([`crate::SendWords`]), one row for each slot.
+    Sends = 11,
     /// Pipe of work requests to send: 64 bytes each.
     SendQueue = 16,
     /// Pipe of work requests to receive: 16 bytes each.
@@ -62,7 +64,7 @@ impl AreaKind {
     fn from_code(code: u32) -> Option<AreaKind> {
         use AreaKind::*;
         let all = [Bumps, Completions, Requests, Replies, StreamStates, SmallRings, Buffers, Log, LargeRings, Heap];
-        let queues = [SendQueue, ReceiveQueue, CompletionQueue];
+        let queues = [Sends, SendQueue, ReceiveQueue, CompletionQueue];
         all.into_iter().chain(queues).find(|kind| *kind as u32 == code)
     }
 
@@ -72,10 +74,10 @@ impl AreaKind {
         let fits = match self {
             Bumps | Completions | ReceiveQueue => entry_bytes == 16,
             Requests | Replies | SendQueue | CompletionQueue => entry_bytes == 64,
-            StreamStates | SmallRings | Log | LargeRings | Heap => entry_bytes > 0,
+            StreamStates | SmallRings | Log | LargeRings | Heap | Sends => entry_bytes > 0,
             Buffers => entry_bytes == 0,
         };
-        let ring = !matches!(self, StreamStates | SmallRings | Buffers | Log | LargeRings | Heap);
+        let ring = !matches!(self, StreamStates | SmallRings | Buffers | Log | LargeRings | Heap | Sends);
         let sound = entries > 0 && (!ring || (entries.is_power_of_two() && entries <= 1 << 20));
         (fits && sound).then_some(())?;
         Some(match self {
@@ -83,7 +85,9 @@ impl AreaKind {
             Requests | Replies => ring_bytes::<8>(entries),
             ReceiveQueue => pipe_bytes::<2>(entries),
             SendQueue | CompletionQueue => pipe_bytes::<8>(entries),
-            StreamStates | SmallRings | Buffers | Log | LargeRings | Heap => entries as usize * entry_bytes as usize,
+            StreamStates | SmallRings | Buffers | Log | LargeRings | Heap | Sends => {
+                entries as usize * entry_bytes as usize
+            }
         })
     }
 }

@@ -180,6 +180,9 @@ impl Tables<'_> {
         // Where there is a heap: bytes that landed in the program's memory. All others were copied out of the ring.
         let end = context.map(|context| &context.end).filter(|end| end.geometry().heap_bytes > 0);
         list.extend(end.map(|end| ("landed_bytes", end.landed_bytes(name.slot.index))));
+        // Bytes that it wanted to send from there, and why some were copied: in the order of `context::Sent::ALL`.
+        let ways = ["referred_bytes", "copied_outside", "copied_short", "copied_crowded", "copied_barred"];
+        list.extend(end.into_iter().flat_map(|end| ways.into_iter().zip(end.sent_counts(name.slot.index))));
         let last_drop = (figures.last_drop as usize).checked_sub(1).and_then(|at| DropReason::ALL.get(at));
         Some(FlowView {
             flow: Some(id.0),

@@ -1,7 +1,7 @@
 //! The three ends of a context: the application's, the engine's and the control plane's.
 use super::tables::Tables;
 use crate::directory::{APP_BELL, COMPLETIONS_WAIT, DAEMON_BELL, LET_GO};
-use crate::{DirectWords, Directory, Geometry, LogEnd, LogShape, Slot};
+use crate::{DirectWords, Directory, Geometry, LogEnd, LogShape, SendWords, Slot};
 use shm::{ByteRing, Consumer, Doorbell, Level, News, Producer, Region, Rings};
 use std::io;
 use std::os::fd::{BorrowedFd, OwnedFd};
@@ -49,6 +49,11 @@ impl EngineEnd {
     /// The words about direct stretches, those of the first slot; none where the region has no heap.
     pub fn direct_words(&self) -> Option<DirectWords> {
         DirectWords::new(&self.region, &self.geometry, 0)
+    }
+
+    /// The words about sends by reference, those of the first slot; none where the region has no heap.
+    pub fn send_words(&self) -> Option<SendWords> {
+        SendWords::new(&self.region, &self.geometry, 0)
     }
 
     /// Reports which byte of what the connection in a slot receives is urgent; a completion of it follows
@@ -150,6 +155,12 @@ impl ControlEnd {
     /// Bytes that have landed in the program's memory, of the connection in slot `index`.
     pub fn landed_bytes(&self, index: u32) -> u64 {
         DirectWords::new(&self.region, &self.geometry, index).map_or(0, |words| words.landed_bytes())
+    }
+
+    /// Bytes that the program wanted to send by reference, of the connection in slot `index`, by the way they went
+    /// ([`SendWords::counts`]).
+    pub fn sent_counts(&self, index: u32) -> [u64; 5] {
+        SendWords::new(&self.region, &self.geometry, index).map_or([0; 5], |words| words.counts())
     }
 
     /// The daemon's end of the context's log.

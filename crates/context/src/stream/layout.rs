@@ -37,6 +37,9 @@ pub const DIRECT_AT: usize = URGENT_AT - DIRECT_BYTES;
 /// Bytes of those words.
 pub(crate) const DIRECT_BYTES: usize = 36;
 
+/// Bytes of a slot's words about sends by reference ([`crate::SendWords`]): 64 entries of 12 bytes follow 64 of others.
+pub(crate) const SEND_BYTES: usize = 64 + 64 * 12;
+
 /// The last words of a slot's state are of both sides: in which ring its receive and its transmit stream are
 /// ([`shm::ByteRing::level`]). Each is written by who writes that stream.
 const LEVEL_AT: usize = SLOT_STATE_BYTES - 8;
@@ -387,6 +390,8 @@ impl Geometry {
             }
         }
         if self.heap_bytes > 0 {
+            let (kind, at, len) = (AreaKind::Sends, self.sends_at(0), self.sends_len());
+            directory.add_at(Area { kind, at, len, entries: slots, entry_bytes: SEND_BYTES as u32 });
             let (kind, at, len) = (AreaKind::Heap, self.heap_at(), self.heap_bytes as usize);
             directory.add_at(Area { kind, at, len, entries: self.heap_bytes, entry_bytes: 1 });
         }
@@ -406,9 +411,20 @@ impl Geometry {
         self.heap_at() + self.heap_bytes as usize
     }
 
-    /// Byte where the program's memory for direct receives starts.
+    /// Byte where the program's memory starts in which received bytes may land, and from which bytes are sent.
     pub fn heap_at(&self) -> usize {
+        self.sends_begin() + self.sends_len().next_multiple_of(PAGE)
+    }
+    fn sends_begin(&self) -> usize {
         self.larges_at() + self.far_len() + self.growing.len()
+    }
+    /// Bytes of the words about sends by reference: those of all slots, where there is a heap.
+    fn sends_len(&self) -> usize {
+        if self.heap_bytes > 0 { self.slots as usize * SEND_BYTES } else { 0 }
+    }
+    /// Byte of the words about what slot `index` sends by reference ([`crate::SendWords`]).
+    pub(crate) fn sends_at(&self, index: u32) -> usize {
+        self.sends_begin() + index as usize * SEND_BYTES
     }
 }
 
@@ -510,6 +526,16 @@ mod tests {
             let long = LongPaths { slots, bytes, grow: false };
             assert!(!Geometry { long, ..sizes }.is_valid());
         }
+    }
+
+    #[test]
+    fn a_heap_has_whole_pages_and_words_for_each_slot_before_it() {
+        let heap = Geometry { slots: 2, full_slots: 2, heap_bytes: 8192, ..SIZES };
+        assert!(heap.is_valid());
+        let end = heap.log_at() + 4096;
+        assert_eq!([0, 1].map(|slot| heap.sends_at(slot)), [end, end + SEND_BYTES]);
+        assert_eq!((heap.heap_at(), heap.region_len()), (end + PAGE, end + PAGE + 8192));
+        assert_eq!(heap.directory().end(), heap.region_len());
     }
 
     #[test]

@@ -8,6 +8,7 @@ mod log;
 mod names;
 mod reply;
 mod request;
+mod sends;
 mod tables;
 mod words;
 
@@ -23,6 +24,7 @@ pub use log::{LOG_SLOT, LogEnd, LogRecord, LogShape};
 pub use names::{Congestion, EarlyData, FastOpenKeys, OptionName, Unaccelerated};
 pub use reply::{FlowInfo, Reply};
 pub use request::{Request, SpliceEnd};
+pub use sends::{MOST_POSTS, SendWords, Sent, Taken};
 
 /// A connection as one context names it: an index into its slots, and how often that slot was used before. So a late
 /// descriptor of an earlier connection is recognised.

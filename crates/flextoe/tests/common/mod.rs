@@ -3,6 +3,7 @@
 #![allow(dead_code)]
 
 pub(crate) mod contexts;
+pub(crate) mod referred;
 pub(crate) mod solo;
 
 use context::{AppEnd, Bump, Completion};
@@ -13,6 +14,7 @@ use engine::{
     Slot, Worker,
 };
 use flextoe::{FlexToe, Mapping};
+use referred::Referring;
 use shm::{ByteRing, Pooled};
 use std::sync::Arc;
 use wire::{Endpoint, Mac, Seq};
@@ -146,6 +148,8 @@ pub(crate) struct App {
     pub available: u32,
     pub fin: bool,
     pub peer_fin: bool,
+    /// It sends some of its bytes by reference.
+    pub referring: Option<Referring>,
 }
 
 impl App {
@@ -195,7 +199,7 @@ impl App {
         let len = if rng.chance(60) { most } else { rng.below(most as u64 + 1) as usize };
         let at = self.written as usize;
         self.tx = self.tx.holding(self.freed, self.written + len as u32);
-        self.tx.write(self.written, &self.outgoing[at..at + len]);
+        self.put(rng, at, len);
         self.written += len as u32;
         if self.written as usize == self.outgoing.len() && rng.chance(50) {
             self.fin = true;
@@ -325,6 +329,7 @@ impl Side {
                 available: 0,
                 fin: false,
                 peer_fin: false,
+                referring: None,
             },
             stats,
             timers: Timers { active: false, since: 0, una: 0, backoff: 0, cwnd, fast: 0 },

@@ -1,7 +1,8 @@
 //! Direct receives: beside its ring, a connection has a stretch of its stream that lies in the program's memory
 //! (docs/ZERONIC.md, "Direct receives"). Whose turn it is follows from [`context::DirectWords`].
+use super::referred::Referred;
 use crate::nic::Payload;
-use context::{DirectWords, EngineEnd, Post, Turn};
+use context::{DirectWords, EngineEnd, Post, SendWords, Turn};
 use engine::{ContextId, FlowId, Slot};
 use shm::{ByteRing, Span};
 use std::collections::HashMap;
@@ -20,14 +21,15 @@ pub(super) struct Heaps {
 struct Heap {
     /// Those of its first slot.
     words: DirectWords,
+    sends: SendWords,
     ring: Arc<ByteRing>,
 }
 
 impl Heaps {
     pub(super) fn attach(&mut self, context: ContextId, end: &EngineEnd) {
-        let Some(words) = end.direct_words() else { return };
+        let Some((words, sends)) = end.direct_words().zip(end.send_words()) else { return };
         if let Ok(ring) = words.heap().map(Arc::new) {
-            self.contexts.insert(context, Heap { words, ring });
+            self.contexts.insert(context, Heap { words, sends, ring });
         }
     }
 
@@ -44,6 +46,13 @@ impl Heaps {
 }
 
 impl Heaps {
+    /// For the connection of this name: its program may send by reference.
+    pub(super) fn referred(&self, context: ContextId, slot: Slot) -> Option<Box<Referred>> {
+        let heap = self.contexts.get(&context)?;
+        let words = heap.sends.of_slot(slot.index)?;
+        Some(Box::new(Referred::new(words, Arc::clone(&heap.ring), slot.mark())))
+    }
+
     /// Bytes of a connection were placed: it is looked at after the batch where it has a stretch.
     #[inline]
     pub(super) fn list(&mut self, flow: FlowId, direct: &mut Option<Box<Direct>>) {

@@ -1,5 +1,6 @@
 //! A connection in the NIC's half: where its payload lies, and which of it may be written.
 use super::direct::{Direct, Part, place};
+use super::referred::{Referred, Rows};
 use engine::stream::{FlowEnd, FlowParams, FlowStats};
 use shm::{ByteRing, Pooled, Span};
 use std::sync::Arc;
@@ -49,6 +50,20 @@ pub(super) struct FlowEntry {
     pub(super) recorded: Option<Seq>,
     /// Where bytes may land in the program's memory.
     pub(super) direct: Option<Box<Direct>>,
+    /// What is sent from the program's memory.
+    pub(super) referred: Option<Box<Referred>>,
+}
+
+/// Where bytes of a transmit stream lie.
+pub(super) enum Outgoing {
+    /// In one row of the ring.
+    Ring(Span),
+    /// In one row of the program's memory.
+    Program(Span),
+    /// In several, in the ring and in the program's memory.
+    Rows,
+    /// Nowhere: they are more than the buffer holds.
+    Nowhere,
 }
 
 /// What figure 8 makes of a segment.
@@ -85,6 +100,7 @@ impl FlowEntry {
             standing: if blank.is_some() { Standing::Goes } else { Standing::Whole },
             recorded: None,
             direct: None,
+            referred: None,
         }
     }
 
@@ -207,10 +223,28 @@ impl FlowEntry {
         (len <= self.rx.size()).then(|| Span::new(&self.rx, seq - self.rx_begin, len))
     }
 
-    /// Bytes of the transmit buffer, in whichever ring the application has put them; none where it is shorter.
-    pub(super) fn outgoing(&mut self, seq: Seq, len: u32) -> Option<Span> {
+    /// Bytes of the transmit stream, wherever the application has put them.
+    #[inline]
+    pub(super) fn outgoing(&mut self, seq: Seq, len: u32) -> Outgoing {
         self.look();
-        (len <= self.tx.most()).then(|| self.tx.span(seq - self.tx_begin, len))
+        if len > self.tx.most() {
+            return Outgoing::Nowhere;
+        }
+        let pos = seq - self.tx_begin;
+        let Some(referred) = &mut self.referred else { return Outgoing::Ring(self.tx.span(pos, len)) };
+        referred.look(Seq(self.stats.snd_una.load(Relaxed)) - self.tx_begin);
+        let row = referred.row(pos, len);
+        match referred.span(&row) {
+            _ if row.len < len => Outgoing::Rows,
+            Some(span) => Outgoing::Program(span),
+            None => Outgoing::Ring(self.tx.span(pos, len)),
+        }
+    }
+
+    /// The same from `seq` on, where they lie in several rows.
+    pub(super) fn rows(&self, seq: Seq) -> Option<Rows<'_>> {
+        let referred = self.referred.as_deref()?;
+        Some(Rows { referred, ring: &self.tx, pos: seq - self.tx_begin, copied: 0, referred_to: 0 })
     }
 
     /// The transmit stream goes on where its application has put it.
@@ -236,6 +270,11 @@ impl FlowEntry {
         let head = Seq(next + self.stats.unsent.load(Relaxed)).max(Seq(self.written));
         let len = (head - Seq(una)).min(self.tx.size()).min(tx.size());
         tx.write_span(una, &Span::new(&self.tx, una, len));
+        if let Some(mut referred) = self.referred.take() {
+            // Who takes the connection over has none of the program's memory.
+            referred.look(una);
+            referred.copy_to(&tx, una, len);
+        }
         (self.rx, self.tx, self.blank) = (rx, tx, blank);
     }
 }

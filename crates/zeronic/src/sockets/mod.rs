@@ -10,6 +10,7 @@ mod flow_entry;
 mod flows;
 mod merge;
 mod record;
+mod referred;
 mod split;
 
 use blank::Blanks;
@@ -48,6 +49,10 @@ struct Counts {
     /// Of these, in programs' memory.
     landed_bytes: u64,
     fetched_bytes: u64,
+    /// Of these, by reference to programs' memory.
+    referred_bytes: u64,
+    /// Of all, copied into frames: rows of programs' memory that were short, and what was between them.
+    gathered_bytes: u64,
     /// Segments below the cursor.
     old: u64,
     /// Segments, or their ends, beyond what the peer was promised.
@@ -138,6 +143,7 @@ impl SocketEngine {
         let mut line = FlowEntry::new(&params, blanks.as_ref().map(|(rx, _)| rx));
         if blanks.is_some() {
             line.direct = self.heaps.direct(params.context, params.slot, params.rx_pos);
+            line.referred = self.heaps.referred(params.context, params.slot);
         }
         let at = params.flow.0 as usize;
         if self.lines.len() <= at {
@@ -323,7 +329,8 @@ impl Engine<Stream> for SocketEngine {
     }
 
     fn module_stats(&self) -> Vec<(String, &'static str, u64)> {
-        let Counts { placed_bytes, landed_bytes, fetched_bytes, old, without_place, unsound } = self.counts;
+        let Counts { placed_bytes, landed_bytes, fetched_bytes, referred_bytes, gathered_bytes, .. } = self.counts;
+        let Counts { old, without_place, unsound, .. } = self.counts;
         let split = [
             ("placed_bytes", placed_bytes),
             ("landed_bytes", landed_bytes),
@@ -334,7 +341,9 @@ impl Engine<Stream> for SocketEngine {
         let own = split.map(|(counter, value)| ("split".to_string(), counter, value));
         let mut all = self.inner.module_stats();
         all.extend(own);
-        all.push(("merge".into(), "fetched_bytes", fetched_bytes));
+        let merge =
+            [("fetched_bytes", fetched_bytes), ("referred_bytes", referred_bytes), ("gathered_bytes", gathered_bytes)];
+        all.extend(merge.map(|(counter, value)| ("merge".to_string(), counter, value)));
         all
     }
 }
