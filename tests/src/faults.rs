@@ -16,6 +16,7 @@ use crate::over_tcp;
 use crate::ports;
 use crate::process::Process;
 use crate::rdma;
+use crate::referred;
 use crate::report::Outcome;
 use crate::restart;
 use crate::splicing;
@@ -140,6 +141,11 @@ pub const ALL: &[Fault] = &[
     heap("direct receives, with loss", &[Link::Lossy], direct::receives),
     fatal_heap("direct receives, takeover", &[Link::TapServer, Link::Fabric], direct::taken_over),
     fatal_heap("direct receives, daemon killed", &[Link::TapServer, Link::Fabric], direct::daemon_killed),
+    heap("sends by reference", &[Link::TapServer, Link::Fabric], referred::sends),
+    heap("sends by reference, with loss", &[Link::Lossy], referred::sends),
+    heap("sends by reference, sender killed", &[Link::TapServer, Link::Fabric], referred::sender_killed),
+    fatal_heap("sends by reference, takeover", &[Link::TapServer, Link::Fabric], referred::taken_over),
+    fatal_heap("sends by reference, daemon killed", &[Link::TapServer, Link::Fabric], referred::daemon_killed),
     log("shared logs that cannot be", &[Link::Fabric], logs::refused),
     fault("no descriptors", &[Link::Fabric], exhaustion::no_descriptors),
     fault("no memory", &[Link::Fabric], exhaustion::no_memory),

@@ -29,6 +29,7 @@ mod over_tcp;
 mod ports;
 pub mod process;
 mod rdma;
+mod referred;
 pub mod refusals;
 pub mod report;
 mod restart;

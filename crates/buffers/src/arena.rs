@@ -44,6 +44,8 @@ struct Arena {
     /// Places and lengths.
     used: BTreeMap<usize, usize>,
     free: BTreeMap<usize, usize>,
+    /// Buffers that others still read, by place.
+    pinned: BTreeMap<usize, Pins>,
     /// This process is a child of the one that made them: it has copies, and adds none.
     is_copy: bool,
     /// While the process forks: the child closes the second one when it has its copies.
@@ -99,11 +101,74 @@ pub fn len_of(address: *const c_void) -> usize {
 /// Gives a buffer back.
 pub fn release(address: *mut c_void) {
     if let Some(Some(arena)) = ARENA.get() {
-        arena.lock().release(address);
+        arena.lock().give_back(address.addr());
+    }
+}
+
+/// Who reads a buffer besides the program.
+#[derive(Default)]
+struct Pins {
+    count: u32,
+    /// The program has given it back meanwhile.
+    is_released: bool,
+}
+
+/// Keeps the buffer that has these bytes, also where the program gives it back: until [`unpin`] was called as often.
+/// False where no buffer has all of them, or they are a copy that nobody else reads.
+pub fn pin(address: *const c_void, len: usize) -> bool {
+    let Some(Some(arena)) = ARENA.get() else { return false };
+    arena.lock().pin(address.addr(), len)
+}
+
+/// Nobody else reads these bytes of a buffer any more.
+pub fn unpin(address: *const c_void) {
+    if let Some(Some(arena)) = ARENA.get() {
+        arena.lock().unpin(address.addr());
     }
 }
 
 impl Arena {
+    /// The place of the buffer that an address lies in.
+    fn place_of(&self, address: usize, len: usize) -> Option<usize> {
+        let at = address.checked_sub(self.place.base)?;
+        let (place, bytes) = self.used.range(..=at).next_back()?;
+        at.checked_add(len).is_some_and(|end| end <= place + bytes).then_some(*place)
+    }
+
+    fn pin(&mut self, address: usize, len: usize) -> bool {
+        let Some(place) = self.place_of(address, len).filter(|_| !self.is_copy) else { return false };
+        let pins = self.pinned.entry(place).or_default();
+        if pins.is_released {
+            // It is no buffer to the program.
+            return false;
+        }
+        pins.count += 1;
+        true
+    }
+
+    fn unpin(&mut self, address: usize) {
+        let Some(place) = self.place_of(address, 0).filter(|_| !self.is_copy) else { return };
+        let Some(pins) = self.pinned.get_mut(&place) else { return };
+        pins.count -= 1;
+        if pins.count > 0 {
+            return;
+        }
+        let is_released = pins.is_released;
+        self.pinned.remove(&place);
+        if is_released {
+            self.release(place);
+        }
+    }
+
+    /// The program gives a buffer back.
+    fn give_back(&mut self, address: usize) {
+        let place = address - self.place.base;
+        match self.pinned.get_mut(&place) {
+            Some(pins) => pins.is_released = true,
+            None => self.release(place),
+        }
+    }
+
     /// A memfd of the program's own, and addresses for all of it.
     fn own_place() -> Option<Place> {
         // A file beyond the limit would end the program with a signal.
@@ -136,7 +201,7 @@ impl Arena {
             return None;
         }
         let free = BTreeMap::from([(0, place.len)]);
-        Some(Arena { place, used: BTreeMap::new(), free, is_copy: false, pipe: None })
+        Some(Arena { place, used: BTreeMap::new(), free, pinned: BTreeMap::new(), is_copy: false, pipe: None })
     }
 
     fn bounds(&self) -> (usize, usize) {
@@ -164,8 +229,8 @@ impl Arena {
         Some(address)
     }
 
-    fn release(&mut self, address: *mut c_void) {
-        let place = address.addr() - self.place.base;
+    fn release(&mut self, place: usize) {
+        let address = std::ptr::with_exposed_provenance_mut(self.place.base + place);
         // A child's copy stays as it is: its pages are the child's own.
         if self.is_copy {
             return;
@@ -324,6 +389,28 @@ mod tests {
         let [extent] = prepared.description.extents[..] else { panic!("{:?}", prepared.description) };
         assert!(matches!(extent.way, memory::AccessPath::Shared { .. }) && extent.len == len);
         release(address);
+    }
+
+    #[test]
+    fn a_pinned_buffer_outlives_the_program_s_use_of_it() {
+        begin();
+        let len = 16 * PAGE;
+        let address = allocate(4096, len).unwrap();
+        let inside = address.wrapping_byte_add(5 * PAGE);
+        assert!(pin(inside, 11 * PAGE) && pin(address, len));
+        assert!(!pin(inside, 11 * PAGE + 1) && !pin(address.wrapping_byte_sub(1), 1) && !pin(null_mut(), 1));
+        // SAFETY: a buffer of this length.
+        unsafe { bytes(address, len) }.fill(7);
+        release(address);
+        assert!(!pin(inside, 1), "it is no buffer to the program");
+        let other = allocate(4096, len).unwrap();
+        assert!(other != address, "its place is not used again");
+        unpin(inside);
+        // SAFETY: it is mapped as long as it is pinned.
+        assert!(unsafe { bytes(address, len) }.iter().all(|byte| *byte == 7));
+        unpin(address);
+        assert_eq!(len_of(address), 0, "it is given back with the last pin");
+        release(other);
     }
 
     #[test]

@@ -8,5 +8,5 @@ pub mod functions;
 mod lock;
 pub mod next;
 
-pub use arena::{PAGE, Place, allocate, begin, begin_in, holds, len_of, release};
+pub use arena::{PAGE, Place, allocate, begin, begin_in, holds, len_of, pin, release, unpin};
 pub use lock::{Held, Lock};

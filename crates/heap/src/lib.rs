@@ -23,6 +23,20 @@ unsafe extern "C" fn opentoe_heap_begin(file: RawFd, at: u64, base: *mut c_void,
     if buffers::begin_in(Place { file, at, base: base.expose_provenance(), len }) { 0 } else { -1 }
 }
 
+/// Called by libtoe, by this name: these bytes are sent from where they lie. Their memory is not used for anything else
+/// until [`opentoe_heap_unpin`] follows, also where the program frees it meanwhile, as Linux keeps the pages of such a
+/// send. 0, or -1 where they are not all in one allocation of the heap.
+#[unsafe(no_mangle)]
+extern "C" fn opentoe_heap_pin(address: *const c_void, len: size_t) -> c_int {
+    if buffers::pin(address, len) { 0 } else { -1 }
+}
+
+/// Called by libtoe, by this name, once for each pin: the peer has the bytes.
+#[unsafe(no_mangle)]
+extern "C" fn opentoe_heap_unpin(address: *const c_void) {
+    buffers::unpin(address);
+}
+
 /// Memory in the heap, where it is large and there is room.
 #[inline]
 fn large(align: usize, len: usize) -> Option<*mut c_void> {

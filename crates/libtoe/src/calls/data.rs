@@ -1,5 +1,5 @@
 //! Reading and writing: copies between the program's buffers and the connection's, no system call while busy.
-use crate::calls::{direct, early, urgent, waiting};
+use crate::calls::{direct, early, urgent, waiting, zero_copy_sends};
 use crate::daemon::share;
 use crate::lock::Guard;
 use crate::state::slab::Key;
@@ -40,7 +40,7 @@ pub(crate) unsafe fn receive(lib: &mut Guard, key: Key, into: &[iovec], flags: c
         return unsafe { urgent::receive(lib, key, into, flags) };
     }
     if flags & libc::MSG_ERRQUEUE != 0 {
-        return Err(libc::EAGAIN);
+        return zero_copy_sends::take_notice(lib, key).map(|_| 0);
     }
     look_at(into)?;
     share::claim(lib, key)?;
@@ -276,6 +276,19 @@ fn behind(buffers: &[iovec], mut skip: usize) -> Vec<iovec> {
 /// # Safety
 /// The buffers are valid.
 pub(crate) unsafe fn transmit(lib: &mut Guard, key: Key, from: &[iovec], flags: c_int) -> Result<usize> {
+    if flags & libc::MSG_ZEROCOPY == 0 {
+        // SAFETY: the caller vouches for the buffers.
+        return unsafe { transmit_all(lib, key, from, flags) };
+    }
+    // SAFETY: the same.
+    zero_copy_sends::transmit(lib, key, flags, |lib, flags| unsafe { transmit_all(lib, key, from, flags) })
+}
+
+/// The same, where `MSG_ZEROCOPY` is among the flags only if the call is to send by reference.
+///
+/// # Safety
+/// The buffers are valid.
+unsafe fn transmit_all(lib: &mut Guard, key: Key, from: &[iovec], flags: c_int) -> Result<usize> {
     if flags & libc::MSG_OOB != 0 && !urgent::can_be_sent(lib) {
         return Err(libc::EOPNOTSUPP);
     }
@@ -384,7 +397,13 @@ unsafe fn put_now(
     let Kind::Stream(stream) = &mut socket.kind else { return Some(Err(libc::EPIPE)) };
     let exclusive = stream.exclusively();
     // SAFETY: the caller vouches for the buffers.
-    let written = unsafe { stream.copy_in(from, done) };
+    let written = unsafe {
+        if flags & libc::MSG_ZEROCOPY == 0 {
+            stream.copy_in(from, done)
+        } else {
+            zero_copy_sends::put(link, stream, from, done)
+        }
+    };
     drop(exclusive);
     let written = match written {
         Ok(written) => written,

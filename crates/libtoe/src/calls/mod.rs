@@ -23,3 +23,4 @@ pub(crate) mod urgent;
 pub(crate) mod volume;
 pub(crate) mod waiting;
 pub(crate) mod zero_copy;
+pub(crate) mod zero_copy_sends;

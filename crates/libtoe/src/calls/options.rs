@@ -39,6 +39,7 @@ fn is_kernels_alone(level: c_int, name: c_int) -> bool {
 /// Switches to which the kernel never says no.
 fn fits_always(level: c_int, name: c_int, value: &[u8]) -> bool {
     let is_switch = match level {
+        SOL_SOCKET if name == libc::SO_ZEROCOPY => (0..=1).contains(&read_int(value)),
         SOL_SOCKET => matches!(name, libc::SO_KEEPALIVE | libc::SO_REUSEADDR),
         IPPROTO_TCP => matches!(name, libc::TCP_NODELAY | libc::TCP_CORK | libc::TCP_QUICKACK),
         _ => false,
@@ -60,8 +61,9 @@ pub(crate) fn set(lib: &mut Guard, key: Key, fd: RawFd, level: c_int, name: c_in
             return Err(libc::EINVAL);
         }
     }
-    // Payload is always copied. Programs go on without, as on kernels before 4.14; gRPC's server asks at each start.
-    if (level, name) == (SOL_SOCKET, libc::SO_ZEROCOPY) && read_int(value) != 0 {
+    // Without a heap, payload is always copied. Programs go on without, as on kernels before 4.14; gRPC's server asks
+    // at each start.
+    if (level, name) == (SOL_SOCKET, libc::SO_ZEROCOPY) && read_int(value) != 0 && !has_heap(lib) {
         return Err(libc::ENOPROTOOPT);
     }
     if (level, name) == (IPPROTO_TCP, libc::TCP_CONGESTION) {
@@ -80,6 +82,11 @@ pub(crate) fn set(lib: &mut Guard, key: Key, fd: RawFd, level: c_int, name: c_in
     let Lib { sockets, recent_options, .. } = &mut **lib;
     sockets.get_mut(key.index).into_iter().for_each(|socket| recent_options.share(&mut socket.options));
     done
+}
+
+/// The process' region has a heap, from which bytes can be sent by reference.
+fn has_heap(lib: &mut Lib) -> bool {
+    lib.context().is_some_and(|context| context.home.geometry.heap_bytes > 0)
 }
 
 /// Linux takes twice what the program says, and never less (`SOCK_MIN_SNDBUF`).
@@ -103,6 +110,7 @@ fn act(lib: &mut Guard, key: Key, level: c_int, name: c_int, value: &[u8]) -> Re
             options.low_mark = u32::try_from(number).unwrap_or(u32::MAX).max(1);
             lib.use_low_mark(key);
         }
+        (SOL_SOCKET, libc::SO_ZEROCOPY) => options.zero_copy = number != 0,
         (SOL_SOCKET, libc::SO_OOBINLINE) => options.inline_urgent = number != 0,
         (SOL_SOCKET, libc::SO_LINGER) => {
             options.linger = (number != 0).then(|| read_int(value.get(4..).unwrap_or_default()))

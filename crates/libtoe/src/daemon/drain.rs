@@ -110,8 +110,8 @@ impl Lib {
             Reply::SpliceOver { slot, errno } => self.error_reply(slot, errno as i32),
             Reply::Reclaimed { slot, done } => self.reclaimed(slot, done),
             Reply::NotAdopted => warn::once(Topic::NotAdopted),
-            // Which slots are free is the control plane's business.
-            Reply::Freed { .. } => {}
+            // Which slots are free is the control plane's business; nothing is sent from there any more.
+            Reply::Freed { slot } => self.context().into_iter().for_each(|context| context.unpin(slot)),
         }
     }
 

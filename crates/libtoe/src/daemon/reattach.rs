@@ -140,6 +140,7 @@ impl Lib {
             Kind::Log(_) => socket.broken = true,
             Kind::Stream(stream) => {
                 stream.abandon_post();
+                stream.spill_references();
                 (stream.pending, stream.bump_held, stream.reclaim.asked) = (false, false, false);
                 if lasts == Lasts::All && !socket.broken && stream.kept_connection().is_some() {
                     return Left::Connection;

@@ -1,8 +1,8 @@
 //! `recvmsg`, `sendmsg` and their plural forms.
 use super::io::{buffers, connect_first, quick, receive, transmit};
 use super::sockets::{ours, route};
-use crate::calls::fast;
 use crate::calls::pieces::List;
+use crate::calls::{fast, zero_copy_sends};
 use crate::interfaces::netlink;
 use crate::lock::Guard;
 use crate::process::passing;
@@ -35,6 +35,10 @@ pub(super) unsafe extern "C" fn recvmsg(fd: c_int, message: *mut msghdr, flags: 
 }
 
 unsafe fn receive_message(lib: &mut Guard, key: Key, message: *mut msghdr, flags: c_int) -> Result<ssize_t> {
+    if flags & libc::MSG_ERRQUEUE != 0 {
+        // SAFETY: the caller's message.
+        return unsafe { zero_copy_sends::receive_notice(lib, key, message) }.map(|()| 0);
+    }
     // SAFETY: the caller's message.
     unsafe {
         let into = pieces(&user_memory::read(message)?)?;

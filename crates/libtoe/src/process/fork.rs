@@ -130,6 +130,9 @@ fn inherit_sockets(lib: &mut Lib) {
     for index in lib.sockets.indices() {
         let Some(socket) = lib.sockets.get_mut(index) else { continue };
         socket.waiters = Few::None;
+        if let Kind::Stream(stream) = &mut socket.kind {
+            stream.forget_references();
+        }
         socket.share();
         let key = crate::state::slab::Key { index, id: socket.id };
         match &mut socket.kind {

@@ -1,5 +1,6 @@
 //! Places of a receive buffer that the program still uses although it has read on behind them (`toe_zc_take`). Buffer
 //! space is freed out of order, while the head is tracked (thesis section 5.5.2.2). Positions count as in `stream`.
+use crate::state::references::References;
 use crate::state::tuning::Tuning;
 use std::collections::VecDeque;
 
@@ -33,6 +34,8 @@ pub(crate) struct Rare {
     pub tx_sent: u32,
     /// For how much is offered to the peer.
     pub tuning: Option<Tuning>,
+    /// What it sends by reference.
+    pub references: Option<Box<References>>,
 }
 
 impl Borrowed {

@@ -1,4 +1,5 @@
 //! The application's side of a context: its rings, and which socket a completion is for.
+use crate::daemon::heap;
 use crate::state::mapped_region::MappedRegion;
 use crate::state::readiness;
 use crate::state::set::EpollSet;
@@ -71,6 +72,8 @@ pub(crate) struct Context {
     pub held: Vec<Key>,
     /// Inherited connections that were closed here but never claimed.
     pub unclaimed: Vec<Box<Stream>>,
+    /// Memory of the heap that closed connections still send from, until their slots are free.
+    pub pins: Vec<(Slot, Vec<usize>)>,
     /// Drains that found nothing, of late.
     pub empty_drains: u32,
     /// Bytes copied since the thread last let others run.
@@ -121,6 +124,7 @@ impl Context {
             pending: Vec::new(),
             held: Vec::new(),
             unclaimed: Vec::new(),
+            pins: Vec::new(),
             empty_drains: 0,
             moved: 0,
         }
@@ -319,8 +323,9 @@ impl Context {
     }
 
     /// Gives up this process's share of a connection.
-    pub(crate) fn close_stream(&mut self, stream: Box<Stream>, abort: bool) {
+    pub(crate) fn close_stream(&mut self, mut stream: Box<Stream>, abort: bool) {
         if stream.gone {
+            stream.take_pins().into_iter().for_each(heap::unpin);
             return;
         }
         let Some(slot) = stream.name else {
@@ -329,6 +334,10 @@ impl Context {
             return;
         };
         self.take_back(&stream);
+        let pins = stream.take_pins();
+        if !pins.is_empty() {
+            self.pins.push((slot, pins));
+        }
         self.forget_slot(slot);
         let (tx_head, rx_head) = stream.positions();
         self.send_request_surely(Request::Close { slot, tx_head, rx_head, abort });
@@ -336,6 +345,13 @@ impl Context {
 }
 
 impl Context {
+    /// A slot is free: nothing is sent from the memory that its connection had pinned.
+    pub(crate) fn unpin(&mut self, slot: Slot) {
+        while let Some(at) = self.pins.iter().position(|(of, _)| *of == slot) {
+            self.pins.swap_remove(at).1.into_iter().for_each(heap::unpin);
+        }
+    }
+
     /// Whether the host has a route to the peer, or is the peer.
     pub(crate) fn reaches(&self, remote: Endpoint) -> bool {
         let welcome = &self.welcome;

@@ -17,6 +17,7 @@ pub(crate) mod mapped_region;
 pub(crate) mod members;
 pub(crate) mod option_values;
 pub(crate) mod readiness;
+pub(crate) mod references;
 #[expect(unsafe_code, reason = "copies bytes between the program's buffers and shared memory")]
 pub(crate) mod ring;
 pub(crate) mod set;

@@ -75,6 +75,8 @@ pub(crate) struct Values {
     pub send_timeout: Option<Duration>,
     /// `TCP_CORK`.
     pub cork: bool,
+    /// `SO_ZEROCOPY`.
+    pub zero_copy: bool,
     /// `SO_OOBINLINE`: urgent bytes stay in the stream.
     pub(crate) inline_urgent: bool,
     /// `TCP_CONGESTION`, a code of `tcp::congestion`.
@@ -108,6 +110,7 @@ impl Values {
             receive_timeout: None,
             send_timeout: None,
             cork: false,
+            zero_copy: false,
             inline_urgent: false,
             congestion: 0,
             syn_retries: 0,

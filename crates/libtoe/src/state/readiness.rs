@@ -15,8 +15,11 @@ use context::Completion;
 fn of(socket: &Socket, wanted: u32) -> u32 {
     let error = if socket.error != 0 { ERR } else { 0 };
     match &socket.kind {
-        Kind::Stream(stream) if socket.broken => IN | OUT | RDHUP | HUP | error | rest(stream, &socket.options, wanted),
-        Kind::Stream(stream) => rest(stream, &socket.options, wanted) | error,
+        Kind::Stream(stream) => {
+            let notices = if stream.has_notices(socket.broken) { ERR } else { 0 };
+            let over = if socket.broken { IN | OUT | RDHUP | HUP } else { 0 };
+            over | error | notices | rest(stream, &socket.options, wanted)
+        }
         _ if socket.attempt_failed() => IN | OUT | RDHUP | HUP | error,
         // As Linux shows a stream socket that is neither connected nor listening.
         Kind::Fresh | Kind::Bound(_) => OUT | HUP | error,
@@ -114,6 +117,9 @@ pub(crate) fn take_news(socket: &mut Socket, sets: &mut Slab<EpollSet>, News { b
         stream.waits_for_room = false;
         bits |= OUT;
     }
+    if stream.is_referring && stream.settle_references() {
+        bits |= ERR;
+    }
     if bits != 0 {
         notify(socket, sets, bits);
     } else if bytes {
@@ -127,7 +133,12 @@ pub(crate) fn take_news(socket: &mut Socket, sets: &mut Slab<EpollSet>, News { b
 #[inline(always)]
 pub(crate) fn ready_bits(socket: &Socket, wanted: u32) -> Option<u32> {
     match &socket.kind {
-        Kind::Stream(stream) if !socket.broken && socket.error == 0 && wanted & OUT == 0 && stream.flags() == 0 => {
+        Kind::Stream(stream)
+            if !(socket.broken | stream.is_referring)
+                && socket.error == 0
+                && wanted & OUT == 0
+                && stream.flags() == 0 =>
+        {
             Some(if stream.unread_bytes() != 0 { IN & wanted } else { 0 })
         }
         _ => None,
@@ -139,7 +150,7 @@ pub(crate) fn ready_bits(socket: &Socket, wanted: u32) -> Option<u32> {
 #[inline(always)]
 pub(crate) fn take_completion(socket: &mut Socket, sets: &mut Slab<EpollSet>, completion: &Completion) -> Option<()> {
     let Kind::Stream(stream) = &socket.kind else { return None };
-    if stream.waits_for_room | stream.marked || !matches!(socket.waiters, Few::None) {
+    if stream.waits_for_room | stream.marked | stream.is_referring || !matches!(socket.waiters, Few::None) {
         return None;
     }
     match (stream.advance(completion), &socket.watchers) {

@@ -2,6 +2,8 @@
 mod direct;
 mod limit;
 mod marks;
+mod referred;
+mod sharing;
 mod surviving;
 mod tuning;
 mod urgent;
@@ -63,6 +65,8 @@ pub(crate) struct Stream {
     pub waits_for_room: bool,
     /// Not every byte that comes or goes wakes up who waits ([`marks`]).
     pub marked: bool,
+    /// It has sent by reference: acknowledgements are news to its program.
+    pub is_referring: bool,
     /// A bump found the ring full and is still to be sent.
     pub pending: bool,
     /// Bytes were written that were not sent to the engine (`MSG_MORE`, `TCP_CORK`).
@@ -83,6 +87,7 @@ impl Stream {
         let heads = [&state.rx_head, &state.tx_head, &state.rx_told];
         words.into_iter().chain(heads).for_each(|word| word.store(0, Relaxed));
         stream.begin_direct();
+        stream.begin_referring();
         state.read_for.store(slot.mark(), Release);
         state.owner.store(u64::from(home.context()), Release);
         stream
@@ -110,6 +115,7 @@ impl Stream {
             gone: false,
             waits_for_room: false,
             marked: false,
+            is_referring: false,
             pending: false,
             bump_held: false,
             reclaim: idle::State::default(),
@@ -340,7 +346,8 @@ impl Stream {
             return false;
         }
         let freed = rare.borrowed.free(pos, piece.iov_len as u32);
-        if rare.borrowed.first().is_none() && rare.unsent_mark == 0 && rare.tuning.is_none() {
+        let others = rare.unsent_mark != 0 || rare.tuning.is_some() || rare.references.is_some();
+        if rare.borrowed.first().is_none() && !others {
             self.rare = None;
         }
         freed
@@ -549,27 +556,6 @@ impl Stream {
         let room = forward(&state.tx_tail, completion.tx_tail) || self.unsent_mark() != 0;
         let end = completion.fin && self.raise(RX_FIN) & RX_FIN == 0;
         News { bytes, room, end }
-    }
-
-    /// Another process may have it as well from now on.
-    pub(crate) fn share(&mut self) {
-        self.shared = true;
-        self.seen_tail = self.shared_tail();
-    }
-
-    fn shared_tail(&self) -> u32 {
-        self.state().rx_tail.load(Acquire).wrapping_add(u32::from(self.has_fin()))
-    }
-
-    fn has_fin(&self) -> bool {
-        self.flags() & RX_FIN != 0
-    }
-
-    /// Completions come here again. Whether another process took in meanwhile that there are bytes to read, and a FIN.
-    pub(crate) fn catch_up(&mut self) -> News {
-        let now = self.shared_tail();
-        let news = std::mem::replace(&mut self.seen_tail, now) != now;
-        News { bytes: news && self.unread_bytes() != 0, room: true, end: news && self.has_fin() }
     }
 
     /// Keeps other processes out while positions are read and moved. Costs nothing for a connection that no other

@@ -25,7 +25,7 @@ impl Stream {
     }
 
     /// The address of the heap, and its bytes.
-    fn heap(&self) -> (usize, usize) {
+    pub(super) fn heap(&self) -> (usize, usize) {
         let (at, bytes) = (self.home.geometry.heap_at(), self.home.geometry.heap_bytes as usize);
         (self.home.region.address(at, bytes).addr(), bytes)
     }
