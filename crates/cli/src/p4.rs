@@ -10,7 +10,7 @@ use crate::table::{Table, cell, say, say_json};
 use daemon::client;
 use daemon::protocol::{ProgramFiles, Question, RegisterWish};
 use rmt::ir::Gress;
-use rmt::rtl::Design;
+use rmt::rtl::{Design, Timing};
 use rmt::{Diagnostic, Loaded, PHV_BITS, STAGES};
 use serde_json::{Value, json};
 use std::path::Path;
@@ -158,9 +158,10 @@ fn rtl(arguments: &P4RtlArguments) -> Result<(), String> {
     let loaded = rmt::load(file, &arguments.define).map_err(|list| refused(file, &list))?;
     loaded.reads(&arguments.define)?;
     let wanted = |half: &Gress| arguments.half.as_ref().is_none_or(|name| *name == half.name());
+    let timing = if arguments.merged { Timing::Merged } else { Timing::Split };
     let mut designs = Vec::new();
     for half in [Gress::Ingress, Gress::Egress].into_iter().filter(wanted) {
-        designs.push(rmt::rtl::generate(&loaded, half).map_err(|list| refused(file, &list))?);
+        designs.push(rmt::rtl::generate(&loaded, half, timing).map_err(|list| refused(file, &list))?);
     }
     if let Some(signal) = &arguments.explain {
         return explain(&loaded, &designs, signal);

@@ -17,7 +17,7 @@ fn main() {
         exit(1);
     };
     let loaded = rmt::load(Path::new(&file), &defines).unwrap_or_else(|list| fail(list));
-    let half = |half| rmt::rtl::generate(&loaded, half).unwrap_or_else(|list| fail(list));
+    let half = |half| rmt::rtl::generate(&loaded, half, rmt::rtl::Timing::Split).unwrap_or_else(|list| fail(list));
     let halves = [half(Gress::Ingress), half(Gress::Egress)];
     let folder = Path::new(&folder);
     let written = halves.iter().try_for_each(|half| half.write(folder));

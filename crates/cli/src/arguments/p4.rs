@@ -134,6 +134,9 @@ pub(crate) struct P4RtlArguments {
     /// The folder that the files go to; it is made where it is missing
     #[arg(long, short = 'o', value_name = "DIR", required_unless_present = "explain")]
     pub out: Option<PathBuf>,
+    /// Few clocks with much in each, as for a simulation: otherwise more, with less in each
+    #[arg(long)]
+    pub merged: bool,
     /// Write no files, but say which lines of the program this signal comes from: by its name in the RTL or the program
     #[arg(long, value_name = "SIGNAL", conflicts_with = "out")]
     pub explain: Option<String>,

@@ -3,7 +3,7 @@
 use super::prune::{mark_used, prune};
 use crate::Loaded;
 use crate::ir::Gress;
-use crate::rtl::{Design, Map, generate};
+use crate::rtl::{Design, Map, Timing, generate};
 use std::env;
 use std::fmt::Write as _;
 use std::fs;
@@ -26,7 +26,8 @@ pub(super) struct Executable {
 /// Builds the model of both halves, or finds it where it was built before.
 pub(super) fn build(cache: &Path, loaded: &Loaded, waveform: Option<&Path>) -> Result<(Executable, [Map; 2]), String> {
     let half = |gress| {
-        generate(loaded, gress).map_err(|list| list.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
+        generate(loaded, gress, Timing::Merged)
+            .map_err(|list| list.iter().map(ToString::to_string).collect::<Vec<_>>().join("\n"))
     };
     let halves = [half(Gress::Ingress)?, half(Gress::Egress)?];
     let sources = sources(&halves);

@@ -1,20 +1,20 @@
-//! The deparser as a module: checksums and conditions in one clock, the headers one before the other in the next.
-use super::expr::{Operands, assignment, expression, packed, refuse};
-use super::functions;
+//! The deparser as a module: checksums, in clocks of their own where timing is split; then conditions in one clock, and
+//! the headers one before the other in the next.
+use super::expr::{Operands, Packed, assignment, expression, packed, refuse};
 use super::plan::{PORT_SET, Plan};
 use super::stage::Shared;
-use super::text::{Text, fit, logic, number};
+use super::sums;
+use super::text::{Text, bits_for, fit, logic, number};
 use crate::diag::{Pos, Res};
-use crate::ir::{Deparse, Expr, FieldId, Gress, Program};
+use crate::ir::{Deparse, Expr, FieldId, Gress};
 use std::collections::BTreeSet;
-
-/// Clocks from its input to its output.
-pub(super) const CLOCKS: u32 = 2;
 
 /// Names in the deparser: of what it writes itself, and of what came to it.
 struct Reading<'r, 'p> {
     plan: &'r Plan<'p>,
     written: BTreeSet<FieldId>,
+    /// The struct that holds the fields.
+    holder: String,
 }
 
 impl Operands for Reading<'_, '_> {
@@ -22,7 +22,7 @@ impl Operands for Reading<'_, '_> {
         let known = self.plan.carried.last().is_some_and(|c| c.fields.contains(&id));
         match (self.written.contains(&id), known) {
             (true, _) => self.plan.field(id).into(),
-            (false, true) => format!("in.{}", self.plan.field(id)),
+            (false, true) => format!("{}.{}", self.holder, self.plan.field(id)),
             (false, false) => number(0, self.plan.width(id)),
         }
     }
@@ -34,6 +34,8 @@ pub(super) struct Made {
     pub out_bytes: u32,
     /// Bits of what each mirror puts in front of a copy.
     pub mirrors: Vec<u32>,
+    /// From its input to its output.
+    pub clocks: u32,
 }
 
 /// What is emitted or mirrored, in the order of the program.
@@ -42,12 +44,14 @@ struct Outputs {
     /// Bits of each header.
     emits: Vec<u32>,
     mirrors: Vec<u32>,
-    sums: BTreeSet<u32>,
+    /// Words of each checksum, of the fields as they came.
+    sums: Vec<Packed>,
     written: BTreeSet<FieldId>,
 }
 
 impl Outputs {
-    fn find(&mut self, program: &Program, list: &[Deparse]) -> Res<()> {
+    fn find(&mut self, input: &Reading, list: &[Deparse]) -> Res<()> {
+        let program = input.plan.program;
         let bits = |values: &[Expr]| values.iter().map(|e| e.ty.width()).sum::<u32>();
         let pos = |values: &[Expr]| values.first().map_or(Pos::default(), |e| e.pos);
         for item in list {
@@ -55,12 +59,15 @@ impl Outputs {
                 Deparse::Emit(h) if program.headers[*h].intrinsic => {}
                 Deparse::Emit(h) => self.emits.push(program.headers[*h].bits),
                 Deparse::Checksum(values, dst, _) => {
-                    self.sums.insert(bits(values).next_multiple_of(16).max(16));
+                    if values.iter().flat_map(Expr::fields).any(|field| self.written.contains(&field)) {
+                        return refuse(pos(values), "a checksum over another one");
+                    }
+                    self.sums.push(packed(values, 16, input)?);
                     self.written.extend(dst.field());
                 }
                 Deparse::If(_, yes, no) => {
-                    self.find(program, yes)?;
-                    self.find(program, no)?;
+                    self.find(input, yes)?;
+                    self.find(input, no)?;
                 }
                 Deparse::Mirror(_, values, _) => self.mirrors.push(bits(values).next_multiple_of(8).max(8)),
                 Deparse::Digest(name, values) => return refuse(pos(values), format!("the digest `{name}`")),
@@ -73,14 +80,19 @@ impl Outputs {
 
 pub(super) fn module(plan: &Plan, shared: &Shared) -> Res<Made> {
     let list = &plan.program.half(plan.gress).deparser;
+    let input = Reading { plan, written: BTreeSet::new(), holder: "in".into() };
     let mut outputs = Outputs::default();
-    outputs.find(plan.program, list)?;
-    let written = outputs.written.clone();
-    let reading = Reading { plan, written };
+    outputs.find(&input, list)?;
+    let waits = if outputs.sums.is_empty() { 0 } else { sums::clocks(shared.timing) };
+    let holder = sums::holder("in", waits);
+    let before = Reading { plan, written: BTreeSet::new(), holder: holder.clone() };
+    let reading = Reading { plan, written: outputs.written.clone(), holder };
     let out_bytes = (outputs.emits.iter().sum::<u32>() / 8).max(1);
     let mut text = Text::default();
     head(&mut text, shared, plan, &outputs, out_bytes);
-    outputs.sums.iter().for_each(|width| functions::sum(&mut text, *width));
+    let kind = format!("{}_pkg::s{}_t", shared.half, plan.stages.len());
+    sums::delays(&mut text, shared.half, &kind, ["in", "in_ctl"], waits);
+    outputs.sums.iter().enumerate().for_each(|(i, words)| sums::sum(&mut text, shared.timing, i, words));
     declare(&mut text, plan, &outputs);
     text.line("always_comb begin");
     let names = |kind: &str, count: usize, endings: &[&str]| -> Vec<String> {
@@ -89,9 +101,8 @@ pub(super) fn module(plan: &Plan, shared: &Shared) -> Res<Made> {
     let mut signals: Vec<String> = reading.written.iter().map(|id| plan.field(*id).to_string()).collect();
     signals.extend(names("emit", outputs.emits.len(), &["", "_data"]));
     signals.extend(names("mirror", outputs.mirrors.len(), &["", "_session", "_data"]));
-    text.begin_gated("in.slot", signals.iter().map(String::as_str));
+    text.begin_gated(&format!("{}.slot", reading.holder), signals.iter().map(String::as_str));
     for id in &reading.written {
-        let before = Reading { plan, written: BTreeSet::new() };
         text.line(format!("{} = {};", plan.field(*id), before.field(*id)));
     }
     for i in 0..outputs.emits.len() {
@@ -103,7 +114,7 @@ pub(super) fn module(plan: &Plan, shared: &Shared) -> Res<Made> {
         text.line(format!("mirror_{i}_session = 8'd0;"));
         text.line(format!("mirror_{i}_data = '0;"));
     }
-    let mut at = At { emit: 0, mirror: 0 };
+    let mut at = At::default();
     items(&mut text, &reading, list, &mut at)?;
     text.end_gated();
     text.line("end");
@@ -111,11 +122,12 @@ pub(super) fn module(plan: &Plan, shared: &Shared) -> Res<Made> {
     second_clock(&mut text, &outputs, out_bytes);
     let unused: Vec<String> = reading.written.iter().map(|f| plan.field(*f).to_string()).collect();
     text.line(format!(
-        "wire unused_bits = &{{1'b0, in, drop_ctl{}}};",
+        "wire unused_bits = &{{1'b0, {}, drop_ctl{}}};",
+        reading.holder,
         unused.iter().map(|n| format!(", {n}")).collect::<String>()
     ));
     text.line("endmodule");
-    Ok(Made { text: text.text(), out_bytes, mirrors: outputs.mirrors })
+    Ok(Made { text: text.text(), out_bytes, mirrors: outputs.mirrors, clocks: 2 + waits })
 }
 
 fn head(text: &mut Text, shared: &Shared, plan: &Plan, outputs: &Outputs, out_bytes: u32) {
@@ -168,9 +180,11 @@ fn declare(text: &mut Text, plan: &Plan, outputs: &Outputs) {
 }
 
 /// How many of each there were before.
+#[derive(Default)]
 struct At {
     emit: usize,
     mirror: usize,
+    sum: usize,
 }
 
 fn items(text: &mut Text, o: &Reading, list: &[Deparse], at: &mut At) -> Res<()> {
@@ -189,11 +203,11 @@ fn items(text: &mut Text, o: &Reading, list: &[Deparse], at: &mut At) -> Res<()>
                 text.line("end");
                 at.emit += 1;
             }
-            Deparse::Checksum(values, dst, zeros_as_ones) => {
+            Deparse::Checksum(_, dst, zeros_as_ones) => {
+                let sum = format!("(~sum_{})", at.sum);
+                at.sum += 1;
                 let Some(id) = dst.field() else { continue };
-                let bits = packed(values, 16, o)?;
-                let sum = format!("~sum_of_{}({})", bits.width, bits.text);
-                text.line(assignment(plan.field(id), plan.width(id), dst, &format!("({sum})"), 16));
+                text.line(assignment(plan.field(id), plan.width(id), dst, &sum, 16));
                 if *zeros_as_ones {
                     let (name, ones) = (plan.field(id), number(0xffff, 16));
                     text.line(format!("if ({name} == 16'd0) {name} = {ones};"));
@@ -235,32 +249,33 @@ fn first_clock(text: &mut Text, plan: &Plan, o: &Reading, outputs: &Outputs) {
     text.line(format!("wire [2:0] drop_ctl = {};", get(&of("drop_ctl"), 3)));
     let (port, nowhere) = match plan.gress {
         Gress::Ingress => (tm("ucast_egress_port", 9), format!(" || !{}", get(PORT_SET, 1))),
-        Gress::Egress => ("in.port".into(), String::new()),
+        Gress::Egress => (format!("{}.port", o.holder), String::new()),
     };
     text.line("logic slot_q, drop_q, bypass_q;");
     text.line("logic [8:0] port_q, mirror_port_q;");
     text.line("logic [6:0] queue_q, mirror_queue_q;");
     text.line("logic [15:0] rest_q;");
     text.line(format!("{}_pkg::control_t q_ctl;", plan.gress.name()));
+    let holder = &o.holder;
     text.line("always_ff @(posedge clk) begin");
-    text.line("slot_q <= in.slot && !rst;");
-    text.line(format!("drop_q <= !in.live || drop_ctl[0]{nowhere};"));
+    text.line(format!("slot_q <= {holder}.slot && !rst;"));
+    text.line(format!("drop_q <= !{holder}.live || drop_ctl[0]{nowhere};"));
     text.line(format!("port_q <= {port};"));
     text.line(format!("queue_q <= {};", tm("qid", 7)));
     text.line(format!("bypass_q <= {};", tm("bypass_egress", 1)));
-    text.line("rest_q <= in.rest;");
+    text.line(format!("rest_q <= {holder}.rest;"));
     text.line(format!("mirror_port_q <= {};", get(&of("mirror_egress_port"), 9)));
     text.line(format!("mirror_queue_q <= {};", get(&of("mirror_qid"), 7)));
     for i in 0..outputs.emits.len() {
-        text.line(format!("emit_{i}_q <= emit_{i} && in.live;"));
+        text.line(format!("emit_{i}_q <= emit_{i} && {holder}.live;"));
         text.line(format!("emit_{i}_data_q <= emit_{i}_data;"));
     }
     for i in 0..outputs.mirrors.len() {
-        text.line(format!("mirror_{i}_q <= mirror_{i} && in.live && !drop_ctl[2];"));
+        text.line(format!("mirror_{i}_q <= mirror_{i} && {holder}.live && !drop_ctl[2];"));
         text.line(format!("mirror_{i}_session_q <= mirror_{i}_session;"));
         text.line(format!("mirror_{i}_data_q <= mirror_{i}_data;"));
     }
-    text.line("q_ctl <= in_ctl;");
+    text.line(format!("q_ctl <= {holder}_ctl;"));
     text.line("if (rst) q_ctl.valid <= 1'b0;");
     text.line("end");
 }
@@ -269,15 +284,16 @@ fn first_clock(text: &mut Text, plan: &Plan, o: &Reading, outputs: &Outputs) {
 fn second_clock(text: &mut Text, outputs: &Outputs, out_bytes: u32) {
     let width = out_bytes * 8;
     text.line(format!("logic [{}:0] data;", width - 1));
-    text.line("logic [15:0] head;");
+    let of_head = bits_for(out_bytes as usize + 1);
+    text.line(format!("{} head;", logic(of_head)));
     text.line("always_comb begin");
     text.line("data = '0;");
-    text.line("head = 16'd0;");
+    text.line("head = '0;");
     for (i, bits) in outputs.emits.iter().enumerate().rev() {
         let rest = if *bits == width { String::new() } else { format!(", data[{}:{bits}]", width - 1) };
         text.line(format!("if (emit_{i}_q) begin"));
         text.line(format!("data = {{emit_{i}_data_q{rest}}};"));
-        text.line(format!("head = head + 16'd{};", bits / 8));
+        text.line(format!("head = head + {of_head}'d{};", bits / 8));
         text.line("end");
     }
     text.line("end");
@@ -287,7 +303,7 @@ fn second_clock(text: &mut Text, outputs: &Outputs, out_bytes: u32) {
     for name in ["port", "queue", "bypass", "rest"] {
         text.line(format!("out_{name} <= {name}_q;"));
     }
-    text.line("out_head <= head;");
+    text.line(format!("out_head <= {};", fit("head", of_head, 16)));
     text.line("out_data <= data;");
     text.line("mirror_port <= mirror_port_q;");
     text.line("mirror_queue <= mirror_queue_q;");

@@ -76,7 +76,8 @@ impl<'a> Lines<'a> {
     /// The place of the condition or table of which `text` begins what it does.
     fn runs(&self, text: &str) -> Option<&'a str> {
         let (name, end) = text.trim_start().strip_prefix("if (")?.split_once("_run")?;
-        let begins = end == ") begin" || end == "_q) begin";
+        // What was decided may be held for some clocks: each puts "_q" behind its name.
+        let begins = end.strip_suffix(") begin").is_some_and(|held| held.split("_q").all(str::is_empty));
         self.nodes.iter().find(|(known, _)| begins && *known == name).map(|(_, place)| *place)
     }
 }

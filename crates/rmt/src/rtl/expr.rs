@@ -34,7 +34,10 @@ pub(super) fn expression(e: &Expr, o: &dyn Operands) -> Res<String> {
         ExprKind::Slice(a, hi, lo) => slice(&sub(a)?, a.ty.width(), *hi, *lo),
         ExprKind::Unary(UnOp::Not | UnOp::BitNot, a) => format!("(~{})", sub(a)?),
         ExprKind::Unary(UnOp::Neg, a) => format!("(-{})", sub(a)?),
-        ExprKind::Binary(op, a, b) => binary(*op, e, [a, b], [&sub(a)?, &sub(b)?])?,
+        ExprKind::Binary(op, a, b) => match against_zero(*op, [a, b], o)? {
+            Some(text) => text,
+            None => binary(*op, e, [a, b], [&sub(a)?, &sub(b)?])?,
+        },
         ExprKind::Cast(a) if a.ty.signed() && a.ty.width() < width => {
             format!("$unsigned({width}'($signed({})))", sub(a)?)
         }
@@ -93,6 +96,37 @@ fn binary(op: BinOp, e: &Expr, operands: [&Expr; 2], [a, b]: [&str; 2]) -> Res<S
         BinOp::SatAdd => Ok(format!("(({a} + {b}) < {a} ? {} : ({a} + {b}))", number(mask(width), width))),
         BinOp::SatSub => Ok(format!("({a} < {b} ? {} : ({a} - {b}))", number(0, width))),
         BinOp::Mul | BinOp::Div | BinOp::Mod => refuse(e.pos, "a product or quotient"),
+    }
+}
+
+/// A signed order against zero, by the sign and not by a second subtraction. A difference is zero where its operands
+/// are equal, which is compared beside the subtraction and not behind it.
+fn against_zero(op: BinOp, [left, right]: [&Expr; 2], o: &dyn Operands) -> Res<Option<String>> {
+    if !left.ty.signed() || right.constant() != Some(0) {
+        return Ok(None);
+    }
+    let (width, value) = (left.ty.width(), expression(left, o)?);
+    // Not `< 0`, which Yosys makes a subtraction of.
+    let sign = format!("(({value} & {}) != {})", number(1 << (width - 1), width), number(0, width));
+    let zero = match difference(left) {
+        Some([a, b]) => format!("({} == {})", expression(a, o)?, expression(b, o)?),
+        None => format!("({value} == {})", number(0, width)),
+    };
+    Ok(match op {
+        BinOp::Lt => Some(sign),
+        BinOp::Ge => Some(format!("(!{sign})")),
+        BinOp::Gt => Some(format!("(!{sign} && !{zero})")),
+        BinOp::Le => Some(format!("({sign} || {zero})")),
+        _ => None,
+    })
+}
+
+/// The operands of a difference, also behind casts that change the sign only.
+fn difference(e: &Expr) -> Option<[&Expr; 2]> {
+    match &e.kind {
+        ExprKind::Binary(BinOp::Sub, a, b) => Some([a, b]),
+        ExprKind::Cast(a) if a.ty.width() == e.ty.width() => difference(a),
+        _ => None,
     }
 }
 

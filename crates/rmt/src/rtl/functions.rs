@@ -1,4 +1,4 @@
-//! Functions that generated modules call: hashes, sums, the math unit's table.
+//! Functions that generated modules call: hashes, the math unit's table.
 use super::text::{Text, number};
 use crate::ir::{HashKind, MathUnit, Ty};
 use crate::ops;
@@ -47,20 +47,6 @@ pub(super) fn hash(text: &mut Text, kind: HashKind, width: u32) {
         text.line("end");
         text.line(format!("{name} = crc ^ {};", number(xor, out)));
     }
-    text.line("endfunction");
-}
-
-/// The ones' complement sum of 16-bit words (RFC 1071).
-pub(super) fn sum(text: &mut Text, width: u32) {
-    text.line(format!("function automatic logic [15:0] sum_of_{width}(input logic [{}:0] data);", width - 1));
-    text.line("integer n;");
-    text.line("logic [31:0] total;");
-    text.line("total = 32'd0;");
-    text.line(format!("for (n = 0; n < {}; n = n + 1)", width / 16));
-    text.line("  total = total + {16'd0, data[16 * n +: 16]};");
-    text.line("total = {16'd0, total[15:0]} + {16'd0, total[31:16]};");
-    text.line("total = {16'd0, total[15:0]} + {16'd0, total[31:16]};");
-    text.line(format!("sum_of_{width} = total[15:0];"));
     text.line("endfunction");
 }
 

@@ -3,7 +3,7 @@ use super::expr::{Operands, expression};
 use super::tables::{Layout, Shape, packed_args};
 use super::text::{Text, fit, logic, number};
 use crate::diag::Res;
-use crate::ir::{ActionCall, Match, MatchKind, Program, Table, mask};
+use crate::ir::{ActionCall, Entry, Match, MatchKind, Program, Table, mask};
 
 /// A table in its stage.
 pub(super) struct Lookup<'l> {
@@ -24,25 +24,51 @@ impl Lookup<'_> {
         if !self.table.const_default {
             self.changeable(text, "m_ctl");
         }
+        self.wins(text, operands)?;
         text.line("always_comb begin");
-        text.line(format!("{name}_hit = 1'b0;"));
         if self.table.const_default {
             self.call(text, &self.table.default);
         } else {
             self.unpack(text, &format!("{name}_default"), false);
         }
-        let keys = self.table.keys.iter().map(|k| expression(&k.expr, operands)).collect::<Res<Vec<String>>>()?;
+        if !self.table.entries.is_empty() {
+            text.line(format!("if ({name}_hit) begin"));
+            self.clear(text);
+            text.line("end");
+        }
         for (i, entry) in self.table.entries.iter().enumerate() {
-            let asks = entry.keys.iter().zip(&keys).zip(&self.table.keys);
-            let asks: Vec<String> = asks.filter_map(|((m, key), k)| matches(m, key, k.expr.ty.width())).collect();
-            let condition = if asks.is_empty() { "1'b1".to_string() } else { asks.join(" && ") };
-            text.line(format!("{}if ({condition}) begin", if i > 0 { "else " } else { "" }));
-            text.line(format!("{name}_hit = 1'b1;"));
-            self.call(text, &entry.call);
+            let info = &self.program.actions[entry.call.action];
+            text.line(format!("if ({name}_wins[{i}]) begin // {}", info.name));
+            self.join(text, &entry.call);
             text.line("end");
         }
         text.line("end");
         text.line(format!("wire unused_{name} = &{{1'b0, {name}_hit{}}};", self.unused()));
+        Ok(())
+    }
+
+    /// A bit for each constant entry: the packet has its key, and that of no entry before. Only entries whose keys can
+    /// be the same packet's ask for each other, so that the depth does not grow with their number.
+    fn wins(&self, text: &mut Text, operands: &dyn Operands) -> Res<()> {
+        let (name, count) = (self.name, self.table.entries.len());
+        let keys = self.table.keys.iter().map(|k| expression(&k.expr, operands)).collect::<Res<Vec<String>>>()?;
+        if count == 0 {
+            text.line(format!("assign {name}_hit = 1'b0;"));
+            return Ok(());
+        }
+        text.line(format!("logic [{}:0] {name}_has, {name}_wins;", count - 1));
+        let widths: Vec<u32> = self.table.keys.iter().map(|k| k.expr.ty.width()).collect();
+        for (i, entry) in self.table.entries.iter().enumerate() {
+            let asks = entry.keys.iter().zip(&keys).zip(&widths);
+            let asks: Vec<String> = asks.filter_map(|((m, key), width)| matches(m, key, *width)).collect();
+            let condition = if asks.is_empty() { "1'b1".to_string() } else { asks.join(" && ") };
+            text.line(format!("assign {name}_has[{i}] = {condition};"));
+            let meets = |earlier: &&Entry| meet(&earlier.keys, &entry.keys, &widths);
+            let before = self.table.entries[..i].iter().enumerate().filter(|(_, e)| meets(e));
+            let before: String = before.map(|(j, _)| format!(" && !{name}_has[{j}]")).collect();
+            text.line(format!("assign {name}_wins[{i}] = {name}_has[{i}]{before};"));
+        }
+        text.line(format!("assign {name}_hit = |{name}_has;"));
         Ok(())
     }
 
@@ -167,6 +193,28 @@ impl Lookup<'_> {
         }
     }
 
+    /// Nothing, for the entry that wins to join.
+    fn clear(&self, text: &mut Text) {
+        let layout = self.layout;
+        for (ending, bits) in [("action", layout.action_bits), ("args", layout.args_bits)] {
+            if bits > 0 {
+                text.line(format!("{}_{ending} = '0;", self.name));
+            }
+        }
+    }
+
+    /// Joins an action and its data to what is nothing for all entries but one.
+    fn join(&self, text: &mut Text, call: &ActionCall) {
+        let (name, layout) = (self.name, self.layout);
+        if layout.action_bits > 0 {
+            let value = number(layout.number(call.action) as u128, layout.action_bits);
+            text.line(format!("{name}_action = {name}_action | {value};"));
+        }
+        if layout.args_bits > 0 {
+            text.line(format!("{name}_args = {name}_args | {};", self.args(call)));
+        }
+    }
+
     fn args(&self, call: &ActionCall) -> String {
         let parts = packed_args(self.program, call);
         let bits: u32 = parts.iter().map(|p| p.width).sum();
@@ -205,4 +253,14 @@ pub(super) fn matches(m: &Match, key: &str, width: u32) -> Option<String> {
             Some(format!("{key} >= {} && {key} <= {}", number(low, width), number(high.min(full), width)))
         }
     }
+}
+
+/// Whether a packet can have the keys of both entries. Where it is not clear, it can.
+fn meet(a: &[Match], b: &[Match], widths: &[u32]) -> bool {
+    let apart = |((a, b), width): ((&Match, &Match), &u32)| match (*a, *b) {
+        (Match::Mask(a, bits), Match::Mask(b, others)) => (a ^ b) & bits & others & mask(*width) != 0,
+        (Match::Range(low, high), Match::Range(from, to)) => high < from || to < low,
+        _ => false,
+    };
+    !a.iter().zip(b).zip(widths).any(apart)
 }

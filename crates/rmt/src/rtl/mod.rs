@@ -6,14 +6,17 @@ mod deparser;
 mod explain;
 mod expr;
 mod functions;
+mod hold;
 mod lookup;
 mod map;
 mod parser;
 mod pipeline;
 mod plan;
 mod stage;
+mod sums;
 mod tables;
 mod text;
+mod timing;
 mod units;
 
 pub use around::Around;
@@ -21,6 +24,7 @@ pub use control::{Control, Operation};
 pub use explain::{Explained, Set, explain};
 pub use map::{Map, Mapped, MappedKind};
 pub use tables::{Layout, Shape};
+pub use timing::Timing;
 
 use crate::deps::Graph;
 use crate::diag::{Diagnostic, Pos, Res};
@@ -75,6 +79,7 @@ impl Design {
 /// Modules that are the same for all programs.
 const LIBRARY: &[(&str, &str)] = &[
     ("rtl_register", include_str!("lib/rtl_register.sv")),
+    ("rtl_sum", include_str!("lib/rtl_sum.sv")),
     ("rtl_crc", include_str!("lib/rtl_crc.sv")),
     ("rtl_exact_table", include_str!("lib/rtl_exact_table.sv")),
     ("rtl_ternary_table", include_str!("lib/rtl_ternary_table.sv")),
@@ -84,12 +89,12 @@ const LIBRARY: &[(&str, &str)] = &[
 ///
 /// # Errors
 /// What cannot be made, with its place.
-pub fn generate(loaded: &Loaded, gress: Gress) -> Result<Design, Vec<Diagnostic>> {
+pub fn generate(loaded: &Loaded, gress: Gress, timing: Timing) -> Result<Design, Vec<Diagnostic>> {
     let program = plan::with_port_set(&loaded.program);
-    make(loaded, &program, gress).map_err(|problem| vec![loaded.sources.diagnostic(&problem)])
+    make(loaded, &program, gress, timing).map_err(|problem| vec![loaded.sources.diagnostic(&problem)])
 }
 
-fn make(loaded: &Loaded, program: &Program, gress: Gress) -> Res<Design> {
+fn make(loaded: &Loaded, program: &Program, gress: Gress, timing: Timing) -> Res<Design> {
     let graph = Graph::new(program)?;
     let Placement { stage, .. } = place::place(program, &graph)?;
     let mut names = text::Names::default();
@@ -103,11 +108,11 @@ fn make(loaded: &Loaded, program: &Program, gress: Gress) -> Res<Design> {
     let where_is = |pos: Pos| loaded.place(pos);
     let mapped: Vec<Mapped> = targets.iter().map(|t| mapped(program, &layouts, *t)).collect();
     let control_bits = mapped.iter().map(bits).max().unwrap_or(1).max(32);
-    let shared = Shared { half: gress.name(), control_bits, layouts, target: &number, place: &where_is };
+    let shared = Shared { half: gress.name(), timing, control_bits, layouts, target: &number, place: &where_is };
     let parser = parser::module(&plan, &shared)?;
     let deparser = deparser::module(&plan, &shared)?;
     let mut modules = Vec::new();
-    let mut latency = 1 + deparser::CLOCKS;
+    let mut latency = parser.clocks + deparser.clocks;
     for n in 0..plan.stages.len() {
         let made = stage::module(&plan, &shared, n)?;
         latency += made.clocks;
@@ -129,8 +134,9 @@ fn make(loaded: &Loaded, program: &Program, gress: Gress) -> Res<Design> {
     };
     let file = |name: &str, text: String| SourceFile { name: name.into(), text };
     let mut files = vec![file(&format!("{}_pkg", gress.name()), pipeline::package(&plan, &map))];
-    let all: String = modules.iter().map(|m| m.text.as_str()).collect();
-    // Of the library what the stages use, and what that uses.
+    let ends = [&parser.text, &deparser.text].map(String::as_str);
+    let all: String = modules.iter().map(|m| m.text.as_str()).chain(ends).collect();
+    // Of the library what these use, and what that uses.
     let uses = |text: &str, name: &str| text.contains(name);
     let needed =
         |name: &str| uses(&all, name) || LIBRARY.iter().any(|(user, text)| uses(&all, user) && uses(text, name));

@@ -1,12 +1,14 @@
 //! The parser as a module: its states, once for each place in the packet where they are entered, decided in one clock.
-use super::expr::{Operands, assignment, expression, packed, refuse};
-use super::functions;
+//! Checksums follow, in clocks of their own where timing is split.
+use super::expr::{Operands, Packed, assignment, expression, packed, refuse};
+use super::hold::reset;
 use super::lookup::matches;
 use super::plan::Plan;
 use super::stage::Shared;
+use super::sums;
 use super::text::{Text, fit, logic, number};
 use crate::diag::Res;
-use crate::ir::{Expr, FieldId, Gress, ParseOp, Program, Target};
+use crate::ir::{Dst, Expr, FieldId, Gress, ParseOp, Program, Target};
 use std::collections::BTreeSet;
 
 /// States at different places of the packet at most, and bytes of headers.
@@ -64,6 +66,16 @@ struct Parser<'p, 'q> {
     bits: u32,
     /// Fields that somebody reads.
     wanted: BTreeSet<FieldId>,
+    /// What is summed and verified, in this order.
+    late: Vec<Late>,
+}
+
+/// What follows the states.
+enum Late {
+    /// These words are added to a unit's sum, or taken from it.
+    Add { unit: usize, words: Packed, subtract: bool },
+    /// Whether a unit's sum is right.
+    Verify { unit: usize, dst: Dst },
 }
 
 /// A parser's module.
@@ -71,23 +83,28 @@ pub(super) struct Made {
     pub text: String,
     /// Of the packet, that it may look at.
     pub in_bytes: u32,
+    /// From its input to its output.
+    pub clocks: u32,
 }
 
 pub(super) fn module(plan: &Plan, shared: &Shared) -> Res<Made> {
     let front = Front::new(plan.program, plan.gress);
-    let mut parser = Parser { plan, front, entries: Vec::new(), bits: 0, wanted: plan.carried[0].fields.clone() };
+    let wanted = plan.carried[0].fields.clone();
+    let mut parser = Parser { plan, front, entries: Vec::new(), bits: 0, wanted, late: Vec::new() };
     parser.order()?;
     parser.want();
     let in_bytes = (parser.bits.saturating_sub(parser.front.bits()) / 8).max(1);
     parser.bits = parser.front.bits() + in_bytes * 8;
+    parser.later()?;
     let mut text = Text::default();
-    parser.head(&mut text, shared, in_bytes)?;
+    parser.head(&mut text, shared, in_bytes);
+    let mut late = 0;
     for entry in &parser.entries {
-        parser.state(&mut text, shared, *entry)?;
+        parser.state(&mut text, shared, *entry, &mut late)?;
     }
     text.line("end");
-    parser.tail(&mut text, shared);
-    Ok(Made { text: text.text(), in_bytes })
+    let clocks = parser.tail(&mut text, shared);
+    Ok(Made { text: text.text(), in_bytes, clocks })
 }
 
 impl Parser<'_, '_> {
@@ -168,20 +185,54 @@ impl Parser<'_, '_> {
 
     /// Fields that the parser itself reads, too.
     fn want(&mut self) {
-        let half = self.plan.program.half(self.plan.gress);
-        for state in &half.states {
-            self.wanted.extend(state.on.iter().flat_map(Expr::fields));
+        let read = self.read();
+        self.wanted.extend(read);
+    }
+
+    fn read(&self) -> BTreeSet<FieldId> {
+        let mut out = BTreeSet::new();
+        for state in &self.plan.program.half(self.plan.gress).states {
+            out.extend(state.on.iter().flat_map(Expr::fields));
             for op in &state.ops {
                 match op {
-                    ParseOp::Assign(_, e) => self.wanted.extend(e.fields()),
-                    ParseOp::Checksum(_, values, _) => self.wanted.extend(values.iter().flat_map(Expr::fields)),
+                    ParseOp::Assign(_, e) => out.extend(e.fields()),
+                    ParseOp::Checksum(_, values, _) => out.extend(values.iter().flat_map(Expr::fields)),
                     _ => {}
                 }
             }
         }
+        out
     }
 
-    fn head(&self, text: &mut Text, shared: &Shared, in_bytes: u32) -> Res<()> {
+    /// What the states leave to the sums behind them. So no state can look at what was verified.
+    fn later(&mut self) -> Res<()> {
+        let read = self.read();
+        let mut late = Vec::new();
+        for entry in &self.entries {
+            let mut cursor = entry.cursor;
+            for op in self.ops(*entry) {
+                match op {
+                    ParseOp::Checksum(unit, values, subtract) => {
+                        let words = packed(values, 16, &Reading { parser: self, cursor })?;
+                        late.push(Late::Add { unit: *unit, words, subtract: *subtract });
+                    }
+                    ParseOp::Verify(unit, dst) => {
+                        if dst.field().is_some_and(|id| read.contains(&id)) {
+                            let state = &self.plan.program.half(self.plan.gress).states[entry.state];
+                            return refuse(state.pos, "a parser that decides by a checksum");
+                        }
+                        late.push(Late::Verify { unit: *unit, dst: dst.clone() });
+                    }
+                    _ => {}
+                }
+                cursor += self.length(op);
+            }
+        }
+        self.late = late;
+        Ok(())
+    }
+
+    fn head(&self, text: &mut Text, shared: &Shared, in_bytes: u32) {
         let (half, plan) = (shared.half, self.plan);
         text.line(format!("// The parser of {half}: the headers of one packet a clock."));
         text.line(format!("module {half}_parser ("));
@@ -198,14 +249,18 @@ impl Parser<'_, '_> {
             format!("output {half}_pkg::s0_t out"),
             format!("output {half}_pkg::control_t out_ctl"),
         ]);
-        self.sums(text)?;
         let mut all: Vec<String> = self.front.parts.iter().map(|p| p.0.clone()).collect();
         all.push("in_data".into());
         text.line("// The packet behind its intrinsic metadata, the first bit leftmost.");
         text.line(format!("wire [{}:0] bits = {{{}}};", self.bits - 1, all.join(", ")));
         self.wanted.iter().for_each(|f| text.line(format!("{} {};", logic(plan.width(*f)), plan.field(*f))));
-        let units = plan.program.half(plan.gress).checksums.0;
-        (0..units).for_each(|u| text.line(format!("logic [15:0] sum_{u};")));
+        if !self.late.is_empty() {
+            text.line("// What is summed, and which sums this packet has and asks for.");
+            text.line(format!("logic [{}:0] asks;", self.late.len() - 1));
+        }
+        for (i, words) in self.summed() {
+            text.line(format!("logic [{}:0] words_{i};", words.width - 1));
+        }
         let names: Vec<String> = self.entries.iter().map(|e| self.at(*e)).collect();
         text.line(format!("logic {};", names.join(", ")));
         text.line("logic accept;");
@@ -217,27 +272,22 @@ impl Parser<'_, '_> {
             let value = if Some(id) == stamp { fit("in_time", 48, plan.width(*id)) } else { "'0".into() };
             text.line(format!("{} = {value};", plan.field(*id)));
         }
-        (0..units).for_each(|u| text.line(format!("sum_{u} = 16'd0;")));
+        if !self.late.is_empty() {
+            text.line("asks = '0;");
+        }
+        self.summed().for_each(|(i, _)| text.line(format!("words_{i} = '0;")));
         text.line("accept = 1'b0;");
         text.line("rest = 16'd0;");
         let first = |i: usize| if i == 0 { "in_valid" } else { "1'b0" };
         names.iter().enumerate().for_each(|(i, n)| text.line(format!("{n} = {};", first(i))));
-        Ok(())
     }
 
-    /// Functions for the checksums.
-    fn sums(&self, text: &mut Text) -> Res<()> {
-        let mut widths = BTreeSet::new();
-        for entry in &self.entries {
-            for op in self.ops(*entry) {
-                if let ParseOp::Checksum(_, values, _) = op {
-                    widths.insert(values.iter().map(|e| e.ty.width()).sum::<u32>().next_multiple_of(16).max(16));
-                    widths.insert(32);
-                }
-            }
-        }
-        widths.into_iter().for_each(|width| functions::sum(text, width));
-        Ok(())
+    /// What is summed, with its number.
+    fn summed(&self) -> impl Iterator<Item = (usize, &Packed)> {
+        self.late.iter().enumerate().filter_map(|(i, late)| match late {
+            Late::Add { words, .. } => Some((i, words)),
+            Late::Verify { .. } => None,
+        })
     }
 
     fn at(&self, entry: Entry) -> String {
@@ -249,7 +299,7 @@ impl Parser<'_, '_> {
         )
     }
 
-    fn state(&self, text: &mut Text, shared: &Shared, entry: Entry) -> Res<()> {
+    fn state(&self, text: &mut Text, shared: &Shared, entry: Entry, late: &mut usize) -> Res<()> {
         let state = &self.plan.program.half(self.plan.gress).states[entry.state];
         let end = self.end(entry);
         let bytes = end.saturating_sub(self.front.bits()) / 8;
@@ -258,7 +308,7 @@ impl Parser<'_, '_> {
         text.line(format!("if ({}{enough}) begin", self.at(entry)));
         let mut cursor = entry.cursor;
         for op in &state.ops {
-            self.op(text, op, cursor)?;
+            self.op(text, op, cursor, late)?;
             cursor += self.length(op);
         }
         let operands = Reading { parser: self, cursor };
@@ -291,7 +341,7 @@ impl Parser<'_, '_> {
         Ok(())
     }
 
-    fn op(&self, text: &mut Text, op: &ParseOp, cursor: u32) -> Res<()> {
+    fn op(&self, text: &mut Text, op: &ParseOp, cursor: u32, late: &mut usize) -> Res<()> {
         let plan = self.plan;
         let operands = Reading { parser: self, cursor };
         let wanted = |id: &FieldId| self.wanted.contains(id);
@@ -315,21 +365,18 @@ impl Parser<'_, '_> {
                 if let Some(id) = dst.field().filter(wanted) {
                     let value = expression(e, &operands)?;
                     text.line(assignment(plan.field(id), plan.width(id), dst, &value, e.ty.width()));
+                    // What was verified into this field before does not count.
+                    let verified = |l: &Late| matches!(l, Late::Verify { dst, .. } if dst.field() == Some(id));
+                    let before = self.late.iter().take(*late).enumerate().filter(|(_, l)| verified(l));
+                    before.for_each(|(i, _)| text.line(format!("asks[{i}] = 1'b0;")));
                 }
             }
-            ParseOp::Checksum(unit, values, subtract) => {
-                let bits = packed(values, 16, &operands)?;
-                let sign = if *subtract { "~" } else { "" };
-                text.line(format!(
-                    "sum_{unit} = sum_of_32({{sum_{unit}, {sign}sum_of_{}({})}});",
-                    bits.width, bits.text
-                ));
-            }
-            ParseOp::Verify(unit, dst) => {
-                if let Some(id) = dst.field().filter(wanted) {
-                    let right = format!("(sum_{unit} == 16'hffff)");
-                    text.line(assignment(plan.field(id), plan.width(id), dst, &right, 1));
+            ParseOp::Checksum(..) | ParseOp::Verify(..) => {
+                if let Late::Add { words, .. } = &self.late[*late] {
+                    text.line(format!("words_{late} = {};", words.text));
                 }
+                text.line(format!("asks[{late}] = 1'b1;"));
+                *late += 1;
             }
             ParseOp::Residual(_, dst) => {
                 let pos = plan.program.half(plan.gress).states[self.state_of(op)].pos;
@@ -350,7 +397,8 @@ impl Parser<'_, '_> {
         format!("bits[{hi}:{}]", hi + 1 - width)
     }
 
-    fn tail(&self, text: &mut Text, shared: &Shared) {
+    /// What was parsed becomes what leaves, so many clocks later.
+    fn tail(&self, text: &mut Text, shared: &Shared) -> u32 {
         text.line(format!("{}_pkg::s0_t next;", shared.half));
         text.line("always_comb begin");
         text.begin_gated("in_valid", ["next"]);
@@ -363,21 +411,77 @@ impl Parser<'_, '_> {
         }
         text.end_gated();
         text.line("end");
+        let waits = if self.late.is_empty() { 0 } else { sums::clocks(shared.timing) };
+        let parsed = if waits > 0 { self.wait(text, shared, waits) } else { ["next".into(), "in_ctl".into()] };
+        let leaves =
+            if self.late.is_empty() { parsed[0].clone() } else { self.verify(text, shared, waits, &parsed[0]) };
         text.line("always_ff @(posedge clk) begin");
-        text.line("out <= next;");
-        text.line("out_ctl <= in_ctl;");
-        text.line("if (rst) begin");
-        text.line("out.slot <= 1'b0;");
-        text.line("out.live <= 1'b0;");
-        text.line("out_ctl.valid <= 1'b0;");
-        text.line("end");
+        text.line(format!("out <= {leaves};"));
+        text.line(format!("out_ctl <= {};", parsed[1]));
+        reset(text, &["out"]);
         text.line("end");
         let mut unused = vec!["bits".to_string(), "in_queue".into(), "in_time".into(), "in_len".into()];
         unused.extend(self.wanted.iter().map(|f| self.plan.field(*f).to_string()));
-        let units = self.plan.program.half(self.plan.gress).checksums.0;
-        unused.extend((0..units).map(|u| format!("sum_{u}")));
         text.line(format!("wire unused_bits = &{{1'b0, {}}};", unused.join(", ")));
         text.line("endmodule");
+        1 + if waits > 0 { waits + 1 } else { 0 }
+    }
+
+    /// Holds what was parsed while its sums are made. Their words go to them a clock later, too.
+    fn wait(&self, text: &mut Text, shared: &Shared, waits: u32) -> [String; 2] {
+        let half = shared.half;
+        text.line(format!("{half}_pkg::s0_t first;"));
+        text.line(format!("{half}_pkg::control_t first_ctl;"));
+        for (i, words) in self.summed() {
+            text.line(format!("logic [{}:0] words_{i}_q;", words.width - 1));
+        }
+        let asks: Vec<String> = (0..=waits).map(|n| format!("asks_{n}")).collect();
+        text.line(format!("logic [{}:0] {};", self.late.len() - 1, asks.join(", ")));
+        text.line("always_ff @(posedge clk) begin");
+        text.line("first <= next;");
+        text.line("first_ctl <= in_ctl;");
+        text.line("asks_0 <= asks;");
+        (1..=waits).for_each(|n| text.line(format!("asks_{n} <= asks_{};", n - 1)));
+        self.summed().for_each(|(i, _)| text.line(format!("words_{i}_q <= words_{i};")));
+        reset(text, &["first"]);
+        text.line("end");
+        sums::delays(text, half, &format!("{half}_pkg::s0_t"), ["first", "first_ctl"], waits);
+        [sums::holder("first", waits), format!("{}_ctl", sums::holder("first", waits))]
+    }
+
+    /// Adds the sums in the order of the states, and verifies them. The name of what leaves.
+    fn verify(&self, text: &mut Text, shared: &Shared, waits: u32, parsed: &str) -> String {
+        let plan = self.plan;
+        let (ending, asks) = if waits > 0 { ("_q", format!("asks_{waits}")) } else { ("", "asks".into()) };
+        for (i, words) in self.summed() {
+            sums::sum(text, shared.timing, i, &Packed { text: format!("words_{i}{ending}"), width: words.width });
+        }
+        sums::plus(text);
+        let units = plan.program.half(plan.gress).checksums.0;
+        (0..units).for_each(|u| text.line(format!("logic [15:0] unit_{u};")));
+        text.line(format!("{}_pkg::s0_t checked;", shared.half));
+        text.line("always_comb begin");
+        text.line(format!("checked = {parsed};"));
+        (0..units).for_each(|u| text.line(format!("unit_{u} = 16'd0;")));
+        for (i, late) in self.late.iter().enumerate() {
+            match late {
+                Late::Add { unit, subtract, .. } => {
+                    let sign = if *subtract { "~" } else { "" };
+                    text.line(format!("if ({asks}[{i}]) unit_{unit} = plus(unit_{unit}, {sign}sum_{i});"));
+                }
+                Late::Verify { unit, dst } => {
+                    if let Some(id) = dst.field().filter(|id| plan.carried[0].fields.contains(id)) {
+                        let right = format!("(unit_{unit} == 16'hffff)");
+                        let name = format!("checked.{}", plan.field(id));
+                        text.line(format!("if ({asks}[{i}]) {}", assignment(&name, plan.width(id), dst, &right, 1)));
+                    }
+                }
+            }
+        }
+        text.line("end");
+        let units: String = (0..units).map(|u| format!(", unit_{u}")).collect();
+        text.line(format!("wire unused_sums = &{{1'b0, {asks}{units}}};"));
+        "checked".into()
     }
 }
 

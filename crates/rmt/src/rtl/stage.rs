@@ -1,14 +1,16 @@
-//! A stage of the match-action pipeline as a module: up to four clocks. Tables in memories take two, registers one,
-//! decisions and actions one.
+//! A stage of the match-action pipeline as a module: up to five clocks. Tables in memories take two, registers one,
+//! decisions and actions one; where timing is split, decisions, the registers' programs and actions take one each.
 use super::expr::{Operands, Packed, assignment, expression, packed, refuse};
 use super::functions;
+use super::hold::{self, HELD, Names};
 use super::lookup;
 use super::plan::{Node, Plan, Signal, When, Work};
 use super::tables::{Layout, Shape};
 use super::text::{Text, fit, logic, number};
+use super::timing::Timing;
 use super::units::{Holds, Unit, units};
 use crate::diag::Res;
-use crate::ir::{FieldId, HashKind, Stmt, StmtKind};
+use crate::ir::{ExprKind, FieldId, HashKind, Stmt, StmtKind};
 use std::collections::BTreeSet;
 
 /// Writes what a body does, or only reports whether it does anything.
@@ -18,6 +20,7 @@ type Visit<'v> = dyn FnMut(&mut Option<&mut Text>, &[&Stmt], &Phase) -> Res<bool
 pub(super) struct Shared<'s> {
     /// `ingress` or `egress`.
     pub half: &'static str,
+    pub timing: Timing,
     /// Bits of a control operation's data.
     pub control_bits: u32,
     /// Of each table.
@@ -97,14 +100,12 @@ pub(super) fn module(plan: &Plan, shared: &Shared, number: usize) -> Res<Made> {
     for unit in &stage.units {
         stage.access(&mut text, unit)?;
     }
-    if stage.registers() {
-        stage.hold(&mut text);
-    }
+    stage.holds(&mut text);
     stage.act(&mut text)?;
     let runs = plan.stages[number].iter().map(|i| format!("{}_run", plan.nodes[*i].name));
     text.line(format!("wire unused_bits = &{{1'b0, m, m_ctl, {}}};", runs.collect::<Vec<_>>().join(", ")));
     text.line("endmodule");
-    let clocks = 1 + 2 * u32::from(stage.looks_up) + u32::from(stage.registers());
+    let clocks = 1 + 2 * u32::from(stage.looks_up) + stage.held() as u32;
     Ok(Made { text: text.text(), units: stage.units, clocks })
 }
 
@@ -169,7 +170,7 @@ impl<'p> Stage<'_, 'p> {
             text.line("m <= p;");
             text.line("p_ctl <= in_ctl;");
             text.line("m_ctl <= p_ctl;");
-            self.reset(text, &["p", "m"]);
+            hold::reset(text, &["p", "m"]);
             text.line("end");
         } else {
             text.line(format!("{half}_pkg::s{n}_t m;"));
@@ -177,16 +178,6 @@ impl<'p> Stage<'_, 'p> {
             text.line("assign m = in;");
             text.line("assign m_ctl = in_ctl;");
         }
-    }
-
-    fn reset(&self, text: &mut Text, holders: &[&str]) {
-        text.line("if (rst) begin");
-        for holder in holders {
-            text.line(format!("{holder}.slot <= 1'b0;"));
-            text.line(format!("{holder}.live <= 1'b0;"));
-            text.line(format!("{holder}_ctl.valid <= 1'b0;"));
-        }
-        text.line("end");
     }
 
     fn phase<'a>(&'a self, holder: &'a str, variables: &'a BTreeSet<FieldId>) -> Phase<'a, 'p> {
@@ -257,6 +248,31 @@ impl<'p> Stage<'_, 'p> {
         if list.is_empty() { "1'b0".into() } else { format!("({})", list.join(" || ")) }
     }
 
+    /// The index of a unit, where all that use it have the same, which is no action data.
+    fn index(&self, unit: &Unit) -> Res<Option<String>> {
+        let none = BTreeSet::new();
+        let phase = self.phase("m", &none);
+        let mut all = BTreeSet::new();
+        for node in &self.plan.stages[self.number] {
+            for stmt in super::units::bodies(self.plan, *node).into_iter().flatten() {
+                let (holds, index) = match &stmt.kind {
+                    StmtKind::Exec(action, index, _) => {
+                        (Holds::Register(self.plan.program.register_actions[*action].register), index)
+                    }
+                    StmtKind::Count(counter, index) => (Holds::Counter(*counter), index),
+                    _ => continue,
+                };
+                if holds == unit.holds {
+                    let mut data = false;
+                    index.walk(&mut |e| data |= matches!(e.kind, ExprKind::Arg(_)));
+                    let value = fit(&expression(index, &phase)?, index.ty.width(), unit.index_bits);
+                    all.insert((!data).then_some(value));
+                }
+            }
+        }
+        Ok(if all.len() == 1 { all.pop_first().flatten() } else { None })
+    }
+
     /// A unit's operation and index, in the clock before it works.
     fn access(&self, text: &mut Text, unit: &Unit) -> Res<()> {
         let (name, none) = (&unit.name, BTreeSet::new());
@@ -267,7 +283,9 @@ impl<'p> Stage<'_, 'p> {
         text.line(format!("{} {name}_index;", logic(unit.index_bits)));
         text.line("always_comb begin");
         text.line(format!("{name}_op = '0;"));
-        text.line(format!("{name}_index = '0;"));
+        // Where all have the same index, it does not wait for what is decided.
+        let one = self.index(unit)?;
+        text.line(format!("{name}_index = {};", one.as_deref().unwrap_or("'0")));
         for node in &self.plan.stages[self.number] {
             self.each_body(
                 text,
@@ -289,7 +307,9 @@ impl<'p> Stage<'_, 'p> {
                             if let Some(text) = text.as_deref_mut() {
                                 text.line(format!("{name}_op = {};", number(op as u128, unit.op_bits())));
                                 let value = fit(&expression(index, phase)?, index.ty.width(), unit.index_bits);
-                                text.line(format!("{name}_index = {value};"));
+                                if one.is_none() {
+                                    text.line(format!("{name}_index = {value};"));
+                                }
                             }
                         }
                     }
@@ -330,7 +350,7 @@ impl<'p> Stage<'_, 'p> {
         variables: &BTreeSet<FieldId>,
     ) -> Res<()> {
         let node = &self.plan.nodes[node];
-        let holder = if late.is_empty() && variables.is_empty() { "m" } else { self.acting() };
+        let holder = if late.is_empty() && variables.is_empty() { "m" } else { self.acting().holder };
         let plain = Phase { stage: self, holder, variables, args: None };
         match &node.work {
             Work::Condition(_) => Ok(()),
@@ -383,18 +403,25 @@ impl<'p> Stage<'_, 'p> {
         }
     }
 
-    fn acting(&self) -> &'static str {
-        if self.registers() { "a" } else { "m" }
+    fn split(&self) -> bool {
+        self.shared.timing == Timing::Split
     }
 
-    /// What decided waits a clock, while the units' memories are read.
-    fn hold(&self, text: &mut Text) {
-        let (half, n) = (self.shared.half, self.number);
-        text.line("");
-        text.line(format!("{half}_pkg::s{n}_t a;"));
-        text.line(format!("{half}_pkg::control_t a_ctl;"));
+    /// How often what was decided is held for a clock: while the units' memories are read, or until it is acted upon;
+    /// and behind the units' programs.
+    fn held(&self) -> usize {
+        usize::from(self.split() || self.registers()) + usize::from(self.split() && self.registers())
+    }
+
+    /// Of the actions: the struct that holds the fields, and the ending of what was decided.
+    fn acting(&self) -> Names {
+        HELD[self.held()]
+    }
+
+    /// The clocks in which what was decided is held.
+    fn holds(&self, text: &mut Text) {
         let mut held: Vec<(String, u32)> = Vec::new();
-        for i in &self.plan.stages[n] {
+        for i in &self.plan.stages[self.number] {
             let node = &self.plan.nodes[*i];
             if !matches!(node.work, Work::Condition(_)) {
                 held.push((format!("{}_run", node.name), 1));
@@ -407,15 +434,24 @@ impl<'p> Stage<'_, 'p> {
         }
         held.extend(self.new_signals().into_iter().map(|s| (s, 1)));
         held.retain(|(_, bits)| *bits > 0);
-        held.iter().for_each(|(name, bits)| text.line(format!("{} {name}_q;", logic(*bits))));
-        text.line("always_ff @(posedge clk) begin");
-        text.line("a <= m;");
-        text.line("a_ctl <= m_ctl;");
-        held.iter().for_each(|(name, _)| text.line(format!("{name}_q <= {name};")));
-        self.reset(text, &["a"]);
-        text.line("end");
-        let names: Vec<String> = held.iter().map(|(name, _)| format!("{name}_q")).collect();
-        text.line(format!("wire unused_held = &{{1'b0, a, {}}};", names.join(", ")));
+        for clock in 1..=self.held() {
+            if clock == 2 {
+                held.iter_mut().for_each(|(name, _)| name.push_str(HELD[1].ending));
+                held.extend(self.made());
+            }
+            let kind = format!("{}_pkg::s{}_t", self.shared.half, self.number);
+            hold::hold(text, [self.shared.half, &kind], &held, clock);
+        }
+    }
+
+    /// What the units' programs make of an entry, and the entry.
+    fn made(&self) -> Vec<(String, u32)> {
+        let mut out = Vec::new();
+        for unit in &self.units {
+            out.push((format!("{}_old", unit.name), unit.words(self.plan.program).iter().sum()));
+            out.extend(unit.outputs.iter().map(|(i, width)| (format!("{}_out_{i}", unit.name), *width)));
+        }
+        out
     }
 
     /// Signals of this stage that later ones ask for.
@@ -428,8 +464,8 @@ impl<'p> Stage<'_, 'p> {
     /// The actions, and what is handed on.
     fn act(&self, text: &mut Text) -> Res<()> {
         let (half, n) = (self.shared.half, self.number);
-        let (plan, holder) = (self.plan, self.acting());
-        let late = if self.registers() { "_q" } else { "" };
+        let plan = self.plan;
+        let Names { holder, ending: late, made } = self.acting();
         let written: BTreeSet<FieldId> = self.written();
         text.line("");
         written.iter().for_each(|f| text.line(format!("{} {};", logic(plan.width(*f)), plan.field(*f))));
@@ -460,18 +496,16 @@ impl<'p> Stage<'_, 'p> {
         for unit in &self.units {
             let bits: u32 = unit.words(plan.program).iter().sum();
             let target = (self.shared.target)(Target::Holds(unit.holds));
-            text.line(format!("if (a_ctl.target == 8'd{target})"));
-            text.line(format!(
-                "  next_ctl.data = {};",
-                fit(&format!("{}_old", unit.name), bits, self.shared.control_bits)
-            ));
+            text.line(format!("if ({holder}_ctl.target == 8'd{target})"));
+            let old = fit(&format!("{}_old{made}", unit.name), bits, self.shared.control_bits);
+            text.line(format!("  next_ctl.data = {old};"));
         }
         text.end_gated();
         text.line("end");
         text.line("always_ff @(posedge clk) begin");
         text.line("out <= next;");
         text.line("out_ctl <= next_ctl;");
-        self.reset(text, &["out"]);
+        hold::reset(text, &["out"]);
         text.line("end");
         Ok(())
     }
@@ -529,8 +563,10 @@ impl<'p> Stage<'_, 'p> {
                 let Some(unit) = self.units.iter().find(|u| u.holds == Holds::Register(register)) else {
                     return refuse(stmt.pos, "a register that stands in another stage");
                 };
+                let made = self.acting().made;
                 let value = |i: usize| {
-                    unit.outputs.get(&i).map(|width| Packed { text: format!("{}_out_{i}", unit.name), width: *width })
+                    let text = format!("{}_out_{i}{made}", unit.name);
+                    unit.outputs.get(&i).map(|width| Packed { text, width: *width })
                 };
                 let each = |(i, dst): (usize, &Option<crate::ir::Dst>)| to(dst.as_ref()?, &value(i)?);
                 return Ok(dsts.iter().enumerate().filter_map(each).collect());

@@ -206,6 +206,8 @@ const TAKEN: &[&str] = &[
     "out",
     "m",
     "a",
+    "b",
+    "p",
     "next",
     "ctl",
     "slot",

@@ -11,7 +11,7 @@
 //                                       whether something leaves it in the same clock
 //   d <queue>                  something leaves one
 //   c <halves>                 a command reaches a half
-//   o <port> <bytes>           a packet has left
+//   o <port> <bytes> <clock>   a packet has left
 //   g <response> <data>        of a read; of a write: b <response>
 #include "model.h"
 #include <deque>
@@ -55,7 +55,7 @@ static void take_beat() {
     if (!top->m_axis_tlast) return;
     std::printf("o %x ", static_cast<unsigned>(top->m_axis_tuser));
     for (unsigned char byte : leaving) std::printf("%02x", byte);
-    std::printf("\n");
+    std::printf(" %llx\n", clocks);
     leaving.clear();
 }
 

@@ -4,7 +4,7 @@ use crate::support::*;
 use crate::verilated::{Model, Module};
 use rmt::interp::{EntryKey, Machine, Queued, Session};
 use rmt::ir::Gress;
-use rmt::rtl::{Around, Control, Operation, generate};
+use rmt::rtl::{Around, Control, Operation, Timing, generate};
 use std::collections::VecDeque;
 use std::fmt::Write as _;
 use std::path::Path;
@@ -39,7 +39,7 @@ impl Rig {
         let loaded = load(&folder("tests/p4/around.p4"));
         let mut machine = Machine::new(loaded.program.clone());
         machine.set_session(1, Session { port: 7, truncate: 0 });
-        let halves = [Gress::Ingress, Gress::Egress].map(|gress| generate(&loaded, gress).unwrap());
+        let halves = [Gress::Ingress, Gress::Egress].map(|gress| generate(&loaded, gress, Timing::Split).unwrap());
         let controls = [0, 1].map(|half| Control::new(loaded.program.clone(), halves[half].map.clone()));
         *around = Some(Around::new(&halves));
         let script = "L 2c 10207\n".to_string();
@@ -102,7 +102,7 @@ impl Rig {
                 "q" => follow.comes(number(1) == 1, number(2), [number(3), number(4)]),
                 "d" => follow.leaves(&mut self, number(1)),
                 "c" => self.command(number(1)),
-                "o" => follow.out(number(1) as u16, words[2]),
+                "o" => follow.out(number(1) as u16, words[2], number(3)),
                 "b" if words[1] == "0" => Ok(()),
                 "g" => follow.read(&self, &words),
                 "w" => Ok(()),
@@ -143,6 +143,8 @@ struct Tally {
     bypassed: usize,
     overtook: usize,
     sent: usize,
+    /// In which clock each left.
+    left: Vec<usize>,
 }
 
 /// The interpreter's side of the traffic manager.
@@ -210,7 +212,8 @@ impl Follow {
     }
 
     /// What passes egress by may overtake what does not.
-    fn out(&mut self, port: u16, hex: &str) -> Result<(), String> {
+    fn out(&mut self, port: u16, hex: &str, clock: usize) -> Result<(), String> {
+        self.tally.left.push(clock);
         let bytes = (0..hex.len() / 2).map(|i| u8::from_str_radix(&hex[2 * i..2 * i + 2], 16).unwrap()).collect();
         let packet = (port, bytes);
         let from = [&mut self.sent, &mut self.passed].into_iter().find(|from| from.front() == Some(&packet));
@@ -273,11 +276,10 @@ fn script(rig: &mut Rig, phases: u64, random: &mut Random) {
     rig.read_all();
 }
 
-fn build(name: &str, around: &Around, operations: usize) -> Result<Model, String> {
+fn build(name: &str, around: &Around, sizes: &[(&str, usize)], operations: usize) -> Result<Model, String> {
     let files = around.files.iter().map(|file| (format!("{}.sv", file.name), file.text.clone())).collect();
     let harness = Path::new(concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rtl/around.cpp"));
-    let sizes = [("SLOT", 6), ("BEAT", 4), ("QUEUES", QUEUES), ("DEPTH", 2), ("FLIGHT", 3)];
-    let arguments = sizes.map(|(name, value)| format!("-G{name}={value}"));
+    let arguments: Vec<String> = sizes.iter().map(|(name, value)| format!("-G{name}={value}")).collect();
     Model::build(name, &Module { top: "top", files, harness, arguments: &arguments }, operations)
 }
 
@@ -291,13 +293,48 @@ fn agrees(name: &str, phases: u64, plant: Option<(&str, &str)>) -> Result<(), St
         file.text = file.text.replacen(from, to, 1);
     }
     script(&mut rig, phases, &mut Random(phases));
-    let model = build(name, &around, phases as usize * 100)?;
+    let sizes = [("SLOT", 6), ("BEAT", 4), ("QUEUES", QUEUES), ("DEPTH", 2), ("FLIGHT", 3)];
+    let model = build(name, &around, &sizes, phases as usize * 100)?;
     let lines = model.run(&rig.script)?;
     let too_long = rig.too_long;
     let tally = rig.follow(&lines)?;
-    println!("{tally:?}, {too_long} were too long");
+    println!("{} packets left, {too_long} were too long", tally.left.len());
     let all = [tally.lost, tally.lost_copies, tally.copies, tally.bypassed, tally.overtook, tally.sent, too_long];
     assert!(all.iter().all(|count| *count as u64 > phases / 20), "each thing happens");
+    Ok(())
+}
+
+/// Packets back to back, without stalls: how many clocks lie between the first that leaves and the last.
+fn back_to_back(model: &Model, rig: Rig) -> Result<usize, String> {
+    let lines = model.run(&rig.script)?;
+    let Tally { left, sent, .. } = rig.follow(&lines)?;
+    println!("{sent} packets leave within {} clocks", left[sent - 1] - left[0] + 1);
+    Ok(left[sent - 1] - left[0] + 1)
+}
+
+/// Short packets, whose headers stay, grow, or go: one a clock leaves. Long ones: a beat a clock, and one more clock
+/// where the first beat has bytes of two beats of the packet memory.
+pub(crate) fn a_packet_each_clock() -> Result<(), String> {
+    let mut around = None;
+    Rig::new(&mut around);
+    let sizes = [("QUEUES", QUEUES), ("DEPTH", 2)];
+    let model = build("clocks", &around.unwrap(), &sizes, 0)?;
+    // Bytes, the kind of the header, and clocks of a packet. Kind 3 adds 7 bytes of headers, kind 4 takes 12 away.
+    for (len, kind, clocks) in [(57, 0, 1), (57, 3, 1), (24, 4, 1), (64 * 5, 0, 5), (64 * 5, 4, 6)] {
+        let mut rig = Rig::new(&mut None);
+        let count = 300;
+        for number in 0..count as u32 {
+            let mut bytes = vec![0x5a; len];
+            bytes[..4].copy_from_slice(&[kind, 0, 0, number as u8 % 64]);
+            bytes[4..8].copy_from_slice(&number.to_be_bytes());
+            rig.packet(5, bytes);
+        }
+        rig.script.push_str("S 0 0\nW\n");
+        let took = back_to_back(&model, rig)?;
+        if took > count * clocks + 8 {
+            return Err(format!("{count} packets of {len} bytes and kind {kind} took {took} clocks"));
+        }
+    }
     Ok(())
 }
 
@@ -314,8 +351,8 @@ pub(crate) fn long() {
         ("more packets enter a half than it has room for", "!e_flight[FLIGHT]", "!(e_flight[FLIGHT] && e_flight[0])"),
         (
             "a beat is shifted by too little",
-            "assign base = origin >>> SHIFT",
-            "assign base = (origin >>> SHIFT) + 17'sd1",
+            "assign base = (origin >>> SHIFT) +",
+            "assign base = (origin >>> SHIFT) + 17'sd1 +",
         ),
         (
             "the lowest queue goes first",

@@ -8,6 +8,7 @@ mod verilated;
 
 use rmt::interp::{EntryKey, Queued};
 use rmt::ir::Gress;
+use rmt::rtl::Timing;
 use simulation::Pair;
 use std::path::Path;
 use support::*;
@@ -35,7 +36,7 @@ fn disturb(pair: &mut Pair, random: &mut Random) {
 fn accept_program(path: &Path, steps: u64) -> Result<usize, String> {
     let name = path.file_stem().unwrap().to_str().unwrap().to_string();
     let loaded = load(path);
-    let mut pair = Pair::new(&loaded, &[Gress::Egress])?;
+    let mut pair = Pair::new(&loaded, &[Gress::Egress], Timing::Split)?;
     let mut random = Random(steps);
     for _ in 0..steps {
         if random.below(4) == 0 {
@@ -49,12 +50,12 @@ fn accept_program(path: &Path, steps: u64) -> Result<usize, String> {
 }
 
 /// Laminar with its flows, for these halves.
-fn laminar(extensions: &[&str], halves: &[Gress]) -> Pair {
+fn laminar(extensions: &[&str], halves: &[Gress], timing: Timing) -> Pair {
     let mut defines = laminar_defines(extensions);
     // More flows than are compared at once: their tables become memories.
     defines[0].1 = "256".into();
     let loaded = rmt::load(&folder(LAMINAR), &defines).unwrap_or_else(|list| panic!("{}", list[0]));
-    let mut pair = Pair::new(&loaded, halves).unwrap_or_else(|what| panic!("{what}"));
+    let mut pair = Pair::new(&loaded, halves, timing).unwrap_or_else(|what| panic!("{what}"));
     laminar_entries(extensions, &mut |table, keys, action, args| pair.add(table, keys, 0, action, args));
     pair
 }
@@ -72,8 +73,8 @@ fn flow_of(port: u16, frame: &[u8]) -> Option<u8> {
 
 /// Recorded segments, descriptors and ticks through both halves of Laminar, and noise; then those of one flow, which
 /// egress meets every clock.
-fn laminar_agrees(extensions: &[&str], count: usize, seed: u64) -> Result<usize, String> {
-    let mut pair = laminar(extensions, &[Gress::Ingress, Gress::Egress]);
+fn laminar_agrees(extensions: &[&str], timing: Timing, count: usize, seed: u64) -> Result<usize, String> {
+    let mut pair = laminar(extensions, &[Gress::Ingress, Gress::Egress], timing);
     let mut random = Random(seed);
     for (at, (port, frame)) in laminar_segments(&mut random, extensions, count).iter().enumerate() {
         pair.set_time(at as u64 * 50_000);
@@ -98,7 +99,7 @@ fn laminar_agrees(extensions: &[&str], count: usize, seed: u64) -> Result<usize,
 #[test]
 fn laminar_agrees_with_the_interpreter() {
     if verilator() {
-        let count = laminar_agrees(&[], 3000, 1).unwrap_or_else(|what| panic!("{what}"));
+        let count = laminar_agrees(&[], Timing::Split, 3000, 1).unwrap_or_else(|what| panic!("{what}"));
         println!("laminar: {count} operations agree");
     }
 }
@@ -109,8 +110,11 @@ fn every_extension_of_laminar_agrees() {
     assert!(verilator(), "Verilator is needed");
     for (seed, extensions) in EXTENSIONS.iter().enumerate() {
         let segments = if extensions.is_empty() { 100_000 } else { 5_000 };
-        let count = laminar_agrees(extensions, segments, seed as u64 + 2).unwrap_or_else(|what| panic!("{what}"));
-        println!("laminar with {extensions:?}: {count} operations agree");
+        for timing in [Timing::Split, Timing::Merged] {
+            let count = laminar_agrees(extensions, timing, segments, seed as u64 + 2);
+            let count = count.unwrap_or_else(|what| panic!("{what}"));
+            println!("laminar with {extensions:?}, {timing:?}: {count} operations agree");
+        }
     }
 }
 
@@ -176,7 +180,7 @@ const KINDS_APPLY: &str = "
 
 /// Tables of all kinds with entries that come and go between the packets; a register that does not begin as zero.
 fn tables(plant: impl Fn(&mut Pair)) -> Result<usize, String> {
-    let mut pair = Pair::new(&small_program(KINDS, KINDS_APPLY), &[Gress::Ingress])?;
+    let mut pair = Pair::new(&small_program(KINDS, KINDS_APPLY), &[Gress::Ingress], Timing::Split)?;
     plant(&mut pair);
     let mut random = Random(3);
     // Enough entries that some have to make room for others.
@@ -218,7 +222,7 @@ fn plant(pair: &mut Pair, gress: Gress, from: &str, to: &str) {
 fn a_register_without_forwarding_is_found() {
     if verilator() {
         let loaded = load(&folder("tests/p4/accept/two_updates.p4"));
-        let mut pair = Pair::new(&loaded, &[Gress::Egress]).unwrap();
+        let mut pair = Pair::new(&loaded, &[Gress::Egress], Timing::Split).unwrap();
         plant(&mut pair, Gress::Egress, "forward ? last : read", "(forward && 1'b0) ? last : read");
         let mut random = Random(9);
         for _ in 0..500 {
@@ -249,7 +253,7 @@ fn a_table_with_another_hash_is_found() {
 #[ignore = "minutes: make rtl runs it"]
 fn headers_in_another_order_are_found() {
     assert!(verilator(), "Verilator is needed");
-    let mut pair = laminar(&[], &[Gress::Egress]);
+    let mut pair = laminar(&[], &[Gress::Egress], Timing::Split);
     // Ethernet and IPv4 change places: the second clock puts the last header first.
     let files = &mut pair.design(Gress::Egress).files;
     let deparser = files.iter_mut().find(|file| file.name == "egress_deparser").unwrap();
@@ -269,6 +273,13 @@ fn headers_in_another_order_are_found() {
 fn both_halves_and_what_stands_around_them_agree() {
     if verilator() {
         around::short();
+    }
+}
+
+#[test]
+fn a_packet_leaves_each_clock() {
+    if verilator() {
+        around::a_packet_each_clock().unwrap_or_else(|what| panic!("{what}"));
     }
 }
 
@@ -296,19 +307,20 @@ fn what_cannot_be_rtl_says_so() {
         ),
     ];
     for (decls, apply, wanted) in cases {
-        let list = rmt::rtl::generate(&small_program(decls, apply), Gress::Ingress).expect_err("it is refused");
+        let list =
+            rmt::rtl::generate(&small_program(decls, apply), Gress::Ingress, Timing::Split).expect_err("it is refused");
         let text = list[0].to_string();
         assert!(text.contains(wanted) && text.contains("case.p4:") && text.contains("docs/RTL.md"), "{text}");
     }
     let loaded = load(&folder("tests/p4/accept/parser_checksum.p4"));
-    let list = rmt::rtl::generate(&loaded, Gress::Egress).expect_err("it is refused");
+    let list = rmt::rtl::generate(&loaded, Gress::Egress, Timing::Split).expect_err("it is refused");
     assert!(list[0].to_string().contains("the sum of the payload"), "{}", list[0]);
 }
 
 #[test]
 fn a_signal_is_explained_by_lines_of_the_program() {
     let loaded = rmt::load(&folder(LAMINAR), &laminar_defines(&[])).unwrap();
-    let design = rmt::rtl::generate(&loaded, Gress::Egress).unwrap();
+    let design = rmt::rtl::generate(&loaded, Gress::Egress, Timing::Split).unwrap();
     let explain = |name: &str| rmt::rtl::explain(&loaded, &design, name);
     let edge = explain("hdr.seg.ack_edge").expect("it is a field of the program");
     assert_eq!(edge, explain("hdr_seg_ack_edge").unwrap());

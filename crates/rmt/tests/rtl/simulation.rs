@@ -3,7 +3,7 @@ use crate::verilated::{Model, Module};
 use rmt::Loaded;
 use rmt::interp::{EntryKey, Machine, Queued, Session};
 use rmt::ir::Gress;
-use rmt::rtl::{Control, Design, Mapped, MappedKind, Operation, generate};
+use rmt::rtl::{Control, Design, Mapped, MappedKind, Operation, Timing, generate};
 use std::fmt::Write as _;
 use std::path::Path;
 
@@ -62,11 +62,11 @@ fn session(id: u8) -> Option<Session> {
 
 impl Pair {
     /// A sentence, where the RTL cannot be made.
-    pub(crate) fn new(loaded: &Loaded, halves: &[Gress]) -> Result<Pair, String> {
+    pub(crate) fn new(loaded: &Loaded, halves: &[Gress], timing: Timing) -> Result<Pair, String> {
         let mut machine = Machine::new(loaded.program.clone());
         (0..=2).for_each(|id| machine.set_session(id, session(id).unwrap()));
         let recording = |gress: &Gress| {
-            let design = generate(loaded, *gress).map_err(|list| list[0].to_string())?;
+            let design = generate(loaded, *gress, timing).map_err(|list| list[0].to_string())?;
             let control = Control::new(loaded.program.clone(), design.map.clone());
             Ok(Recording { design, control, script: String::new(), expected: Vec::new() })
         };

@@ -30,7 +30,8 @@ module rtl_exact_table #(
   genvar w;
   generate
     for (w = 0; w < WAYS; w = w + 1) begin : ways
-      logic [KEY+DATA:0] mem [0:(1<<ADDR)-1];
+      // Who writes takes a packet's place, so what is read meanwhile is not used.
+      (* no_rw_check *) logic [KEY+DATA:0] mem [0:(1<<ADDR)-1];
       logic [KEY+DATA:0] q;
       // Block RAM begins as zero: no entry is valid.
 `ifndef SYNTHESIS

@@ -12,8 +12,9 @@ module rtl_register #(
   input  logic             write,   // and what it becomes
   input  logic [WIDTH-1:0] changed
 );
-  // Block RAM begins as zero, so what it holds is the difference from the initial value.
-  logic [WIDTH-1:0] mem [0:SIZE-1];
+  // Block RAM begins as zero, so what it holds is the difference from the initial value. What is read of an entry in
+  // the clock in which it is written is not used.
+  (* no_rw_check *) logic [WIDTH-1:0] mem [0:SIZE-1];
 `ifndef SYNTHESIS
   integer n;
   initial for (n = 0; n < SIZE; n = n + 1) mem[n] = '0;

@@ -43,15 +43,23 @@ module rtl_ternary_table #(
     end
   endgenerate
 
-  logic [DATA-1:0] chosen;
-  integer i;
+  // Of two neighbours the first that matches, then of two pairs, and so on.
+  localparam int LEAVES = 1 << INDEX;
+  logic [LEAVES-1:0] any;
+  logic [DATA*LEAVES-1:0] best;
   always_comb begin
-    chosen = miss;
-    for (i = ENTRIES - 1; i >= 0; i = i - 1)
-      if (match[i]) chosen = found[i*DATA +: DATA];
+    integer step, i;
+    any = LEAVES'(match);
+    best = (DATA*LEAVES)'(found);
+    for (step = 1; step < LEAVES; step = step * 2)
+      for (i = 0; i < LEAVES; i = i + 2 * step) begin
+        if (!any[i]) best[i*DATA +: DATA] = best[(i+step)*DATA +: DATA];
+        any[i] = any[i] | any[i+step];
+      end
   end
   always_ff @(posedge clk) begin
-    hit <= |match;
-    data <= chosen;
+    hit <= any[0];
+    data <= any[0] ? best[DATA-1:0] : miss;
   end
+  wire unused_bits = &{1'b0, any, best};
 endmodule

@@ -1,7 +1,7 @@
 // Both halves and what stands around them: packets in and out by AXI4-Stream, the control bus by AXI4-Lite, a memory
 // for packets, and a traffic manager between the halves. Sizes are those of the program, in top_pkg.
-module top import top_pkg::*; #(
-  parameter int SLOT = 5,          // 2^SLOT packets at most are here
+module top #(
+  parameter int SLOT = 7,          // 2^SLOT packets at most are here: no fewer than both halves have clocks
   parameter int BEAT = 5,          // of 2^BEAT beats of 64 bytes at most
   parameter int QUEUES = 4,
   parameter int DEPTH = 4,         // a queue holds 2^DEPTH packets and copies
@@ -49,6 +49,21 @@ module top import top_pkg::*; #(
   output logic [QUEUE-1:0] dequeued_from,
   output logic [1:0]       commands        // of the control bus: to ingress, to egress
 );
+  // Sizes of the program. Yosys reads no import.
+  localparam int I_IN = top_pkg::I_IN;
+  localparam int I_OUT = top_pkg::I_OUT;
+  localparam int I_COPIES = top_pkg::I_COPIES;
+  localparam int I_COPY_TOTAL = top_pkg::I_COPY_TOTAL;
+  localparam int I_CONTROL = top_pkg::I_CONTROL;
+  localparam logic [I_COPIES*16-1:0] I_COPY_BITS = top_pkg::I_COPY_BITS;
+  localparam int E_IN = top_pkg::E_IN;
+  localparam int E_OUT = top_pkg::E_OUT;
+  localparam int E_COPIES = top_pkg::E_COPIES;
+  localparam int E_COPY_TOTAL = top_pkg::E_COPY_TOTAL;
+  localparam int E_CONTROL = top_pkg::E_CONTROL;
+  localparam logic [E_COPIES*16-1:0] E_COPY_BITS = top_pkg::E_COPY_BITS;
+  localparam int BETWEEN = top_pkg::BETWEEN;
+  localparam int CONTROL = top_pkg::CONTROL;
   localparam int IN_BEATS = (I_IN + BETWEEN + 63) / 64;
   localparam int OUT_BEATS = (E_OUT + BETWEEN + 63) / 64;
 

@@ -1,0 +1,11 @@
+//! How a half's work is spread over clocks.
+
+/// How much is done in a clock.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Timing {
+    /// Few clocks: a simulation's time goes by their number.
+    Merged,
+    /// More clocks, each with less to do: for an FPGA's clock rate. Checksums take clocks of their own, and so do a
+    /// stage's actions behind its decisions and behind its stateful ALUs.
+    Split,
+}
